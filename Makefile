@@ -1,0 +1,58 @@
+# The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
+# CMakePresets.json.
+.DEFAULT_GOAL := build
+.PHONY: build run test soak bench kit lint format clean help
+
+# Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
+ARGS ?=
+# Warnings are errors (ON) for those who change the code; a user with a newer compiler is not stopped by them.
+WERROR ?= OFF
+export WERROR
+
+build:
+	@scripts/setup --check build
+	@scripts/build release --target esper
+	@echo "build/esper is ready: try build/esper --help, or make help"
+
+run:
+	@scripts/setup run
+	@scripts/build release --target esper
+	./build/esper train fashion $(ARGS)
+
+test:
+	@scripts/setup test
+	@scripts/test
+
+soak:
+	@scripts/setup test
+	@scripts/test soak
+
+bench: build
+	@./build/esper bench train --json $(ARGS)
+
+kit:
+	@scripts/setup test
+	@scripts/kit
+
+lint:
+	@scripts/lint
+
+format:
+	@scripts/format
+
+clean:
+	rm -rf build
+
+help:
+	@echo "make            build the program, at build/esper"
+	@echo "make run        install what is missing, build, and train a network on Fashion-MNIST before your eyes;"
+	@echo "                ARGS=\"...\" goes to the program"
+	@echo "make test       install what is missing, build and run all tests: plain, under the address, undefined-behaviour"
+	@echo "                and thread sanitizers, and ten seconds of fuzzing for each parser; WERROR=ON as in CI"
+	@echo "make soak       the long tests, and longer fuzzing"
+	@echo "make bench      figures of this machine, as JSON lines"
+	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
+	@echo "make lint       check the formatting and run clang-tidy;  make format  repairs the formatting"
+	@echo "make clean      remove build/"
+	@echo ""
+	@echo "For a debug build: cmake --preset debug && cmake --build build/debug. More in CONTRIBUTING.md."

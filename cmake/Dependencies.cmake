@@ -1,0 +1,58 @@
+# What Esper is linked with, each probed by pkg-config and printed with a tick or a cross. All that is missing is said
+# at once, with the Debian packages to install.
+#
+#   esper_dependencies   what the engine needs
+#   esper_cmocka         what the tests need besides; only where ESPER_HAVE_CMOCKA
+
+find_package(PkgConfig QUIET)
+if(NOT PKG_CONFIG_FOUND)
+    message(FATAL_ERROR "pkg-config is missing: install it (Debian: apt-get install pkg-config) and build again.")
+endif()
+
+set(missing_libraries "")
+set(missing_packages "")
+
+# Probes one library. Sets <target>_FOUND; adds to the two lists above when a required one is missing.
+function(esper_probe target module title package required)
+    pkg_check_modules(${target} QUIET IMPORTED_TARGET ${module})
+    if(${target}_FOUND)
+        message(STATUS "  ✓ ${title} ${${target}_VERSION}")
+    else()
+        message(STATUS "  ✗ ${title}: not found (Debian package ${package})")
+        if(required)
+            set(missing_libraries ${missing_libraries} ${title} PARENT_SCOPE)
+            set(missing_packages ${missing_packages} ${package} PARENT_SCOPE)
+        endif()
+    endif()
+endfunction()
+
+set(need_cmocka NO)
+if(ESPER_TESTS STREQUAL "ON" AND NOT ESPER_FUZZ)
+    set(need_cmocka YES)
+endif()
+
+message(STATUS "Libraries:")
+esper_probe(ZLIB zlib zlib zlib1g-dev YES)
+esper_probe(JANSSON jansson jansson libjansson-dev YES)
+esper_probe(XXHASH libxxhash xxHash libxxhash-dev YES)
+esper_probe(INIH inih inih libinih-dev YES)
+esper_probe(CMOCKA cmocka "cmocka (tests)" libcmocka-dev ${need_cmocka})
+
+if(missing_libraries)
+    list(JOIN missing_libraries ", " libraries)
+    list(JOIN missing_packages " " packages)
+    message(FATAL_ERROR "Missing: ${libraries}. On Debian: apt-get install ${packages}")
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+add_library(esper_dependencies INTERFACE)
+target_link_libraries(esper_dependencies INTERFACE
+    PkgConfig::ZLIB PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::INIH Threads::Threads m)
+
+set(ESPER_HAVE_CMOCKA ${CMOCKA_FOUND})
+if(ESPER_HAVE_CMOCKA)
+    add_library(esper_cmocka INTERFACE)
+    target_link_libraries(esper_cmocka INTERFACE PkgConfig::CMOCKA)
+endif()

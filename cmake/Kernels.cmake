@@ -1,0 +1,47 @@
+# The kernels of src/tensor/ref/, compiled once for each set (see src/tensor/kernel.h):
+#
+#   ref        the definition of correct: float, baseline instructions, nothing fused
+#   ref64      the same in double, for finite differences; linked into tests only
+#   portable   what the cpu backend runs where it has nothing better
+#   avx2       the cpu backend on x86-64 with AVX2 and FMA
+#   avx512     the cpu backend on x86-64 with AVX-512
+#
+# No set is allowed to reorder sums (no -ffast-math). They may forget errno and floating-point traps, which changes no
+# result and lets loops vectorise.
+
+file(GLOB ESPER_KERNEL_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/ref/*.c")
+list(REMOVE_ITEM ESPER_KERNEL_SOURCES "${PROJECT_SOURCE_DIR}/src/tensor/ref/backend_ref.c")
+
+set(ESPER_X86_KERNELS NO)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+    set(ESPER_X86_KERNELS YES)
+endif()
+
+set(kernel_real_ref float)
+set(kernel_flags_ref -ffp-contract=off)
+set(kernel_real_ref64 double)
+set(kernel_flags_ref64 -ffp-contract=off)
+set(kernel_real_portable float)
+set(kernel_flags_portable -ffp-contract=off)
+set(kernel_real_avx2 float)
+set(kernel_flags_avx2 -mavx2 -mfma -ffp-contract=fast)
+set(kernel_real_avx512 float)
+set(kernel_flags_avx512
+    -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512 -ffp-contract=fast)
+
+# Compiles a set; its objects are then in $<TARGET_OBJECTS:kernels_SET>.
+function(esper_compile_kernels set)
+    add_library(kernels_${set} OBJECT ${ESPER_KERNEL_SOURCES})
+    target_link_libraries(kernels_${set} PRIVATE esper_options esper_includes)
+    target_compile_definitions(kernels_${set} PRIVATE ESPER_KERNELS=${set} ESPER_REAL=${kernel_real_${set}})
+    target_compile_options(kernels_${set} PRIVATE
+        $<IF:$<CONFIG:Debug>,-O1,-O3> -fno-math-errno -fno-trapping-math ${kernel_flags_${set}})
+endfunction()
+
+# Compiles sets and puts them into a target.
+function(esper_add_kernels target)
+    foreach(set ${ARGN})
+        esper_compile_kernels(${set})
+        target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${set}>)
+    endforeach()
+endfunction()
