@@ -1,0 +1,108 @@
+/* The allocation border. A block is preceded by a 64-byte head that remembers its size:
+ *
+ *     | head: size ... (64 bytes) | block, aligned to 64 |
+ */
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+typedef struct block_head {
+    size_t bytes;
+} block_head;
+
+static atomic_uint_fast64_t n_allocs, n_live, live_bytes, peak_bytes, fail_countdown;
+
+static block_head *head_of(void *block)
+{
+    return (block_head *)((char *)block - ALIGN);
+}
+
+/* Whether this allocation is the one a test wants to see fail. */
+static int must_fail(void)
+{
+    uint_fast64_t left = atomic_load_explicit(&fail_countdown, memory_order_relaxed);
+
+    while (left != 0)
+        if (atomic_compare_exchange_weak(&fail_countdown, &left, left - 1))
+            return left == 1;
+    return 0;
+}
+
+static void count_taken(size_t bytes)
+{
+    uint_fast64_t live = atomic_fetch_add(&live_bytes, bytes) + bytes;
+    uint_fast64_t peak = atomic_load(&peak_bytes);
+
+    atomic_fetch_add(&n_allocs, 1);
+    atomic_fetch_add(&n_live, 1);
+    while (live > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, live))
+        ;
+}
+
+void *esper_mem_alloc(size_t bytes)
+{
+    size_t padded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    block_head *head;
+
+    if (bytes == 0 || padded < bytes || padded + ALIGN < padded || must_fail())
+        return NULL;
+    head = aligned_alloc(ALIGN, padded + ALIGN);
+    if (head == NULL)
+        return NULL;
+    memset(head, 0, padded + ALIGN);
+    head->bytes = bytes;
+    count_taken(bytes);
+    return (char *)head + ALIGN;
+}
+
+void *esper_mem_grow(void *block, size_t bytes)
+{
+    void *larger = esper_mem_alloc(bytes);
+
+    if (larger == NULL || block == NULL)
+        return larger;
+    memcpy(larger, block, head_of(block)->bytes < bytes ? head_of(block)->bytes : bytes);
+    esper_mem_free(block);
+    return larger;
+}
+
+char *esper_mem_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = esper_mem_alloc(bytes);
+
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+void esper_mem_free(void *block)
+{
+    if (block == NULL)
+        return;
+    atomic_fetch_sub(&live_bytes, head_of(block)->bytes);
+    atomic_fetch_sub(&n_live, 1);
+    free(head_of(block));
+}
+
+void esper_mem_stats_get(esper_mem_stats *stats_out)
+{
+    stats_out->n_allocs = atomic_load(&n_allocs);
+    stats_out->n_live = atomic_load(&n_live);
+    stats_out->live_bytes = atomic_load(&live_bytes);
+    stats_out->peak_bytes = atomic_load(&peak_bytes);
+}
+
+void esper_mem_reset_peak(void)
+{
+    atomic_store(&peak_bytes, atomic_load(&live_bytes));
+}
+
+void esper_mem_fail_at(uint64_t nth)
+{
+    atomic_store(&fail_countdown, nth);
+}

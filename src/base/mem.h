@@ -1,0 +1,36 @@
+/* Internal. The allocation border: every byte the engine takes from the heap passes here and is counted.
+ *
+ * Counters are of the process, not of a handle, so that "no allocation inside a step" and "peak as predicted" can be
+ * proven for everything at once; they never decide anything. */
+#ifndef ESPER_BASE_MEM_H
+#define ESPER_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zeroed and aligned to 64 bytes. NULL when memory is out, and for 0 bytes. */
+void *esper_mem_alloc(size_t bytes);
+
+/* The block with its contents in a size of `bytes`, new bytes zeroed; NULL when memory is out (the block then stays). */
+void *esper_mem_grow(void *block, size_t bytes);
+
+/* A copy of a string. */
+char *esper_mem_strdup(const char *text);
+
+/* NULL is fine. */
+void esper_mem_free(void *block);
+
+typedef struct esper_mem_stats {
+    uint64_t n_allocs;   /* calls that took memory since the process began */
+    uint64_t n_live;     /* blocks not yet freed */
+    uint64_t live_bytes; /* bytes asked for and not yet freed */
+    uint64_t peak_bytes; /* largest live_bytes since the last esper_mem_reset_peak */
+} esper_mem_stats;
+
+void esper_mem_stats_get(esper_mem_stats *stats_out);
+void esper_mem_reset_peak(void);
+
+/* For tests: the nth allocation from now (1 = the next) fails, and only that one. 0 turns it off. */
+void esper_mem_fail_at(uint64_t nth);
+
+#endif

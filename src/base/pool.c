@@ -1,0 +1,186 @@
+/* The thread pool: one shared job, an atomic counter for its items, and two ways to wait.
+ *
+ * Jobs follow each other within microseconds during a step, so workers first look at the job number for a short while
+ * and only then sleep on a condition variable; a step never pays for a wake-up, an idle engine burns no core. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+enum { SPIN_TURNS = 20000, MAX_THREADS = 1024 };
+
+typedef struct pool_worker {
+    esper_pool *pool;
+    pthread_t   thread;
+    int         index;
+} pool_worker;
+
+struct esper_pool {
+    int             n_threads; /* the caller included */
+    int             n_started; /* threads to join */
+    pool_worker    *workers;   /* (n_threads): entry 0 is the caller and has no thread */
+    pthread_mutex_t lock;
+    pthread_cond_t  job_posted, job_done;
+    atomic_uint     job;         /* number of the current job; changes when one is posted */
+    atomic_int      next_item;   /* of the current job */
+    atomic_int      n_busy;      /* workers that have not finished the current job */
+    bool            closing;     /* guarded by lock */
+    int             n_items;     /* the job itself: written before `job` changes */
+    esper_pool_item run_item;
+    void           *context;
+};
+
+static int cores_available(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
+        return 1;
+    return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
+static void take_items(esper_pool *pool, int worker)
+{
+    int item;
+
+    while ((item = atomic_fetch_add_explicit(&pool->next_item, 1, memory_order_relaxed)) < pool->n_items)
+        pool->run_item(pool->context, item, worker);
+}
+
+/* Waits until a job other than `seen` is posted; false when the pool closes. */
+static bool wait_for_job(esper_pool *pool, unsigned seen)
+{
+    bool closing;
+
+    for (int turn = 0; turn < SPIN_TURNS; turn++) {
+        if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen)
+            break;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen)
+        return true;
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->job) == seen && !pool->closing)
+        pthread_cond_wait(&pool->job_posted, &pool->lock);
+    closing = pool->closing && atomic_load(&pool->job) == seen;
+    pthread_mutex_unlock(&pool->lock);
+    return !closing;
+}
+
+static void report_done(esper_pool *pool)
+{
+    if (atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_signal(&pool->job_done);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void *work(void *argument)
+{
+    pool_worker *self = argument;
+    esper_pool *pool = self->pool;
+    unsigned seen = 0;
+
+    while (wait_for_job(pool, seen)) {
+        seen++;
+        take_items(pool, self->index);
+        report_done(pool);
+    }
+    return NULL;
+}
+
+static void wait_for_workers(esper_pool *pool)
+{
+    for (int turn = 0; turn < SPIN_TURNS; turn++) {
+        if (atomic_load_explicit(&pool->n_busy, memory_order_acquire) == 0)
+            return;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->n_busy) != 0)
+        pthread_cond_wait(&pool->job_done, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+esper_status esper_pool_open(int n_threads, esper_pool **pool_out)
+{
+    esper_pool *pool;
+
+    if (n_threads < 0 || n_threads > MAX_THREADS)
+        return ESPER_FAIL(ESPER_E_ARG, "%d threads: expected 0 (one for each core) to %d", n_threads, MAX_THREADS);
+    pool = esper_mem_alloc(sizeof(*pool));
+    if (pool == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "thread pool");
+    pool->n_threads = n_threads != 0 ? n_threads : cores_available();
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->job_posted, NULL);
+    pthread_cond_init(&pool->job_done, NULL);
+    pool->workers = esper_mem_alloc((size_t)pool->n_threads * sizeof(*pool->workers));
+    if (pool->workers == NULL) {
+        esper_pool_close(pool);
+        return ESPER_FAIL(ESPER_E_NOMEM, "thread pool of %d", n_threads);
+    }
+    for (int i = 1; i < pool->n_threads; i++) {
+        pool->workers[i] = (pool_worker){.pool = pool, .index = i};
+        if (pthread_create(&pool->workers[i].thread, NULL, work, &pool->workers[i]) != 0) {
+            esper_pool_close(pool);
+            return ESPER_FAIL(ESPER_E_NOMEM, "thread %d of %d cannot be started", i + 1, n_threads);
+        }
+        pool->n_started++;
+    }
+    *pool_out = pool;
+    return ESPER_OK;
+}
+
+void esper_pool_close(esper_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->closing = true;
+    pthread_cond_broadcast(&pool->job_posted);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 1; i <= pool->n_started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    pthread_cond_destroy(&pool->job_done);
+    pthread_cond_destroy(&pool->job_posted);
+    pthread_mutex_destroy(&pool->lock);
+    esper_mem_free(pool->workers);
+    esper_mem_free(pool);
+}
+
+int esper_pool_threads(const esper_pool *pool)
+{
+    return pool->n_threads;
+}
+
+void esper_pool_run(esper_pool *pool, int n_items, esper_pool_item run_item, void *context)
+{
+    if (pool->n_threads == 1 || n_items <= 1) {
+        for (int item = 0; item < n_items; item++)
+            run_item(context, item, 0);
+        return;
+    }
+    pool->n_items = n_items;
+    pool->run_item = run_item;
+    pool->context = context;
+    atomic_store_explicit(&pool->next_item, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_busy, pool->n_threads - 1, memory_order_relaxed);
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add_explicit(&pool->job, 1, memory_order_release);
+    pthread_cond_broadcast(&pool->job_posted);
+    pthread_mutex_unlock(&pool->lock);
+    take_items(pool, 0);
+    wait_for_workers(pool);
+}
