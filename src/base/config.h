@@ -1,0 +1,167 @@
+/* Internal. The configuration in force: one plain struct with a field for each key of config_keys.h.
+ *
+ * Values come from five places, from the weakest to the strongest: default, task preset, file, environment, flag. A
+ * weaker place never replaces the value of a stronger one, so they may be loaded in any order (flags first, to learn
+ * which task and file are meant), and every value remembers its place. What is set is checked at once; functions that
+ * set several values leave the configuration as it was when one of them is bad. All failures are ESPER_E_CONFIG, except
+ * for a file that cannot be read. The struct owns nothing and may be copied. */
+#ifndef ESPER_BASE_CONFIG_H
+#define ESPER_BASE_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/config_keys.h"
+#include "base/number.h"
+#include "esper.h"
+
+enum {
+    ESPER_CONFIG_TEXT_CHARS = 1024, /* of a text, terminator included */
+    ESPER_CONFIG_MAX_NAMES = 8,     /* presets and files one configuration can come from */
+};
+
+/* One enum for each choice: ESPER_CONFIG_OPTIMIZER_ADAMW and so on; log_level uses esper_log_level. */
+#define X(name, text) ESPER_CONFIG_BACKEND_##name,
+typedef enum esper_config_backend { ESPER_CONFIG_BACKEND_LIST(X) } esper_config_backend;
+#undef X
+#define X(name, text) ESPER_CONFIG_PROGRESS_##name,
+typedef enum esper_config_progress { ESPER_CONFIG_PROGRESS_LIST(X) } esper_config_progress;
+#undef X
+#define X(name, text) ESPER_CONFIG_OPTIMIZER_##name,
+typedef enum esper_config_optimizer { ESPER_CONFIG_OPTIMIZER_LIST(X) } esper_config_optimizer;
+#undef X
+#define X(name, text) ESPER_CONFIG_SCHEDULE_##name,
+typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_config_schedule;
+#undef X
+typedef esper_log_level esper_config_log_level;
+
+typedef enum esper_config_kind {
+    ESPER_CONFIG_INT,
+    ESPER_CONFIG_U64,
+    ESPER_CONFIG_REAL,
+    ESPER_CONFIG_BOOL,
+    ESPER_CONFIG_CHOICE,
+    ESPER_CONFIG_TEXT,
+} esper_config_kind;
+
+/* Places a value can come from, the strongest last. */
+typedef enum esper_config_place {
+    ESPER_CONFIG_DEFAULT,
+    ESPER_CONFIG_PRESET,
+    ESPER_CONFIG_FILE,
+    ESPER_CONFIG_ENVIRON,
+    ESPER_CONFIG_FLAG,
+} esper_config_place;
+
+typedef struct esper_config_source {
+    esper_config_place place;
+    const char        *name; /* of the preset or file; unused by the other places */
+    int                line; /* in the file; 0 = none */
+} esper_config_source;
+
+#define X(section, name, kind, preset, range, unit, help) +1
+enum { ESPER_CONFIG_N_KEYS = 0 ESPER_CONFIG_KEY_LIST(X) };
+#undef X
+
+/* How a kind is kept, and how long it is as text. Choices are checked to be as wide as int. */
+#define ESPER_CONFIG_FIELD_INT(name)    int name;
+#define ESPER_CONFIG_FIELD_U64(name)    uint64_t name;
+#define ESPER_CONFIG_FIELD_REAL(name)   double name;
+#define ESPER_CONFIG_FIELD_BOOL(name)   bool name;
+#define ESPER_CONFIG_FIELD_CHOICE(name) esper_config_##name name;
+#define ESPER_CONFIG_FIELD_TEXT(name)   char name[ESPER_CONFIG_TEXT_CHARS];
+
+typedef struct esper_config {
+#define X(section, name, kind, preset, range, unit, help) ESPER_CONFIG_FIELD_##kind(name)
+    ESPER_CONFIG_KEY_LIST(X)
+#undef X
+    /* Private: where each value came from. A name is kept once and known by its index. */
+    struct {
+        esper_config_place place;
+        int                name, line;
+    } origins[ESPER_CONFIG_N_KEYS];
+    int  n_names;
+    char names[ESPER_CONFIG_MAX_NAMES][ESPER_CONFIG_TEXT_CHARS];
+} esper_config;
+
+/* The whole configuration as text fits into this: for each key its name, " = ", the longest value and a line end. */
+enum {
+    ESPER_CONFIG_RECORD_CHARS = 1
+#define X(section, name, kind, preset, range, unit, help) \
+    +sizeof(#name " = ") + (ESPER_CONFIG_##kind == ESPER_CONFIG_TEXT ? ESPER_CONFIG_TEXT_CHARS : ESPER_NUMBER_CHARS)
+    ESPER_CONFIG_KEY_LIST(X)
+#undef X
+};
+
+/* What is known about a key. Numbers outside low .. high are refused. */
+typedef struct esper_config_key {
+    const char        *section; /* heading in the help: "Training" */
+    const char        *name;    /* "weight_decay"; the flag is --weight-decay, the variable ESPER_WEIGHT_DECAY */
+    esper_config_kind  kind;
+    const char        *preset;  /* the default, as text */
+    struct {
+        bool   any, low_open, high_open;
+        double low, high;
+    } range;
+    const char *const *choices; /* words, NULL after the last; NULL for other kinds */
+    const char        *unit, *help;
+    size_t             offset;  /* of the field in esper_config */
+} esper_config_key;
+
+/* Every key with its default. */
+void esper_config_init(esper_config *config);
+
+/* Sets one key. Words of the key may be joined by '_' or '-'. */
+esper_status esper_config_set(esper_config *config, const char *key, const char *text,
+                              const esper_config_source *source);
+
+/* Lines "key = value"; '#' or ';' begins a comment, at the start of a line or after a blank; no sections, no quotes, no
+ * key twice. `name` stands for the text in messages. */
+esper_status esper_config_load_file(esper_config *config, const char *path);
+esper_status esper_config_load_text(esper_config *config, const char *text, size_t bytes, const char *name);
+
+/* Every variable ESPER_<KEY>. One that is no key is an error, so that a misspelt one is not silently ignored; only
+ * ESPER_CONFIG, ESPER_KERNELS, ESPER_TEST_* and ESPER_FUZZ_* belong to others. */
+esper_status esper_config_load_environ(esper_config *config);
+
+/* An option of one command, beside the keys. */
+typedef struct esper_config_option {
+    const char  *name;       /* "resume" for --resume */
+    char         letter;     /* 'h' for -h; 0 = none */
+    bool         has_value;
+    const char **text_out;   /* receives the value (borrowed from argv), "" for an option without; else left alone */
+} esper_config_option;
+
+/* Takes --key value, --key=value, --flag, --no-flag and the command's own options out of argv (arguments only, without
+ * the program's name). What remains are the positional arguments, moved to the front: *n_left_out of them. "--" ends
+ * the options. Of a repeated flag the last one counts. */
+esper_status esper_config_parse_args(esper_config *config, int argc, char **argv, const esper_config_option *options,
+                                     int n_options, int *n_left_out);
+
+/* The whole configuration as text that esper_config_load_text reads back to the same values: for run records and
+ * checkpoints. Returns its length. */
+size_t esper_config_write(const esper_config *config, char text[ESPER_CONFIG_RECORD_CHARS]);
+
+/* Keys by index, 0 .. ESPER_CONFIG_N_KEYS-1 in the order of the list; find gives -1 for a name that is none. */
+int                     esper_config_find(const char *name);
+const esper_config_key *esper_config_key_at(int index);
+
+/* One value as text, and where it came from, in words: "flag --lr", "my.conf:12", "environment ESPER_LR", "default". */
+void               esper_config_value_text(const esper_config *config, int index, char text[ESPER_CONFIG_TEXT_CHARS]);
+void               esper_config_source_text(const esper_config *config, int index, char *text, size_t size);
+esper_config_place esper_config_place_of(const esper_config *config, int index);
+
+/* What a key accepts, in words: "a whole number of samples from 1 to 65536". */
+void esper_config_expected_text(const esper_config_key *key, char *text, size_t size);
+
+/* The flag or variable of a key: "--weight-decay", "ESPER_WEIGHT_DECAY". */
+enum { ESPER_CONFIG_NAME_CHARS = 64 };
+void esper_config_flag_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS]);
+void esper_config_variable_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS]);
+
+/* For people: every flag with its help, by section; and every key in force with its value and where it came from. */
+void esper_config_help(FILE *stream);
+void esper_config_print_sources(const esper_config *config, FILE *stream);
+
+#endif

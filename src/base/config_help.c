@@ -1,0 +1,117 @@
+/* The table of keys, for people. */
+#include <string.h>
+
+#include "base/config.h"
+
+enum { HELP_COLUMN = 30, HELP_WIDTH = 100 };
+
+/* What stands for the value in the help: "--lr X". */
+static void metavar_text(const esper_config_key *key, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    switch (key->kind) {
+    case ESPER_CONFIG_INT:
+    case ESPER_CONFIG_U64:
+        snprintf(text, size, " N");
+        break;
+    case ESPER_CONFIG_REAL:
+        snprintf(text, size, " X");
+        break;
+    case ESPER_CONFIG_BOOL:
+        break;
+    case ESPER_CONFIG_TEXT:
+        snprintf(text, size, " PATH");
+        break;
+    case ESPER_CONFIG_CHOICE:
+        for (int i = 0; key->choices[i] != NULL && used < size; i++)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", i == 0 ? " " : "|", key->choices[i]);
+        break;
+    }
+}
+
+/* Prints words, breaking lines before HELP_WIDTH and indenting the next ones; `column` is where the cursor stands. */
+static void print_wrapped(FILE *stream, const char *text, int column)
+{
+    if (column + 1 >= HELP_COLUMN) {
+        fputc('\n', stream);
+        column = 0;
+    }
+    fprintf(stream, "%*s", HELP_COLUMN - column, "");
+    column = HELP_COLUMN;
+    while (*text != '\0') {
+        int n = (int)strcspn(text, " ");
+
+        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+            fprintf(stream, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        }
+        column += fprintf(stream, "%s%.*s", column > HELP_COLUMN ? " " : "", n, text);
+        text += n;
+        text += strspn(text, " ");
+    }
+    fputc('\n', stream);
+}
+
+/* "[default 128; a whole number of samples from 1 to 65536]" */
+static void default_text(const esper_config_key *key, char *text, size_t size)
+{
+    char expected[160];
+
+    if (key->kind == ESPER_CONFIG_INT || key->kind == ESPER_CONFIG_REAL) {
+        esper_config_expected_text(key, expected, sizeof(expected));
+        snprintf(text, size, "[default %s; %s]", key->preset, expected);
+    } else {
+        snprintf(text, size, key->preset[0] != '\0' ? "[default %s]" : "%s", key->preset);
+    }
+}
+
+static void print_key_help(FILE *stream, const esper_config_key *key)
+{
+    char flag[ESPER_CONFIG_NAME_CHARS], metavar[80], preset[240], help[600];
+    int column;
+
+    esper_config_flag_name(key->name, flag);
+    metavar_text(key, metavar, sizeof(metavar));
+    column = fprintf(stream, "  %s%s", flag, metavar);
+    if (key->kind == ESPER_CONFIG_BOOL)
+        column += fprintf(stream, ", --no-%s", flag + 2);
+    default_text(key, preset, sizeof(preset));
+    snprintf(help, sizeof(help), "%s %s", key->help, preset);
+    print_wrapped(stream, help, column);
+}
+
+void esper_config_help(FILE *stream)
+{
+    const char *section = NULL;
+
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const esper_config_key *key = esper_config_key_at(i);
+
+        if (key->section != section)
+            fprintf(stream, "%s%s\n", section != NULL ? "\n" : "", key->section);
+        section = key->section;
+        print_key_help(stream, key);
+    }
+    fprintf(stream, "\nEach of these is also a line 'weight_decay = 0.001' of a configuration file and an environment\n"
+                    "variable ESPER_WEIGHT_DECAY. A flag is stronger than the environment, that than a file, a file\n"
+                    "than the preset of the task, and a preset than the default.\n");
+}
+
+void esper_config_print_sources(const esper_config *config, FILE *stream)
+{
+    char value[ESPER_CONFIG_TEXT_CHARS], source[ESPER_CONFIG_TEXT_CHARS + 32];
+    const char *section = NULL;
+
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const esper_config_key *key = esper_config_key_at(i);
+
+        if (key->section != section)
+            fprintf(stream, "%s# %s\n", section != NULL ? "\n" : "", key->section);
+        section = key->section;
+        esper_config_value_text(config, i, value);
+        esper_config_source_text(config, i, source, sizeof(source));
+        fprintf(stream, "%-16s = %-16s # %s\n", key->name, value, source);
+    }
+}

@@ -1,0 +1,104 @@
+/* Internal. The one list of configuration keys. It yields the fields of esper_config, the defaults, what files,
+ * environment and flags may say, the help text and the run record; a new key is one entry here and nothing elsewhere.
+ *
+ *     X(section, name, kind, default, range, unit, help)
+ *
+ * kind    INT, U64, REAL, BOOL, CHOICE (one of ESPER_CONFIG_<NAME>_LIST below) or TEXT
+ * range   BETWEEN(a, b) closed, BELOW(a, b) without b, ABOVE(a, b) without a, FROM(a) and up, OVER(a) without a, ANY
+ * unit    what a number counts, "" where the help says it
+ * help    one or two sentences for somebody who meets the key for the first time
+ *
+ * Defaults are those of the task `fashion`; other tasks lay their presets over them. */
+#ifndef ESPER_BASE_CONFIG_KEYS_H
+#define ESPER_BASE_CONFIG_KEYS_H
+
+#include "base/log.h"
+
+#define ESPER_CONFIG_SECTION_LIST(X) X(RUN, "Run") X(TRAINING, "Training") X(DATA, "Data") X(NETWORK, "Network")
+
+/* The words a choice may be. The log level's are those of the log. */
+#define ESPER_CONFIG_BACKEND_LIST(X)   X(AUTO, "auto") X(CPU, "cpu") X(REF, "ref") X(NULL, "null")
+#define ESPER_CONFIG_PROGRESS_LIST(X)  X(AUTO, "auto") X(BAR, "bar") X(PLAIN, "plain") X(NONE, "none")
+#define ESPER_CONFIG_LOG_LEVEL_LIST(X) ESPER_LOG_LEVEL_LIST(X)
+#define ESPER_CONFIG_OPTIMIZER_LIST(X) X(SGD, "sgd") X(ADAMW, "adamw")
+#define ESPER_CONFIG_SCHEDULE_LIST(X)  X(CONSTANT, "constant") X(COSINE, "cosine")
+
+/* clang-format off */
+#define ESPER_CONFIG_KEY_LIST(X)                                                                                       \
+    X(RUN, seed, U64, "1", ANY, "",                                                                                    \
+      "Start of every random number: weights, splits, order, augmentation. The same seed gives the same run.")         \
+    X(RUN, threads, INT, "0", BETWEEN(0, 256), "threads",                                                              \
+      "Threads that compute; 0 uses every core. Results do not depend on it.")                                         \
+    X(RUN, backend, CHOICE, "auto", ANY, "",                                                                           \
+      "Who computes: cpu is the fast one, ref the plain definition of correct, null goes through the motions only.")   \
+    X(RUN, run_dir, TEXT, "", ANY, "",                                                                                 \
+      "Directory for this run's checkpoints and events. Empty: runs/<task>-<date>-<n>.")                               \
+    X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs",                                                              \
+      "Epochs between checkpoints; 0 saves only at the end (and on Ctrl-C).")                                          \
+    X(RUN, progress, CHOICE, "auto", ANY, "",                                                                          \
+      "How progress is shown: a live bar, plain lines for logs, or none. auto takes the bar on a terminal.")           \
+    X(RUN, log_level, CHOICE, "info", ANY, "",                                                                         \
+      "The least important messages still printed on standard error.")                                                 \
+    X(TRAINING, epochs, INT, "5", FROM(0), "epochs",                                                                   \
+      "Passes over the training samples.")                                                                             \
+    X(TRAINING, batch, INT, "128", BETWEEN(1, 65536), "samples",                                                       \
+      "Samples whose gradients are averaged into one step of the optimiser.")                                          \
+    X(TRAINING, max_steps, INT, "0", FROM(0), "steps",                                                                 \
+      "Ends each epoch after this many steps; 0 goes through all samples. For quick trials.")                          \
+    X(TRAINING, optimizer, CHOICE, "sgd", ANY, "",                                                                     \
+      "The rule that turns gradients into steps: SGD with momentum, or AdamW.")                                        \
+    X(TRAINING, lr, REAL, "0.01", OVER(0), "",                                                                         \
+      "Learning rate: how far a step follows the gradient. The first thing to lower when the loss explodes.")          \
+    X(TRAINING, momentum, REAL, "0.9", BELOW(0, 1), "",                                                                \
+      "Part of the last step that SGD carries into the next.")                                                         \
+    X(TRAINING, weight_decay, REAL, "5e-4", FROM(0), "",                                                               \
+      "Pull of the weights towards 0: added to the gradient by SGD, applied apart from it by AdamW.")                  \
+    X(TRAINING, beta1, REAL, "0.9", BELOW(0, 1), "",                                                                   \
+      "AdamW's memory of the mean gradient.")                                                                          \
+    X(TRAINING, beta2, REAL, "0.999", BELOW(0, 1), "",                                                                 \
+      "AdamW's memory of the mean squared gradient.")                                                                  \
+    X(TRAINING, adam_eps, REAL, "1e-8", OVER(0), "",                                                                   \
+      "AdamW's guard against division by a vanishing squared gradient.")                                               \
+    X(TRAINING, clip, REAL, "1", FROM(0), "",                                                                          \
+      "Longest gradient a step may use: a longer one is scaled down to this norm. 0 switches clipping off.")           \
+    X(TRAINING, schedule, CHOICE, "constant", ANY, "",                                                                 \
+      "How the learning rate moves over the run: not at all, or down along half a cosine to lr_min.")                  \
+    X(TRAINING, warmup, REAL, "0", FROM(0), "epochs",                                                                  \
+      "Epochs (or a part of one) over which the learning rate climbs from 0 to lr.")                                   \
+    X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
+      "Where the cosine schedule ends.")                                                                               \
+    X(DATA, data, TEXT, "", ANY, "",                                                                                   \
+      "Where the data lies, several paths separated by ':'. Empty: the task's usual place.")                           \
+    X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "",                                                            \
+      "Part of the training samples set aside, by seed, for validation. The test set is read once, at the end.")       \
+    X(DATA, train_limit, INT, "0", FROM(0), "samples",                                                                 \
+      "Uses only this many training samples; 0 uses all.")                                                             \
+    X(DATA, crop, INT, "0", BETWEEN(0, 16), "pixels",                                                                  \
+      "Augmentation: pads each image by this border and cuts it out again at a random place.")                         \
+    X(DATA, flip, BOOL, "false", ANY, "",                                                                              \
+      "Augmentation: mirrors half of the images, left to right.")                                                      \
+    X(DATA, cutout, INT, "0", BETWEEN(0, 64), "pixels",                                                                \
+      "Augmentation: blanks a random square of this side in each image.")                                              \
+    X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks",                                                              \
+      "Convolution blocks of an image host; each doubles the channels.")                                               \
+    X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels",                                                        \
+      "Channels of the first block.")                                                                                  \
+    X(NETWORK, kernel, INT, "3", BETWEEN(1, 7), "pixels",                                                              \
+      "Side of the convolution window; odd, so that it has a middle.")                                                 \
+    X(NETWORK, pools, INT, "-1", BETWEEN(-1, 8), "blocks",                                                             \
+      "Leading blocks that end by halving height and width; -1 means all of them.")                                    \
+    X(NETWORK, layers, INT, "4", BETWEEN(1, 64), "layers",                                                             \
+      "Layers of a text host, a transformer.")                                                                         \
+    X(NETWORK, width, INT, "128", BETWEEN(1, 8192), "",                                                                \
+      "Numbers that stand for one token inside a text host; a multiple of heads.")                                     \
+    X(NETWORK, heads, INT, "4", BETWEEN(1, 256), "heads",                                                              \
+      "Attention heads that share the width of a layer.")                                                              \
+    X(NETWORK, context, INT, "128", BETWEEN(1, 4096), "tokens",                                                        \
+      "Tokens a text host sees at once.")                                                                              \
+    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments",                                                         \
+      "Parts a text host is divided into, each of layers / segments layers and with a place to grow at its end.")      \
+    X(NETWORK, dropout, REAL, "0", BELOW(0, 1), "",                                                                    \
+      "Part of the activations of a text host that is blanked at random while training.")
+/* clang-format on */
+
+#endif

@@ -1,0 +1,67 @@
+/* Internal. The one list of events: the contract between a run and everyone who watches it. It yields the structs, the
+ * JSON and, for stores, the columns.
+ *
+ *     EVENT(NAME, name, meaning)   and for each an ESPER_EVENT_<NAME>_FIELDS(FIELD, e) of
+ *     FIELD(e, kind, name)         e: the event's name, handed through
+ *                                  kind: INT, REAL, TEXT, U64 (decimal text in JSON), HASH (16 hexadecimal digits)
+ *
+ * Every event also carries seq, time and step (event.h). A reader must pass over events and fields it does not know, so
+ * adding either needs no new version; renaming, removing or changing the meaning of one does. */
+#ifndef ESPER_BASE_EVENT_LIST_H
+#define ESPER_BASE_EVENT_LIST_H
+
+#define ESPER_EVENT_VERSION 1
+
+#define ESPER_EVENT_LIST(EVENT)                                                   \
+    EVENT(RUN_STARTED, run_started, "a run begins; its identity in full")         \
+    EVENT(EPOCH_ENDED, epoch_ended, "an epoch was trained and validated")         \
+    EVENT(CHECKPOINT_SAVED, checkpoint_saved, "a checkpoint is complete on disk") \
+    EVENT(RUN_RESUMED, run_resumed, "a run goes on from a checkpoint")            \
+    EVENT(RUN_ENDED, run_ended, "a run is over, well or not")                     \
+    EVENT(WARNING, warning, "something a person should know; the run goes on")
+
+/* config: the whole configuration as esper_config_write gives it. kernels: the kernel set, part of a run's identity. */
+#define ESPER_EVENT_RUN_STARTED_FIELDS(FIELD, e) \
+    FIELD(e, TEXT, task)                         \
+    FIELD(e, TEXT, run)                          \
+    FIELD(e, U64, seed)                          \
+    FIELD(e, TEXT, config)                       \
+    FIELD(e, TEXT, kernels)                      \
+    FIELD(e, INT, threads)                       \
+    FIELD(e, INT, params)                        \
+    FIELD(e, TEXT, commit)
+
+/* Losses are means over targets, in nats; accuracies in percent. Non-finite readings are told as such. */
+#define ESPER_EVENT_EPOCH_ENDED_FIELDS(FIELD, e) \
+    FIELD(e, INT, epoch)                         \
+    FIELD(e, REAL, loss_train)                   \
+    FIELD(e, REAL, acc_train)                    \
+    FIELD(e, REAL, loss_valid)                   \
+    FIELD(e, REAL, acc_valid)                    \
+    FIELD(e, REAL, lr)                           \
+    FIELD(e, REAL, grad_norm)                    \
+    FIELD(e, REAL, samples_per_s)                \
+    FIELD(e, REAL, seconds)
+
+#define ESPER_EVENT_CHECKPOINT_SAVED_FIELDS(FIELD, e) \
+    FIELD(e, TEXT, path)                              \
+    FIELD(e, INT, epoch)                              \
+    FIELD(e, INT, bytes)
+
+#define ESPER_EVENT_RUN_RESUMED_FIELDS(FIELD, e) \
+    FIELD(e, TEXT, path)                         \
+    FIELD(e, INT, epoch)
+
+/* status: the name of an esper_status. */
+#define ESPER_EVENT_RUN_ENDED_FIELDS(FIELD, e) \
+    FIELD(e, TEXT, status)                     \
+    FIELD(e, INT, epochs)                      \
+    FIELD(e, INT, steps)                       \
+    FIELD(e, REAL, loss_test)                  \
+    FIELD(e, REAL, acc_test)                   \
+    FIELD(e, HASH, weight_hash)                \
+    FIELD(e, REAL, seconds)
+
+#define ESPER_EVENT_WARNING_FIELDS(FIELD, e) FIELD(e, TEXT, text)
+
+#endif

@@ -1,0 +1,179 @@
+/* The JSON writer: the only state between two calls is whether a comma is due. */
+#include "base/json_write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+
+static void put(esper_json *json, const char *text, size_t n)
+{
+    if (json->overflow || n >= json->size - json->used) {
+        json->overflow = true;
+        return;
+    }
+    memcpy(json->text + json->used, text, n);
+    json->used += n;
+    json->text[json->used] = '\0';
+}
+
+static void put_comma(esper_json *json)
+{
+    if (json->needs_comma)
+        put(json, ",", 1);
+    json->needs_comma = true;
+}
+
+/* A value that is neither text nor container. */
+static void put_word(esper_json *json, const char *word)
+{
+    put_comma(json);
+    put(json, word, strlen(word));
+}
+
+/* Bytes of the UTF-8 character at `text`; 0 when there is none (stray or missing bytes, overlong, surrogate). */
+static size_t utf8_bytes(const unsigned char *text)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = text[0] < 0x80 ? 1 : text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
+    uint32_t code = text[0] & (0xFFu >> (n + 1));
+
+    if (n == 1)
+        return 1;
+    if (text[0] < 0xC0 || text[0] > 0xF4)
+        return 0;
+    for (size_t i = 1; i < n; i++) { /* a terminating zero ends it too */
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+        code = code << 6 | (text[i] & 0x3F);
+    }
+    if (code < least[n] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+        return 0;
+    return n;
+}
+
+/* One character inside quotes; returns the bytes of text it took. */
+static size_t put_character(esper_json *json, const char *text)
+{
+    static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    size_t n = utf8_bytes((const unsigned char *)text);
+    const char *found = n == 1 ? strchr(escaped, *text) : NULL;
+    char code[8];
+
+    if (found != NULL) {
+        code[0] = '\\';
+        code[1] = letters[found - escaped];
+        put(json, code, 2);
+    } else if (n == 1 && ((unsigned char)*text < 0x20 || *text == 0x7F)) {
+        snprintf(code, sizeof(code), "\\u%04x", (unsigned)(unsigned char)*text);
+        put(json, code, 6);
+    } else if (n == 0) {
+        put(json, "\\ufffd", 6);
+    } else {
+        put(json, text, n);
+    }
+    return n != 0 ? n : 1;
+}
+
+static void put_quoted(esper_json *json, const char *text)
+{
+    put(json, "\"", 1);
+    while (*text != '\0' && !json->overflow)
+        text += put_character(json, text);
+    put(json, "\"", 1);
+}
+
+void esper_json_init(esper_json *json, char *text, size_t size)
+{
+    *json = (esper_json){.text = text, .size = size};
+    text[0] = '\0';
+}
+
+void esper_json_object_begin(esper_json *json)
+{
+    put_word(json, "{");
+    json->needs_comma = false;
+}
+
+void esper_json_object_end(esper_json *json)
+{
+    put(json, "}", 1);
+    json->needs_comma = true;
+}
+
+void esper_json_array_begin(esper_json *json)
+{
+    put_word(json, "[");
+    json->needs_comma = false;
+}
+
+void esper_json_array_end(esper_json *json)
+{
+    put(json, "]", 1);
+    json->needs_comma = true;
+}
+
+void esper_json_key(esper_json *json, const char *name)
+{
+    put_comma(json);
+    put_quoted(json, name);
+    put(json, ":", 1);
+    json->needs_comma = false;
+}
+
+void esper_json_text(esper_json *json, const char *text)
+{
+    if (text == NULL) {
+        esper_json_null(json);
+        return;
+    }
+    put_comma(json);
+    put_quoted(json, text);
+}
+
+void esper_json_int(esper_json *json, int64_t value)
+{
+    char word[ESPER_NUMBER_CHARS];
+
+    snprintf(word, sizeof(word), "%" PRId64, value);
+    put_word(json, word);
+}
+
+void esper_json_bool(esper_json *json, bool value)
+{
+    put_word(json, value ? "true" : "false");
+}
+
+void esper_json_null(esper_json *json)
+{
+    put_word(json, "null");
+}
+
+void esper_json_real(esper_json *json, double value)
+{
+    char word[ESPER_NUMBER_CHARS];
+
+    esper_number_write_real(value, word);
+    if (isfinite(value))
+        put_word(json, word);
+    else
+        esper_json_text(json, word);
+}
+
+void esper_json_u64(esper_json *json, uint64_t value)
+{
+    char word[ESPER_NUMBER_CHARS];
+
+    snprintf(word, sizeof(word), "%" PRIu64, value);
+    esper_json_text(json, word);
+}
+
+void esper_json_hash(esper_json *json, uint64_t value)
+{
+    char word[ESPER_NUMBER_CHARS];
+
+    snprintf(word, sizeof(word), "%016" PRIx64, value);
+    esper_json_text(json, word);
+}

@@ -1,0 +1,176 @@
+/* The JSON Lines sink. A line is composed in memory taken at open and written with one call, so that a crash loses at
+ * most the line being written, and a reader following the file meets only whole lines. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/event.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+/* Room for any event with some to spare: the longest carries a configuration of a few thousand characters. */
+enum { LINE_BYTES = 65536, SCAN_BYTES = 4096 };
+
+typedef struct jsonl_sink {
+    int      fd;
+    bool     is_plain;   /* a plain file: can be cut and synced; not a pipe or terminal */
+    char    *path;
+    char    *line;       /* (LINE_BYTES) */
+    uint64_t n_dropped;
+    uint64_t n_told;     /* of them, those a flush has reported */
+    int      first_errno; /* of the drops not yet reported; 0 = too long a line */
+} jsonl_sink;
+
+static void drop(jsonl_sink *sink, int code)
+{
+    if (sink->n_dropped == sink->n_told)
+        sink->first_errno = code;
+    sink->n_dropped++;
+}
+
+/* Writes one line or nothing: the part of a line that a full disk accepted is cut off again. */
+static void write_line(jsonl_sink *sink, const char *line, size_t bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = write(sink->fd, line + done, bytes - done);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            off_t end;
+
+            drop(sink, errno);
+            end = sink->is_plain ? lseek(sink->fd, 0, SEEK_END) : -1;
+            if (done > 0 && end >= (off_t)done && ftruncate(sink->fd, end - (off_t)done) != 0)
+                drop(sink, errno); /* the torn line will spoil its successor */
+            return;
+        }
+        done += (size_t)n;
+    }
+}
+
+static void jsonl_emit(void *handle, const esper_event *event)
+{
+    jsonl_sink *sink = handle;
+    esper_json json;
+
+    esper_json_init(&json, sink->line, LINE_BYTES - 1);
+    esper_event_write_json(event, &json);
+    if (json.overflow) {
+        drop(sink, 0);
+        return;
+    }
+    sink->line[json.used] = '\n';
+    write_line(sink, sink->line, json.used + 1);
+}
+
+static esper_status jsonl_flush(void *handle)
+{
+    jsonl_sink *sink = handle;
+    uint64_t n_new = sink->n_dropped - sink->n_told;
+
+    sink->n_told = sink->n_dropped;
+    if (n_new != 0)
+        return ESPER_FAIL(ESPER_E_IO, "%s: %llu events lost: %s", sink->path, (unsigned long long)n_new,
+                          sink->first_errno != 0 ? strerror(sink->first_errno) : "longer than a line may be");
+    if (sink->is_plain && fsync(sink->fd) != 0)
+        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be synced: %s", sink->path, strerror(errno));
+    return ESPER_OK;
+}
+
+static void free_sink(jsonl_sink *sink)
+{
+    if (sink->fd >= 0)
+        close(sink->fd);
+    esper_mem_free(sink->line);
+    esper_mem_free(sink->path);
+    esper_mem_free(sink);
+}
+
+static esper_status jsonl_close(void *handle)
+{
+    esper_status st = jsonl_flush(handle);
+
+    free_sink(handle);
+    return st;
+}
+
+static uint64_t jsonl_n_dropped(const void *handle)
+{
+    return ((const jsonl_sink *)handle)->n_dropped;
+}
+
+static const esper_sink_ops jsonl_ops = {
+    .name = "jsonl",
+    .emit = jsonl_emit,
+    .flush = jsonl_flush,
+    .close = jsonl_close,
+    .n_dropped = jsonl_n_dropped,
+};
+
+/* The offset behind the last line end at or before `end`; -1 when the file cannot be read. */
+static off_t end_of_lines(int fd, off_t end)
+{
+    char part[SCAN_BYTES];
+
+    while (end > 0) {
+        size_t n = end < SCAN_BYTES ? (size_t)end : SCAN_BYTES;
+        off_t start = end - (off_t)n;
+        ssize_t got = pread(fd, part, n, start);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got != (ssize_t)n)
+            return -1;
+        for (size_t i = n; i > 0; i--)
+            if (part[i - 1] == '\n')
+                return start + (off_t)i;
+        end = start;
+    }
+    return 0;
+}
+
+/* Leaves the file with whole lines only. */
+static esper_status open_file(jsonl_sink *sink, bool append)
+{
+    int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+    struct stat info;
+    off_t end;
+
+    sink->fd = open(sink->path, flags, 0666);
+    if (sink->fd < 0 || fstat(sink->fd, &info) != 0)
+        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be opened: %s", sink->path, strerror(errno));
+    sink->is_plain = S_ISREG(info.st_mode);
+    if (!sink->is_plain)
+        return ESPER_OK;
+    end = end_of_lines(sink->fd, info.st_size);
+    if (end < 0 || (end != info.st_size && ftruncate(sink->fd, end) != 0))
+        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be appended to: %s", sink->path, strerror(errno));
+    return ESPER_OK;
+}
+
+esper_status esper_sink_jsonl_open(const char *path, bool append, esper_sink *sink_out)
+{
+    jsonl_sink *sink = esper_mem_alloc(sizeof(*sink));
+    esper_status st;
+
+    if (sink == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "events to %s", path);
+    sink->fd = -1;
+    sink->path = esper_mem_strdup(path);
+    sink->line = esper_mem_alloc(LINE_BYTES);
+    if (sink->path == NULL || sink->line == NULL)
+        st = ESPER_FAIL(ESPER_E_NOMEM, "events to %s", path);
+    else
+        st = open_file(sink, append);
+    if (st != ESPER_OK) {
+        free_sink(sink);
+        return st;
+    }
+    *sink_out = (esper_sink){.ops = &jsonl_ops, .handle = sink};
+    return ESPER_OK;
+}

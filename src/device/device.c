@@ -1,0 +1,123 @@
+/* The list of device kinds, and the thin wrappers around their tables. */
+#include "device/device.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "base/suggest.h"
+
+static const esper_device_ops *const device_kinds[] = {
+    &esper_device_host,
+};
+
+enum { N_DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
+
+static const esper_device_ops *find_kind(const char *name)
+{
+    for (int i = 0; i < N_DEVICE_KINDS; i++)
+        if (strcmp(device_kinds[i]->name, name) == 0)
+            return device_kinds[i];
+    return NULL;
+}
+
+static esper_status fail_unknown(const char *name)
+{
+    char meant[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
+
+    esper_suggest_init(&suggest, name);
+    for (int i = 0; i < N_DEVICE_KINDS; i++)
+        esper_suggest_offer(&suggest, device_kinds[i]->name);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "this build has no device of kind '%s'%s", name,
+                      esper_suggest_text(&suggest, "", meant));
+}
+
+esper_status esper_device_open(const char *name, int index, esper_device **device_out)
+{
+    const esper_device_ops *ops = find_kind(name);
+
+    if (ops == NULL)
+        return fail_unknown(name);
+    if (ops->abi != ESPER_DEVICE_ABI)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "device %s was built for interface %u, this is %u", name, ops->abi,
+                          (unsigned)ESPER_DEVICE_ABI);
+    return ops->open(index, device_out);
+}
+
+void esper_device_close(esper_device *device)
+{
+    if (device != NULL)
+        device->ops->close(device);
+}
+
+const char *esper_device_name(const esper_device *device)
+{
+    return device->ops->name;
+}
+
+esper_status esper_device_alloc(esper_device *device, size_t bytes, esper_device_memory kind, void **memory_out)
+{
+    if (bytes == 0) {
+        *memory_out = NULL;
+        return ESPER_OK;
+    }
+    return device->ops->alloc(device, bytes, kind, memory_out);
+}
+
+void esper_device_release(esper_device *device, void *memory)
+{
+    if (memory != NULL)
+        device->ops->release(device, memory);
+}
+
+esper_status esper_stream_open(esper_device *device, esper_stream **stream_out)
+{
+    return device->ops->stream_open(device, stream_out);
+}
+
+void esper_stream_close(esper_stream *stream)
+{
+    if (stream != NULL)
+        stream->device->ops->stream_close(stream);
+}
+
+esper_status esper_stream_sync(esper_stream *stream)
+{
+    return stream->device->ops->stream_sync(stream);
+}
+
+esper_status esper_stream_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
+{
+    return bytes == 0 ? ESPER_OK : stream->device->ops->copy_async(stream, to, from, bytes);
+}
+
+esper_status esper_stream_set(esper_stream *stream, void *memory, int byte, size_t bytes)
+{
+    return bytes == 0 ? ESPER_OK : stream->device->ops->set_async(stream, memory, byte, bytes);
+}
+
+esper_status esper_device_event_open(esper_device *device, esper_device_event **event_out)
+{
+    return device->ops->event_open(device, event_out);
+}
+
+void esper_device_event_close(esper_device_event *event)
+{
+    if (event != NULL)
+        event->device->ops->event_close(event);
+}
+
+esper_status esper_device_event_record(esper_device_event *event, esper_stream *stream)
+{
+    return event->device->ops->event_record(event, stream);
+}
+
+esper_status esper_device_event_wait(esper_device_event *event, esper_stream *stream)
+{
+    return event->device->ops->event_wait(event, stream);
+}
+
+esper_status esper_device_event_sync(esper_device_event *event)
+{
+    return event->device->ops->event_sync(event);
+}

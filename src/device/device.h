@@ -1,0 +1,83 @@
+/* Internal. Memory, streams, events and copies of one device, behind one table.
+ *
+ * A stream is a queue of work done in order; work in different streams may overlap. An event is a mark in a stream that
+ * other streams, or the caller, can wait for. Calls that queue work may return before it is done, so a failure of that
+ * work surfaces in a later sync. Memory handed to a copy must live until the copy is done. Who opens closes: streams,
+ * events and memory before their device. */
+#ifndef ESPER_DEVICE_DEVICE_H
+#define ESPER_DEVICE_DEVICE_H
+
+#include "esper.h"
+
+#define ESPER_DEVICE_ABI 1
+
+typedef struct esper_device esper_device;
+typedef struct esper_stream esper_stream;
+typedef struct esper_device_event esper_device_event; /* a mark in a stream; base/event.h is about other events */
+
+typedef enum esper_device_memory {
+    ESPER_DEVICE_MEMORY_NORMAL, /* the device's own */
+    ESPER_DEVICE_MEMORY_PINNED, /* of the host, that copies to and from the device need not stage */
+} esper_device_memory;
+
+/* What a kind of device can do. No member is NULL; new members go at the end. Called through the functions below. */
+typedef struct esper_device_ops {
+    uint32_t    abi;  /* ESPER_DEVICE_ABI it was written for; others are refused */
+    const char *name; /* "host": for logs and telemetry */
+    esper_status (*open)(int index, esper_device **device_out);
+    void         (*close)(esper_device *device);
+    esper_status (*alloc)(esper_device *device, size_t bytes, esper_device_memory kind, void **memory_out);
+    void         (*release)(esper_device *device, void *memory);
+    esper_status (*stream_open)(esper_device *device, esper_stream **stream_out);
+    void         (*stream_close)(esper_stream *stream);
+    esper_status (*stream_sync)(esper_stream *stream);
+    esper_status (*copy_async)(esper_stream *stream, void *to, const void *from, size_t bytes);
+    esper_status (*set_async)(esper_stream *stream, void *memory, int byte, size_t bytes);
+    esper_status (*event_open)(esper_device *device, esper_device_event **event_out);
+    void         (*event_close)(esper_device_event *event);
+    esper_status (*event_record)(esper_device_event *event, esper_stream *stream);
+    esper_status (*event_wait)(esper_device_event *event, esper_stream *stream);
+    esper_status (*event_sync)(esper_device_event *event);
+} esper_device_ops;
+
+/* What every device's own structs begin with; read-only outside device/. */
+struct esper_device {
+    const esper_device_ops *ops;
+    int                     index;
+};
+struct esper_stream {
+    esper_device *device;
+};
+struct esper_device_event {
+    esper_device *device;
+};
+
+/* A device by the name of its kind ("host") and its index among them. ESPER_E_NOTFOUND: this build has no such kind. */
+esper_status esper_device_open(const char *name, int index, esper_device **device_out);
+void         esper_device_close(esper_device *device);
+const char  *esper_device_name(const esper_device *device);
+
+/* Zeroed, aligned to 64 bytes or more. 0 bytes give NULL, which release takes. */
+esper_status esper_device_alloc(esper_device *device, size_t bytes, esper_device_memory kind, void **memory_out);
+void         esper_device_release(esper_device *device, void *memory);
+
+esper_status esper_stream_open(esper_device *device, esper_stream **stream_out);
+void         esper_stream_close(esper_stream *stream);
+esper_status esper_stream_sync(esper_stream *stream); /* returns when all queued so far is done */
+
+/* Queue work. Source and target do not overlap; either may be host or device memory. */
+esper_status esper_stream_copy(esper_stream *stream, void *to, const void *from, size_t bytes);
+esper_status esper_stream_set(esper_stream *stream, void *memory, int byte, size_t bytes);
+
+/* record marks the place reached in `stream`, moving an earlier mark; wait lets later work of `stream` begin only when
+ * the mark is reached, without holding the caller; sync holds the caller. An event never recorded counts as reached. */
+esper_status esper_device_event_open(esper_device *device, esper_device_event **event_out);
+void         esper_device_event_close(esper_device_event *event);
+esper_status esper_device_event_record(esper_device_event *event, esper_stream *stream);
+esper_status esper_device_event_wait(esper_device_event *event, esper_stream *stream);
+esper_status esper_device_event_sync(esper_device_event *event);
+
+/* The kinds of device; device.c lists them. */
+extern const esper_device_ops esper_device_host;
+
+#endif
