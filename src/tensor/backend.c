@@ -1,0 +1,73 @@
+/* The list of backends and the thin wrappers everybody calls. */
+#include "tensor/backend.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "tensor/backends.h"
+
+static const esper_backend_ops *const backends[] = {
+    &esper_backend_cpu,
+    &esper_backend_ref,
+    &esper_backend_null,
+    NULL,
+};
+
+const esper_backend_ops *const *esper_backend_list(void)
+{
+    return backends;
+}
+
+esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backend **be_out)
+{
+    for (int i = 0; backends[i] != NULL; i++) {
+        if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
+            continue;
+        if (backends[i]->abi != ESPER_BACKEND_ABI)
+            return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend %s was made for interface %u, this is %d", backends[i]->name,
+                              backends[i]->abi, ESPER_BACKEND_ABI);
+        return backends[i]->open(pool, be_out);
+    }
+    return ESPER_FAIL(ESPER_E_ARG, "no backend is called '%s': see `esper info`", name);
+}
+
+void esper_backend_close(esper_backend *be)
+{
+    if (be != NULL)
+        be->ops->close(be);
+}
+
+esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
+{
+    return be->ops->alloc(be, bytes, mem_out);
+}
+
+void esper_backend_release(esper_backend *be, void *mem)
+{
+    be->ops->release(be, mem);
+}
+
+bool esper_backend_supports(const esper_backend *be, esper_op_kind kind)
+{
+    return be->ops->supports(be, kind);
+}
+
+esper_status esper_backend_enqueue(esper_backend *be, const esper_launch *launch)
+{
+    return be->ops->enqueue(be, launch);
+}
+
+esper_status esper_backend_sync(esper_backend *be)
+{
+    return be->ops->sync(be);
+}
+
+const char *esper_backend_name(const esper_backend *be)
+{
+    return be->ops->name;
+}
+
+const char *esper_backend_identity(const esper_backend *be)
+{
+    return be->ops->identity(be);
+}

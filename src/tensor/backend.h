@@ -1,0 +1,56 @@
+/* Internal. A backend runs launches: an operation kind, a direction, and an array of lanes. */
+#ifndef ESPER_TENSOR_BACKEND_H
+#define ESPER_TENSOR_BACKEND_H
+
+#include <stddef.h>
+
+#include "base/pool.h"
+#include "esper.h"
+#include "tensor/op.h"
+
+enum { ESPER_BACKEND_ABI = 1 };
+
+typedef enum esper_direction { ESPER_FORWARD, ESPER_BACKWARD } esper_direction;
+
+typedef struct esper_launch {
+    esper_op_kind     kind;
+    esper_direction   direction;
+    int               n_lanes;
+    const esper_lane *lanes;
+} esper_launch;
+
+/* A backend object begins with this; the rest is the backend's own. */
+typedef struct esper_backend {
+    const struct esper_backend_ops *ops;
+} esper_backend;
+
+typedef struct esper_backend_ops {
+    uint32_t    abi;  /* ESPER_BACKEND_ABI it was written for; others are refused */
+    const char *name; /* "cpu": used by --backend, logs and telemetry */
+    const char *about;
+    esper_status (*open)(esper_pool *pool, esper_backend **be_out); /* the pool is borrowed until close */
+    void (*close)(esper_backend *be);
+    esper_status (*alloc)(esper_backend *be, size_t bytes, void **mem_out); /* zeroed, aligned to 64 bytes */
+    void (*release)(esper_backend *be, void *mem);
+    bool (*supports)(const esper_backend *be, esper_op_kind kind); /* asked while planning, never in a step */
+    esper_status (*enqueue)(esper_backend *be, const esper_launch *launch); /* may return before the work is done */
+    esper_status (*sync)(esper_backend *be);              /* waits; asynchronous faults surface here */
+    const char *(*identity)(const esper_backend *be);     /* the kernel set, part of a run's identity: "cpu/avx2" */
+} esper_backend_ops;
+
+/* All backends in order of preference, NULL at the end. */
+const esper_backend_ops *const *esper_backend_list(void);
+
+/* Opens the named backend; "auto" is the first of the list. */
+esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backend **be_out);
+void         esper_backend_close(esper_backend *be);
+
+esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
+void         esper_backend_release(esper_backend *be, void *mem);
+bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind);
+esper_status esper_backend_enqueue(esper_backend *be, const esper_launch *launch);
+esper_status esper_backend_sync(esper_backend *be);
+const char  *esper_backend_name(const esper_backend *be);
+const char  *esper_backend_identity(const esper_backend *be);
+
+#endif

@@ -1,0 +1,61 @@
+/* What backends that compute in host memory share: everything but `enqueue`. */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "tensor/backends.h"
+
+esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
+                                     esper_backend **be_out)
+{
+    esper_host_backend *host = esper_mem_alloc(sizeof(*host));
+
+    if (host == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "backend %s", ops->name);
+    host->base.ops = ops;
+    host->pool = pool;
+    host->kernels = kernels;
+    snprintf(host->identity, sizeof(host->identity), "%s/%s", ops->name, kernels != NULL ? kernels->name : "none");
+    *be_out = &host->base;
+    return ESPER_OK;
+}
+
+void esper_host_backend_close(esper_backend *be)
+{
+    esper_mem_free(be);
+}
+
+esper_status esper_host_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
+{
+    void *mem = esper_mem_alloc(bytes);
+
+    if (mem == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes for backend %s: a smaller batch needs less", bytes,
+                          esper_backend_name(be));
+    *mem_out = mem;
+    return ESPER_OK;
+}
+
+void esper_host_backend_release(esper_backend *be, void *mem)
+{
+    (void)be;
+    esper_mem_free(mem);
+}
+
+bool esper_host_backend_supports(const esper_backend *be, esper_op_kind kind)
+{
+    const esper_host_backend *host = (const esper_host_backend *)be;
+
+    return host->kernels == NULL || host->kernels->op[kind] != NULL;
+}
+
+esper_status esper_host_backend_sync(esper_backend *be)
+{
+    (void)be; /* enqueue returns when the work is done */
+    return ESPER_OK;
+}
+
+const char *esper_host_backend_identity(const esper_backend *be)
+{
+    return ((const esper_host_backend *)be)->identity;
+}

@@ -1,0 +1,29 @@
+/* Internal. The backends' tables, and what backends that compute in host memory share. */
+#ifndef ESPER_TENSOR_BACKENDS_H
+#define ESPER_TENSOR_BACKENDS_H
+
+#include "tensor/backend.h"
+#include "tensor/kernel.h"
+
+extern const esper_backend_ops esper_backend_cpu;  /* lanes and ranges over the thread pool */
+extern const esper_backend_ops esper_backend_ref;  /* plain C, one thread: the definition of correct */
+extern const esper_backend_ops esper_backend_null; /* walks every path and computes nothing */
+
+/* A backend in host memory. */
+typedef struct esper_host_backend {
+    esper_backend           base;
+    esper_pool             *pool;
+    const esper_kernel_set *kernels;
+    char                    identity[32];
+} esper_host_backend;
+
+esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
+                                     esper_backend **be_out);
+void         esper_host_backend_close(esper_backend *be);
+esper_status esper_host_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
+void         esper_host_backend_release(esper_backend *be, void *mem);
+bool         esper_host_backend_supports(const esper_backend *be, esper_op_kind kind);
+esper_status esper_host_backend_sync(esper_backend *be);
+const char  *esper_host_backend_identity(const esper_backend *be);
+
+#endif

@@ -1,0 +1,42 @@
+/* Internal. How operations are computed on a CPU: kernels over ranges, and the sets they come in.
+ *
+ * A kernel computes a range of independent results of one lane: samples (each owns its slice of every activation) or
+ * *units* (output channels, rows, columns, chunks: whatever owns its slice of a parameter's gradient or a statistic). A
+ * unit sums over all samples in order. So a range may be cut anywhere and run by any thread without changing a bit.
+ *
+ * The sources in tensor/ref/ are compiled once for each set: `ref` is the definition, `ref64` the same in double for
+ * finite differences, the others are faster builds of the same text. */
+#ifndef ESPER_TENSOR_KERNEL_H
+#define ESPER_TENSOR_KERNEL_H
+
+#include "tensor/op.h"
+
+/* Computes results begin .. end-1 of a lane. */
+typedef void (*esper_kernel)(const esper_lane *lane, int begin, int end);
+
+typedef struct esper_phase {
+    esper_kernel run;                     /* NULL ends the list */
+    int (*units)(const esper_lane *lane); /* how many results there are; NULL = the samples of the pass */
+} esper_phase;
+
+enum { ESPER_MAX_PHASES = 3 };
+
+/* The phases of an operation run one after the other, each over all its results. Flat work has forward phases only. */
+typedef struct esper_op_kernels {
+    esper_phase forward[ESPER_MAX_PHASES + 1];
+    esper_phase backward[ESPER_MAX_PHASES + 1];
+} esper_op_kernels;
+
+typedef struct esper_kernel_set {
+    const char             *name;
+    const esper_op_kernels *op[ESPER_N_OPS];
+} esper_kernel_set;
+
+extern const esper_kernel_set esper_kernels_ref, esper_kernels_ref64;
+extern const esper_kernel_set esper_kernels_portable, esper_kernels_avx2, esper_kernels_avx512;
+
+/* The fastest set this processor can run, or the one that the environment variable ESPER_KERNELS names
+ * (portable, avx2, avx512); NULL when that names none this processor can run. */
+const esper_kernel_set *esper_kernels_choose(void);
+
+#endif

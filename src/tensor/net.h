@@ -1,0 +1,164 @@
+/* Internal. A net is a program: an ordered list of operations over named tensors.
+ *
+ * A host or a blueprint builds it with the functions below. They check shapes and return the id of the new tensor; the
+ * first mistake is kept in net->status and makes every later call a no-op that returns ESPER_NO_TENSOR, so a builder reads
+ * as a plain list of layers and looks at the status once, at the end.
+ *
+ * Parameters and norm buffers live in the network's slab at (region, offset): region 0 is the host, the others are slots.
+ * Activations get their memory from the plan. Shapes are those of one sample; parameters carry their whole shape. */
+#ifndef ESPER_TENSOR_NET_H
+#define ESPER_TENSOR_NET_H
+
+#include <stdio.h>
+
+#include "esper.h"
+#include "tensor/op.h"
+
+enum { ESPER_NO_TENSOR = -1, ESPER_NAME_CHARS = 80, ESPER_SLOT_CHARS = 16, ESPER_MAX_REGIONS = 33 };
+
+/* Tensors of a slab begin at multiples of 16 elements (64 bytes): a cache line, and a vector of the widest kind. */
+enum { ESPER_SLAB_ALIGN = 16 };
+
+typedef enum esper_dtype { ESPER_F32, ESPER_I32 } esper_dtype;
+
+#define ESPER_ROLE_LIST(X)                                                      \
+    X(INPUT, "input")           /* written by the caller before a pass */       \
+    X(PARAM, "param")           /* trained: has a gradient and moments */       \
+    X(BUFFER, "buffer")         /* running statistics: state, but not trained */ \
+    X(ACTIVATION, "activation") /* made by an operation */
+
+typedef enum esper_role {
+#define X(role, text) ESPER_ROLE_##role,
+    ESPER_ROLE_LIST(X)
+#undef X
+} esper_role;
+
+/* How a parameter is born. */
+typedef struct esper_init {
+    enum { ESPER_INIT_CONSTANT, ESPER_INIT_UNIFORM, ESPER_INIT_NORMAL } kind;
+    float value; /* the constant; the bound b of U(-b,b); the deviation of N(0,s) */
+} esper_init;
+
+typedef struct esper_tensor {
+    char        name[ESPER_NAME_CHARS];
+    esper_role  role;
+    esper_dtype dtype;
+    int32_t     rank;
+    int32_t     dim[ESPER_MAX_RANK]; /* 1 beyond rank */
+    int64_t     count;               /* product of dim */
+    bool        per_sample;          /* dim is repeated for each sample of a batch */
+    bool        keep;                /* its data stay readable after the pass */
+    bool        want_grad;           /* inputs only: the caller wants its gradient */
+    int         region;              /* of the slab: parameters and buffers */
+    int64_t     offset;              /* in elements within the region */
+    esper_init  init;
+} esper_tensor;
+
+typedef struct esper_op {
+    esper_op_kind kind;
+    esper_attr    attr;
+    int           in[ESPER_OP_MAX_IN]; /* tensor ids; ESPER_NO_TENSOR = absent */
+    int           out[ESPER_OP_MAX_OUT];
+    uint32_t      place; /* where it stands: equal for the same operation of differently grown networks */
+} esper_op;
+
+typedef enum esper_surface {
+    ESPER_SURFACE_BLOCK_END,
+    ESPER_SURFACE_PRE_POOL,
+    ESPER_SURFACE_POST_POOL,
+    ESPER_SURFACE_POST_ATTN,
+    ESPER_SURFACE_POST_MLP,
+} esper_surface;
+
+/* A place where a seed can be put: the injection spec of a slot. */
+typedef struct esper_boundary {
+    char          slot[ESPER_SLOT_CHARS]; /* r<row>c<col> */
+    int           row, col;
+    int           order; /* the policy's action index; unique in a host */
+    int           channels;
+    float         position; /* 0..1 along the host, for display */
+    int           layer_begin, layer_end;
+    esper_surface surface;
+    int           tensor; /* features before the slot */
+} esper_boundary;
+
+struct esper_net;
+
+/* Puts a seed at a boundary while the host is being built: returns the tensor the host goes on with. */
+typedef int (*esper_net_hook)(struct esper_net *net, const esper_boundary *boundary, int x, void *context);
+
+typedef struct esper_net {
+    esper_status    status; /* the first mistake made while building */
+    esper_tensor   *tensors;
+    int             n_tensors;
+    esper_op       *ops;
+    int             n_ops;
+    esper_boundary *boundaries; /* in execution order */
+    int             n_boundaries;
+    int64_t         region_params[ESPER_MAX_REGIONS];  /* elements used, padding included */
+    int64_t         region_buffers[ESPER_MAX_REGIONS];
+    int             n_regions;
+    int             input, target, output, loss, correct; /* tensor ids, ESPER_NO_TENSOR where the net has none */
+    esper_net_hook  hook;                        /* NULL = plain host */
+    void           *hook_context;
+    /* where the builder stands */
+    char     prefix[ESPER_NAME_CHARS];
+    int      region;
+    uint32_t place, place_step;
+    uint32_t n_tags[ESPER_MAX_REGIONS]; /* random streams given to dropouts of a region */
+} esper_net;
+
+void         esper_net_init(esper_net *net);
+void         esper_net_fini(esper_net *net);
+esper_status esper_net_status(const esper_net *net);
+
+/* Tensors. */
+int esper_net_input(esper_net *net, const char *name, esper_dtype dtype, int rank, const int *dim);
+int esper_net_param(esper_net *net, const char *name, int rank, const int *dim, esper_init init);
+int esper_net_buffer(esper_net *net, const char *name, int rank, const int *dim, float value);
+
+/* From now on names begin with `prefix` and parameters go to `region`; operations count as a seed's (region > 0). */
+void esper_net_enter(esper_net *net, const char *prefix, int region);
+
+/* Layers. */
+int esper_net_conv2d(esper_net *net, int x, int weight, int pad, int groups);
+int esper_net_batch_norm(esper_net *net, int x, int scale, int shift, int mean, int var, float eps, float momentum);
+int esper_net_group_norm(esper_net *net, int x, int scale, int shift, int groups, float eps);
+int esper_net_layer_norm(esper_net *net, int x, int scale, int shift, float eps);
+int esper_net_relu(esper_net *net, int x);
+int esper_net_gelu(esper_net *net, int x);
+int esper_net_sigmoid(esper_net *net, int x);
+int esper_net_tanh(esper_net *net, int x);
+int esper_net_max_pool(esper_net *net, int x);
+int esper_net_global_mean(esper_net *net, int x);
+int esper_net_linear(esper_net *net, int x, int weight, int bias); /* bias may be ESPER_NO_TENSOR */
+int esper_net_embedding(esper_net *net, int ids, int tokens, int positions);
+int esper_net_attention(esper_net *net, int qkv, int heads, float drop);
+int esper_net_dropout(esper_net *net, int x, float drop); /* drop 0: returns x */
+int esper_net_add(esper_net *net, int a, int b);
+int esper_net_mul(esper_net *net, int a, int b);
+int esper_net_channel_scale(esper_net *net, int x, int scale);
+int esper_net_mix_tanh(esper_net *net, int x, int z, int weight);
+int esper_net_softmax_xent(esper_net *net, int logits, int target); /* the loss; its outputs are kept */
+int esper_net_isolate(esper_net *net, int x);
+int esper_net_straight_through(esper_net *net, int h, int s);
+int esper_net_blend_add(esper_net *net, int h, int s, int alpha);
+int esper_net_blend_mul(esper_net *net, int h, int s, int u, int alpha);
+int esper_net_blend_gate(esper_net *net, int h, int s, int gate, int alpha);
+
+/* Marks a boundary and, when the net has a hook, lets it put a seed there. boundary->tensor is filled in. */
+int esper_net_boundary(esper_net *net, esper_boundary boundary, int x);
+
+/* Reading. */
+int                   esper_net_find(const esper_net *net, const char *name); /* ESPER_NO_TENSOR when there is none */
+const esper_boundary *esper_net_find_boundary(const esper_net *net, const char *slot);
+int64_t               esper_net_count_params(const esper_net *net, int region); /* -1 = all regions */
+
+/* Whether the operation's input is state of the slab, read whole (weights, running statistics), rather than one slice for
+ * each sample. */
+bool esper_op_takes_state(esper_op_kind kind, int input);
+
+/* The text form: a line for each tensor that holds state and for each operation. */
+void esper_net_print(const esper_net *net, FILE *stream);
+
+#endif

@@ -1,0 +1,153 @@
+/* Internal. The one list of operations, and what a backend receives when an operation is launched.
+ *
+ * Dimension letters: N samples, C channels, O output channels, H W height and width, T tokens, D width of a token, V
+ * vocabulary or classes, I O inputs and outputs of a linear layer. Layouts are canonical: (N,C,H,W) and (N,T,D), dense.
+ *
+ * A *lane* is one network's share of a launch: pointers and dimensions. An operation is launched once for all networks
+ * that reached it, so a backend gets an operation kind and an array of lanes. */
+#ifndef ESPER_TENSOR_OP_H
+#define ESPER_TENSOR_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 5, ESPER_OP_MAX_OUT = 3 };
+
+#define ESPER_BIT(i) (1u << (i))
+
+/* kind, name, inputs, outputs, which inputs a gradient can reach, which inputs and outputs the backward pass reads (bit i
+ * = entry i; parameters are always at hand and need no bit).
+ *
+ *   conv2d        x (C,H,W), w (O,C/groups,k,k)                    -> y (O,H',W')          stride 1
+ *   batch_norm    x (C,H,W), scale (C), shift (C), mean (C), var (C) -> y, batch mean (C), batch 1/std (C)
+ *   group_norm    x (C,H,W), scale (C), shift (C)                  -> y, (mean, 1/std) of each group (G,2)
+ *   layer_norm    x (..,D), scale (D), shift (D)                   -> y, (mean, 1/std) of each row (rows,2)
+ *   max_pool      x (C,H,W)                                        -> y (C,H/2,W/2)        2x2, floor
+ *   global_mean   x (C,H,W) -> (C), or x (T,D) -> (D)
+ *   linear        x (..,I), w (O,I), b (O) or absent               -> y (..,O)
+ *   embedding     ids (T) int32, tokens (V,D), positions (P,D)     -> y (T,D)              token + position
+ *   attention     qkv (T,3D)                                       -> y (T,D), probabilities (heads,T,T)    causal
+ *   mul           a (C,H,W), b (C) of the same sample, or b like a -> y
+ *   channel_scale x (C,H,W), s (C) parameter                       -> y = x s
+ *   mix_tanh      x, z like x, w (1) parameter                     -> y = x + tanh(w) (z - x)
+ *   softmax_xent  logits (rows,V) or (V), targets (rows) int32     -> loss (1): sum over the sample's rows, correct (1),
+ *                                                                     log of the sum of exponentials (rows)
+ *   isolate       x -> the same tensor with no way back for gradients (no work, no copy)
+ *   straight_through  h, s                                         -> y = h; both receive the gradient of y
+ *   blend_add     h, s, alpha (1)                                  -> y = h + a (s - h)
+ *   blend_mul     h, s, u, alpha (1)                               -> y = h (1 + a tanh(s - u))
+ *   blend_gate    h, s, gate (1), alpha (1)                        -> y = h + e (s - h), e = a clamp(gate)
+ */
+#define ESPER_OP_LIST(X)                                            \
+    X(CONV2D, "conv2d", 2, 1, 0x3, 0x1, 0x0)                        \
+    X(BATCH_NORM, "batch_norm", 5, 3, 0x7, 0x1, 0x6)                \
+    X(GROUP_NORM, "group_norm", 3, 2, 0x7, 0x1, 0x2)                \
+    X(LAYER_NORM, "layer_norm", 3, 2, 0x7, 0x1, 0x2)                \
+    X(RELU, "relu", 1, 1, 0x1, 0x0, 0x1)                            \
+    X(GELU, "gelu", 1, 1, 0x1, 0x1, 0x0)                            \
+    X(SIGMOID, "sigmoid", 1, 1, 0x1, 0x0, 0x1)                      \
+    X(TANH, "tanh", 1, 1, 0x1, 0x0, 0x1)                            \
+    X(MAX_POOL, "max_pool", 1, 1, 0x1, 0x1, 0x0)                    \
+    X(GLOBAL_MEAN, "global_mean", 1, 1, 0x1, 0x0, 0x0)              \
+    X(LINEAR, "linear", 3, 1, 0x7, 0x1, 0x0)                        \
+    X(EMBEDDING, "embedding", 3, 1, 0x6, 0x1, 0x0)                  \
+    X(ATTENTION, "attention", 1, 2, 0x1, 0x1, 0x2)                  \
+    X(DROPOUT, "dropout", 1, 1, 0x1, 0x0, 0x0)                      \
+    X(ADD, "add", 2, 1, 0x3, 0x0, 0x0)                              \
+    X(MUL, "mul", 2, 1, 0x3, 0x3, 0x0)                              \
+    X(CHANNEL_SCALE, "channel_scale", 2, 1, 0x3, 0x1, 0x0)          \
+    X(MIX_TANH, "mix_tanh", 3, 1, 0x7, 0x3, 0x0)                    \
+    X(SOFTMAX_XENT, "softmax_xent", 2, 3, 0x1, 0x3, 0x4)            \
+    X(ISOLATE, "isolate", 1, 1, 0x0, 0x0, 0x0)                      \
+    X(STRAIGHT_THROUGH, "straight_through", 2, 1, 0x3, 0x0, 0x0)    \
+    X(BLEND_ADD, "blend_add", 3, 1, 0x3, 0x4, 0x0)                  \
+    X(BLEND_MUL, "blend_mul", 4, 1, 0x7, 0xf, 0x0)                  \
+    X(BLEND_GATE, "blend_gate", 4, 1, 0x7, 0xf, 0x0)                \
+    /* Not part of a network: work on flat ranges of a slab. */     \
+    X(GRAD_NORM, "grad_norm", 1, 2, 0x0, 0x0, 0x0)                  \
+    X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \
+    X(ADAMW, "adamw", 3, 1, 0x0, 0x0, 0x0)
+
+typedef enum esper_op_kind {
+#define X(kind, ...) ESPER_OP_##kind,
+    ESPER_OP_LIST(X)
+#undef X
+    ESPER_N_OPS
+} esper_op_kind;
+
+/* What the list says of one kind. */
+typedef struct esper_op_info {
+    const char *name;
+    int         n_in, n_out;
+    uint32_t    grad_in;   /* inputs a gradient can reach */
+    uint32_t    saved_in;  /* inputs and outputs that must live until the backward pass */
+    uint32_t    saved_out;
+} esper_op_info;
+
+const esper_op_info *esper_op_info_of(esper_op_kind kind);
+
+/* What an operation needs to know beyond the shapes of its tensors. */
+typedef union esper_attr {
+    struct {
+        int32_t pad, groups;
+    } conv; /* conv2d */
+    struct {
+        int32_t groups;   /* group_norm */
+        float   eps;      /* all norms */
+        float   momentum; /* batch_norm: share of the new batch in the running statistics */
+    } norm;
+    struct {
+        int32_t  heads;
+        float    drop; /* dropout of the probabilities in training, 0 = none */
+        uint32_t tag;  /* keys the dropout's random stream; unique in the network */
+    } attention;
+    struct {
+        float    drop;
+        uint32_t tag;
+    } dropout;
+} esper_attr;
+
+/* A tensor as a kernel sees it. Elements are float (double in the double-precision build of the kernels); int32 for ids
+ * and targets. */
+typedef struct esper_view {
+    void   *data;                /* NULL: the tensor is absent (a linear layer without bias) */
+    void   *grad;                /* like data; NULL: no gradient is wanted */
+    int64_t count;               /* elements of dim: of one sample, or of the whole tensor for parameters */
+    int32_t dim[ESPER_MAX_RANK]; /* without the sample dimension; 1 beyond rank */
+    int32_t rank;
+    bool    add; /* the gradient is added to what stands there; else it overwrites */
+} esper_view;
+
+/* What changes from pass to pass for one network. Kept by the network's owner, read by its lanes. */
+typedef struct esper_pass {
+    int32_t         n_samples;  /* in this batch: at most what the plan was made for */
+    bool            training;   /* batch statistics and dropout, or not */
+    float           loss_scale; /* gradient weight of one target: 1 / targets counted in the whole batch */
+    uint64_t        seed;
+    uint32_t        network, step;
+    const uint32_t *sample_id; /* (N) global index of each sample: keys dropout */
+} esper_pass;
+
+/* Settings of an optimiser group for the next step. Kept by the optimiser, read by its lanes. */
+typedef struct esper_group {
+    float    lr, momentum, decay;
+    float    beta1, beta2, eps;
+    float    clip; /* largest gradient norm of the group, 0 = no clipping */
+    uint32_t t;    /* number of this step, from 1: Adam's bias correction */
+} esper_group;
+
+/* Flat lanes:  in[0] = parameters with gradients, in[1] = first moment, in[2] = second moment (adamw);
+ *              out[0] = norm of the group's gradients, one double (also in the double-precision build; written by
+ *              grad_norm, read by sgd and adamw when clip > 0; NULL data = no clipping);
+ *              out[1] of grad_norm = partial sums, one double for each ESPER_FLAT_CHUNK elements. */
+enum { ESPER_FLAT_CHUNK = 4096 };
+
+typedef struct esper_lane {
+    esper_view         in[ESPER_OP_MAX_IN];
+    esper_view         out[ESPER_OP_MAX_OUT];
+    esper_attr         attr;
+    const esper_pass  *pass;  /* NULL for flat work */
+    const esper_group *group; /* NULL unless flat work */
+} esper_lane;
+
+#endif

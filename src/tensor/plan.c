@@ -1,0 +1,686 @@
+/* Making and running a plan.
+ *
+ * Time is counted in operations: operation i of a network runs forward at time i and backward at time 2n-1-i, where n is
+ * the number of its operations. A tensor's data must live from the time it is made to its last reader, its gradient from
+ * the first consumer's backward operation to its producer's. Tensors whose times do not meet may share memory:
+ *
+ *     time      0 ........ n-1 | n ........ 2n-1
+ *     data      ####------------------#            made at 0, read by an operation's backward pass
+ *     gradient                    ####--           written, added to, read
+ *
+ * Steps, in order: which gradients are wanted; life times; offsets (largest first, lowest free place); launches. */
+#include "tensor/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+enum { NEVER = -1, ARENA_ALIGN = 64 };
+
+/* Elements of one tensor with all its samples. */
+#define MAX_ARENA_COUNT (INT64_C(1) << 44)
+
+/* A range of arena memory and the time it is needed. */
+typedef struct extent {
+    size_t bytes, offset;
+    int    begin, end; /* first and last time, inclusive; begin NEVER = not needed */
+} extent;
+
+typedef struct planned_net {
+    esper_plan_net given;
+    extent        *data;      /* (n_tensors) of the arena; parameters have none */
+    extent        *grad;      /* (n_tensors) */
+    int           *home;      /* (n_tensors) the tensor whose memory it uses: itself unless isolated */
+    bool          *has_grad;  /* (n_tensors) a gradient is wanted and arrives */
+    bool          *runs_back; /* (n_ops) */
+    uint32_t      *add_mask;  /* (n_ops) inputs whose gradient is added to */
+    size_t         arena_base;
+    bool           draws;       /* it has dropout */
+    int            min_samples; /* in training: batch norm needs two values for each channel */
+    int            next_op; /* while launches are merged */
+} planned_net;
+
+struct esper_plan {
+    esper_backend  *backend;
+    bool            training;
+    int             max_samples;
+    int             n_nets;
+    planned_net    *nets;
+    char           *arena;
+    size_t          arena_bytes, unshared_bytes, table_bytes;
+    int             n_launches[2]; /* by direction */
+    esper_launch   *launches[2];
+    esper_lane     *lanes[2];
+};
+
+/* Tables are counted, so that the memory of a run can be predicted. */
+static void *take(esper_plan *plan, size_t n, size_t element_bytes)
+{
+    void *table = esper_mem_alloc((n > 0 ? n : 1) * element_bytes);
+
+    if (table != NULL)
+        plan->table_bytes += (n > 0 ? n : 1) * element_bytes;
+    return table;
+}
+
+/* ------------------------------------------------------------------------------------------------ gradients */
+
+/* Whether a gradient can be of use: it leads to a parameter or to an input that wants one. */
+static void mark_wanted(const esper_net *net, bool *wanted)
+{
+    for (int t = 0; t < net->n_tensors; t++)
+        wanted[t] = net->tensors[t].role == ESPER_ROLE_PARAM || net->tensors[t].want_grad;
+    for (int o = 0; o < net->n_ops; o++) {
+        const esper_op *op = &net->ops[o];
+        const esper_op_info *info = esper_op_info_of(op->kind);
+
+        for (int i = 0; i < info->n_in; i++)
+            if (op->in[i] != ESPER_NO_TENSOR && (info->grad_in & ESPER_BIT(i)) != 0 && wanted[op->in[i]])
+                wanted[op->out[0]] = true;
+    }
+}
+
+/* Walks back from the loss (or the output whose gradient the caller gives) and keeps what is wanted. The first operation
+ * to be met writes a gradient, later ones add to it. */
+static void trace_gradients(planned_net *planned, const bool *wanted)
+{
+    const esper_net *net = planned->given.net;
+
+    if (net->loss == ESPER_NO_TENSOR && net->output != ESPER_NO_TENSOR)
+        planned->has_grad[net->output] = wanted[net->output];
+    for (int o = net->n_ops - 1; o >= 0; o--) {
+        const esper_op *op = &net->ops[o];
+        const esper_op_info *info = esper_op_info_of(op->kind);
+
+        if (!(planned->has_grad[op->out[0]] || (op->out[0] == net->loss && wanted[op->out[0]])))
+            continue;
+        for (int i = 0; i < info->n_in; i++) {
+            int t = op->in[i];
+
+            if (t == ESPER_NO_TENSOR || (info->grad_in & ESPER_BIT(i)) == 0 || !wanted[t])
+                continue;
+            if (planned->has_grad[t])
+                planned->add_mask[o] |= ESPER_BIT(i);
+            planned->has_grad[t] = true;
+            planned->runs_back[o] = true;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ life times */
+
+static void live_at(extent *range, int time)
+{
+    if (range->begin == NEVER || time < range->begin)
+        range->begin = time;
+    if (time > range->end)
+        range->end = time;
+}
+
+static bool lives_in_arena(const esper_tensor *tensor)
+{
+    return tensor->role == ESPER_ROLE_INPUT || tensor->role == ESPER_ROLE_ACTIVATION;
+}
+
+/* Tensors the caller reads or writes between passes keep their memory to themselves all the time. */
+static bool is_shared_with_caller(const esper_net *net, int t)
+{
+    return net->tensors[t].role == ESPER_ROLE_INPUT || net->tensors[t].keep || t == net->output;
+}
+
+static void find_data_times(planned_net *planned, bool training)
+{
+    const esper_net *net = planned->given.net;
+    int n = net->n_ops, last = training ? 2 * n : n;
+
+    for (int t = 0; t < net->n_tensors; t++)
+        if (lives_in_arena(&net->tensors[t]) && is_shared_with_caller(net, t)) {
+            live_at(&planned->data[planned->home[t]], 0);
+            live_at(&planned->data[planned->home[t]], last);
+        }
+    for (int o = 0; o < n; o++) {
+        const esper_op *op = &net->ops[o];
+        const esper_op_info *info = esper_op_info_of(op->kind);
+        bool back = training && planned->runs_back[o];
+
+        for (int i = 0; i < info->n_in; i++)
+            if (op->in[i] != ESPER_NO_TENSOR) {
+                extent *data = &planned->data[planned->home[op->in[i]]];
+
+                live_at(data, o);
+                if (back && (info->saved_in & ESPER_BIT(i)) != 0)
+                    live_at(data, 2 * n - 1 - o);
+            }
+        for (int i = 0; i < info->n_out; i++) {
+            extent *data = &planned->data[planned->home[op->out[i]]];
+
+            live_at(data, o);
+            if (back && (info->saved_out & ESPER_BIT(i)) != 0)
+                live_at(data, 2 * n - 1 - o);
+        }
+    }
+}
+
+static void find_grad_times(planned_net *planned)
+{
+    const esper_net *net = planned->given.net;
+    int n = net->n_ops;
+
+    for (int o = n - 1; o >= 0; o--) {
+        const esper_op *op = &net->ops[o];
+        const esper_op_info *info = esper_op_info_of(op->kind);
+
+        if (!planned->runs_back[o])
+            continue;
+        if (planned->has_grad[op->out[0]])
+            live_at(&planned->grad[op->out[0]], 2 * n - 1 - o);
+        for (int i = 0; i < info->n_in; i++)
+            if (op->in[i] != ESPER_NO_TENSOR && (info->grad_in & ESPER_BIT(i)) != 0 && planned->has_grad[op->in[i]])
+                live_at(&planned->grad[op->in[i]], 2 * n - 1 - o);
+    }
+    for (int t = 0; t < net->n_tensors; t++)
+        if (planned->has_grad[t] && is_shared_with_caller(net, t)) { /* the caller writes or reads it */
+            live_at(&planned->grad[t], 0);
+            live_at(&planned->grad[t], 2 * n);
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------ offsets */
+
+static int by_size_then_time(const void *a, const void *b)
+{
+    const extent *left = *(const extent *const *)a, *right = *(const extent *const *)b;
+
+    if (left->bytes != right->bytes)
+        return left->bytes > right->bytes ? -1 : 1;
+    return left->begin - right->begin;
+}
+
+static bool times_meet(const extent *a, const extent *b)
+{
+    return a->begin <= b->end && b->begin <= a->end;
+}
+
+/* The lowest offset at which `wanted` meets none of the extents placed before it. */
+static size_t lowest_free(extent *const *placed, int n_placed, const extent *wanted)
+{
+    size_t offset = 0;
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < n_placed; i++) {
+            const extent *other = placed[i];
+
+            if (times_meet(other, wanted) && offset < other->offset + other->bytes && other->offset < offset + wanted->bytes) {
+                offset = other->offset + other->bytes;
+                moved = true;
+            }
+        }
+    }
+    return offset;
+}
+
+/* Places all extents of one network; returns how far its part of the arena reaches. */
+static size_t place_extents(extent **list, int n, size_t *unshared)
+{
+    size_t reach = 0;
+
+    qsort(list, (size_t)n, sizeof(extent *), by_size_then_time);
+    for (int i = 0; i < n; i++) {
+        list[i]->offset = lowest_free(list, i, list[i]);
+        *unshared += list[i]->bytes;
+        if (list[i]->offset + list[i]->bytes > reach)
+            reach = list[i]->offset + list[i]->bytes;
+    }
+    return reach;
+}
+
+static size_t arena_bytes_of(const esper_plan *plan, const esper_tensor *tensor)
+{
+    size_t bytes = (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? plan->max_samples : 1);
+
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* Batches that no memory could hold would also overflow the sizes. */
+static esper_status check_sizes(const esper_plan *plan, const esper_net *net)
+{
+    for (int t = 0; t < net->n_tensors; t++)
+        if (net->tensors[t].count > MAX_ARENA_COUNT / plan->max_samples)
+            return ESPER_FAIL(ESPER_E_ARG, "%s: batches of %d are too large, use a smaller batch", net->tensors[t].name,
+                              plan->max_samples);
+    return ESPER_OK;
+}
+
+static esper_status place_net(esper_plan *plan, planned_net *planned)
+{
+    const esper_net *net = planned->given.net;
+    extent **list = esper_mem_alloc((size_t)(2 * net->n_tensors + 1) * sizeof(*list));
+    int n = 0;
+
+    if (list == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d tensors", net->n_tensors);
+    for (int t = 0; t < net->n_tensors; t++) {
+        if (!lives_in_arena(&net->tensors[t]))
+            continue;
+        planned->data[t].bytes = planned->grad[t].bytes = arena_bytes_of(plan, &net->tensors[t]);
+        if (planned->data[t].begin != NEVER)
+            list[n++] = &planned->data[t];
+        if (planned->grad[t].begin != NEVER)
+            list[n++] = &planned->grad[t];
+    }
+    planned->arena_base = plan->arena_bytes;
+    plan->arena_bytes += place_extents(list, n, &plan->unshared_bytes);
+    esper_mem_free(list);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ lanes and launches */
+
+static void *data_of(const esper_plan *plan, const planned_net *planned, int t)
+{
+    const esper_tensor *tensor = &planned->given.net->tensors[t];
+    const extent *data = &planned->data[planned->home[t]];
+
+    if (tensor->role == ESPER_ROLE_PARAM)
+        return esper_slab_at(planned->given.slab, ESPER_FAMILY_PARAM, tensor);
+    if (tensor->role == ESPER_ROLE_BUFFER)
+        return esper_slab_at(planned->given.slab, ESPER_FAMILY_BUFFER, tensor);
+    return data->begin == NEVER ? NULL : plan->arena + planned->arena_base + data->offset;
+}
+
+static void *grad_of(const esper_plan *plan, const planned_net *planned, int t)
+{
+    const esper_tensor *tensor = &planned->given.net->tensors[t];
+
+    if (!plan->training || !planned->has_grad[t])
+        return NULL;
+    if (tensor->role == ESPER_ROLE_PARAM)
+        return esper_slab_at(planned->given.slab, ESPER_FAMILY_GRAD, tensor);
+    return planned->grad[t].begin == NEVER ? NULL : plan->arena + planned->arena_base + planned->grad[t].offset;
+}
+
+static esper_view view_of(const esper_plan *plan, const planned_net *planned, int t)
+{
+    const esper_tensor *tensor;
+    esper_view view = {.dim = {1, 1, 1, 1}};
+
+    if (t == ESPER_NO_TENSOR)
+        return view;
+    tensor = &planned->given.net->tensors[t];
+    view.data = data_of(plan, planned, t);
+    view.grad = grad_of(plan, planned, t);
+    view.count = tensor->count;
+    view.rank = tensor->rank;
+    memcpy(view.dim, tensor->dim, sizeof(view.dim));
+    return view;
+}
+
+static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, int o)
+{
+    const esper_op *op = &planned->given.net->ops[o];
+    const esper_op_info *info = esper_op_info_of(op->kind);
+    esper_lane lane = {.attr = op->attr, .pass = planned->given.pass};
+
+    for (int i = 0; i < info->n_in; i++) {
+        lane.in[i] = view_of(plan, planned, op->in[i]);
+        lane.in[i].add = (planned->add_mask[o] & ESPER_BIT(i)) != 0;
+        if ((info->grad_in & ESPER_BIT(i)) == 0)
+            lane.in[i].grad = NULL;
+    }
+    for (int i = 0; i < info->n_out; i++)
+        lane.out[i] = view_of(plan, planned, op->out[i]);
+    return lane;
+}
+
+static const esper_op *head_of(const planned_net *planned)
+{
+    return planned->next_op < planned->given.net->n_ops ? &planned->given.net->ops[planned->next_op] : NULL;
+}
+
+/* The operation that stands first among the networks' next ones; NULL when all are through. */
+static const esper_op *first_head(const esper_plan *plan)
+{
+    const esper_op *first = NULL;
+
+    for (int k = 0; k < plan->n_nets; k++) {
+        const esper_op *head = head_of(&plan->nets[k]);
+
+        if (head != NULL && (first == NULL || head->place < first->place))
+            first = head;
+    }
+    return first;
+}
+
+/* Adds a launch with a lane for each network whose next operation is `first` too. backward_lanes gets those lanes whose
+ * operation also runs backward. Returns the number of lanes. */
+static int merge_launch(esper_plan *plan, const esper_op *first, esper_lane *lanes, esper_lane *backward_lanes, int *n_back_out)
+{
+    esper_op_kind kind = first->kind;
+    uint32_t place = first->place;
+    int n = 0, n_back = 0;
+
+    for (int k = 0; k < plan->n_nets; k++) {
+        planned_net *planned = &plan->nets[k];
+        const esper_op *head = head_of(planned);
+
+        if (head == NULL || head->kind != kind || head->place != place)
+            continue;
+        lanes[n] = lane_of(plan, planned, planned->next_op);
+        if (plan->training && planned->runs_back[planned->next_op])
+            backward_lanes[n_back++] = lanes[n];
+        n++;
+        planned->next_op++;
+    }
+    *n_back_out = n_back;
+    return n;
+}
+
+static void reverse_launches(esper_launch *launches, int n)
+{
+    for (int i = 0; i < n / 2; i++) {
+        esper_launch swap = launches[i];
+
+        launches[i] = launches[n - 1 - i];
+        launches[n - 1 - i] = swap;
+    }
+}
+
+/* A kind that needs no work (isolate) has lanes but no launch. */
+static void push_launch(esper_plan *plan, esper_direction direction, esper_op_kind kind, const esper_lane *lanes, int n)
+{
+    if (n > 0 && kind != ESPER_OP_ISOLATE)
+        plan->launches[direction][plan->n_launches[direction]++] = (esper_launch){kind, direction, n, lanes};
+}
+
+static void make_launches(esper_plan *plan)
+{
+    esper_lane *forward = plan->lanes[ESPER_FORWARD], *backward = plan->lanes[ESPER_BACKWARD];
+    const esper_op *first;
+
+    while ((first = first_head(plan)) != NULL) {
+        esper_op_kind kind = first->kind;
+        int n_back, n = merge_launch(plan, first, forward, backward, &n_back);
+
+        push_launch(plan, ESPER_FORWARD, kind, forward, n);
+        push_launch(plan, ESPER_BACKWARD, kind, backward, n_back);
+        forward += n;
+        backward += n_back;
+    }
+    reverse_launches(plan->launches[ESPER_BACKWARD], plan->n_launches[ESPER_BACKWARD]);
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status take_tables(esper_plan *plan, planned_net *planned)
+{
+    size_t n_tensors = (size_t)planned->given.net->n_tensors, n_ops = (size_t)planned->given.net->n_ops;
+
+    planned->data = take(plan, n_tensors, sizeof(*planned->data));
+    planned->grad = take(plan, n_tensors, sizeof(*planned->grad));
+    planned->home = take(plan, n_tensors, sizeof(*planned->home));
+    planned->has_grad = take(plan, n_tensors, sizeof(*planned->has_grad));
+    planned->runs_back = take(plan, n_ops, sizeof(*planned->runs_back));
+    planned->add_mask = take(plan, n_ops, sizeof(*planned->add_mask));
+    if (planned->data == NULL || planned->grad == NULL || planned->home == NULL || planned->has_grad == NULL ||
+        planned->runs_back == NULL || planned->add_mask == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu tensors", n_tensors);
+    for (size_t t = 0; t < n_tensors; t++) {
+        planned->data[t].begin = planned->data[t].end = NEVER;
+        planned->grad[t].begin = planned->grad[t].end = NEVER;
+        planned->home[t] = (int)t;
+    }
+    for (size_t o = 0; o < n_ops; o++) {
+        const esper_op *op = &planned->given.net->ops[o];
+
+        if (op->kind == ESPER_OP_ISOLATE)
+            planned->home[op->out[0]] = planned->home[op->in[0]];
+    }
+    return ESPER_OK;
+}
+
+static esper_status check_supported(const esper_plan *plan, const esper_net *net)
+{
+    for (int o = 0; o < net->n_ops; o++)
+        if (net->ops[o].kind != ESPER_OP_ISOLATE && !esper_backend_supports(plan->backend, net->ops[o].kind))
+            return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend %s has no %s", esper_backend_name(plan->backend),
+                              esper_op_info_of(net->ops[o].kind)->name);
+    return ESPER_OK;
+}
+
+static int64_t room(const int64_t *begin, int n_regions, int region)
+{
+    return region < n_regions ? begin[region + 1] - begin[region] : 0;
+}
+
+/* The net may have grown since its slab was made. */
+static esper_status check_slab(const esper_plan *plan, const esper_net *net, const esper_slab *slab)
+{
+    if (slab->backend != plan->backend)
+        return ESPER_FAIL(ESPER_E_ARG, "the slab belongs to another backend than the plan");
+    for (int r = 0; r < net->n_regions; r++)
+        if (net->region_params[r] > room(slab->param_begin, slab->n_regions, r) ||
+            net->region_buffers[r] > room(slab->buffer_begin, slab->n_regions, r))
+            return ESPER_FAIL(ESPER_E_ARG, "region %d of the slab is too small for the net: reserve more", r);
+    if (plan->training && esper_net_count_params(net, -1) > 0 && slab->family[ESPER_FAMILY_GRAD] == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "a slab for inference has no gradients: training needs at least one moment");
+    return ESPER_OK;
+}
+
+/* What a pass must fulfil, so that kernels need not look. */
+static void find_pass_rules(planned_net *planned)
+{
+    const esper_net *net = planned->given.net;
+
+    planned->min_samples = 1;
+    for (int o = 0; o < net->n_ops; o++) {
+        const esper_op *op = &net->ops[o];
+        const esper_tensor *x = &net->tensors[op->in[0]];
+
+        if (op->kind == ESPER_OP_DROPOUT || (op->kind == ESPER_OP_ATTENTION && op->attr.attention.drop > 0.0f))
+            planned->draws = true;
+        if (op->kind == ESPER_OP_BATCH_NORM && x->count == x->dim[0])
+            planned->min_samples = 2;
+    }
+}
+
+static esper_status plan_net(esper_plan *plan, planned_net *planned)
+{
+    const esper_net *net = planned->given.net;
+    bool *wanted;
+
+    ESPER_TRY(esper_net_status(net));
+    ESPER_TRY(check_supported(plan, net));
+    ESPER_TRY(check_slab(plan, net, planned->given.slab));
+    ESPER_TRY(check_sizes(plan, net));
+    find_pass_rules(planned);
+    ESPER_TRY(take_tables(plan, planned));
+    if (plan->training) {
+        wanted = esper_mem_alloc((size_t)net->n_tensors * sizeof(*wanted) + 1);
+        if (wanted == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d tensors", net->n_tensors);
+        mark_wanted(net, wanted);
+        trace_gradients(planned, wanted);
+        esper_mem_free(wanted);
+        find_grad_times(planned);
+    }
+    find_data_times(planned, plan->training);
+    return place_net(plan, planned);
+}
+
+static esper_status take_launches(esper_plan *plan)
+{
+    size_t n_ops = 0;
+
+    for (int k = 0; k < plan->n_nets; k++)
+        n_ops += (size_t)plan->nets[k].given.net->n_ops;
+    for (int d = 0; d < 2; d++) {
+        plan->launches[d] = take(plan, n_ops, sizeof(esper_launch));
+        plan->lanes[d] = take(plan, n_ops, sizeof(esper_lane));
+        if (plan->launches[d] == NULL || plan->lanes[d] == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu operations", n_ops);
+    }
+    return ESPER_OK;
+}
+
+/* Gradients nobody writes under this plan must read as zero, whatever an earlier plan left there. */
+static void clear_gradients(const esper_slab *slab)
+{
+    if (slab->family[ESPER_FAMILY_GRAD] != NULL)
+        memset(slab->family[ESPER_FAMILY_GRAD], 0, (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD) * sizeof(float));
+}
+
+static esper_status build(esper_plan *plan, const esper_plan_desc *desc)
+{
+    void *arena = NULL;
+
+    plan->nets = take(plan, (size_t)desc->n_nets, sizeof(*plan->nets));
+    if (plan->nets == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d networks", desc->n_nets);
+    for (int k = 0; k < desc->n_nets; k++) {
+        plan->nets[k].given = desc->nets[k];
+        plan->n_nets = k + 1;
+        ESPER_TRY(plan_net(plan, &plan->nets[k]));
+    }
+    ESPER_TRY(take_launches(plan));
+    if (plan->arena_bytes > 0)
+        ESPER_TRY(esper_backend_alloc(plan->backend, plan->arena_bytes, &arena));
+    plan->arena = arena;
+    make_launches(plan);
+    for (int k = 0; k < plan->n_nets && plan->training; k++)
+        clear_gradients(plan->nets[k].given.slab);
+    return ESPER_OK;
+}
+
+esper_status esper_plan_open(const esper_plan_desc *desc, esper_plan **plan_out)
+{
+    esper_plan *plan;
+    esper_status status;
+
+    if (desc->n_nets < 1 || desc->max_samples < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "plan for %d networks and batches of %d", desc->n_nets, desc->max_samples);
+    plan = esper_mem_alloc(sizeof(*plan));
+    if (plan == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "plan");
+    plan->backend = desc->backend;
+    plan->training = desc->training;
+    plan->max_samples = desc->max_samples;
+    plan->table_bytes = sizeof(*plan);
+    status = build(plan, desc);
+    if (status != ESPER_OK) {
+        esper_plan_close(plan);
+        return status;
+    }
+    *plan_out = plan;
+    return ESPER_OK;
+}
+
+static void close_net(planned_net *planned)
+{
+    esper_mem_free(planned->data);
+    esper_mem_free(planned->grad);
+    esper_mem_free(planned->home);
+    esper_mem_free(planned->has_grad);
+    esper_mem_free(planned->runs_back);
+    esper_mem_free(planned->add_mask);
+}
+
+void esper_plan_close(esper_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (int k = 0; k < plan->n_nets; k++)
+        close_net(&plan->nets[k]);
+    for (int d = 0; d < 2; d++) {
+        esper_mem_free(plan->launches[d]);
+        esper_mem_free(plan->lanes[d]);
+    }
+    if (plan->arena != NULL)
+        esper_backend_release(plan->backend, plan->arena);
+    esper_mem_free(plan->nets);
+    esper_mem_free(plan);
+}
+
+/* ------------------------------------------------------------------------------------------------ running */
+
+static esper_status check_pass(const esper_plan *plan, const planned_net *planned)
+{
+    const esper_pass *pass = planned->given.pass;
+
+    if (pass->n_samples < 1 || pass->n_samples > plan->max_samples)
+        return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass->n_samples, plan->max_samples);
+    if (pass->training && pass->n_samples < planned->min_samples)
+        return ESPER_FAIL(ESPER_E_ARG, "batch norm cannot train on one value for each channel: use batches of 2 or more");
+    if (pass->training && planned->draws && pass->sample_id == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "dropout needs the samples' ids");
+    return ESPER_OK;
+}
+
+static esper_status run(esper_plan *plan, esper_direction direction)
+{
+    for (int k = 0; k < plan->n_nets; k++)
+        ESPER_TRY(check_pass(plan, &plan->nets[k]));
+    for (int i = 0; i < plan->n_launches[direction]; i++)
+        ESPER_TRY(esper_backend_enqueue(plan->backend, &plan->launches[direction][i]));
+    return ESPER_OK;
+}
+
+esper_status esper_plan_forward(esper_plan *plan)
+{
+    return run(plan, ESPER_FORWARD);
+}
+
+esper_status esper_plan_backward(esper_plan *plan)
+{
+    if (!plan->training)
+        return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
+    return run(plan, ESPER_BACKWARD);
+}
+
+void *esper_plan_data(const esper_plan *plan, int net_index, int tensor)
+{
+    return tensor == ESPER_NO_TENSOR ? NULL : data_of(plan, &plan->nets[net_index], tensor);
+}
+
+float *esper_plan_grad(const esper_plan *plan, int net_index, int tensor)
+{
+    return tensor == ESPER_NO_TENSOR ? NULL : grad_of(plan, &plan->nets[net_index], tensor);
+}
+
+const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction direction, int index)
+{
+    return index < plan->n_launches[direction] ? &plan->launches[direction][index] : NULL;
+}
+
+static esper_cost total_cost(const esper_plan *plan, esper_direction direction)
+{
+    esper_cost total = {0};
+
+    for (int i = 0; i < plan->n_launches[direction]; i++) {
+        const esper_launch *launch = &plan->launches[direction][i];
+
+        for (int l = 0; l < launch->n_lanes; l++) {
+            esper_cost cost = esper_op_cost(launch->kind, direction, &launch->lanes[l], plan->max_samples);
+
+            total.flops += cost.flops;
+            total.bytes += cost.bytes;
+        }
+    }
+    return total;
+}
+
+esper_plan_stats esper_plan_stats_of(const esper_plan *plan)
+{
+    return (esper_plan_stats){
+        .arena_bytes = plan->arena_bytes,
+        .arena_bytes_unshared = plan->unshared_bytes,
+        .table_bytes = plan->table_bytes,
+        .n_forward = plan->n_launches[ESPER_FORWARD],
+        .n_backward = plan->n_launches[ESPER_BACKWARD],
+        .forward = total_cost(plan, ESPER_FORWARD),
+        .backward = total_cost(plan, ESPER_BACKWARD),
+    };
+}
