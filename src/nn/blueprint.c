@@ -1,0 +1,246 @@
+/* The blueprints as programs. Listing order and policy numbers are contracts. */
+#include "nn/blueprint.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "nn/layer.h"
+
+/* Channels of (C,H,W), width of (T,D). */
+static int width_of(const esper_net *net, int x)
+{
+    if (x == ESPER_NO_TENSOR)
+        return 1;
+    return net->tensors[x].rank == 3 ? net->tensors[x].dim[0] : net->tensors[x].dim[1];
+}
+
+static int at_least(int least, int value)
+{
+    return value > least ? value : least;
+}
+
+/* ------------------------------------------------------------------------------------------------ shared */
+
+static int build_noop(esper_net *net, int x, esper_blend blend)
+{
+    (void)net;
+    (void)blend;
+    return x;
+}
+
+/* y = x + tanh(w) (norm(x) - x), w born 0 */
+static int build_norm(esper_net *net, int x, esper_blend blend)
+{
+    int one = 1;
+    int weight = esper_net_param(net, "scale", 1, &one, (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+    bool is_cnn = x != ESPER_NO_TENSOR && net->tensors[x].rank == 3;
+    int z = is_cnn ? esper_layer_group_norm(net, "norm", x) : esper_layer_layer_norm(net, "norm", x);
+
+    (void)blend;
+    return esper_net_mix_tanh(net, x, z, weight);
+}
+
+/* ------------------------------------------------------------------------------------------------ cnn */
+
+/* x + scale * y, scale born 0: the residual branch is silent at birth, but its scale has a gradient at once. */
+static int add_scaled(esper_net *net, int x, int y)
+{
+    int channels = width_of(net, x);
+    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+
+    return esper_net_add(net, x, esper_net_channel_scale(net, y, scale));
+}
+
+/* relu(group norm(conv k x k)) under the names <name>conv and <name>gn */
+static int conv_block(esper_net *net, const char *name, int x, int kernel)
+{
+    char conv[ESPER_NAME_CHARS], norm[ESPER_NAME_CHARS];
+    int channels = width_of(net, x);
+
+    snprintf(conv, sizeof(conv), "%sconv", name);
+    snprintf(norm, sizeof(norm), "%sgn", name);
+    x = esper_layer_conv(net, conv, x, (esper_conv){channels, channels, kernel, 1, false});
+    return esper_net_relu(net, esper_layer_group_norm(net, norm, x));
+}
+
+/* Squeeze and excitation: a gate for each channel from the mean of all channels. */
+static int build_cnn_attention(esper_net *net, int x, esper_blend blend)
+{
+    int channels = width_of(net, x), reduced = at_least(1, channels / 4);
+    int z = esper_net_global_mean(net, x);
+
+    z = esper_net_relu(net, esper_layer_linear(net, "fc.0", z, (esper_linear){.in = channels, .out = reduced}));
+    z = esper_layer_linear(net, "fc.2", z,
+                           (esper_linear){.in = reduced, .out = channels, .bias = true, .zero = true,
+                                          .bias_value = blend == ESPER_BLEND_MULTIPLY ? 0.0f : 3.0f});
+    return esper_net_mul(net, x, esper_net_sigmoid(net, z));
+}
+
+static int build_bottleneck(esper_net *net, int x, esper_blend blend)
+{
+    int channels = width_of(net, x), narrow = at_least(8, channels / 4), y;
+
+    (void)blend;
+    y = esper_net_relu(net, esper_layer_conv(net, "down", x, (esper_conv){channels, narrow, 1, 1, false}));
+    y = esper_net_relu(net, esper_layer_conv(net, "conv", y, (esper_conv){narrow, narrow, 3, 1, false}));
+    y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1, true});
+    return esper_net_add(net, x, esper_layer_group_norm(net, "gn", y));
+}
+
+static int build_conv_small(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return add_scaled(net, x, conv_block(net, "", x, 1));
+}
+
+static int build_depthwise(esper_net *net, int x, esper_blend blend)
+{
+    int channels = width_of(net, x), y;
+
+    (void)blend;
+    y = esper_layer_conv(net, "depthwise", x, (esper_conv){channels, channels, 3, channels, false});
+    y = esper_layer_conv(net, "pointwise", y, (esper_conv){channels, channels, 1, 1, false});
+    return add_scaled(net, x, esper_net_relu(net, esper_layer_group_norm(net, "gn", y)));
+}
+
+static int build_conv_light(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return add_scaled(net, x, conv_block(net, "enhance.", x, 3));
+}
+
+static int build_conv_heavy(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return add_scaled(net, x, conv_block(net, "enhance.1.", conv_block(net, "enhance.0.", x, 3), 3));
+}
+
+/* ------------------------------------------------------------------------------------------------ transformer */
+
+static int low_rank(esper_net *net, int x, int rank)
+{
+    int d = width_of(net, x);
+    int y = esper_layer_linear(net, "down", x, (esper_linear){.in = d, .out = rank});
+
+    return esper_net_add(net, x, esper_layer_linear(net, "up", y, (esper_linear){.in = rank, .out = d, .zero = true}));
+}
+
+static int build_lora(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return low_rank(net, x, 8);
+}
+
+static int build_lora_large(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return low_rank(net, x, 32);
+}
+
+static int build_attention(esper_net *net, int x, esper_blend blend)
+{
+    int d = width_of(net, x);
+    int y = esper_layer_linear(net, "qkv", x, (esper_linear){.in = d, .out = 3 * d, .bias = true});
+
+    (void)blend;
+    y = esper_net_attention(net, y, 4, 0.0f);
+    y = esper_layer_linear(net, "proj", y, (esper_linear){.in = d, .out = d, .bias = true, .zero = true});
+    return esper_net_add(net, x, y);
+}
+
+static int mlp(esper_net *net, int x, int expansion)
+{
+    int d = width_of(net, x), hidden = expansion * d;
+    int y = esper_layer_linear(net, "fc1", x, (esper_linear){.in = d, .out = hidden, .bias = true});
+
+    y = esper_net_gelu(net, y);
+    y = esper_layer_linear(net, "fc2", y, (esper_linear){.in = hidden, .out = d, .bias = true, .zero = true});
+    return esper_net_add(net, x, y);
+}
+
+static int build_mlp_small(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return mlp(net, x, 2);
+}
+
+static int build_mlp(esper_net *net, int x, esper_blend blend)
+{
+    (void)blend;
+    return mlp(net, x, 4);
+}
+
+/* ------------------------------------------------------------------------------------------------ the lists */
+
+#define CNN(name_, index_, estimate_, build_, about_)                                                   \
+    &(const esper_blueprint)                                                                            \
+    {                                                                                                   \
+        .name = name_, .topology = ESPER_TOPOLOGY_CNN, .index = index_, .estimate = estimate_,          \
+        .build = build_, .about = about_                                                                \
+    }
+#define TRANSFORMER(name_, index_, estimate_, build_, about_)                                           \
+    &(const esper_blueprint)                                                                            \
+    {                                                                                                   \
+        .name = name_, .topology = ESPER_TOPOLOGY_TRANSFORMER, .index = index_, .estimate = estimate_,  \
+        .build = build_, .about = about_                                                                \
+    }
+
+static const esper_blueprint *const cnn_blueprints[] = {
+    CNN("noop", 0, 0, build_noop, "identity"),
+    CNN("norm", 3, 130, build_norm, "group norm, faded in by a learned weight"),
+    CNN("attention", 2, 2000, build_cnn_attention, "squeeze-and-excitation channel gate"),
+    CNN("conv_small", 6, 4200, build_conv_small, "1x1 convolution, residual"),
+    CNN("bottleneck", 5, 4500, build_bottleneck, "1x1, 3x3, 1x1 through a narrow middle, residual"),
+    CNN("depthwise", 4, 4800, build_depthwise, "depthwise 3x3 and 1x1, residual"),
+    CNN("conv_light", 1, 37000, build_conv_light, "one 3x3 convolution block, residual"),
+    CNN("conv_heavy", 7, 74000, build_conv_heavy, "two 3x3 convolution blocks, residual"),
+    NULL,
+};
+
+static const esper_blueprint *const transformer_blueprints[] = {
+    TRANSFORMER("noop", 0, 0, build_noop, "identity"),
+    TRANSFORMER("norm", 3, 800, build_norm, "layer norm, faded in by a learned weight"),
+    TRANSFORMER("lora", 8, 6000, build_lora, "low-rank linear update, rank 8"),
+    TRANSFORMER("lora_large", 9, 25000, build_lora_large, "low-rank linear update, rank 32"),
+    TRANSFORMER("attention", 2, 591000, build_attention, "causal attention of 4 heads, residual"),
+    TRANSFORMER("flex_attention", 12, 591000, build_attention, "the same computation as attention"),
+    TRANSFORMER("mlp_small", 10, 591000, build_mlp_small, "MLP of twice the width, residual"),
+    TRANSFORMER("mlp", 11, 1200000, build_mlp, "MLP of four times the width, residual"),
+    NULL,
+};
+
+const esper_blueprint *const *esper_blueprint_list(esper_topology topology)
+{
+    return topology == ESPER_TOPOLOGY_CNN ? cnn_blueprints : transformer_blueprints;
+}
+
+esper_status esper_blueprint_find(esper_topology topology, const char *name, const esper_blueprint **blueprint_out)
+{
+    const esper_blueprint *const *list = esper_blueprint_list(topology);
+    char names[256] = "";
+
+    for (int i = 0; list[i] != NULL; i++) {
+        if (strcmp(list[i]->name, name) == 0) {
+            *blueprint_out = list[i];
+            return ESPER_OK;
+        }
+        strncat(names, i == 0 ? "" : ", ", sizeof(names) - strlen(names) - 1);
+        strncat(names, list[i]->name, sizeof(names) - strlen(names) - 1);
+    }
+    return ESPER_FAIL(ESPER_E_ARG, "no %s blueprint is called '%s': there are %s", esper_topology_name(topology), name, names);
+}
+
+int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blend blend)
+{
+    return blueprint->build(net, x, blend);
+}
+
+int esper_gate_build(esper_net *net, int x)
+{
+    int channels = width_of(net, x), hidden = at_least(8, channels / 4);
+    int y = esper_net_global_mean(net, x);
+
+    y = esper_net_relu(net, esper_layer_linear(net, "gate.0", y, (esper_linear){.in = channels, .out = hidden, .bias = true}));
+    y = esper_layer_linear(net, "gate.2", y, (esper_linear){.in = hidden, .out = 1, .bias = true});
+    return esper_net_sigmoid(net, y);
+}

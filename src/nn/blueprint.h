@@ -1,0 +1,40 @@
+/* Internal. Seed blueprints: small modules that keep the shape of what they are put behind.
+ *
+ * Where they differ, on purpose, from the recorded behaviour in the golden files:
+ *   - conv_small, depthwise, conv_light and conv_heavy end in a per-channel scale born 0, after their last ReLU: C more
+ *     parameters named `scale`. They are exact identities at birth and learn from the first step (conv_small's zero
+ *     convolution in front of a norm and a ReLU never did). With the scale at 1 they compute what was recorded.
+ *   - conv_small's convolution is born like any other instead of as zeros.
+ *   - For a multiplying blend the last convolution or linear layer is born as zeros, except in those four, which already
+ *     are identities and would stop learning.
+ * CNN attention keeps its recorded start: it begins as 0.9526 x (0.5 x for a multiplying blend), not as an identity. */
+#ifndef ESPER_NN_BLUEPRINT_H
+#define ESPER_NN_BLUEPRINT_H
+
+#include "nn/host.h"
+
+/* How a seed is put into the stream. The values are the recorded codes. */
+typedef enum esper_blend { ESPER_BLEND_ADD = 1, ESPER_BLEND_MULTIPLY = 2, ESPER_BLEND_GATE = 3 } esper_blend;
+
+typedef struct esper_blueprint {
+    const char    *name;
+    esper_topology topology;
+    int            index;    /* the policy's number of this blueprint, the same in both topologies */
+    int            estimate; /* parameters at 64 channels (cnn) or width 384 (transformer), to sort and to show */
+    const char    *about;
+    int (*build)(esper_net *net, int x, esper_blend blend);
+} esper_blueprint;
+
+/* All blueprints of a topology, by (estimate, name); NULL at the end. */
+const esper_blueprint *const *esper_blueprint_list(esper_topology topology);
+
+/* E_ARG with the names there are when there is none of that name. */
+esper_status esper_blueprint_find(esper_topology topology, const char *name, const esper_blueprint **blueprint_out);
+
+/* Appends the module to the net behind x, in the net's present prefix and region. Returns its output. */
+int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blend blend);
+
+/* The gate network of a gated blend: mean, linear, ReLU, linear, sigmoid -> one value for each sample. */
+int esper_gate_build(esper_net *net, int x);
+
+#endif

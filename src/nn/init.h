@@ -1,0 +1,14 @@
+/* Internal. Weights at birth. */
+#ifndef ESPER_NN_INIT_H
+#define ESPER_NN_INIT_H
+
+#include "tensor/slab.h"
+
+/* Fills the parameters and norm buffers of a region (-1 = all) as the net says they are born. Every parameter draws from a
+ * stream of its own, keyed by (seed, network, its name): it is born the same whatever else the network holds. */
+void esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region);
+
+/* A hash of the net's parameters and norm buffers (names and bits): equal weights, equal hash. */
+uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab);
+
+#endif

@@ -1,0 +1,102 @@
+/* Layers with their parameters. Weights are born U(-b,b) with b = 1/sqrt(fan in), norms as scale 1 and shift 0. */
+#include "nn/layer.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BATCH_NORM_MOMENTUM_PERCENT = 10 };
+
+static const char *join(char *buffer, const char *layer, const char *what)
+{
+    snprintf(buffer, ESPER_NAME_CHARS, "%s.%s", layer, what);
+    return buffer;
+}
+
+static esper_init uniform_for(int fan_in)
+{
+    return (esper_init){ESPER_INIT_UNIFORM, 1.0f / sqrtf((float)fan_in)};
+}
+
+static esper_init constant(float value)
+{
+    return (esper_init){ESPER_INIT_CONSTANT, value};
+}
+
+int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv)
+{
+    char full[ESPER_NAME_CHARS];
+    int per_group = conv.in / conv.groups;
+    int dim[4] = {conv.out, per_group, conv.kernel, conv.kernel};
+    esper_init init = conv.zero ? constant(0.0f) : uniform_for(per_group * conv.kernel * conv.kernel);
+    int weight = esper_net_param(net, join(full, name, "weight"), 4, dim, init);
+
+    return esper_net_conv2d(net, x, weight, conv.kernel / 2, conv.groups);
+}
+
+/* Scale and shift of a norm over `n` channels. */
+static void norm_params(esper_net *net, const char *name, int n, int *scale_out, int *shift_out)
+{
+    char full[ESPER_NAME_CHARS];
+
+    *scale_out = esper_net_param(net, join(full, name, "weight"), 1, &n, constant(1.0f));
+    *shift_out = esper_net_param(net, join(full, name, "bias"), 1, &n, constant(0.0f));
+}
+
+/* Dimension `i` of x; 1 when building has already failed, which keeps the net's first mistake the only one. */
+static int dim_of(const esper_net *net, int x, int i)
+{
+    return x == ESPER_NO_TENSOR ? 1 : net->tensors[x].dim[i];
+}
+
+int esper_layer_batch_norm(esper_net *net, const char *name, int x)
+{
+    char full[ESPER_NAME_CHARS];
+    int channels = dim_of(net, x, 0), scale, shift, mean, var;
+
+    norm_params(net, name, channels, &scale, &shift);
+    mean = esper_net_buffer(net, join(full, name, "running_mean"), 1, &channels, 0.0f);
+    var = esper_net_buffer(net, join(full, name, "running_var"), 1, &channels, 1.0f);
+    return esper_net_batch_norm(net, x, scale, shift, mean, var, ESPER_NORM_EPS, BATCH_NORM_MOMENTUM_PERCENT / 100.0f);
+}
+
+int esper_layer_group_norm(esper_net *net, const char *name, int x)
+{
+    int channels = dim_of(net, x, 0), scale, shift;
+
+    norm_params(net, name, channels, &scale, &shift);
+    return esper_net_group_norm(net, x, scale, shift, esper_group_norm_groups(channels), ESPER_NORM_EPS);
+}
+
+int esper_layer_layer_norm(esper_net *net, const char *name, int x)
+{
+    int scale, shift;
+
+    norm_params(net, name, dim_of(net, x, 1), &scale, &shift);
+    return esper_net_layer_norm(net, x, scale, shift, ESPER_NORM_EPS);
+}
+
+int esper_layer_linear(esper_net *net, const char *name, int x, esper_linear linear)
+{
+    char full[ESPER_NAME_CHARS];
+    int dim[2] = {linear.out, linear.in}, bias = ESPER_NO_TENSOR;
+    int weight = esper_net_param(net, join(full, name, "weight"), 2, dim,
+                                 linear.zero ? constant(0.0f) : uniform_for(linear.in));
+
+    if (linear.bias)
+        bias = esper_net_param(net, join(full, name, "bias"), 1, &linear.out,
+                               linear.zero ? constant(linear.bias_value) : uniform_for(linear.in));
+    return esper_net_linear(net, x, weight, bias);
+}
+
+int esper_group_norm_groups(int channels)
+{
+    for (int groups = 32; groups > 1; groups /= 2)
+        if (channels % groups == 0 && channels / groups >= 16)
+            return groups;
+    if (channels >= 16) /* one group of all its channels, which are at least 16 */
+        return 1;
+    for (int groups = 8; groups > 1; groups /= 2)
+        if (channels % groups == 0)
+            return groups;
+    return 1;
+}

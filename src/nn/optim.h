@@ -1,0 +1,36 @@
+/* Internal. Optimisers on flat ranges: one group for each region of each network's slab (the host, and every slot), with its
+ * own rate, decay and clipping. The step of all networks is two launches. */
+#ifndef ESPER_NN_OPTIM_H
+#define ESPER_NN_OPTIM_H
+
+#include "tensor/slab.h"
+
+typedef struct esper_optim esper_optim;
+
+typedef struct esper_optim_desc {
+    esper_backend          *backend;
+    const esper_slab *const *slabs; /* one for each network; borrowed until close */
+    int                     n_slabs;
+    esper_op_kind           kind;     /* ESPER_OP_SGD or ESPER_OP_ADAMW */
+    esper_group             settings; /* of every group at first; t = 0 */
+} esper_optim_desc;
+
+esper_status esper_optim_open(const esper_optim_desc *desc, esper_optim **optim_out);
+void         esper_optim_close(esper_optim *optim);
+
+/* The settings of a group, to change between steps. */
+esper_group *esper_optim_group(esper_optim *optim, int network, int region);
+
+/* A group that is off is not touched by a step: no decay, no momentum. All are on at first. */
+void esper_optim_enable(esper_optim *optim, int network, int region, bool on);
+
+/* Enqueues a step of every group that is on: norm, clip, update. */
+esper_status esper_optim_step(esper_optim *optim);
+
+/* The norm of the group's gradients before clipping, as of the last step. Read after a sync. */
+double esper_optim_norm(const esper_optim *optim, int network, int region);
+
+/* Bytes that esper_optim_open takes. */
+size_t esper_optim_bytes(const esper_slab *const *slabs, int n_slabs);
+
+#endif
