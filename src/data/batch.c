@@ -1,0 +1,261 @@
+/* Sampler and batches. */
+#include "data/batch.h"
+
+#include <assert.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "data/shuffle.h"
+
+enum { SAMPLES_PER_ITEM = 16, MAX_MARGIN = 4096 };
+
+struct esper_sampler {
+    esper_sampler_desc desc;
+    uint32_t           epoch, n_samples;
+    uint32_t          *order; /* (n_samples) ids in the order of the epoch */
+};
+
+/* What happens to one image. */
+typedef struct augment_draw {
+    int  top, left;    /* of the window, in the image: -crop .. crop */
+    bool flip;
+    int  cut_y, cut_x; /* centre of the square */
+} augment_draw;
+
+static esper_status check_desc(const esper_sampler_desc *desc)
+{
+    const esper_augment *augment = &desc->augment;
+
+    if (desc->batch_size == 0)
+        return ESPER_FAIL(ESPER_E_ARG, "batches of 0 samples");
+    if (augment->crop < 0 || augment->crop > MAX_MARGIN || augment->cutout < 0 || augment->cutout > MAX_MARGIN)
+        return ESPER_FAIL(ESPER_E_ARG, "crop by %d, cut-out of %d pixels: expected 0 to %d", augment->crop,
+                          augment->cutout, MAX_MARGIN);
+    return ESPER_OK;
+}
+
+esper_status esper_sampler_open(const esper_sampler_desc *desc, esper_sampler **sampler_out)
+{
+    esper_sampler *sampler;
+
+    ESPER_TRY(check_desc(desc));
+    sampler = esper_mem_alloc(sizeof(*sampler));
+    if (sampler == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "sampler of %s", esper_split_name(desc->split));
+    sampler->desc = *desc;
+    sampler->n_samples = esper_dataset_count(desc->set, desc->split);
+    if (sampler->n_samples > 0) {
+        sampler->order = esper_mem_alloc(sampler->n_samples * sizeof(*sampler->order));
+        if (sampler->order == NULL) {
+            esper_sampler_close(sampler);
+            return ESPER_FAIL(ESPER_E_NOMEM, "order of %u samples", esper_dataset_count(desc->set, desc->split));
+        }
+    }
+    esper_sampler_start(sampler, 0);
+    *sampler_out = sampler;
+    return ESPER_OK;
+}
+
+void esper_sampler_close(esper_sampler *sampler)
+{
+    if (sampler == NULL)
+        return;
+    esper_mem_free(sampler->order);
+    esper_mem_free(sampler);
+}
+
+uint64_t esper_sampler_predict_bytes(uint32_t n_samples)
+{
+    return sizeof(esper_sampler) + n_samples * (uint64_t)sizeof(uint32_t);
+}
+
+void esper_sampler_start(esper_sampler *sampler, uint32_t epoch)
+{
+    esper_rng_key key = {
+        .seed = sampler->desc.seed, .purpose = ESPER_RNG_SHUFFLE, .network = sampler->desc.network, .step = epoch};
+
+    sampler->epoch = epoch;
+    for (uint32_t i = 0; i < sampler->n_samples; i++)
+        sampler->order[i] = esper_dataset_id(sampler->desc.set, sampler->desc.split, i);
+    if (sampler->desc.training)
+        esper_shuffle(sampler->order, sampler->n_samples, &key);
+}
+
+uint32_t esper_sampler_batches(const esper_sampler *sampler)
+{
+    uint32_t whole = sampler->n_samples / sampler->desc.batch_size;
+    uint32_t rest = sampler->n_samples % sampler->desc.batch_size;
+
+    if (rest > 0 && (!sampler->desc.training || whole == 0))
+        return whole + 1;
+    return whole;
+}
+
+uint32_t esper_sampler_batch_count(const esper_sampler *sampler, uint32_t batch)
+{
+    uint64_t first = (uint64_t)batch * sampler->desc.batch_size;
+
+    if (batch >= esper_sampler_batches(sampler))
+        return 0;
+    return sampler->n_samples - first < sampler->desc.batch_size ? (uint32_t)(sampler->n_samples - first)
+                                                                 : sampler->desc.batch_size;
+}
+
+const uint32_t *esper_sampler_batch_ids(const esper_sampler *sampler, uint32_t batch)
+{
+    return sampler->order + (uint64_t)batch * sampler->desc.batch_size;
+}
+
+/* All draws are made, always, in this order. */
+static augment_draw draw_augment(const esper_sampler *sampler, uint32_t id, int height, int width)
+{
+    const esper_augment *augment = &sampler->desc.augment;
+    esper_rng_key key = {.seed = sampler->desc.seed,
+                         .purpose = ESPER_RNG_AUGMENT,
+                         .network = sampler->desc.network,
+                         .step = sampler->epoch,
+                         .sample = id};
+    augment_draw draw;
+    esper_rng rng;
+
+    esper_rng_init(&rng, &key);
+    draw.top = (int)esper_rng_below(&rng, 2 * (uint32_t)augment->crop + 1) - augment->crop;
+    draw.left = (int)esper_rng_below(&rng, 2 * (uint32_t)augment->crop + 1) - augment->crop;
+    draw.flip = esper_rng_uniform(&rng) < 0.5f && augment->flip;
+    draw.cut_y = (int)esper_rng_below(&rng, (uint32_t)height);
+    draw.cut_x = (int)esper_rng_below(&rng, (uint32_t)width);
+    return draw;
+}
+
+/* One row (W) of the output: window, then flip. `row` is NULL above and below the image. */
+static void fill_row(const uint8_t *row, int width, const augment_draw *draw, const float *levels, float *dest)
+{
+    int step = draw->flip ? -1 : 1;
+    int from = draw->left + (draw->flip ? width - 1 : 0);
+
+    for (int x = 0; x < width; x++, from += step)
+        dest[x] = levels[row != NULL && from >= 0 && from < width ? row[from] : 0];
+}
+
+/* Blots out the square in one channel (H, W). */
+static void cut_out(int side, int height, int width, const augment_draw *draw, float black, float *plane)
+{
+    int top = draw->cut_y - side / 2, left = draw->cut_x - side / 2;
+
+    for (int y = top < 0 ? 0 : top; y < top + side && y < height; y++)
+        for (int x = left < 0 ? 0 : left; x < left + side && x < width; x++)
+            plane[y * width + x] = black;
+}
+
+static void fill_augmented(const esper_sampler *sampler, uint32_t id, const uint8_t *image, float *dest)
+{
+    const esper_dataset_info *info = esper_dataset_info_get(sampler->desc.set);
+    int height = info->height, width = info->width;
+    augment_draw draw = draw_augment(sampler, id, height, width);
+
+    for (int c = 0; c < info->channels; c++) {
+        const float *levels = esper_dataset_levels(sampler->desc.set, c);
+        const uint8_t *plane = image + (size_t)c * (size_t)height * (size_t)width;
+        float *dest_plane = dest + (size_t)c * (size_t)height * (size_t)width;
+
+        for (int y = 0; y < height; y++) {
+            int from = y + draw.top;
+            const uint8_t *row = from >= 0 && from < height ? plane + (size_t)from * (size_t)width : NULL;
+
+            fill_row(row, width, &draw, levels, dest_plane + (size_t)y * (size_t)width);
+        }
+        cut_out(sampler->desc.augment.cutout, height, width, &draw, levels[0], dest_plane);
+    }
+}
+
+static void fill_plain(const esper_dataset *set, const uint8_t *image, float *dest)
+{
+    const esper_dataset_info *info = esper_dataset_info_get(set);
+    size_t n_plane = (size_t)info->height * (size_t)info->width;
+
+    for (int c = 0; c < info->channels; c++) {
+        const float *levels = esper_dataset_levels(set, c);
+
+        for (size_t i = 0; i < n_plane; i++)
+            dest[(size_t)c * n_plane + i] = levels[image[(size_t)c * n_plane + i]];
+    }
+}
+
+static bool augments(const esper_sampler *sampler)
+{
+    const esper_augment *augment = &sampler->desc.augment;
+
+    return sampler->desc.training && (augment->crop > 0 || augment->flip || augment->cutout > 0);
+}
+
+static void fill_image(const esper_sampler *sampler, uint32_t id, uint32_t at, const esper_batch *dest)
+{
+    const esper_dataset *set = sampler->desc.set;
+    const esper_dataset_info *info = esper_dataset_info_get(set);
+    size_t n_pixels = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
+    const uint8_t *image = esper_dataset_image(set, sampler->desc.split, id);
+
+    if (dest->images != NULL && augments(sampler))
+        fill_augmented(sampler, id, image, dest->images + at * n_pixels);
+    else if (dest->images != NULL)
+        fill_plain(set, image, dest->images + at * n_pixels);
+    if (dest->targets != NULL)
+        dest->targets[at] = esper_dataset_label(set, sampler->desc.split, id);
+}
+
+static void fill_window(const esper_sampler *sampler, uint32_t id, uint32_t at, const esper_batch *dest)
+{
+    size_t context = (size_t)esper_dataset_info_get(sampler->desc.set)->context;
+    const uint16_t *window = esper_dataset_window(sampler->desc.set, sampler->desc.split, id);
+
+    for (size_t t = 0; dest->tokens != NULL && t < context; t++)
+        dest->tokens[at * context + t] = window[t];
+    for (size_t t = 0; dest->targets != NULL && t < context; t++)
+        dest->targets[at * context + t] = window[t + 1];
+}
+
+void esper_batch_fill_range(const esper_sampler *sampler, uint32_t batch, uint32_t begin, uint32_t end,
+                            const esper_batch *dest)
+{
+    const uint32_t *ids = esper_sampler_batch_ids(sampler, batch);
+    bool images = esper_dataset_info_get(sampler->desc.set)->kind == ESPER_DATASET_IMAGES;
+
+    assert(end <= esper_sampler_batch_count(sampler, batch));
+    for (uint32_t i = begin; i < end; i++) {
+        if (images)
+            fill_image(sampler, ids[i], i, dest);
+        else
+            fill_window(sampler, ids[i], i, dest);
+        if (dest->ids != NULL)
+            dest->ids[i] = ids[i];
+    }
+}
+
+/* What the pool's threads need to know. */
+typedef struct fill_job {
+    const esper_sampler *sampler;
+    const esper_batch   *dest;
+    uint32_t             batch, count;
+} fill_job;
+
+static void fill_item(void *context, int item, int worker)
+{
+    const fill_job *job = context;
+    uint32_t begin = (uint32_t)item * SAMPLES_PER_ITEM;
+    uint32_t end = job->count - begin < SAMPLES_PER_ITEM ? job->count : begin + SAMPLES_PER_ITEM;
+
+    (void)worker;
+    esper_batch_fill_range(job->sampler, job->batch, begin, end, job->dest);
+}
+
+void esper_batch_fill(const esper_sampler *sampler, uint32_t batch, esper_pool *pool, const esper_batch *dest)
+{
+    fill_job job = {
+        .sampler = sampler, .dest = dest, .batch = batch, .count = esper_sampler_batch_count(sampler, batch)};
+
+    if (pool == NULL)
+        esper_batch_fill_range(sampler, batch, 0, job.count, dest);
+    else
+        esper_pool_run(pool, (int)((job.count + SAMPLES_PER_ITEM - 1) / SAMPLES_PER_ITEM), fill_item, &job);
+}

@@ -1,0 +1,132 @@
+/* Any UTF-8 text, byte by byte: a token is a byte. Files are joined in their order, with nothing between them. */
+#include <inttypes.h>
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "data/source.h"
+#include "data/stream.h"
+#include "data/text_files.h"
+
+enum { VOCAB_BYTES = 256 };
+
+#define DEFAULT_PLACE "/usr/share/common-licenses"
+
+/* The length of the UTF-8 sequence at `s`, 0 when it is none: overlong forms and surrogates are none (Unicode, D92). */
+static size_t sequence_length(const uint8_t *s, size_t n)
+{
+    uint8_t low = 0x80, high = 0xBF; /* allowed for the second byte */
+    size_t length;
+
+    if (s[0] < 0x80)
+        return 1;
+    if (s[0] >= 0xC2 && s[0] <= 0xDF) {
+        length = 2;
+    } else if (s[0] >= 0xE0 && s[0] <= 0xEF) {
+        length = 3;
+        low = s[0] == 0xE0 ? 0xA0 : low;
+        high = s[0] == 0xED ? 0x9F : high;
+    } else if (s[0] >= 0xF0 && s[0] <= 0xF4) {
+        length = 4;
+        low = s[0] == 0xF0 ? 0x90 : low;
+        high = s[0] == 0xF4 ? 0x8F : high;
+    } else {
+        return 0;
+    }
+    if (n < length || s[1] < low || s[1] > high)
+        return 0;
+    for (size_t i = 2; i < length; i++)
+        if (s[i] < 0x80 || s[i] > 0xBF)
+            return 0;
+    return length;
+}
+
+static esper_status check_utf8(const char *path, const uint8_t *bytes, size_t n)
+{
+    size_t at = 0;
+
+    while (at < n) {
+        size_t length = sequence_length(bytes + at, n - at);
+
+        if (length == 0)
+            return ESPER_FAIL(ESPER_E_FORMAT,
+                              "%s: not UTF-8 at byte %zu (0x%02x): convert it (iconv -t UTF-8), or leave it out", path,
+                              at, bytes[at]);
+        at += length;
+    }
+    return ESPER_OK;
+}
+
+/* Reads the file's n bytes into room for n tokens: first into its upper half, then spread from the lower end. The write
+ * position 2i never passes the read position n+i, so no other memory is needed. */
+static esper_status load_file(const esper_text_file *file, uint16_t *tokens)
+{
+    size_t n = (size_t)file->n_bytes;
+    uint8_t *bytes = (uint8_t *)tokens + n;
+    esper_stream *stream;
+    esper_status st;
+
+    ESPER_TRY(esper_stream_open(file->path, ESPER_STREAM_PLAIN, &stream));
+    st = esper_stream_read_all(stream, bytes, n, "the text");
+    if (st == ESPER_OK)
+        st = esper_stream_expect_end(stream);
+    esper_stream_close(stream);
+    if (st == ESPER_OK)
+        st = check_utf8(file->path, bytes, n);
+    for (size_t i = 0; st == ESPER_OK && i < n; i++)
+        tokens[i] = bytes[i];
+    return st;
+}
+
+static esper_status list_files(const esper_dataset_desc *desc, esper_text_files *files)
+{
+    const char *place = esper_source_path(desc, DEFAULT_PLACE);
+    esper_status st = esper_text_files_init(files, place);
+
+    const char *found = st == ESPER_E_NOTFOUND ? esper_last_error() : "there is no text in the files";
+
+    if (st == ESPER_E_NOTFOUND || (st == ESPER_OK && files->n_bytes == 0))
+        return esper_source_missing(desc, found, place,
+                                    "files of UTF-8 text, or directories of them, separated by ':'");
+    return st;
+}
+
+static esper_status measure(const esper_dataset_desc *desc, esper_source_plan *plan_out)
+{
+    esper_text_files files = {0};
+    esper_status st = list_files(desc, &files);
+
+    if (st == ESPER_OK)
+        *plan_out = (esper_source_plan){.vocab = VOCAB_BYTES, .n_items = {files.n_bytes, 0}};
+    esper_text_files_fini(&files);
+    return st;
+}
+
+static esper_status load_files(const esper_text_files *files, const esper_store *store)
+{
+    uint64_t at = 0;
+
+    if (files->n_bytes != store->n_items)
+        return ESPER_FAIL(ESPER_E_IO,
+                          "text: its files changed while they were being read (%" PRIu64 " bytes, then %" PRIu64 ")",
+                          store->n_items, files->n_bytes);
+    for (size_t i = 0; i < files->n; i++) {
+        ESPER_TRY(load_file(&files->list[i], store->tokens + at));
+        at += files->list[i].n_bytes;
+    }
+    return ESPER_OK;
+}
+
+static esper_status load(const esper_dataset_desc *desc, const esper_source_plan *plan,
+                         esper_store stores[ESPER_N_STORES])
+{
+    esper_text_files files = {0};
+    esper_status st = list_files(desc, &files);
+
+    (void)plan;
+    if (st == ESPER_OK)
+        st = load_files(&files, &stores[ESPER_STORE_TRAIN]);
+    esper_text_files_fini(&files);
+    return st;
+}
+
+const esper_source_ops esper_source_text = {.measure = measure, .load = load};
