@@ -1,0 +1,39 @@
+/* Internal. The command line: one file for each subcommand, and what they share. */
+#ifndef ESPER_CLI_CLI_H
+#define ESPER_CLI_CLI_H
+
+#include "base/config.h"
+#include "train/task.h"
+
+/* Exit codes. */
+enum { ESPER_EXIT_OK = 0, ESPER_EXIT_FAILED = 1, ESPER_EXIT_USAGE = 2, ESPER_EXIT_STOPPED = 130 };
+
+typedef struct esper_command {
+    const char *name;
+    const char *arguments; /* "TASK [options]" */
+    const char *summary;   /* one line for `esper --help` */
+    const char *help;      /* the rest of `esper NAME --help`, before the options */
+    bool        has_config; /* takes the configuration's flags */
+    int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
+} esper_command;
+
+extern const esper_command esper_command_train, esper_command_eval, esper_command_info, esper_command_inspect,
+    esper_command_bench;
+
+/* All commands, NULL at the end. */
+const esper_command *const *esper_command_list(void);
+
+void esper_command_help(const esper_command *command);
+
+/* Prints "esper: " and the last error, and gives the exit code for a status. */
+int esper_cli_fail(esper_status status);
+
+/* Prints a usage error with a pointer to the command's help. */
+int esper_cli_usage(const esper_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Flags, environment and configuration file (--config or ESPER_CONFIG), strongest first. Positional arguments end up at the
+ * front of argv, *n_left_out of them. `options` are the command's own. Prints the help and returns false when asked to. */
+esper_status esper_cli_configure(const esper_command *command, esper_config *config, int argc, char **argv,
+                                 const esper_config_option *options, int n_options, int *n_left_out, bool *help_out);
+
+#endif

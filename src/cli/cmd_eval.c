@@ -1,0 +1,124 @@
+/* esper eval: accuracy of a checkpoint. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json_write.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli/cli.h"
+#include "train/checkpoint.h"
+#include "train/run_dir.h"
+#include "ui/text.h"
+
+/* Settings that may differ from those the network was trained with. */
+static void overlay(esper_config *config, const esper_config *asked)
+{
+    static const char *const keys[] = {"threads", "backend", "data", "batch", "max_steps", NULL};
+    const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    char text[ESPER_CONFIG_TEXT_CHARS];
+
+    for (int i = 0; keys[i] != NULL; i++) {
+        int index = esper_config_find(keys[i]);
+
+        if (esper_config_place_of(asked, index) <= ESPER_CONFIG_PRESET)
+            continue;
+        esper_config_value_text(asked, index, text);
+        esper_config_set(config, keys[i], text, &source);
+    }
+}
+
+static void print_score(const esper_trainer *trainer, esper_split split, const esper_tally *tally, bool as_json)
+{
+    char count[ESPER_TEXT_CHARS], text[256];
+    esper_json json;
+
+    if (!as_json) {
+        printf("%s, %s split: loss %.4f, accuracy %.2f %% over %s samples\n", trainer->task->name, esper_split_name(split),
+               esper_tally_loss(tally), esper_tally_accuracy(tally), esper_text_count((int64_t)tally->samples, count));
+        return;
+    }
+    esper_json_init(&json, text, sizeof(text));
+    esper_json_object_begin(&json);
+    esper_json_key(&json, "task"), esper_json_text(&json, trainer->task->name);
+    esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
+    esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
+    esper_json_key(&json, "loss"), esper_json_real(&json, esper_tally_loss(tally));
+    esper_json_key(&json, "accuracy"), esper_json_real(&json, esper_tally_accuracy(tally));
+    esper_json_object_end(&json);
+    printf("%s\n", text);
+}
+
+static esper_status evaluate(const char *file, const esper_config *asked, esper_split split, bool json)
+{
+    esper_checkpoint checkpoint;
+    esper_trainer *trainer;
+    esper_config config;
+    esper_tally tally;
+    esper_status status;
+
+    ESPER_TRY(esper_checkpoint_open(file, &checkpoint));
+    config = checkpoint.config;
+    overlay(&config, asked);
+    trainer = esper_mem_alloc(sizeof(*trainer));
+    status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, false)
+                             : ESPER_FAIL(ESPER_E_NOMEM, "evaluation");
+    if (status == ESPER_OK) {
+        status = esper_checkpoint_restore(&checkpoint, trainer);
+        if (status == ESPER_OK)
+            status = esper_trainer_evaluate(trainer, split, &tally);
+        if (status == ESPER_OK)
+            print_score(trainer, split, &tally, json);
+        esper_trainer_fini(trainer);
+    }
+    esper_mem_free(trainer);
+    esper_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static bool find_split(const char *name, esper_split *split_out)
+{
+    for (int split = 0; split < ESPER_N_SPLITS; split++)
+        if (strcmp(esper_split_name((esper_split)split), name) == 0) {
+            *split_out = (esper_split)split;
+            return true;
+        }
+    return false;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *split_name = "test", *json = NULL;
+    const esper_config_option options[] = {{.name = "split", .has_value = true, .text_out = &split_name},
+                                           {.name = "json", .text_out = &json}};
+    char path[ESPER_PATH_CHARS];
+    esper_split split = ESPER_SPLIT_TEST;
+    esper_config config;
+    esper_status status;
+    bool help;
+    int n_left;
+
+    status = esper_cli_configure(&esper_command_eval, &config, argc, argv, options, 2, &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left != 1)
+        return esper_cli_usage(&esper_command_eval, "expected one run or checkpoint, got %d", n_left);
+    if (!find_split(split_name, &split))
+        return esper_cli_usage(&esper_command_eval, "no split is called '%s': there are train, valid and test", split_name);
+    status = esper_run_checkpoint_find(argv[0], path);
+    if (status == ESPER_OK)
+        status = evaluate(path, &config, split, json != NULL);
+    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+}
+
+const esper_command esper_command_eval = {
+    .name = "eval",
+    .arguments = "FILE",
+    .summary = "accuracy of a checkpoint",
+    .help = "FILE is a checkpoint, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
+            "  --split NAME    test (default), valid or train\n"
+            "  --json          one JSON object instead of a sentence\n"
+            "  --threads N, --backend NAME, --data PATH, --batch N, --max-steps N   as for train",
+    .run = run,
+};

@@ -1,0 +1,125 @@
+/* esper inspect: what is in a checkpoint, or in any safetensors file. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "cli/cli.h"
+#include "data/safetensors.h"
+#include "train/run_dir.h"
+#include "ui/text.h"
+
+enum { LONGEST_NOTE = 100 };
+
+/* A note on one line; a long or many-lined one is shown from its beginning, unless everything is wanted. */
+static void print_note(const esper_safetensors_note *note, bool all)
+{
+    const char *end = strchr(note->value, '\n');
+    size_t line = end != NULL ? (size_t)(end - note->value) : strlen(note->value);
+
+    if (all && end != NULL) {
+        printf("%-16s\n", note->key);
+        for (const char *at = note->value; *at != '\0'; at = *end != '\0' ? end + 1 : end) {
+            end = strchr(at, '\n') != NULL ? strchr(at, '\n') : at + strlen(at);
+            printf("    %.*s\n", (int)(end - at), at);
+        }
+        return;
+    }
+    printf("%-16s %.*s%s\n", note->key, all || line <= LONGEST_NOTE ? (int)line : LONGEST_NOTE, note->value,
+           end != NULL || line > LONGEST_NOTE ? " ... (--all shows the rest)" : "");
+}
+
+/* Numbers that tell at a glance whether a tensor is sound. */
+static void print_values(const esper_safetensors_tensor *tensor)
+{
+    uint64_t n = tensor->n_bytes / sizeof(float), n_bad = 0;
+    double sum = 0.0, squares = 0.0, most = 0.0;
+
+    if (tensor->dtype != ESPER_SAFETENSORS_F32 || n == 0)
+        return;
+    for (uint64_t i = 0; i < n; i++) {
+        float value;
+
+        memcpy(&value, (const char *)tensor->data + i * sizeof(value), sizeof(value));
+        if (!isfinite(value)) {
+            n_bad++;
+            continue;
+        }
+        sum += (double)value;
+        squares += (double)value * (double)value;
+        most = fmax(most, fabs((double)value));
+    }
+    printf("  mean %10.3g  norm %10.4g  largest %10.3g", n > n_bad ? sum / (double)(n - n_bad) : 0.0, sqrt(squares), most);
+    if (n_bad > 0)
+        printf("  %llu NOT FINITE", (unsigned long long)n_bad);
+}
+
+static void print_tensor(const esper_safetensors_tensor *tensor)
+{
+    char shape[128] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < tensor->rank && used < sizeof(shape); i++)
+        used += (size_t)snprintf(shape + used, sizeof(shape) - used, "%s%llu", i > 0 ? "x" : "",
+                                 (unsigned long long)tensor->shape[i]);
+    printf("%-44s %-4s %-16s", tensor->name, esper_safetensors_dtype_name(tensor->dtype), tensor->rank > 0 ? shape : "scalar");
+    print_values(tensor);
+    printf("\n");
+}
+
+static void print_file(const esper_safetensors *file, bool all)
+{
+    uint64_t bytes = 0;
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
+
+    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
+        esper_safetensors_note note = esper_safetensors_note_at(file, i);
+
+        print_note(&note, all);
+    }
+    printf("\n");
+    for (size_t i = 0; i < esper_safetensors_count(file); i++) {
+        print_tensor(esper_safetensors_at(file, i));
+        bytes += esper_safetensors_at(file, i)->n_bytes;
+    }
+    printf("\n%s tensors, %s\n", esper_text_count((int64_t)esper_safetensors_count(file), a), esper_text_bytes((double)bytes, b));
+}
+
+static int run(int argc, char **argv)
+{
+    const char *all = NULL;
+    const esper_config_option options[] = {{.name = "all", .text_out = &all}};
+    char path[ESPER_PATH_CHARS];
+    esper_safetensors *file;
+    esper_config config;
+    esper_status status;
+    bool help;
+    int n_left;
+
+    status = esper_cli_configure(&esper_command_inspect, &config, argc, argv, options, 1, &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left != 1)
+        return esper_cli_usage(&esper_command_inspect, "expected one run or file, got %d", n_left);
+    status = esper_run_checkpoint_find(argv[0], path);
+    if (status == ESPER_OK)
+        status = esper_safetensors_open(path, &file);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    printf("%s\n\n", path);
+    print_file(file, all != NULL);
+    esper_safetensors_close(file);
+    return ESPER_EXIT_OK;
+}
+
+const esper_command esper_command_inspect = {
+    .name = "inspect",
+    .arguments = "FILE",
+    .summary = "what is in a checkpoint",
+    .help = "Shows the notes and tensors of a checkpoint (or of any safetensors file), with values that are not finite marked.\n"
+            "FILE is a file, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
+            "  --all           long notes, such as the configuration, in full",
+    .run = run,
+};

@@ -1,0 +1,107 @@
+/* esper train: a fixed host. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "cli/cli.h"
+#include "train/run.h"
+#include "ui/progress.h"
+#include "ui/text.h"
+
+static volatile sig_atomic_t stop;
+
+/* The first signal asks the run to save and leave; the second is the system's to handle. */
+static void ask_to_stop(int number)
+{
+    stop = 1;
+    signal(number, SIG_DFL);
+}
+
+static void listen(void)
+{
+    struct sigaction action = {.sa_handler = ask_to_stop};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void report(const esper_run_result *result)
+{
+    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS];
+
+    if (result->stopped) {
+        printf("\nstopped after %s; saved in %s\ngo on with: esper train --resume %s\n", esper_text_duration(result->seconds, took),
+               result->run_dir, result->run_dir);
+        return;
+    }
+    printf("\ntest      loss %.4f, accuracy %.2f %%\n", result->loss_test, result->acc_test);
+    printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count), result->weight_hash);
+    printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT, esper_text_duration(result->seconds, took));
+    printf("next      esper eval %s\n", result->run_dir);
+}
+
+static int train(const esper_task *task, const esper_config *config, const char *resume)
+{
+    esper_log log = {.level = config->log_level, .stream = stderr};
+    esper_progress progress;
+    esper_run_observer observer;
+    esper_run_result result;
+    esper_run_desc desc = {.task = task, .config = config, .resume = resume, .log = &log, .stop = &stop};
+    esper_status status;
+
+    esper_progress_init(&progress, config->progress, stdout);
+    observer = esper_progress_observer(&progress);
+    desc.observer = &observer;
+    listen();
+    status = esper_run_train(&desc, &result);
+    esper_progress_clear(&progress);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    report(&result);
+    return result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *resume = NULL;
+    const esper_config_option options[] = {{.name = "resume", .has_value = true, .text_out = &resume}};
+    const esper_task *task = NULL;
+    esper_config config;
+    esper_status status;
+    bool help;
+    int n_left;
+
+    status = esper_cli_configure(&esper_command_train, &config, argc, argv, options, 1, &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left > 1)
+        return esper_cli_usage(&esper_command_train, "one task at a time: '%s' is too much", argv[1]);
+    if (n_left == 1 || resume == NULL) {
+        status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &task);
+        if (status == ESPER_OK)
+            status = esper_task_configure(task, &config);
+        if (status != ESPER_OK)
+            return esper_cli_fail(status);
+    }
+    return train(task, &config, resume);
+}
+
+const esper_command esper_command_train = {
+    .name = "train",
+    .arguments = "[TASK]",
+    .summary = "train a fixed network (default task: fashion)",
+    .help = "Trains the task's network, validates after every epoch, saves, and tests once at the end.\n"
+            "Ctrl-C saves and leaves; a second one leaves at once.\n\n"
+            "  --resume RUN    go on with a run, bit for bit where it stopped: a directory, the beginning of its name\n"
+            "                  below runs/, 'last', or a checkpoint file\n"
+            "  --config FILE   read settings from a file\n\n"
+            "examples:  esper train fashion --epochs 10\n"
+            "           esper train chars --data my.txt --layers 2\n"
+            "           esper train --resume last --epochs 20",
+    .has_config = true,
+    .run = run,
+};

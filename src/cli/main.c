@@ -1,0 +1,108 @@
+/* esper: the command line. Finds the subcommand and hands over. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/build_info.h"
+#include "base/status.h"
+#include "base/suggest.h"
+#include "cli/cli.h"
+
+static const esper_command *const commands[] = {
+    &esper_command_train, &esper_command_eval, &esper_command_inspect, &esper_command_info, &esper_command_bench, NULL,
+};
+
+const esper_command *const *esper_command_list(void)
+{
+    return commands;
+}
+
+static void print_help(void)
+{
+    printf("esper grows neural networks while they train. usage: esper COMMAND [arguments]\n\n");
+    for (int i = 0; commands[i] != NULL; i++)
+        printf("  esper %-8s %-12s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
+    printf("\nA first run:            esper train fashion\n"
+           "What a command takes:   esper COMMAND --help\n"
+           "Settings and tasks:     esper info config, esper info tasks\n");
+}
+
+void esper_command_help(const esper_command *command)
+{
+    printf("usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
+    if (!command->has_config)
+        return;
+    printf("\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
+           "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
+    esper_config_help(stdout);
+}
+
+int esper_cli_fail(esper_status status)
+{
+    fprintf(stderr, "esper: %s\n", esper_last_error());
+    return status == ESPER_E_CONFIG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
+}
+
+int esper_cli_usage(const esper_command *command, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "esper: ");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\nusage: esper %s %s\nmore:  esper %s --help\n", command->name, command->arguments, command->name);
+    return ESPER_EXIT_USAGE;
+}
+
+esper_status esper_cli_configure(const esper_command *command, esper_config *config, int argc, char **argv,
+                                 const esper_config_option *options, int n_options, int *n_left_out, bool *help_out)
+{
+    const char *help = NULL, *file = getenv("ESPER_CONFIG");
+    esper_config_option all[8] = {{.name = "help", .letter = 'h', .text_out = &help},
+                                  {.name = "config", .has_value = true, .text_out = &file}};
+
+    for (int i = 0; i < n_options; i++)
+        all[2 + i] = options[i];
+    esper_config_init(config);
+    *help_out = false;
+    ESPER_TRY(esper_config_parse_args(config, argc, argv, all, n_options + 2, n_left_out));
+    if (help != NULL) {
+        *help_out = true;
+        esper_command_help(command);
+        return ESPER_OK;
+    }
+    ESPER_TRY(esper_config_load_environ(config));
+    if (file != NULL && file[0] != '\0')
+        ESPER_TRY(esper_config_load_file(config, file));
+    return ESPER_OK;
+}
+
+static int unknown_command(const char *name)
+{
+    char hint[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
+
+    esper_suggest_init(&suggest, name);
+    for (int i = 0; commands[i] != NULL; i++)
+        esper_suggest_offer(&suggest, commands[i]->name);
+    fprintf(stderr, "esper: no command is called '%s'%s\nmore: esper --help\n", name, esper_suggest_text(&suggest, "", hint));
+    return ESPER_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_help();
+        return argc < 2 ? ESPER_EXIT_USAGE : ESPER_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("esper %s (%s, %s, %s)\n", esper_version(), esper_build_commit(), esper_build_type(), esper_build_compiler());
+        return ESPER_EXIT_OK;
+    }
+    for (int i = 0; commands[i] != NULL; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0)
+            return commands[i]->run(argc - 2, argv + 2);
+    return unknown_command(argv[1]);
+}

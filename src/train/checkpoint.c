@@ -1,0 +1,266 @@
+/* Checkpoints. Tensors are named <family>/<tensor>, everything else is text in the file's notes; numbers that must come
+ * back bit for bit are written in hexadecimal floating point. */
+#include "train/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/build_info.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+static const char format_name[] = "esper-checkpoint";
+
+enum { NOTE_CHARS = 128 };
+
+/* The families that are saved; gradients are not state. */
+static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
+
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+/* Calls `visit` for every (family, tensor) the trainer's state consists of. */
+typedef esper_status (*state_visitor)(void *context, esper_family family, const esper_tensor *tensor, float *values);
+
+static esper_status visit_state(const esper_trainer *trainer, state_visitor visit, void *context)
+{
+    for (int f = 0; f < N_FAMILIES; f++)
+        for (int t = 0; t < trainer->net.n_tensors; t++) {
+            const esper_tensor *tensor = &trainer->net.tensors[t];
+            float *values = NULL;
+
+            if (tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER)
+                values = esper_slab_at(&trainer->slab, families[f], tensor);
+            if (values != NULL)
+                ESPER_TRY(visit(context, families[f], tensor, values));
+        }
+    return ESPER_OK;
+}
+
+static void state_name(char *name, size_t chars, esper_family family, const esper_tensor *tensor)
+{
+    snprintf(name, chars, "%s/%s", esper_family_name(family), tensor->name);
+}
+
+static esper_status hash_state(void *context, esper_family family, const esper_tensor *tensor, float *values)
+{
+    uint64_t *hash = context;
+
+    (void)family;
+    *hash = XXH64(values, (size_t)tensor->count * sizeof(*values), *hash);
+    return ESPER_OK;
+}
+
+/* Over all that is saved, moments included: damage that the format cannot show is found here. */
+static uint64_t state_hash(const esper_trainer *trainer)
+{
+    uint64_t hash = 0;
+
+    visit_state(trainer, hash_state, &hash);
+    return hash;
+}
+
+static void shape_of(const esper_tensor *tensor, uint64_t *shape)
+{
+    for (int i = 0; i < tensor->rank; i++)
+        shape[i] = (uint64_t)tensor->dim[i];
+}
+
+/* ------------------------------------------------------------------------------------------------ saving */
+
+/* Everything a file is written from. */
+typedef struct draft {
+    esper_safetensors_tensor *tensors;
+    char (*names)[ESPER_NAME_CHARS + 16];
+    size_t n_tensors;
+    char   config[ESPER_CONFIG_RECORD_CHARS];
+    char   texts[16][NOTE_CHARS];
+    esper_safetensors_note notes[16];
+    size_t n_notes;
+} draft;
+
+static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
+{
+    draft *out = context;
+    esper_safetensors_tensor *entry = &out->tensors[out->n_tensors];
+    char *name = out->names[out->n_tensors];
+
+    state_name(name, sizeof(out->names[0]), family, tensor);
+    *entry = (esper_safetensors_tensor){.name = name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank, .data = values};
+    shape_of(tensor, entry->shape);
+    out->n_tensors++;
+    return ESPER_OK;
+}
+
+static void add_note(draft *out, const char *key, const char *value)
+{
+    out->notes[out->n_notes++] = (esper_safetensors_note){key, value};
+}
+
+__attribute__((format(printf, 3, 4))) static void add_number(draft *out, const char *key, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(out->texts[out->n_notes], NOTE_CHARS, format, args);
+    va_end(args);
+    add_note(out, key, out->texts[out->n_notes]);
+}
+
+static void add_notes(draft *out, const esper_trainer *trainer)
+{
+    const esper_cursor *cursor = &trainer->cursor;
+
+    esper_config_write(&trainer->config, out->config);
+    add_note(out, "format", format_name);
+    add_number(out, "format_version", "%d", ESPER_CHECKPOINT_VERSION);
+    add_note(out, "esper_version", ESPER_VERSION);
+    add_note(out, "commit", esper_build_commit());
+    add_note(out, "task", trainer->task->name);
+    add_note(out, "config", out->config);
+    add_note(out, "kernels", esper_backend_identity(trainer->backend));
+    add_number(out, "seed", "%" PRIu64, trainer->config.seed);
+    add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch, cursor->step);
+    add_number(out, "tally", "loss %a correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, trainer->tally.loss,
+               trainer->tally.correct, trainer->tally.targets, trainer->tally.samples);
+    add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
+    add_number(out, "state_hash", "%016" PRIx64, state_hash(trainer));
+}
+
+esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
+{
+    size_t most = (size_t)trainer->net.n_tensors * N_FAMILIES;
+    draft *out = esper_mem_alloc(sizeof(*out));
+    esper_status status = ESPER_OK;
+
+    if (out != NULL) {
+        out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
+        out->names = esper_mem_alloc(most * sizeof(*out->names));
+    }
+    if (out == NULL || out->tensors == NULL || out->names == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
+    if (status == ESPER_OK)
+        status = visit_state(trainer, add_tensor, out);
+    if (status == ESPER_OK) {
+        add_notes(out, trainer);
+        status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
+    }
+    if (out != NULL) {
+        esper_mem_free(out->tensors);
+        esper_mem_free(out->names);
+    }
+    esper_mem_free(out);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status check_format(const esper_safetensors *file, const char *path)
+{
+    const char *format = esper_safetensors_note_find(file, "format");
+    const char *version = esper_safetensors_note_find(file, "format_version");
+
+    if (format == NULL || strcmp(format, format_name) != 0 || version == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: a safetensors file, but no Esper checkpoint", path);
+    if (atoi(version) != ESPER_CHECKPOINT_VERSION)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: checkpoint format %.20s, this is Esper %s, which reads format %d", path, version,
+                          ESPER_VERSION, ESPER_CHECKPOINT_VERSION);
+    return ESPER_OK;
+}
+
+static esper_status read_identity(esper_checkpoint *checkpoint, const char *path)
+{
+    const char *task = esper_safetensors_note_find(checkpoint->file, "task");
+    const char *config = esper_safetensors_note_find(checkpoint->file, "config");
+
+    checkpoint->kernels = esper_safetensors_note_find(checkpoint->file, "kernels");
+    if (task == NULL || config == NULL || checkpoint->kernels == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say its task, configuration and kernels", path);
+    ESPER_TRY(esper_task_find(task, &checkpoint->task));
+    esper_config_init(&checkpoint->config);
+    return esper_config_load_text(&checkpoint->config, config, strlen(config), path);
+}
+
+esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoint_out)
+{
+    esper_checkpoint checkpoint = {0};
+    esper_status status;
+
+    ESPER_TRY(esper_safetensors_open(path, &checkpoint.file));
+    status = check_format(checkpoint.file, path);
+    if (status == ESPER_OK)
+        status = read_identity(&checkpoint, path);
+    if (status != ESPER_OK) {
+        esper_safetensors_close(checkpoint.file);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return ESPER_OK;
+}
+
+void esper_checkpoint_close(esper_checkpoint *checkpoint)
+{
+    esper_safetensors_close(checkpoint->file);
+    *checkpoint = (esper_checkpoint){0};
+}
+
+/* ------------------------------------------------------------------------------------------------ restoring */
+
+static esper_status copy_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
+{
+    const esper_safetensors *file = context;
+    char name[ESPER_NAME_CHARS + 16];
+    uint64_t shape[ESPER_MAX_RANK];
+
+    state_name(name, sizeof(name), family, tensor);
+    shape_of(tensor, shape);
+    return esper_safetensors_copy(file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, values);
+}
+
+static esper_status read_position(const esper_safetensors *file, esper_trainer *trainer)
+{
+    const char *cursor_text = esper_safetensors_note_find(file, "cursor");
+    const char *tally_text = esper_safetensors_note_find(file, "tally");
+    esper_cursor cursor;
+    esper_tally tally;
+
+    if (cursor_text == NULL || sscanf(cursor_text, "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch,
+                                      &cursor.batch, &cursor.step) != 3)
+        return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint does not say where the run stood");
+    if (tally_text == NULL || sscanf(tally_text, "loss %la correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64,
+                                     &tally.loss, &tally.correct, &tally.targets, &tally.samples) != 4)
+        return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint does not say what the epoch had brought so far");
+    if (cursor.batch > trainer->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
+                                          ": was it made from other data?", cursor.batch, trainer->steps_per_epoch);
+    trainer->cursor = cursor;
+    trainer->tally = tally;
+    trainer->epoch_drawn = false;
+    for (int r = 0; r < trainer->slab.n_regions; r++)
+        esper_optim_group(trainer->optim, 0, r)->t = (uint32_t)cursor.step;
+    return ESPER_OK;
+}
+
+static esper_status check_hash(const esper_safetensors *file, const char *note, uint64_t hash)
+{
+    const char *recorded = esper_safetensors_note_find(file, note);
+    char found[NOTE_CHARS];
+
+    snprintf(found, sizeof(found), "%016" PRIx64, hash);
+    if (recorded == NULL || strcmp(recorded, found) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: recorded %.20s, but what was read gives %s: the checkpoint is damaged", note,
+                          recorded != NULL ? recorded : "nothing", found);
+    return ESPER_OK;
+}
+
+esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer)
+{
+    ESPER_TRY(visit_state(trainer, copy_tensor, checkpoint->file));
+    ESPER_TRY(check_hash(checkpoint->file, "weight_hash", esper_trainer_hash(trainer)));
+    if (trainer->optim == NULL)
+        return ESPER_OK;
+    ESPER_TRY(check_hash(checkpoint->file, "state_hash", state_hash(trainer)));
+    return read_position(checkpoint->file, trainer);
+}

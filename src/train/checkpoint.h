@@ -1,0 +1,29 @@
+/* Internal. Checkpoints: the exact state of a run in one safetensors file. docs/checkpoint.md describes the format. */
+#ifndef ESPER_TRAIN_CHECKPOINT_H
+#define ESPER_TRAIN_CHECKPOINT_H
+
+#include "data/safetensors.h"
+#include "train/trainer.h"
+
+enum { ESPER_CHECKPOINT_VERSION = 1 };
+
+/* Writes the trainer's state in place of what was at `path`, all or nothing. */
+esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path);
+
+/* A checkpoint opened for reading: whose task and configuration it is of. */
+typedef struct esper_checkpoint {
+    esper_safetensors *file;
+    const esper_task  *task;
+    esper_config       config;
+    const char        *kernels; /* the backend and kernel set that wrote it */
+} esper_checkpoint;
+
+/* A file that is none, or of another version, is E_FORMAT and says so. */
+esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoint_out);
+void         esper_checkpoint_close(esper_checkpoint *checkpoint);
+
+/* Puts weights and norm buffers, and into a trainer with an optimiser also moments, cursor and tally, back. The trainer
+ * must have been made for the checkpoint's task and configuration. On failure the trainer is not to be used further. */
+esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer);
+
+#endif

@@ -1,0 +1,405 @@
+/* The loop of `esper train`. */
+#include "train/run.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/event.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "train/checkpoint.h"
+
+/* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like the
+ * number of epochs, only how far the run goes. */
+static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "epochs", "run_dir", "data", NULL};
+
+typedef struct run {
+    const esper_run_desc *desc;
+    esper_trainer         trainer;
+    esper_bus             bus;
+    esper_run_result      result;
+    char                  checkpoint[ESPER_PATH_CHARS];
+    char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
+    double                began, epoch_began;
+    uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
+    bool                  warned;
+} run;
+
+/* ------------------------------------------------------------------------------------------------ resuming */
+
+static bool is_free(const char *key)
+{
+    for (int i = 0; free_keys[i] != NULL; i++)
+        if (strcmp(free_keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* The checkpoint's configuration with what the user asked for laid over it, as far as a resumed run allows. */
+static esper_status merge_config(const esper_config *saved, const esper_config *asked, esper_config *merged_out)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    char was[ESPER_CONFIG_TEXT_CHARS], now[ESPER_CONFIG_TEXT_CHARS];
+
+    *merged_out = *saved;
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const char *key = esper_config_key_at(i)->name;
+
+        if (esper_config_place_of(asked, i) <= ESPER_CONFIG_PRESET)
+            continue;
+        esper_config_value_text(saved, i, was);
+        esper_config_value_text(asked, i, now);
+        if (strcmp(was, now) == 0)
+            continue;
+        if (!is_free(key))
+            return ESPER_FAIL(ESPER_E_CONFIG, "%s is %s in the run being resumed and cannot become %s: start a new run for that",
+                              key, was, now);
+        ESPER_TRY(esper_config_set(merged_out, key, now, &source));
+    }
+    return ESPER_OK;
+}
+
+static esper_status resume_from(run *self, const char *path, esper_checkpoint *checkpoint)
+{
+    esper_config merged;
+    const char *identity;
+
+    if (self->desc->task != NULL && self->desc->task != checkpoint->task)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is a run of %s, not of %s", path, checkpoint->task->name, self->desc->task->name);
+    ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
+    ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, true));
+    ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
+    if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
+        return ESPER_FAIL(ESPER_E_STATE, "this run has had its %d epochs: give it more with --epochs N", merged.epochs);
+    identity = esper_backend_identity(self->trainer.backend);
+    if (strcmp(identity, checkpoint->kernels) != 0)
+        esper_log_warn(self->desc->log, "the run was begun with %s and goes on with %s: results will differ in their last bits",
+                       checkpoint->kernels, identity);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+/* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
+static esper_status open_trainer(run *self)
+{
+    const esper_run_desc *desc = self->desc;
+    const esper_task *task;
+    esper_checkpoint checkpoint;
+    char path[ESPER_PATH_CHARS], *slash;
+    esper_status status;
+
+    if (desc->resume == NULL) {
+        ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, true));
+        return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
+    }
+    ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
+    ESPER_TRY(esper_checkpoint_open(path, &checkpoint));
+    status = resume_from(self, path, &checkpoint);
+    task = checkpoint.task;
+    esper_checkpoint_close(&checkpoint);
+    ESPER_TRY(status);
+    slash = strrchr(path, '/'); /* a run goes on where its checkpoint lies, unless another directory is asked for */
+    if (slash != NULL)
+        *slash = '\0';
+    if (desc->config->run_dir[0] != '\0' && strcmp(desc->config->run_dir, path) != 0)
+        return esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir);
+    snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", slash != NULL ? path : ".");
+    return ESPER_OK;
+}
+
+/* Events already in the file: a resumed run goes on counting. */
+static uint64_t count_lines(const char *path)
+{
+    char *text;
+    size_t bytes;
+    uint64_t n = 0;
+
+    if (esper_file_read(path, (size_t)1 << 30, &text, &bytes) != ESPER_OK)
+        return 0;
+    for (size_t i = 0; i < bytes; i++)
+        n += text[i] == '\n';
+    esper_mem_free(text);
+    return n;
+}
+
+static esper_status open_records(run *self)
+{
+    bool resumed = self->desc->resume != NULL;
+    char path[ESPER_PATH_CHARS];
+    esper_sink sink;
+    size_t bytes = esper_config_write(&self->trainer.config, self->record);
+
+    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
+    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
+    ESPER_TRY(esper_file_write(path, self->record, bytes));
+    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_EVENTS, path));
+    esper_bus_init(&self->bus, resumed ? count_lines(path) : 0);
+    ESPER_TRY(esper_sink_jsonl_open(path, resumed, &sink));
+    return esper_bus_add(&self->bus, sink);
+}
+
+/* ------------------------------------------------------------------------------------------------ telling */
+
+static void emit(run *self, esper_event *event)
+{
+    event->step = (int64_t)self->trainer.cursor.step;
+    esper_bus_emit(&self->bus, event);
+}
+
+static void tell_start(run *self)
+{
+    esper_event event = {.kind = ESPER_EVENT_RUN_STARTED};
+
+    if (self->desc->resume != NULL) {
+        event.kind = ESPER_EVENT_RUN_RESUMED;
+        event.run_resumed.path = self->checkpoint;
+        event.run_resumed.epoch = self->trainer.cursor.epoch;
+        emit(self, &event);
+        return;
+    }
+    event.run_started.task = self->trainer.task->name;
+    event.run_started.run = self->result.run_dir;
+    event.run_started.seed = self->trainer.config.seed;
+    event.run_started.config = self->record;
+    event.run_started.kernels = esper_backend_identity(self->trainer.backend);
+    event.run_started.threads = esper_pool_threads(self->trainer.pool);
+    event.run_started.params = self->result.params;
+    event.run_started.commit = esper_build_commit();
+    emit(self, &event);
+}
+
+static void tell_epoch(run *self, const esper_epoch_record *record)
+{
+    esper_event event = {.kind = ESPER_EVENT_EPOCH_ENDED};
+
+    event.epoch_ended.epoch = record->epoch;
+    event.epoch_ended.loss_train = record->loss_train;
+    event.epoch_ended.acc_train = record->acc_train;
+    event.epoch_ended.loss_valid = record->loss_valid;
+    event.epoch_ended.acc_valid = record->acc_valid;
+    event.epoch_ended.lr = record->lr;
+    event.epoch_ended.grad_norm = record->grad_norm;
+    event.epoch_ended.samples_per_s = record->samples_per_s;
+    event.epoch_ended.seconds = record->seconds;
+    emit(self, &event);
+}
+
+static void tell_end(run *self, esper_status status)
+{
+    esper_event event = {.kind = ESPER_EVENT_RUN_ENDED};
+
+    event.run_ended.status = esper_status_name(status);
+    event.run_ended.epochs = self->trainer.cursor.epoch;
+    event.run_ended.steps = (int64_t)self->trainer.cursor.step;
+    event.run_ended.loss_test = self->result.loss_test;
+    event.run_ended.acc_test = self->result.acc_test;
+    event.run_ended.weight_hash = self->result.weight_hash;
+    event.run_ended.seconds = esper_clock_seconds() - self->began;
+    emit(self, &event);
+}
+
+/* Said once: a loss that is not a number stays so until someone acts. */
+static void warn_if_not_finite(run *self, const esper_epoch_record *record)
+{
+    esper_event event = {.kind = ESPER_EVENT_WARNING};
+
+    if (self->warned || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
+        return;
+    self->warned = true;
+    event.warning.text = "the loss is no longer finite: start again with a lower lr, or with clip on";
+    emit(self, &event);
+    esper_log_warn(self->desc->log, "epoch %u: %s", record->epoch, event.warning.text);
+}
+
+/* ------------------------------------------------------------------------------------------------ watching */
+
+static double speed_now(const run *self)
+{
+    double seconds = esper_clock_seconds() - self->epoch_began;
+
+    return seconds > 0.0 ? (double)(self->trainer.tally.samples - self->epoch_first_samples) / seconds : 0.0;
+}
+
+/* Counts the training samples still to come; validation is the small part and left out. */
+static double seconds_left(const run *self, double samples_per_s)
+{
+    const esper_trainer *trainer = &self->trainer;
+    double epochs_left = trainer->config.epochs - (double)trainer->cursor.epoch;
+    double steps_left = epochs_left * trainer->steps_per_epoch - trainer->cursor.batch;
+
+    return samples_per_s > 0.0 ? steps_left * trainer->config.batch / samples_per_s : -1.0;
+}
+
+static esper_run_view view_of(const run *self)
+{
+    double samples_per_s = speed_now(self);
+
+    return (esper_run_view){&self->trainer, self->result.run_dir, samples_per_s, seconds_left(self, samples_per_s)};
+}
+
+static void show_begin(const run *self)
+{
+    const esper_run_observer *observer = self->desc->observer;
+    esper_run_view view = view_of(self);
+
+    if (observer != NULL && observer->begin != NULL)
+        observer->begin(observer->context, &view);
+}
+
+static void show_step(const run *self)
+{
+    const esper_run_observer *observer = self->desc->observer;
+    esper_run_view view = view_of(self);
+
+    if (observer != NULL && observer->step != NULL)
+        observer->step(observer->context, &view);
+}
+
+static void show_epoch(const run *self, const esper_epoch_record *record)
+{
+    const esper_run_observer *observer = self->desc->observer;
+    esper_run_view view = view_of(self);
+
+    if (observer != NULL && observer->epoch != NULL)
+        observer->epoch(observer->context, &view, record);
+}
+
+/* ------------------------------------------------------------------------------------------------ the loop */
+
+static bool stop_wanted(const run *self)
+{
+    return self->desc->stop != NULL && *self->desc->stop != 0;
+}
+
+static esper_status save(run *self)
+{
+    esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
+    struct stat info;
+
+    ESPER_TRY(esper_checkpoint_save(&self->trainer, self->checkpoint));
+    event.checkpoint_saved.path = self->checkpoint;
+    event.checkpoint_saved.epoch = self->trainer.cursor.epoch;
+    event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
+    emit(self, &event);
+    return ESPER_OK;
+}
+
+static esper_status train_epoch(run *self)
+{
+    self->epoch_began = esper_clock_seconds();
+    self->epoch_first_samples = self->trainer.tally.samples;
+    while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !stop_wanted(self)) {
+        ESPER_TRY(esper_trainer_step(&self->trainer));
+        show_step(self);
+    }
+    return ESPER_OK;
+}
+
+static esper_status finish_epoch(run *self)
+{
+    esper_trainer *trainer = &self->trainer;
+    esper_epoch_record record = {.epoch = trainer->cursor.epoch + 1, .samples_per_s = speed_now(self)};
+    esper_tally valid;
+
+    ESPER_TRY(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, &valid));
+    record.loss_train = esper_tally_loss(&trainer->tally);
+    record.acc_train = esper_tally_accuracy(&trainer->tally);
+    record.loss_valid = esper_tally_loss(&valid);
+    record.acc_valid = esper_tally_accuracy(&valid);
+    record.lr = trainer->lr;
+    record.grad_norm = trainer->grad_norm;
+    record.seconds = esper_clock_seconds() - self->epoch_began;
+    self->result.last = record;
+    tell_epoch(self, &record);
+    warn_if_not_finite(self, &record);
+    esper_trainer_next_epoch(trainer);
+    show_epoch(self, &record);
+    return ESPER_OK;
+}
+
+static bool checkpoint_due(const run *self)
+{
+    int every = self->trainer.config.checkpoint_every;
+
+    return every > 0 && self->trainer.cursor.epoch % (uint32_t)every == 0 &&
+           self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs; /* the last one is saved at the end */
+}
+
+/* Epochs until the last, or until somebody wants the run to stop. */
+static esper_status train(run *self)
+{
+    while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs) {
+        ESPER_TRY(train_epoch(self));
+        if (stop_wanted(self) && self->trainer.cursor.batch < self->trainer.steps_per_epoch) {
+            self->result.stopped = true;
+            return save(self);
+        }
+        ESPER_TRY(finish_epoch(self));
+        if (checkpoint_due(self))
+            ESPER_TRY(save(self));
+    }
+    return save(self);
+}
+
+/* The test split is read once, here. */
+static esper_status test(run *self)
+{
+    esper_tally tally;
+
+    if (self->result.stopped)
+        return ESPER_OK;
+    ESPER_TRY(esper_trainer_evaluate(&self->trainer, ESPER_SPLIT_TEST, &tally));
+    self->result.loss_test = esper_tally_loss(&tally);
+    self->result.acc_test = esper_tally_accuracy(&tally);
+    return ESPER_OK;
+}
+
+static esper_status run_all(run *self)
+{
+    esper_status status;
+
+    self->began = self->epoch_began = esper_clock_seconds();
+    ESPER_TRY(open_trainer(self));
+    self->result.params = esper_net_count_params(&self->trainer.net, -1);
+    ESPER_TRY(open_records(self));
+    tell_start(self);
+    show_begin(self);
+    status = train(self);
+    if (status == ESPER_OK)
+        status = test(self);
+    self->result.weight_hash = esper_trainer_hash(&self->trainer);
+    self->result.seconds = esper_clock_seconds() - self->began;
+    tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    return status;
+}
+
+esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)
+{
+    run *self = esper_mem_alloc(sizeof(*self));
+    esper_status status, bus_status;
+
+    if (self == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "run");
+    self->desc = desc;
+    self->result.loss_test = self->result.acc_test = (double)NAN;
+    esper_bus_init(&self->bus, 0);
+    status = run_all(self);
+    bus_status = status == ESPER_OK ? esper_bus_fini(&self->bus) : ESPER_OK;
+    if (status != ESPER_OK) {
+        char message[512]; /* closing the bus must not hide what went wrong first */
+
+        snprintf(message, sizeof(message), "%s", esper_last_error());
+        esper_bus_fini(&self->bus);
+        ESPER_FAIL(status, "%s", message);
+    }
+    esper_trainer_fini(&self->trainer);
+    if (status == ESPER_OK && bus_status == ESPER_OK)
+        *result_out = self->result;
+    esper_mem_free(self);
+    return status != ESPER_OK ? status : bus_status;
+}

@@ -1,0 +1,177 @@
+/* Run directories and their names. */
+#include "train/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/status.h"
+
+static const char home[] = "runs";
+
+enum { MOST_RUNS_A_DAY = 100000 };
+
+esper_status esper_run_path(const char *dir, const char *name, char path_out[ESPER_PATH_CHARS])
+{
+    if (snprintf(path_out, ESPER_PATH_CHARS, "%s/%s", dir, name) >= ESPER_PATH_CHARS)
+        return ESPER_FAIL(ESPER_E_ARG, "the path %.60s.../%s is too long", dir, name);
+    return ESPER_OK;
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+static bool holds_run(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+
+    return esper_run_path(dir, ESPER_RUN_EVENTS, path) == ESPER_OK && is_file(path);
+}
+
+/* ------------------------------------------------------------------------------------------------ making */
+
+static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHARS])
+{
+    if (holds_run(wanted))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s already holds a run: go on with it by --resume %s, or choose another directory",
+                          wanted, wanted);
+    ESPER_TRY(esper_file_make_dirs(wanted));
+    snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted);
+    return ESPER_OK;
+}
+
+esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS])
+{
+    time_t now = time(NULL);
+    struct tm day;
+    char date[16];
+
+    if (wanted[0] != '\0')
+        return make_wanted(wanted, path_out);
+    ESPER_TRY(esper_file_make_dirs(home));
+    localtime_r(&now, &day);
+    strftime(date, sizeof(date), "%Y%m%d", &day);
+    for (int n = 1; n < MOST_RUNS_A_DAY; n++) {
+        snprintf(path_out, ESPER_PATH_CHARS, "%s/%s-%s-%d", home, task, date, n);
+        if (mkdir(path_out, 0777) == 0) /* made by us: two runs started together cannot take the same one */
+            return ESPER_OK;
+        if (errno != EEXIST)
+            return ESPER_FAIL(ESPER_E_IO, "%s: cannot be made: %s", path_out, strerror(errno));
+    }
+    return ESPER_FAIL(ESPER_E_IO, "%s holds %d runs of %s today: choose a --run-dir", home, MOST_RUNS_A_DAY, task);
+}
+
+/* ------------------------------------------------------------------------------------------------ finding */
+
+/* What a walk over runs/ is looking for and has found. */
+typedef struct search {
+    const char     *prefix; /* "" = the newest of all */
+    int             n_found;
+    bool            exact;
+    struct timespec newest;
+    char            best[ESPER_PATH_CHARS];
+    char            names[256]; /* of those found, for the message */
+} search;
+
+static bool is_later(struct timespec a, struct timespec b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+/* A run is as new as the last event it wrote. */
+static bool age_of(const char *dir, struct timespec *when_out)
+{
+    char path[ESPER_PATH_CHARS];
+    struct stat info;
+
+    if (esper_run_path(dir, ESPER_RUN_EVENTS, path) != ESPER_OK || stat(path, &info) != 0)
+        return false;
+    *when_out = info.st_mtim;
+    return true;
+}
+
+static void consider(search *wanted, const char *name)
+{
+    char dir[ESPER_PATH_CHARS];
+    struct timespec when;
+
+    if (name[0] == '.' || strncmp(name, wanted->prefix, strlen(wanted->prefix)) != 0)
+        return;
+    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, &when))
+        return;
+    wanted->n_found++;
+    strncat(wanted->names, wanted->n_found > 1 ? ", " : "", sizeof(wanted->names) - strlen(wanted->names) - 1);
+    strncat(wanted->names, name, sizeof(wanted->names) - strlen(wanted->names) - 1);
+    if (strcmp(name, wanted->prefix) == 0 || (!wanted->exact && (wanted->n_found == 1 || is_later(when, wanted->newest)))) {
+        wanted->exact = strcmp(name, wanted->prefix) == 0;
+        wanted->newest = when;
+        snprintf(wanted->best, sizeof(wanted->best), "%s", dir);
+    }
+}
+
+static void look_through(search *wanted)
+{
+    DIR *dir = opendir(home);
+    struct dirent *entry;
+
+    if (dir == NULL)
+        return;
+    while ((entry = readdir(dir)) != NULL)
+        consider(wanted, entry->d_name);
+    closedir(dir);
+}
+
+esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    bool last = strcmp(text, "last") == 0;
+    search wanted = {.prefix = last ? "" : text};
+
+    if (is_dir(text)) {
+        if (!holds_run(text))
+            return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (no %s in it)", text, ESPER_RUN_EVENTS);
+        snprintf(path_out, ESPER_PATH_CHARS, "%s", text);
+        return ESPER_OK;
+    }
+    look_through(&wanted);
+    if (wanted.n_found == 0 && last)
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet: start one with `esper train`", home);
+    if (wanted.n_found == 0)
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%s' is no run: neither a directory nor the beginning of a name below %s/", text,
+                          home);
+    if (wanted.n_found > 1 && !last && !wanted.exact)
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%s' is the beginning of %d runs: %s", text, wanted.n_found, wanted.names);
+    snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted.best);
+    return ESPER_OK;
+}
+
+esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS];
+
+    if (is_file(text)) {
+        snprintf(path_out, ESPER_PATH_CHARS, "%s", text);
+        return ESPER_OK;
+    }
+    ESPER_TRY(esper_run_dir_find(text, dir));
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_CHECKPOINT, path_out));
+    if (!is_file(path_out))
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
+    return ESPER_OK;
+}

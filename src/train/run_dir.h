@@ -1,0 +1,29 @@
+/* Internal. Run directories: where a run keeps its checkpoint, its configuration and its events, and how people name it.
+ *
+ *     runs/fashion-20260131-1/    config.ini    events.jsonl    last.safetensors
+ */
+#ifndef ESPER_TRAIN_RUN_DIR_H
+#define ESPER_TRAIN_RUN_DIR_H
+
+#include "esper.h"
+
+enum { ESPER_PATH_CHARS = 1200 };
+
+#define ESPER_RUN_CONFIG     "config.ini"
+#define ESPER_RUN_EVENTS     "events.jsonl"
+#define ESPER_RUN_CHECKPOINT "last.safetensors"
+
+/* Makes the directory of a new run: `wanted`, or runs/<task>-<date>-<n> when that is empty. One that already holds a run is
+ * refused. */
+esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
+
+/* Finds a run by what a person typed: a directory, a unique beginning of a name below runs/, or "last". */
+esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS]);
+
+/* Finds a checkpoint: a file as it is, or the checkpoint of a run as above. */
+esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS]);
+
+/* dir/name; E_ARG when that is too long. */
+esper_status esper_run_path(const char *dir, const char *name, char path_out[ESPER_PATH_CHARS]);
+
+#endif

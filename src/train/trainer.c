@@ -1,0 +1,288 @@
+/* The training step and evaluation of one network. The loop over epochs is in run.c. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "nn/init.h"
+#include "nn/schedule.h"
+
+static const char *const backend_names[] = {
+#define X(name, text) text,
+    ESPER_CONFIG_BACKEND_LIST(X)
+#undef X
+};
+
+double esper_tally_loss(const esper_tally *tally)
+{
+    return tally->targets > 0 ? tally->loss / (double)tally->targets : (double)NAN;
+}
+
+double esper_tally_accuracy(const esper_tally *tally)
+{
+    return tally->targets > 0 ? 100.0 * (double)tally->correct / (double)tally->targets : (double)NAN;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status open_samplers(esper_trainer *trainer)
+{
+    const esper_config *config = &trainer->config;
+
+    for (int split = 0; split < ESPER_N_SPLITS; split++) {
+        esper_sampler_desc desc = {
+            .set = trainer->data,
+            .split = (esper_split)split,
+            .batch_size = (uint32_t)config->batch,
+            .training = split == ESPER_SPLIT_TRAIN,
+            .seed = config->seed,
+            .augment = {.crop = config->crop, .flip = config->flip, .cutout = config->cutout},
+        };
+
+        ESPER_TRY(esper_sampler_open(&desc, &trainer->samplers[split]));
+    }
+    return ESPER_OK;
+}
+
+/* Batches that count: max_steps caps evaluations as it caps epochs. */
+static uint32_t batches_of(const esper_trainer *trainer, esper_split split)
+{
+    uint32_t n = esper_sampler_batches(trainer->samplers[split]), cap = (uint32_t)trainer->config.max_steps;
+
+    return cap > 0 && cap < n ? cap : n;
+}
+
+/* Batch statistics of a single value are undefined. */
+static esper_status check_batch_norms(const esper_trainer *trainer)
+{
+    uint32_t n_samples = esper_sampler_batch_count(trainer->samplers[ESPER_SPLIT_TRAIN], 0);
+
+    for (int o = 0; o < trainer->net.n_ops; o++) {
+        const esper_op *op = &trainer->net.ops[o];
+        const esper_tensor *x = &trainer->net.tensors[op->in[0]];
+
+        if (op->kind == ESPER_OP_BATCH_NORM && (int64_t)n_samples * x->dim[1] * x->dim[2] == 1)
+            return ESPER_FAIL(ESPER_E_CONFIG, "batches of one sample with maps of one pixel leave batch norm nothing to "
+                                              "average: use a larger --batch or fewer --pools");
+    }
+    return ESPER_OK;
+}
+
+static esper_status build_network(esper_trainer *trainer, bool training)
+{
+    int n_moments = trainer->config.optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? 2 : 1;
+    esper_slab_desc slab_desc = {.n_moments = training ? n_moments : 0};
+    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_plan_desc plan_desc = {
+        .backend = trainer->backend,
+        .nets = &plan_net,
+        .n_nets = 1,
+        .max_samples = trainer->config.batch,
+        .training = training,
+    };
+
+    trainer->host = esper_task_host(trainer->task, &trainer->config, esper_dataset_info_get(trainer->data));
+    ESPER_TRY(esper_host_build(&trainer->host, &trainer->net));
+    ESPER_TRY(esper_slab_init(&trainer->slab, trainer->backend, &trainer->net, &slab_desc));
+    esper_init_net(&trainer->net, &trainer->slab, trainer->config.seed, 0, -1);
+    return esper_plan_open(&plan_desc, &trainer->plan);
+}
+
+static esper_status open_optimiser(esper_trainer *trainer)
+{
+    const esper_config *config = &trainer->config;
+    const esper_slab *slab = &trainer->slab;
+    esper_optim_desc desc = {
+        .backend = trainer->backend,
+        .slabs = &slab,
+        .n_slabs = 1,
+        .kind = config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? ESPER_OP_ADAMW : ESPER_OP_SGD,
+        .settings = {
+            .lr = (float)config->lr,
+            .momentum = (float)config->momentum,
+            .decay = (float)config->weight_decay,
+            .beta1 = (float)config->beta1,
+            .beta2 = (float)config->beta2,
+            .eps = (float)config->adam_eps,
+            .clip = (float)config->clip,
+        },
+    };
+
+    return esper_optim_open(&desc, &trainer->optim);
+}
+
+static esper_status open_parts(esper_trainer *trainer, bool training)
+{
+    const esper_config *config = &trainer->config;
+    esper_dataset_desc data_desc = esper_task_data(trainer->task, config);
+
+    ESPER_TRY(esper_pool_open(config->threads, &trainer->pool));
+    ESPER_TRY(esper_backend_open(backend_names[config->backend], trainer->pool, &trainer->backend));
+    ESPER_TRY(esper_dataset_open(&data_desc, &trainer->data));
+    ESPER_TRY(open_samplers(trainer));
+    ESPER_TRY(build_network(trainer, training));
+    trainer->sample_ids = esper_mem_alloc((size_t)config->batch * sizeof(*trainer->sample_ids));
+    if (trainer->sample_ids == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "batch of %d", config->batch);
+    trainer->pass = (esper_pass){.seed = config->seed, .sample_id = trainer->sample_ids};
+    if (!training)
+        return ESPER_OK;
+    ESPER_TRY(check_batch_norms(trainer));
+    trainer->steps_per_epoch = batches_of(trainer, ESPER_SPLIT_TRAIN);
+    return open_optimiser(trainer);
+}
+
+esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config, bool training)
+{
+    esper_status status;
+
+    memset(trainer, 0, sizeof(*trainer));
+    trainer->task = task;
+    trainer->config = *config;
+    esper_net_init(&trainer->net);
+    status = open_parts(trainer, training);
+    if (status != ESPER_OK)
+        esper_trainer_fini(trainer);
+    return status;
+}
+
+void esper_trainer_fini(esper_trainer *trainer)
+{
+    esper_optim_close(trainer->optim);
+    esper_mem_free(trainer->sample_ids);
+    esper_plan_close(trainer->plan);
+    esper_slab_fini(&trainer->slab);
+    esper_net_fini(&trainer->net);
+    for (int split = 0; split < ESPER_N_SPLITS; split++)
+        esper_sampler_close(trainer->samplers[split]);
+    esper_dataset_close(trainer->data);
+    esper_backend_close(trainer->backend);
+    esper_pool_close(trainer->pool);
+    memset(trainer, 0, sizeof(*trainer));
+}
+
+/* ------------------------------------------------------------------------------------------------ a batch */
+
+/* Puts a batch into the network's inputs and tells the pass about it. */
+static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch)
+{
+    const esper_sampler *sampler = trainer->samplers[split];
+    void *input = esper_plan_data(trainer->plan, 0, trainer->net.input);
+    bool images = trainer->host.topology == ESPER_TOPOLOGY_CNN;
+    esper_batch dest = {
+        .images = images ? input : NULL,
+        .tokens = images ? NULL : input,
+        .targets = esper_plan_data(trainer->plan, 0, trainer->net.target),
+        .ids = trainer->sample_ids,
+    };
+
+    esper_batch_fill(sampler, batch, trainer->pool, &dest);
+    trainer->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
+    trainer->pass.training = split == ESPER_SPLIT_TRAIN;
+    trainer->pass.step = (uint32_t)trainer->cursor.step;
+    trainer->pass.loss_scale =
+        1.0f / ((float)trainer->pass.n_samples * (float)trainer->net.tensors[trainer->net.target].count);
+}
+
+/* Adds the results of the batch just run, in the order of its samples. */
+static void add_results(const esper_trainer *trainer, esper_tally *tally)
+{
+    const float *loss = esper_plan_data(trainer->plan, 0, trainer->net.loss);
+    const float *correct = esper_plan_data(trainer->plan, 0, trainer->net.correct);
+    int n = trainer->pass.n_samples;
+
+    for (int i = 0; i < n; i++) {
+        tally->loss += (double)loss[i];
+        tally->correct += (uint64_t)correct[i];
+    }
+    tally->samples += (uint64_t)n;
+    tally->targets += (uint64_t)n * (uint64_t)trainer->net.tensors[trainer->net.target].count;
+}
+
+static double rate_now(const esper_trainer *trainer)
+{
+    const esper_config *config = &trainer->config;
+    esper_schedule schedule = {
+        .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
+        .lr = config->lr,
+        .lr_min = config->lr_min,
+        .warmup_steps = (uint64_t)llround(config->warmup * trainer->steps_per_epoch),
+        .total_steps = (uint64_t)config->epochs * trainer->steps_per_epoch,
+    };
+
+    return esper_schedule_lr(&schedule, trainer->cursor.step);
+}
+
+esper_status esper_trainer_step(esper_trainer *trainer)
+{
+    if (trainer->optim == NULL || trainer->cursor.batch >= trainer->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
+    if (!trainer->epoch_drawn) {
+        esper_sampler_start(trainer->samplers[ESPER_SPLIT_TRAIN], trainer->cursor.epoch);
+        trainer->epoch_drawn = true;
+    }
+    load_batch(trainer, ESPER_SPLIT_TRAIN, trainer->cursor.batch);
+    trainer->lr = rate_now(trainer);
+    esper_optim_group(trainer->optim, 0, 0)->lr = (float)trainer->lr;
+    ESPER_TRY(esper_plan_forward(trainer->plan));
+    ESPER_TRY(esper_plan_backward(trainer->plan));
+    ESPER_TRY(esper_optim_step(trainer->optim));
+    ESPER_TRY(esper_backend_sync(trainer->backend));
+    add_results(trainer, &trainer->tally);
+    trainer->grad_norm = esper_optim_norm(trainer->optim, 0, 0);
+    trainer->cursor.batch++;
+    trainer->cursor.step++;
+    return ESPER_OK;
+}
+
+void esper_trainer_next_epoch(esper_trainer *trainer)
+{
+    trainer->cursor.epoch++;
+    trainer->cursor.batch = 0;
+    trainer->tally = (esper_tally){0};
+    trainer->epoch_drawn = false;
+}
+
+esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, esper_tally *tally_out)
+{
+    uint32_t n = batches_of(trainer, split);
+    esper_tally tally = {0};
+
+    for (uint32_t batch = 0; batch < n; batch++) {
+        load_batch(trainer, split, batch);
+        trainer->pass.training = false;
+        ESPER_TRY(esper_plan_forward(trainer->plan));
+        ESPER_TRY(esper_backend_sync(trainer->backend));
+        add_results(trainer, &tally);
+    }
+    *tally_out = tally;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ about it */
+
+esper_memory esper_trainer_memory(const esper_trainer *trainer)
+{
+    esper_plan_stats plan = esper_plan_stats_of(trainer->plan);
+    const esper_slab *slab = &trainer->slab;
+    esper_memory memory = {
+        .data = (size_t)esper_dataset_bytes(trainer->data),
+        .slab = slab->bytes,
+        .activations = plan.arena_bytes,
+        .tables = plan.table_bytes + (size_t)trainer->config.batch * sizeof(*trainer->sample_ids),
+    };
+
+    for (int split = 0; split < ESPER_N_SPLITS; split++)
+        memory.tables += (size_t)esper_sampler_predict_bytes(esper_dataset_count(trainer->data, (esper_split)split));
+    if (trainer->optim != NULL)
+        memory.tables += esper_optim_bytes(&slab, 1);
+    memory.total = memory.data + memory.slab + memory.activations + memory.tables;
+    return memory;
+}
+
+uint64_t esper_trainer_hash(const esper_trainer *trainer)
+{
+    return esper_weight_hash(&trainer->net, &trainer->slab);
+}

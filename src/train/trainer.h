@@ -1,0 +1,77 @@
+/* Internal. One network on one data set: the step, the evaluation, and the exact state between them.
+ *
+ * State is the slab, the cursor and the tally; everything else (order, augmentation, dropout, learning rate) is a function
+ * of the configuration and the cursor. So a checkpoint is small, and a resumed run is the unbroken run bit for bit. */
+#ifndef ESPER_TRAIN_TRAINER_H
+#define ESPER_TRAIN_TRAINER_H
+
+#include "data/batch.h"
+#include "nn/optim.h"
+#include "tensor/plan.h"
+#include "train/task.h"
+
+/* Where the run stands: the next batch to train on. */
+typedef struct esper_cursor {
+    uint32_t epoch, batch; /* from 0; batch == steps of an epoch: the epoch's training is done, its end is not */
+    uint64_t step;         /* optimiser steps taken in all */
+} esper_cursor;
+
+/* Sums over the batches of an epoch or an evaluation. */
+typedef struct esper_tally {
+    double   loss;    /* sum over targets */
+    uint64_t correct; /* targets */
+    uint64_t targets, samples;
+} esper_tally;
+
+double esper_tally_loss(const esper_tally *tally);     /* mean over targets; NaN when there are none */
+double esper_tally_accuracy(const esper_tally *tally); /* percent; NaN likewise */
+
+typedef struct esper_trainer {
+    /* Read-only for others. */
+    const esper_task *task;
+    esper_config      config;
+    esper_pool       *pool;
+    esper_backend    *backend;
+    esper_dataset    *data;
+    esper_host        host;
+    esper_net         net;
+    esper_slab        slab;
+    esper_plan       *plan;
+    esper_optim      *optim; /* NULL for inference */
+    esper_cursor      cursor;
+    esper_tally       tally; /* of the present epoch's training */
+    uint32_t          steps_per_epoch;
+    double            grad_norm; /* of the last step, before clipping */
+    double            lr;        /* of the last step */
+    /* Private. */
+    esper_pass     pass;
+    esper_sampler *samplers[ESPER_N_SPLITS];
+    uint32_t      *sample_ids; /* (batch) */
+    bool           epoch_drawn;
+} esper_trainer;
+
+/* Loads the data, builds the network with weights born from the seed, and plans. The configuration is copied. With
+ * `training` false there are no gradients and no moments: for evaluation. Works on storage of the caller's that must not
+ * move until esper_trainer_fini. */
+esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config, bool training);
+void         esper_trainer_fini(esper_trainer *trainer);
+
+/* One step on the cursor's batch; moves the cursor and adds to the tally. Not past the epoch's end. */
+esper_status esper_trainer_step(esper_trainer *trainer);
+
+/* Begins the next epoch: cursor and tally. */
+void esper_trainer_next_epoch(esper_trainer *trainer);
+
+/* Goes once through a split with the weights as they are. */
+esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, esper_tally *tally_out);
+
+/* What the parts said they would take, in bytes: the prediction that the allocation border is held to. */
+typedef struct esper_memory {
+    size_t data, slab, activations, tables, total;
+} esper_memory;
+
+esper_memory esper_trainer_memory(const esper_trainer *trainer);
+
+uint64_t esper_trainer_hash(const esper_trainer *trainer);
+
+#endif
