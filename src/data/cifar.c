@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/source.h"
-#include "data/stream.h"
+#include "data/reader.h"
 
 enum {
     N_CLASSES = 10,
@@ -31,35 +31,35 @@ static const char *directory(const esper_dataset_desc *desc)
 }
 
 /* Opens a file and checks its size: one that is short would silently mean fewer samples. */
-static esper_status open_file(const esper_dataset_desc *desc, const char *name, esper_stream **stream_out)
+static esper_status open_file(const esper_dataset_desc *desc, const char *name, esper_reader **reader_out)
 {
     char *path = esper_source_join(directory(desc), name);
     esper_status st;
 
     if (path == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s/%s", directory(desc), name);
-    st = esper_stream_open(path, ESPER_STREAM_PLAIN, stream_out);
+    st = esper_reader_open(path, ESPER_READER_PLAIN, reader_out);
     esper_mem_free(path);
     if (st == ESPER_E_NOTFOUND)
         return esper_source_missing(
             desc, esper_last_error(), directory(desc),
             "data_batch_1.bin to data_batch_5.bin and test_batch.bin of CIFAR-10's binary version");
-    if (st == ESPER_OK && esper_stream_bound(*stream_out) != (uint64_t)RECORDS_PER_FILE * RECORD_BYTES) {
+    if (st == ESPER_OK && esper_reader_bound(*reader_out) != (uint64_t)RECORDS_PER_FILE * RECORD_BYTES) {
         st = ESPER_FAIL(ESPER_E_FORMAT, "%s: %" PRIu64 " bytes where %d are wanted (%d records of %d): truncated?",
-                        esper_stream_name(*stream_out), esper_stream_bound(*stream_out),
+                        esper_reader_name(*reader_out), esper_reader_bound(*reader_out),
                         RECORDS_PER_FILE * RECORD_BYTES, RECORDS_PER_FILE, RECORD_BYTES);
-        esper_stream_close(*stream_out);
+        esper_reader_close(*reader_out);
     }
     return st;
 }
 
 static esper_status measure(const esper_dataset_desc *desc, esper_source_plan *plan_out)
 {
-    esper_stream *stream;
+    esper_reader *reader;
 
     for (int f = 0; f <= N_TRAIN_FILES; f++) {
-        ESPER_TRY(open_file(desc, file_names[f], &stream));
-        esper_stream_close(stream);
+        ESPER_TRY(open_file(desc, file_names[f], &reader));
+        esper_reader_close(reader);
     }
     *plan_out = (esper_source_plan){
         .channels = CHANNELS,
@@ -73,17 +73,17 @@ static esper_status measure(const esper_dataset_desc *desc, esper_source_plan *p
     return ESPER_OK;
 }
 
-static esper_status read_records(esper_stream *stream, uint8_t *images, uint8_t *labels)
+static esper_status read_records(esper_reader *reader, uint8_t *images, uint8_t *labels)
 {
     uint8_t record[RECORD_BYTES] = {0};
 
     for (int i = 0; i < RECORDS_PER_FILE; i++) {
-        ESPER_TRY(esper_stream_read_all(stream, record, sizeof(record), "a record"));
+        ESPER_TRY(esper_reader_read_all(reader, record, sizeof(record), "a record"));
         labels[i] = record[0];
         memcpy(images + (size_t)i * IMAGE_BYTES, record + 1, IMAGE_BYTES);
     }
-    ESPER_TRY(esper_stream_expect_end(stream));
-    return esper_source_check_labels(esper_stream_name(stream), labels, RECORDS_PER_FILE, N_CLASSES);
+    ESPER_TRY(esper_reader_expect_end(reader));
+    return esper_source_check_labels(esper_reader_name(reader), labels, RECORDS_PER_FILE, N_CLASSES);
 }
 
 static esper_status load(const esper_dataset_desc *desc, const esper_source_plan *plan,
@@ -93,12 +93,12 @@ static esper_status load(const esper_dataset_desc *desc, const esper_source_plan
     for (int f = 0; f <= N_TRAIN_FILES; f++) {
         const esper_store *store = &stores[f < N_TRAIN_FILES ? ESPER_STORE_TRAIN : ESPER_STORE_TEST];
         size_t first = f < N_TRAIN_FILES ? (size_t)f * RECORDS_PER_FILE : 0;
-        esper_stream *stream;
+        esper_reader *reader;
         esper_status st;
 
-        ESPER_TRY(open_file(desc, file_names[f], &stream));
-        st = read_records(stream, store->images + first * IMAGE_BYTES, store->labels + first);
-        esper_stream_close(stream);
+        ESPER_TRY(open_file(desc, file_names[f], &reader));
+        st = read_records(reader, store->images + first * IMAGE_BYTES, store->labels + first);
+        esper_reader_close(reader);
         ESPER_TRY(st);
     }
     return ESPER_OK;

@@ -85,7 +85,7 @@ esper_dataset_desc esper_dataset_desc_default(esper_source source)
         .path = "",
         .valid_fraction = 0.1,
         .context = source == ESPER_SOURCE_TOKENS ? 256 : 128,
-        .vocab = source == ESPER_SOURCE_SYNTH_TOKENS ? 64 : 0,
+        .vocab = source == ESPER_SOURCE_SYNTH_TOKENS ? 256 : 0,
         .channels = 3,
         .height = 32,
         .width = 32,

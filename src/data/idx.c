@@ -3,12 +3,12 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "data/stream.h"
+#include "data/reader.h"
 
 enum { IDX_UNSIGNED_BYTE = 0x08 };
 
 struct esper_idx {
-    esper_stream   *stream;
+    esper_reader   *reader;
     esper_idx_shape shape;
 };
 
@@ -19,10 +19,10 @@ static uint32_t big_endian_32(const uint8_t *b)
 
 static esper_status read_magic(esper_idx *idx)
 {
-    const char *name = esper_stream_name(idx->stream);
+    const char *name = esper_reader_name(idx->reader);
     uint8_t magic[4];
 
-    ESPER_TRY(esper_stream_read_all(idx->stream, magic, sizeof(magic), "the head"));
+    ESPER_TRY(esper_reader_read_all(idx->reader, magic, sizeof(magic), "the head"));
     if (magic[0] != 0 || magic[1] != 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: not an IDX file: it begins with %02x %02x %02x %02x, not with 00 00 08",
                           name, magic[0], magic[1], magic[2], magic[3]);
@@ -37,11 +37,11 @@ static esper_status read_magic(esper_idx *idx)
 
 static esper_status read_dims(esper_idx *idx)
 {
-    const char *name = esper_stream_name(idx->stream);
+    const char *name = esper_reader_name(idx->reader);
     esper_idx_shape *shape = &idx->shape;
     uint8_t bytes[4 * ESPER_IDX_MAX_RANK];
 
-    ESPER_TRY(esper_stream_read_all(idx->stream, bytes, 4 * (size_t)shape->rank, "the head"));
+    ESPER_TRY(esper_reader_read_all(idx->reader, bytes, 4 * (size_t)shape->rank, "the head"));
     shape->n_bytes = 1;
     for (int d = 0; d < ESPER_IDX_MAX_RANK; d++) {
         shape->dims[d] = d < shape->rank ? big_endian_32(bytes + 4 * d) : 1;
@@ -52,25 +52,25 @@ static esper_status read_dims(esper_idx *idx)
                               ESPER_IDX_MAX_SIDE);
         shape->n_bytes *= shape->dims[d]; /* below 2^32 * 2^12 * 2^12 */
     }
-    if (shape->n_bytes > esper_stream_bound(idx->stream))
+    if (shape->n_bytes > esper_reader_bound(idx->reader))
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: truncated, or its head lies: %u x %u x %u bytes cannot fit into this file", name,
                           shape->dims[0], shape->dims[1], shape->dims[2]);
     return ESPER_OK;
 }
 
-/* Takes the stream, also on failure. */
-static esper_status open_stream(esper_stream *stream, esper_idx **idx_out)
+/* Takes the reader, also on failure. */
+static esper_status open_reader(esper_reader *reader, esper_idx **idx_out)
 {
     esper_idx *idx = esper_mem_alloc(sizeof(*idx));
     esper_status st;
 
     if (idx == NULL) {
-        st = ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", esper_stream_name(stream));
-        esper_stream_close(stream);
+        st = ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", esper_reader_name(reader));
+        esper_reader_close(reader);
         return st;
     }
-    idx->stream = stream;
+    idx->reader = reader;
     st = read_magic(idx);
     if (st == ESPER_OK)
         st = read_dims(idx);
@@ -84,25 +84,25 @@ static esper_status open_stream(esper_stream *stream, esper_idx **idx_out)
 
 esper_status esper_idx_open(const char *path, esper_idx **idx_out)
 {
-    esper_stream *stream;
+    esper_reader *reader;
 
-    ESPER_TRY(esper_stream_open(path, ESPER_STREAM_AUTO, &stream));
-    return open_stream(stream, idx_out);
+    ESPER_TRY(esper_reader_open(path, ESPER_READER_AUTO, &reader));
+    return open_reader(reader, idx_out);
 }
 
 esper_status esper_idx_open_memory(const char *name, const void *bytes, size_t n_bytes, esper_idx **idx_out)
 {
-    esper_stream *stream;
+    esper_reader *reader;
 
-    ESPER_TRY(esper_stream_open_memory(name, bytes, n_bytes, ESPER_STREAM_AUTO, &stream));
-    return open_stream(stream, idx_out);
+    ESPER_TRY(esper_reader_open_memory(name, bytes, n_bytes, ESPER_READER_AUTO, &reader));
+    return open_reader(reader, idx_out);
 }
 
 void esper_idx_close(esper_idx *idx)
 {
     if (idx == NULL)
         return;
-    esper_stream_close(idx->stream);
+    esper_reader_close(idx->reader);
     esper_mem_free(idx);
 }
 
@@ -115,6 +115,6 @@ esper_status esper_idx_read(esper_idx *idx, uint8_t *data_out)
 {
     const char *part = idx->shape.rank == 1 ? "label data" : "image data";
 
-    ESPER_TRY(esper_stream_read_all(idx->stream, data_out, (size_t)idx->shape.n_bytes, part));
-    return esper_stream_expect_end(idx->stream);
+    ESPER_TRY(esper_reader_read_all(idx->reader, data_out, (size_t)idx->shape.n_bytes, part));
+    return esper_reader_expect_end(idx->reader);
 }

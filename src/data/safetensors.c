@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "data/stream.h"
+#include "data/reader.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor data is used as it lies in the file");
 
@@ -280,20 +280,20 @@ static esper_status file_new(const char *name, esper_safetensors **file_out)
     return ESPER_OK;
 }
 
-/* Reads all of the stream. The first bytes are looked at first: no large memory for a file that is no safetensors. */
-static esper_status read_bytes(esper_safetensors *file, esper_stream *stream, size_t *n_bytes_out)
+/* Reads all of the reader. The first bytes are looked at first: no large memory for a file that is no safetensors. */
+static esper_status read_bytes(esper_safetensors *file, esper_reader *reader, size_t *n_bytes_out)
 {
-    uint64_t n_bytes = esper_stream_bound(stream);
+    uint64_t n_bytes = esper_reader_bound(reader);
     uint8_t length[LENGTH_BYTES];
     size_t got = 0, n_header;
 
-    ESPER_TRY(esper_stream_read(stream, length, sizeof(length), &got));
+    ESPER_TRY(esper_reader_read(reader, length, sizeof(length), &got));
     ESPER_TRY(check_header_length(file->name, length, got < LENGTH_BYTES ? got : n_bytes, &n_header));
     file->owned = esper_mem_alloc((size_t)n_bytes);
     if (file->owned == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: a file of %" PRIu64 " bytes", file->name, n_bytes);
     memcpy(file->owned, length, sizeof(length));
-    ESPER_TRY(esper_stream_read_all(stream, (uint8_t *)file->owned + LENGTH_BYTES, (size_t)n_bytes - LENGTH_BYTES,
+    ESPER_TRY(esper_reader_read_all(reader, (uint8_t *)file->owned + LENGTH_BYTES, (size_t)n_bytes - LENGTH_BYTES,
                                     "tensor data"));
     *n_bytes_out = (size_t)n_bytes;
     return ESPER_OK;
@@ -302,15 +302,15 @@ static esper_status read_bytes(esper_safetensors *file, esper_stream *stream, si
 esper_status esper_safetensors_open(const char *path, esper_safetensors **file_out)
 {
     esper_safetensors *file;
-    esper_stream *stream = NULL;
+    esper_reader *reader = NULL;
     esper_status st;
     size_t n_bytes = 0;
 
     ESPER_TRY(file_new(path, &file));
-    st = esper_stream_open(path, ESPER_STREAM_PLAIN, &stream);
+    st = esper_reader_open(path, ESPER_READER_PLAIN, &reader);
     if (st == ESPER_OK)
-        st = read_bytes(file, stream, &n_bytes);
-    esper_stream_close(stream);
+        st = read_bytes(file, reader, &n_bytes);
+    esper_reader_close(reader);
     if (st == ESPER_OK)
         st = parse_bytes(file, file->owned, n_bytes);
     if (st != ESPER_OK) {

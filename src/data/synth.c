@@ -25,7 +25,7 @@ static esper_rng_key synth_key(const esper_dataset_desc *desc, uint32_t sample, 
     return (esper_rng_key){.seed = desc->seed, .purpose = ESPER_RNG_SYNTH, .sample = sample, .tag = tag};
 }
 
-/* ------------------------------------------------------------------------------------------------ images */
+/* ---------------------------------------------------------------- images */
 
 static esper_status measure_images(const esper_dataset_desc *desc, esper_source_plan *plan_out)
 {
@@ -115,7 +115,7 @@ static esper_status load_images(const esper_dataset_desc *desc, const esper_sour
 
 const esper_source_ops esper_source_synth_images = {.measure = measure_images, .load = load_images};
 
-/* ------------------------------------------------------------------------------------------------ tokens */
+/* ---------------------------------------------------------------- tokens */
 
 static esper_status measure_tokens(const esper_dataset_desc *desc, esper_source_plan *plan_out)
 {

@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "data/source.h"
-#include "data/stream.h"
+#include "data/reader.h"
 #include "data/text_files.h"
 
 enum { VOCAB_BYTES = 256 };
@@ -62,14 +62,14 @@ static esper_status load_file(const esper_text_file *file, uint16_t *tokens)
 {
     size_t n = (size_t)file->n_bytes;
     uint8_t *bytes = (uint8_t *)tokens + n;
-    esper_stream *stream;
+    esper_reader *reader;
     esper_status st;
 
-    ESPER_TRY(esper_stream_open(file->path, ESPER_STREAM_PLAIN, &stream));
-    st = esper_stream_read_all(stream, bytes, n, "the text");
+    ESPER_TRY(esper_reader_open(file->path, ESPER_READER_PLAIN, &reader));
+    st = esper_reader_read_all(reader, bytes, n, "the text");
     if (st == ESPER_OK)
-        st = esper_stream_expect_end(stream);
-    esper_stream_close(stream);
+        st = esper_reader_expect_end(reader);
+    esper_reader_close(reader);
     if (st == ESPER_OK)
         st = check_utf8(file->path, bytes, n);
     for (size_t i = 0; st == ESPER_OK && i < n; i++)

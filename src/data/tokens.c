@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/source.h"
-#include "data/stream.h"
+#include "data/reader.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are used as they lie in the file");
 
@@ -62,16 +62,16 @@ static esper_status files_init(const esper_dataset_desc *desc, token_files *file
 
 static esper_status count_tokens(const esper_dataset_desc *desc, const char *path, uint64_t *n_out)
 {
-    esper_stream *stream;
+    esper_reader *reader;
     uint64_t n_bytes, n_tokens;
-    esper_status st = esper_stream_open(path, ESPER_STREAM_PLAIN, &stream);
+    esper_status st = esper_reader_open(path, ESPER_READER_PLAIN, &reader);
 
     if (st == ESPER_E_NOTFOUND)
         return esper_source_missing(desc, esper_last_error(), esper_source_path(desc, DEFAULT_PLACE),
                                     "train.bin and valid.bin, flat files of little-endian uint16 tokens");
     ESPER_TRY(st);
-    n_bytes = esper_stream_bound(stream);
-    esper_stream_close(stream);
+    n_bytes = esper_reader_bound(reader);
+    esper_reader_close(reader);
     if (n_bytes == 0 || n_bytes % sizeof(uint16_t) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: %" PRIu64 " bytes are not a whole number of uint16 tokens: truncated?",
                           path, n_bytes);
@@ -100,14 +100,14 @@ static esper_status measure(const esper_dataset_desc *desc, esper_source_plan *p
 
 static esper_status load_file(const char *path, int vocab, const esper_store *store)
 {
-    esper_stream *stream;
+    esper_reader *reader;
     esper_status st;
 
-    ESPER_TRY(esper_stream_open(path, ESPER_STREAM_PLAIN, &stream));
-    st = esper_stream_read_all(stream, store->tokens, (size_t)store->n_items * sizeof(uint16_t), "its tokens");
+    ESPER_TRY(esper_reader_open(path, ESPER_READER_PLAIN, &reader));
+    st = esper_reader_read_all(reader, store->tokens, (size_t)store->n_items * sizeof(uint16_t), "its tokens");
     if (st == ESPER_OK)
-        st = esper_stream_expect_end(stream);
-    esper_stream_close(stream);
+        st = esper_reader_expect_end(reader);
+    esper_reader_close(reader);
     for (uint64_t i = 0; st == ESPER_OK && i < store->n_items; i++)
         if (store->tokens[i] >= vocab)
             st = ESPER_FAIL(ESPER_E_FORMAT, "%s: token %d at byte %" PRIu64 ": the vocabulary ends at %d", path,
