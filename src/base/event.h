@@ -1,8 +1,8 @@
 /* Internal. Events, the sinks that take them, and the bus between.
  *
  * An event is a plain struct, filled by whoever has something to tell and emitted once: texts in it are borrowed for
- * the call. Emitting allocates nothing and cannot fail: a sink that cannot keep up or write counts what it drops, and says
- * so when flushed or closed. A bus and its sinks belong to one thread. */
+ * the call. Emitting allocates nothing and cannot fail: a sink that cannot keep up or write counts what it drops, and
+ * says so when flushed or closed. A bus and its sinks belong to one thread. */
 #ifndef ESPER_BASE_EVENT_H
 #define ESPER_BASE_EVENT_H
 

@@ -1,7 +1,8 @@
 /* The thread pool: one shared job, an atomic counter for its items, and two ways to wait.
  *
  * Jobs follow each other within microseconds during a step, so workers first look at the job number for a short while
- * and only then sleep on a condition variable; a step never pays for a wake-up, an idle engine burns no core. */
+ * and only then sleep on a condition variable; a step rarely pays for a wake-up, an idle engine burns no core. With more
+ * threads than cores nobody looks: the one who is waited for may need that very core. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/pool.h"
 
@@ -13,7 +14,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-enum { SPIN_TURNS = 20000, MAX_THREADS = 1024 };
+enum { SPIN_TURNS = 4000, MAX_THREADS = 1024 };
 
 typedef struct pool_worker {
     esper_pool *pool;
@@ -24,6 +25,7 @@ typedef struct pool_worker {
 struct esper_pool {
     int             n_threads; /* the caller included */
     int             n_started; /* threads to join */
+    int             spin_turns;
     pool_worker    *workers;   /* (n_threads): entry 0 is the caller and has no thread */
     pthread_mutex_t lock;
     pthread_cond_t  job_posted, job_done;
@@ -58,7 +60,7 @@ static bool wait_for_job(esper_pool *pool, unsigned seen)
 {
     bool closing;
 
-    for (int turn = 0; turn < SPIN_TURNS; turn++) {
+    for (int turn = 0; turn < pool->spin_turns; turn++) {
         if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen)
             break;
 #if defined(__x86_64__)
@@ -100,7 +102,7 @@ static void *work(void *argument)
 
 static void wait_for_workers(esper_pool *pool)
 {
-    for (int turn = 0; turn < SPIN_TURNS; turn++) {
+    for (int turn = 0; turn < pool->spin_turns; turn++) {
         if (atomic_load_explicit(&pool->n_busy, memory_order_acquire) == 0)
             return;
 #if defined(__x86_64__)
@@ -123,19 +125,21 @@ esper_status esper_pool_open(int n_threads, esper_pool **pool_out)
     if (pool == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "thread pool");
     pool->n_threads = n_threads != 0 ? n_threads : cores_available();
+    pool->spin_turns = pool->n_threads <= cores_available() ? SPIN_TURNS : 0;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->job_posted, NULL);
     pthread_cond_init(&pool->job_done, NULL);
     pool->workers = esper_mem_alloc((size_t)pool->n_threads * sizeof(*pool->workers));
     if (pool->workers == NULL) {
         esper_pool_close(pool);
-        return ESPER_FAIL(ESPER_E_NOMEM, "thread pool of %d", n_threads);
+        return ESPER_FAIL(ESPER_E_NOMEM, "thread pool");
     }
     for (int i = 1; i < pool->n_threads; i++) {
         pool->workers[i] = (pool_worker){.pool = pool, .index = i};
         if (pthread_create(&pool->workers[i].thread, NULL, work, &pool->workers[i]) != 0) {
+            ESPER_FAIL(ESPER_E_NOMEM, "thread %d of %d cannot be started", i + 1, pool->n_threads);
             esper_pool_close(pool);
-            return ESPER_FAIL(ESPER_E_NOMEM, "thread %d of %d cannot be started", i + 1, n_threads);
+            return ESPER_E_NOMEM;
         }
         pool->n_started++;
     }

@@ -9,9 +9,15 @@ esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *p
                                      esper_backend **be_out)
 {
     esper_host_backend *host = esper_mem_alloc(sizeof(*host));
+    esper_status status;
 
     if (host == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "backend %s", ops->name);
+    status = esper_device_open("host", 0, &host->device);
+    if (status != ESPER_OK) {
+        esper_mem_free(host);
+        return status;
+    }
     host->base.ops = ops;
     host->pool = pool;
     host->kernels = kernels;
@@ -22,24 +28,18 @@ esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *p
 
 void esper_host_backend_close(esper_backend *be)
 {
+    esper_device_close(((esper_host_backend *)be)->device);
     esper_mem_free(be);
 }
 
 esper_status esper_host_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
 {
-    void *mem = esper_mem_alloc(bytes);
-
-    if (mem == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes for backend %s: a smaller batch needs less", bytes,
-                          esper_backend_name(be));
-    *mem_out = mem;
-    return ESPER_OK;
+    return esper_device_alloc(((esper_host_backend *)be)->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, mem_out);
 }
 
 void esper_host_backend_release(esper_backend *be, void *mem)
 {
-    (void)be;
-    esper_mem_free(mem);
+    esper_device_release(((esper_host_backend *)be)->device, mem);
 }
 
 bool esper_host_backend_supports(const esper_backend *be, esper_op_kind kind)

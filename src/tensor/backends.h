@@ -2,6 +2,7 @@
 #ifndef ESPER_TENSOR_BACKENDS_H
 #define ESPER_TENSOR_BACKENDS_H
 
+#include "device/device.h"
 #include "tensor/backend.h"
 #include "tensor/kernel.h"
 
@@ -12,6 +13,7 @@ extern const esper_backend_ops esper_backend_null; /* walks every path and compu
 /* A backend in host memory. */
 typedef struct esper_host_backend {
     esper_backend           base;
+    esper_device           *device; /* whose memory it computes in */
     esper_pool             *pool;
     const esper_kernel_set *kernels;
     char                    identity[32];

@@ -546,8 +546,9 @@ static esper_status build(esper_plan *plan, const esper_plan_desc *desc)
         ESPER_TRY(plan_net(plan, &plan->nets[k]));
     }
     ESPER_TRY(take_launches(plan));
-    if (plan->arena_bytes > 0)
-        ESPER_TRY(esper_backend_alloc(plan->backend, plan->arena_bytes, &arena));
+    if (plan->arena_bytes > 0 && esper_backend_alloc(plan->backend, plan->arena_bytes, &arena) != ESPER_OK)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes for the activations of batches of %d: a smaller batch needs less",
+                          plan->arena_bytes, plan->max_samples);
     plan->arena = arena;
     make_launches(plan);
     for (int k = 0; k < plan->n_nets && plan->training; k++)

@@ -31,8 +31,11 @@ static void relu_backward(const esper_lane *lane, int begin, int end)
 
     if (x->grad == NULL)
         return;
-    for (size_t i = 0; i < n; i++)
-        grad_put(x, &dx[i], y[i] <= 0 ? 0 : g[i]);
+    for (size_t i = 0; i < n; i++) {
+        real through = g[i]; /* read in any case: a conditional read would keep the loop from being vectorised */
+
+        grad_put(x, &dx[i], y[i] <= 0 ? 0 : through);
+    }
 }
 
 /* The normal distribution up to x. */

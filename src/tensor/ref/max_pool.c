@@ -29,23 +29,25 @@ static rows rows_at(const esper_lane *lane, size_t row)
     return r;
 }
 
-/* Whether b takes the place of the maximum so far. */
-static inline bool beats(real b, real best)
+/* if_b when b takes the place of a as the maximum, else if_a. Two plain choices: gcc turns them into vector code, which it
+ * does not do for a condition with "or". */
+static inline real choose(real a, real b, real if_a, real if_b)
 {
-    return !(b <= best) && best == best;
+    real chosen = b <= a ? if_a : if_b;
+
+    return a != a ? if_a : chosen;
 }
 
 static void pool_row(const rows *r, const real *upper, real *y)
 {
     const real *lower = upper + r->in_w;
+    size_t n = r->out_w;
 
-    for (size_t i = 0; i < r->out_w; i++) {
-        real best = upper[2 * i];
+    for (size_t i = 0; i < n; i++) {
+        real a = upper[2 * i], b = upper[2 * i + 1], c = lower[2 * i], d = lower[2 * i + 1];
+        real top = choose(a, b, a, b), low = choose(c, d, c, d);
 
-        best = beats(upper[2 * i + 1], best) ? upper[2 * i + 1] : best;
-        best = beats(lower[2 * i], best) ? lower[2 * i] : best;
-        best = beats(lower[2 * i + 1], best) ? lower[2 * i + 1] : best;
-        y[i] = best;
+        y[i] = choose(top, low, top, low);
     }
 }
 
@@ -61,26 +63,21 @@ static void forward(const esper_lane *lane, int begin, int end)
         }
 }
 
-/* The winner is kept as its number in the window, so that the loop has no branches. */
-static void spread_row(const rows *r, const real *upper, const real *g, real *dx)
+static void spread_row(const rows *r, const real *upper, const real *restrict g, real *restrict dx)
 {
     const real *lower = upper + r->in_w;
+    real *dx_lower = dx + r->in_w;
+    size_t n = r->out_w;
 
-    for (size_t i = 0; i < r->out_w; i++) {
-        const real value[4] = {upper[2 * i], upper[2 * i + 1], lower[2 * i], lower[2 * i + 1]};
-        real best = value[0];
-        int winner = 0;
+    for (size_t i = 0; i < n; i++) {
+        real a = upper[2 * i], b = upper[2 * i + 1], c = lower[2 * i], d = lower[2 * i + 1], whole = g[i];
+        real top = choose(a, b, a, b), low = choose(c, d, c, d);
+        real to_top = choose(top, low, whole, 0), to_low = choose(top, low, 0, whole);
 
-        for (int j = 1; j < 4; j++) {
-            bool better = beats(value[j], best);
-
-            best = better ? value[j] : best;
-            winner = better ? j : winner;
-        }
-        dx[2 * i] += winner == 0 ? g[i] : 0;
-        dx[2 * i + 1] += winner == 1 ? g[i] : 0;
-        dx[r->in_w + 2 * i] += winner == 2 ? g[i] : 0;
-        dx[r->in_w + 2 * i + 1] += winner == 3 ? g[i] : 0;
+        dx[2 * i] += choose(a, b, to_top, 0);
+        dx[2 * i + 1] += choose(a, b, 0, to_top);
+        dx_lower[2 * i] += choose(c, d, to_low, 0);
+        dx_lower[2 * i + 1] += choose(c, d, 0, to_low);
     }
 }
 
