@@ -1,4 +1,5 @@
-# The kernels of src/tensor/ref/, compiled once for each set (see src/tensor/kernel.h):
+# The kernels, compiled once for each set (see src/tensor/kernel.h). All come from src/tensor/ref/, but where
+# src/tensor/cpu/ has a file of the same name, the sets of the cpu backend take that one instead.
 #
 #   ref        the definition of correct: float, baseline instructions, nothing fused
 #   ref64      the same in double, for finite differences; linked into tests only
@@ -9,8 +10,16 @@
 # No set is allowed to reorder sums (no -ffast-math). They may forget errno and floating-point traps, which changes no
 # result and lets loops vectorise.
 
-file(GLOB ESPER_KERNEL_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/ref/*.c")
-list(REMOVE_ITEM ESPER_KERNEL_SOURCES "${PROJECT_SOURCE_DIR}/src/tensor/ref/backend_ref.c")
+file(GLOB ref_kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/ref/*.c")
+file(GLOB cpu_own_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/cpu/*.c")
+list(FILTER ref_kernel_sources EXCLUDE REGEX "/backend_[a-z]+\\.c$")
+list(FILTER cpu_own_sources EXCLUDE REGEX "/backend_[a-z]+\\.c$")
+set(cpu_kernel_sources ${ref_kernel_sources} ${cpu_own_sources})
+foreach(source ${cpu_own_sources})
+    get_filename_component(name "${source}" NAME)
+    list(REMOVE_ITEM cpu_kernel_sources "${PROJECT_SOURCE_DIR}/src/tensor/ref/${name}")
+endforeach()
+set(ESPER_KERNEL_SOURCES ${ref_kernel_sources} ${cpu_own_sources}) # none of them is compiled plainly
 
 set(ESPER_X86_KERNELS NO)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
@@ -31,7 +40,11 @@ set(kernel_flags_avx512
 
 # Compiles a set; its objects are then in $<TARGET_OBJECTS:kernels_SET>.
 function(esper_compile_kernels set)
-    add_library(kernels_${set} OBJECT ${ESPER_KERNEL_SOURCES})
+    if(set MATCHES "^ref")
+        add_library(kernels_${set} OBJECT ${ref_kernel_sources})
+    else()
+        add_library(kernels_${set} OBJECT ${cpu_kernel_sources})
+    endif()
     target_link_libraries(kernels_${set} PRIVATE esper_options esper_includes)
     target_compile_definitions(kernels_${set} PRIVATE ESPER_KERNELS=${set} ESPER_REAL=${kernel_real_${set}})
     target_compile_options(kernels_${set} PRIVATE

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
-#include "tensor/cpu/peak.h"
+#include "tensor/cpu_peak.h"
 #include "train/trainer.h"
 #include "ui/text.h"
 
@@ -87,10 +87,16 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     fflush(stdout);
 }
 
-static esper_status lay_over(esper_config *config, const bench_case *bench, const esper_task **task_out)
+/* The case's settings, and of what was asked for only what leaves the work the same: an ESPER_BATCH in the environment
+ * must not change what a figure means. */
+static esper_status configure(const bench_case *bench, const esper_config *asked, esper_config *config,
+                              const esper_task **task_out)
 {
     esper_task task;
 
+    esper_config_init(config);
+    config->threads = asked->threads;
+    config->backend = asked->backend;
     ESPER_TRY(esper_task_find(bench->task, task_out));
     task = **task_out;
     task.settings = bench->settings;
@@ -101,14 +107,14 @@ static esper_status lay_over(esper_config *config, const bench_case *bench, cons
 static esper_status bench_train(const bench_case *bench, const esper_config *asked, bool json)
 {
     esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
-    esper_config config = *asked;
+    esper_config config;
     const esper_task *task;
     esper_status status;
     double seconds, flops;
 
     if (trainer == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = lay_over(&config, bench, &task);
+    status = configure(bench, asked, &config, &task);
     if (status == ESPER_OK)
         status = esper_trainer_init(trainer, task, &config, true);
     if (status == ESPER_OK) {
@@ -167,5 +173,6 @@ const esper_command esper_command_bench = {
             "                  would allow, measured in the same run (train.cnn_small, train.cnn_100k, train.lm_tiny)\n\n"
             "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
             "  --threads N, --backend NAME   as for train",
+    .keys = (const char *const[]){"threads", "backend", NULL},
     .run = run,
 };

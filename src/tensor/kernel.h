@@ -5,7 +5,8 @@
  * unit sums over all samples in order. So a range may be cut anywhere and run by any thread without changing a bit.
  *
  * The sources in tensor/ref/ are compiled once for each set: `ref` is the definition, `ref64` the same in double for
- * finite differences, the others are faster builds of the same text. */
+ * finite differences. The sets of the cpu backend (portable, avx2, avx512) are builds of the same text for their
+ * instructions, except for the operations that have a faster source of the same name in tensor/cpu/. */
 #ifndef ESPER_TENSOR_KERNEL_H
 #define ESPER_TENSOR_KERNEL_H
 

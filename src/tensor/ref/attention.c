@@ -98,7 +98,8 @@ static void forward(const esper_lane *lane, int begin, int end)
         for (int index = 0; index < lane->attr.attention.heads; index++) {
             head h = head_of(lane, index);
 
-            forward_head(lane, &h, data_at(&lane->in[0], n), &rng, data_at(&lane->out[1], n), data_at(&lane->out[0], n));
+            forward_head(lane, &h, data_at(&lane->in[0], n), &rng, data_at(&lane->out[1], n),
+                         data_at(&lane->out[0], n));
         }
     }
 }

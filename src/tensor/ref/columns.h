@@ -7,7 +7,8 @@
 enum { COLUMN_BLOCK = 64 }; /* columns summed at once: their sums fit on the stack, and rows are read in long pieces */
 
 /* Puts the sums of columns begin .. end-1 of a (rows, width) matrix into a gradient of `width` elements. */
-static inline void put_column_sums(const esper_view *to, const real *matrix, size_t rows, size_t width, int begin, int end)
+static inline void put_column_sums(const esper_view *to, const real *matrix, size_t rows, size_t width, int begin,
+                                   int end)
 {
     for (int first = begin; first < end; first += COLUMN_BLOCK) {
         int n = end - first < COLUMN_BLOCK ? end - first : COLUMN_BLOCK;

@@ -24,7 +24,8 @@ static shape shape_of(const esper_lane *lane)
 }
 
 /* x and y point to the group's first element, scale and shift to its first channel. */
-static void normalise(const shape *s, const real *x, real mean, real rstd, const real *scale, const real *shift, real *y)
+static void normalise(const shape *s, const real *x, real mean, real rstd, const real *scale, const real *shift,
+                      real *y)
 {
     for (int c = 0; c < s->channels; c++, x += s->plane, y += s->plane) {
         real factor = scale[c] * rstd;

@@ -25,9 +25,10 @@ static inline real *data_at(const esper_view *view, int sample)
     return (real *)view->data + (size_t)sample * (size_t)view->count;
 }
 
+/* The same of its gradient; NULL when none is wanted. */
 static inline real *grad_at(const esper_view *view, int sample)
 {
-    return (real *)view->grad + (size_t)sample * (size_t)view->count;
+    return view->grad == NULL ? NULL : (real *)view->grad + (size_t)sample * (size_t)view->count;
 }
 
 /* Writes one element of a gradient. */

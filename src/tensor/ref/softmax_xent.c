@@ -96,7 +96,8 @@ static void backward(const esper_lane *lane, int begin, int end)
     for (int n = begin; n < end; n++)
         for (int64_t row = 0; row < lane->in[1].count; row++)
             backward_row(view, data_at(view, n) + (size_t)row * V, V, targets_at(lane, n)[row],
-                         data_at(&lane->out[2], n)[row], (real)lane->pass->loss_scale, grad_at(view, n) + (size_t)row * V);
+                         data_at(&lane->out[2], n)[row], (real)lane->pass->loss_scale,
+                         grad_at(view, n) + (size_t)row * V);
 }
 
 const esper_op_kernels ESPER_OP_KERNELS(softmax_xent) = {

@@ -9,8 +9,8 @@
  *
  * Vectors are as wide as the instructions of the kernel set. They are spelled out with the compiler's vector type since
  * gcc makes poor code of the same loops over arrays: it transposes the block in registers. */
-#ifndef ESPER_TENSOR_REF_MATMUL_H
-#define ESPER_TENSOR_REF_MATMUL_H
+#ifndef ESPER_TENSOR_CPU_MATMUL_H
+#define ESPER_TENSOR_CPU_MATMUL_H
 
 #include "tensor/ref/ref.h"
 
