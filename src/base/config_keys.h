@@ -44,7 +44,7 @@
     X(TRAINING, batch, INT, "128", BETWEEN(1, 65536), "samples",                                                       \
       "Samples whose gradients are averaged into one step of the optimiser.")                                          \
     X(TRAINING, max_steps, INT, "0", FROM(0), "steps",                                                                 \
-      "Ends each epoch after this many steps; 0 goes through all samples. For quick trials.")                          \
+      "Ends each epoch and evaluation after this many batches; 0 goes through all. For quick trials.")                        \
     X(TRAINING, optimizer, CHOICE, "sgd", ANY, "",                                                                     \
       "The rule that turns gradients into steps: SGD with momentum, or AdamW.")                                        \
     X(TRAINING, lr, REAL, "0.01", OVER(0), "",                                                                         \
@@ -64,7 +64,7 @@
     X(TRAINING, schedule, CHOICE, "constant", ANY, "",                                                                 \
       "How the learning rate moves over the run: not at all, or down along half a cosine to lr_min.")                  \
     X(TRAINING, warmup, REAL, "0", FROM(0), "epochs",                                                                  \
-      "Epochs (or a part of one) over which the learning rate climbs from 0 to lr.")                                   \
+      "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
     X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
       "Where the cosine schedule ends.")                                                                               \
     X(DATA, data, TEXT, "", ANY, "",                                                                                   \

@@ -82,7 +82,7 @@ static esper_status info_config(const esper_config *config, const char *task_nam
     if (task_name != NULL)
         ESPER_TRY(esper_task_find(task_name, &task));
     ESPER_TRY(esper_task_configure(task, &with_task));
-    printf("configuration in force for %s\n", task->name);
+    printf("# configuration in force for %s\n", task->name);
     esper_config_print_sources(&with_task, stdout);
     return ESPER_OK;
 }

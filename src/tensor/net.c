@@ -8,8 +8,8 @@
 
 enum { HOST_PLACE_STEP = 1024, GROW_BY = 64 };
 
-/* Random streams for dropout (12 bits, base/rng.h). Every region has numbers of its own: what grows in a slot leaves the
- * host's as they were. A stream serves so many elements of a sample. */
+/* Random streams for dropout (12 bits, base/rng.h). Every region has its own: what grows in a slot leaves the host's as
+ * they were. A stream serves so many elements of a sample. */
 enum { HOST_TAGS = 2048, SLOT_TAGS = 64, MAX_DROP_COUNT = 1 << 22 };
 _Static_assert(HOST_TAGS + (ESPER_MAX_REGIONS - 1) * SLOT_TAGS <= 1 << 12, "a tag has 12 bits");
 
@@ -60,7 +60,7 @@ static void *list_push(esper_net *net, void **list, int *n, size_t element_bytes
     return (char *)*list + (size_t)(*n)++ * element_bytes;
 }
 
-/* ------------------------------------------------------------------------------------------------ tensors and operations */
+/* ------------------------------------------------------------------------------------------------ programs */
 
 static esper_status set_shape(esper_tensor *tensor, int rank, const int *dim)
 {
@@ -79,12 +79,13 @@ static esper_status set_shape(esper_tensor *tensor, int rank, const int *dim)
     return ESPER_OK;
 }
 
-/* Names are looked up, key the weights at birth and stand in checkpoints: each is whole and given once. Operations number
- * their outputs, so only given names need the look. */
+/* Names are looked up, key the weights at birth and stand in checkpoints: each is whole and given once. Operations
+ * number their outputs, so only given names need the look. */
 static esper_status set_name(const esper_net *net, esper_tensor *tensor, const char *name)
 {
     if (snprintf(tensor->name, sizeof(tensor->name), "%s%s", net->prefix, name) >= ESPER_NAME_CHARS)
-        return ESPER_FAIL(ESPER_E_ARG, "%s%s: names have at most %d characters", net->prefix, name, ESPER_NAME_CHARS - 1);
+        return ESPER_FAIL(ESPER_E_ARG, "%s%s: names have at most %d characters", net->prefix, name,
+                          ESPER_NAME_CHARS - 1);
     if (tensor->role != ESPER_ROLE_ACTIVATION && esper_net_find(net, tensor->name) != ESPER_NO_TENSOR)
         return ESPER_FAIL(ESPER_E_ARG, "%s: there is a tensor of that name already", tensor->name);
     return ESPER_OK;
@@ -156,8 +157,9 @@ static void check_inputs(esper_net *net, esper_op_kind kind, const int *in)
         if (tensor == NULL) /* absent, or building has failed */
             continue;
         if (tensor->per_sample == state)
-            net->status = ESPER_FAIL(ESPER_E_ARG, "%s%s: input %d, %s, must be %s", net->prefix, info->name, i, tensor->name,
-                                     state ? "a parameter or buffer" : "an input or an operation's output");
+            net->status =
+                ESPER_FAIL(ESPER_E_ARG, "%s%s: input %d, %s, must be %s", net->prefix, info->name, i, tensor->name,
+                           state ? "a parameter or buffer" : "an input or an operation's output");
         else if ((tensor->dtype == ESPER_I32) != ids)
             net->status = ESPER_FAIL(ESPER_E_ARG, "%s%s: input %d, %s, must hold %s", net->prefix, info->name, i,
                                      tensor->name, ids ? "ids" : "numbers");
@@ -198,7 +200,8 @@ static void push_extra_out(esper_net *net, int index, bool per_sample, int rank,
 
     if (net->status != ESPER_OK)
         return;
-    snprintf(name, sizeof(name), "%s.%d.%d", esper_op_info_of(net->ops[net->n_ops - 1].kind)->name, net->n_ops - 1, index);
+    snprintf(name, sizeof(name), "%s.%d.%d", esper_op_info_of(net->ops[net->n_ops - 1].kind)->name, net->n_ops - 1,
+             index);
     id = push_tensor(net, name, ESPER_ROLE_ACTIVATION, rank, dim);
     if (id == ESPER_NO_TENSOR)
         return;
@@ -290,7 +293,8 @@ int esper_net_conv2d(esper_net *net, int x, int weight, int pad, int groups)
     const esper_tensor *in = get(net, x), *w = get(net, weight);
     int id;
 
-    if (!require(net, in != NULL && w != NULL && in->rank == 3 && w->rank == 4, "conv2d", "needs x (C,H,W) and w (O,C,k,k)"))
+    if (!require(net, in != NULL && w != NULL && in->rank == 3 && w->rank == 4, "conv2d",
+                 "needs x (C,H,W) and w (O,C,k,k)"))
         return ESPER_NO_TENSOR;
     if (!require(net, groups > 0 && in->dim[0] == w->dim[1] * groups && w->dim[0] % groups == 0, "conv2d",
                  "channels and groups do not fit the weights"))
@@ -309,9 +313,11 @@ int esper_net_batch_norm(esper_net *net, int x, int scale, int shift, int mean, 
     const esper_tensor *in = get(net, x);
     int channels, id;
 
-    if (!require(net, in != NULL && in->rank == 3 && is_vector(get(net, scale), in->dim[0]) &&
-                          is_vector(get(net, shift), in->dim[0]) && is_vector(get(net, mean), in->dim[0]) &&
-                          is_vector(get(net, var), in->dim[0]), "batch_norm", "needs x (C,H,W) and four vectors of C"))
+    if (!require(net,
+                 in != NULL && in->rank == 3 && is_vector(get(net, scale), in->dim[0]) &&
+                     is_vector(get(net, shift), in->dim[0]) && is_vector(get(net, mean), in->dim[0]) &&
+                     is_vector(get(net, var), in->dim[0]),
+                 "batch_norm", "needs x (C,H,W) and four vectors of C"))
         return ESPER_NO_TENSOR;
     channels = in->dim[0];
     id = push_op(net, ESPER_OP_BATCH_NORM, (int[]){x, scale, shift, mean, var}, 3, in->dim);
@@ -329,9 +335,10 @@ int esper_net_group_norm(esper_net *net, int x, int scale, int shift, int groups
     const esper_tensor *in = get(net, x);
     int id;
 
-    if (!require(net, in != NULL && in->rank == 3 && groups > 0 && in->dim[0] % groups == 0 &&
-                          is_vector(get(net, scale), in->dim[0]) && is_vector(get(net, shift), in->dim[0]), "group_norm",
-                 "needs x (C,H,W), two vectors of C, and groups that divide C"))
+    if (!require(net,
+                 in != NULL && in->rank == 3 && groups > 0 && in->dim[0] % groups == 0 &&
+                     is_vector(get(net, scale), in->dim[0]) && is_vector(get(net, shift), in->dim[0]),
+                 "group_norm", "needs x (C,H,W), two vectors of C, and groups that divide C"))
         return ESPER_NO_TENSOR;
     id = push_op(net, ESPER_OP_GROUP_NORM, (int[]){x, scale, shift}, 3, in->dim);
     push_extra_out(net, 1, true, 2, (int[]){groups, 2});
@@ -347,8 +354,10 @@ int esper_net_layer_norm(esper_net *net, int x, int scale, int shift, float eps)
     const esper_tensor *in = get(net, x);
     int rows, id;
 
-    if (!require(net, in != NULL && is_vector(get(net, scale), in->dim[in->rank - 1]) &&
-                          is_vector(get(net, shift), in->dim[in->rank - 1]), "layer_norm", "needs x (..,D) and two vectors of D"))
+    if (!require(net,
+                 in != NULL && is_vector(get(net, scale), in->dim[in->rank - 1]) &&
+                     is_vector(get(net, shift), in->dim[in->rank - 1]),
+                 "layer_norm", "needs x (..,D) and two vectors of D"))
         return ESPER_NO_TENSOR;
     rows = (int)(in->count / in->dim[in->rank - 1]);
     id = push_op(net, ESPER_OP_LAYER_NORM, (int[]){x, scale, shift}, in->rank, in->dim);
@@ -428,12 +437,14 @@ int esper_net_embedding(esper_net *net, int ids, int tokens, int positions)
 {
     const esper_tensor *id = get(net, ids), *tok = get(net, tokens), *pos = get(net, positions);
 
-    if (!require(net, id != NULL && tok != NULL && pos != NULL && id->rank == 1 && tok->rank == 2 && pos->rank == 2 &&
-                          tok->dim[1] == pos->dim[1], "embedding", "needs ids (T), tokens (V,D), positions (P,D)"))
+    if (!require(net,
+                 id != NULL && tok != NULL && pos != NULL && id->rank == 1 && tok->rank == 2 && pos->rank == 2 &&
+                     tok->dim[1] == pos->dim[1],
+                 "embedding", "needs ids (T), tokens (V,D), positions (P,D)"))
         return ESPER_NO_TENSOR;
     if (id->dim[0] > pos->dim[0]) {
-        net->status = ESPER_FAIL(ESPER_E_ARG, "sequence of %d tokens, but there are only %d positions", id->dim[0],
-                                 pos->dim[0]);
+        net->status =
+            ESPER_FAIL(ESPER_E_ARG, "sequence of %d tokens, but there are only %d positions", id->dim[0], pos->dim[0]);
         return ESPER_NO_TENSOR;
     }
     return push_op(net, ESPER_OP_EMBEDDING, (int[]){ids, tokens, positions}, 2, (int[]){id->dim[0], tok->dim[1]});
@@ -447,7 +458,8 @@ static uint32_t take_tag(esper_net *net, const char *op, float drop, int64_t cou
 
     if (!require(net, drop > 0.0f && drop < 1.0f, op, "the share to drop is not in [0, 1)") ||
         !require(net, count <= MAX_DROP_COUNT, op, "a sample has more than 2^22 elements to drop") ||
-        !require(net, net->n_tags[region] < (region == 0 ? HOST_TAGS : SLOT_TAGS), op, "too many dropouts in one region"))
+        !require(net, net->n_tags[region] < (region == 0 ? HOST_TAGS : SLOT_TAGS), op,
+                 "too many dropouts in one region"))
         return 0;
     return first + net->n_tags[region]++;
 }
@@ -496,7 +508,8 @@ static int push_pair(esper_net *net, esper_op_kind kind, const int *in)
 {
     const esper_tensor *a = get(net, in[0]), *b = get(net, in[1]);
 
-    if (!require(net, a != NULL && b != NULL && same_shape(a, b), esper_op_info_of(kind)->name, "needs two tensors of one shape"))
+    if (!require(net, a != NULL && b != NULL && same_shape(a, b), esper_op_info_of(kind)->name,
+                 "needs two tensors of one shape"))
         return ESPER_NO_TENSOR;
     return push_like(net, kind, in);
 }
@@ -510,9 +523,10 @@ int esper_net_mul(esper_net *net, int a, int b)
 {
     const esper_tensor *left = get(net, a), *right = get(net, b);
 
-    if (!require(net, left != NULL && right != NULL &&
-                          (same_shape(left, right) || (left->rank == 3 && is_vector(right, left->dim[0]))), "mul",
-                 "needs b like a, or a (C,H,W) and b (C)"))
+    if (!require(net,
+                 left != NULL && right != NULL &&
+                     (same_shape(left, right) || (left->rank == 3 && is_vector(right, left->dim[0]))),
+                 "mul", "needs b like a, or a (C,H,W) and b (C)"))
         return ESPER_NO_TENSOR;
     return push_like(net, ESPER_OP_MUL, (int[]){a, b});
 }
@@ -539,9 +553,10 @@ int esper_net_softmax_xent(esper_net *net, int logits, int target)
     const esper_tensor *in = get(net, logits), *want = get(net, target);
     int one = 1, rows, id;
 
-    if (!require(net, in != NULL && want != NULL && want->dtype == ESPER_I32 &&
-                          want->count == in->count / in->dim[in->rank - 1], "softmax_xent",
-                 "needs logits (rows,V) and a target for each row"))
+    if (!require(net,
+                 in != NULL && want != NULL && want->dtype == ESPER_I32 &&
+                     want->count == in->count / in->dim[in->rank - 1],
+                 "softmax_xent", "needs logits (rows,V) and a target for each row"))
         return ESPER_NO_TENSOR;
     rows = (int)want->count;
     id = push_op(net, ESPER_OP_SOFTMAX_XENT, (int[]){logits, target}, 1, &one);
@@ -577,7 +592,8 @@ int esper_net_blend_mul(esper_net *net, int h, int s, int u, int alpha)
     const esper_tensor *host = get(net, h), *seen = get(net, u);
 
     if (!require(net, is_vector(get(net, alpha), 1), "blend_mul", "needs one alpha for each sample") ||
-        !require(net, host != NULL && seen != NULL && same_shape(host, seen), "blend_mul", "needs h, s and u of one shape"))
+        !require(net, host != NULL && seen != NULL && same_shape(host, seen), "blend_mul",
+                 "needs h, s and u of one shape"))
         return ESPER_NO_TENSOR;
     return push_pair(net, ESPER_OP_BLEND_MUL, (int[]){h, s, u, alpha});
 }

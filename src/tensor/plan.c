@@ -214,7 +214,8 @@ static size_t lowest_free(extent *const *placed, int n_placed, const extent *wan
         for (int i = 0; i < n_placed; i++) {
             const extent *other = placed[i];
 
-            if (times_meet(other, wanted) && offset < other->offset + other->bytes && other->offset < offset + wanted->bytes) {
+            if (times_meet(other, wanted) && offset < other->offset + other->bytes &&
+                other->offset < offset + wanted->bytes) {
                 offset = other->offset + other->bytes;
                 moved = true;
             }
@@ -357,7 +358,8 @@ static const esper_op *first_head(const esper_plan *plan)
 
 /* Adds a launch with a lane for each network whose next operation is `first` too. backward_lanes gets those lanes whose
  * operation also runs backward. Returns the number of lanes. */
-static int merge_launch(esper_plan *plan, const esper_op *first, esper_lane *lanes, esper_lane *backward_lanes, int *n_back_out)
+static int merge_launch(esper_plan *plan, const esper_op *first, esper_lane *lanes, esper_lane *backward_lanes,
+                        int *n_back_out)
 {
     esper_op_kind kind = first->kind;
     uint32_t place = first->place;
@@ -612,9 +614,11 @@ static esper_status check_pass(const esper_plan *plan, const planned_net *planne
     const esper_pass *pass = planned->given.pass;
 
     if (pass->n_samples < 1 || pass->n_samples > plan->max_samples)
-        return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass->n_samples, plan->max_samples);
+        return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass->n_samples,
+                          plan->max_samples);
     if (pass->training && pass->n_samples < planned->min_samples)
-        return ESPER_FAIL(ESPER_E_ARG, "batch norm cannot train on one value for each channel: use batches of 2 or more");
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "batch norm cannot train on one value for each channel: use batches of 2 or more");
     if (pass->training && planned->draws && pass->sample_id == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "dropout needs the samples' ids");
     return ESPER_OK;

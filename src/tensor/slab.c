@@ -33,7 +33,8 @@ static void lay_out(esper_slab *slab, const esper_net *net, const esper_slab_des
     slab->n_regions = desc->n_regions > net->n_regions ? desc->n_regions : net->n_regions;
     for (int r = 0; r < slab->n_regions; r++) {
         slab->param_begin[r + 1] = slab->param_begin[r] + region_size(desc->region_params[r], net->region_params[r]);
-        slab->buffer_begin[r + 1] = slab->buffer_begin[r] + region_size(desc->region_buffers[r], net->region_buffers[r]);
+        slab->buffer_begin[r + 1] =
+            slab->buffer_begin[r] + region_size(desc->region_buffers[r], net->region_buffers[r]);
     }
 }
 
@@ -75,7 +76,8 @@ size_t esper_slab_bytes(const esper_net *net, const esper_slab_desc *desc)
     return bytes_of(&slab, desc != NULL ? desc : &inference);
 }
 
-esper_status esper_slab_init(esper_slab *slab, esper_backend *backend, const esper_net *net, const esper_slab_desc *desc)
+esper_status esper_slab_init(esper_slab *slab, esper_backend *backend, const esper_net *net,
+                             const esper_slab_desc *desc)
 {
     static const esper_slab_desc inference;
     esper_slab made = {.backend = backend};

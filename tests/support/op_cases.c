@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__) /* then touching a guard is found at once, reads and harmless writes too */
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes)   ((void)(from), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#endif
+
 enum { GUARD_BYTES = 64, GUARD = 0xff }; /* as numbers NaN: reading there shows too */
 
 static int between(esper_rng *rng, int low, int high)
@@ -398,8 +405,13 @@ static void draw_flat(draw *d, int n_moments, bool with_norm)
         d->c->out[0].value[0] = number(&d->rng, 0.5, 4);
     }
     d->c->flat = true;
-    d->c->group = (esper_group){.lr = 0.05f, .momentum = 0.9f, .decay = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f,
-                                .eps = 1e-8f, .clip = chance(&d->rng, 60) ? 1 : 0,
+    d->c->group = (esper_group){.lr = 0.05f,
+                                .momentum = 0.9f,
+                                .decay = 0.01f,
+                                .beta1 = 0.9f,
+                                .beta2 = 0.99f,
+                                .eps = 1e-8f,
+                                .clip = chance(&d->rng, 60) ? 1 : 0,
                                 .t = (uint32_t)between(&d->rng, 1, 5)};
 }
 
@@ -497,7 +509,10 @@ static void describe(op_case *c, uint32_t which)
         if (t->role == OP_ABSENT || at >= (int)sizeof(c->text))
             continue;
         at += snprintf(c->text + at, sizeof(c->text) - (size_t)at, ", in[%d] %dx%dx%dx%d%s%s", k, t->dim[0], t->dim[1],
-                       t->dim[2], t->dim[3], t->grad == NULL ? "" : t->add ? " grad+" : " grad",
+                       t->dim[2], t->dim[3],
+                       t->grad == NULL ? ""
+                       : t->add        ? " grad+"
+                                       : " grad",
                        t->same_as >= 0 ? " same" : "");
     }
 }
@@ -574,6 +589,8 @@ static void *add_buffer(op_run *run, const char *side, int index, const char *wh
     memset(op_buffer_mem(b), fill, b->bytes);
     for (size_t i = 0; values != NULL && i < t->total; i++)
         op_run_set(run, b, i, values[i]);
+    ASAN_POISON_MEMORY_REGION(b->block, GUARD_BYTES);
+    ASAN_POISON_MEMORY_REGION(b->block + GUARD_BYTES + b->bytes, GUARD_BYTES);
     return op_buffer_mem(b);
 }
 
@@ -680,6 +697,8 @@ const op_buffer *op_run_broken_guard(const op_run *run)
         const op_buffer *b = &run->buffers[i];
         const unsigned char *before = (const unsigned char *)b->block, *after = before + GUARD_BYTES + b->bytes;
 
+        ASAN_UNPOISON_MEMORY_REGION(before, GUARD_BYTES);
+        ASAN_UNPOISON_MEMORY_REGION(after, GUARD_BYTES);
         for (int k = 0; k < GUARD_BYTES; k++)
             if (before[k] != GUARD || after[k] != GUARD)
                 return b;

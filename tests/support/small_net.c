@@ -1,8 +1,12 @@
 /* Small hosts with seeds in them. */
 #include "support/small_net.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/rng.h"
 #include "nn/init.h"
@@ -14,32 +18,57 @@ enum { RUN_SEED = 7 };
 esper_host small_cnn(void)
 {
     return (esper_host){.topology = ESPER_TOPOLOGY_CNN,
-                        .cnn = {.in_channels = 3, .height = 8, .width = 8, .classes = 5, .blocks = 2, .channels = 4,
-                                .kernel = 3, .pools = 2},
+                        .cnn = {.in_channels = 3,
+                                .height = 8,
+                                .width = 8,
+                                .classes = 5,
+                                .blocks = 2,
+                                .channels = 4,
+                                .kernel = 3,
+                                .pools = 2},
                         .with_loss = true};
 }
 
 esper_host small_transformer(float dropout)
 {
     return (esper_host){.topology = ESPER_TOPOLOGY_TRANSFORMER,
-                        .transformer = {.vocab = 11, .width = 16, .heads = 2, .layers = 2, .context = 8, .tokens = 6,
-                                        .segments = 2, .dropout = dropout, .embed_std = 0.02f},
+                        .transformer = {.vocab = 11,
+                                        .width = 16,
+                                        .heads = 2,
+                                        .layers = 2,
+                                        .context = 8,
+                                        .tokens = 6,
+                                        .segments = 2,
+                                        .dropout = dropout,
+                                        .embed_std = 0.02f},
                         .with_loss = true};
 }
 
 esper_host spec_cnn(int blocks, int channels, int kernel, int pools)
 {
     return (esper_host){.topology = ESPER_TOPOLOGY_CNN,
-                        .cnn = {.in_channels = 3, .height = 32, .width = 32, .classes = 10, .blocks = blocks,
-                                .channels = channels, .kernel = kernel, .pools = pools},
+                        .cnn = {.in_channels = 3,
+                                .height = 32,
+                                .width = 32,
+                                .classes = 10,
+                                .blocks = blocks,
+                                .channels = channels,
+                                .kernel = kernel,
+                                .pools = pools},
                         .with_loss = true};
 }
 
 esper_host spec_transformer(void)
 {
     return (esper_host){.topology = ESPER_TOPOLOGY_TRANSFORMER,
-                        .transformer = {.vocab = 50257, .width = 384, .heads = 6, .layers = 6, .context = 256,
-                                        .segments = 3, .dropout = 0.1f, .embed_std = 0.02f},
+                        .transformer = {.vocab = 50257,
+                                        .width = 384,
+                                        .heads = 6,
+                                        .layers = 6,
+                                        .context = 256,
+                                        .segments = 3,
+                                        .dropout = 0.1f,
+                                        .embed_std = 0.02f},
                         .with_loss = true};
 }
 
@@ -92,7 +121,8 @@ int small_hook(esper_net *net, const esper_boundary *boundary, int x, void *cont
     u = seed->mode == SMALL_TRAINING || seed->mode == SMALL_ADD_ISOLATED ? esper_net_isolate(net, x) : x;
     return put_into_stream(
         net, seed, x, u,
-        esper_blueprint_build(blueprint, net, u, seed->mode == SMALL_MULTIPLY ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD));
+        esper_blueprint_build(blueprint, net, u,
+                              seed->mode == SMALL_MULTIPLY ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD));
 }
 
 esper_status small_build(esper_net *net, const esper_host *host, const small_seed *seeds)
@@ -108,6 +138,33 @@ esper_status small_build(esper_net *net, const esper_host *host, const small_see
     return status;
 }
 
+/* ------------------------------------------------------------------------------------------------ any net, to run */
+
+void small_run_open(small_run *run, const char *backend, int n_samples, bool training)
+{
+    esper_slab_desc slab = {.n_moments = training ? 1 : 0};
+    esper_plan_net net = {&run->net, &run->slab, &run->pass};
+
+    if (esper_net_status(&run->net) != ESPER_OK)
+        fail_msg("net: %s", esper_last_error());
+    assert_int_equal(esper_pool_open(1, &run->pool), ESPER_OK);
+    assert_int_equal(esper_backend_open(backend, run->pool, &run->backend), ESPER_OK);
+    assert_int_equal(esper_slab_init(&run->slab, run->backend, &run->net, &slab), ESPER_OK);
+    esper_init_net(&run->net, &run->slab, RUN_SEED, 0, -1);
+    run->pass = (esper_pass){.n_samples = n_samples, .training = training, .loss_scale = 1.0f};
+    if (esper_plan_open(&(esper_plan_desc){run->backend, &net, 1, n_samples, training}, &run->plan) != ESPER_OK)
+        fail_msg("plan: %s", esper_last_error());
+}
+
+void small_run_close(small_run *run)
+{
+    esper_plan_close(run->plan);
+    esper_slab_fini(&run->slab);
+    esper_net_fini(&run->net);
+    esper_backend_close(run->backend);
+    esper_pool_close(run->pool);
+}
+
 /* ------------------------------------------------------------------------------------------------ fleets */
 
 static esper_status open_member(small_member *member, esper_backend *backend, const small_desc *desc, int k)
@@ -121,16 +178,22 @@ static esper_status open_member(small_member *member, esper_backend *backend, co
     if (status != ESPER_OK)
         return status;
     esper_init_net(&member->net, &member->slab, RUN_SEED, desc->network[k], -1);
-    member->pass = (esper_pass){.n_samples = SMALL_SAMPLES, .training = !desc->inference, .seed = RUN_SEED,
-                                .network = desc->network[k], .sample_id = member->sample_id};
+    member->pass = (esper_pass){.n_samples = SMALL_SAMPLES,
+                                .training = !desc->inference,
+                                .seed = RUN_SEED,
+                                .network = desc->network[k],
+                                .sample_id = member->sample_id};
     return ESPER_OK;
 }
 
 static esper_status open_plan(small_fleet *fleet, const small_desc *desc)
 {
     esper_plan_net nets[SMALL_MAX_NETS];
-    esper_plan_desc plan = {.backend = fleet->backend, .nets = nets, .n_nets = fleet->n_nets,
-                            .max_samples = SMALL_SAMPLES, .training = !desc->inference};
+    esper_plan_desc plan = {.backend = fleet->backend,
+                            .nets = nets,
+                            .n_nets = fleet->n_nets,
+                            .max_samples = SMALL_SAMPLES,
+                            .training = !desc->inference};
 
     for (int k = 0; k < fleet->n_nets; k++)
         nets[k] = (esper_plan_net){&fleet->members[k].net, &fleet->members[k].slab, &fleet->members[k].pass};
@@ -140,10 +203,13 @@ static esper_status open_plan(small_fleet *fleet, const small_desc *desc)
 static esper_status open_optim(small_fleet *fleet, const small_desc *desc)
 {
     const esper_slab *slabs[SMALL_MAX_NETS];
-    esper_optim_desc optim = {.backend = fleet->backend, .slabs = slabs, .n_slabs = fleet->n_nets,
-                              .kind = desc->optimiser != 0 ? desc->optimiser : ESPER_OP_SGD,
-                              .settings = {.lr = 0.01f, .momentum = 0.9f, .decay = 5e-4f, .beta1 = 0.9f, .beta2 = 0.999f,
-                                           .eps = 1e-8f, .clip = 1.0f}};
+    esper_optim_desc optim = {
+        .backend = fleet->backend,
+        .slabs = slabs,
+        .n_slabs = fleet->n_nets,
+        .kind = desc->optimiser != 0 ? desc->optimiser : ESPER_OP_SGD,
+        .settings = {
+            .lr = 0.01f, .momentum = 0.9f, .decay = 5e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .clip = 1.0f}};
 
     for (int k = 0; k < fleet->n_nets; k++)
         slabs[k] = &fleet->members[k].slab;

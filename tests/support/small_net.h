@@ -33,8 +33,8 @@ typedef struct small_seed {
     small_mode  mode;
 } small_seed;
 
-/* A list of seeds as net->hook sees it. Slot of order k uses region k + 1 and names that begin with "<slot>."; its alpha is
- * the input "<slot>.alpha". */
+/* A list of seeds as net->hook sees it. A slot of order k uses region k + 1 and names that begin with "<slot>."; its
+ * alpha is the input "<slot>.alpha". */
 typedef struct small_grown {
     esper_topology    topology;
     const small_seed *seeds; /* NULL = none */
@@ -44,6 +44,22 @@ int small_hook(esper_net *net, const esper_boundary *boundary, int x, void *cont
 
 /* Builds the host with seeds into a net, which it initialises. */
 esper_status small_build(esper_net *net, const esper_host *host, const small_seed *seeds);
+
+/* ------------------------------------------------------------------------------------------------ any net, to run */
+
+/* The plan points into it: it may not be moved once open. */
+typedef struct small_run {
+    esper_pool    *pool;
+    esper_backend *backend;
+    esper_net      net;
+    esper_slab     slab;
+    esper_pass     pass;
+    esper_plan    *plan;
+} small_run;
+
+/* Takes over run->net, which the caller has built, and opens the rest. Fails the test when that fails. */
+void small_run_open(small_run *run, const char *backend, int n_samples, bool training);
+void small_run_close(small_run *run);
 
 /* ------------------------------------------------------------------------------------------------ fleets */
 

@@ -1,0 +1,206 @@
+/* The list of backends, opening them, and what each promises: memory, names, an operation for everything. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "support/small_net.h"
+
+static int open_pool(void **state)
+{
+    esper_pool *pool;
+
+    unsetenv("ESPER_KERNELS");
+    if (esper_pool_open(2, &pool) != ESPER_OK)
+        return -1;
+    *state = pool;
+    return 0;
+}
+
+static int close_pool(void **state)
+{
+    esper_pool_close(*state);
+    return 0;
+}
+
+static void test_list(void **state)
+{
+    static const char *const expected[] = {"cpu", "ref", "null"};
+    const esper_backend_ops *const *list = esper_backend_list();
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_non_null(list[i]);
+        assert_string_equal(list[i]->name, expected[i]);
+        assert_int_equal(list[i]->abi, ESPER_BACKEND_ABI);
+        assert_true(strlen(list[i]->about) > 0);
+    }
+    assert_null(list[3]);
+}
+
+static void test_names(void **state)
+{
+    static const char *const names[][2] = {{"auto", "cpu"}, {"cpu", "cpu"}, {"ref", "ref"}, {"null", "null"}};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        esper_backend *backend;
+
+        assert_int_equal(esper_backend_open(names[i][0], *state, &backend), ESPER_OK);
+        assert_string_equal(esper_backend_name(backend), names[i][1]);
+        if (strncmp(esper_backend_identity(backend), names[i][1], strlen(names[i][1])) != 0)
+            fail_msg("%s is identified as %s", names[i][0], esper_backend_identity(backend));
+        esper_backend_close(backend);
+    }
+    esper_backend_close(NULL);
+}
+
+static void check_refused(const char *name, esper_pool *pool, esper_status status, const char *words)
+{
+    esper_backend *backend = NULL;
+    esper_status got = esper_backend_open(name, pool, &backend);
+
+    if (got != status || backend != NULL || strstr(esper_last_error(), words) == NULL)
+        fail_msg("%s: status %d, message \"%s\", expected %d with \"%s\"", name, got, esper_last_error(), status,
+                 words);
+}
+
+static void test_refusals(void **state)
+{
+    check_refused("cuda", *state, ESPER_E_ARG, "'cuda'");
+    check_refused("", *state, ESPER_E_ARG, "''");
+    check_refused("cpu", NULL, ESPER_E_ARG, "thread pool");
+    setenv("ESPER_KERNELS", "avx1024", 1);
+    check_refused("cpu", *state, ESPER_E_CONFIG, "ESPER_KERNELS");
+    unsetenv("ESPER_KERNELS");
+}
+
+static void test_kernel_set_is_part_of_the_identity(void **state)
+{
+    esper_backend *backend;
+
+    setenv("ESPER_KERNELS", "portable", 1);
+    assert_int_equal(esper_backend_open("cpu", *state, &backend), ESPER_OK);
+    unsetenv("ESPER_KERNELS");
+    assert_string_equal(esper_backend_identity(backend), "cpu/portable");
+    esper_backend_close(backend);
+}
+
+static void test_all_operations_are_supported(void **state)
+{
+    for (int b = 0; esper_backend_list()[b] != NULL; b++) {
+        esper_backend *backend;
+
+        assert_int_equal(esper_backend_open(esper_backend_list()[b]->name, *state, &backend), ESPER_OK);
+        for (int kind = 0; kind < ESPER_N_OPS; kind++)
+            if (kind != ESPER_OP_ISOLATE && !esper_backend_supports(backend, (esper_op_kind)kind))
+                fail_msg("%s has no %s", esper_backend_name(backend), esper_op_info_of((esper_op_kind)kind)->name);
+        esper_backend_close(backend);
+    }
+}
+
+static void test_memory(void **state)
+{
+    for (int b = 0; esper_backend_list()[b] != NULL; b++) {
+        esper_mem_stats before, after;
+        esper_backend *backend;
+        void *memory = NULL, *none = NULL;
+
+        esper_mem_stats_get(&before);
+        assert_int_equal(esper_backend_open(esper_backend_list()[b]->name, *state, &backend), ESPER_OK);
+        assert_int_equal(esper_backend_alloc(backend, 1000, &memory), ESPER_OK);
+        assert_int_equal((uintptr_t)memory % 64, 0);
+        for (int i = 0; i < 1000; i++)
+            assert_int_equal(((char *)memory)[i], 0);
+        esper_mem_fail_at(1);
+        assert_int_equal(esper_backend_alloc(backend, 1000, &none), ESPER_E_NOMEM);
+        assert_null(none);
+        esper_backend_release(backend, memory);
+        esper_backend_close(backend);
+        esper_mem_stats_get(&after);
+        assert_int_equal(after.n_live, before.n_live);
+    }
+}
+
+static void test_opening_fails_cleanly(void **state)
+{
+    for (int b = 0; esper_backend_list()[b] != NULL; b++) {
+        esper_mem_stats before, after;
+        esper_backend *backend = NULL;
+        esper_status status = ESPER_E_NOMEM;
+
+        esper_mem_stats_get(&before);
+        for (uint64_t nth = 1; status == ESPER_E_NOMEM && nth < 20; nth++) {
+            esper_mem_fail_at(nth);
+            status = esper_backend_open(esper_backend_list()[b]->name, *state, &backend);
+            esper_mem_fail_at(0);
+            esper_mem_stats_get(&after);
+            if (status == ESPER_OK)
+                break;
+            assert_null(backend);
+            assert_int_equal(after.n_live, before.n_live);
+        }
+        assert_int_equal(status, ESPER_OK);
+        esper_backend_close(backend);
+    }
+}
+
+/* Where each operation computes something on ref, it computes nothing on null: a pass leaves the memory as it was. */
+static void test_null_computes_nothing(void **state)
+{
+    small_desc desc = {.backend = "null", .n_threads = 1, .host = small_cnn(), .n_nets = 1};
+    static small_fleet fleet;
+    const float *logits;
+    uint64_t before;
+
+    (void)state;
+    assert_int_equal(small_fleet_open(&fleet, &desc), ESPER_OK);
+    before = small_fleet_hash(&fleet, 0);
+    assert_int_equal(small_fleet_step(&fleet, 0), ESPER_OK);
+    logits = esper_plan_data(fleet.plan, 0, fleet.members[0].net.output);
+    for (int i = 0; i < 5 * SMALL_SAMPLES; i++)
+        assert_true(logits[i] == 0.0f);
+    assert_true(small_fleet_hash(&fleet, 0) == before);
+    small_fleet_close(&fleet);
+}
+
+/* A fleet whose networks have batches of different sizes: a lane's samples beyond its batch are not touched. */
+static void test_batches_of_different_sizes(void **state)
+{
+    small_desc desc = {.backend = "cpu", .n_threads = 2, .host = small_cnn(), .n_nets = 2, .network = {1, 2}};
+    static small_fleet fleet;
+    float *loss;
+
+    (void)state;
+    assert_int_equal(small_fleet_open(&fleet, &desc), ESPER_OK);
+    fleet.members[1].pass.n_samples = 2;
+    loss = esper_plan_data(fleet.plan, 1, fleet.members[1].net.loss);
+    for (int i = 0; i < SMALL_SAMPLES; i++)
+        loss[i] = -1.0f;
+    assert_int_equal(small_fleet_step(&fleet, 0), ESPER_OK);
+    for (int i = 0; i < SMALL_SAMPLES; i++)
+        if ((loss[i] == -1.0f) != (i >= 2))
+            fail_msg("sample %d of a batch of 2 has the loss %g", i, (double)loss[i]);
+    small_fleet_close(&fleet);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_kernel_set_is_part_of_the_identity),
+        cmocka_unit_test(test_all_operations_are_supported),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_opening_fails_cleanly),
+        cmocka_unit_test(test_null_computes_nothing),
+        cmocka_unit_test(test_batches_of_different_sizes),
+    };
+
+    return cmocka_run_group_tests(tests, open_pool, close_pool);
+}
