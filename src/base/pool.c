@@ -1,4 +1,8 @@
-/* The thread pool: one shared job, an atomic counter for its items, and two ways to wait.
+/* The thread pool: one shared job, an atomic ticket from which threads take its items, and two ways to wait.
+ *
+ * A ticket is (number of the job, items not yet taken). Who takes an item does so by swapping in a ticket with one item
+ * less, so a thread that comes late finds nothing to take and nobody waits for it: a job is done when its items are. The
+ * job's description may be read by whoever holds an item, because the next job is posted only after that item is done.
  *
  * Jobs follow each other within microseconds during a step, so workers first look at the job number for a short while
  * and only then sleep on a condition variable; a step rarely pays for a wake-up, an idle engine burns no core. With more
@@ -29,11 +33,10 @@ struct esper_pool {
     pool_worker    *workers;   /* (n_threads): entry 0 is the caller and has no thread */
     pthread_mutex_t lock;
     pthread_cond_t  job_posted, job_done;
-    atomic_uint     job;         /* number of the current job; changes when one is posted */
-    atomic_int      next_item;   /* of the current job */
-    atomic_int      n_busy;      /* workers that have not finished the current job */
+    _Atomic uint64_t ticket;     /* of the current job */
+    atomic_int      n_left;      /* items of the current job not yet done */
     bool            closing;     /* guarded by lock */
-    int             n_items;     /* the job itself: written before `job` changes */
+    int             n_items;     /* the job itself: written before the ticket */
     esper_pool_item run_item;
     void           *context;
 };
@@ -47,12 +50,33 @@ static int cores_available(void)
     return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
 }
 
+static unsigned job_of(uint64_t ticket)
+{
+    return (unsigned)(ticket >> 32);
+}
+
+static unsigned items_in(uint64_t ticket)
+{
+    return (unsigned)ticket;
+}
+
+/* Takes items of the current job until there are none, and reports the last one done. */
 static void take_items(esper_pool *pool, int worker)
 {
-    int item;
+    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
 
-    while ((item = atomic_fetch_add_explicit(&pool->next_item, 1, memory_order_relaxed)) < pool->n_items)
-        pool->run_item(pool->context, item, worker);
+    while (items_in(ticket) > 0) {
+        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1, memory_order_acq_rel,
+                                                   memory_order_acquire))
+            continue;
+        pool->run_item(pool->context, pool->n_items - (int)items_in(ticket), worker);
+        if (atomic_fetch_sub_explicit(&pool->n_left, 1, memory_order_acq_rel) == 1 && worker != 0) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->job_done);
+            pthread_mutex_unlock(&pool->lock);
+        }
+        ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    }
 }
 
 /* Waits until a job other than `seen` is posted; false when the pool closes. */
@@ -61,29 +85,18 @@ static bool wait_for_job(esper_pool *pool, unsigned seen)
     bool closing;
 
     for (int turn = 0; turn < pool->spin_turns; turn++) {
-        if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen)
-            break;
+        if (job_of(atomic_load_explicit(&pool->ticket, memory_order_acquire)) != seen)
+            return true;
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
     }
-    if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen)
-        return true;
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&pool->job) == seen && !pool->closing)
+    while (job_of(atomic_load(&pool->ticket)) == seen && !pool->closing)
         pthread_cond_wait(&pool->job_posted, &pool->lock);
-    closing = pool->closing && atomic_load(&pool->job) == seen;
+    closing = pool->closing;
     pthread_mutex_unlock(&pool->lock);
     return !closing;
-}
-
-static void report_done(esper_pool *pool)
-{
-    if (atomic_fetch_sub_explicit(&pool->n_busy, 1, memory_order_acq_rel) != 1)
-        return;
-    pthread_mutex_lock(&pool->lock);
-    pthread_cond_signal(&pool->job_done);
-    pthread_mutex_unlock(&pool->lock);
 }
 
 static void *work(void *argument)
@@ -93,24 +106,23 @@ static void *work(void *argument)
     unsigned seen = 0;
 
     while (wait_for_job(pool, seen)) {
-        seen++;
+        seen = job_of(atomic_load_explicit(&pool->ticket, memory_order_acquire)); /* it may have missed some */
         take_items(pool, self->index);
-        report_done(pool);
     }
     return NULL;
 }
 
-static void wait_for_workers(esper_pool *pool)
+static void wait_for_items(esper_pool *pool)
 {
     for (int turn = 0; turn < pool->spin_turns; turn++) {
-        if (atomic_load_explicit(&pool->n_busy, memory_order_acquire) == 0)
+        if (atomic_load_explicit(&pool->n_left, memory_order_acquire) == 0)
             return;
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
     }
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&pool->n_busy) != 0)
+    while (atomic_load(&pool->n_left) != 0)
         pthread_cond_wait(&pool->job_done, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -171,6 +183,8 @@ int esper_pool_threads(const esper_pool *pool)
 
 void esper_pool_run(esper_pool *pool, int n_items, esper_pool_item run_item, void *context)
 {
+    uint64_t ticket;
+
     if (pool->n_threads == 1 || n_items <= 1) {
         for (int item = 0; item < n_items; item++)
             run_item(context, item, 0);
@@ -179,12 +193,12 @@ void esper_pool_run(esper_pool *pool, int n_items, esper_pool_item run_item, voi
     pool->n_items = n_items;
     pool->run_item = run_item;
     pool->context = context;
-    atomic_store_explicit(&pool->next_item, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->n_busy, pool->n_threads - 1, memory_order_relaxed);
+    atomic_store_explicit(&pool->n_left, n_items, memory_order_relaxed);
+    ticket = (uint64_t)(job_of(atomic_load(&pool->ticket)) + 1u) << 32 | (unsigned)n_items;
     pthread_mutex_lock(&pool->lock);
-    atomic_fetch_add_explicit(&pool->job, 1, memory_order_release);
+    atomic_store_explicit(&pool->ticket, ticket, memory_order_release);
     pthread_cond_broadcast(&pool->job_posted);
     pthread_mutex_unlock(&pool->lock);
     take_items(pool, 0);
-    wait_for_workers(pool);
+    wait_for_items(pool);
 }

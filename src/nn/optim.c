@@ -54,8 +54,8 @@ size_t esper_optim_bytes(const esper_slab *const *slabs, int n_slabs)
 {
     size_t groups = (size_t)count_groups(slabs, n_slabs), chunks = (size_t)count_chunks(slabs, n_slabs);
 
-    return sizeof(esper_optim) + (size_t)(n_slabs + 1) * sizeof(int) + groups * (sizeof(optim_group) + sizeof(esper_lane)) +
-           (groups + (chunks > 0 ? chunks : 1)) * sizeof(double);
+    return sizeof(esper_optim) + (size_t)(n_slabs + 1) * sizeof(int) +
+           groups * (sizeof(optim_group) + sizeof(esper_lane)) + (groups + (chunks > 0 ? chunks : 1)) * sizeof(double);
 }
 
 static esper_view flat_view(const esper_slab *slab, int region, esper_family data, int64_t count)
@@ -67,7 +67,8 @@ static esper_view flat_view(const esper_slab *slab, int region, esper_family dat
     return view;
 }
 
-static esper_lane group_lane(const esper_slab *slab, int region, const esper_group *settings, double *norm, double *partial)
+static esper_lane group_lane(const esper_slab *slab, int region, const esper_group *settings, double *norm,
+                             double *partial)
 {
     int64_t count = region_count(slab, region);
     esper_lane lane = {.group = settings};

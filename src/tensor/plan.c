@@ -26,6 +26,7 @@ enum { NEVER = -1, ARENA_ALIGN = 64 };
 typedef struct extent {
     size_t bytes, offset;
     int    begin, end; /* first and last time, inclusive; begin NEVER = not needed */
+    int    order;      /* settles ties, so that a layout depends on the net alone */
 } extent;
 
 typedef struct planned_net {
@@ -163,6 +164,12 @@ static void find_data_times(planned_net *planned, bool training)
     }
 }
 
+/* The caller reads the gradients of inputs, and gives that of the output where there is no loss to begin from. */
+static bool grad_is_shared_with_caller(const esper_net *net, int t)
+{
+    return net->tensors[t].role == ESPER_ROLE_INPUT || (t == net->output && net->loss == ESPER_NO_TENSOR);
+}
+
 static void find_grad_times(planned_net *planned)
 {
     const esper_net *net = planned->given.net;
@@ -181,7 +188,7 @@ static void find_grad_times(planned_net *planned)
                 live_at(&planned->grad[op->in[i]], 2 * n - 1 - o);
     }
     for (int t = 0; t < net->n_tensors; t++)
-        if (planned->has_grad[t] && is_shared_with_caller(net, t)) { /* the caller writes or reads it */
+        if (planned->has_grad[t] && grad_is_shared_with_caller(net, t)) {
             live_at(&planned->grad[t], 0);
             live_at(&planned->grad[t], 2 * n);
         }
@@ -195,7 +202,9 @@ static int by_size_then_time(const void *a, const void *b)
 
     if (left->bytes != right->bytes)
         return left->bytes > right->bytes ? -1 : 1;
-    return left->begin - right->begin;
+    if (left->begin != right->begin)
+        return left->begin - right->begin;
+    return left->order - right->order;
 }
 
 static bool times_meet(const extent *a, const extent *b)
@@ -229,6 +238,8 @@ static size_t place_extents(extent **list, int n, size_t *unshared)
 {
     size_t reach = 0;
 
+    for (int i = 0; i < n; i++)
+        list[i]->order = i;
     qsort(list, (size_t)n, sizeof(extent *), by_size_then_time);
     for (int i = 0; i < n; i++) {
         list[i]->offset = lowest_free(list, i, list[i]);
