@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/suggest.h"
+#include "base/utf8.h"
 
 /* The words of each choice. */
 #define X(name, text) text,
@@ -139,8 +140,9 @@ static outcome read_text(const esper_config_key *key, const char *text, void *fi
     (void)key;
     if (n >= ESPER_CONFIG_TEXT_CHARS || *text == ' ' || *text == '"' || *text == '\'' || (n > 0 && text[n - 1] == ' '))
         return WRONG_KIND;
-    for (size_t i = 0; i < n; i++) {
-        if (iscntrl((unsigned char)text[i]) || (before == ' ' && (text[i] == ';' || text[i] == '#')))
+    for (size_t i = 0, length; i < n; i += length) {
+        length = esper_utf8_length((const uint8_t *)text + i, n - i);
+        if (length == 0 || iscntrl((unsigned char)text[i]) || (before == ' ' && (text[i] == ';' || text[i] == '#')))
             return WRONG_KIND;
         before = text[i];
     }
@@ -208,7 +210,7 @@ void esper_config_expected_text(const esper_config_key *key, char *text, size_t 
         choices_text(key->choices, text, size);
         break;
     case ESPER_CONFIG_TEXT:
-        snprintf(text, size, "at most %d characters, no quotes, control characters, comments or blanks at the ends",
+        snprintf(text, size, "at most %d bytes of UTF-8, no quotes, control characters, comments or blanks at the ends",
                  ESPER_CONFIG_TEXT_CHARS - 1);
         break;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/utf8.h"
 
 static void put(esper_json *json, const char *text, size_t n)
 {
@@ -33,32 +34,11 @@ static void put_word(esper_json *json, const char *word)
     put(json, word, strlen(word));
 }
 
-/* Bytes of the UTF-8 character at `text`; 0 when there is none (stray or missing bytes, overlong, surrogate). */
-static size_t utf8_bytes(const unsigned char *text)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = text[0] < 0x80 ? 1 : text[0] >= 0xF0 ? 4 : text[0] >= 0xE0 ? 3 : 2;
-    uint32_t code = text[0] & (0xFFu >> (n + 1));
-
-    if (n == 1)
-        return 1;
-    if (text[0] < 0xC0 || text[0] > 0xF4)
-        return 0;
-    for (size_t i = 1; i < n; i++) { /* a terminating zero ends it too */
-        if ((text[i] & 0xC0) != 0x80)
-            return 0;
-        code = code << 6 | (text[i] & 0x3F);
-    }
-    if (code < least[n] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-        return 0;
-    return n;
-}
-
 /* One character inside quotes; returns the bytes of text it took. */
 static size_t put_character(esper_json *json, const char *text)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    size_t n = utf8_bytes((const unsigned char *)text);
+    size_t n = esper_utf8_length((const uint8_t *)text, strnlen(text, 4));
     const char *found = n == 1 ? strchr(escaped, *text) : NULL;
     char code[8];
 

@@ -46,7 +46,8 @@ const char *esper_status_name(esper_status status)
 {
     switch (status) {
 #define X(name, value, text) \
-    case ESPER_##name: return "ESPER_" #name;
+    case ESPER_##name:       \
+        return "ESPER_" #name;
         ESPER_STATUS_LIST(X)
 #undef X
     }
@@ -57,7 +58,8 @@ const char *esper_status_text(esper_status status)
 {
     switch (status) {
 #define X(name, value, text) \
-    case ESPER_##name: return text;
+    case ESPER_##name:       \
+        return text;
         ESPER_STATUS_LIST(X)
 #undef X
     }

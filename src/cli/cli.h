@@ -13,7 +13,8 @@ typedef struct esper_command {
     const char *arguments; /* "TASK [options]" */
     const char *summary;   /* one line for `esper --help` */
     const char *help;      /* the rest of `esper NAME --help`, before the options */
-    bool        has_config; /* takes the configuration's flags */
+    bool        has_config; /* its help lists the configuration's flags */
+    const char *const *keys; /* the settings it takes as flags, NULL at the end; NULL = all. Others are refused */
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
 } esper_command;
 

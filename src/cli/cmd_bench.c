@@ -69,8 +69,8 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     esper_json out;
 
     if (!json) {
-        printf("%-18s %12s %-10s limit %12s   %5.1f %%\n", bench->name, esper_text_count((int64_t)value, a), bench->unit,
-               esper_text_count((int64_t)limit, b), 100.0 * value / limit);
+        printf("%-18s %12s %-10s limit %12s   %5.1f %%\n", bench->name, esper_text_count((int64_t)value, a),
+               bench->unit, esper_text_count((int64_t)limit, b), 100.0 * value / limit);
         return;
     }
     esper_json_init(&out, text, sizeof(text));
@@ -169,10 +169,11 @@ const esper_command esper_command_bench = {
     .name = "bench",
     .arguments = "NAME",
     .summary = "figures beside their limits",
-    .help = "  train           training steps of three small networks, each beside what the processor's multiply-add units\n"
-            "                  would allow, measured in the same run (train.cnn_small, train.cnn_100k, train.lm_tiny)\n\n"
-            "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
-            "  --threads N, --backend NAME   as for train",
+    .help =
+        "  train           training steps of three small networks, each beside what the processor's multiply-add units\n"
+        "                  would allow, measured in the same run (train.cnn_small, train.cnn_100k, train.lm_tiny)\n\n"
+        "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
+        "  --threads N, --backend NAME   as for train",
     .keys = (const char *const[]){"threads", "backend", NULL},
     .run = run,
 };

@@ -11,9 +11,10 @@
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
+static const char *const keys[] = {"threads", "backend", "data", "batch", "max_steps", NULL};
+
 static void overlay(esper_config *config, const esper_config *asked)
 {
-    static const char *const keys[] = {"threads", "backend", "data", "batch", "max_steps", NULL};
     const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
     char text[ESPER_CONFIG_TEXT_CHARS];
 
@@ -33,8 +34,9 @@ static void print_score(const esper_trainer *trainer, esper_split split, const e
     esper_json json;
 
     if (!as_json) {
-        printf("%s, %s split: loss %.4f, accuracy %.2f %% over %s samples\n", trainer->task->name, esper_split_name(split),
-               esper_tally_loss(tally), esper_tally_accuracy(tally), esper_text_count((int64_t)tally->samples, count));
+        printf("%s, %s split: loss %.4f, accuracy %.2f %% over %s samples\n", trainer->task->name,
+               esper_split_name(split), esper_tally_loss(tally), esper_tally_accuracy(tally),
+               esper_text_count((int64_t)tally->samples, count));
         return;
     }
     esper_json_init(&json, text, sizeof(text));
@@ -105,7 +107,8 @@ static int run(int argc, char **argv)
     if (n_left != 1)
         return esper_cli_usage(&esper_command_eval, "expected one run or checkpoint, got %d", n_left);
     if (!find_split(split_name, &split))
-        return esper_cli_usage(&esper_command_eval, "no split is called '%s': there are train, valid and test", split_name);
+        return esper_cli_usage(&esper_command_eval, "no split is called '%s': there are train, valid and test",
+                               split_name);
     status = esper_run_checkpoint_find(argv[0], path);
     if (status == ESPER_OK)
         status = evaluate(path, &config, split, json != NULL);
@@ -120,5 +123,6 @@ const esper_command esper_command_eval = {
             "  --split NAME    test (default), valid or train\n"
             "  --json          one JSON object instead of a sentence\n"
             "  --threads N, --backend NAME, --data PATH, --batch N, --max-steps N   as for train",
+    .keys = keys,
     .run = run,
 };

@@ -18,7 +18,8 @@ static esper_status info_backends(const esper_config *config, const char *task_n
 
     (void)config;
     (void)task_name;
-    printf("esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(), esper_build_type(), esper_build_compiler());
+    printf("esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(), esper_build_type(),
+           esper_build_compiler());
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
         printf("  %-6s %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
@@ -52,7 +53,8 @@ static esper_status info_tasks(const esper_config *config, const char *task_name
         esper_config_init(&preset);
         ESPER_TRY(esper_task_configure(task, &preset));
         desc = esper_task_data(task, &preset);
-        printf("  %s %-24s %s\n", esper_dataset_measure(&desc, &info) == ESPER_OK ? "\u2713" : "\u2717", task->name, task->about);
+        printf("  %s %-24s %s\n", esper_dataset_measure(&desc, &info) == ESPER_OK ? "\u2713" : "\u2717", task->name,
+               task->about);
     }
     return ESPER_OK;
 }
@@ -150,8 +152,9 @@ static esper_status info_plan(const esper_config *config, const char *task_name)
     ESPER_TRY(open_task(config, task_name, &trainer));
     stats = esper_plan_stats_of(trainer->plan);
     memory = esper_trainer_memory(trainer);
-    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name, trainer->config.batch,
-           stats.n_forward, stats.n_backward, esper_text_flops(stats.forward.flops + stats.backward.flops, a),
+    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name,
+           trainer->config.batch, stats.n_forward, stats.n_backward,
+           esper_text_flops(stats.forward.flops + stats.backward.flops, a),
            esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
     printf("memory: %s in all: data %s, weights and moments %s, activations %s (%s without reuse)\n",
            esper_text_bytes((double)memory.total, a), esper_text_bytes((double)memory.data, b),
@@ -197,7 +200,8 @@ static int print_topic(const esper_config *config, const char *name, const char 
         status = topics[i].print(config, task_name);
         return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
     }
-    return esper_cli_usage(&esper_command_info, "no topic is called '%s'%s", name, esper_suggest_text(&suggest, "", hint));
+    return esper_cli_usage(&esper_command_info, "no topic is called '%s'%s", name,
+                           esper_suggest_text(&suggest, "", hint));
 }
 
 static int run(int argc, char **argv)

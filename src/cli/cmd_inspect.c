@@ -1,15 +1,24 @@
 /* esper inspect: what is in a checkpoint, or in any safetensors file. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "cli/cli.h"
-#include "data/safetensors.h"
+#include "train/checkpoint.h"
 #include "train/run_dir.h"
 #include "ui/text.h"
 
 enum { LONGEST_NOTE = 100 };
+
+/* Text of a file that may come from anywhere, filled up to a width: nothing in it may command the terminal. */
+static void print_text(const char *text, size_t n, int width)
+{
+    for (size_t i = 0; i < n; i++)
+        putchar(iscntrl((unsigned char)text[i]) ? '?' : text[i]);
+    printf("%*s", (int)n < width ? width - (int)n : 0, "");
+}
 
 /* A note on one line; a long or many-lined one is shown from its beginning, unless everything is wanted. */
 static void print_note(const esper_safetensors_note *note, bool all)
@@ -18,15 +27,19 @@ static void print_note(const esper_safetensors_note *note, bool all)
     size_t line = end != NULL ? (size_t)(end - note->value) : strlen(note->value);
 
     if (all && end != NULL) {
-        printf("%-16s\n", note->key);
+        print_text(note->key, strlen(note->key), 0);
+        printf("\n");
         for (const char *at = note->value; *at != '\0'; at = *end != '\0' ? end + 1 : end) {
             end = strchr(at, '\n') != NULL ? strchr(at, '\n') : at + strlen(at);
-            printf("    %.*s\n", (int)(end - at), at);
+            printf("    ");
+            print_text(at, (size_t)(end - at), 0);
+            printf("\n");
         }
         return;
     }
-    printf("%-16s %.*s%s\n", note->key, all || line <= LONGEST_NOTE ? (int)line : LONGEST_NOTE, note->value,
-           end != NULL || line > LONGEST_NOTE ? " ... (--all shows the rest)" : "");
+    print_text(note->key, strlen(note->key), 17);
+    print_text(note->value, all || line <= LONGEST_NOTE ? line : LONGEST_NOTE, 0);
+    printf("%s\n", !all && (end != NULL || line > LONGEST_NOTE) ? " ... (--all shows the rest)" : "");
 }
 
 /* Numbers that tell at a glance whether a tensor is sound. */
@@ -49,7 +62,8 @@ static void print_values(const esper_safetensors_tensor *tensor)
         squares += (double)value * (double)value;
         most = fmax(most, fabs((double)value));
     }
-    printf("  mean %10.3g  norm %10.4g  largest %10.3g", n > n_bad ? sum / (double)(n - n_bad) : 0.0, sqrt(squares), most);
+    printf("  mean %10.3g  norm %10.4g  largest %10.3g", n > n_bad ? sum / (double)(n - n_bad) : 0.0, sqrt(squares),
+           most);
     if (n_bad > 0)
         printf("  %llu NOT FINITE", (unsigned long long)n_bad);
 }
@@ -62,7 +76,8 @@ static void print_tensor(const esper_safetensors_tensor *tensor)
     for (int i = 0; i < tensor->rank && used < sizeof(shape); i++)
         used += (size_t)snprintf(shape + used, sizeof(shape) - used, "%s%llu", i > 0 ? "x" : "",
                                  (unsigned long long)tensor->shape[i]);
-    printf("%-44s %-4s %-16s", tensor->name, esper_safetensors_dtype_name(tensor->dtype), tensor->rank > 0 ? shape : "scalar");
+    print_text(tensor->name, strlen(tensor->name), 44);
+    printf(" %-4s %-16s", esper_safetensors_dtype_name(tensor->dtype), tensor->rank > 0 ? shape : "scalar");
     print_values(tensor);
     printf("\n");
 }
@@ -82,7 +97,15 @@ static void print_file(const esper_safetensors *file, bool all)
         print_tensor(esper_safetensors_at(file, i));
         bytes += esper_safetensors_at(file, i)->n_bytes;
     }
-    printf("\n%s tensors, %s\n", esper_text_count((int64_t)esper_safetensors_count(file), a), esper_text_bytes((double)bytes, b));
+    printf("\n%s tensors, %s\n", esper_text_count((int64_t)esper_safetensors_count(file), a),
+           esper_text_bytes((double)bytes, b));
+}
+
+static bool is_ours(const esper_safetensors *file)
+{
+    const char *format = esper_safetensors_note_find(file, "format");
+
+    return format != NULL && strcmp(format, ESPER_CHECKPOINT_FORMAT) == 0;
 }
 
 static int run(int argc, char **argv)
@@ -110,16 +133,20 @@ static int run(int argc, char **argv)
         return esper_cli_fail(status);
     printf("%s\n\n", path);
     print_file(file, all != NULL);
+    status = is_ours(file) ? esper_checkpoint_check(file, path) : ESPER_OK;
     esper_safetensors_close(file);
-    return ESPER_EXIT_OK;
+    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
 const esper_command esper_command_inspect = {
     .name = "inspect",
     .arguments = "FILE",
     .summary = "what is in a checkpoint",
-    .help = "Shows the notes and tensors of a checkpoint (or of any safetensors file), with values that are not finite marked.\n"
-            "FILE is a file, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
-            "  --all           long notes, such as the configuration, in full",
+    .help =
+        "Shows the notes and tensors of a checkpoint (or of any safetensors file), with values that are not finite marked,\n"
+        "and says so when a checkpoint is damaged or of another version.\n"
+        "FILE is a file, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
+        "  --all           long notes, such as the configuration, in full",
+    .keys = (const char *const[]){NULL},
     .run = run,
 };

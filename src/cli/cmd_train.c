@@ -21,10 +21,12 @@ static void ask_to_stop(int number)
 
 static void listen(void)
 {
-    struct sigaction action = {.sa_handler = ask_to_stop};
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
 
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL); /* a connection that broke off */
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
 }
 
 static void report(const esper_run_result *result)
@@ -32,13 +34,15 @@ static void report(const esper_run_result *result)
     char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS];
 
     if (result->stopped) {
-        printf("\nstopped after %s; saved in %s\ngo on with: esper train --resume %s\n", esper_text_duration(result->seconds, took),
-               result->run_dir, result->run_dir);
+        printf("\nstopped after %s; saved in %s\ngo on with: esper train --resume %s\n",
+               esper_text_duration(result->seconds, took), result->run_dir, result->run_dir);
         return;
     }
     printf("\ntest      loss %.4f, accuracy %.2f %%\n", result->loss_test, result->acc_test);
-    printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count), result->weight_hash);
-    printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT, esper_text_duration(result->seconds, took));
+    printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count),
+           result->weight_hash);
+    printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
+           esper_text_duration(result->seconds, took));
     printf("next      esper eval %s\n", result->run_dir);
 }
 

@@ -1,4 +1,5 @@
 /* esper: the command line. Finds the subcommand and hands over. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static void print_help(void)
 {
     printf("esper grows neural networks while they train. usage: esper COMMAND [arguments]\n\n");
     for (int i = 0; commands[i] != NULL; i++)
-        printf("  esper %-8s %-12s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
+        printf("  esper %-8s %-15s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
     printf("\nA first run:            esper train fashion\n"
            "What a command takes:   esper COMMAND --help\n"
            "Settings and tasks:     esper info config, esper info tasks\n");
@@ -33,15 +34,16 @@ void esper_command_help(const esper_command *command)
     printf("usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
     if (!command->has_config)
         return;
-    printf("\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
-           "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
+    printf(
+        "\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
+        "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
     esper_config_help(stdout);
 }
 
 int esper_cli_fail(esper_status status)
 {
     fprintf(stderr, "esper: %s\n", esper_last_error());
-    return status == ESPER_E_CONFIG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
+    return status == ESPER_E_CONFIG || status == ESPER_E_ARG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
 }
 
 int esper_cli_usage(const esper_command *command, const char *format, ...)
@@ -54,6 +56,30 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
     va_end(args);
     fprintf(stderr, "\nusage: esper %s %s\nmore:  esper %s --help\n", command->name, command->arguments, command->name);
     return ESPER_EXIT_USAGE;
+}
+
+static bool takes_key(const esper_command *command, const char *key)
+{
+    for (int i = 0; command->keys[i] != NULL; i++)
+        if (strcmp(command->keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* A flag that a command would pass over in silence is refused; environment and files serve all commands. */
+static esper_status check_keys(const esper_command *command, const esper_config *config)
+{
+    char flag[ESPER_CONFIG_NAME_CHARS];
+
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS && command->keys != NULL; i++) {
+        const char *key = esper_config_key_at(i)->name;
+
+        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || takes_key(command, key))
+            continue;
+        esper_config_flag_name(key, flag);
+        return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
+    }
+    return ESPER_OK;
 }
 
 esper_status esper_cli_configure(const esper_command *command, esper_config *config, int argc, char **argv,
@@ -73,6 +99,7 @@ esper_status esper_cli_configure(const esper_command *command, esper_config *con
         esper_command_help(command);
         return ESPER_OK;
     }
+    ESPER_TRY(check_keys(command, config));
     ESPER_TRY(esper_config_load_environ(config));
     if (file != NULL && file[0] != '\0')
         ESPER_TRY(esper_config_load_file(config, file));
@@ -87,22 +114,38 @@ static int unknown_command(const char *name)
     esper_suggest_init(&suggest, name);
     for (int i = 0; commands[i] != NULL; i++)
         esper_suggest_offer(&suggest, commands[i]->name);
-    fprintf(stderr, "esper: no command is called '%s'%s\nmore: esper --help\n", name, esper_suggest_text(&suggest, "", hint));
+    fprintf(stderr, "esper: no command is called '%s'%s\nmore: esper --help\n", name,
+            esper_suggest_text(&suggest, "", hint));
     return ESPER_EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+/* Output that went nowhere (a full disk) is a failure too. */
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "esper: standard output cannot be written: %s\n", strerror(errno));
+    return code != ESPER_EXIT_OK ? code : ESPER_EXIT_FAILED;
+}
+
+static int dispatch(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help();
         return argc < 2 ? ESPER_EXIT_USAGE : ESPER_EXIT_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("esper %s (%s, %s, %s)\n", esper_version(), esper_build_commit(), esper_build_type(), esper_build_compiler());
+        printf("esper %s (%s, %s, %s)\n", esper_version(), esper_build_commit(), esper_build_type(),
+               esper_build_compiler());
         return ESPER_EXIT_OK;
     }
     for (int i = 0; commands[i] != NULL; i++)
         if (strcmp(argv[1], commands[i]->name) == 0)
             return commands[i]->run(argc - 2, argv + 2);
     return unknown_command(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    return finish(dispatch(argc, argv));
 }

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/source.h"
 #include "data/reader.h"
 #include "data/text_files.h"
@@ -11,41 +12,12 @@ enum { VOCAB_BYTES = 256 };
 
 #define DEFAULT_PLACE "/usr/share/common-licenses"
 
-/* The length of the UTF-8 sequence at `s`, 0 when it is none: overlong forms and surrogates are none (Unicode, D92). */
-static size_t sequence_length(const uint8_t *s, size_t n)
-{
-    uint8_t low = 0x80, high = 0xBF; /* allowed for the second byte */
-    size_t length;
-
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] >= 0xC2 && s[0] <= 0xDF) {
-        length = 2;
-    } else if (s[0] >= 0xE0 && s[0] <= 0xEF) {
-        length = 3;
-        low = s[0] == 0xE0 ? 0xA0 : low;
-        high = s[0] == 0xED ? 0x9F : high;
-    } else if (s[0] >= 0xF0 && s[0] <= 0xF4) {
-        length = 4;
-        low = s[0] == 0xF0 ? 0x90 : low;
-        high = s[0] == 0xF4 ? 0x8F : high;
-    } else {
-        return 0;
-    }
-    if (n < length || s[1] < low || s[1] > high)
-        return 0;
-    for (size_t i = 2; i < length; i++)
-        if (s[i] < 0x80 || s[i] > 0xBF)
-            return 0;
-    return length;
-}
-
 static esper_status check_utf8(const char *path, const uint8_t *bytes, size_t n)
 {
     size_t at = 0;
 
     while (at < n) {
-        size_t length = sequence_length(bytes + at, n - at);
+        size_t length = esper_utf8_length(bytes + at, n - at);
 
         if (length == 0)
             return ESPER_FAIL(ESPER_E_FORMAT,

@@ -71,7 +71,10 @@ static int build_cnn_attention(esper_net *net, int x, esper_blend blend)
 
     z = esper_net_relu(net, esper_layer_linear(net, "fc.0", z, (esper_linear){.in = channels, .out = reduced}));
     z = esper_layer_linear(net, "fc.2", z,
-                           (esper_linear){.in = reduced, .out = channels, .bias = true, .zero = true,
+                           (esper_linear){.in = reduced,
+                                          .out = channels,
+                                          .bias = true,
+                                          .zero = true,
                                           .bias_value = blend == ESPER_BLEND_MULTIPLY ? 0.0f : 3.0f});
     return esper_net_mul(net, x, esper_net_sigmoid(net, z));
 }
@@ -172,11 +175,11 @@ static int build_mlp(esper_net *net, int x, esper_blend blend)
 
 /* ------------------------------------------------------------------------------------------------ the lists */
 
-#define CNN(name_, index_, estimate_, build_, about_)                                                   \
-    &(const esper_blueprint)                                                                            \
-    {                                                                                                   \
-        .name = name_, .topology = ESPER_TOPOLOGY_CNN, .index = index_, .estimate = estimate_,          \
-        .build = build_, .about = about_                                                                \
+#define CNN(name_, index_, estimate_, build_, about_)                                                           \
+    &(const esper_blueprint)                                                                                    \
+    {                                                                                                           \
+        .name = name_, .topology = ESPER_TOPOLOGY_CNN, .index = index_, .estimate = estimate_, .build = build_, \
+        .about = about_                                                                                         \
     }
 #define TRANSFORMER(name_, index_, estimate_, build_, about_)                                           \
     &(const esper_blueprint)                                                                            \
@@ -227,7 +230,8 @@ esper_status esper_blueprint_find(esper_topology topology, const char *name, con
         strncat(names, i == 0 ? "" : ", ", sizeof(names) - strlen(names) - 1);
         strncat(names, list[i]->name, sizeof(names) - strlen(names) - 1);
     }
-    return ESPER_FAIL(ESPER_E_ARG, "no %s blueprint is called '%s': there are %s", esper_topology_name(topology), name, names);
+    return ESPER_FAIL(ESPER_E_ARG, "no %s blueprint is called '%s': there are %s", esper_topology_name(topology), name,
+                      names);
 }
 
 int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blend blend)
@@ -240,7 +244,8 @@ int esper_gate_build(esper_net *net, int x)
     int channels = width_of(net, x), hidden = at_least(8, channels / 4);
     int y = esper_net_global_mean(net, x);
 
-    y = esper_net_relu(net, esper_layer_linear(net, "gate.0", y, (esper_linear){.in = channels, .out = hidden, .bias = true}));
+    y = esper_net_relu(
+        net, esper_layer_linear(net, "gate.0", y, (esper_linear){.in = channels, .out = hidden, .bias = true}));
     y = esper_layer_linear(net, "gate.2", y, (esper_linear){.in = hidden, .out = 1, .bias = true});
     return esper_net_sigmoid(net, y);
 }

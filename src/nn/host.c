@@ -48,13 +48,15 @@ static int cnn_block(esper_net *net, const esper_host_cnn *cnn, int block, int x
 
 static int build_cnn(esper_net *net, const esper_host_cnn *cnn)
 {
-    int x = net->input = esper_net_input(net, "images", ESPER_F32, 3, (int[]){cnn->in_channels, cnn->height, cnn->width});
+    int x = net->input =
+        esper_net_input(net, "images", ESPER_F32, 3, (int[]){cnn->in_channels, cnn->height, cnn->width});
 
     for (int block = 0; block < cnn->blocks; block++)
         x = cnn_block(net, cnn, block, x);
     x = esper_net_global_mean(net, x);
-    return esper_layer_linear(net, "classifier", x,
-                              (esper_linear){.in = cnn->channels << (cnn->blocks - 1), .out = cnn->classes, .bias = true});
+    return esper_layer_linear(
+        net, "classifier", x,
+        (esper_linear){.in = cnn->channels << (cnn->blocks - 1), .out = cnn->classes, .bias = true});
 }
 
 static esper_status check_cnn(const esper_host_cnn *cnn)
@@ -87,9 +89,11 @@ static int attention_part(esper_net *net, const esper_host_transformer *host, in
     int d = host->width;
     int y = esper_layer_layer_norm(net, in_layer(&name, layer, "ln1"), x);
 
-    y = esper_layer_linear(net, in_layer(&name, layer, "attn.c_attn"), y, (esper_linear){.in = d, .out = 3 * d, .bias = true});
+    y = esper_layer_linear(net, in_layer(&name, layer, "attn.c_attn"), y,
+                           (esper_linear){.in = d, .out = 3 * d, .bias = true});
     y = esper_net_attention(net, y, host->heads, host->dropout);
-    y = esper_layer_linear(net, in_layer(&name, layer, "attn.c_proj"), y, (esper_linear){.in = d, .out = d, .bias = true});
+    y = esper_layer_linear(net, in_layer(&name, layer, "attn.c_proj"), y,
+                           (esper_linear){.in = d, .out = d, .bias = true});
     return esper_net_add(net, x, esper_net_dropout(net, y, host->dropout));
 }
 
@@ -99,9 +103,11 @@ static int mlp_part(esper_net *net, const esper_host_transformer *host, int laye
     int d = host->width;
     int y = esper_layer_layer_norm(net, in_layer(&name, layer, "ln2"), x);
 
-    y = esper_layer_linear(net, in_layer(&name, layer, "mlp.c_fc"), y, (esper_linear){.in = d, .out = 4 * d, .bias = true});
+    y = esper_layer_linear(net, in_layer(&name, layer, "mlp.c_fc"), y,
+                           (esper_linear){.in = d, .out = 4 * d, .bias = true});
     y = esper_net_gelu(net, y);
-    y = esper_layer_linear(net, in_layer(&name, layer, "mlp.c_proj"), y, (esper_linear){.in = 4 * d, .out = d, .bias = true});
+    y = esper_layer_linear(net, in_layer(&name, layer, "mlp.c_proj"), y,
+                           (esper_linear){.in = 4 * d, .out = d, .bias = true});
     return esper_net_add(net, x, esper_net_dropout(net, y, host->dropout));
 }
 
@@ -140,7 +146,8 @@ static int build_transformer(esper_net *net, const esper_host_transformer *host)
             x = transformer_boundary(net, host, layer / per_segment, x);
     }
     x = esper_layer_layer_norm(net, "ln_f", x);
-    return esper_net_linear(net, x, table, ESPER_NO_TENSOR); /* the head is the embedding: one tensor, gradients add up */
+    return esper_net_linear(net, x, table,
+                            ESPER_NO_TENSOR); /* the head is the embedding: one tensor, gradients add up */
 }
 
 static esper_status check_transformer(const esper_host_transformer *host)

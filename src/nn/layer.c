@@ -79,8 +79,8 @@ int esper_layer_linear(esper_net *net, const char *name, int x, esper_linear lin
 {
     char full[ESPER_NAME_CHARS];
     int dim[2] = {linear.out, linear.in}, bias = ESPER_NO_TENSOR;
-    int weight = esper_net_param(net, join(full, name, "weight"), 2, dim,
-                                 linear.zero ? constant(0.0f) : uniform_for(linear.in));
+    int weight =
+        esper_net_param(net, join(full, name, "weight"), 2, dim, linear.zero ? constant(0.0f) : uniform_for(linear.in));
 
     if (linear.bias)
         bias = esper_net_param(net, join(full, name, "bias"), 1, &linear.out,

@@ -24,8 +24,8 @@ esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backen
         if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
             continue;
         if (backends[i]->abi != ESPER_BACKEND_ABI)
-            return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend %s was made for interface %u, this is %d", backends[i]->name,
-                              backends[i]->abi, ESPER_BACKEND_ABI);
+            return ESPER_FAIL(ESPER_E_UNSUPPORTED, "backend %s was made for interface %u, this is %d",
+                              backends[i]->name, backends[i]->abi, ESPER_BACKEND_ABI);
         return backends[i]->open(pool, be_out);
     }
     return ESPER_FAIL(ESPER_E_ARG, "no backend is called '%s': see `esper info`", name);

@@ -10,20 +10,20 @@ typedef float v8 __attribute__((vector_size(32)));
 typedef float v16 __attribute__((vector_size(64)));
 
 /* One body for each vector width; the result is returned so that the work cannot be left out. */
-#define FMA_CHAINS(name, vector, attributes)                                                  \
-    attributes static float name(void)                                                        \
-    {                                                                                         \
-        vector sum[CHAINS], total = {0};                                                      \
-        vector scale = total + 0.999f, shift = total + 0.001f;                                \
-                                                                                              \
-        for (int i = 0; i < CHAINS; i++)                                                      \
-            sum[i] = total + (float)i;                                                        \
-        for (int turn = 0; turn < TURNS; turn++)                                              \
-            for (int i = 0; i < CHAINS; i++)                                                  \
-                sum[i] = sum[i] * scale + shift;                                              \
-        for (int i = 0; i < CHAINS; i++)                                                      \
-            total += sum[i];                                                                  \
-        return total[0];                                                                      \
+#define FMA_CHAINS(name, vector, attributes)                   \
+    attributes static float name(void)                         \
+    {                                                          \
+        vector sum[CHAINS], total = {0};                       \
+        vector scale = total + 0.999f, shift = total + 0.001f; \
+                                                               \
+        for (int i = 0; i < CHAINS; i++)                       \
+            sum[i] = total + (float)i;                         \
+        for (int turn = 0; turn < TURNS; turn++)               \
+            for (int i = 0; i < CHAINS; i++)                   \
+                sum[i] = sum[i] * scale + shift;               \
+        for (int i = 0; i < CHAINS; i++)                       \
+            total += sum[i];                                   \
+        return total[0];                                       \
     }
 
 #define HOT __attribute__((noinline, optimize("O3", "unroll-loops", "fp-contract=fast")))

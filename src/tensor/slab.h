@@ -43,7 +43,8 @@ typedef struct esper_slab {
 const char *esper_family_name(esper_family family);
 
 /* Sizes the slab from the net and the reservations, takes the memory, zeroed. desc may be NULL: inference, no slots. */
-esper_status esper_slab_init(esper_slab *slab, esper_backend *backend, const esper_net *net, const esper_slab_desc *desc);
+esper_status esper_slab_init(esper_slab *slab, esper_backend *backend, const esper_net *net,
+                             const esper_slab_desc *desc);
 void         esper_slab_fini(esper_slab *slab);
 
 /* What esper_slab_init would take. */

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -12,12 +12,11 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-static const char format_name[] = "esper-checkpoint";
-
 enum { NOTE_CHARS = 128 };
 
 /* The families that are saved; gradients are not state. */
-static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
+static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1,
+                                        ESPER_FAMILY_MOMENT2};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
@@ -44,28 +43,33 @@ static void state_name(char *name, size_t chars, esper_family family, const espe
     snprintf(name, chars, "%s/%s", esper_family_name(family), tensor->name);
 }
 
-static esper_status hash_state(void *context, esper_family family, const esper_tensor *tensor, float *values)
-{
-    uint64_t *hash = context;
-
-    (void)family;
-    *hash = XXH64(values, (size_t)tensor->count * sizeof(*values), *hash);
-    return ESPER_OK;
-}
-
-/* Over all that is saved, moments included: damage that the format cannot show is found here. */
-static uint64_t state_hash(const esper_trainer *trainer)
-{
-    uint64_t hash = 0;
-
-    visit_state(trainer, hash_state, &hash);
-    return hash;
-}
-
 static void shape_of(const esper_tensor *tensor, uint64_t *shape)
 {
     for (int i = 0; i < tensor->rank; i++)
         shape[i] = (uint64_t)tensor->dim[i];
+}
+
+/* ------------------------------------------------------------------------------------------------ hashing */
+
+/* The hash over everything in a file but itself, notes first: damage that the format cannot show is found here, be it
+ * in a weight, a moment, the cursor or the configuration. Its note is the last one. */
+static const char contents_hash_note[] = "contents_hash";
+
+static uint64_t hash_text(const char *text, uint64_t hash)
+{
+    return XXH64(text, strlen(text) + 1, hash); /* with the zero at its end: "ab" "c" is not "a" "bc" */
+}
+
+static uint64_t hash_note(const esper_safetensors_note *note, uint64_t hash)
+{
+    return hash_text(note->value, hash_text(note->key, hash));
+}
+
+static uint64_t hash_tensor(const esper_safetensors_tensor *tensor, uint64_t n_bytes, uint64_t hash)
+{
+    hash = hash_text(tensor->name, hash);
+    hash = XXH64(tensor->shape, (size_t)tensor->rank * sizeof(tensor->shape[0]), hash);
+    return XXH64(tensor->data, (size_t)n_bytes, hash);
 }
 
 /* ------------------------------------------------------------------------------------------------ saving */
@@ -88,7 +92,8 @@ static esper_status add_tensor(void *context, esper_family family, const esper_t
     char *name = out->names[out->n_tensors];
 
     state_name(name, sizeof(out->names[0]), family, tensor);
-    *entry = (esper_safetensors_tensor){.name = name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank, .data = values};
+    *entry =
+        (esper_safetensors_tensor){.name = name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank, .data = values};
     shape_of(tensor, entry->shape);
     out->n_tensors++;
     return ESPER_OK;
@@ -109,12 +114,30 @@ __attribute__((format(printf, 3, 4))) static void add_number(draft *out, const c
     add_note(out, key, out->texts[out->n_notes]);
 }
 
+/* Over tensors and notes as they will be read again: all tensors have one type, so the file keeps their order. */
+static uint64_t hash_draft(const draft *out)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < out->n_notes; i++)
+        hash = hash_note(&out->notes[i], hash);
+    for (size_t i = 0; i < out->n_tensors; i++) {
+        const esper_safetensors_tensor *tensor = &out->tensors[i];
+        uint64_t n_bytes = sizeof(float);
+
+        for (int d = 0; d < tensor->rank; d++)
+            n_bytes *= tensor->shape[d];
+        hash = hash_tensor(tensor, n_bytes, hash);
+    }
+    return hash;
+}
+
 static void add_notes(draft *out, const esper_trainer *trainer)
 {
     const esper_cursor *cursor = &trainer->cursor;
 
     esper_config_write(&trainer->config, out->config);
-    add_note(out, "format", format_name);
+    add_note(out, "format", ESPER_CHECKPOINT_FORMAT);
     add_number(out, "format_version", "%d", ESPER_CHECKPOINT_VERSION);
     add_note(out, "esper_version", ESPER_VERSION);
     add_note(out, "commit", esper_build_commit());
@@ -122,11 +145,12 @@ static void add_notes(draft *out, const esper_trainer *trainer)
     add_note(out, "config", out->config);
     add_note(out, "kernels", esper_backend_identity(trainer->backend));
     add_number(out, "seed", "%" PRIu64, trainer->config.seed);
-    add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch, cursor->step);
+    add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
+               cursor->step);
     add_number(out, "tally", "loss %a correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, trainer->tally.loss,
                trainer->tally.correct, trainer->tally.targets, trainer->tally.samples);
     add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
-    add_number(out, "state_hash", "%016" PRIx64, state_hash(trainer));
+    add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
 }
 
 esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
@@ -161,26 +185,59 @@ static esper_status check_format(const esper_safetensors *file, const char *path
 {
     const char *format = esper_safetensors_note_find(file, "format");
     const char *version = esper_safetensors_note_find(file, "format_version");
+    char ours[NOTE_CHARS];
 
-    if (format == NULL || strcmp(format, format_name) != 0 || version == NULL)
+    snprintf(ours, sizeof(ours), "%d", ESPER_CHECKPOINT_VERSION);
+    if (format == NULL || strcmp(format, ESPER_CHECKPOINT_FORMAT) != 0 || version == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: a safetensors file, but no Esper checkpoint", path);
-    if (atoi(version) != ESPER_CHECKPOINT_VERSION)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: checkpoint format %.20s, this is Esper %s, which reads format %d", path, version,
-                          ESPER_VERSION, ESPER_CHECKPOINT_VERSION);
+    if (strcmp(version, ours) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: checkpoint format %.20s, this is Esper %s, which reads format %s", path,
+                          version, ESPER_VERSION, ours);
     return ESPER_OK;
+}
+
+static esper_status check_contents(const esper_safetensors *file, const char *path)
+{
+    size_t n_notes = esper_safetensors_note_count(file);
+    esper_safetensors_note last = esper_safetensors_note_at(file, n_notes - 1); /* check_format has found two */
+    uint64_t hash = 0;
+    char found[NOTE_CHARS];
+
+    for (size_t i = 0; i + 1 < n_notes; i++) {
+        esper_safetensors_note note = esper_safetensors_note_at(file, i);
+
+        hash = hash_note(&note, hash);
+    }
+    for (size_t i = 0; i < esper_safetensors_count(file); i++)
+        hash = hash_tensor(esper_safetensors_at(file, i), esper_safetensors_at(file, i)->n_bytes, hash);
+    snprintf(found, sizeof(found), "%016" PRIx64, hash);
+    if (strcmp(last.key, contents_hash_note) != 0 || strcmp(last.value, found) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint is damaged: its contents give the hash %s, recorded is %.20s", path,
+                          found, strcmp(last.key, contents_hash_note) == 0 ? last.value : "none");
+    return ESPER_OK;
+}
+
+esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path)
+{
+    ESPER_TRY(check_format(file, path));
+    return check_contents(file, path);
 }
 
 static esper_status read_identity(esper_checkpoint *checkpoint, const char *path)
 {
     const char *task = esper_safetensors_note_find(checkpoint->file, "task");
     const char *config = esper_safetensors_note_find(checkpoint->file, "config");
+    esper_status status;
 
     checkpoint->kernels = esper_safetensors_note_find(checkpoint->file, "kernels");
     if (task == NULL || config == NULL || checkpoint->kernels == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say its task, configuration and kernels", path);
-    ESPER_TRY(esper_task_find(task, &checkpoint->task));
+    if (esper_task_find(task, &checkpoint->task) != ESPER_OK)
+        return esper_fail_within(ESPER_E_FORMAT, "%s: ", path);
     esper_config_init(&checkpoint->config);
-    return esper_config_load_text(&checkpoint->config, config, strlen(config), path);
+    status = esper_config_load_text(&checkpoint->config, config, strlen(config), path);
+    return status == ESPER_E_CONFIG ? ESPER_E_FORMAT : status; /* the file is at fault, not what the user asked for */
 }
 
 esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoint_out)
@@ -189,7 +246,7 @@ esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoin
     esper_status status;
 
     ESPER_TRY(esper_safetensors_open(path, &checkpoint.file));
-    status = check_format(checkpoint.file, path);
+    status = esper_checkpoint_check(checkpoint.file, path);
     if (status == ESPER_OK)
         status = read_identity(&checkpoint, path);
     if (status != ESPER_OK) {
@@ -233,8 +290,10 @@ static esper_status read_position(const esper_safetensors *file, esper_trainer *
                                      &tally.loss, &tally.correct, &tally.targets, &tally.samples) != 4)
         return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint does not say what the epoch had brought so far");
     if (cursor.batch > trainer->steps_per_epoch)
-        return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
-                                          ": was it made from other data?", cursor.batch, trainer->steps_per_epoch);
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
+                          ": was it made from other data?",
+                          cursor.batch, trainer->steps_per_epoch);
     trainer->cursor = cursor;
     trainer->tally = tally;
     trainer->epoch_drawn = false;
@@ -243,24 +302,25 @@ static esper_status read_position(const esper_safetensors *file, esper_trainer *
     return ESPER_OK;
 }
 
-static esper_status check_hash(const esper_safetensors *file, const char *note, uint64_t hash)
+/* The file is sound; this tells whether its weights arrived where they were when it was written. */
+static esper_status check_weights(const esper_safetensors *file, const esper_trainer *trainer)
 {
-    const char *recorded = esper_safetensors_note_find(file, note);
+    const char *recorded = esper_safetensors_note_find(file, "weight_hash");
     char found[NOTE_CHARS];
 
-    snprintf(found, sizeof(found), "%016" PRIx64, hash);
+    snprintf(found, sizeof(found), "%016" PRIx64, esper_trainer_hash(trainer));
     if (recorded == NULL || strcmp(recorded, found) != 0)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: recorded %.20s, but what was read gives %s: the checkpoint is damaged", note,
-                          recorded != NULL ? recorded : "nothing", found);
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "weights of hash %s were recorded, but what was read gives %s: the network is another",
+                          recorded != NULL ? recorded : "none", found);
     return ESPER_OK;
 }
 
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer)
 {
     ESPER_TRY(visit_state(trainer, copy_tensor, checkpoint->file));
-    ESPER_TRY(check_hash(checkpoint->file, "weight_hash", esper_trainer_hash(trainer)));
+    ESPER_TRY(check_weights(checkpoint->file, trainer));
     if (trainer->optim == NULL)
         return ESPER_OK;
-    ESPER_TRY(check_hash(checkpoint->file, "state_hash", state_hash(trainer)));
     return read_position(checkpoint->file, trainer);
 }

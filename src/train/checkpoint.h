@@ -7,6 +7,8 @@
 
 enum { ESPER_CHECKPOINT_VERSION = 1 };
 
+#define ESPER_CHECKPOINT_FORMAT "esper-checkpoint" /* the note "format" */
+
 /* Writes the trainer's state in place of what was at `path`, all or nothing. */
 esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path);
 
@@ -18,7 +20,10 @@ typedef struct esper_checkpoint {
     const char        *kernels; /* the backend and kernel set that wrote it */
 } esper_checkpoint;
 
-/* A file that is none, or of another version, is E_FORMAT and says so. */
+/* Whether an open file is a checkpoint of this version, and whole; E_FORMAT says what it is instead. */
+esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path);
+
+/* A file that is none, of another version, or changed since it was written, is E_FORMAT and says so. */
 esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoint_out);
 void         esper_checkpoint_close(esper_checkpoint *checkpoint);
 

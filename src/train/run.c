@@ -13,9 +13,10 @@
 #include "base/status.h"
 #include "train/checkpoint.h"
 
-/* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like the
- * number of epochs, only how far the run goes. */
-static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "epochs", "run_dir", "data", NULL};
+/* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
+ * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
+static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every",
+                                        "epochs",  "run_dir",  "data",      NULL};
 
 typedef struct run {
     const esper_run_desc *desc;
@@ -23,6 +24,8 @@ typedef struct run {
     esper_bus             bus;
     esper_run_result      result;
     char                  checkpoint[ESPER_PATH_CHARS];
+    char                  resumed_from[ESPER_PATH_CHARS];
+    char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     double                began, epoch_began;
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
@@ -56,8 +59,9 @@ static esper_status merge_config(const esper_config *saved, const esper_config *
         if (strcmp(was, now) == 0)
             continue;
         if (!is_free(key))
-            return ESPER_FAIL(ESPER_E_CONFIG, "%s is %s in the run being resumed and cannot become %s: start a new run for that",
-                              key, was, now);
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "%s is %s in the run being resumed and cannot become %s: start a new run for that", key,
+                              was, now);
         ESPER_TRY(esper_config_set(merged_out, key, now, &source));
     }
     return ESPER_OK;
@@ -66,23 +70,32 @@ static esper_status merge_config(const esper_config *saved, const esper_config *
 static esper_status resume_from(run *self, const char *path, esper_checkpoint *checkpoint)
 {
     esper_config merged;
-    const char *identity;
 
     if (self->desc->task != NULL && self->desc->task != checkpoint->task)
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s is a run of %s, not of %s", path, checkpoint->task->name, self->desc->task->name);
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is a run of %s, not of %s", path, checkpoint->task->name,
+                          self->desc->task->name);
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
     ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, true));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
     if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
-        return ESPER_FAIL(ESPER_E_STATE, "this run has had its %d epochs: give it more with --epochs N", merged.epochs);
-    identity = esper_backend_identity(self->trainer.backend);
-    if (strcmp(identity, checkpoint->kernels) != 0)
-        esper_log_warn(self->desc->log, "the run was begun with %s and goes on with %s: results will differ in their last bits",
-                       checkpoint->kernels, identity);
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "%s has had its %d epochs: give it more with --epochs N, or see its score with `esper eval`",
+                          path, merged.epochs);
+    snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
+    snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
+
+/* Whether two paths lead to one directory, however they are spelt. */
+static bool is_same_dir(const char *a, const char *b)
+{
+    struct stat info_a, info_b;
+
+    return stat(a, &info_a) == 0 && stat(b, &info_b) == 0 && info_a.st_dev == info_b.st_dev &&
+           info_a.st_ino == info_b.st_ino;
+}
 
 /* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
 static esper_status open_trainer(run *self)
@@ -105,26 +118,30 @@ static esper_status open_trainer(run *self)
     ESPER_TRY(status);
     slash = strrchr(path, '/'); /* a run goes on where its checkpoint lies, unless another directory is asked for */
     if (slash != NULL)
-        *slash = '\0';
-    if (desc->config->run_dir[0] != '\0' && strcmp(desc->config->run_dir, path) != 0)
+        slash[slash == path] = '\0'; /* keeps the one of "/file" */
+    else
+        strcpy(path, ".");
+    if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path))
         return esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir);
-    snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", slash != NULL ? path : ".");
+    snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", path);
     return ESPER_OK;
 }
 
 /* Events already in the file: a resumed run goes on counting. */
-static uint64_t count_lines(const char *path)
+static esper_status count_lines(const char *path, uint64_t *n_out)
 {
     char *text;
     size_t bytes;
-    uint64_t n = 0;
+    esper_status status = esper_file_read(path, (size_t)1 << 30, &text, &bytes);
 
-    if (esper_file_read(path, (size_t)1 << 30, &text, &bytes) != ESPER_OK)
-        return 0;
+    *n_out = 0;
+    if (status == ESPER_E_NOTFOUND)
+        return ESPER_OK;
+    ESPER_TRY(status);
     for (size_t i = 0; i < bytes; i++)
-        n += text[i] == '\n';
+        *n_out += text[i] == '\n';
     esper_mem_free(text);
-    return n;
+    return ESPER_OK;
 }
 
 static esper_status open_records(run *self)
@@ -133,12 +150,16 @@ static esper_status open_records(run *self)
     char path[ESPER_PATH_CHARS];
     esper_sink sink;
     size_t bytes = esper_config_write(&self->trainer.config, self->record);
+    uint64_t n_events = 0;
 
+    esper_run_dir_clean(self->result.run_dir);
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
     ESPER_TRY(esper_file_write(path, self->record, bytes));
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_EVENTS, path));
-    esper_bus_init(&self->bus, resumed ? count_lines(path) : 0);
+    if (resumed)
+        ESPER_TRY(count_lines(path, &n_events));
+    esper_bus_init(&self->bus, n_events);
     ESPER_TRY(esper_sink_jsonl_open(path, resumed, &sink));
     return esper_bus_add(&self->bus, sink);
 }
@@ -151,15 +172,38 @@ static void emit(run *self, esper_event *event)
     esper_bus_emit(&self->bus, event);
 }
 
+static void warn(run *self, const char *text)
+{
+    esper_event event = {.kind = ESPER_EVENT_WARNING};
+
+    event.warning.text = text;
+    emit(self, &event);
+    esper_log_warn(self->desc->log, "%s", text);
+}
+
+static void tell_resumed(run *self)
+{
+    const char *identity = esper_backend_identity(self->trainer.backend);
+    esper_event event = {.kind = ESPER_EVENT_RUN_RESUMED};
+    char text[256];
+
+    event.run_resumed.path = self->resumed_from;
+    event.run_resumed.epoch = self->trainer.cursor.epoch;
+    emit(self, &event);
+    if (strcmp(identity, self->resumed_kernels) == 0)
+        return;
+    snprintf(text, sizeof(text),
+             "the run was begun with %s and goes on with %s: results will differ in their last bits",
+             self->resumed_kernels, identity);
+    warn(self, text);
+}
+
 static void tell_start(run *self)
 {
     esper_event event = {.kind = ESPER_EVENT_RUN_STARTED};
 
     if (self->desc->resume != NULL) {
-        event.kind = ESPER_EVENT_RUN_RESUMED;
-        event.run_resumed.path = self->checkpoint;
-        event.run_resumed.epoch = self->trainer.cursor.epoch;
-        emit(self, &event);
+        tell_resumed(self);
         return;
     }
     event.run_started.task = self->trainer.task->name;
@@ -206,14 +250,14 @@ static void tell_end(run *self, esper_status status)
 /* Said once: a loss that is not a number stays so until someone acts. */
 static void warn_if_not_finite(run *self, const esper_epoch_record *record)
 {
-    esper_event event = {.kind = ESPER_EVENT_WARNING};
+    char text[128];
 
     if (self->warned || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
         return;
     self->warned = true;
-    event.warning.text = "the loss is no longer finite: start again with a lower lr, or with clip on";
-    emit(self, &event);
-    esper_log_warn(self->desc->log, "epoch %u: %s", record->epoch, event.warning.text);
+    snprintf(text, sizeof(text), "epoch %u: the loss is no longer finite: start again with a lower lr, or with clip on",
+             record->epoch);
+    warn(self, text);
 }
 
 /* ------------------------------------------------------------------------------------------------ watching */
@@ -316,9 +360,9 @@ static esper_status finish_epoch(run *self)
     record.seconds = esper_clock_seconds() - self->epoch_began;
     self->result.last = record;
     tell_epoch(self, &record);
+    show_epoch(self, &record);
     warn_if_not_finite(self, &record);
     esper_trainer_next_epoch(trainer);
-    show_epoch(self, &record);
     return ESPER_OK;
 }
 
@@ -333,6 +377,8 @@ static bool checkpoint_due(const run *self)
 /* Epochs until the last, or until somebody wants the run to stop. */
 static esper_status train(run *self)
 {
+    if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
+        ESPER_TRY(save(self));
     while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs) {
         ESPER_TRY(train_epoch(self));
         if (stop_wanted(self) && self->trainer.cursor.batch < self->trainer.steps_per_epoch) {
@@ -391,7 +437,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
     status = run_all(self);
     bus_status = status == ESPER_OK ? esper_bus_fini(&self->bus) : ESPER_OK;
     if (status != ESPER_OK) {
-        char message[512]; /* closing the bus must not hide what went wrong first */
+        char message[1024]; /* closing the bus must not hide what went wrong first */
 
         snprintf(message, sizeof(message), "%s", esper_last_error());
         esper_bus_fini(&self->bus);

@@ -22,10 +22,11 @@ typedef struct esper_run_view {
     const esper_trainer *trainer;
     const char          *run_dir;
     double               samples_per_s; /* of this epoch so far */
-    double               seconds_left;  /* of the run, at the present speed; < 0 = not known yet */
+    double               seconds_left;  /* of the run's training, at the present speed; < 0 = not known yet */
 } esper_run_view;
 
-/* Someone who watches a run. Members may be NULL. Called on the thread of the run; what they do delays it. */
+/* Someone who watches a run. Members may be NULL. Called on the thread of the run; what they do delays it. At the end
+ * of an epoch the trainer's cursor still stands there. */
 typedef struct esper_run_observer {
     void *context;
     void (*begin)(void *context, const esper_run_view *view);

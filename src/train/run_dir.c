@@ -24,6 +24,14 @@ esper_status esper_run_path(const char *dir, const char *name, char path_out[ESP
     return ESPER_OK;
 }
 
+/* A path as somebody typed it. */
+static esper_status keep_path(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    if (snprintf(path_out, ESPER_PATH_CHARS, "%s", text) >= ESPER_PATH_CHARS)
+        return ESPER_FAIL(ESPER_E_ARG, "the path %.60s... is too long", text);
+    return ESPER_OK;
+}
+
 static bool is_dir(const char *path)
 {
     struct stat info;
@@ -38,23 +46,31 @@ static bool is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
+/* A checkpoint alone is enough: somebody may have carried it here without the rest. */
 static bool holds_run(const char *dir)
 {
     char path[ESPER_PATH_CHARS];
 
-    return esper_run_path(dir, ESPER_RUN_EVENTS, path) == ESPER_OK && is_file(path);
+    return (esper_run_path(dir, ESPER_RUN_EVENTS, path) == ESPER_OK && is_file(path)) ||
+           (esper_run_path(dir, ESPER_RUN_CHECKPOINT, path) == ESPER_OK && is_file(path));
 }
 
 /* ------------------------------------------------------------------------------------------------ making */
 
 static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHARS])
 {
+    char path[ESPER_PATH_CHARS];
+
     if (holds_run(wanted))
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s already holds a run: go on with it by --resume %s, or choose another directory",
-                          wanted, wanted);
-    ESPER_TRY(esper_file_make_dirs(wanted));
-    snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted);
-    return ESPER_OK;
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "%s already holds a run: go on with it by --resume %s, or choose another directory", wanted,
+                          wanted);
+    ESPER_TRY(esper_run_path(wanted, ESPER_RUN_CONFIG, path));
+    if (is_file(path)) /* perhaps somebody's own configuration, and not a record of ours */
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is there already, and a run would replace it: choose another directory",
+                          path);
+    ESPER_TRY(keep_path(wanted, path_out));
+    return esper_file_make_dirs(wanted);
 }
 
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS])
@@ -76,6 +92,33 @@ esper_status esper_run_dir_make(const char *wanted, const char *task, char path_
             return ESPER_FAIL(ESPER_E_IO, "%s: cannot be made: %s", path_out, strerror(errno));
     }
     return ESPER_FAIL(ESPER_E_IO, "%s holds %d runs of %s today: choose a --run-dir", home, MOST_RUNS_A_DAY, task);
+}
+
+/* "last.safetensors.4711-0.tmp": see base/file.h. Nothing else in the directory is ours to remove. */
+static bool is_draft(const char *name)
+{
+    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG "."};
+    static const char end[] = ".tmp";
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (n > strlen(files[i]) + strlen(end) && strncmp(name, files[i], strlen(files[i])) == 0)
+            return strcmp(name + n - strlen(end), end) == 0;
+    return false;
+}
+
+void esper_run_dir_clean(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+    DIR *handle = opendir(dir);
+    const struct dirent *entry;
+
+    if (handle == NULL)
+        return;
+    while ((entry = readdir(handle)) != NULL)
+        if (is_draft(entry->d_name) && esper_run_path(dir, entry->d_name, path) == ESPER_OK)
+            unlink(path); /* one that stays does no harm but take room */
+    closedir(handle);
 }
 
 /* ------------------------------------------------------------------------------------------------ finding */
@@ -119,7 +162,8 @@ static void consider(search *wanted, const char *name)
     wanted->n_found++;
     strncat(wanted->names, wanted->n_found > 1 ? ", " : "", sizeof(wanted->names) - strlen(wanted->names) - 1);
     strncat(wanted->names, name, sizeof(wanted->names) - strlen(wanted->names) - 1);
-    if (strcmp(name, wanted->prefix) == 0 || (!wanted->exact && (wanted->n_found == 1 || is_later(when, wanted->newest)))) {
+    if (strcmp(name, wanted->prefix) == 0 ||
+        (!wanted->exact && (wanted->n_found == 1 || is_later(when, wanted->newest)))) {
         wanted->exact = strcmp(name, wanted->prefix) == 0;
         wanted->newest = when;
         snprintf(wanted->best, sizeof(wanted->best), "%s", dir);
@@ -141,22 +185,25 @@ static void look_through(search *wanted)
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
 {
     bool last = strcmp(text, "last") == 0;
-    search wanted = {.prefix = last ? "" : text};
+    bool below =
+        strncmp(text, home, strlen(home)) == 0 && text[strlen(home)] == '/'; /* the beginning of a whole path */
+    search wanted = {.prefix = last ? "" : below ? text + strlen(home) + 1 : text};
 
     if (is_dir(text)) {
         if (!holds_run(text))
-            return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (no %s in it)", text, ESPER_RUN_EVENTS);
-        snprintf(path_out, ESPER_PATH_CHARS, "%s", text);
-        return ESPER_OK;
+            return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (neither %s nor %s in it)", text, ESPER_RUN_EVENTS,
+                              ESPER_RUN_CHECKPOINT);
+        return keep_path(text, path_out);
     }
     look_through(&wanted);
     if (wanted.n_found == 0 && last)
         return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet: start one with `esper train`", home);
     if (wanted.n_found == 0)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%s' is no run: neither a directory nor the beginning of a name below %s/", text,
-                          home);
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "'%.60s' is no run: neither a directory nor the beginning of a name below %s/", text, home);
     if (wanted.n_found > 1 && !last && !wanted.exact)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%s' is the beginning of %d runs: %s", text, wanted.n_found, wanted.names);
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%.60s' is the beginning of %d runs: %s", text, wanted.n_found,
+                          wanted.names);
     snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted.best);
     return ESPER_OK;
 }
@@ -165,10 +212,8 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
 {
     char dir[ESPER_PATH_CHARS];
 
-    if (is_file(text)) {
-        snprintf(path_out, ESPER_PATH_CHARS, "%s", text);
-        return ESPER_OK;
-    }
+    if (is_file(text))
+        return keep_path(text, path_out);
     ESPER_TRY(esper_run_dir_find(text, dir));
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CHECKPOINT, path_out));
     if (!is_file(path_out))

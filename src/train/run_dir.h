@@ -17,6 +17,9 @@ enum { ESPER_PATH_CHARS = 1200 };
  * refused. */
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
 
+/* Removes the drafts that a run which was killed while it wrote has left in its directory. */
+void esper_run_dir_clean(const char *dir);
+
 /* Finds a run by what a person typed: a directory, a unique beginning of a name below runs/, or "last". */
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 

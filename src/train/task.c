@@ -12,28 +12,39 @@
 /* Crop and flip are what everybody trains CIFAR with. */
 #define CIFAR "crop = 4\nflip = true\nepochs = 30\n"
 
-#define TASK(name_, source_, settings_, about_) \
-    &(const esper_task){.name = name_, .source = ESPER_SOURCE_##source_, .settings = settings_, .about = about_}
+#define TASK(name_, source_, settings_, about_)                                                 \
+    &(const esper_task)                                                                         \
+    {                                                                                           \
+        .name = name_, .source = ESPER_SOURCE_##source_, .settings = settings_, .about = about_ \
+    }
 
 static const esper_task *const tasks[] = {
-    TASK("fashion", FASHION, "lr = 0.05\nschedule = cosine\n", "Fashion-MNIST, 28x28 grey, 10 classes; 3 blocks of 8-16-32 channels"),
+    TASK("fashion", FASHION, "lr = 0.05\nschedule = cosine\n",
+         "Fashion-MNIST, 28x28 grey, 10 classes; 3 blocks of 8-16-32 channels"),
     TASK("mnist", MNIST, "lr = 0.05\nschedule = cosine\n", "MNIST digits from IDX files; the host of `fashion`"),
     TASK("cifar_baseline", CIFAR10, CIFAR, "CIFAR-10; 3 blocks of 8-16-32 channels (6,418 parameters)"),
     TASK("cifar_scale", CIFAR10, CIFAR DEEP, "CIFAR-10; 5 blocks of 8..128 channels (99,922 parameters)"),
-    TASK("cifar_impaired", CIFAR10, CIFAR "channels = 1\nkernel = 1\n", "CIFAR-10; a host of 77 parameters that needs help"),
-    TASK("cifar_minimal", CIFAR10, CIFAR "channels = 2\nkernel = 1\npools = 0\n", "CIFAR-10; 164 parameters, no pools, full-size maps"),
+    TASK("cifar_impaired", CIFAR10, CIFAR "channels = 1\nkernel = 1\n",
+         "CIFAR-10; a host of 77 parameters that needs help"),
+    TASK("cifar_minimal", CIFAR10, CIFAR "channels = 2\nkernel = 1\npools = 0\n",
+         "CIFAR-10; 164 parameters, no pools, full-size maps"),
     TASK("cifar_multichannel", CIFAR10, CIFAR, "CIFAR-10; the baseline's host, meant for all 6 slots"),
-    TASK("cifar_postpool", CIFAR10, CIFAR "channels = 16\n", "CIFAR-10; 3 blocks of 16-32-64 channels, meant for the slots after pools"),
-    TASK("cifar_highres", CIFAR10, CIFAR "channels = 16\n", "CIFAR-10; the same host, meant for the slots before pools"),
+    TASK("cifar_postpool", CIFAR10, CIFAR "channels = 16\n",
+         "CIFAR-10; 3 blocks of 16-32-64 channels, meant for the slots after pools"),
+    TASK("cifar_highres", CIFAR10, CIFAR "channels = 16\n",
+         "CIFAR-10; the same host, meant for the slots before pools"),
     TASK("cifar_deep_multichannel", CIFAR10, CIFAR DEEP, "CIFAR-10; 5 blocks, meant for all 10 slots"),
-    TASK("cifar_deep_impaired", CIFAR10, CIFAR DEEP "channels = 2\nkernel = 1\n", "CIFAR-10; 5 blocks of 2..32 channels, 1x1 kernels (1,140 parameters)"),
-    TASK("chars", TEXT,
-         "batch = 16\noptimizer = adamw\nlr = 1e-3\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nepochs = 10\n",
-         "bytes of any UTF-8 text; transformer of 4 layers, width 128, context 128"),
-    TASK("tinystories", TOKENS,
-         "batch = 32\noptimizer = adamw\nlr = 6e-4\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nmax_steps = 2000\n"
-         "layers = 6\nwidth = 384\nheads = 6\ncontext = 256\nsegments = 3\ndropout = 0.1\n",
-         "flat uint16 token files; transformer of 6 layers, width 384, vocabulary 50257 (30 M parameters)"),
+    TASK("cifar_deep_impaired", CIFAR10, CIFAR DEEP "channels = 2\nkernel = 1\n",
+         "CIFAR-10; 5 blocks of 2..32 channels, 1x1 kernels (1,140 parameters)"),
+    TASK(
+        "chars", TEXT,
+        "batch = 16\noptimizer = adamw\nlr = 1e-3\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nepochs = 10\n",
+        "bytes of any UTF-8 text; transformer of 4 layers, width 128, context 128"),
+    TASK(
+        "tinystories", TOKENS,
+        "batch = 32\noptimizer = adamw\nlr = 6e-4\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nmax_steps = 2000\n"
+        "layers = 6\nwidth = 384\nheads = 6\ncontext = 256\nsegments = 3\ndropout = 0.1\n",
+        "flat uint16 token files; transformer of 6 layers, width 384, vocabulary 50257 (30 M parameters)"),
     TASK("synth", SYNTH_IMAGES, "epochs = 3\nlr = 0.05\n", "small synthetic images, for a quick trial without data"),
     TASK("synth_text", SYNTH_TOKENS,
          "epochs = 3\nbatch = 16\noptimizer = adamw\nlr = 1e-3\nlayers = 2\nwidth = 32\ncontext = 32\n",
@@ -70,7 +81,7 @@ esper_status esper_task_find(const char *name, const esper_task **task_out)
         }
     }
     join_names(list, sizeof(list));
-    return ESPER_FAIL(ESPER_E_NOTFOUND, "no task is called '%s'%s There are: %s", name,
+    return ESPER_FAIL(ESPER_E_CONFIG, "no task is called '%s'%s There are: %s", name,
                       suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", list);
 }
 

@@ -27,7 +27,7 @@ double esper_tally_accuracy(const esper_tally *tally)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static esper_status open_samplers(esper_trainer *trainer)
+static esper_status open_samplers(esper_trainer *trainer, bool training)
 {
     const esper_config *config = &trainer->config;
 
@@ -36,7 +36,7 @@ static esper_status open_samplers(esper_trainer *trainer)
             .set = trainer->data,
             .split = (esper_split)split,
             .batch_size = (uint32_t)config->batch,
-            .training = split == ESPER_SPLIT_TRAIN,
+            .training = training && split == ESPER_SPLIT_TRAIN,
             .seed = config->seed,
             .augment = {.crop = config->crop, .flip = config->flip, .cutout = config->cutout},
         };
@@ -64,8 +64,9 @@ static esper_status check_batch_norms(const esper_trainer *trainer)
         const esper_tensor *x = &trainer->net.tensors[op->in[0]];
 
         if (op->kind == ESPER_OP_BATCH_NORM && (int64_t)n_samples * x->dim[1] * x->dim[2] == 1)
-            return ESPER_FAIL(ESPER_E_CONFIG, "batches of one sample with maps of one pixel leave batch norm nothing to "
-                                              "average: use a larger --batch or fewer --pools");
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "batches of one sample with maps of one pixel leave batch norm nothing to "
+                              "average: use a larger --batch or fewer --pools");
     }
     return ESPER_OK;
 }
@@ -82,10 +83,16 @@ static esper_status build_network(esper_trainer *trainer, bool training)
         .max_samples = trainer->config.batch,
         .training = training,
     };
+    esper_status status;
 
     trainer->host = esper_task_host(trainer->task, &trainer->config, esper_dataset_info_get(trainer->data));
     ESPER_TRY(esper_host_build(&trainer->host, &trainer->net));
-    ESPER_TRY(esper_slab_init(&trainer->slab, trainer->backend, &trainer->net, &slab_desc));
+    status = esper_slab_init(&trainer->slab, trainer->backend, &trainer->net, &slab_desc);
+    if (status == ESPER_E_NOMEM)
+        return ESPER_FAIL(ESPER_E_NOMEM,
+                          "%zu bytes for the weights, gradients and moments: a smaller network needs less",
+                          esper_slab_bytes(&trainer->net, &slab_desc));
+    ESPER_TRY(status);
     esper_init_net(&trainer->net, &trainer->slab, trainer->config.seed, 0, -1);
     return esper_plan_open(&plan_desc, &trainer->plan);
 }
@@ -99,15 +106,16 @@ static esper_status open_optimiser(esper_trainer *trainer)
         .slabs = &slab,
         .n_slabs = 1,
         .kind = config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? ESPER_OP_ADAMW : ESPER_OP_SGD,
-        .settings = {
-            .lr = (float)config->lr,
-            .momentum = (float)config->momentum,
-            .decay = (float)config->weight_decay,
-            .beta1 = (float)config->beta1,
-            .beta2 = (float)config->beta2,
-            .eps = (float)config->adam_eps,
-            .clip = (float)config->clip,
-        },
+        .settings =
+            {
+                .lr = (float)config->lr,
+                .momentum = (float)config->momentum,
+                .decay = (float)config->weight_decay,
+                .beta1 = (float)config->beta1,
+                .beta2 = (float)config->beta2,
+                .eps = (float)config->adam_eps,
+                .clip = (float)config->clip,
+            },
     };
 
     return esper_optim_open(&desc, &trainer->optim);
@@ -121,7 +129,7 @@ static esper_status open_parts(esper_trainer *trainer, bool training)
     ESPER_TRY(esper_pool_open(config->threads, &trainer->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], trainer->pool, &trainer->backend));
     ESPER_TRY(esper_dataset_open(&data_desc, &trainer->data));
-    ESPER_TRY(open_samplers(trainer));
+    ESPER_TRY(open_samplers(trainer, training));
     ESPER_TRY(build_network(trainer, training));
     trainer->sample_ids = esper_mem_alloc((size_t)config->batch * sizeof(*trainer->sample_ids));
     if (trainer->sample_ids == NULL)
@@ -134,7 +142,8 @@ static esper_status open_parts(esper_trainer *trainer, bool training)
     return open_optimiser(trainer);
 }
 
-esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config, bool training)
+esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
+                                bool training)
 {
     esper_status status;
 

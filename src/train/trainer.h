@@ -53,7 +53,8 @@ typedef struct esper_trainer {
 /* Loads the data, builds the network with weights born from the seed, and plans. The configuration is copied. With
  * `training` false there are no gradients and no moments: for evaluation. Works on storage of the caller's that must not
  * move until esper_trainer_fini. */
-esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config, bool training);
+esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
+                                bool training);
 void         esper_trainer_fini(esper_trainer *trainer);
 
 /* One step on the cursor's batch; moves the cursor and adds to the tally. Not past the epoch's end. */
@@ -62,7 +63,8 @@ esper_status esper_trainer_step(esper_trainer *trainer);
 /* Begins the next epoch: cursor and tally. */
 void esper_trainer_next_epoch(esper_trainer *trainer);
 
-/* Goes once through a split with the weights as they are. */
+/* Goes once through a split with the weights as they are. A trainer that trains meets its training split as it trains
+ * on it, augmented; one for evaluation meets every split whole and plain. */
 esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, esper_tally *tally_out);
 
 /* What the parts said they would take, in bytes: the prediction that the allocation border is held to. */

@@ -2,8 +2,11 @@
 #include "ui/text.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+static const double most_seconds = 1e12; /* thirty thousand years */
 
 const char *esper_text_count(int64_t count, char text[ESPER_TEXT_CHARS])
 {
@@ -48,15 +51,17 @@ const char *esper_text_flops(double flops, char text[ESPER_TEXT_CHARS])
 
 const char *esper_text_duration(double seconds, char text[ESPER_TEXT_CHARS])
 {
-    int64_t whole = (int64_t)(seconds + 0.5);
+    bool known = seconds >= 0.0 && seconds < most_seconds; /* neither not a number nor infinite */
+    int64_t whole = known ? (int64_t)(seconds + 0.5) : 0;
 
-    if (!(seconds >= 0.0)) /* also when it is not a number */
+    if (!known)
         snprintf(text, ESPER_TEXT_CHARS, "?");
-    else if (seconds < 10.0)
+    else if (seconds < 9.95)
         snprintf(text, ESPER_TEXT_CHARS, "%.1f s", seconds);
     else if (whole < 3600)
         snprintf(text, ESPER_TEXT_CHARS, "%" PRId64 ":%02" PRId64, whole / 60, whole % 60);
     else
-        snprintf(text, ESPER_TEXT_CHARS, "%" PRId64 ":%02" PRId64 ":%02" PRId64, whole / 3600, whole / 60 % 60, whole % 60);
+        snprintf(text, ESPER_TEXT_CHARS, "%" PRId64 ":%02" PRId64 ":%02" PRId64, whole / 3600, whole / 60 % 60,
+                 whole % 60);
     return text;
 }

@@ -10,7 +10,8 @@ enum { ESPER_TEXT_CHARS = 32 };
 /* Each writes into `text` and returns it. */
 const char *esper_text_count(int64_t count, char text[ESPER_TEXT_CHARS]);     /* 1,234,567 */
 const char *esper_text_bytes(double bytes, char text[ESPER_TEXT_CHARS]);      /* 12.3 MiB */
-const char *esper_text_duration(double seconds, char text[ESPER_TEXT_CHARS]); /* 1:02:03, 2:13 or 4.2 s; "?" when negative */
+const char *esper_text_duration(
+    double seconds, char text[ESPER_TEXT_CHARS]); /* 1:02:03, 2:13 or 4.2 s; "?" when negative or no number */
 const char *esper_text_flops(double flops, char text[ESPER_TEXT_CHARS]);      /* 1.62 MFLOP */
 
 #endif

@@ -198,7 +198,7 @@ static void texts_end_at_1023_characters(void **state)
     assert_string_equal(config.data, text);
     text[ESPER_CONFIG_TEXT_CHARS - 1] = 'x';
     text[ESPER_CONFIG_TEXT_CHARS] = '\0';
-    check_refused(esper_config_set(&config, "data", text, &from_flag), "at most 1023 characters");
+    check_refused(esper_config_set(&config, "data", text, &from_flag), "at most 1023 bytes");
 }
 
 /* ---- strength and sources ---- */
@@ -385,7 +385,7 @@ static void too_long_lines_are_refused(void **state)
     (void)state;
     esper_config_init(&config);
     snprintf(text, sizeof(text), "data = %01500d", 7);
-    check_refused(load(&config, text), "at most 1023 characters");
+    check_refused(load(&config, text), "at most 1023 bytes");
     snprintf(text, sizeof(text), "\ndata = %05000d", 7);
     check_refused(load(&config, text), "my.conf:2: line of 5007 characters, at most 4096 are allowed");
     snprintf(text, sizeof(text), "data = a%*sb", 400, "");

@@ -327,7 +327,7 @@ static void test_memory_is_reused(void **state)
     (void)state;
     if (training.arena_bytes * 10 > training.arena_bytes_unshared * 7)
         fail_msg("training takes %zu of %zu bytes", training.arena_bytes, training.arena_bytes_unshared);
-    if (inference.arena_bytes * 2 > training.arena_bytes)
+    if (inference.arena_bytes * 10 > training.arena_bytes * 6)
         fail_msg("inference takes %zu bytes, training %zu", inference.arena_bytes, training.arena_bytes);
     assert_int_equal(inference.n_backward, 0);
 }

@@ -23,8 +23,9 @@ static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
     if (pool == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "backend cpu needs a thread pool");
     if (kernels == NULL)
-        return ESPER_FAIL(ESPER_E_CONFIG, "ESPER_KERNELS names no kernel set this processor can run: use portable, avx2 or "
-                                          "avx512, or unset it");
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "ESPER_KERNELS names no kernel set this processor can run: use portable, avx2 or "
+                          "avx512, or unset it");
     return esper_host_backend_open(&esper_backend_cpu, pool, kernels, be_out);
 }
 

@@ -12,7 +12,8 @@ typedef struct tap {
     int    begin_y, end_y, begin_x, end_x;
     int    step_y, step_x;
     int    in_w, out_w;
-    size_t in, out, weight; /* where its input plane, output plane and weight begin: elements within a sample, within w */
+    size_t in, out,
+        weight; /* where its input plane, output plane and weight begin: elements within a sample, within w */
 } tap;
 
 static int larger(int a, int b)
@@ -115,8 +116,8 @@ static void backward_w(const esper_lane *lane, int begin, int end)
 
             for (int n = 0; n < lane->pass->n_samples; n++)
                 for (int i = v.begin_y; i < v.end_y; i++)
-                    sum += (double)dot(grad_at(&lane->out[0], n) + out_row(&v, i), data_at(&lane->in[0], n) + in_row(&v, i),
-                                       v.end_x - v.begin_x);
+                    sum += (double)dot(grad_at(&lane->out[0], n) + out_row(&v, i),
+                                       data_at(&lane->in[0], n) + in_row(&v, i), v.end_x - v.begin_x);
             grad_put(w, (real *)w->grad + v.weight, (real)sum);
         }
 }

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Help tells of everything that exists and of nothing that does not; info tells what is in force and where it came from.
+. "$SOURCE_DIR/tests/cli/common.sh"
+
+# ---- the front page
+esper --help
+expect_code 0
+expect_words out "usage: esper COMMAND" "esper train fashion" "esper COMMAND --help"
+front=$out
+esper -h
+expect_equal "esper -h" "$out" "$front"
+esper help
+expect_equal "esper help" "$out" "$front"
+esper
+expect_code 2
+expect_equal "esper alone" "$out" "$front"
+esper --version
+expect_code 0
+expect_words out "esper 0."
+
+# ---- commands: those that are listed, and no others that a reader might look for
+commands=$(sed -n 's/^  esper \([a-z]*\) .*/\1/p' <<<"$front")
+expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "train eval inspect info bench "
+for command in grow learn compare replay report watch serve export predict; do
+    expect_no_word front "esper $command "
+    esper "$command"
+    expect_code 2
+    expect_words err "no command is called '$command'"
+done
+
+# ---- each flag that a command's help names is taken, and only asks for its value
+for command in $commands; do
+    esper "$command" --help
+    expect_code 0
+    expect_words out "usage: esper $command"
+    help=$out
+    esper "$command" -h
+    expect_equal "esper $command -h" "$out" "$help"
+    for flag in $(grep -oE '(^|[ (])--[a-z][a-z0-9-]*' <<<"$help" | tr -d ' (' | sort -u); do
+        case $flag in
+        --no-*) esper "$command" --help "$flag" ;; # --help with it, so that nothing is run
+        *) esper "$command" --help "$flag=1" ;;
+        esac
+        expect_no_word err "there is no option"
+        expect_no_word err "takes no $flag"
+    done
+done
+
+# ---- every key of the configuration is a flag of train, with its default
+esper info config
+keys=$(sed -n 's/^\([a-z_0-9]*\) *= .*/\1/p' <<<"$out")
+expect_equal "keys of the configuration" "$(($(wc -l <<<"$keys") > 30))" 1
+esper train --help
+for key in $keys; do
+    expect_words out "--${key//_/-}"
+done
+expect_words out "--resume" "--config" "--no-flip" "[default 128; a whole number of samples from 1 to 65536]" \
+    "ESPER_WEIGHT_DECAY"
+
+# ---- info: all, and each topic that its help names
+esper info
+expect_code 0
+expect_words out "backends" "cpu" "ref" "null" "kernels of the cpu backend here:" "operations" "conv2d" "softmax_xent" \
+    "tasks" "fashion" "chars" "cnn blueprints" "transformer blueprints" "conv_heavy" "configuration in force"
+esper info --help
+topics=$(sed -n 's/^  \([a-z]*\)  .*/\1/p; s/^  \([a-z]*\) \[TASK\].*/\1/p' <<<"$out")
+expect_equal "topics" "$(echo $topics)" "backends ops tasks blueprints config net plan"
+for topic in $topics; do
+    case $topic in
+    config | net | plan) esper info "$topic" synth ;;
+    *) esper info "$topic" ;;
+    esac
+    expect_code 0
+    expect_equal "esper info $topic says something" "$((${#out} > 100))" 1
+done
+esper info net synth
+expect_words out "conv2d" "batch_norm" "max_pool" "linear" "blocks.0.conv.weight"
+esper info plan synth_text --layers 4 --batch 2
+expect_words out "plan of synth_text: batches of 2" "forward" "backward" "attention" "memory:"
+esper info tasks
+expect_words out $'\xe2\x9c\x93 synth ' $'\xe2\x9c\x97 tinystories'
+ESPER_KERNELS=portable esper info backends
+expect_words out "kernels of the cpu backend here: portable"
+ESPER_KERNELS=nonsense esper info backends
+expect_words out "none (see ESPER_KERNELS)"
+
+# ---- where each value came from
+printf '# mine\nlr = 0.3\nbatch = 64\nmomentum = 0.5\n' >my.conf
+export ESPER_BATCH=32 ESPER_WEIGHT_DECAY=0.25
+esper info config synth_text --config my.conf --epochs 7 --flip
+expect_code 0
+source_of() { # KEY VALUE SOURCE
+    expect_equal "source of $1" "$(sed -n "s/^$1 *= //p" <<<"$out" | tr -s ' ')" "$2 # $3"
+}
+expect_words out "configuration in force for synth_text"
+source_of epochs 7 "flag --epochs"
+source_of flip true "flag --flip"
+source_of batch 32 "environment ESPER_BATCH"
+source_of weight_decay 0.25 "environment ESPER_WEIGHT_DECAY"
+source_of lr 0.3 "my.conf:2"
+source_of momentum 0.5 "my.conf:4"
+source_of optimizer adamw "preset synth_text"
+source_of context 32 "preset synth_text"
+source_of beta1 0.9 "default"
+unset ESPER_BATCH ESPER_WEIGHT_DECAY
+ESPER_CONFIG=my.conf esper info config synth_text
+source_of lr 0.3 "my.conf:2"
+source_of batch 64 "my.conf:3"
+esper info config
+expect_words out "configuration in force for fashion"
+expect_equal "help and info leave nothing behind" "$(ls)" "$(printf 'err.txt\nmy.conf\nout.txt')"
+
+finish

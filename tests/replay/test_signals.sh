@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# ctest: timeout=180
+# Runs that are interrupted from the outside, politely (SIGINT, SIGTERM) or not (SIGKILL, at random moments), and
+# resumed: they end as the unbroken run ends, bit for bit. Each begins with far more epochs than it gets to, so that no
+# machine is fast enough to be done before the signal; where it stood when it was stopped decides where both runs end.
+. "$SOURCE_DIR/tests/cli/common.sh"
+
+flags=(--threads 2 --batch 16 --blocks 2 --channels 3 --max-steps 12 --crop 2 --flip)
+
+# The tensors with their values in short, moments included, and where the run stands.
+state_of() { "$ESPER" inspect "$1" | grep -E '^(param|buffer|moment|cursor|tally|weight_hash)'; }
+
+# What each epoch came to, without what the clock says. An epoch that was trained twice must say the same twice.
+epochs_of() {
+    grep '"event":"epoch_ended"' "$1/events.jsonl" |
+        sed -E 's/"(seq|time|samples_per_s|seconds)":[^,}]*,?//g' | sort -u
+}
+
+saved_epoch_of() { "$ESPER" inspect "$1" | sed -n 's/^cursor *epoch \([0-9]*\) .*/\1/p'; }
+
+begin() { # RUN: starts it in the background; its number in $pid
+    "$ESPER" train synth "${flags[@]}" --epochs 1000000 --run-dir "$1" >"$1.txt" 2>&1 </dev/null &
+    pid=$!
+}
+
+wait_for_epoch() { # RUN: until its first epoch is over
+    until grep -q '"event":"epoch_ended"' "$1/events.jsonl" 2>/dev/null; do
+        kill -0 $pid 2>/dev/null || return 1
+        sleep 0.02
+    done
+}
+
+# Lets the run go on for two epochs more, and holds it against a run of as many epochs that nobody disturbed.
+expect_same_end() { # RUN
+    local n=$(($(saved_epoch_of "$1") + 2))
+    esper train --resume "$1" --epochs $n
+    expect_code 0
+    expect_words out " $n/$n " "test      loss"
+    esper train synth "${flags[@]}" --epochs $n --run-dir "$1-whole"
+    expect_code 0
+    expect_equal "$1: state after $n epochs" "$(state_of "$1")" "$(state_of "$1-whole")"
+    expect_equal "$1: epochs" "$(epochs_of "$1")" "$(epochs_of "$1-whole")"
+    expect_equal "$1: number of epochs" "$(epochs_of "$1" | wc -l)" $n
+}
+
+# ---- asked to stop: saves, says how to go on, exits with 130
+for signal in INT TERM; do
+    run=stopped-$signal
+    begin $run
+    wait_for_epoch $run || bad "SIG$signal: the run ended too soon" "$(cat $run.txt)"
+    kill -$signal $pid
+    wait $pid
+    code=$? last="train, SIG$signal" out=$(cat $run.txt) err=
+    expect_code 130
+    expect_words out " 1/1000000 " "stopped after" "saved in $run" "esper train --resume $run"
+    expect_equal "$run: its last event" "$(tail -n 1 $run/events.jsonl | grep -o '"status":"[A-Z_]*"')" \
+        '"status":"ESPER_E_STOPPED"'
+    expect_same_end $run
+done
+
+# ---- killed: goes on from the last epoch that was saved
+run=killed
+delays=
+begin $run
+wait_for_epoch $run || bad "the run ended too soon" "$(cat $run.txt)"
+for try in $(seq 6); do
+    delay=0.$(printf %02d $((RANDOM % 40)))
+    delays="$delays $delay"
+    sleep $delay
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    code=$? last="train, killed after$delays s" out=$(cat $run.txt) err=
+    expect_code 137
+    [ "$try" -lt 6 ] || break
+    "$ESPER" train --resume $run >$run.txt 2>&1 </dev/null &
+    pid=$!
+done
+touch $run/last.safetensors.123-0.tmp # as a run leaves it that is killed while it saves
+expect_same_end $run
+expect_equal "$run: its files" "$(ls $run | tr '\n' ' ')" "config.ini events.jsonl last.safetensors "
+echo "killed after$delays s"
+
+finish
