@@ -34,7 +34,7 @@
     X(RUN, run_dir, TEXT, "", ANY, "",                                                                                 \
       "Directory for this run's checkpoints and events. Empty: runs/<task>-<date>-<n>.")                               \
     X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs",                                                              \
-      "Epochs between checkpoints; 0 saves only at the end (and on Ctrl-C).")                                          \
+      "Epochs between checkpoints; 0 saves only at the start, at the end and on Ctrl-C.")                                          \
     X(RUN, progress, CHOICE, "auto", ANY, "",                                                                          \
       "How progress is shown: a live bar, plain lines for logs, or none. auto takes the bar on a terminal.")           \
     X(RUN, log_level, CHOICE, "info", ANY, "",                                                                         \
@@ -44,7 +44,7 @@
     X(TRAINING, batch, INT, "128", BETWEEN(1, 65536), "samples",                                                       \
       "Samples whose gradients are averaged into one step of the optimiser.")                                          \
     X(TRAINING, max_steps, INT, "0", FROM(0), "steps",                                                                 \
-      "Ends each epoch and evaluation after this many batches; 0 goes through all. For quick trials.")                        \
+      "Ends each epoch, and its validation, after this many batches; 0 goes through all. For quick trials.")                        \
     X(TRAINING, optimizer, CHOICE, "sgd", ANY, "",                                                                     \
       "The rule that turns gradients into steps: SGD with momentum, or AdamW.")                                        \
     X(TRAINING, lr, REAL, "0.01", OVER(0), "",                                                                         \

@@ -19,7 +19,7 @@ static const double least_seconds = 2.0;
 typedef struct bench_case {
     const char *name, *unit;
     const char *task;
-    const char *settings; /* "key value" pairs, NULL at the end */
+    const char *settings; /* "key = value" lines laid over the task's */
     int         per_sample; /* what a sample counts: tokens of a sequence, or 1 */
 } bench_case;
 

@@ -11,7 +11,7 @@
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
-static const char *const keys[] = {"threads", "backend", "data", "batch", "max_steps", NULL};
+static const char *const keys[] = {"threads", "backend", "data", "batch", NULL};
 
 static void overlay(esper_config *config, const esper_config *asked)
 {
@@ -58,8 +58,9 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     esper_tally tally;
     esper_status status;
 
-    ESPER_TRY(esper_checkpoint_open(file, &checkpoint));
+    ESPER_TRY(esper_checkpoint_init(file, &checkpoint));
     config = checkpoint.config;
+    config.max_steps = 0; /* the whole split, however short the epochs were */
     overlay(&config, asked);
     trainer = esper_mem_alloc(sizeof(*trainer));
     status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, false)
@@ -73,7 +74,7 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
         esper_trainer_fini(trainer);
     }
     esper_mem_free(trainer);
-    esper_checkpoint_close(&checkpoint);
+    esper_checkpoint_fini(&checkpoint);
     return status;
 }
 
@@ -122,7 +123,7 @@ const esper_command esper_command_eval = {
     .help = "FILE is a checkpoint, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
             "  --split NAME    test (default), valid or train\n"
             "  --json          one JSON object instead of a sentence\n"
-            "  --threads N, --backend NAME, --data PATH, --batch N, --max-steps N   as for train",
+            "  --threads N, --backend NAME, --data PATH, --batch N   as for train",
     .keys = keys,
     .run = run,
 };

@@ -68,7 +68,7 @@ static esper_status info_blueprints(const esper_config *config, const char *task
     for (int topology = ESPER_TOPOLOGY_CNN; topology <= ESPER_TOPOLOGY_TRANSFORMER; topology++) {
         const esper_blueprint *const *list = esper_blueprint_list((esper_topology)topology);
 
-        printf("%s blueprints (parameters at %s)\n", esper_topology_name((esper_topology)topology),
+        printf("%s blueprints (about so many parameters at %s)\n", esper_topology_name((esper_topology)topology),
                topology == ESPER_TOPOLOGY_CNN ? "64 channels" : "width 384");
         for (int i = 0; list[i] != NULL; i++)
             printf("  %-16s %12s  %s\n", list[i]->name, esper_text_count(list[i]->estimate, count), list[i]->about);

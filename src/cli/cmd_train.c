@@ -26,6 +26,7 @@ static void listen(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL); /* a connection that broke off */
+    signal(SIGPIPE, SIG_IGN); /* Ctrl-C also ends the `tee` we write to: that must not end us before we have saved */
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
 }
 

@@ -1,4 +1,5 @@
 /* esper: the command line. Finds the subcommand and hands over. */
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,6 +90,7 @@ esper_status esper_cli_configure(const esper_command *command, esper_config *con
     esper_config_option all[8] = {{.name = "help", .letter = 'h', .text_out = &help},
                                   {.name = "config", .has_value = true, .text_out = &file}};
 
+    assert(n_options + 2 <= (int)(sizeof(all) / sizeof(all[0])));
     for (int i = 0; i < n_options; i++)
         all[2 + i] = options[i];
     esper_config_init(config);

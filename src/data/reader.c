@@ -30,7 +30,7 @@ struct esper_reader {
     uint8_t       *buffer; /* (BUFFER_BYTES) raw bytes read ahead: packed data, or what was read to see the magic */
     size_t         n_ahead, ahead_at;
     bool           gzip, inflating; /* inflating: `z` holds memory */
-    bool           between_members; /* a packed reader has ended: the file may end, or another may begin */
+    bool           between_members; /* a packed member has ended: the file may end, or another may begin */
     z_stream       z;
 };
 
@@ -218,7 +218,7 @@ static esper_status read_plain(esper_reader *reader, void *dest, size_t n_bytes,
     return ESPER_OK;
 }
 
-/* A packed reader has ended. Others may follow in the same file (RFC 1952, 2.2), and nothing else may. */
+/* A packed member has ended. Others may follow in the same file (RFC 1952, 2.2), and nothing else may. */
 static esper_status next_member(esper_reader *reader, bool *end_out)
 {
     if (reader->ahead_at == reader->n_ahead)

@@ -5,7 +5,7 @@
 #include "base/rng.h"
 
 /* Puts the list into a random order (Fisher and Yates). The key's `sample` is not used: it counts parts of long lists,
- * since one reader of numbers has an end. */
+ * since one stream of numbers has an end. */
 void esper_shuffle(uint32_t *list, uint32_t n, const esper_rng_key *key);
 
 #endif

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { BATCH_NORM_MOMENTUM_PERCENT = 10 };
-
 static const char *join(char *buffer, const char *layer, const char *what)
 {
     snprintf(buffer, ESPER_NAME_CHARS, "%s.%s", layer, what);
@@ -56,7 +54,7 @@ int esper_layer_batch_norm(esper_net *net, const char *name, int x)
     norm_params(net, name, channels, &scale, &shift);
     mean = esper_net_buffer(net, join(full, name, "running_mean"), 1, &channels, 0.0f);
     var = esper_net_buffer(net, join(full, name, "running_var"), 1, &channels, 1.0f);
-    return esper_net_batch_norm(net, x, scale, shift, mean, var, ESPER_NORM_EPS, BATCH_NORM_MOMENTUM_PERCENT / 100.0f);
+    return esper_net_batch_norm(net, x, scale, shift, mean, var, ESPER_NORM_EPS, ESPER_NORM_MOMENTUM);
 }
 
 int esper_layer_group_norm(esper_net *net, const char *name, int x)

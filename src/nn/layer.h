@@ -4,7 +4,8 @@
 
 #include "tensor/net.h"
 
-#define ESPER_NORM_EPS 1e-5f
+#define ESPER_NORM_EPS      1e-5f
+#define ESPER_NORM_MOMENTUM 0.1f /* share of a batch in the running statistics of batch norm */
 
 /* `name` is the layer's: parameters are <name>.weight and <name>.bias. */
 typedef struct esper_conv {

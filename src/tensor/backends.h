@@ -11,21 +11,21 @@ extern const esper_backend_ops esper_backend_ref;  /* plain C, one thread: the d
 extern const esper_backend_ops esper_backend_null; /* walks every path and computes nothing */
 
 /* A backend in host memory. */
-typedef struct esper_host_backend {
+typedef struct esper_ram_backend {
     esper_backend           base;
     esper_device           *device; /* whose memory it computes in */
     esper_pool             *pool;
     const esper_kernel_set *kernels;
     char                    identity[32];
-} esper_host_backend;
+} esper_ram_backend;
 
-esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
+esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
                                      esper_backend **be_out);
-void         esper_host_backend_close(esper_backend *be);
-esper_status esper_host_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
-void         esper_host_backend_release(esper_backend *be, void *mem);
-bool         esper_host_backend_supports(const esper_backend *be, esper_op_kind kind);
-esper_status esper_host_backend_sync(esper_backend *be);
-const char  *esper_host_backend_identity(const esper_backend *be);
+void         esper_ram_backend_close(esper_backend *be);
+esper_status esper_ram_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
+void         esper_ram_backend_release(esper_backend *be, void *mem);
+bool         esper_ram_backend_supports(const esper_backend *be, esper_op_kind kind);
+esper_status esper_ram_backend_sync(esper_backend *be);
+const char  *esper_ram_backend_identity(const esper_backend *be);
 
 #endif

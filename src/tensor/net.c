@@ -183,7 +183,8 @@ static int push_op(esper_net *net, esper_op_kind kind, const int *in, int out_ra
     if (op == NULL)
         return ESPER_NO_TENSOR;
     *op = (esper_op){.kind = kind, .place = net->place};
-    net->place += net->place_step;
+    if (kind != ESPER_OP_ISOLATE) /* is no work: the same seed stands at the same places with it and without */
+        net->place += net->place_step;
     for (int i = 0; i < ESPER_OP_MAX_IN; i++)
         op->in[i] = i < info->n_in ? in[i] : ESPER_NO_TENSOR;
     for (int i = 0; i < ESPER_OP_MAX_OUT; i++)
@@ -295,6 +296,8 @@ int esper_net_conv2d(esper_net *net, int x, int weight, int pad, int groups)
 
     if (!require(net, in != NULL && w != NULL && in->rank == 3 && w->rank == 4, "conv2d",
                  "needs x (C,H,W) and w (O,C,k,k)"))
+        return ESPER_NO_TENSOR;
+    if (!require(net, w->dim[2] == w->dim[3] && pad >= 0, "conv2d", "needs a square kernel, and padding of 0 or more"))
         return ESPER_NO_TENSOR;
     if (!require(net, groups > 0 && in->dim[0] == w->dim[1] * groups && w->dim[0] % groups == 0, "conv2d",
                  "channels and groups do not fit the weights"))

@@ -348,9 +348,14 @@ static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, in
     return lane;
 }
 
-static const esper_op *head_of(const planned_net *planned)
+/* The network's next operation that is work (isolate is none); NULL when there is no other. */
+static const esper_op *head_of(planned_net *planned)
 {
-    return planned->next_op < planned->given.net->n_ops ? &planned->given.net->ops[planned->next_op] : NULL;
+    const esper_net *net = planned->given.net;
+
+    while (planned->next_op < net->n_ops && net->ops[planned->next_op].kind == ESPER_OP_ISOLATE)
+        planned->next_op++;
+    return planned->next_op < net->n_ops ? &net->ops[planned->next_op] : NULL;
 }
 
 /* The operation that stands first among the networks' next ones; NULL when all are through. */
@@ -402,10 +407,9 @@ static void reverse_launches(esper_launch *launches, int n)
     }
 }
 
-/* A kind that needs no work (isolate) has lanes but no launch. */
 static void push_launch(esper_plan *plan, esper_direction direction, esper_op_kind kind, const esper_lane *lanes, int n)
 {
-    if (n > 0 && kind != ESPER_OP_ISOLATE)
+    if (n > 0)
         plan->launches[direction][plan->n_launches[direction]++] = (esper_launch){kind, direction, n, lanes};
 }
 
@@ -548,6 +552,7 @@ static void clear_gradients(const esper_slab *slab)
 
 static esper_status build(esper_plan *plan, const esper_plan_desc *desc)
 {
+    esper_status status = ESPER_OK;
     void *arena = NULL;
 
     plan->nets = take(plan, (size_t)desc->n_nets, sizeof(*plan->nets));
@@ -559,9 +564,12 @@ static esper_status build(esper_plan *plan, const esper_plan_desc *desc)
         ESPER_TRY(plan_net(plan, &plan->nets[k]));
     }
     ESPER_TRY(take_launches(plan));
-    if (plan->arena_bytes > 0 && esper_backend_alloc(plan->backend, plan->arena_bytes, &arena) != ESPER_OK)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes for the activations of batches of %d: a smaller batch needs less",
+    if (plan->arena_bytes > 0)
+        status = esper_backend_alloc(plan->backend, plan->arena_bytes, &arena);
+    if (status == ESPER_E_NOMEM)
+        return ESPER_FAIL(status, "%zu bytes for the activations of batches of %d: a smaller batch needs less",
                           plan->arena_bytes, plan->max_samples);
+    ESPER_TRY(status);
     plan->arena = arena;
     make_launches(plan);
     for (int k = 0; k < plan->n_nets && plan->training; k++)

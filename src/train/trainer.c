@@ -46,12 +46,12 @@ static esper_status open_samplers(esper_trainer *trainer, bool training)
     return ESPER_OK;
 }
 
-/* Batches that count: max_steps caps evaluations as it caps epochs. */
+/* Batches that count: max_steps caps validation as it caps epochs, but not the test. */
 static uint32_t batches_of(const esper_trainer *trainer, esper_split split)
 {
     uint32_t n = esper_sampler_batches(trainer->samplers[split]), cap = (uint32_t)trainer->config.max_steps;
 
-    return cap > 0 && cap < n ? cap : n;
+    return cap > 0 && cap < n && split != ESPER_SPLIT_TEST ? cap : n;
 }
 
 /* Batch statistics of a single value are undefined. */

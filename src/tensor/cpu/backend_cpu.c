@@ -26,7 +26,7 @@ static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "ESPER_KERNELS names no kernel set this processor can run: use portable, avx2 or "
                           "avx512, or unset it");
-    return esper_host_backend_open(&esper_backend_cpu, pool, kernels, be_out);
+    return esper_ram_backend_open(&esper_backend_cpu, pool, kernels, be_out);
 }
 
 static int count_results(const esper_phase *phase, const esper_lane *lane)
@@ -68,7 +68,7 @@ static void run_phase(esper_pool *pool, const esper_phase *phase, const esper_la
 
 static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
 {
-    const esper_host_backend *host = (const esper_host_backend *)be;
+    const esper_ram_backend *host = (const esper_ram_backend *)be;
     const esper_op_kernels *op = host->kernels->op[launch->kind];
     const esper_phase *phases = launch->direction == ESPER_FORWARD ? op->forward : op->backward;
 
@@ -82,11 +82,11 @@ const esper_backend_ops esper_backend_cpu = {
     .name = "cpu",
     .about = "all cores, kernels for this processor",
     .open = open_cpu,
-    .close = esper_host_backend_close,
-    .alloc = esper_host_backend_alloc,
-    .release = esper_host_backend_release,
-    .supports = esper_host_backend_supports,
+    .close = esper_ram_backend_close,
+    .alloc = esper_ram_backend_alloc,
+    .release = esper_ram_backend_release,
+    .supports = esper_ram_backend_supports,
     .enqueue = enqueue_cpu,
-    .sync = esper_host_backend_sync,
-    .identity = esper_host_backend_identity,
+    .sync = esper_ram_backend_sync,
+    .identity = esper_ram_backend_identity,
 };

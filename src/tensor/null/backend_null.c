@@ -3,7 +3,7 @@
 
 static esper_status open_null(esper_pool *pool, esper_backend **be_out)
 {
-    return esper_host_backend_open(&esper_backend_null, pool, NULL, be_out);
+    return esper_ram_backend_open(&esper_backend_null, pool, NULL, be_out);
 }
 
 static esper_status enqueue_null(esper_backend *be, const esper_launch *launch)
@@ -18,11 +18,11 @@ const esper_backend_ops esper_backend_null = {
     .name = "null",
     .about = "computes nothing: for tests of everything around the numbers",
     .open = open_null,
-    .close = esper_host_backend_close,
-    .alloc = esper_host_backend_alloc,
-    .release = esper_host_backend_release,
-    .supports = esper_host_backend_supports,
+    .close = esper_ram_backend_close,
+    .alloc = esper_ram_backend_alloc,
+    .release = esper_ram_backend_release,
+    .supports = esper_ram_backend_supports,
     .enqueue = enqueue_null,
-    .sync = esper_host_backend_sync,
-    .identity = esper_host_backend_identity,
+    .sync = esper_ram_backend_sync,
+    .identity = esper_ram_backend_identity,
 };

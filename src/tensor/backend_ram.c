@@ -5,10 +5,10 @@
 #include "base/status.h"
 #include "tensor/backends.h"
 
-esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
+esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
                                      esper_backend **be_out)
 {
-    esper_host_backend *host = esper_mem_alloc(sizeof(*host));
+    esper_ram_backend *host = esper_mem_alloc(sizeof(*host));
     esper_status status;
 
     if (host == NULL)
@@ -26,36 +26,36 @@ esper_status esper_host_backend_open(const esper_backend_ops *ops, esper_pool *p
     return ESPER_OK;
 }
 
-void esper_host_backend_close(esper_backend *be)
+void esper_ram_backend_close(esper_backend *be)
 {
-    esper_device_close(((esper_host_backend *)be)->device);
+    esper_device_close(((esper_ram_backend *)be)->device);
     esper_mem_free(be);
 }
 
-esper_status esper_host_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
+esper_status esper_ram_backend_alloc(esper_backend *be, size_t bytes, void **mem_out)
 {
-    return esper_device_alloc(((esper_host_backend *)be)->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, mem_out);
+    return esper_device_alloc(((esper_ram_backend *)be)->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, mem_out);
 }
 
-void esper_host_backend_release(esper_backend *be, void *mem)
+void esper_ram_backend_release(esper_backend *be, void *mem)
 {
-    esper_device_release(((esper_host_backend *)be)->device, mem);
+    esper_device_release(((esper_ram_backend *)be)->device, mem);
 }
 
-bool esper_host_backend_supports(const esper_backend *be, esper_op_kind kind)
+bool esper_ram_backend_supports(const esper_backend *be, esper_op_kind kind)
 {
-    const esper_host_backend *host = (const esper_host_backend *)be;
+    const esper_ram_backend *host = (const esper_ram_backend *)be;
 
     return host->kernels == NULL || host->kernels->op[kind] != NULL;
 }
 
-esper_status esper_host_backend_sync(esper_backend *be)
+esper_status esper_ram_backend_sync(esper_backend *be)
 {
     (void)be; /* enqueue returns when the work is done */
     return ESPER_OK;
 }
 
-const char *esper_host_backend_identity(const esper_backend *be)
+const char *esper_ram_backend_identity(const esper_backend *be)
 {
-    return ((const esper_host_backend *)be)->identity;
+    return ((const esper_ram_backend *)be)->identity;
 }
