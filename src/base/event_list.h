@@ -48,9 +48,13 @@
     FIELD(e, INT, epoch)                              \
     FIELD(e, INT, bytes)
 
+/* kernels, threads, config: of the run from here on; the last is the checkpoint's with what was asked for over it. */
 #define ESPER_EVENT_RUN_RESUMED_FIELDS(FIELD, e) \
     FIELD(e, TEXT, path)                         \
-    FIELD(e, INT, epoch)
+    FIELD(e, INT, epoch)                         \
+    FIELD(e, TEXT, kernels)                      \
+    FIELD(e, INT, threads)                       \
+    FIELD(e, TEXT, config)
 
 /* status: the name of an esper_status. */
 #define ESPER_EVENT_RUN_ENDED_FIELDS(FIELD, e) \

@@ -1,4 +1,5 @@
-/* Internal. The allocation border: every byte the engine takes from the heap passes here and is counted.
+/* Internal. The allocation border: every byte the engine takes from the heap passes here and is counted. One thing
+ * stays outside: the tree jansson makes of a safetensors header, while that file is open (data/safetensors.h).
  *
  * Counters are of the process, not of a handle, so that "no allocation inside a step" and "peak as predicted" can be
  * proven for everything at once; they never decide anything. */

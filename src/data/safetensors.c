@@ -1,6 +1,7 @@
 /* Reading safetensors. The JSON tree stays alive with the file, since names and notes point into it. */
 #include "data/safetensors.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -220,16 +221,26 @@ static esper_status check_cover(const esper_safetensors *file)
     return ESPER_OK;
 }
 
+/* Out of memory, jansson gives an empty message, or calls the text invalid; malloc's errno tells the two apart. */
+static esper_status load_header(esper_safetensors *file, const char *header, size_t n_header)
+{
+    json_error_t error = {0};
+
+    errno = 0;
+    file->root = json_loadb(header, n_header, JSON_REJECT_DUPLICATES, &error);
+    if (file->root != NULL)
+        return ESPER_OK;
+    if (errno == ENOMEM || error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: a header of %zu bytes", file->name, n_header);
+    return ESPER_FAIL(ESPER_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", file->name, error.text,
+                      LENGTH_BYTES + error.position);
+}
+
 static esper_status parse_header(esper_safetensors *file, const char *header, size_t n_header)
 {
-    json_error_t error;
-
     if (n_header == 0 || header[0] != '{')
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: not a safetensors file: its header does not begin with {", file->name);
-    file->root = json_loadb(header, n_header, JSON_REJECT_DUPLICATES, &error);
-    if (file->root == NULL)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", file->name, error.text,
-                          LENGTH_BYTES + error.position);
+    ESPER_TRY(load_header(file, header, n_header));
     ESPER_TRY(parse_notes(file));
     ESPER_TRY(parse_tensors(file));
     return check_cover(file);
@@ -348,6 +359,11 @@ void esper_safetensors_close(esper_safetensors *file)
     esper_mem_free(file->owned);
     esper_mem_free(file->name);
     esper_mem_free(file);
+}
+
+const char *esper_safetensors_name(const esper_safetensors *file)
+{
+    return file->name;
 }
 
 size_t esper_safetensors_count(const esper_safetensors *file)

@@ -4,7 +4,10 @@
  *
  * A file is accepted only whole and sound: the tensors cover the data without gap or overlap, each is as long as its
  * shape and type say, and no name appears twice. What has been accepted needs no further check by the reader's users.
- * Knows nothing of what the tensors mean. */
+ * Knows nothing of what the tensors mean.
+ *
+ * All memory is base/mem.h's, with one exception: a header is read by jansson, whose tree stays with the open file and
+ * comes straight from malloc. When that fails, opening is E_NOMEM like any other. */
 #ifndef ESPER_DATA_SAFETENSORS_H
 #define ESPER_DATA_SAFETENSORS_H
 
@@ -65,6 +68,9 @@ esper_status esper_safetensors_open(const char *path, esper_safetensors **file_o
 esper_status esper_safetensors_open_memory(const char *name, const void *bytes, size_t n_bytes,
                                            esper_safetensors **file_out);
 void         esper_safetensors_close(esper_safetensors *file);
+
+/* The path, or the name given: for messages. */
+const char *esper_safetensors_name(const esper_safetensors *file);
 
 /* All tensors, in the order of their data; index below the count. */
 size_t                          esper_safetensors_count(const esper_safetensors *file);

@@ -1,16 +1,26 @@
 /* Writing safetensors: check, lay out, describe in JSON, then put the file in place as one draft. */
-#include <jansson.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json_write.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "data/safetensors.h"
 
 enum { DATA_ALIGN = 64, LENGTH_BYTES = 8 };
 
 #define METADATA_KEY "__metadata__"
+
+/* Room in the header, beside names, notes and shapes. */
+enum {
+    FRAME_CHARS = sizeof("{\"" METADATA_KEY "\":{},}"),
+    TENSOR_CHARS = sizeof(":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[,]},") + 2 * ESPER_NUMBER_CHARS,
+    ESCAPE_CHARS = 6, /* the longest a single byte can become */
+};
 
 /* A tensor with the place its data will have. */
 typedef struct placed {
@@ -20,10 +30,13 @@ typedef struct placed {
 } placed;
 
 typedef struct layout {
-    const char *path;
-    placed     *list; /* (n) in the order of the file */
-    size_t      n;
-    char       *header; /* made by jansson, so freed by free() */
+    const char                   *path;
+    placed                       *list; /* (n) in the order of the file */
+    size_t                        n;
+    const esper_safetensors_note *notes; /* (n_notes) the caller's */
+    size_t                        n_notes;
+    char                         *header;
+    size_t                        n_header; /* characters */
 } layout;
 
 static esper_status measure(const char *path, const esper_safetensors_tensor *tensor, uint64_t *n_bytes_out)
@@ -40,7 +53,8 @@ static esper_status measure(const char *path, const esper_safetensors_tensor *te
         return ESPER_FAIL(ESPER_E_ARG, "%s: tensor \"%s\": rank %d: at most %d", path, tensor->name, tensor->rank,
                           ESPER_SAFETENSORS_MAX_RANK);
     for (int d = 0; d < tensor->rank; d++)
-        if (__builtin_mul_overflow(n_bytes, tensor->shape[d], &n_bytes) || n_bytes > INT64_MAX)
+        if (__builtin_mul_overflow(n_bytes, tensor->shape[d], &n_bytes) || n_bytes > INT64_MAX ||
+            tensor->shape[d] > INT64_MAX)
             return ESPER_FAIL(ESPER_E_ARG, "%s: tensor \"%s\": its shape overflows", path, tensor->name);
     if (n_bytes > 0 && tensor->data == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "%s: tensor \"%s\": no data", path, tensor->name);
@@ -78,71 +92,147 @@ static esper_status place(layout *file, const esper_safetensors_tensor *tensors)
     return ESPER_OK;
 }
 
-static json_t *describe_tensor(const placed *p)
-{
-    json_t *shape = json_array();
+/* ---------------------------------------------------------------- the header */
 
-    for (int d = 0; d < p->tensor->rank; d++)
-        json_array_append_new(shape, json_integer((json_int_t)p->tensor->shape[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", esper_safetensors_dtype_name(p->tensor->dtype), "shape", shape,
-                     "data_offsets", (json_int_t)p->begin, (json_int_t)(p->begin + p->n_bytes));
-}
-
-/* Adds a member; refuses names that are there already or are not UTF-8. The value is taken, also on failure. */
-static esper_status add_member(const char *path, json_t *object, const char *what, const char *key, json_t *value)
+/* Adds the characters a text takes in JSON, quotes and all, or a few more. What is not UTF-8 cannot be described. */
+static esper_status measure_text(const char *path, const char *what, const char *text, size_t *n_chars)
 {
-    if (json_object_get(object, key) != NULL) {
-        json_decref(value);
-        return ESPER_FAIL(ESPER_E_ARG, "%s: %s \"%s\" is given twice", path, what, key);
+    size_t n, length;
+
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: %s without its text", path, what);
+    n = strlen(text);
+    *n_chars += 2;
+    for (size_t i = 0; i < n; i += length) {
+        length = esper_utf8_length((const uint8_t *)text + i, n - i);
+        if (length == 0)
+            return ESPER_FAIL(ESPER_E_ARG, "%s: %s \"%.200s\" cannot be described: not UTF-8", path, what, text);
+        *n_chars += length > 1 ? length : ESCAPE_CHARS;
     }
-    if (json_object_set_new(object, key, value) != 0)
-        return ESPER_FAIL(ESPER_E_ARG, "%s: %s \"%s\" cannot be described: not UTF-8, or out of memory", path, what,
-                          key);
     return ESPER_OK;
 }
 
-static esper_status describe_notes(const char *path, json_t *root, const esper_safetensors_note *notes, size_t n_notes)
+/* The memory the header needs, terminator included. */
+static esper_status measure_header(const layout *file, size_t *n_chars_out)
 {
-    json_t *object = json_object();
+    size_t n_chars = FRAME_CHARS;
 
-    ESPER_TRY(add_member(path, root, "member", METADATA_KEY, object));
-    for (size_t i = 0; i < n_notes; i++)
-        ESPER_TRY(add_member(path, object, "metadata", notes[i].key, json_string(notes[i].value)));
+    for (size_t i = 0; i < file->n_notes; i++) {
+        ESPER_TRY(measure_text(file->path, "metadata", file->notes[i].key, &n_chars));
+        ESPER_TRY(measure_text(file->path, "metadata", file->notes[i].value, &n_chars));
+        n_chars += 2; /* the colon and a comma */
+    }
+    for (size_t i = 0; i < file->n; i++) {
+        ESPER_TRY(measure_text(file->path, "tensor", file->list[i].tensor->name, &n_chars));
+        n_chars += TENSOR_CHARS + (size_t)file->list[i].tensor->rank * ESPER_NUMBER_CHARS;
+    }
+    *n_chars_out = n_chars;
     return ESPER_OK;
 }
 
-static esper_status describe_all(const layout *file, json_t *root, const esper_safetensors_note *notes, size_t n_notes)
+static int compare_texts(const void *a, const void *b)
 {
-    if (n_notes > 0)
-        ESPER_TRY(describe_notes(file->path, root, notes, n_notes));
+    const char *const *x = a, *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+/* Sorts the names; those that come twice then stand together. */
+static esper_status check_unique(const char *path, const char *what, const char **names, size_t n)
+{
+    if (n > 0)
+        qsort(names, n, sizeof(*names), compare_texts);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return ESPER_FAIL(ESPER_E_ARG, "%s: %s \"%s\" is given twice", path, what, names[i]);
+    return ESPER_OK;
+}
+
+static esper_status check_names(const layout *file)
+{
+    size_t most = file->n > file->n_notes ? file->n : file->n_notes;
+    const char **names;
+    esper_status st;
+
+    if (most == 0)
+        return ESPER_OK;
+    names = esper_mem_alloc(most * sizeof(*names));
+    if (names == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: a list of %zu names", file->path, most);
+    for (size_t i = 0; i < file->n_notes; i++)
+        names[i] = file->notes[i].key;
+    st = check_unique(file->path, "metadata", names, file->n_notes);
     for (size_t i = 0; i < file->n; i++)
-        ESPER_TRY(add_member(file->path, root, "tensor", file->list[i].tensor->name, describe_tensor(&file->list[i])));
-    return ESPER_OK;
-}
-
-static esper_status make_header(layout *file, const esper_safetensors_note *notes, size_t n_notes)
-{
-    json_t *root = json_object();
-    esper_status st = describe_all(file, root, notes, n_notes);
-
+        names[i] = file->list[i].tensor->name;
     if (st == ESPER_OK)
-        file->header = json_dumps(root, JSON_COMPACT);
-    json_decref(root);
-    if (st == ESPER_OK && file->header == NULL)
-        st = ESPER_FAIL(ESPER_E_NOMEM, "%s: header for %zu tensors", file->path, file->n);
+        st = check_unique(file->path, "tensor", names, file->n);
+    esper_mem_free(names);
     return st;
 }
+
+static void describe_notes(const layout *file, esper_json *json)
+{
+    esper_json_key(json, METADATA_KEY);
+    esper_json_object_begin(json);
+    for (size_t i = 0; i < file->n_notes; i++) {
+        esper_json_key(json, file->notes[i].key);
+        esper_json_text(json, file->notes[i].value);
+    }
+    esper_json_object_end(json);
+}
+
+static void describe_tensor(const placed *p, esper_json *json)
+{
+    esper_json_key(json, p->tensor->name);
+    esper_json_object_begin(json);
+    esper_json_key(json, "dtype");
+    esper_json_text(json, esper_safetensors_dtype_name(p->tensor->dtype));
+    esper_json_key(json, "shape");
+    esper_json_array_begin(json);
+    for (int d = 0; d < p->tensor->rank; d++)
+        esper_json_int(json, (int64_t)p->tensor->shape[d]);
+    esper_json_array_end(json);
+    esper_json_key(json, "data_offsets");
+    esper_json_array_begin(json);
+    esper_json_int(json, (int64_t)p->begin);
+    esper_json_int(json, (int64_t)(p->begin + p->n_bytes));
+    esper_json_array_end(json);
+    esper_json_object_end(json);
+}
+
+static esper_status make_header(layout *file)
+{
+    size_t n_chars = 0;
+    esper_json json;
+
+    ESPER_TRY(measure_header(file, &n_chars));
+    ESPER_TRY(check_names(file));
+    file->header = esper_mem_alloc(n_chars);
+    if (file->header == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: header for %zu tensors", file->path, file->n);
+    esper_json_init(&json, file->header, n_chars);
+    esper_json_object_begin(&json);
+    if (file->n_notes > 0)
+        describe_notes(file, &json);
+    for (size_t i = 0; i < file->n; i++)
+        describe_tensor(&file->list[i], &json);
+    esper_json_object_end(&json);
+    assert(!json.overflow);
+    file->n_header = json.used;
+    return ESPER_OK;
+}
+
+/* ---------------------------------------------------------------- the file */
 
 static esper_status write_draft(const layout *file, esper_draft *draft)
 {
     char spaces[DATA_ALIGN];
-    size_t n_text = strlen(file->header);
-    size_t n_pad = (DATA_ALIGN - (LENGTH_BYTES + n_text) % DATA_ALIGN) % DATA_ALIGN;
-    uint64_t n_header = n_text + n_pad;
+    size_t n_pad = (DATA_ALIGN - (LENGTH_BYTES + file->n_header) % DATA_ALIGN) % DATA_ALIGN;
+    uint64_t n_header = file->n_header + n_pad;
 
     memset(spaces, ' ', sizeof(spaces));
     ESPER_TRY(esper_draft_write(draft, &n_header, sizeof(n_header)));
-    ESPER_TRY(esper_draft_write(draft, file->header, n_text));
+    ESPER_TRY(esper_draft_write(draft, file->header, file->n_header));
     ESPER_TRY(esper_draft_write(draft, spaces, n_pad));
     for (size_t i = 0; i < file->n; i++)
         ESPER_TRY(esper_draft_write(draft, file->list[i].tensor->data, (size_t)file->list[i].n_bytes));
@@ -163,7 +253,7 @@ static esper_status write_file(const layout *file)
 esper_status esper_safetensors_write(const char *path, const esper_safetensors_tensor *tensors, size_t n_tensors,
                                      const esper_safetensors_note *notes, size_t n_notes)
 {
-    layout file = {.path = path, .n = n_tensors};
+    layout file = {.path = path, .n = n_tensors, .notes = notes, .n_notes = n_notes};
     esper_status st;
 
     if (n_tensors > 0) {
@@ -173,10 +263,10 @@ esper_status esper_safetensors_write(const char *path, const esper_safetensors_t
     }
     st = place(&file, tensors);
     if (st == ESPER_OK)
-        st = make_header(&file, notes, n_notes);
+        st = make_header(&file);
     if (st == ESPER_OK)
         st = write_file(&file);
-    free(file.header);
+    esper_mem_free(file.header);
     esper_mem_free(file.list);
     return st;
 }

@@ -18,7 +18,8 @@ typedef struct esper_optim_desc {
 esper_status esper_optim_open(const esper_optim_desc *desc, esper_optim **optim_out);
 void         esper_optim_close(esper_optim *optim);
 
-/* The settings of a group, to change between steps. */
+/* The settings of a group, to change between steps. Its t, the steps it has taken, is state like the moments: whoever
+ * saves or sets those does the same with t. */
 esper_group *esper_optim_group(esper_optim *optim, int network, int region);
 
 /* A group that is off is not touched by a step: no decay, no momentum. All are on at first. */

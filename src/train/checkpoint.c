@@ -1,8 +1,8 @@
-/* Checkpoints. Tensors are named <family>/<tensor>, everything else is text in the file's notes; numbers that must come
- * back bit for bit are written in hexadecimal floating point. */
+/* Checkpoints. Tensors are named <family>/<tensor>, everything else is text in the file's notes. */
 #include "train/checkpoint.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +10,14 @@
 
 #include "base/build_info.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/status.h"
 
-enum { NOTE_CHARS = 128 };
+enum {
+    NOTE_CHARS = 128,
+    AGE_CHARS = 11, /* " 4294967295" */
+    OPTIM_CHARS = 2 + ESPER_MAX_REGIONS * AGE_CHARS,
+};
 
 /* The families that are saved; gradients are not state. */
 static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1,
@@ -80,6 +85,7 @@ typedef struct draft {
     char (*names)[ESPER_NAME_CHARS + 16];
     size_t n_tensors;
     char   config[ESPER_CONFIG_RECORD_CHARS];
+    char   optim[OPTIM_CHARS];
     char   texts[16][NOTE_CHARS];
     esper_safetensors_note notes[16];
     size_t n_notes;
@@ -112,6 +118,27 @@ __attribute__((format(printf, 3, 4))) static void add_number(draft *out, const c
     vsnprintf(out->texts[out->n_notes], NOTE_CHARS, format, args);
     va_end(args);
     add_note(out, key, out->texts[out->n_notes]);
+}
+
+static void add_tally(draft *out, const esper_tally *tally)
+{
+    char loss[ESPER_NUMBER_CHARS];
+
+    esper_number_write_real(tally->loss, loss);
+    add_number(out, "tally", "loss %s correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, loss, tally->correct,
+               tally->targets, tally->samples);
+}
+
+/* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
+static void add_optim(draft *out, const esper_trainer *trainer)
+{
+    int n_regions = trainer->optim != NULL ? trainer->slab.n_regions : 0;
+    int used = snprintf(out->optim, sizeof(out->optim), "t");
+
+    for (int r = 0; r < n_regions; r++)
+        used += snprintf(out->optim + used, sizeof(out->optim) - (size_t)used, " %" PRIu32,
+                         esper_optim_group(trainer->optim, 0, r)->t);
+    add_note(out, "optim", out->optim);
 }
 
 /* Over tensors and notes as they will be read again: all tensors have one type, so the file keeps their order. */
@@ -147,8 +174,8 @@ static void add_notes(draft *out, const esper_trainer *trainer)
     add_number(out, "seed", "%" PRIu64, trainer->config.seed);
     add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
                cursor->step);
-    add_number(out, "tally", "loss %a correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, trainer->tally.loss,
-               trainer->tally.correct, trainer->tally.targets, trainer->tally.samples);
+    add_tally(out, &trainer->tally);
+    add_optim(out, trainer);
     add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
 }
@@ -240,7 +267,7 @@ static esper_status read_identity(esper_checkpoint *checkpoint, const char *path
     return status == ESPER_E_CONFIG ? ESPER_E_FORMAT : status; /* the file is at fault, not what the user asked for */
 }
 
-esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoint_out)
+esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoint_out)
 {
     esper_checkpoint checkpoint = {0};
     esper_status status;
@@ -257,7 +284,7 @@ esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoin
     return ESPER_OK;
 }
 
-void esper_checkpoint_close(esper_checkpoint *checkpoint)
+void esper_checkpoint_fini(esper_checkpoint *checkpoint)
 {
     esper_safetensors_close(checkpoint->file);
     *checkpoint = (esper_checkpoint){0};
@@ -276,29 +303,88 @@ static esper_status copy_tensor(void *context, esper_family family, const esper_
     return esper_safetensors_copy(file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, values);
 }
 
-static esper_status read_position(const esper_safetensors *file, esper_trainer *trainer)
+static esper_status read_cursor(const esper_safetensors *file, const esper_trainer *trainer, esper_cursor *cursor_out)
 {
-    const char *cursor_text = esper_safetensors_note_find(file, "cursor");
-    const char *tally_text = esper_safetensors_note_find(file, "tally");
+    const char *text = esper_safetensors_note_find(file, "cursor");
     esper_cursor cursor;
-    esper_tally tally;
 
-    if (cursor_text == NULL || sscanf(cursor_text, "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch,
-                                      &cursor.batch, &cursor.step) != 3)
-        return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint does not say where the run stood");
-    if (tally_text == NULL || sscanf(tally_text, "loss %la correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64,
-                                     &tally.loss, &tally.correct, &tally.targets, &tally.samples) != 4)
-        return ESPER_FAIL(ESPER_E_FORMAT, "the checkpoint does not say what the epoch had brought so far");
+    if (text == NULL || sscanf(text, "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch, &cursor.batch,
+                               &cursor.step) != 3)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say where the run stood",
+                          esper_safetensors_name(file));
     if (cursor.batch > trainer->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_FORMAT,
-                          "the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
+                          "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
                           ": was it made from other data?",
-                          cursor.batch, trainer->steps_per_epoch);
-    trainer->cursor = cursor;
-    trainer->tally = tally;
-    trainer->epoch_drawn = false;
+                          esper_safetensors_name(file), cursor.batch, trainer->steps_per_epoch);
+    *cursor_out = cursor;
+    return ESPER_OK;
+}
+
+/* A sum of losses: a number, or what has become of it. */
+static bool read_loss(const char *text, double *loss_out)
+{
+    if (strcmp(text, "nan") == 0)
+        *loss_out = (double)NAN;
+    else if (strcmp(text, "inf") == 0)
+        *loss_out = (double)INFINITY;
+    else if (strcmp(text, "-inf") == 0)
+        *loss_out = -(double)INFINITY;
+    else
+        return esper_number_read_real(text, loss_out);
+    return true;
+}
+
+static esper_status read_tally(const esper_safetensors *file, esper_tally *tally_out)
+{
+    const char *text = esper_safetensors_note_find(file, "tally");
+    char loss[ESPER_NUMBER_CHARS];
+    esper_tally tally;
+
+    _Static_assert(ESPER_NUMBER_CHARS == 32, "the width below leaves room for the terminator");
+    if (text == NULL ||
+        sscanf(text, "loss %31s correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64, loss, &tally.correct,
+               &tally.targets, &tally.samples) != 4 ||
+        !read_loss(loss, &tally.loss))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say what the epoch had brought so far",
+                          esper_safetensors_name(file));
+    *tally_out = tally;
+    return ESPER_OK;
+}
+
+/* "t" and a number for each region, neither fewer nor more. */
+static bool read_ages(const char *text, uint32_t *ages, int n_regions)
+{
+    int n = 0;
+
+    if (*text++ != 't')
+        return false;
+    for (int r = 0; r < n_regions; r++, text += n)
+        if (sscanf(text, " %" SCNu32 "%n", &ages[r], &n) != 1)
+            return false;
+    return *text == '\0';
+}
+
+static esper_status read_optim(const esper_safetensors *file, const esper_trainer *trainer)
+{
+    const char *text = esper_safetensors_note_find(file, "optim");
+    uint32_t ages[ESPER_MAX_REGIONS];
+
+    if (text == NULL || !read_ages(text, ages, trainer->slab.n_regions))
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint does not say how many steps the optimiser took in each of %d regions",
+                          esper_safetensors_name(file), trainer->slab.n_regions);
     for (int r = 0; r < trainer->slab.n_regions; r++)
-        esper_optim_group(trainer->optim, 0, r)->t = (uint32_t)cursor.step;
+        esper_optim_group(trainer->optim, 0, r)->t = ages[r];
+    return ESPER_OK;
+}
+
+static esper_status read_position(const esper_safetensors *file, esper_trainer *trainer)
+{
+    ESPER_TRY(read_cursor(file, trainer, &trainer->cursor));
+    ESPER_TRY(read_tally(file, &trainer->tally));
+    ESPER_TRY(read_optim(file, trainer));
+    trainer->epoch_drawn = false;
     return ESPER_OK;
 }
 
@@ -311,8 +397,8 @@ static esper_status check_weights(const esper_safetensors *file, const esper_tra
     snprintf(found, sizeof(found), "%016" PRIx64, esper_trainer_hash(trainer));
     if (recorded == NULL || strcmp(recorded, found) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT,
-                          "weights of hash %s were recorded, but what was read gives %s: the network is another",
-                          recorded != NULL ? recorded : "none", found);
+                          "%s: weights of hash %.20s were recorded, but what was read gives %s: the network is another",
+                          esper_safetensors_name(file), recorded != NULL ? recorded : "none", found);
     return ESPER_OK;
 }
 

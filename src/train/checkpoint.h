@@ -24,11 +24,12 @@ typedef struct esper_checkpoint {
 esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path);
 
 /* A file that is none, of another version, or changed since it was written, is E_FORMAT and says so. */
-esper_status esper_checkpoint_open(const char *path, esper_checkpoint *checkpoint_out);
-void         esper_checkpoint_close(esper_checkpoint *checkpoint);
+esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoint_out);
+void         esper_checkpoint_fini(esper_checkpoint *checkpoint);
 
-/* Puts weights and norm buffers, and into a trainer with an optimiser also moments, cursor and tally, back. The trainer
- * must have been made for the checkpoint's task and configuration. On failure the trainer is not to be used further. */
+/* Puts weights and norm buffers, and into a trainer with an optimiser also its moments and steps, the cursor and the
+ * tally, back. The trainer must have been made for the checkpoint's task and configuration. On failure the trainer is
+ * not to be used further. */
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer);
 
 #endif

@@ -111,10 +111,10 @@ static esper_status open_trainer(run *self)
         return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
     }
     ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
-    ESPER_TRY(esper_checkpoint_open(path, &checkpoint));
+    ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
     status = resume_from(self, path, &checkpoint);
     task = checkpoint.task;
-    esper_checkpoint_close(&checkpoint);
+    esper_checkpoint_fini(&checkpoint);
     ESPER_TRY(status);
     slash = strrchr(path, '/'); /* a run goes on where its checkpoint lies, unless another directory is asked for */
     if (slash != NULL)
@@ -189,6 +189,9 @@ static void tell_resumed(run *self)
 
     event.run_resumed.path = self->resumed_from;
     event.run_resumed.epoch = self->trainer.cursor.epoch;
+    event.run_resumed.kernels = identity;
+    event.run_resumed.threads = esper_pool_threads(self->trainer.pool);
+    event.run_resumed.config = self->record;
     emit(self, &event);
     if (strcmp(identity, self->resumed_kernels) == 0)
         return;

@@ -1,7 +1,7 @@
 /* Internal. One network on one data set: the step, the evaluation, and the exact state between them.
  *
- * State is the slab, the cursor and the tally; everything else (order, augmentation, dropout, learning rate) is a function
- * of the configuration and the cursor. So a checkpoint is small, and a resumed run is the unbroken run bit for bit. */
+ * State is the slab, the optimiser's count of steps, the cursor and the tally; everything else (order, augmentation,
+ * dropout, learning rate) is a function of the configuration and the cursor. So a checkpoint is small, and a resumed run is the unbroken run bit for bit. */
 #ifndef ESPER_TRAIN_TRAINER_H
 #define ESPER_TRAIN_TRAINER_H
 

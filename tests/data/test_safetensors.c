@@ -1,6 +1,8 @@
 /* Safetensors: what is written is read back, what is unsound is refused, a write that fails changes nothing. */
 #include "data/helpers.h"
 
+#include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -258,6 +260,50 @@ static void test_round_trip(void **state)
     assert_memory_equal(first + 8, "{} ", 3);
 }
 
+/* The header byte for byte: other programs, and our own files of before, hold us to it. */
+static void test_header_text(void **state)
+{
+    static const char expected[] =
+        "{\"__metadata__\":{\"format\":\"esper 1\",\"text\":\"line\\nline \\\\ \\\" \\t\\u0001 \xe2\x82\xac\"},"
+        "\"loss\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
+        "\"counter\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[8,16]},"
+        "\"layer/weight \\\"\xc3\xa9\\\"\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[16,40]},"
+        "\"empty\":{\"dtype\":\"F16\",\"shape\":[0,7],\"data_offsets\":[40,40]},"
+        "\"flags\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[40,43]}}";
+    char found[4096];
+    size_t n;
+
+    (void)state;
+    assert_ok(esper_safetensors_write("header", written, N_WRITTEN, notes, N_NOTES));
+    n = read_file("header", (uint8_t *)found, sizeof(found));
+    assert_in_range(n, 8 + sizeof(expected), sizeof(found) - 1);
+    found[8 + sizeof(expected) - 1] = '\0';
+    assert_string_equal(found + 8, expected);
+}
+
+/* The widest of everything: what is sized first has to be enough. */
+static void test_widest_header(void **state)
+{
+    char wide[2][300];
+    esper_safetensors_tensor tensor = {.name = wide[0], .dtype = ESPER_SAFETENSORS_BF16, .rank = 8};
+    esper_safetensors_note note = {wide[0], wide[1]};
+    esper_safetensors *file;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        memset(wide[i], 1 + i, sizeof(wide[i]) - 1); /* six characters each */
+        wide[i][sizeof(wide[i]) - 1] = '\0';
+    }
+    for (int d = 1; d < 8; d++)
+        tensor.shape[d] = INT64_MAX; /* times 0 */
+    assert_ok(esper_safetensors_write("wide", &tensor, 1, &note, 1));
+    assert_ok(esper_safetensors_open("wide", &file));
+    assert_string_equal(esper_safetensors_at(file, 0)->name, wide[0]);
+    assert_memory_equal(esper_safetensors_at(file, 0)->shape, tensor.shape, sizeof(tensor.shape));
+    assert_string_equal(esper_safetensors_note_find(file, wide[0]), wide[1]);
+    esper_safetensors_close(file);
+}
+
 /* Thousands of tensors, found by name, in files and in order. */
 static void test_many(void **state)
 {
@@ -319,6 +365,16 @@ static void test_refused_writes(void **state)
     assert_fails(esper_safetensors_write("refused", twice, 2, NULL, 0), ESPER_E_ARG, "given twice");
     assert_fails(esper_safetensors_write("refused", NULL, 0, &(esper_safetensors_note){"k", "\xc0\x80"}, 1),
                  ESPER_E_ARG, "not UTF-8");
+    assert_fails(esper_safetensors_write("refused", NULL, 0, &(esper_safetensors_note){"k\x80", "v"}, 1), ESPER_E_ARG,
+                 "not UTF-8");
+    assert_fails(esper_safetensors_write("refused", NULL, 0, &(esper_safetensors_note){"k", NULL}, 1), ESPER_E_ARG,
+                 "refused: metadata without its text");
+    assert_fails(
+        esper_safetensors_write("refused", NULL, 0, (esper_safetensors_note[]){{"k", "v"}, {"l", ""}, {"k", ""}}, 3),
+        ESPER_E_ARG, "metadata \"k\" is given twice");
+    bad = written[3];
+    bad.shape[1] = UINT64_MAX;
+    assert_fails(write_one(bad), ESPER_E_ARG, "overflows");
     assert_int_equal(access("refused", F_OK), -1);
     assert_fails(esper_safetensors_write("no/such/directory", &good, 1, NULL, 0), ESPER_E_NOTFOUND,
                  "no/such/directory");
@@ -372,6 +428,38 @@ static void test_failing_memory_reading(void **state)
         assert_int_equal(blocks_live(), before);
     }
     assert_in_range(n_failed, 6, 20);
+}
+
+static uint64_t jansson_calls, jansson_fails_at;
+
+static void *jansson_malloc(size_t n)
+{
+    if (++jansson_calls != jansson_fails_at)
+        return malloc(n);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* The reader of the header has its own memory; when that runs out it is not the file that is at fault. */
+static void test_failing_memory_of_the_header(void **state)
+{
+    static const char header[] = "{\"a\":" F32("[2]", "[0,8]") ",\"__metadata__\":{\"k\":\"v\"}}";
+    uint64_t before = blocks_live();
+    esper_status st = ESPER_E_NOMEM;
+
+    (void)state;
+    json_set_alloc_funcs(jansson_malloc, free);
+    for (jansson_fails_at = 1; st != ESPER_OK; jansson_fails_at++) {
+        jansson_calls = 0;
+        st = try_file(header, 8);
+        if (jansson_calls >= jansson_fails_at)
+            assert_fails(st, ESPER_E_NOMEM, "file: a header of");
+        else
+            assert_ok(st);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_in_range(jansson_fails_at, 10, 200);
+    assert_int_equal(blocks_live(), before);
 }
 
 static void test_failing_memory_writing(void **state)
@@ -447,10 +535,13 @@ int main(void)
         cmocka_unit_test(test_header_length),
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_header_text),
+        cmocka_unit_test(test_widest_header),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_refused_writes),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_failing_memory_reading),
+        cmocka_unit_test(test_failing_memory_of_the_header),
         cmocka_unit_test(test_failing_memory_writing),
         cmocka_unit_test(test_recorded_files),
     };

@@ -111,9 +111,9 @@ static inline esper_status try_restore(void *context)
     esper_checkpoint checkpoint;
     esper_status status;
 
-    ESPER_TRY(esper_checkpoint_open("saved.safetensors", &checkpoint));
+    ESPER_TRY(esper_checkpoint_init("saved.safetensors", &checkpoint));
     status = esper_checkpoint_restore(&checkpoint, &self->trainer);
-    esper_checkpoint_close(&checkpoint);
+    esper_checkpoint_fini(&checkpoint);
     return status;
 }
 
@@ -155,8 +155,8 @@ static inline void check_saved_is_good(void *context)
     esper_checkpoint checkpoint;
 
     (void)context;
-    check_good(esper_checkpoint_open("saved.safetensors", &checkpoint));
-    esper_checkpoint_close(&checkpoint);
+    check_good(esper_checkpoint_init("saved.safetensors", &checkpoint));
+    esper_checkpoint_fini(&checkpoint);
 }
 
 /* A draft that was given up is gone. */
@@ -175,8 +175,8 @@ static inline void check_run_is_good(void *context)
     esper_checkpoint checkpoint;
 
     (void)context;
-    check_good(esper_checkpoint_open("run/" ESPER_RUN_CHECKPOINT, &checkpoint));
-    esper_checkpoint_close(&checkpoint);
+    check_good(esper_checkpoint_init("run/" ESPER_RUN_CHECKPOINT, &checkpoint));
+    esper_checkpoint_fini(&checkpoint);
     nftw("run", find_draft, 16, FTW_PHYS);
 }
 

@@ -124,9 +124,9 @@ static void run_can_go_on_afterwards(void **state)
     check_fails(status, ESPER_E_IO, "full/" ESPER_RUN_CHECKPOINT "|cannot be written|");
     assert_int_equal(live_blocks(), live);
     check_no_draft("full");
-    check_good(esper_checkpoint_open(checkpoint_of("full", path), &checkpoint));
+    check_good(esper_checkpoint_init(checkpoint_of("full", path), &checkpoint));
     assert_string_equal(esper_safetensors_note_find(checkpoint.file, "cursor"), "epoch 1 batch 0 step 5");
-    esper_checkpoint_close(&checkpoint);
+    esper_checkpoint_fini(&checkpoint);
     esper_config_init(&nothing);
     check_good(run_steps(NULL, &nothing, "full", -1, &result));
     if (result.weight_hash != whole.weight_hash)
@@ -158,9 +158,9 @@ static void lost_events_are_told(void **state)
     status = run_steps(NULL, &config, "silent", -1, &result);
     set_limit(full);
     check_fails(status, ESPER_E_IO, "silent/" ESPER_RUN_EVENTS "|events lost");
-    check_good(esper_checkpoint_open(checkpoint_of("silent", path), &checkpoint));
+    check_good(esper_checkpoint_init(checkpoint_of("silent", path), &checkpoint));
     assert_string_equal(esper_safetensors_note_find(checkpoint.file, "cursor"), "epoch 1 batch 0 step 5");
-    esper_checkpoint_close(&checkpoint);
+    esper_checkpoint_fini(&checkpoint);
 }
 
 int main(void)

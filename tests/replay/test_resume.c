@@ -15,7 +15,7 @@ enum { EPOCHS = 3, STEPS_PER_EPOCH = 5, MAX_RECORDS = 64 };
 /* Everything but what names the place or the time: tensors, cursor, tally, hashes of both files are the same. */
 static void check_same_state(const char *path_a, const char *path_b)
 {
-    static const char *const notes[] = {"task", "kernels", "seed", "cursor", "tally", "weight_hash"};
+    static const char *const notes[] = {"task", "kernels", "seed", "cursor", "tally", "optim", "weight_hash"};
     esper_safetensors *a, *b;
 
     check_good(esper_safetensors_open(path_a, &a));
@@ -106,14 +106,27 @@ static int count_events(const char *run_dir, const char *name)
     return n;
 }
 
+/* The event of a resumption tells where the run came from, and what it is from here on. */
 static void check_resumed_from(const char *run_dir, const char *path)
 {
     json_t *events = events_of(run_dir), *event;
-    size_t i;
+    char place[ESPER_PATH_CHARS], *config;
+    esper_checkpoint checkpoint;
+    size_t i, bytes;
 
-    json_array_foreach(events, i, event)
-        if (strcmp(json_string_value(json_object_get(event, "event")), "run_resumed") == 0)
-            assert_string_equal(json_string_value(json_object_get(event, "path")), path);
+    check_good(esper_run_path(run_dir, ESPER_RUN_CONFIG, place));
+    check_good(esper_file_read(place, 1 << 20, &config, &bytes));
+    check_good(esper_checkpoint_init(checkpoint_of(run_dir, place), &checkpoint));
+    json_array_foreach(events, i, event) {
+        if (strcmp(json_string_value(json_object_get(event, "event")), "run_resumed") != 0)
+            continue;
+        assert_string_equal(json_string_value(json_object_get(event, "path")), path);
+        assert_string_equal(json_string_value(json_object_get(event, "kernels")), checkpoint.kernels);
+        assert_int_equal(json_integer_value(json_object_get(event, "threads")), 1);
+        assert_string_equal(json_string_value(json_object_get(event, "config")), config);
+    }
+    esper_checkpoint_fini(&checkpoint);
+    esper_mem_free(config);
     json_decref(events);
 }
 
