@@ -1,7 +1,7 @@
 # The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
 # CMakePresets.json.
 .DEFAULT_GOAL := build
-.PHONY: build run test soak bench kit lint format clean help
+.PHONY: build program run test soak bench kit lint format clean help
 
 # Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
 ARGS ?=
@@ -9,10 +9,12 @@ ARGS ?=
 WERROR ?= OFF
 export WERROR
 
-build:
+build: program
+	@echo "build/esper is ready: try build/esper --help, or make help"
+
+program:
 	@scripts/setup --check build
 	@scripts/build release --target esper
-	@echo "build/esper is ready: try build/esper --help, or make help"
 
 run:
 	@scripts/setup run
@@ -27,7 +29,7 @@ soak:
 	@scripts/setup test
 	@scripts/test soak
 
-bench: build
+bench: program
 	@./build/esper bench train --json $(ARGS)
 
 kit:

@@ -99,6 +99,22 @@ static const esper_config_option *find_option(const arg_reader *args, const char
     return NULL;
 }
 
+/* What people call some options elsewhere; as keys are spelt in the list. */
+static const struct {
+    const char *elsewhere, *here;
+} aliases[] = {
+    {"learning_rate", "lr"}, {"output", "run_dir"},    {"output_dir", "run_dir"}, {"dir", "run_dir"},
+    {"gpu", "backend"},      {"cuda", "backend"},      {"device", "backend"},
+};
+
+static const char *find_alias(const char *word)
+{
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+        if (strcmp(word, aliases[i].elsewhere) == 0)
+            return aliases[i].here;
+    return NULL;
+}
+
 /* `name` is the argument without its dashes and value. */
 static esper_status fail_option(const arg_reader *args, const char *argument, const char *name)
 {
@@ -113,6 +129,8 @@ static esper_status fail_option(const arg_reader *args, const char *argument, co
         esper_suggest_offer(&suggest, esper_config_key_at(i)->name);
     for (int i = 0; i < args->n_options; i++)
         esper_suggest_offer(&suggest, args->options[i].name);
+    if (find_alias(word) != NULL)
+        suggest.best = find_alias(word);
     if (suggest.best == NULL)
         return ESPER_FAIL(ESPER_E_CONFIG, "there is no option '%.60s'; --help lists them", argument);
     esper_config_flag_name(suggest.best, flag);
@@ -184,7 +202,9 @@ static esper_status take_long(arg_reader *args, const char *argument)
         return take_option(args, option, flag, joined);
     if (esper_config_find(name) >= 0)
         return take_key(args, esper_config_find(name), joined);
-    if (find_negated(name) >= 0 && joined == NULL)
+    if (find_negated(name) >= 0 && joined != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s takes no value", flag);
+    if (find_negated(name) >= 0)
         return take_key(args, find_negated(name), "false");
     return fail_option(args, argument, name);
 }

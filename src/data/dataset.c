@@ -119,6 +119,20 @@ static uint64_t count_windows(uint64_t n_tokens, int context)
     return n_tokens > 0 ? (n_tokens - 1) / (uint64_t)context : 0;
 }
 
+/* Windows at the end of a text without test files that are its test. */
+static uint64_t count_tail(uint64_t n_windows)
+{
+    return n_windows == 0 ? 0 : n_windows < TEST_PART ? 1 : n_windows / TEST_PART;
+}
+
+/* Samples that validation takes. */
+static uint64_t count_valid(const esper_dataset_desc *desc, uint64_t n_pool)
+{
+    uint64_t n_valid = (uint64_t)(desc->valid_fraction * (double)n_pool + 0.5);
+
+    return desc->valid_fraction > 0.0 && n_valid == 0 ? 1 : n_valid;
+}
+
 /* Samples of the training data and of the test, before validation is carved out. */
 static void count_samples(const esper_dataset_desc *desc, const esper_source_plan *source, uint64_t *n_pool,
                           uint64_t *n_test)
@@ -132,28 +146,59 @@ static void count_samples(const esper_dataset_desc *desc, const esper_source_pla
         *n_test = count_windows(*n_test, desc->context);
         return;
     }
-    *n_test = *n_pool < TEST_PART ? 1 : *n_pool / TEST_PART;
-    *n_pool -= *n_pool > 0 ? *n_test : 0;
+    *n_test = count_tail(*n_pool);
+    *n_pool -= *n_test;
+}
+
+/* Windows of training data that are enough for every split. */
+static uint64_t windows_needed(const esper_dataset_desc *desc, bool tail_is_test)
+{
+    uint64_t n = 1, n_pool = 0;
+
+    for (;; n++) {
+        n_pool = n - (tail_is_test ? count_tail(n) : 0);
+        if (n_pool > count_valid(desc, n_pool))
+            return n;
+    }
+}
+
+static esper_status fail_too_little(const esper_dataset_desc *desc, const esper_source_plan *source, uint64_t n_pool)
+{
+    const char *name = esper_source_name(desc->source);
+    uint64_t n_tokens = source->n_items[ESPER_STORE_TRAIN];
+    uint64_t n_needed, longest;
+
+    if (esper_source_kind(desc->source) == ESPER_DATASET_IMAGES)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "%s: too little data: %" PRIu64 " training samples, of which %" PRIu64
+                          " would be for validation: take more samples, or a smaller --valid-fraction",
+                          name, n_pool, count_valid(desc, n_pool));
+    n_needed = windows_needed(desc, source->n_items[ESPER_STORE_TEST] == 0);
+    longest = n_tokens > 0 ? (n_tokens - 1) / n_needed : 0;
+    if (longest == 0)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: too little data: %" PRIu64 " %s; take more with --data", name, n_tokens,
+                          desc->source == ESPER_SOURCE_TEXT ? "bytes" : "tokens");
+    return ESPER_FAIL(ESPER_E_ARG,
+                      "%s: too little data: %" PRIu64 " %s give %" PRIu64 " of the %" PRIu64 " windows of %d + 1 that "
+                      "are needed at least: take more with --data, or a shorter context (--context %" PRIu64
+                      " or less)",
+                      name, n_tokens, desc->source == ESPER_SOURCE_TEXT ? "bytes" : "tokens",
+                      count_windows(n_tokens, desc->context), n_needed, desc->context, longest);
 }
 
 /* How many samples each split gets. */
 static esper_status plan_splits(const esper_dataset_desc *desc, dataset_plan *plan)
 {
     const char *name = esper_source_name(desc->source);
-    uint64_t n_pool, n_test, n_valid = 0, n_train;
+    uint64_t n_pool, n_test, n_valid, n_train;
 
     count_samples(desc, &plan->source, &n_pool, &n_test);
     if (n_pool > UINT32_MAX - n_test || n_test > UINT32_MAX)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "%s: %" PRIu64 " samples: at most %u can be numbered", name,
                           n_pool + n_test, UINT32_MAX);
-    if (desc->valid_fraction > 0.0) {
-        n_valid = (uint64_t)(desc->valid_fraction * (double)n_pool + 0.5);
-        n_valid = n_valid > 0 ? n_valid : 1;
-    }
+    n_valid = count_valid(desc, n_pool);
     if (n_pool <= n_valid)
-        return ESPER_FAIL(
-            ESPER_E_ARG, "%s: too little data: %" PRIu64 " samples for training, of which %" PRIu64 " for validation%s",
-            name, n_pool, n_valid, plan->info.kind == ESPER_DATASET_TOKENS ? "; try a shorter context" : "");
+        return fail_too_little(desc, &plan->source, n_pool);
     n_train = n_pool - n_valid;
     if (desc->train_limit > 0 && n_train > desc->train_limit)
         n_train = desc->train_limit;

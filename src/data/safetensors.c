@@ -257,8 +257,8 @@ static esper_status check_header_length(const char *name, const uint8_t *bytes, 
     memcpy(&n_header, bytes, sizeof(n_header));
     if (n_header > HEADER_MAX)
         return ESPER_FAIL(ESPER_E_FORMAT,
-                          "%s: not a safetensors file, or damaged: a header of %" PRIu64 " bytes (at most %d are read)",
-                          name, n_header, HEADER_MAX);
+                          "%s: not a safetensors file: its first %d bytes are not the length of a header", name,
+                          LENGTH_BYTES);
     if (n_header > n_bytes - LENGTH_BYTES)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: truncated: a header of %" PRIu64 " bytes in a file of %" PRIu64, name,
                           n_header, n_bytes);

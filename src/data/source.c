@@ -25,6 +25,22 @@ char *esper_source_join(const char *dir, const char *name)
     return path;
 }
 
+/* What to do about missing files. Who named a place knows what should be there, and is not told to install things. */
+static const char *advice(const esper_dataset_desc *desc)
+{
+    if (desc->source == ESPER_SOURCE_TEXT)
+        return "--data FILE|DIR with text of yours; `esper train synth_text` needs no files";
+    if (desc->source == ESPER_SOURCE_TOKENS)
+        return "--data DIR|FILE with tokens of yours; `esper train synth_text` needs no files";
+    if (desc->path != NULL && desc->path[0] != '\0')
+        return "--data DIR with the directory that holds them; `esper train synth` needs no files";
+    if (desc->source == ESPER_SOURCE_FASHION)
+        return "`apt-get install dataset-fashion-mnist`, or --data DIR with the directory that holds them;\n"
+               "             `esper train synth` needs no files";
+    return "--data DIR with the directory that holds them; `esper train synth` needs no files;\n"
+           "             `esper train fashion` has a package: `apt-get install dataset-fashion-mnist`";
+}
+
 esper_status esper_source_missing(const esper_dataset_desc *desc, const char *found, const char *place,
                                   const char *wants)
 {
@@ -32,9 +48,11 @@ esper_status esper_source_missing(const esper_dataset_desc *desc, const char *fo
 
     snprintf(copy, sizeof(copy), "%s", found);
     return ESPER_FAIL(ESPER_E_NOTFOUND,
-                      "%s: no data: %s. Wanted in %.200s: %s. Point elsewhere with --data DIR, or take what works: "
-                      "`esper train fashion` after `apt-get install dataset-fashion-mnist`, or `esper train synth`",
-                      esper_source_name(desc->source), copy, place, wants);
+                      "%s: no data: %s\n"
+                      "  looked in  %.200s\n"
+                      "  wanted     %s\n"
+                      "  try        %s",
+                      esper_source_name(desc->source), copy, place, wants, advice(desc));
 }
 
 esper_status esper_source_check_labels(const char *path, const uint8_t *labels, uint64_t n, int n_classes)

@@ -9,11 +9,11 @@
 #include "data/source.h"
 
 enum {
-    CELL = 4,          /* pixels on a side of a square of the pattern */
-    PATTERN_SPAN = 96, /* a square is up to half of this darker or lighter than the middle */
+    CELL = 4,           /* pixels on a side of a square of the pattern */
+    PATTERN_SPAN = 128, /* a square is up to half of this darker or lighter than the middle */
     MIDDLE = 128,
-    RUN = 1024,        /* tokens that share a stream */
-    STRAY = 8,         /* one step in so many goes anywhere */
+    RUN = 1024,         /* tokens that share a stream */
+    STRAY = 8,          /* one step in so many goes anywhere */
     MAX_SIDE = 4096,
 };
 
@@ -75,7 +75,7 @@ static void draw_pattern(const esper_dataset_desc *desc, int class_index, uint8_
     }
 }
 
-/* A sample: its class is drawn, then noise in -127 .. 127 (two bytes of each number: near 0 more often) is added. */
+/* A sample: its class is drawn, then noise in -63 .. 63 (two bytes of each number: near 0 more often) is added. */
 static void draw_sample(const esper_dataset_desc *desc, uint32_t sample, uint32_t tag, const uint8_t *patterns,
                         size_t n_pixels, uint8_t *image, uint8_t *label)
 {
@@ -89,9 +89,9 @@ static void draw_sample(const esper_dataset_desc *desc, uint32_t sample, uint32_
     for (size_t i = 0; i < n_pixels; i += 2) {
         uint32_t bits = esper_rng_u32(&rng);
 
-        image[i] = clamp_pixel(pattern[i] + ((int)(bits & 255) - (int)(bits >> 8 & 255)) / 2);
+        image[i] = clamp_pixel(pattern[i] + ((int)(bits & 255) - (int)(bits >> 8 & 255)) / 4);
         if (i + 1 < n_pixels)
-            image[i + 1] = clamp_pixel(pattern[i + 1] + ((int)(bits >> 16 & 255) - (int)(bits >> 24)) / 2);
+            image[i + 1] = clamp_pixel(pattern[i + 1] + ((int)(bits >> 16 & 255) - (int)(bits >> 24)) / 4);
     }
 }
 

@@ -77,7 +77,9 @@ static esper_status count_tokens(const esper_dataset_desc *desc, const char *pat
                           path, n_bytes);
     n_tokens = n_bytes / sizeof(uint16_t);
     if (n_tokens <= (uint64_t)desc->context)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: %" PRIu64 " tokens are too few for one sample with a context of %d",
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: %" PRIu64 " tokens are too few for one sample with a context of %d: take a smaller "
+                          "--context",
                           path, n_tokens, desc->context);
     *n_out = n_tokens;
     return ESPER_OK;

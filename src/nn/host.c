@@ -59,8 +59,20 @@ static int build_cnn(esper_net *net, const esper_host_cnn *cnn)
         (esper_linear){.in = cnn->channels << (cnn->blocks - 1), .out = cnn->classes, .bias = true});
 }
 
+/* How often a map of this size can be halved. */
+static int count_pools(int height, int width)
+{
+    int n = 0;
+
+    for (int side = height < width ? height : width; side >= 2; side /= 2)
+        n++;
+    return n;
+}
+
 static esper_status check_cnn(const esper_host_cnn *cnn)
 {
+    int most_pools = count_pools(cnn->height, cnn->width);
+
     if (cnn->blocks < 2)
         return ESPER_FAIL(ESPER_E_ARG, "a cnn host requires at least 2 blocks, not %d", cnn->blocks);
     if (cnn->blocks > 16 || cnn->channels < 1 || (int64_t)cnn->channels << cnn->blocks > 1 << 24)
@@ -68,6 +80,9 @@ static esper_status check_cnn(const esper_host_cnn *cnn)
                           cnn->channels);
     if (cnn->kernel < 1 || cnn->kernel % 2 == 0)
         return ESPER_FAIL(ESPER_E_ARG, "kernel %d: expected an odd size", cnn->kernel);
+    if (cnn->height > 0 && cnn->width > 0 && cnn->pools > most_pools && cnn->blocks > most_pools)
+        return ESPER_FAIL(ESPER_E_ARG, "%d pools: an image of %dx%d can be halved %d times: choose --pools %d or fewer",
+                          cnn->pools, cnn->height, cnn->width, most_pools, most_pools);
     return ESPER_OK;
 }
 
@@ -150,12 +165,30 @@ static int build_transformer(esper_net *net, const esper_host_transformer *host)
                             ESPER_NO_TENSOR); /* the head is the embedding: one tensor, gradients add up */
 }
 
+static esper_status fail_segments(int layers, int segments)
+{
+    int fewer = segments < layers ? segments : layers, more = segments;
+
+    while (layers % fewer != 0)
+        fewer--;
+    while (more < layers && layers % more != 0)
+        more++;
+    if (more > layers)
+        return ESPER_FAIL(ESPER_E_ARG, "%d layers are not divisible into %d segments: choose --segments %d or fewer",
+                          layers, segments, fewer);
+    return ESPER_FAIL(ESPER_E_ARG, "%d layers are not divisible into %d segments: choose --segments %d or %d", layers,
+                      segments, fewer, more);
+}
+
 static esper_status check_transformer(const esper_host_transformer *host)
 {
     if (host->heads < 1 || host->width % host->heads != 0)
         return ESPER_FAIL(ESPER_E_ARG, "width %d is not divisible by %d heads", host->width, host->heads);
-    if (host->segments < 1 || host->layers < 1 || host->layers % host->segments != 0)
-        return ESPER_FAIL(ESPER_E_ARG, "%d layers are not divisible into %d segments", host->layers, host->segments);
+    if (host->segments < 1 || host->layers < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "%d layers in %d segments: expected at least 1 of each", host->layers,
+                          host->segments);
+    if (host->layers % host->segments != 0)
+        return fail_segments(host->layers, host->segments);
     if (host->tokens > host->context)
         return ESPER_FAIL(ESPER_E_ARG, "sequence of %d tokens, but the context is %d", host->tokens, host->context);
     return ESPER_OK;

@@ -40,4 +40,7 @@ extern const esper_kernel_set esper_kernels_portable, esper_kernels_avx2, esper_
  * (portable, avx2, avx512); NULL when that names none this processor can run. */
 const esper_kernel_set *esper_kernels_choose(void);
 
+/* "avx2 or portable": the sets of the cpu backend that this processor can run, fastest first. */
+void esper_kernels_names(char *text, size_t chars);
+
 #endif

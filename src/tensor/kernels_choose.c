@@ -1,6 +1,7 @@
 /* Which kernel set the processor at hand runs best. ESPER_NO_X86_KERNELS: the build has the portable set alone. */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,16 @@ static const choice choices[] = {
 #endif
     {&esper_kernels_portable, always},
 };
+
+void esper_kernels_names(char *text, size_t chars)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
+        if (choices[i].can_run() && used < chars)
+            used += (size_t)snprintf(text + used, chars - used, "%s%s", used > 0 ? " or " : "", choices[i].set->name);
+}
 
 const esper_kernel_set *esper_kernels_choose(void)
 {

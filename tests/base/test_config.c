@@ -623,7 +623,7 @@ static void bad_flags_are_refused(void **state)
         {"--weight-dacay=3", "did you mean '--weight-decay'?"},
         {"--resum", "did you mean '--resume'?"},
         {"--no-lr", "there is no option '--no-lr'"},
-        {"--no-flip=yes", "there is no option '--no-flip=yes'"},
+        {"--no-flip=yes", "--no-flip takes no value"},
         {"--flip=maybe", "--flip maybe: expected true or false"},
         {"--resume", "--resume expects a value"},
         {"--json=3", "--json takes no value, but '3' was given"},

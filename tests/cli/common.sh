@@ -73,7 +73,7 @@ refused() {
     expect_code "$wanted"
     expect_words err "esper: " "${words[@]}"
     expect_equal "$last: standard output" "$out" ""
-    expect_equal "$last: lines on standard error" "$(($(wc -l <err.txt) <= 3))" 1
+    expect_equal "$last: lines on standard error" "$(($(wc -l <err.txt) <= 6))" 1
     n_checks=$((n_checks + 1))
     if [ -e runs ]; then
         bad "$last" "left behind: $(find runs)"

@@ -13,6 +13,10 @@ refused 2 "no topic is called 'conifg'|did you mean 'config'|esper info --help" 
 refused 2 "no option '--epoch'|did you mean '--epochs'" train synth --epoch 3
 refused 2 "no option '--xyzzy'|--help" train synth --xyzzy
 refused 2 "no option '-x'" train synth -x
+refused 2 "no option '--learning-rate'|did you mean '--lr'" train synth --learning-rate 0.1
+refused 2 "no option '--output'|did you mean '--run-dir'" train synth --output mine
+refused 2 "no option '--gpu'|did you mean '--backend'" train synth --gpu
+refused 2 "--no-flip takes no value" train synth --no-flip=1
 refused 2 "no option '--spilt'|did you mean '--split'" eval last --spilt test
 refused 2 "no benchmark is called 'tran'|esper bench --help" bench tran
 refused 2 "no split is called 'tets'|train, valid and test" eval last --split tets
@@ -45,6 +49,7 @@ refused 2 "--backend cuda|cpu" train synth --backend cuda
 refused 2 "--flip maybe|true or false" train synth --flip=maybe
 refused 2 "--momentum 1|out of range|below 1" train synth --momentum 1
 refused 2 "--valid-fraction 0.9|out of range" train synth --valid-fraction 0.9
+refused 2 "--warmup 1e15|out of range|1000000" train synth --warmup 1e15
 refused 2 "--epochs expects a value" train synth --epochs
 refused 2 "--epochs expects a value, not '--lr'" train synth --epochs --lr 0.1
 refused 2 "--resume expects a value" train --resume
@@ -54,8 +59,8 @@ refused 2 "--json takes no value" eval last --json=yes
 # ---- values that do not go together
 refused 2 "kernel 4|odd" train synth --kernel 4
 refused 2 "width 30|4 heads" train synth_text --width 30
-refused 2 "3 layers|2 segments" train synth_text --layers 3
-refused 2 "pool" train synth --blocks 6 --channels 1 --pools 6
+refused 2 "3 layers|2 segments|--segments 1 or 3" train synth_text --layers 3
+refused 2 "6 pools|32x32|--pools 5 or fewer" train synth --blocks 6 --channels 1 --pools 6
 refused 2 "batch norm|larger --batch" train synth --batch 1 --blocks 6 --pools 5 --channels 1
 
 # ---- more than the memory there is

@@ -33,11 +33,12 @@ expect_equal "packed data: weights" "$(grep -o 'weights [0-9a-f]*' out.txt)" \
 rm -rf good-run packed-run
 
 # ---- missing: which files, where, and what works instead
-offer="esper train fashion|dataset-fashion-mnist|esper train synth|--data"
+offer="esper train synth|--data"
+package="dataset-fashion-mnist|$offer"
 mkdir empty-dir
-refused 1 "train-images-idx3-ubyte|t10k-labels-idx1-ubyte|data/mnist|$offer" train mnist
+refused 1 "train-images-idx3-ubyte|t10k-labels-idx1-ubyte|data/mnist|$package" train mnist
 refused 1 "empty-dir|train-images-idx3-ubyte|$offer" train fashion --data empty-dir
-refused 1 "data_batch_1.bin|test_batch.bin|data/cifar-10-batches-bin|$offer" train cifar_baseline
+refused 1 "data_batch_1.bin|test_batch.bin|data/cifar-10-batches-bin|$package" train cifar_baseline
 refused 1 "train.bin|valid.bin|uint16|data/tinystories|$offer" train tinystories
 refused 1 "absent.txt|UTF-8|$offer" train chars --data absent.txt
 refused 1 "no-such-dir|train-images" train mnist --data no-such-dir
@@ -96,8 +97,8 @@ refused 1 "no text" train chars --data empty-dir
 printf 'caf\xe9 au lait\n' >latin1.txt
 refused 1 "latin1.txt|not UTF-8 at byte 3|0xe9|iconv" train chars --data latin1.txt --context 2
 head -c 200 /dev/zero | tr '\0' 'a' >short.txt
-refused 2 "too little data|shorter context" train chars --data short.txt --context 150
-refused 2 "too little data|shorter context" train chars --data short.txt --context 200
+refused 2 "too little data|200 bytes give 1 of the 3 windows of 150 + 1|--context 66" train chars --data short.txt --context 150
+refused 2 "too little data|shorter context|--context 66" train chars --data short.txt --context 200
 mkfifo a-pipe
 refused 1 "a-pipe|neither a file nor a directory" train chars --data a-pipe
 

@@ -192,13 +192,15 @@ static void test_impossible_hosts_are_refused(void **state)
     imageless.cnn.height = 0;
     classless.cnn.classes = 0;
     check_refused(spec_cnn(1, 8, 3, 1), "requires at least 2 blocks");
-    check_refused(spec_cnn(6, 2, 3, 6), "use fewer pools");
+    check_refused(spec_cnn(6, 2, 3, 6), "6 pools: an image of 32x32 can be halved 5 times: choose --pools 5 or fewer");
     check_refused(spec_cnn(3, 0, 3, 3), "0 channels");
     check_refused(spec_cnn(3, 8, 2, 3), "kernel 2");
     check_refused(spec_cnn(17, 1, 3, 0), "channels double");
     check_refused(imageless, "images: dimension 1 is 0");
     check_refused(classless, "dimension 0 is 0");
-    check_refused(transformer_with(6, 4, 384, 6, 0), "6 layers are not divisible into 4 segments");
+    check_refused(transformer_with(6, 4, 384, 6, 0),
+                  "6 layers are not divisible into 4 segments: choose --segments 3 or 6");
+    check_refused(transformer_with(6, 7, 384, 6, 0), "choose --segments 6 or fewer");
     check_refused(transformer_with(6, 0, 384, 6, 0), "segments");
     check_refused(transformer_with(6, 3, 384, 5, 0), "width 384 is not divisible by 5 heads");
     check_refused(transformer_with(6, 3, 384, 0, 0), "heads");

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "support/small_net.h"
+#include "tensor/kernel.h"
 
 static int open_pool(void **state)
 {
@@ -76,6 +77,23 @@ static void test_refusals(void **state)
     check_refused("cpu", NULL, ESPER_E_ARG, "thread pool");
     setenv("ESPER_KERNELS", "avx1024", 1);
     check_refused("cpu", *state, ESPER_E_CONFIG, "ESPER_KERNELS");
+    unsetenv("ESPER_KERNELS");
+}
+
+/* The sets that are offered instead of a wrong one run here, and no others are. */
+static void test_offered_kernels_run(void **state)
+{
+    static const char *const sets[] = {"portable", "avx2", "avx512"};
+    char names[64];
+
+    (void)state;
+    esper_kernels_names(names, sizeof(names));
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+        setenv("ESPER_KERNELS", sets[i], 1);
+        if ((esper_kernels_choose() != NULL) != (strstr(names, sets[i]) != NULL))
+            fail_msg("\"%s\" is offered, and %s %s", names, sets[i],
+                     esper_kernels_choose() != NULL ? "runs" : "does not run");
+    }
     unsetenv("ESPER_KERNELS");
 }
 
@@ -194,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_offered_kernels_run),
         cmocka_unit_test(test_kernel_set_is_part_of_the_identity),
         cmocka_unit_test(test_all_operations_are_supported),
         cmocka_unit_test(test_memory),

@@ -19,13 +19,15 @@ typedef struct phase_job {
 static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
+    char names[64];
 
     if (pool == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "backend cpu needs a thread pool");
-    if (kernels == NULL)
+    if (kernels == NULL) {
+        esper_kernels_names(names, sizeof(names));
         return ESPER_FAIL(ESPER_E_CONFIG,
-                          "ESPER_KERNELS names no kernel set this processor can run: use portable, avx2 or "
-                          "avx512, or unset it");
+                          "ESPER_KERNELS names no kernel set this processor can run: use %s, or unset it", names);
+    }
     return esper_ram_backend_open(&esper_backend_cpu, pool, kernels, be_out);
 }
 
