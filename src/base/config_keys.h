@@ -63,7 +63,7 @@
       "Longest gradient a step may use: a longer one is scaled down to this norm. 0 switches clipping off.")           \
     X(TRAINING, schedule, CHOICE, "constant", ANY, "",                                                                 \
       "How the learning rate moves over the run: not at all, or down along half a cosine to lr_min.")                  \
-    X(TRAINING, warmup, REAL, "0", FROM(0), "epochs",                                                                  \
+    X(TRAINING, warmup, REAL, "0", BETWEEN(0, 1000000), "epochs",                                                      \
       "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
     X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
       "Where the cosine schedule ends.")                                                                               \

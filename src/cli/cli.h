@@ -24,6 +24,9 @@ extern const esper_command esper_command_train, esper_command_eval, esper_comman
 /* All commands, NULL at the end. */
 const esper_command *const *esper_command_list(void);
 
+/* The program as it was called, for commands to type next. */
+const char *esper_cli_program(void);
+
 void esper_command_help(const esper_command *command);
 
 /* Prints "esper: " and the last error, and gives the exit code for a status. */

@@ -104,7 +104,16 @@ static esper_status configure(const bench_case *bench, const esper_config *asked
     return esper_task_configure(&task, config);
 }
 
-static esper_status bench_train(const bench_case *bench, const esper_config *asked, bool json)
+/* Once, above the first line. */
+static void print_header(const esper_trainer *trainer)
+{
+    printf("training with %s, %d thread%s; limit: the multiply-add peak measured in the same run\n",
+           esper_backend_identity(trainer->backend), esper_pool_threads(trainer->pool),
+           esper_pool_threads(trainer->pool) == 1 ? "" : "s");
+    fflush(stdout);
+}
+
+static esper_status bench_train(const bench_case *bench, const esper_config *asked, bool is_first, bool json)
 {
     esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
     esper_config config;
@@ -120,6 +129,8 @@ static esper_status bench_train(const bench_case *bench, const esper_config *ask
     if (status == ESPER_OK) {
         esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
 
+        if (is_first && !json)
+            print_header(trainer);
         status = time_steps(trainer, &seconds);
         flops = (stats.forward.flops + stats.backward.flops) / config.batch;
         if (status == ESPER_OK)
@@ -155,7 +166,7 @@ static int run(int argc, char **argv)
         return esper_cli_usage(&esper_command_bench, "expected the name of a benchmark");
     for (int i = 0; i < N_CASES && status == ESPER_OK; i++)
         if (is_wanted(cases[i].name, argv[0])) {
-            status = bench_train(&cases[i], &config, json != NULL);
+            status = bench_train(&cases[i], &config, n_run == 0, json != NULL);
             n_run++;
         }
     if (status != ESPER_OK)
@@ -167,7 +178,7 @@ static int run(int argc, char **argv)
 
 const esper_command esper_command_bench = {
     .name = "bench",
-    .arguments = "NAME",
+    .arguments = "NAME [flags]",
     .summary = "figures beside their limits",
     .help =
         "  train           training steps of three small networks, each beside what the processor's multiply-add units\n"

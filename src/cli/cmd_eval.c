@@ -28,19 +28,34 @@ static void overlay(esper_config *config, const esper_config *asked)
     }
 }
 
-static void print_score(const esper_trainer *trainer, esper_split split, const esper_tally *tally, bool as_json)
+/* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
+static void print_sentence(const esper_trainer *trainer, const char *file, esper_split split, const esper_tally *tally)
 {
-    char count[ESPER_TEXT_CHARS], text[256];
+    const esper_cursor *cursor = &trainer->cursor;
+    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
+
+    printf("%s after epoch %u", file, cursor->epoch);
+    if (cursor->batch > 0)
+        printf(" and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
+    printf(": %s split: loss %s, accuracy %.2f %% over %s samples\n", esper_split_name(split),
+           esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
+           esper_text_count((int64_t)tally->samples, count));
+}
+
+static void print_score(const esper_trainer *trainer, const char *file, esper_split split, const esper_tally *tally,
+                        bool as_json)
+{
+    char text[6 * ESPER_PATH_CHARS + 256]; /* every character of the path may need an escape */
     esper_json json;
 
     if (!as_json) {
-        printf("%s, %s split: loss %.4f, accuracy %.2f %% over %s samples\n", trainer->task->name,
-               esper_split_name(split), esper_tally_loss(tally), esper_tally_accuracy(tally),
-               esper_text_count((int64_t)tally->samples, count));
+        print_sentence(trainer, file, split, tally);
         return;
     }
     esper_json_init(&json, text, sizeof(text));
     esper_json_object_begin(&json);
+    esper_json_key(&json, "path"), esper_json_text(&json, file);
+    esper_json_key(&json, "epoch"), esper_json_int(&json, trainer->cursor.epoch);
     esper_json_key(&json, "task"), esper_json_text(&json, trainer->task->name);
     esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
@@ -68,9 +83,9 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     if (status == ESPER_OK) {
         status = esper_checkpoint_restore(&checkpoint, trainer);
         if (status == ESPER_OK)
-            status = esper_trainer_evaluate(trainer, split, &tally);
+            status = esper_trainer_evaluate(trainer, split, NULL, &tally);
         if (status == ESPER_OK)
-            print_score(trainer, split, &tally, json);
+            print_score(trainer, file, split, &tally, json);
         esper_trainer_fini(trainer);
     }
     esper_mem_free(trainer);
@@ -118,9 +133,9 @@ static int run(int argc, char **argv)
 
 const esper_command esper_command_eval = {
     .name = "eval",
-    .arguments = "FILE",
+    .arguments = "RUN|FILE [flags]",
     .summary = "accuracy of a checkpoint",
-    .help = "FILE is a checkpoint, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
+    .help = "FILE is a checkpoint; RUN a directory, the beginning of its name below runs/, or 'last'.\n\n"
             "  --split NAME    test (default), valid or train\n"
             "  --json          one JSON object instead of a sentence\n"
             "  --threads N, --backend NAME, --data PATH, --batch N   as for train",

@@ -174,15 +174,18 @@ static const struct {
     {"config", info_config},     {"net", info_net},       {"plan", info_plan},
 };
 
-enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]), N_TOPICS_OF_ALL = 5 };
+enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
 
-/* Without a topic: all that needs no data. */
-static esper_status print_all(const esper_config *config)
+/* Without a topic: what most people look for, and where the rest is. */
+static esper_status print_overview(const esper_config *config)
 {
-    for (int i = 0; i < N_TOPICS_OF_ALL; i++) {
-        ESPER_TRY(topics[i].print(config, NULL));
-        printf("\n");
-    }
+    ESPER_TRY(info_backends(config, NULL));
+    printf("\n");
+    ESPER_TRY(info_tasks(config, NULL));
+    printf("\nmore: esper info TOPIC, where TOPIC is");
+    for (int i = 0; i < N_TOPICS; i++)
+        printf("%s %s", i == 0 ? "" : i + 1 < N_TOPICS ? "," : " or", topics[i].name);
+    printf("\n");
     return ESPER_OK;
 }
 
@@ -219,22 +222,22 @@ static int run(int argc, char **argv)
     if (status == ESPER_OK && n_left > 0)
         return print_topic(&config, argv[0], n_left > 1 ? argv[1] : NULL);
     if (status == ESPER_OK)
-        status = print_all(&config);
+        status = print_overview(&config);
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
 const esper_command esper_command_info = {
     .name = "info",
-    .arguments = "[TOPIC] [TASK]",
+    .arguments = "[TOPIC] [TASK] [flags]",
     .summary = "backends, operations, tasks, configuration in force",
     .help = "topics:\n"
             "  backends        what can compute here\n"
             "  ops             the operations networks are made of\n"
             "  tasks           what can be trained, and whether its data is here\n"
             "  blueprints      what can be grown into a network\n"
-            "  config [TASK]   every setting, its value and where it came from; takes the flags of `esper train`\n"
+            "  config [TASK]   every setting, its value and where it came from\n"
             "  net [TASK]      the network as a list of operations\n"
             "  plan [TASK]     launches, FLOPs, bytes and memory of a training step\n\n"
-            "Without a topic: the first five.",
+            "config, net and plan take the flags of `esper train`. Without a topic: version, backends and tasks.",
     .run = run,
 };

@@ -62,8 +62,10 @@ static void print_values(const esper_safetensors_tensor *tensor)
         squares += (double)value * (double)value;
         most = fmax(most, fabs((double)value));
     }
-    printf("  mean %10.3g  norm %10.4g  largest %10.3g", n > n_bad ? sum / (double)(n - n_bad) : 0.0, sqrt(squares),
-           most);
+    if (n > n_bad)
+        printf("  mean %10.3g  norm %10.4g  largest %10.3g", sum / (double)(n - n_bad), sqrt(squares), most);
+    else
+        printf("  mean %10s  norm %10s  largest %10s", "-", "-", "-");
     if (n_bad > 0)
         printf("  %llu NOT FINITE", (unsigned long long)n_bad);
 }
@@ -140,12 +142,12 @@ static int run(int argc, char **argv)
 
 const esper_command esper_command_inspect = {
     .name = "inspect",
-    .arguments = "FILE",
+    .arguments = "RUN|FILE [flags]",
     .summary = "what is in a checkpoint",
     .help =
         "Shows the notes and tensors of a checkpoint (or of any safetensors file), with values that are not finite marked,\n"
         "and says so when a checkpoint is damaged or of another version.\n"
-        "FILE is a file, or a run: a directory, the beginning of its name below runs/, or 'last'.\n\n"
+        "FILE is a file; RUN a directory, the beginning of its name below runs/, or 'last'.\n\n"
         "  --all           long notes, such as the configuration, in full",
     .keys = (const char *const[]){NULL},
     .run = run,

@@ -30,21 +30,33 @@ static void listen(void)
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
 }
 
-static void report(const esper_run_result *result)
+static void report_stopped(const esper_run_result *result)
 {
-    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS];
+    const esper_cursor *cursor = &result->cursor;
+    char took[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
 
-    if (result->stopped) {
-        printf("\nstopped after %s; saved in %s\ngo on with: esper train --resume %s\n",
-               esper_text_duration(result->seconds, took), result->run_dir, result->run_dir);
+    if (cursor->epoch >= result->epochs) {
+        printf("stopped before the end of the test\nsaved in %s after %s\ntest it with: %s eval %s\n", result->run_dir,
+               esper_text_duration(result->seconds, took), esper_cli_program(), result->run_dir);
         return;
     }
-    printf("\ntest      loss %.4f, accuracy %.2f %%\n", result->loss_test, result->acc_test);
+    printf("stopped in epoch %u after %u of %u batches", cursor->epoch + 1, cursor->batch, result->steps_per_epoch);
+    if (cursor->batch > 0)
+        printf(", loss %s", esper_text_loss(result->loss_now, loss));
+    printf("\nsaved in %s after %s\ngo on with: %s train --resume %s\n", result->run_dir,
+           esper_text_duration(result->seconds, took), esper_cli_program(), result->run_dir);
+}
+
+static void report(const esper_run_result *result)
+{
+    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
+
+    printf("test      loss %s, accuracy %.2f %%\n", esper_text_loss(result->loss_test, loss), result->acc_test);
     printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count),
            result->weight_hash);
     printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
            esper_text_duration(result->seconds, took));
-    printf("next      esper eval %s\n", result->run_dir);
+    printf("next      %s eval %s\n", esper_cli_program(), result->run_dir);
 }
 
 static int train(const esper_task *task, const esper_config *config, const char *resume)
@@ -64,7 +76,12 @@ static int train(const esper_task *task, const esper_config *config, const char 
     esper_progress_clear(&progress);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
-    report(&result);
+    if (esper_progress_is_shown(&progress))
+        printf("\n");
+    if (result.stopped)
+        report_stopped(&result);
+    else
+        report(&result);
     return result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;
 }
 
@@ -97,7 +114,7 @@ static int run(int argc, char **argv)
 
 const esper_command esper_command_train = {
     .name = "train",
-    .arguments = "[TASK]",
+    .arguments = "[TASK] [flags]",
     .summary = "train a fixed network (default task: fashion)",
     .help = "Trains the task's network, validates after every epoch, saves, and tests once at the end.\n"
             "Ctrl-C saves and leaves; a second one leaves at once.\n\n"

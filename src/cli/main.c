@@ -15,16 +15,23 @@ static const esper_command *const commands[] = {
     &esper_command_train, &esper_command_eval, &esper_command_inspect, &esper_command_info, &esper_command_bench, NULL,
 };
 
+static const char *program = "esper";
+
 const esper_command *const *esper_command_list(void)
 {
     return commands;
+}
+
+const char *esper_cli_program(void)
+{
+    return program;
 }
 
 static void print_help(void)
 {
     printf("esper grows neural networks while they train. usage: esper COMMAND [arguments]\n\n");
     for (int i = 0; commands[i] != NULL; i++)
-        printf("  esper %-8s %-15s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
+        printf("  esper %-8s %-23s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
     printf("\nA first run:            esper train fashion\n"
            "What a command takes:   esper COMMAND --help\n"
            "Settings and tasks:     esper info config, esper info tasks\n");
@@ -130,24 +137,55 @@ static int finish(int code)
     return code != ESPER_EXIT_OK ? code : ESPER_EXIT_FAILED;
 }
 
+static const esper_command *find_command(const char *name)
+{
+    for (int i = 0; commands[i] != NULL; i++)
+        if (strcmp(name, commands[i]->name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+/* The front page, or with a name the help of that command. */
+static int help(const char *name)
+{
+    const esper_command *command = name != NULL ? find_command(name) : NULL;
+
+    if (name != NULL && command == NULL)
+        return unknown_command(name);
+    if (command != NULL)
+        esper_command_help(command);
+    else
+        print_help();
+    return ESPER_EXIT_OK;
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
 static int dispatch(int argc, char **argv)
 {
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    const esper_command *command;
+
+    if (argc < 2) {
         print_help();
-        return argc < 2 ? ESPER_EXIT_USAGE : ESPER_EXIT_OK;
+        return ESPER_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (is_one_of(argv[1], "--help", "-h", "help"))
+        return help(argc > 2 ? argv[2] : NULL);
+    if (is_one_of(argv[1], "--version", "-V", "version")) {
         printf("esper %s (%s, %s, %s)\n", esper_version(), esper_build_commit(), esper_build_type(),
                esper_build_compiler());
         return ESPER_EXIT_OK;
     }
-    for (int i = 0; commands[i] != NULL; i++)
-        if (strcmp(argv[1], commands[i]->name) == 0)
-            return commands[i]->run(argc - 2, argv + 2);
-    return unknown_command(argv[1]);
+    command = find_command(argv[1]);
+    return command != NULL ? command->run(argc - 2, argv + 2) : unknown_command(argv[1]);
 }
 
 int main(int argc, char **argv)
 {
+    if (argc > 0)
+        program = argv[0];
     return finish(dispatch(argc, argv));
 }

@@ -6,7 +6,7 @@
 #include "tensor/backends.h"
 
 esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
-                                     esper_backend **be_out)
+                                    esper_backend **be_out)
 {
     esper_ram_backend *host = esper_mem_alloc(sizeof(*host));
     esper_status status;

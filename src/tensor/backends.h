@@ -20,7 +20,7 @@ typedef struct esper_ram_backend {
 } esper_ram_backend;
 
 esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
-                                     esper_backend **be_out);
+                                    esper_backend **be_out);
 void         esper_ram_backend_close(esper_backend *be);
 esper_status esper_ram_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
 void         esper_ram_backend_release(esper_backend *be, void *mem);

@@ -129,6 +129,16 @@ static void add_tally(draft *out, const esper_tally *tally)
                tally->targets, tally->samples);
 }
 
+/* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
+static void add_last_step(draft *out, const esper_trainer *trainer)
+{
+    char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
+
+    esper_number_write_real(trainer->lr, lr);
+    esper_number_write_real(trainer->grad_norm, grad_norm);
+    add_number(out, "last_step", "lr %s grad_norm %s", lr, grad_norm);
+}
+
 /* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
 static void add_optim(draft *out, const esper_trainer *trainer)
 {
@@ -175,6 +185,7 @@ static void add_notes(draft *out, const esper_trainer *trainer)
     add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
                cursor->step);
     add_tally(out, &trainer->tally);
+    add_last_step(out, trainer);
     add_optim(out, trainer);
     add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
@@ -303,7 +314,7 @@ static esper_status copy_tensor(void *context, esper_family family, const esper_
     return esper_safetensors_copy(file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, values);
 }
 
-static esper_status read_cursor(const esper_safetensors *file, const esper_trainer *trainer, esper_cursor *cursor_out)
+static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out)
 {
     const char *text = esper_safetensors_note_find(file, "cursor");
     esper_cursor cursor;
@@ -312,26 +323,31 @@ static esper_status read_cursor(const esper_safetensors *file, const esper_train
                                &cursor.step) != 3)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say where the run stood",
                           esper_safetensors_name(file));
-    if (cursor.batch > trainer->steps_per_epoch)
-        return ESPER_FAIL(ESPER_E_FORMAT,
-                          "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
-                          ": was it made from other data?",
-                          esper_safetensors_name(file), cursor.batch, trainer->steps_per_epoch);
     *cursor_out = cursor;
     return ESPER_OK;
 }
 
-/* A sum of losses: a number, or what has become of it. */
-static bool read_loss(const char *text, double *loss_out)
+static esper_status check_cursor(const esper_safetensors *file, const esper_trainer *trainer)
+{
+    if (trainer->cursor.batch > trainer->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
+                          ": was it made from other data?",
+                          esper_safetensors_name(file), trainer->cursor.batch, trainer->steps_per_epoch);
+    return ESPER_OK;
+}
+
+/* A number, or what has become of it: losses and gradients may be lost. */
+static bool read_real(const char *text, double *value_out)
 {
     if (strcmp(text, "nan") == 0)
-        *loss_out = (double)NAN;
+        *value_out = (double)NAN;
     else if (strcmp(text, "inf") == 0)
-        *loss_out = (double)INFINITY;
+        *value_out = (double)INFINITY;
     else if (strcmp(text, "-inf") == 0)
-        *loss_out = -(double)INFINITY;
+        *value_out = -(double)INFINITY;
     else
-        return esper_number_read_real(text, loss_out);
+        return esper_number_read_real(text, value_out);
     return true;
 }
 
@@ -345,10 +361,22 @@ static esper_status read_tally(const esper_safetensors *file, esper_tally *tally
     if (text == NULL ||
         sscanf(text, "loss %31s correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64, loss, &tally.correct,
                &tally.targets, &tally.samples) != 4 ||
-        !read_loss(loss, &tally.loss))
+        !read_real(loss, &tally.loss))
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say what the epoch had brought so far",
                           esper_safetensors_name(file));
     *tally_out = tally;
+    return ESPER_OK;
+}
+
+static esper_status read_last_step(const esper_safetensors *file, esper_trainer *trainer)
+{
+    const char *text = esper_safetensors_note_find(file, "last_step");
+    char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
+
+    if (text == NULL || sscanf(text, "lr %31s grad_norm %31s", lr, grad_norm) != 2 || !read_real(lr, &trainer->lr) ||
+        !read_real(grad_norm, &trainer->grad_norm))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not tell of the last step",
+                          esper_safetensors_name(file));
     return ESPER_OK;
 }
 
@@ -381,8 +409,9 @@ static esper_status read_optim(const esper_safetensors *file, const esper_traine
 
 static esper_status read_position(const esper_safetensors *file, esper_trainer *trainer)
 {
-    ESPER_TRY(read_cursor(file, trainer, &trainer->cursor));
+    ESPER_TRY(check_cursor(file, trainer));
     ESPER_TRY(read_tally(file, &trainer->tally));
+    ESPER_TRY(read_last_step(file, trainer));
     ESPER_TRY(read_optim(file, trainer));
     trainer->epoch_drawn = false;
     return ESPER_OK;
@@ -406,6 +435,7 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
 {
     ESPER_TRY(visit_state(trainer, copy_tensor, checkpoint->file));
     ESPER_TRY(check_weights(checkpoint->file, trainer));
+    ESPER_TRY(read_cursor(checkpoint->file, &trainer->cursor));
     if (trainer->optim == NULL)
         return ESPER_OK;
     return read_position(checkpoint->file, trainer);

@@ -29,6 +29,7 @@ typedef struct run {
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     double                began, epoch_began;
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
+    uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     bool                  warned;
 } run;
 
@@ -79,8 +80,10 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
     if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
         return ESPER_FAIL(ESPER_E_STATE,
-                          "%s has had its %d epochs: give it more with --epochs N, or see its score with `esper eval`",
-                          path, merged.epochs);
+                          "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
+                          "with `esper eval`",
+                          path, self->trainer.cursor.epoch, merged.epochs);
+    self->saved_epoch = self->trainer.cursor.epoch;
     snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
     snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
     return ESPER_OK;
@@ -144,18 +147,28 @@ static esper_status count_lines(const char *path, uint64_t *n_out)
     return ESPER_OK;
 }
 
+/* The configuration as a file to start from again; it takes no task, so that stands in a comment. */
+static esper_status write_config(run *self)
+{
+    char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
+    int n;
+
+    esper_config_write(&self->trainer.config, self->record);
+    n = snprintf(text, sizeof(text), "# task: %s\n%s", self->trainer.task->name, self->record);
+    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
+    return esper_file_write(path, text, (size_t)n);
+}
+
 static esper_status open_records(run *self)
 {
     bool resumed = self->desc->resume != NULL;
     char path[ESPER_PATH_CHARS];
     esper_sink sink;
-    size_t bytes = esper_config_write(&self->trainer.config, self->record);
     uint64_t n_events = 0;
 
     esper_run_dir_clean(self->result.run_dir);
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
-    ESPER_TRY(esper_file_write(path, self->record, bytes));
+    ESPER_TRY(write_config(self));
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_EVENTS, path));
     if (resumed)
         ESPER_TRY(count_lines(path, &n_events));
@@ -253,13 +266,16 @@ static void tell_end(run *self, esper_status status)
 /* Said once: a loss that is not a number stays so until someone acts. */
 static void warn_if_not_finite(run *self, const esper_epoch_record *record)
 {
-    char text[128];
+    char text[256], kept[64] = "";
 
     if (self->warned || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
         return;
     self->warned = true;
-    snprintf(text, sizeof(text), "epoch %u: the loss is no longer finite: start again with a lower lr, or with clip on",
-             record->epoch);
+    if (!isfinite(record->loss_valid))
+        snprintf(kept, sizeof(kept), "; the checkpoint of epoch %u is kept", self->saved_epoch);
+    snprintf(text, sizeof(text),
+             "epoch %u: the loss is no longer finite: start again with a lower lr, or with clip on%s", record->epoch,
+             kept);
     warn(self, text);
 }
 
@@ -316,6 +332,16 @@ static void show_epoch(const run *self, const esper_epoch_record *record)
         observer->epoch(observer->context, &view, record);
 }
 
+static void show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches)
+{
+    const run *self = context;
+    const esper_run_observer *observer = self->desc->observer;
+    esper_run_view view = view_of(self);
+
+    if (observer != NULL && observer->evaluation != NULL)
+        observer->evaluation(observer->context, &view, split, (double)n_done / n_batches);
+}
+
 /* ------------------------------------------------------------------------------------------------ the loop */
 
 static bool stop_wanted(const run *self)
@@ -323,12 +349,24 @@ static bool stop_wanted(const run *self)
     return self->desc->stop != NULL && *self->desc->stop != 0;
 }
 
+/* Whether the weights are of no more use, as far as the losses tell. */
+static bool is_lost(const run *self)
+{
+    const esper_epoch_record *last = &self->result.last;
+
+    return !isfinite(self->trainer.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
+}
+
+/* Weights that are lost do not take the place of sound ones. */
 static esper_status save(run *self)
 {
     esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
     struct stat info;
 
+    if (is_lost(self) && stat(self->checkpoint, &info) == 0)
+        return ESPER_OK;
     ESPER_TRY(esper_checkpoint_save(&self->trainer, self->checkpoint));
+    self->saved_epoch = self->trainer.cursor.epoch;
     event.checkpoint_saved.path = self->checkpoint;
     event.checkpoint_saved.epoch = self->trainer.cursor.epoch;
     event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
@@ -347,13 +385,21 @@ static esper_status train_epoch(run *self)
     return ESPER_OK;
 }
 
+static esper_status evaluate(run *self, esper_split split, esper_tally *tally_out)
+{
+    const esper_follower follower = {.stop = self->desc->stop, .context = self, .batch = show_evaluation};
+
+    return esper_trainer_evaluate(&self->trainer, split, &follower, tally_out);
+}
+
+/* E_STOPPED in the midst of the validation: the cursor still stands before it. */
 static esper_status finish_epoch(run *self)
 {
     esper_trainer *trainer = &self->trainer;
     esper_epoch_record record = {.epoch = trainer->cursor.epoch + 1, .samples_per_s = speed_now(self)};
     esper_tally valid;
 
-    ESPER_TRY(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, &valid));
+    ESPER_TRY(evaluate(self, ESPER_SPLIT_VALID, &valid));
     record.loss_train = esper_tally_loss(&trainer->tally);
     record.acc_train = esper_tally_accuracy(&trainer->tally);
     record.loss_valid = esper_tally_loss(&valid);
@@ -377,35 +423,65 @@ static bool checkpoint_due(const run *self)
            self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs; /* the last one is saved at the end */
 }
 
+/* Saves the end of a run, or of this part of it. */
+static esper_status leave(run *self, bool stopped)
+{
+    ESPER_TRY(save(self));
+    if (is_lost(self))
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "the loss is no longer finite: start again with a lower lr, or with clip on. %s holds the "
+                          "weights after epoch %u",
+                          self->checkpoint, self->saved_epoch);
+    self->result.stopped = stopped;
+    return ESPER_OK;
+}
+
 /* Epochs until the last, or until somebody wants the run to stop. */
 static esper_status train(run *self)
 {
+    esper_status status;
+
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
     while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs) {
         ESPER_TRY(train_epoch(self));
-        if (stop_wanted(self) && self->trainer.cursor.batch < self->trainer.steps_per_epoch) {
-            self->result.stopped = true;
-            return save(self);
-        }
-        ESPER_TRY(finish_epoch(self));
+        status = stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
+        if (status == ESPER_E_STOPPED)
+            return leave(self, true);
+        ESPER_TRY(status);
         if (checkpoint_due(self))
             ESPER_TRY(save(self));
     }
-    return save(self);
+    return leave(self, false);
 }
 
 /* The test split is read once, here. */
 static esper_status test(run *self)
 {
     esper_tally tally;
+    esper_status status;
 
     if (self->result.stopped)
         return ESPER_OK;
-    ESPER_TRY(esper_trainer_evaluate(&self->trainer, ESPER_SPLIT_TEST, &tally));
+    status = evaluate(self, ESPER_SPLIT_TEST, &tally);
+    self->result.stopped = status == ESPER_E_STOPPED;
+    if (status != ESPER_OK)
+        return self->result.stopped ? ESPER_OK : status;
     self->result.loss_test = esper_tally_loss(&tally);
     self->result.acc_test = esper_tally_accuracy(&tally);
     return ESPER_OK;
+}
+
+static void note_place(run *self)
+{
+    const esper_trainer *trainer = &self->trainer;
+
+    self->result.cursor = trainer->cursor;
+    self->result.epochs = (uint32_t)trainer->config.epochs;
+    self->result.steps_per_epoch = trainer->steps_per_epoch;
+    self->result.loss_now = esper_tally_loss(&trainer->tally);
+    self->result.weight_hash = esper_trainer_hash(trainer);
+    self->result.seconds = esper_clock_seconds() - self->began;
 }
 
 static esper_status run_all(run *self)
@@ -421,8 +497,7 @@ static esper_status run_all(run *self)
     status = train(self);
     if (status == ESPER_OK)
         status = test(self);
-    self->result.weight_hash = esper_trainer_hash(&self->trainer);
-    self->result.seconds = esper_clock_seconds() - self->began;
+    note_place(self);
     tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     return status;
 }

@@ -26,11 +26,13 @@ typedef struct esper_run_view {
 } esper_run_view;
 
 /* Someone who watches a run. Members may be NULL. Called on the thread of the run; what they do delays it. At the end
- * of an epoch the trainer's cursor still stands there. */
+ * of an epoch the trainer's cursor still stands there. `evaluation` is called before each batch of a validation or of
+ * the test, with the part that is done. */
 typedef struct esper_run_observer {
     void *context;
     void (*begin)(void *context, const esper_run_view *view);
     void (*step)(void *context, const esper_run_view *view);
+    void (*evaluation)(void *context, const esper_run_view *view, esper_split split, double part);
     void (*epoch)(void *context, const esper_run_view *view, const esper_epoch_record *record);
 } esper_run_observer;
 
@@ -45,6 +47,9 @@ typedef struct esper_run_desc {
 
 typedef struct esper_run_result {
     bool               stopped; /* before the end, on request: a checkpoint was saved */
+    esper_cursor       cursor;  /* where it stands; all epochs done and stopped: only the test is missing */
+    uint32_t           epochs, steps_per_epoch; /* of the whole run, and of an epoch */
+    double             loss_now;                /* of the epoch it stands in; NaN before its first step */
     char               run_dir[ESPER_PATH_CHARS];
     esper_epoch_record last; /* epoch 0 = none was finished */
     double             loss_test, acc_test;

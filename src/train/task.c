@@ -48,7 +48,7 @@ static const esper_task *const tasks[] = {
     TASK("synth", SYNTH_IMAGES, "epochs = 3\nlr = 0.05\n", "small synthetic images, for a quick trial without data"),
     TASK("synth_text", SYNTH_TOKENS,
          "epochs = 3\nbatch = 16\noptimizer = adamw\nlr = 1e-3\nlayers = 2\nwidth = 32\ncontext = 32\n",
-         "small synthetic token sequences, likewise"),
+         "small synthetic token sequences, for a quick trial without data"),
     NULL,
 };
 

@@ -254,12 +254,20 @@ void esper_trainer_next_epoch(esper_trainer *trainer)
     trainer->epoch_drawn = false;
 }
 
-esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, esper_tally *tally_out)
+esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, const esper_follower *follower,
+                                    esper_tally *tally_out)
 {
+    static const esper_follower nobody;
     uint32_t n = batches_of(trainer, split);
     esper_tally tally = {0};
 
+    if (follower == NULL)
+        follower = &nobody;
     for (uint32_t batch = 0; batch < n; batch++) {
+        if (follower->stop != NULL && *follower->stop != 0)
+            return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(split));
+        if (follower->batch != NULL)
+            follower->batch(follower->context, split, batch, n);
         load_batch(trainer, split, batch);
         trainer->pass.training = false;
         ESPER_TRY(esper_plan_forward(trainer->plan));

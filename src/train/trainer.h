@@ -5,6 +5,8 @@
 #ifndef ESPER_TRAIN_TRAINER_H
 #define ESPER_TRAIN_TRAINER_H
 
+#include <signal.h>
+
 #include "data/batch.h"
 #include "nn/optim.h"
 #include "tensor/plan.h"
@@ -63,9 +65,18 @@ esper_status esper_trainer_step(esper_trainer *trainer);
 /* Begins the next epoch: cursor and tally. */
 void esper_trainer_next_epoch(esper_trainer *trainer);
 
+/* Someone who follows an evaluation. Members may be NULL. */
+typedef struct esper_follower {
+    const volatile sig_atomic_t *stop; /* becomes non-zero: leave */
+    void                        *context;
+    void (*batch)(void *context, esper_split split, uint32_t n_done, uint32_t n_batches); /* before each */
+} esper_follower;
+
 /* Goes once through a split with the weights as they are. A trainer that trains meets its training split as it trains
- * on it, augmented; one for evaluation meets every split whole and plain. */
-esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, esper_tally *tally_out);
+ * on it, augmented; one for evaluation meets every split whole and plain. E_STOPPED when the follower (or NULL) wants
+ * no more: there is no tally then, and nothing has changed. */
+esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, const esper_follower *follower,
+                                    esper_tally *tally_out);
 
 /* What the parts said they would take, in bytes: the prediction that the allocation border is held to. */
 typedef struct esper_memory {

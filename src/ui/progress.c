@@ -1,13 +1,14 @@
 /* Progress lines. */
 #include "ui/progress.h"
 
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "ui/text.h"
 
-enum { BAR_CELLS = 24, LINE_CHARS = 200 };
+enum { BAR_CELLS = 24, LINE_CHARS = 200, MOST_CHANNELS_LISTED = 5 };
 
 static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
 
@@ -19,6 +20,11 @@ void esper_progress_init(esper_progress *progress, esper_config_progress kind, F
     progress->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && terminal);
     progress->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !terminal);
     progress->last_shown = esper_clock_seconds();
+}
+
+bool esper_progress_is_shown(const esper_progress *progress)
+{
+    return progress->bar || progress->plain;
 }
 
 void esper_progress_clear(esper_progress *progress)
@@ -34,34 +40,59 @@ static const char *unit_of(const esper_trainer *trainer)
     return trainer->host.topology == ESPER_TOPOLOGY_CNN ? "images" : "sequences";
 }
 
-static void begin(void *context, const esper_run_view *view)
+/* "3 blocks of 8-16-32 channels, 3x3 kernels" */
+static void print_cnn(const esper_host_cnn *host, FILE *stream)
 {
-    esper_progress *progress = context;
+    fprintf(stream, "%d blocks of %d", host->blocks, host->channels);
+    for (int i = 1; i < host->blocks && host->blocks <= MOST_CHANNELS_LISTED; i++)
+        fprintf(stream, "-%d", host->channels << i);
+    if (host->blocks > MOST_CHANNELS_LISTED)
+        fprintf(stream, "..%d", host->channels << (host->blocks - 1));
+    fprintf(stream, " channels, %dx%d kernels", host->kernel, host->kernel);
+    if (host->pools < host->blocks)
+        fprintf(stream, ", %d pool%s", host->pools, host->pools == 1 ? "" : "s");
+}
+
+/* The network as it is: flags may have made another one than the task tells of. */
+static void print_network(const esper_trainer *trainer, FILE *stream)
+{
+    const esper_host_transformer *host = &trainer->host.transformer;
+    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
+
+    fprintf(stream, "  network   ");
+    if (trainer->host.topology == ESPER_TOPOLOGY_CNN)
+        print_cnn(&trainer->host.cnn, stream);
+    else
+        fprintf(stream, "transformer of %d layer%s, width %d, %d head%s, context %d", host->layers,
+                host->layers == 1 ? "" : "s", host->width, host->heads, host->heads == 1 ? "" : "s", host->context);
+    fprintf(stream, "\n            %s parameters; a step of %d %s takes %s\n",
+            esper_text_count(esper_net_count_params(&trainer->net, -1), a), trainer->config.batch, unit_of(trainer),
+            esper_text_flops(stats.forward.flops + stats.backward.flops, b));
+}
+
+static void print_banner(const esper_run_view *view, FILE *stream)
+{
     const esper_trainer *trainer = view->trainer;
+    const char *about = trainer->task->about;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS];
     esper_memory memory = esper_trainer_memory(trainer);
-    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
 
-    if (!progress->bar && !progress->plain)
-        return;
-    fprintf(progress->stream, "%s: %s\n", trainer->task->name, trainer->task->about);
-    fprintf(progress->stream, "  network   %s parameters, %s forward and backward for a batch of %d\n",
-            esper_text_count(esper_net_count_params(&trainer->net, -1), a),
-            esper_text_flops(stats.forward.flops + stats.backward.flops, b), trainer->config.batch);
-    fprintf(progress->stream, "  data      %s %s to train on, %s to validate, %s to test\n",
+    fprintf(stream, "%s: %.*s\n", trainer->task->name, (int)strcspn(about, ";"), about); /* the data alone */
+    print_network(trainer, stream);
+    fprintf(stream, "  data      %s %s to train on, %s to validate, %s to test\n",
             esper_text_count(esper_dataset_count(trainer->data, ESPER_SPLIT_TRAIN), a), unit_of(trainer),
             esper_text_count(esper_dataset_count(trainer->data, ESPER_SPLIT_VALID), b),
             esper_text_count(esper_dataset_count(trainer->data, ESPER_SPLIT_TEST), c));
-    fprintf(progress->stream, "  machine   %s, %d thread%s, %s of memory\n", esper_backend_identity(trainer->backend),
+    fprintf(stream, "  machine   %s, %d thread%s, %s of memory\n", esper_backend_identity(trainer->backend),
             esper_pool_threads(trainer->pool), esper_pool_threads(trainer->pool) == 1 ? "" : "s",
             esper_text_bytes((double)memory.total, d));
-    fprintf(progress->stream, "  run       %s", view->run_dir);
+    fprintf(stream, "  run       %s\n", view->run_dir);
     if (trainer->cursor.step > 0)
-        fprintf(progress->stream, ", resumed in epoch %u after %u of %u batches", trainer->cursor.epoch + 1,
+        fprintf(stream, "            resumed in epoch %u after %u of %u batches\n", trainer->cursor.epoch + 1,
                 trainer->cursor.batch, trainer->steps_per_epoch);
-    fprintf(progress->stream, " (Ctrl-C saves and leaves)\n\n");
-    fprintf(progress->stream, "   epoch      loss  accuracy   valid loss  accuracy   samples/s     time     left\n");
-    fflush(progress->stream);
+    fprintf(stream, "            Ctrl-C saves and leaves\n\n");
+    fprintf(stream, "   epoch      loss  accuracy  valid loss  accuracy  samples/s    time    left\n");
 }
 
 /* Characters that fit before the end of the terminal's line: the bar is drawn over itself, so it may not wrap. */
@@ -72,34 +103,57 @@ static int room_of(FILE *stream)
     return ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1 : LINE_CHARS;
 }
 
-static void draw_bar(esper_progress *progress, const esper_run_view *view, double part)
+/* A bar of the present epoch with words behind it. */
+static void draw_cells(esper_progress *progress, const esper_run_view *view, double part, const char *words)
 {
     const esper_trainer *trainer = view->trainer;
+    uint32_t epochs = (uint32_t)trainer->config.epochs, epoch = trainer->cursor.epoch;
     int filled = (int)(part * BAR_CELLS);
-    char count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS], cells[BAR_CELLS + 1], line[LINE_CHARS];
+    char cells[BAR_CELLS + 1], line[LINE_CHARS];
 
     for (int i = 0; i < BAR_CELLS; i++)
         cells[i] = i < filled ? '=' : i == filled ? '>' : ' ';
     cells[BAR_CELLS] = '\0';
-    snprintf(line, sizeof(line), " %3u/%-3d [%s] %3.0f %%  loss %.4f  %.2f %%  %s/s  %s left",
-             trainer->cursor.epoch + 1, trainer->config.epochs, cells, 100.0 * part, esper_tally_loss(&trainer->tally),
-             esper_tally_accuracy(&trainer->tally), esper_text_count((int64_t)view->samples_per_s, count),
-             esper_text_duration(view->seconds_left, left));
+    snprintf(line, sizeof(line), " %3u/%-3u [%s] %3.0f %%  %s", epoch < epochs ? epoch + 1 : epochs, epochs, cells,
+             100.0 * part, words);
     fprintf(progress->stream, "\r%.*s\033[K", room_of(progress->stream), line);
     progress->bar_shown = true;
     fflush(progress->stream);
 }
 
+static void draw_bar(esper_progress *progress, const esper_run_view *view, double part)
+{
+    const esper_tally *tally = &view->trainer->tally;
+    char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS], words[LINE_CHARS];
+
+    snprintf(words, sizeof(words), "loss %s  %.2f %%  %s/s  %s left", esper_text_loss(esper_tally_loss(tally), loss),
+             esper_tally_accuracy(tally), esper_text_count((int64_t)view->samples_per_s, count),
+             esper_text_duration(view->seconds_left, left));
+    draw_cells(progress, view, part, words);
+}
+
 static void draw_plain(const esper_progress *progress, const esper_run_view *view, double part)
 {
     const esper_trainer *trainer = view->trainer;
-    char count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
+    char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
 
-    fprintf(progress->stream, " %3u/%-3d %3.0f %%  loss %.4f  accuracy %.2f %%  %s samples/s  %s left\n",
-            trainer->cursor.epoch + 1, trainer->config.epochs, 100.0 * part, esper_tally_loss(&trainer->tally),
-            esper_tally_accuracy(&trainer->tally), esper_text_count((int64_t)view->samples_per_s, count),
-            esper_text_duration(view->seconds_left, left));
+    fprintf(progress->stream, " %3u/%-3d %3.0f %%  loss %s  accuracy %.2f %%  %s samples/s  %s left\n",
+            trainer->cursor.epoch + 1, trainer->config.epochs, 100.0 * part,
+            esper_text_loss(esper_tally_loss(&trainer->tally), loss), esper_tally_accuracy(&trainer->tally),
+            esper_text_count((int64_t)view->samples_per_s, count), esper_text_duration(view->seconds_left, left));
     fflush(progress->stream);
+}
+
+static void begin(void *context, const esper_run_view *view)
+{
+    esper_progress *progress = context;
+
+    if (!esper_progress_is_shown(progress))
+        return;
+    print_banner(view, progress->stream);
+    fflush(progress->stream);
+    if (progress->bar)
+        draw_cells(progress, view, (double)view->trainer->cursor.batch / view->trainer->steps_per_epoch, "starting");
 }
 
 static void step(void *context, const esper_run_view *view)
@@ -108,7 +162,7 @@ static void step(void *context, const esper_run_view *view)
     double now = esper_clock_seconds();
     double part = (double)view->trainer->cursor.batch / view->trainer->steps_per_epoch;
 
-    if (!progress->bar && !progress->plain)
+    if (!esper_progress_is_shown(progress))
         return;
     if (now - progress->last_shown < (progress->bar ? bar_interval_s : plain_interval_s))
         return;
@@ -119,23 +173,39 @@ static void step(void *context, const esper_run_view *view)
         draw_plain(progress, view, part);
 }
 
+/* The first batch always shows: what the run does has changed. */
+static void evaluation(void *context, const esper_run_view *view, esper_split split, double part)
+{
+    esper_progress *progress = context;
+    double now = esper_clock_seconds();
+
+    if (!progress->bar || (part > 0.0 && now - progress->last_shown < bar_interval_s))
+        return;
+    progress->last_shown = now;
+    draw_cells(progress, view, part, split == ESPER_SPLIT_TEST ? "testing" : "validating");
+}
+
 static void epoch(void *context, const esper_run_view *view, const esper_epoch_record *record)
 {
     esper_progress *progress = context;
+    bool is_last = (int)record->epoch == view->trainer->config.epochs;
+    char loss[ESPER_TEXT_CHARS], valid[ESPER_TEXT_CHARS];
     char speed[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
 
-    if (!progress->bar && !progress->plain)
+    if (!esper_progress_is_shown(progress))
         return;
     esper_progress_clear(progress);
-    fprintf(progress->stream, " %3u/%-3d  %8.4f  %6.2f %%     %8.4f  %6.2f %%  %10s  %7s  %7s\n", record->epoch,
-            view->trainer->config.epochs, record->loss_train, record->acc_train, record->loss_valid, record->acc_valid,
-            esper_text_count((int64_t)record->samples_per_s, speed), esper_text_duration(record->seconds, took),
-            esper_text_duration(view->seconds_left, left));
+    fprintf(progress->stream, " %3u/%-3d  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch,
+            view->trainer->config.epochs, esper_text_loss(record->loss_train, loss), record->acc_train,
+            esper_text_loss(record->loss_valid, valid), record->acc_valid,
+            record->samples_per_s > 0.0 ? esper_text_count((int64_t)record->samples_per_s, speed) : "-",
+            esper_text_duration(record->seconds, took), is_last ? "-" : esper_text_duration(view->seconds_left, left));
     fflush(progress->stream);
     progress->last_shown = esper_clock_seconds();
 }
 
 esper_run_observer esper_progress_observer(esper_progress *progress)
 {
-    return (esper_run_observer){.context = progress, .begin = begin, .step = step, .epoch = epoch};
+    return (esper_run_observer){
+        .context = progress, .begin = begin, .step = step, .evaluation = evaluation, .epoch = epoch};
 }

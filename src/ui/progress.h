@@ -18,6 +18,9 @@ typedef struct esper_progress {
 /* `auto` takes the bar on a terminal and plain lines elsewhere. */
 void esper_progress_init(esper_progress *progress, esper_config_progress kind, FILE *stream);
 
+/* Whether anything is shown at all. */
+bool esper_progress_is_shown(const esper_progress *progress);
+
 /* Takes the bar away, so that other output can follow. */
 void esper_progress_clear(esper_progress *progress);
 

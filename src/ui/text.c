@@ -2,6 +2,7 @@
 #include "ui/text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,15 @@ const char *esper_text_flops(double flops, char text[ESPER_TEXT_CHARS])
     static const char *const units[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"};
 
     return scaled(flops, 1000.0, units, 5, text);
+}
+
+const char *esper_text_loss(double loss, char text[ESPER_TEXT_CHARS])
+{
+    if (isnan(loss))
+        snprintf(text, ESPER_TEXT_CHARS, "nan"); /* whose sign means nothing */
+    else
+        snprintf(text, ESPER_TEXT_CHARS, fabs(loss) < 1000.0 ? "%.4f" : "%.2e", loss);
+    return text;
 }
 
 const char *esper_text_duration(double seconds, char text[ESPER_TEXT_CHARS])

@@ -20,6 +20,6 @@ else
 fi
 esper bench train.cnn_small --threads 1 --backend null
 expect_code 0
-expect_words out "train.cnn_small" "samples/s" "limit" "%"
+expect_words out "training with null" "1 thread; limit: the multiply-add peak" "train.cnn_small" "samples/s" "limit" "%"
 
 finish

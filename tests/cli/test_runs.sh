@@ -31,43 +31,50 @@ for line in sys.stdin: assert isinstance(json.loads(line), dict)' <<<"$text" 2>/
 esper train synth "${small[@]}"
 expect_code 0
 expect_equal "standard error of a run" "$err" ""
-expect_words out "synth: small synthetic images" "parameters" "1,800 images to train on, 200 to validate, 500 to test" \
+expect_words out "synth: small synthetic images" "network   2 blocks of 2-4 channels, 3x3 kernels" \
+    "parameters; a step of 8" "1,800 images to train on, 200 to validate, 500 to test" \
     " 1/2 " " 2/2 " "test      loss" "weights" "saved     runs/synth-"
-run=$(sed -n 's/^next *esper eval //p' <<<"$out")
+next=$(sed -n 's/^next *//p' <<<"$out")
+run=${next##* }
+expect_equal "what to type next" "$next" "$ESPER eval $run"
+expect_equal "lines of more than 78 columns" "$(grep -vF "$ESPER" out.txt | grep -cE '.{79}')" 0
 trained=$(sed -n 's/^test *//p' <<<"$out")
 hash=$(sed -n 's/.*weights \([0-9a-f]*\)$/\1/p' <<<"$out")
 expect_equal "name of the run" "$run" "runs/synth-$(date +%Y%m%d)-1"
 expect_equal "files of the run" "$(ls "$run" | tr '\n' ' ')" "config.ini events.jsonl last.safetensors "
+expect_equal "first line of the record" "$(head -n 1 "$run/config.ini")" "# task: synth"
 expect_json "$(cat "$run/events.jsonl")" v event seq time step
 expect_equal "events" "$(sed 's/.*"event":"\([a-z_]*\)".*/\1/' "$run/events.jsonl" | tr '\n' ' ')" \
     "run_started checkpoint_saved epoch_ended checkpoint_saved epoch_ended checkpoint_saved run_ended "
 esper info config synth --config "$run/config.ini" # the record is a configuration file
 expect_code 0
-expect_equal "record of the configuration" "$(grep -c "$run/config.ini:" <<<"$out")" "$(wc -l <"$run/config.ini")"
+expect_equal "record of the configuration" "$(grep -c "$run/config.ini:" <<<"$out")" "$(grep -c = "$run/config.ini")"
 
 # ---- the record makes the same run again
 esper train synth --config "$run/config.ini"
 expect_code 0
 expect_equal "weights of the run made again" "$(sed -n 's/.*weights \([0-9a-f]*\)$/\1/p' <<<"$out")" "$hash"
-expect_equal "its name" "$(sed -n 's/^next *esper eval //p' <<<"$out")" "runs/synth-$(date +%Y%m%d)-2"
+expect_equal "its name" "$(sed -n 's/^next .* eval //p' <<<"$out")" "runs/synth-$(date +%Y%m%d)-2"
 
 # ---- eval: what train said
 esper eval last
 expect_code 0
-expect_words out "synth, test split: $trained over 500 samples"
-evaluated=$out
+expect_equal "eval of the second run" "$out" \
+    "${run%1}2/last.safetensors after epoch 2: test split: $trained over 500 samples"
+evaluated=${out#*: }
 esper eval "$run"
-expect_equal "eval of the first run" "$out" "$evaluated"
+expect_equal "eval of the first run" "$out" "$run/last.safetensors after epoch 2: $evaluated"
 esper eval "$run/last.safetensors" --threads 3
-expect_equal "eval of the file, three threads" "$out" "$evaluated"
+expect_equal "eval of the file, three threads" "${out#*: }" "$evaluated"
 esper eval last --batch 100
-expect_equal "eval does not depend on the batch" "$out" "$evaluated"
+expect_equal "eval does not depend on the batch" "${out#*: }" "$evaluated"
 esper eval last --split valid
 expect_words out "valid split" "over 200 samples"
 esper train synth "${small[@]}" --max-steps 0 --train-limit 50 --run-dir whole # validates all there is, as eval does
 valid=$(sed -n 's/.*"epoch":2,.*"loss_valid":\([^,]*\),.*/\1/p' whole/events.jsonl)
 esper eval whole --split valid --json
-expect_json "$out" task split samples loss accuracy
+expect_json "$out" path epoch task split samples loss accuracy
+expect_words out '"path":"whole/last.safetensors","epoch":2'
 expect_equal "validation loss" "$(sed 's/.*"loss":\([^,]*\),.*/\1/' <<<"$out")" "$valid"
 esper eval last --split train
 expect_words out "train split"
@@ -78,7 +85,7 @@ expect_words out '"samples":50'
 train_score=$out
 esper eval limited --split train --json --batch 50
 expect_equal "eval of the training split does not depend on the batch" \
-    "$(cut -d, -f1-3,5 <<<"$out")" "$(cut -d, -f1-3,5 <<<"$train_score")" # all but the loss, summed in another order
+    "$(cut -d, -f1-5,7 <<<"$out")" "$(cut -d, -f1-5,7 <<<"$train_score")" # all but the loss, summed in another order
 esper eval last --backend ref
 expect_code 0
 
@@ -93,29 +100,39 @@ expect_no_word out "batch = 8"
 esper inspect last --all
 expect_words out "    batch = 8"
 
-# ---- a run whose loss is lost: said while training, and to be seen afterwards
+# ---- a run whose loss is lost: said while training and at the end; what was sound before is kept
 esper train synth "${small[@]}" --lr 1e30 --clip 0 --run-dir lost
-expect_code 0
-expect_words err "warn" "the loss is no longer finite" "lower lr"
-expect_equal "warnings" "$(wc -l <err.txt)" 1
+expect_code 1
+expect_words out " nan "
+expect_no_word out "-nan"
+expect_words err "warn" "the loss is no longer finite" "lower lr" "the checkpoint of epoch 0 is kept" \
+    "lost/last.safetensors holds the weights after epoch 0"
+expect_equal "a warning and the end" "$(wc -l <err.txt)" 2
 esper inspect lost
 expect_code 0
-expect_words out "NOT FINITE"
-esper eval lost --json
+expect_no_word out "NOT FINITE"
+esper eval lost
 expect_code 0
-expect_json "$out" loss
+expect_words out "lost/last.safetensors after epoch 0: "
+
+# ---- weights that are lost are seen at a glance
+header='{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+{ printf "\\x$(printf %02x ${#header})\0\0\0\0\0\0\0%s\0\0\xc0\x7f\0\0\xc0\xff" "$header"; } >lost.safetensors
+esper inspect lost.safetensors
+expect_code 0
+expect_words out "mean          -  norm          -  largest          -  2 NOT FINITE"
 
 # ---- names of runs
 esper eval synth
 expect_code 1
 expect_words err "'synth' is the beginning of 2 runs" "synth-$(date +%Y%m%d)-1" "synth-$(date +%Y%m%d)-2"
 esper eval "synth-$(date +%Y%m%d)-1"
-expect_equal "eval by the whole name" "$out" "$evaluated"
+expect_equal "eval by the whole name" "${out#*: }" "$evaluated"
 mv "$run" runs/mine-1
 esper eval mine
-expect_equal "eval by a unique beginning" "$out" "$evaluated"
+expect_equal "eval by a unique beginning" "$out" "runs/mine-1/last.safetensors after epoch 2: $evaluated"
 esper eval runs/mi # as a shell completes it
-expect_equal "eval by the beginning of a path" "$out" "$evaluated"
+expect_equal "eval by the beginning of a path" "$out" "runs/mine-1/last.safetensors after epoch 2: $evaluated"
 esper eval nothing
 expect_code 1
 expect_words err "'nothing' is no run"
@@ -158,7 +175,10 @@ prefix=()
 # ---- resuming
 esper train --resume mine
 expect_code 1
-expect_words err "runs/mine-1" "has had its 2 epochs" "--epochs N" "esper eval"
+expect_words err "runs/mine-1" "has had 2 epochs, and 2 were asked for" "--epochs N" "esper eval"
+esper train --resume mine --epochs 0
+expect_code 1
+expect_words err "has had 2 epochs, and 0 were asked for"
 esper train --resume mine --lr 0.5
 expect_code 2
 expect_words err "lr is 0.05" "cannot become 0.5" "new run"

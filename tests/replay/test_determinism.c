@@ -36,7 +36,7 @@ static outcome train_some(const char *task, const char *settings, int threads, i
     }
     out.train = trainer->tally;
     out.grad_norm = trainer->grad_norm;
-    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, &out.valid));
+    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &out.valid));
     out.weights = esper_trainer_hash(trainer);
     esper_trainer_fini(trainer);
     free(trainer);
@@ -123,7 +123,7 @@ static void evaluation_leaves_no_trace(void **state)
         for (int i = 0; i < 3; i++) {
             check_good(esper_trainer_step(trainer));
             if (with == 1)
-                check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, &tally));
+                check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &tally));
         }
         hashes[with] = esper_trainer_hash(trainer);
         esper_trainer_fini(trainer);

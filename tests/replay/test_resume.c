@@ -3,6 +3,7 @@
  * epochs it told about. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
@@ -15,7 +16,8 @@ enum { EPOCHS = 3, STEPS_PER_EPOCH = 5, MAX_RECORDS = 64 };
 /* Everything but what names the place or the time: tensors, cursor, tally, hashes of both files are the same. */
 static void check_same_state(const char *path_a, const char *path_b)
 {
-    static const char *const notes[] = {"task", "kernels", "seed", "cursor", "tally", "optim", "weight_hash"};
+    static const char *const notes[] = {"task",  "kernels",   "seed",  "cursor",
+                                        "tally", "last_step", "optim", "weight_hash"};
     esper_safetensors *a, *b;
 
     check_good(esper_safetensors_open(path_a, &a));
@@ -123,7 +125,8 @@ static void check_resumed_from(const char *run_dir, const char *path)
         assert_string_equal(json_string_value(json_object_get(event, "path")), path);
         assert_string_equal(json_string_value(json_object_get(event, "kernels")), checkpoint.kernels);
         assert_int_equal(json_integer_value(json_object_get(event, "threads")), 1);
-        assert_string_equal(json_string_value(json_object_get(event, "config")), config);
+        assert_string_equal(json_string_value(json_object_get(event, "config")),
+                            strchr(config, '\n') + 1); /* behind the line that names the task */
     }
     esper_checkpoint_fini(&checkpoint);
     esper_mem_free(config);
@@ -216,7 +219,78 @@ static void transformer_resumes_exactly(void **state)
     check_stops("synth_text", SMALL_TEXT, "dropout = 0.2\nschedule = cosine\n");
 }
 
-/* A stop that comes with the last step finds nothing left to stop. */
+/* ---- stops while it evaluates ---- */
+
+/* Asks a run to stop in the midst of its nth evaluation. */
+typedef struct eval_stopper {
+    int                   n_left;
+    volatile sig_atomic_t stop;
+} eval_stopper;
+
+static void stop_in_evaluation(void *context, const esper_run_view *view, esper_split split, double part)
+{
+    eval_stopper *self = context;
+
+    (void)view;
+    (void)split;
+    if (part == 0.0)
+        self->n_left--;
+    else if (self->n_left == 0)
+        self->stop = 1;
+}
+
+static esper_run_result stop_evaluation(const char *run_dir, int nth)
+{
+    eval_stopper stopping = {.n_left = nth};
+    esper_run_observer observer = {.context = &stopping, .evaluation = stop_in_evaluation};
+    esper_config all = config_of("synth", SMALL_CNN, ""), config = in_dir(&all, run_dir);
+    esper_run_desc desc = {
+        .task = task_named("synth"), .config = &config, .observer = &observer, .stop = &stopping.stop};
+    esper_run_result result;
+
+    check_good(esper_run_train(&desc, &result));
+    assert_true(result.stopped);
+    return result;
+}
+
+/* The epoch is trained and not ended; a resumed run begins with its validation. */
+static void stops_in_validation(void **state)
+{
+    static const char *const names[] = {"valid-1", "valid-2", "valid-3"};
+    esper_config all = config_of("synth", SMALL_CNN, ""), mine = in_dir(&all, "valid-whole"), nothing;
+    esper_run_result whole, part, end;
+    char path_a[ESPER_PATH_CHARS], path_b[ESPER_PATH_CHARS];
+
+    (void)state;
+    esper_config_init(&nothing);
+    check_good(run_steps("synth", &mine, NULL, -1, &whole));
+    for (int i = 0; i < EPOCHS; i++) {
+        part = stop_evaluation(names[i], i + 1);
+        assert_int_equal(part.cursor.epoch, i);
+        assert_int_equal(part.cursor.batch, STEPS_PER_EPOCH);
+        assert_int_equal(part.last.epoch, i);
+        check_good(run_steps(NULL, &nothing, names[i], -1, &end));
+        check_same_results(&whole, &end);
+        check_same_state(checkpoint_of("valid-whole", path_a), checkpoint_of(names[i], path_b));
+        check_same_epochs("valid-whole", names[i]);
+    }
+}
+
+/* All epochs are saved, and there is nothing to resume: the test is left to `esper eval`. */
+static void stops_in_test(void **state)
+{
+    esper_run_result part = stop_evaluation("tested", EPOCHS + 1), end;
+    esper_config nothing;
+
+    (void)state;
+    esper_config_init(&nothing);
+    assert_int_equal(part.cursor.epoch, EPOCHS);
+    assert_int_equal(part.last.epoch, EPOCHS);
+    assert_true(isnan(part.acc_test));
+    check_fails(run_steps(NULL, &nothing, "tested", -1, &end), ESPER_E_STATE, "3 epochs|esper eval");
+}
+
+/* A stop that comes with the last step is met by the validation. */
 static void stop_at_the_very_end(void **state)
 {
     esper_config config = config_of("synth", SMALL_CNN, "run_dir = very-end\n");
@@ -224,9 +298,9 @@ static void stop_at_the_very_end(void **state)
 
     (void)state;
     check_good(run_steps("synth", &config, NULL, EPOCHS * STEPS_PER_EPOCH, &result));
-    assert_false(result.stopped);
-    assert_int_equal(result.last.epoch, EPOCHS);
-    assert_true(result.acc_test >= 0.0);
+    assert_true(result.stopped);
+    assert_int_equal(result.last.epoch, EPOCHS - 1);
+    assert_int_equal(result.cursor.batch, STEPS_PER_EPOCH);
 }
 
 /* ---- what may change, and what may not ---- */
@@ -333,7 +407,8 @@ static void finished_run_says_what_to_do(void **state)
 
     (void)state;
     check_fails(resume_with(NULL, "finished", "", &end), ESPER_E_STATE, "3 epochs|--epochs|esper eval");
-    check_fails(resume_with(NULL, "finished", "epochs = 2\n", &end), ESPER_E_STATE, "2 epochs|--epochs");
+    check_fails(resume_with(NULL, "finished", "epochs = 2\n", &end), ESPER_E_STATE,
+                "3 epochs|2 were asked for|--epochs");
     check_fails(resume_with(NULL, checkpoint_of("finished", path), "", &end), ESPER_E_STATE, "--epochs");
     check_good(resume_with(NULL, "finished", "epochs = 5\n", &end));
     assert_int_equal(end.last.epoch, 5);
@@ -402,6 +477,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cnn_resumes_exactly),       cmocka_unit_test(transformer_resumes_exactly),
+        cmocka_unit_test(stops_in_validation),       cmocka_unit_test(stops_in_test),
         cmocka_unit_test(stop_at_the_very_end),      cmocka_unit_test(threads_may_change),
         cmocka_unit_test(epochs_may_change),         cmocka_unit_test(same_values_may_be_said),
         cmocka_unit_test(other_keys_may_not_change), cmocka_unit_test(finished_run_says_what_to_do),

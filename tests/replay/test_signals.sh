@@ -52,11 +52,31 @@ for signal in INT TERM; do
     wait $pid
     code=$? last="train, SIG$signal" out=$(cat $run.txt) err=
     expect_code 130
-    expect_words out " 1/1000000 " "stopped after" "saved in $run" "esper train --resume $run"
+    expect_words out " 1/1000000 " "stopped in epoch " " of 12 batches" "saved in $run" "$ESPER train --resume $run"
     expect_equal "$run: its last event" "$(tail -n 1 $run/events.jsonl | grep -o '"status":"[A-Z_]*"')" \
         '"status":"ESPER_E_STOPPED"'
     expect_same_end $run
 done
+
+# ---- asked to stop while it tests, which takes far longer here than training
+slow=(--threads 1 --backend ref --batch 8 --channels 16 --train-limit 8 --valid-fraction 0.5 --epochs 1)
+stop_in() { # RUN WORD: stops a run once its bar says so
+    "$ESPER" train synth "${slow[@]}" --progress bar --run-dir "$1" >"$1.txt" 2>&1 </dev/null &
+    pid=$!
+    until grep -q "$2" "$1.txt" 2>/dev/null; do
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.01
+    done
+    kill -INT $pid
+    wait $pid
+    code=$? last="train, SIGINT while $2" out=$(cat "$1.txt") err=
+    expect_code 130
+}
+stop_in in-test testing
+expect_words out "stopped before the end of the test" "saved in in-test" "$ESPER eval in-test"
+esper eval in-test
+expect_code 0
+expect_words out "in-test/last.safetensors after epoch 1: "
 
 # ---- killed: goes on from the last epoch that was saved
 run=killed

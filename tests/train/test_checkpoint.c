@@ -184,8 +184,8 @@ static void inference_takes_the_weights(void **state)
     check_good(esper_trainer_init(reader, task_named("synth"), &self->config, false));
     check_good(load("good.safetensors", reader));
     check_good(load("good.safetensors", &self->other));
-    check_good(esper_trainer_evaluate(reader, ESPER_SPLIT_TEST, &a));
-    check_good(esper_trainer_evaluate(&self->other, ESPER_SPLIT_TEST, &b));
+    check_good(esper_trainer_evaluate(reader, ESPER_SPLIT_TEST, NULL, &a));
+    check_good(esper_trainer_evaluate(&self->other, ESPER_SPLIT_TEST, NULL, &b));
     if (memcmp(&a, &b, sizeof(a)) != 0)
         fail_msg("loss %a without an optimiser, %a with one", a.loss, b.loss);
     check_fails(esper_trainer_step(reader), ESPER_E_STATE, "no training step");

@@ -36,8 +36,8 @@ static void check_life(const char *task, const char *settings)
     memory = esper_trainer_memory(trainer);
     esper_mem_stats_get(&opened);
     take_steps(trainer, STEPS);
-    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, &tally));
-    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, &tally));
+    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &tally));
+    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, NULL, &tally));
     esper_mem_stats_get(&stepped);
     peak = (double)(stepped.peak_bytes - before.live_bytes);
     off = peak / (double)memory.total - 1.0;
@@ -157,7 +157,7 @@ static void inference_takes_less(void **state)
         esper_mem_stats_get(&before);
         esper_mem_reset_peak();
         check_good(esper_trainer_init(trainer, task_named("synth"), &config, training == 1));
-        check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, &tally));
+        check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, NULL, &tally));
         memory[training] = esper_trainer_memory(trainer);
         esper_mem_stats_get(&after);
         off = (double)(after.peak_bytes - before.live_bytes) / (double)memory[training].total - 1.0;

@@ -62,6 +62,10 @@ static void plain_is_plain(void **state)
         char *text = shown_by(kinds[i]);
 
         check_table(text);
+        check_says(text, "       -\n"); /* nothing is left after the last epoch */
+        for (const char *at = text; *at != '\0'; at += strcspn(at, "\n") + 1)
+            if (strcspn(at, "\n") > 78)
+                fail_msg("%zu columns: %.*s", strcspn(at, "\n"), (int)strcspn(at, "\n"), at);
         for (const char *at = text; *at != '\0'; at++)
             if ((unsigned char)*at < ' ' && *at != '\n')
                 fail_msg("character %d at %d", *at, (int)(at - text));

@@ -18,10 +18,10 @@ expect_no_word out $'\r'
 esper train synth "${small[@]}" --run-dir silent --progress none
 expect_code 0
 expect_no_word out " 1/2 "
-expect_words out "test      loss"
+expect_equal "silent: its first line" "$(head -n 1 out.txt | cut -c 1-15)" "test      loss "
 esper train synth "${flags[@]}" --run-dir forced --progress bar
 expect_code 0
-expect_words out "$escape[K" "[" "left"
+expect_words out "$escape[K" "[" "left" "0 %  starting" "0 %  validating" "0 %  testing"
 
 # ---- a terminal
 if ! command -v script >/dev/null || ! script -qec true /dev/null >/dev/null 2>&1 </dev/null; then

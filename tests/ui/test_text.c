@@ -80,6 +80,19 @@ static void flops(void **state)
     assert_string_equal(esper_text_flops(3e12, text), "3.00 TFLOP");
 }
 
+static void losses(void **state)
+{
+    char text[ESPER_TEXT_CHARS];
+
+    (void)state;
+    assert_string_equal(esper_text_loss(0.12346, text), "0.1235");
+    assert_string_equal(esper_text_loss(999.5, text), "999.5000");
+    assert_string_equal(esper_text_loss(2.1e9, text), "2.10e+09");
+    assert_string_equal(esper_text_loss((double)INFINITY, text), "inf");
+    assert_string_equal(esper_text_loss((double)NAN, text), "nan");
+    assert_string_equal(esper_text_loss(-(double)NAN, text), "nan");
+}
+
 static void durations(void **state)
 {
     static const struct {
@@ -117,10 +130,8 @@ static void durations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts),
-        cmocka_unit_test(bytes),
-        cmocka_unit_test(flops),
-        cmocka_unit_test(durations),
+        cmocka_unit_test(counts), cmocka_unit_test(bytes),     cmocka_unit_test(flops),
+        cmocka_unit_test(losses), cmocka_unit_test(durations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
