@@ -10,6 +10,8 @@
 #ifndef ESPER_TENSOR_KERNEL_H
 #define ESPER_TENSOR_KERNEL_H
 
+#include <stddef.h>
+
 #include "tensor/op.h"
 
 /* Computes results begin .. end-1 of a lane. */
