@@ -8,6 +8,7 @@
 
 static const esper_device_ops *const device_kinds[] = {
     &esper_device_host,
+    &esper_device_cuda,
 };
 
 enum { N_DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
@@ -120,4 +121,35 @@ esper_status esper_device_event_wait(esper_device_event *event, esper_stream *st
 esper_status esper_device_event_sync(esper_device_event *event)
 {
     return event->device->ops->event_sync(event);
+}
+
+esper_status esper_stream_wrap(esper_device *device, void *native, esper_stream **stream_out)
+{
+    return device->ops->stream_wrap(device, native, stream_out);
+}
+
+void *esper_stream_native(const esper_stream *stream)
+{
+    return stream->device->ops->stream_native(stream);
+}
+
+esper_status esper_device_event_query(esper_device_event *event, bool *reached_out)
+{
+    return event->device->ops->event_query(event, reached_out);
+}
+
+esper_status esper_device_memory_free(esper_device *device, uint64_t *bytes_out)
+{
+    return device->ops->memory_free(device, bytes_out);
+}
+
+esper_status esper_device_pin(esper_device *device, void *memory, size_t bytes)
+{
+    return bytes == 0 ? ESPER_OK : device->ops->pin(device, memory, bytes);
+}
+
+void esper_device_unpin(esper_device *device, void *memory)
+{
+    if (memory != NULL)
+        device->ops->unpin(device, memory);
 }

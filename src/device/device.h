@@ -7,6 +7,8 @@
 #ifndef ESPER_DEVICE_DEVICE_H
 #define ESPER_DEVICE_DEVICE_H
 
+#include <stdbool.h>
+
 #include "esper.h"
 
 #define ESPER_DEVICE_ABI 1
@@ -38,6 +40,12 @@ typedef struct esper_device_ops {
     esper_status (*event_record)(esper_device_event *event, esper_stream *stream);
     esper_status (*event_wait)(esper_device_event *event, esper_stream *stream);
     esper_status (*event_sync)(esper_device_event *event);
+    esper_status (*stream_wrap)(esper_device *device, void *native, esper_stream **stream_out);
+    void        *(*stream_native)(const esper_stream *stream);
+    esper_status (*event_query)(esper_device_event *event, bool *reached_out);
+    esper_status (*memory_free)(esper_device *device, uint64_t *bytes_out);
+    esper_status (*pin)(esper_device *device, void *memory, size_t bytes);
+    void         (*unpin)(esper_device *device, void *memory);
 } esper_device_ops;
 
 /* What every device's own structs begin with; read-only outside device/. */
@@ -65,6 +73,12 @@ esper_status esper_stream_open(esper_device *device, esper_stream **stream_out);
 void         esper_stream_close(esper_stream *stream);
 esper_status esper_stream_sync(esper_stream *stream); /* returns when all queued so far is done */
 
+/* A stream that someone else made (CUstream / cudaStream_t as void *, NULL for the default one), so that work can be
+ * ordered against it; closing it leaves theirs as it is. native is the way back: what kernels are launched on. The host
+ * has no streams of others: it takes any value and gives NULL. */
+esper_status esper_stream_wrap(esper_device *device, void *native, esper_stream **stream_out);
+void        *esper_stream_native(const esper_stream *stream);
+
 /* Queue work. Source and target do not overlap; either may be host or device memory. */
 esper_status esper_stream_copy(esper_stream *stream, void *to, const void *from, size_t bytes);
 esper_status esper_stream_set(esper_stream *stream, void *memory, int byte, size_t bytes);
@@ -76,8 +90,17 @@ void         esper_device_event_close(esper_device_event *event);
 esper_status esper_device_event_record(esper_device_event *event, esper_stream *stream);
 esper_status esper_device_event_wait(esper_device_event *event, esper_stream *stream);
 esper_status esper_device_event_sync(esper_device_event *event);
+esper_status esper_device_event_query(esper_device_event *event, bool *reached_out); /* waits for nothing */
+
+/* Memory of the device that nobody has taken, for messages. Of the host, what the system believes it could still give. */
+esper_status esper_device_memory_free(esper_device *device, uint64_t *bytes_out);
+
+/* Makes host memory that someone else allocated such as MEMORY_PINNED gives, and plain again before they free it. */
+esper_status esper_device_pin(esper_device *device, void *memory, size_t bytes);
+void         esper_device_unpin(esper_device *device, void *memory);
 
 /* The kinds of device; device.c lists them. */
 extern const esper_device_ops esper_device_host;
+extern const esper_device_ops esper_device_cuda; /* opens where there is a CUDA driver; E_UNSUPPORTED tells why not */
 
 #endif

@@ -1,6 +1,7 @@
 /* The host as a device. Its streams do their work at once, in the call that queues it: an event is complete when it is
  * recorded, and nothing is ever left to wait for. Code written for streams and events runs here unchanged, in the order
  * in which the caller queued. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -117,6 +118,74 @@ static esper_status host_event_sync(esper_device_event *event)
     return ESPER_OK;
 }
 
+static esper_status host_stream_wrap(esper_device *device, void *native, esper_stream **stream_out)
+{
+    (void)native;
+    return host_stream_open(device, stream_out);
+}
+
+static void *host_stream_native(const esper_stream *stream)
+{
+    (void)stream;
+    return NULL;
+}
+
+static esper_status host_event_query(esper_device_event *event, bool *reached_out)
+{
+    (void)event;
+    *reached_out = true;
+    return ESPER_OK;
+}
+
+/* A number that follows `word` in a small file of the system. */
+static bool read_number(const char *path, const char *word, uint64_t *number_out)
+{
+    FILE *file = fopen(path, "re");
+    unsigned long long number = 0;
+    char line[128];
+    bool found = false;
+
+    if (file == NULL)
+        return false;
+    while (!found && fgets(line, sizeof(line), file) != NULL)
+        found = strncmp(line, word, strlen(word)) == 0 && sscanf(line + strlen(word), "%llu", &number) == 1;
+    fclose(file);
+    *number_out = number;
+    return found;
+}
+
+/* What Linux calls MemAvailable (free pages and those it could free at once), or what this container may still take. */
+static esper_status host_memory_free(esper_device *device, uint64_t *bytes_out)
+{
+    uint64_t kilobytes, limit, used;
+
+    (void)device;
+    if (!read_number("/proc/meminfo", "MemAvailable:", &kilobytes))
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "host device: the system does not tell how much memory is free");
+    *bytes_out = kilobytes * 1024;
+    if (read_number("/sys/fs/cgroup/memory.max", "", &limit) &&
+        read_number("/sys/fs/cgroup/memory.stat", "anon ", &used)) {
+        uint64_t left = limit > used ? limit - used : 0;
+
+        *bytes_out = left < *bytes_out ? left : *bytes_out;
+    }
+    return ESPER_OK;
+}
+
+static esper_status host_pin(esper_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return ESPER_OK;
+}
+
+static void host_unpin(esper_device *device, void *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
 const esper_device_ops esper_device_host = {
     .abi = ESPER_DEVICE_ABI,
     .name = "host",
@@ -134,4 +203,10 @@ const esper_device_ops esper_device_host = {
     .event_record = host_event_record,
     .event_wait = host_event_wait,
     .event_sync = host_event_sync,
+    .stream_wrap = host_stream_wrap,
+    .stream_native = host_stream_native,
+    .event_query = host_event_query,
+    .memory_free = host_memory_free,
+    .pin = host_pin,
+    .unpin = host_unpin,
 };
