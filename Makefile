@@ -1,13 +1,15 @@
 # The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
 # CMakePresets.json.
 .DEFAULT_GOAL := build
-.PHONY: build program run test soak bench kit lint format clean help
+.PHONY: build program run test soak bench kit install lint format clean help
 
 # Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
 ARGS ?=
 # Warnings are errors (ON) for those who change the code; a user with a newer compiler is not stopped by them.
 WERROR ?= OFF
 export WERROR
+# Where `make install` puts things; DESTDIR goes before it, for those who make packages.
+PREFIX ?= /usr/local
 
 build: program
 	@echo "build/esper is ready: try build/esper --help, or make help"
@@ -31,10 +33,16 @@ soak:
 
 bench: program
 	@./build/esper bench train --json $(ARGS)
+	@./build/esper bench guard --json $(ARGS)
 
 kit:
 	@scripts/setup test
 	@scripts/kit
+
+install:
+	@scripts/setup --check build
+	@scripts/build release --target product
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$$(realpath -m -s -- "$(PREFIX)")"
 
 lint:
 	@scripts/lint
@@ -54,6 +62,8 @@ help:
 	@echo "make soak       the long tests, and longer fuzzing"
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
+	@echo "make install    put the program, libesper-guard.so, its header, pkg-config and CMake files below PREFIX"
+	@echo "                (/usr/local unless given; DESTDIR=... goes before it)"
 	@echo "make lint       check the formatting and run clang-tidy;  make format  repairs the formatting"
 	@echo "make clean      remove build/"
 	@echo ""

@@ -1,0 +1,148 @@
+/* esper bench train: training steps of small networks, beside what the processor's multiply-add units would allow. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli/bench.h"
+#include "tensor/cpu_peak.h"
+#include "train/trainer.h"
+#include "ui/text.h"
+
+enum { WARM_STEPS = 5, MAX_STEPS = 400 };
+
+static const double least_seconds = 2.0, quick_seconds = 0.1;
+
+typedef struct bench_case {
+    const char *name, *unit;
+    const char *task;
+    const char *settings; /* "key value" pairs, NULL at the end */
+    int         per_sample; /* what a sample counts: tokens of a sequence, or 1 */
+} bench_case;
+
+/* The networks that comparisons are made with: 3x32x32 images, batches of 128; sequences of 128 bytes, batches of 16. */
+static const bench_case cases[] = {
+    {"train.cnn_small", "samples/s", "synth", "batch = 128\nblocks = 3\nchannels = 8\nclip = 0\n", 1},
+    {"train.cnn_100k", "samples/s", "synth", "batch = 128\nblocks = 5\nchannels = 8\nclip = 0\n", 1},
+    {"train.lm_tiny", "tokens/s", "synth_text",
+     "batch = 16\nlayers = 4\nwidth = 128\nheads = 4\ncontext = 128\nsegments = 2\nclip = 0\n", 128},
+};
+
+enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
+
+/* The median time of a training step, data included. */
+static esper_status time_steps(esper_trainer *trainer, double least, double *seconds_out)
+{
+    double times[MAX_STEPS], spent = 0.0;
+    int n = 0;
+
+    for (int i = 0; i < WARM_STEPS + MAX_STEPS && spent < least; i++) {
+        double began;
+
+        if (trainer->cursor.batch >= trainer->steps_per_epoch)
+            esper_trainer_next_epoch(trainer);
+        began = esper_clock_seconds();
+        ESPER_TRY(esper_trainer_step(trainer));
+        if (i < WARM_STEPS)
+            continue;
+        times[n] = esper_clock_seconds() - began;
+        spent += times[n++];
+    }
+    *seconds_out = esper_bench_quantile(times, n, 0.5);
+    return ESPER_OK;
+}
+
+static void print_line(const bench_case *bench, double value, double limit, const esper_trainer *trainer, bool json)
+{
+    char text[512], a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
+    esper_json out;
+
+    if (!json) {
+        printf("%-18s %12s %-10s limit %12s   %5.1f %%\n", bench->name, esper_text_count((int64_t)value, a),
+               bench->unit, esper_text_count((int64_t)limit, b), 100.0 * value / limit);
+        return;
+    }
+    esper_json_init(&out, text, sizeof(text));
+    esper_json_object_begin(&out);
+    esper_json_key(&out, "name"), esper_json_text(&out, bench->name);
+    esper_json_key(&out, "value"), esper_json_real(&out, value);
+    esper_json_key(&out, "unit"), esper_json_text(&out, bench->unit);
+    esper_json_key(&out, "limit"), esper_json_real(&out, limit);
+    esper_json_key(&out, "ratio"), esper_json_real(&out, value / limit);
+    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(trainer->backend));
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
+    esper_json_object_end(&out);
+    printf("%s\n", text);
+    fflush(stdout);
+}
+
+/* The case's settings, and of what was asked for only what leaves the work the same: an ESPER_BATCH in the environment
+ * must not change what a figure means. */
+static esper_status configure(const bench_case *bench, const esper_config *asked, esper_config *config,
+                              const esper_task **task_out)
+{
+    esper_task task;
+
+    esper_config_init(config);
+    config->threads = asked->threads;
+    config->backend = asked->backend;
+    ESPER_TRY(esper_task_find(bench->task, task_out));
+    task = **task_out;
+    task.settings = bench->settings;
+    ESPER_TRY(esper_task_configure(*task_out, config));
+    return esper_task_configure(&task, config);
+}
+
+/* Once, above the first line. */
+static void print_header(const esper_trainer *trainer)
+{
+    printf("training with %s, %d thread%s; limit: the multiply-add peak measured in the same run\n",
+           esper_backend_identity(trainer->backend), esper_pool_threads(trainer->pool),
+           esper_pool_threads(trainer->pool) == 1 ? "" : "s");
+    fflush(stdout);
+}
+
+static esper_status bench_train(const bench_case *bench, const esper_bench_request *request)
+{
+    esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
+    esper_config config;
+    const esper_task *task;
+    esper_status status;
+    double seconds, flops;
+
+    if (trainer == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
+    status = configure(bench, request->config, &config, &task);
+    if (status == ESPER_OK)
+        status = esper_trainer_init(trainer, task, &config, true);
+    if (status == ESPER_OK) {
+        esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
+
+        if (request->n_run == 1 && !request->json)
+            print_header(trainer);
+        status = time_steps(trainer, request->quick ? quick_seconds : least_seconds, &seconds);
+        flops = (stats.forward.flops + stats.backward.flops) / config.batch;
+        if (status == ESPER_OK)
+            print_line(bench, (double)config.batch * bench->per_sample / seconds,
+                       esper_cpu_peak_flops(trainer->pool) / flops * bench->per_sample, trainer, request->json);
+        esper_trainer_fini(trainer);
+    }
+    esper_mem_free(trainer);
+    return status;
+}
+
+static esper_status run(esper_bench_request *request)
+{
+    for (int i = 0; i < N_CASES; i++) {
+        if (!esper_bench_is_wanted(request, cases[i].name))
+            continue;
+        if (request->device != NULL || request->paced)
+            return ESPER_FAIL(ESPER_E_CONFIG, "%s takes no --device and no --paced", cases[i].name);
+        request->n_run++;
+        ESPER_TRY(bench_train(&cases[i], request));
+    }
+    return ESPER_OK;
+}
+
+const esper_bench_subject esper_bench_train = {.name = "train", .run = run};

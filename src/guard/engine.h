@@ -1,0 +1,97 @@
+/* Internal. What one device does for the guard: scan, copy out, copy in. The guard keeps one engine for each device that has
+ * tensors; host and CUDA are the two kinds.
+ *
+ * Work is cut into chunks of elements by a rule that depends on the tensors alone (not on threads or multiprocessors); a
+ * chunk's partial record is computed by one worker, and a tensor's partials are combined in order. So results are the same
+ * from run to run. */
+#ifndef ESPER_GUARD_ENGINE_H
+#define ESPER_GUARD_ENGINE_H
+
+#include <stdbool.h>
+
+#include "device/device.h"
+#include "esper.h"
+
+/* What a pass over one tensor yields. The same layout on every device. */
+typedef struct esper_scan_record {
+    double   sum, sum_squares; /* of finite elements, in double */
+    uint64_t n_nan, n_pos_inf, n_neg_inf;
+    uint64_t first_bad; /* UINT64_MAX = none */
+    uint64_t n_zero, n_tiny;
+    double   max_abs, min_abs; /* min over elements that are not 0; 0 when there is none */
+    uint64_t checksum;
+} esper_scan_record;
+
+/* The checksum of n bytes, of which the last word is filled up with zeros: the sum, modulo 2^64, over the 8-byte
+ * little-endian words v[i] of
+ *
+ *     t = v[i] ^ (i * 0x9E3779B97F4A7C15),  (t mod 2^32) * (t / 2^32) + t
+ *
+ * A sum, so that it can be taken in any order; every single flipped bit changes it. */
+#define ESPER_CHECKSUM_STEP 0x9E3779B97F4A7C15u
+
+/* One tensor as an engine sees it. */
+typedef struct esper_scan_tensor {
+    void             *data;
+    uint64_t          count;
+    esper_guard_dtype dtype;
+    esper_guard_role  role;
+} esper_scan_tensor;
+
+/* Settings of one scan. */
+typedef struct esper_scan_request {
+    uint32_t  roles;     /* bits */
+    double    tiny;
+    bool      checksum;
+    double    clip_norm; /* 0 = no clipping; only when all gradients lie on this device, else the guard clips afterwards */
+    uint32_t *skip_flag; /* NULL or a word on this device */
+    void     *stream;
+} esper_scan_request;
+
+typedef struct esper_engine esper_engine;
+
+typedef struct esper_engine_ops {
+    const char *name; /* "host", "cuda" */
+    esper_status (*open)(int32_t device, const esper_guard_options *options, esper_engine **engine_out);
+    void         (*close)(esper_engine *engine);
+    /* The tensors from now on. Takes all memory that scans will need. */
+    esper_status (*bind)(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors);
+    /* New addresses for the same tensors; takes no memory. */
+    esper_status (*rebind)(esper_engine *engine, void *const *data);
+    /* Queues a scan on request->stream. */
+    esper_status (*scan)(esper_engine *engine, const esper_scan_request *request);
+    /* Waits for it (one wait) and gives a record for each tensor; those whose role was not asked for are left alone.
+     * grad_norm, clip_factor: of this device's gradients, as clipping used them. */
+    esper_status (*collect)(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
+                            double *clip_factor_out);
+    /* Multiplies the gradients by `factor`, queued on the stream: clipping over several devices. */
+    esper_status (*scale)(esper_engine *engine, double factor, void *stream);
+    /* Is `memory` such that tensors of this engine may lie there? E_ARG says why not. */
+    esper_status (*check)(esper_engine *engine, const void *memory, uint64_t bytes);
+} esper_engine_ops;
+
+struct esper_engine {
+    const esper_engine_ops *ops;
+    int32_t                 device;
+};
+
+extern const esper_engine_ops esper_engine_host;
+extern const esper_engine_ops esper_engine_cuda; /* E_UNSUPPORTED with the reason where there is no CUDA */
+
+/* Snapshots: arenas that hold all tensors of some roles one after the other, each at a multiple of 256 bytes, zero between
+ * and from the end of the last one to the next multiple of 256, where the arena ends. The checksum of a copy is that of all
+ * the arena's bytes, padding included; it is summed while copying, so that a byte is read once. */
+typedef struct esper_copy_part {
+    void    *data;   /* the live tensor */
+    uint64_t bytes;
+    uint64_t offset; /* in the arena, a multiple of 256 */
+} esper_copy_part;
+
+/* Host versions, over the pool (NULL: the caller alone). gather: tensors to arena; scatter: arena to tensors. The arena's padding is zero already. */
+struct esper_pool;
+uint64_t esper_copy_gather(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, void *arena);
+uint64_t esper_copy_scatter(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, const void *arena);
+/* The arena's checksum alone. */
+uint64_t esper_copy_checksum(struct esper_pool *pool, const void *arena, uint64_t bytes);
+
+#endif

@@ -1,0 +1,680 @@
+/* The engine of a CUDA device: one launch scans all tensors (a second scales gradients, where they are to be clipped),
+ * one copy brings the records to pinned memory, one event tells that they are there.
+ *
+ * All memory is one block on the device and one in pinned memory, taken in bind:
+ *
+ *     device   | tensors | blocks | arrived, progress | squares | partials | total | records |
+ *     pinned   | tensors | blocks |                                        | total | records |
+ *
+ * The pinned tensors are what addresses are changed in; the device has them again before the next scan. */
+#include "guard/engine_cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "guard/cuda_image.h"
+#include "guard/cuda_plan.h"
+
+_Static_assert(sizeof(gpu_record) == sizeof(esper_scan_record) && sizeof(gpu_record) == 88, "records differ");
+_Static_assert(offsetof(gpu_record, checksum) == offsetof(esper_scan_record, checksum), "records differ");
+_Static_assert(offsetof(gpu_record, first_bad) == offsetof(esper_scan_record, first_bad), "records differ");
+_Static_assert(offsetof(gpu_record, max_abs) == offsetof(esper_scan_record, max_abs), "records differ");
+_Static_assert((int)GPU_F32 == ESPER_GUARD_F32 && (int)GPU_F16 == ESPER_GUARD_F16, "types differ");
+_Static_assert((int)GPU_BF16 == ESPER_GUARD_BF16 && (int)GPU_F64 == ESPER_GUARD_F64, "types differ");
+_Static_assert((int)GPU_N_DTYPES == ESPER_GUARD_N_DTYPES && (int)GPU_ROLE_GRAD == ESPER_GUARD_ROLE_GRAD,
+               "lists differ");
+_Static_assert((int)GPU_BAD_NAN_GRAD == ESPER_GUARD_BAD_NAN_GRAD && (int)GPU_BAD_INF_GRAD == ESPER_GUARD_BAD_INF_GRAD,
+               "bits differ");
+_Static_assert((int)GPU_BAD_NAN_STATE == ESPER_GUARD_BAD_NAN_STATE &&
+                   (int)GPU_BAD_INF_STATE == ESPER_GUARD_BAD_INF_STATE,
+               "bits differ");
+
+enum { ALIGN = 256, TOTAL_BYTES = 64 };
+
+/* Where things lie, in bytes from the start. */
+typedef struct memory_layout {
+    size_t tensors, blocks, tables_end; /* the same in both blocks */
+    size_t arrived, progress, squares, partials, total, records, device_end;
+    size_t pinned_total, pinned_records, pinned_end;
+} memory_layout;
+
+typedef struct cuda_engine {
+    esper_engine        base;
+    esper_guard_options options;
+    esper_device       *device;
+    esper_cuda_module  *module;
+    CUfunction          scan_plain, scan_summed, scale, inject;
+    CUevent             done;
+    esper_cuda_plan     plan;
+    memory_layout       at;
+    char               *memory, *pinned;
+    bool                is_moved;    /* addresses in the pinned tensors are newer than those on the device */
+    bool                is_pending;  /* queued and not collected */
+    bool                is_captured; /* ... on a stream under capture */
+    bool                has_total;   /* the device writes it in this scan */
+    uint32_t            roles;       /* of this scan */
+    double              tiny;        /* what the bounds below are of */
+    gpu_u64             tiny_bits[GPU_N_DTYPES];
+} cuda_engine;
+
+static const uint32_t element_bytes[] = {
+#define X(name, text, bytes) bytes,
+    ESPER_GUARD_DTYPE_LIST(X)
+#undef X
+};
+
+/* The base comes first, so that a pointer to one is a pointer to the other. */
+static cuda_engine *engine_of(esper_engine *engine)
+{
+    return (cuda_engine *)engine;
+}
+
+static const cuda_engine *const_engine_of(const esper_engine *engine)
+{
+    return (const cuda_engine *)engine;
+}
+
+static CUdeviceptr address(const cuda_engine *self, size_t at)
+{
+    return (CUdeviceptr)(uintptr_t)(self->memory + at);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- memory */
+
+/* Through the caller's allocator where there is one. */
+static esper_status take_device_memory(cuda_engine *self, size_t bytes)
+{
+    void *memory;
+
+    if (self->options.alloc == NULL) {
+        ESPER_TRY(esper_device_alloc(self->device, bytes, ESPER_DEVICE_MEMORY_NORMAL, &memory));
+    } else {
+        memory = self->options.alloc(self->options.alloc_context, self->base.device, bytes);
+        if (memory == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "the caller's allocator gives no %zu bytes on CUDA device %d", bytes,
+                              self->base.device);
+        if ((uintptr_t)memory % ALIGN != 0) {
+            self->options.release(self->options.alloc_context, self->base.device, memory);
+            return ESPER_FAIL(ESPER_E_ARG,
+                              "the caller's allocator gave %p on CUDA device %d, which is not a multiple of %d", memory,
+                              self->base.device, ALIGN);
+        }
+    }
+    self->memory = memory;
+    return ESPER_OK;
+}
+
+static esper_status take_pinned_memory(cuda_engine *self, size_t bytes)
+{
+    void *memory;
+
+    if (self->options.alloc == NULL) {
+        ESPER_TRY(esper_device_alloc(self->device, bytes, ESPER_DEVICE_MEMORY_PINNED, &memory));
+    } else {
+        esper_status st;
+
+        memory = self->options.alloc(self->options.alloc_context, ESPER_GUARD_HOST, bytes);
+        if (memory == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "the caller's allocator gives no %zu bytes of host memory", bytes);
+        st = esper_device_pin(self->device, memory, bytes);
+        if (st != ESPER_OK) {
+            self->options.release(self->options.alloc_context, ESPER_GUARD_HOST, memory);
+            return st;
+        }
+    }
+    self->pinned = memory;
+    return ESPER_OK;
+}
+
+static void release_memory(cuda_engine *self)
+{
+    if (self->options.release == NULL) {
+        esper_device_release(self->device, self->memory);
+        esper_device_release(self->device, self->pinned);
+    } else {
+        if (self->memory != NULL)
+            self->options.release(self->options.alloc_context, self->base.device, self->memory);
+        if (self->pinned != NULL) {
+            esper_device_unpin(self->device, self->pinned);
+            self->options.release(self->options.alloc_context, ESPER_GUARD_HOST, self->pinned);
+        }
+    }
+    self->memory = NULL;
+    self->pinned = NULL;
+}
+
+/* Puts `bytes` at the end; gives where they begin. */
+static size_t place(size_t *end, size_t bytes)
+{
+    size_t at = (*end + ALIGN - 1) / ALIGN * ALIGN;
+
+    *end = at + bytes;
+    return at;
+}
+
+static memory_layout lay_out(const esper_cuda_plan *plan)
+{
+    memory_layout at;
+    size_t end = 0, records = plan->n_tensors * sizeof(gpu_record);
+
+    at.tensors = place(&end, plan->n_tensors * sizeof(gpu_tensor));
+    at.blocks = place(&end, plan->n_blocks * sizeof(gpu_block));
+    at.tables_end = end;
+    at.pinned_total = place(&end, TOTAL_BYTES + records);
+    at.pinned_records = at.pinned_total + TOTAL_BYTES;
+    at.pinned_end = end;
+    end = at.tables_end;
+    at.arrived = place(&end, plan->n_tensors * sizeof(gpu_u32));
+    at.progress = place(&end, 2 * sizeof(gpu_u32));
+    at.squares = place(&end, plan->n_tensors * sizeof(double));
+    at.partials = place(&end, plan->n_partials * sizeof(gpu_record));
+    at.total = place(&end, TOTAL_BYTES + records);
+    at.records = at.total + TOTAL_BYTES;
+    at.device_end = end;
+    return at;
+}
+
+/* ------------------------------------------------------------------------------------------------------ open, close */
+
+static esper_status find_kernels(cuda_engine *self)
+{
+    ESPER_TRY(esper_cuda_module_get(self->device, &esper_guard_image, &self->module));
+    ESPER_TRY(esper_cuda_module_kernel(self->module, "esper_guard_scan_plain", &self->scan_plain));
+    ESPER_TRY(esper_cuda_module_kernel(self->module, "esper_guard_scan_summed", &self->scan_summed));
+    ESPER_TRY(esper_cuda_module_kernel(self->module, "esper_guard_scale", &self->scale));
+    return esper_cuda_module_kernel(self->module, "esper_guard_inject_word", &self->inject);
+}
+
+static esper_status open_event(cuda_engine *self)
+{
+    esper_status st;
+
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = ESPER_CUDA(cuEventCreate, &self->done, CU_EVENT_DISABLE_TIMING); /* and not blocking: a wait is short */
+    esper_cuda_leave();
+    return st;
+}
+
+static void unbind(cuda_engine *self)
+{
+    if (self->device != NULL)
+        release_memory(self);
+    esper_cuda_plan_fini(&self->plan);
+}
+
+/* What is still queued may write the records, so it is waited for. */
+static void cuda_close(esper_engine *engine)
+{
+    cuda_engine *self;
+
+    if (engine == NULL)
+        return;
+    self = engine_of(engine);
+    if (self->done != NULL && esper_cuda_enter(self->device) == ESPER_OK) {
+        if (self->is_pending || self->is_captured)
+            (void)ESPER_CUDA_RAW(cuEventSynchronize, self->done);
+        (void)ESPER_CUDA_RAW(cuEventDestroy, self->done);
+        esper_cuda_leave();
+    }
+    unbind(self);
+    esper_device_close(self->device);
+    esper_mem_free(self);
+}
+
+static esper_status cuda_open(int32_t device, const esper_guard_options *options, esper_engine **engine_out)
+{
+    cuda_engine *self = esper_mem_alloc(sizeof(*self));
+    esper_status st;
+
+    if (self == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "engine of CUDA device %d", device);
+    self->base = (esper_engine){.ops = &esper_engine_cuda, .device = device};
+    if (options != NULL)
+        self->options = *options;
+    self->tiny = -1;
+    st = esper_device_open("cuda", device, &self->device);
+    if (st == ESPER_OK)
+        st = find_kernels(self);
+    if (st == ESPER_OK)
+        st = open_event(self);
+    if (st != ESPER_OK) {
+        cuda_close(&self->base);
+        return st;
+    }
+    *engine_out = &self->base;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ the tensors */
+
+static esper_status check_address(size_t index, const void *data, uint64_t count, uint32_t dtype)
+{
+    if (count != 0 && data == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu of the device has elements but no address", index);
+    if (count != 0 && (uintptr_t)data % element_bytes[dtype] != 0)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "tensor %zu of the device lies at %p, which is not a multiple of its elements' %u bytes",
+                          index, data, element_bytes[dtype]);
+    return ESPER_OK;
+}
+
+static esper_status check_all(const esper_scan_tensor *tensors, size_t n_tensors)
+{
+    for (size_t i = 0; i < n_tensors; i++) {
+        if ((unsigned)tensors[i].dtype >= ESPER_GUARD_N_DTYPES || (unsigned)tensors[i].role >= ESPER_GUARD_N_ROLES)
+            return ESPER_FAIL(ESPER_E_ARG, "tensor %zu of the device: type %d, role %d are unknown", i,
+                              (int)tensors[i].dtype, (int)tensors[i].role);
+        ESPER_TRY(check_address(i, tensors[i].data, tensors[i].count, tensors[i].dtype));
+    }
+    return ESPER_OK;
+}
+
+/* A scan that nobody collected is waited for: it uses the tables. */
+static esper_status settle(cuda_engine *self)
+{
+    esper_status st;
+
+    if (!self->is_pending)
+        return ESPER_OK;
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = ESPER_CUDA(cuEventSynchronize, self->done);
+    esper_cuda_leave();
+    self->is_pending = false;
+    return st;
+}
+
+/* Device memory as the first scan expects it: tables filled, all else zero. */
+static esper_status upload(cuda_engine *self)
+{
+    CUstream stream = esper_cuda_own_stream(self->device);
+    const memory_layout *at = &self->at;
+    esper_status st;
+
+    memset(self->pinned, 0, at->pinned_end);
+    memcpy(self->pinned + at->tensors, self->plan.tensors, self->plan.n_tensors * sizeof(gpu_tensor));
+    memcpy(self->pinned + at->blocks, self->plan.blocks, self->plan.n_blocks * sizeof(gpu_block));
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = ESPER_CUDA(cuMemcpyHtoDAsync, address(self, 0), self->pinned, at->tables_end, stream);
+    if (st == ESPER_OK)
+        st = ESPER_CUDA(cuMemsetD8Async, address(self, at->tables_end), 0, at->device_end - at->tables_end, stream);
+    if (st == ESPER_OK)
+        st = ESPER_CUDA(cuStreamSynchronize, stream);
+    esper_cuda_leave();
+    return st;
+}
+
+static esper_status take_all(cuda_engine *self, const esper_scan_tensor *tensors, size_t n_tensors)
+{
+    ESPER_TRY(esper_cuda_plan_init(&self->plan, tensors, n_tensors));
+    self->at = lay_out(&self->plan);
+    if (n_tensors == 0)
+        return ESPER_OK;
+    ESPER_TRY(take_device_memory(self, self->at.device_end));
+    ESPER_TRY(take_pinned_memory(self, self->at.pinned_end));
+    return upload(self);
+}
+
+static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors)
+{
+    cuda_engine *self = engine_of(engine);
+    esper_status st;
+
+    ESPER_TRY(check_all(tensors, n_tensors));
+    ESPER_TRY(settle(self));
+    unbind(self);
+    self->is_moved = false;
+    self->is_captured = false;
+    st = take_all(self, tensors, n_tensors);
+    if (st != ESPER_OK)
+        unbind(self);
+    return st;
+}
+
+static esper_status cuda_rebind(esper_engine *engine, void *const *data)
+{
+    cuda_engine *self = engine_of(engine);
+    gpu_tensor *tensors;
+
+    if (self->plan.n_tensors == 0)
+        return ESPER_OK;
+    ESPER_TRY(settle(self));
+    tensors = (gpu_tensor *)(void *)(self->pinned + self->at.tensors);
+    for (uint32_t i = 0; i < self->plan.n_tensors; i++) {
+        const gpu_tensor *tensor = &tensors[self->plan.places[i]];
+
+        ESPER_TRY(check_address(i, data[i], tensor->count, tensor->dtype));
+    }
+    for (uint32_t i = 0; i < self->plan.n_tensors; i++)
+        tensors[self->plan.places[i]].data = (uintptr_t)data[i];
+    self->is_moved = true;
+    return ESPER_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------- the scan */
+
+/* The magnitude that has these bits. */
+static double magnitude_of(int dtype, uint64_t bits)
+{
+    uint32_t word = (uint32_t)bits;
+    float value;
+    double wide;
+
+    switch (dtype) {
+    case ESPER_GUARD_F16:
+        return word < 0x400 ? ldexp((double)word, -24)
+                            : ldexp((double)((word & 0x3ff) | 0x400), (int)(word >> 10) - 25);
+    case ESPER_GUARD_F64:
+        memcpy(&wide, &bits, sizeof(wide));
+        return wide;
+    default:
+        word <<= dtype == ESPER_GUARD_BF16 ? 16 : 0;
+        memcpy(&value, &word, sizeof(value));
+        return (double)value;
+    }
+}
+
+/* How many magnitudes lie below `tiny`: as bits are in the order of values, |x| < tiny becomes a comparison of bits. */
+static uint64_t bits_below(int dtype, double tiny)
+{
+    static const uint64_t infinities[] = {0x7f800000, 0x7c00, 0x7f80, 0x7ff0000000000000};
+    uint64_t low = 0, high = infinities[dtype];
+
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (magnitude_of(dtype, middle) < tiny)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void set_tiny(cuda_engine *self, double tiny)
+{
+    if (tiny == self->tiny)
+        return;
+    for (int dtype = 0; dtype < GPU_N_DTYPES; dtype++)
+        self->tiny_bits[dtype] = bits_below(dtype, tiny);
+    self->tiny = tiny;
+}
+
+/* The blocks from the first role that was asked for to the last; those of roles between them end at once. */
+static void find_blocks(const esper_cuda_plan *plan, uint32_t roles, uint32_t *first_out, uint32_t *n_out)
+{
+    uint32_t first = plan->n_blocks, end = 0;
+
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++) {
+        if ((roles >> role & 1) == 0 || plan->first_block[role] == plan->first_block[role + 1])
+            continue;
+        first = plan->first_block[role] < first ? plan->first_block[role] : first;
+        end = plan->first_block[role + 1];
+    }
+    *first_out = first;
+    *n_out = end > first ? end - first : 0;
+}
+
+static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request *request, uint32_t first_block)
+{
+    const esper_cuda_plan *plan = &self->plan;
+    const memory_layout *at = &self->at;
+    const uint32_t grads = plan->first_tensor[GPU_ROLE_GRAD];
+    gpu_scan_args args = {
+        .tensors = (const gpu_tensor *)(void *)(self->memory + at->tensors),
+        .blocks = (const gpu_block *)(void *)(self->memory + at->blocks) + first_block,
+        .partials = (gpu_record *)(void *)(self->memory + at->partials),
+        .records = (gpu_record *)(void *)(self->memory + at->records),
+        .squares = (double *)(void *)(self->memory + at->squares),
+        .arrived = (gpu_u32 *)(void *)(self->memory + at->arrived),
+        .progress = (gpu_u32 *)(void *)(self->memory + at->progress),
+        .total = self->has_total ? (gpu_total *)(void *)(self->memory + at->total) : NULL,
+        .skip_flag = request->skip_flag,
+        .clip_norm = request->clip_norm,
+        .roles = request->roles,
+        .chunk_vectors = plan->chunk_vectors,
+        .first_grad = grads,
+        .n_grads = (request->roles >> GPU_ROLE_GRAD & 1) != 0 ? plan->first_tensor[GPU_ROLE_GRAD + 1] - grads : 0,
+    };
+
+    memcpy(args.tiny, self->tiny_bits, sizeof(args.tiny));
+    return args;
+}
+
+static esper_status launch(CUfunction kernel, uint32_t n_blocks, void *args, CUstream stream)
+{
+    void *parameters[] = {args};
+
+    return ESPER_CUDA(cuLaunchKernel, kernel, n_blocks, 1, 1, GPU_THREADS, 1, 1, 0, stream, parameters, NULL);
+}
+
+/* Multiplies gradients by the total's factor, or, without one, by `factor`. */
+static esper_status launch_scale(cuda_engine *self, bool by_total, double factor, CUstream stream)
+{
+    const uint32_t first = self->plan.first_block[GPU_ROLE_GRAD], end = self->plan.first_block[GPU_ROLE_GRAD + 1];
+    gpu_scale_args args = {
+        .tensors = (const gpu_tensor *)(void *)(self->memory + self->at.tensors),
+        .blocks = (const gpu_block *)(void *)(self->memory + self->at.blocks) + first,
+        .total = by_total ? (const gpu_total *)(void *)(self->memory + self->at.total) : NULL,
+        .factor = factor,
+        .chunk_vectors = self->plan.chunk_vectors,
+    };
+
+    return end == first ? ESPER_OK : launch(self->scale, end - first, &args, stream);
+}
+
+static esper_status launch_scan(cuda_engine *self, const esper_scan_request *request)
+{
+    CUstream stream = request->stream;
+    const bool clips = request->clip_norm > 0 && (request->roles >> GPU_ROLE_GRAD & 1) != 0;
+    uint32_t first, n_blocks;
+    gpu_scan_args args;
+
+    find_blocks(&self->plan, request->roles, &first, &n_blocks);
+    self->has_total = n_blocks != 0 && (clips || request->skip_flag != NULL);
+    if (n_blocks == 0)
+        return request->skip_flag == NULL ? ESPER_OK
+                                          : ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)request->skip_flag, 0,
+                                                       sizeof(uint32_t), stream);
+    args = scan_args(self, request, first);
+    ESPER_TRY(launch(request->checksum ? self->scan_summed : self->scan_plain, n_blocks, &args, stream));
+    if (clips)
+        ESPER_TRY(launch_scale(self, true, 1, stream));
+    return ESPER_CUDA(cuMemcpyDtoHAsync, self->pinned + self->at.pinned_total, address(self, self->at.total),
+                      TOTAL_BYTES + self->plan.n_tensors * sizeof(gpu_record), stream);
+}
+
+/* A graph replays what is queued here: it brings the addresses along each time, as they may have changed since. */
+static esper_status upload_addresses(cuda_engine *self, CUstream stream)
+{
+    if (self->plan.n_tensors == 0 || !(self->is_moved || self->is_captured))
+        return ESPER_OK;
+    ESPER_TRY(ESPER_CUDA(cuMemcpyHtoDAsync, address(self, self->at.tensors), self->pinned + self->at.tensors,
+                         self->plan.n_tensors * sizeof(gpu_tensor), stream));
+    self->is_moved = self->is_captured;
+    return ESPER_OK;
+}
+
+/* In the device's context. Under capture the event becomes a node of the graph, so that it can be waited for outside. A
+ * scan before this one that nobody collected, on whatever stream, is let end first. */
+static esper_status queue_scan(cuda_engine *self, const esper_scan_request *request)
+{
+    CUstream stream = request->stream;
+    int state = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    ESPER_TRY(ESPER_CUDA(cuStreamIsCapturing, stream, &state));
+    self->is_captured = state != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (self->is_pending && !self->is_captured)
+        ESPER_TRY(ESPER_CUDA(cuStreamWaitEvent, stream, self->done, 0));
+    ESPER_TRY(upload_addresses(self, stream));
+    ESPER_TRY(launch_scan(self, request));
+    if (self->is_captured)
+        return ESPER_CUDA(cuEventRecordWithFlags, self->done, stream, CU_EVENT_RECORD_EXTERNAL);
+    return ESPER_CUDA(cuEventRecord, self->done, stream);
+}
+
+static esper_status cuda_scan(esper_engine *engine, const esper_scan_request *request)
+{
+    cuda_engine *self = engine_of(engine);
+    esper_status st;
+
+    set_tiny(self, request->tiny);
+    self->roles = request->roles;
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = queue_scan(self, request);
+    esper_cuda_leave();
+    self->is_pending = st == ESPER_OK;
+    return st;
+}
+
+/* The norm of the gradients, from their records, in the order of the device. */
+static double norm_of_grads(const cuda_engine *self, const esper_scan_record *records)
+{
+    uint32_t first = self->plan.first_tensor[GPU_ROLE_GRAD], end = self->plan.first_tensor[GPU_ROLE_GRAD + 1];
+    bool any_nan = false, any_inf = false;
+    double sum = 0;
+
+    if ((self->roles >> GPU_ROLE_GRAD & 1) == 0)
+        return 0;
+    for (uint32_t i = first; i < end; i++) {
+        sum += records[i].sum_squares;
+        any_nan = any_nan || records[i].n_nan != 0;
+        any_inf = any_inf || records[i].n_pos_inf + records[i].n_neg_inf != 0;
+    }
+    return any_nan ? (double)NAN : any_inf ? (double)INFINITY : sqrt(sum);
+}
+
+static void give_records(const cuda_engine *self, esper_scan_record *records, double *grad_norm_out,
+                         double *clip_factor_out)
+{
+    const esper_scan_record *from = (const esper_scan_record *)(void *)(self->pinned + self->at.pinned_records);
+    const gpu_tensor *tensors = self->plan.tensors;
+    const gpu_total *total = (const gpu_total *)(void *)(self->pinned + self->at.pinned_total);
+
+    for (uint32_t i = 0; i < self->plan.n_tensors; i++) {
+        uint32_t at = self->plan.places[i];
+
+        if ((self->roles >> tensors[at].role & 1) != 0)
+            records[i] = from[at];
+    }
+    *grad_norm_out = self->has_total ? total->grad_norm : norm_of_grads(self, from);
+    *clip_factor_out = self->has_total ? total->clip_factor : 1;
+}
+
+static esper_status cuda_collect(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
+                                 double *clip_factor_out)
+{
+    cuda_engine *self = engine_of(engine);
+    esper_status st;
+
+    if (!self->is_pending && !self->is_captured)
+        return ESPER_FAIL(ESPER_E_STATE, "no scan of CUDA device %d was launched", engine->device);
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = ESPER_CUDA(cuEventSynchronize, self->done);
+    esper_cuda_leave();
+    self->is_pending = false;
+    if (st != ESPER_OK)
+        return st;
+    if (self->plan.n_tensors != 0) {
+        give_records(self, records, grad_norm_out, clip_factor_out);
+    } else {
+        *grad_norm_out = 0;
+        *clip_factor_out = 1;
+    }
+    return ESPER_OK;
+}
+
+static esper_status cuda_scale(esper_engine *engine, double factor, void *stream)
+{
+    cuda_engine *self = engine_of(engine);
+    esper_status st;
+
+    if (self->plan.n_tensors == 0 || factor == 1)
+        return ESPER_OK;
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = launch_scale(self, false, factor, stream);
+    esper_cuda_leave();
+    return st;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- rest */
+
+/* Whose memory a byte is. */
+static esper_status check_byte(cuda_engine *self, const char *byte)
+{
+    int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    int type = 0, ordinal = -1, device = self->base.device;
+    void *values[] = {&type, &ordinal};
+
+    ESPER_TRY(ESPER_CUDA(cuPointerGetAttributes, 2, attributes, values, (CUdeviceptr)(uintptr_t)byte));
+    if (type == CU_MEMORYTYPE_HOST)
+        return ESPER_FAIL(ESPER_E_ARG, "%p is pinned host memory, not memory of CUDA device %d", (const void *)byte,
+                          device);
+    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+        return ESPER_FAIL(ESPER_E_ARG, "%p is not memory of CUDA device %d: it is ordinary host memory, or nobody's",
+                          (const void *)byte, device);
+    if (ordinal != device)
+        return ESPER_FAIL(ESPER_E_ARG, "%p is memory of CUDA device %d, not of %d", (const void *)byte, ordinal,
+                          device);
+    return ESPER_OK;
+}
+
+/* The first and the last byte: what lies between them may be of several pieces. */
+static esper_status cuda_check(esper_engine *engine, const void *memory, uint64_t bytes)
+{
+    cuda_engine *self = engine_of(engine);
+    esper_status st;
+
+    if (bytes == 0)
+        return ESPER_OK;
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = check_byte(self, memory);
+    if (st == ESPER_OK)
+        st = check_byte(self, (const char *)memory + bytes - 1);
+    esper_cuda_leave();
+    return st;
+}
+
+const esper_engine_ops esper_engine_cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .bind = cuda_bind,
+    .rebind = cuda_rebind,
+    .scan = cuda_scan,
+    .collect = cuda_collect,
+    .scale = cuda_scale,
+    .check = cuda_check,
+};
+
+esper_status esper_cuda_inject(esper_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
+                               void *stream)
+{
+    cuda_engine *self = engine_of(engine);
+    gpu_inject_args args = {.element = (uintptr_t)element, .keep = keep, .flip = flip, .bytes = bytes};
+    esper_status st;
+
+    if (engine->ops != &esper_engine_cuda || (bytes != 2 && bytes != 4 && bytes != 8) ||
+        (uintptr_t)element % bytes != 0)
+        return ESPER_FAIL(ESPER_E_ARG, "no element of %u bytes can be at %p", bytes, element);
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = launch(self->inject, 1, &args, stream);
+    esper_cuda_leave();
+    return st;
+}
+
+bool esper_cuda_engine_captured(const esper_engine *engine)
+{
+    return engine->ops == &esper_engine_cuda && const_engine_of(engine)->is_captured;
+}
+
+uint64_t esper_cuda_engine_bytes(const esper_engine *engine)
+{
+    return const_engine_of(engine)->plan.n_tensors == 0 ? 0 : const_engine_of(engine)->at.device_end;
+}
+
+const char *esper_cuda_engine_origin(const esper_engine *engine)
+{
+    return esper_cuda_module_origin(const_engine_of(engine)->module);
+}

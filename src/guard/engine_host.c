@@ -1,0 +1,428 @@
+/* The guard's engine for tensors in host memory, on the thread pool; a scan is done when the call returns.
+ *
+ * A tensor is cut into pieces of a whole number of blocks, at most MAX_PIECES of them, by a rule that knows its count
+ * alone. Each piece has its own partial record, and a tensor's are added in order: so its statistics depend neither on
+ * threads nor on what else is registered. Pieces that follow each other are handed out together until they are worth a
+ * thread's attention, so that ten thousand tiny tensors are some dozens of items:
+ *
+ *     tensors   | big                         | s | s | s | s | big ...
+ *     pieces    | 0     | 1     | 2     | 3   | 4 | 5 | 6 | 7 | 8 ...
+ *     items     | 0     | 1     | 2     | 3   | 4             | 5 ...
+ */
+#include "guard/engine_host.h"
+
+#include <errno.h>
+#include <fenv.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/status.h"
+#include "guard/report.h"
+#include "guard/scan_kernels.h"
+
+enum {
+    PIECE = 32 * ESPER_SCAN_BLOCK, /* elements: 256 KiB of float32 */
+    MAX_PIECES = 64,               /* of a tensor; beyond, pieces grow, so that tables stay below 1 MB */
+    PIECE_COST = 512,              /* bytes that could be read in the time it takes to begin a piece */
+    N_ITEMS = 64,                  /* as many as are wished for when there is little to do */
+    MIN_ITEM = 16 << 10,           /* bytes, with PIECE_COST for each piece */
+    MAX_ITEM = 256 << 10,
+    PAGE = 4096, /* of memory; it may be larger, never smaller */
+};
+
+typedef struct host_tensor {
+    esper_scan_tensor tensor;
+    uint64_t          piece; /* elements of each but the last */
+    size_t            first_piece, n_pieces;
+} host_tensor;
+
+typedef struct host_piece {
+    uint32_t tensor, index; /* the index-th piece of that tensor */
+} host_piece;
+
+/* What bind makes, all of it together. */
+typedef struct host_tables {
+    host_tensor       *tensors;
+    size_t             n_tensors;
+    host_piece        *pieces;
+    esper_scan_record *partials; /* (n_pieces) */
+    size_t             n_pieces;
+    size_t            *items; /* (n_items + 1) the piece each begins with */
+    int                n_items;
+} host_tables;
+
+typedef struct host_engine {
+    esper_engine              base;
+    esper_pool               *pool;
+    const esper_scan_kernels *kernels;
+    host_tables               tables;
+    double                    grad_norm, clip_factor;
+    uintptr_t                 readable_page; /* the last one found so, until tensors are bound; 0 = none */
+} host_engine;
+
+/* What the items of one job share. */
+typedef struct host_job {
+    const host_engine  *engine;
+    esper_scan_settings settings;
+    uint32_t            roles;
+    double              factor;
+} host_job;
+
+static host_engine *host_of(esper_engine *engine)
+{
+    return (host_engine *)engine;
+}
+
+static bool is_wanted(const esper_scan_tensor *tensor, uint32_t roles)
+{
+    return (roles >> tensor->role & 1) != 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tables */
+
+static void free_tables(host_tables *tables)
+{
+    esper_mem_free(tables->tensors);
+    esper_mem_free(tables->pieces);
+    esper_mem_free(tables->partials);
+    esper_mem_free(tables->items);
+    *tables = (host_tables){0};
+}
+
+/* An empty tensor has one piece of nothing, so that every tensor has a record. */
+static size_t cut_tensor(host_tensor *tensor)
+{
+    uint64_t count = tensor->tensor.count, n_pieces;
+
+    tensor->piece = PIECE;
+    while (count / tensor->piece >= MAX_PIECES)
+        tensor->piece *= 2;
+    n_pieces = (count + tensor->piece - 1) / tensor->piece;
+    tensor->n_pieces = n_pieces > 0 ? (size_t)n_pieces : 1;
+    return tensor->n_pieces;
+}
+
+static uint64_t piece_count(const host_tensor *tensor, uint32_t index)
+{
+    uint64_t first = index * tensor->piece, left = tensor->tensor.count - first;
+
+    return left < tensor->piece ? left : tensor->piece;
+}
+
+static uint64_t piece_cost(const host_tables *tables, const host_piece *piece)
+{
+    const host_tensor *tensor = &tables->tensors[piece->tensor];
+
+    return piece_count(tensor, piece->index) * esper_guard_dtype_bytes(tensor->tensor.dtype) + PIECE_COST;
+}
+
+/* How much one item should be. */
+static uint64_t item_cost(const host_tables *tables)
+{
+    uint64_t cost = 0;
+
+    for (size_t i = 0; i < tables->n_pieces; i++)
+        cost += piece_cost(tables, &tables->pieces[i]);
+    cost /= N_ITEMS;
+    return cost < MIN_ITEM ? MIN_ITEM : cost > MAX_ITEM ? MAX_ITEM : cost;
+}
+
+/* Writes where items begin, when `items` is not NULL, and returns their number. */
+static size_t cut_items(const host_tables *tables, size_t *items)
+{
+    const uint64_t enough = item_cost(tables);
+    uint64_t cost = enough;
+    size_t n_items = 0;
+
+    for (size_t i = 0; i < tables->n_pieces; i++) {
+        if (cost >= enough) {
+            if (items != NULL)
+                items[n_items] = i;
+            n_items++;
+            cost = 0;
+        }
+        cost += piece_cost(tables, &tables->pieces[i]);
+    }
+    if (items != NULL)
+        items[n_items] = tables->n_pieces;
+    return n_items;
+}
+
+static void fill_pieces(host_tables *tables)
+{
+    size_t at = 0;
+
+    for (size_t t = 0; t < tables->n_tensors; t++)
+        for (uint32_t i = 0; i < tables->tensors[t].n_pieces; i++)
+            tables->pieces[at++] = (host_piece){.tensor = (uint32_t)t, .index = i};
+}
+
+static esper_status make_tables(const esper_scan_tensor *tensors, size_t n_tensors, host_tables *tables)
+{
+    size_t n_items;
+
+    tables->tensors = esper_mem_alloc(n_tensors * sizeof(*tables->tensors));
+    if (tables->tensors == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", n_tensors);
+    tables->n_tensors = n_tensors;
+    for (size_t t = 0; t < n_tensors; t++) {
+        tables->tensors[t].tensor = tensors[t];
+        tables->tensors[t].first_piece = tables->n_pieces;
+        tables->n_pieces += cut_tensor(&tables->tensors[t]);
+    }
+    tables->pieces = esper_mem_alloc(tables->n_pieces * sizeof(*tables->pieces));
+    tables->partials = esper_mem_alloc(tables->n_pieces * sizeof(*tables->partials));
+    if (tables->pieces == NULL || tables->partials == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "records of %zu tensors in %zu pieces", n_tensors, tables->n_pieces);
+    fill_pieces(tables);
+    n_items = cut_items(tables, NULL);
+    tables->items = esper_mem_alloc((n_items + 1) * sizeof(*tables->items));
+    if (tables->items == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu items of work", n_items);
+    tables->n_items = (int)cut_items(tables, tables->items);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- jobs */
+
+/* Threads may come with denormals flushed or another rounding, from whoever started them; no result depends on that. */
+static void run_pieces(const host_job *job, int item,
+                       void (*run)(const host_job *job, const host_tensor *, size_t piece))
+{
+    const host_tables *tables = &job->engine->tables;
+    fenv_t callers;
+
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    for (size_t p = tables->items[item]; p < tables->items[item + 1]; p++) {
+        const host_tensor *tensor = &tables->tensors[tables->pieces[p].tensor];
+
+        if (is_wanted(&tensor->tensor, job->roles))
+            run(job, tensor, p);
+    }
+    fesetenv(&callers);
+}
+
+static unsigned char *piece_data(const host_tensor *tensor, uint32_t index)
+{
+    return (unsigned char *)tensor->tensor.data + index * tensor->piece * esper_guard_dtype_bytes(tensor->tensor.dtype);
+}
+
+static void scan_piece(const host_job *job, const host_tensor *tensor, size_t piece)
+{
+    const host_tables *tables = &job->engine->tables;
+    uint32_t index = tables->pieces[piece].index;
+
+    job->engine->kernels->scan[tensor->tensor.dtype](piece_data(tensor, index), index * tensor->piece,
+                                                     piece_count(tensor, index), &job->settings,
+                                                     &tables->partials[piece]);
+}
+
+static void scale_piece(const host_job *job, const host_tensor *tensor, size_t piece)
+{
+    uint32_t index = job->engine->tables.pieces[piece].index;
+
+    job->engine->kernels->scale[tensor->tensor.dtype](piece_data(tensor, index), piece_count(tensor, index),
+                                                      job->factor);
+}
+
+static void scan_item(void *context, int item, int worker)
+{
+    (void)worker;
+    run_pieces(context, item, scan_piece);
+}
+
+static void scale_item(void *context, int item, int worker)
+{
+    (void)worker;
+    run_pieces(context, item, scale_piece);
+}
+
+/* Adds the partial records of each tensor up in that of its first piece. */
+static void combine(const host_tables *tables, uint32_t roles)
+{
+    for (size_t t = 0; t < tables->n_tensors; t++) {
+        const host_tensor *tensor = &tables->tensors[t];
+        esper_scan_record *records = &tables->partials[tensor->first_piece];
+
+        if (is_wanted(&tensor->tensor, roles))
+            for (size_t p = 1; p < tensor->n_pieces; p++)
+                esper_scan_record_add(&records[0], &records[p]);
+    }
+}
+
+/* What clipping and the flag need to know: the gradients' norm and the verdict. */
+static uint32_t judge(const host_tables *tables, uint32_t roles, double *grad_norm_out)
+{
+    double squares = 0.0;
+    uint32_t bad = 0;
+
+    for (size_t t = 0; t < tables->n_tensors; t++) {
+        const host_tensor *tensor = &tables->tensors[t];
+        const esper_scan_record *record = &tables->partials[tensor->first_piece];
+
+        if (!is_wanted(&tensor->tensor, roles))
+            continue;
+        bad |= esper_scan_record_bad(record, tensor->tensor.role);
+        if (tensor->tensor.role == ESPER_GUARD_ROLE_GRAD)
+            squares += record->sum_squares;
+    }
+    *grad_norm_out = esper_guard_grad_norm(squares, bad);
+    return bad;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ table */
+
+static void host_close(esper_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    esper_pool_close(host_of(engine)->pool);
+    free_tables(&host_of(engine)->tables);
+    esper_mem_free(engine);
+}
+
+static esper_status host_open(int32_t device, const esper_guard_options *options, esper_engine **engine_out)
+{
+    const esper_scan_kernels *kernels = esper_scan_kernels_choose();
+    host_engine *engine;
+    esper_status status;
+
+    if (kernels == NULL)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "ESPER_KERNELS=%s: expected portable, avx2 or avx512, as this processor has",
+                          getenv("ESPER_KERNELS"));
+    engine = esper_mem_alloc(sizeof(*engine));
+    if (engine == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "the guard's engine for host memory");
+    engine->base = (esper_engine){.ops = &esper_engine_host, .device = device};
+    engine->kernels = kernels;
+    status = esper_pool_open(options->n_threads, &engine->pool);
+    if (status != ESPER_OK) {
+        host_close(&engine->base);
+        return status;
+    }
+    *engine_out = &engine->base;
+    return ESPER_OK;
+}
+
+static esper_status host_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors)
+{
+    host_tables tables = {0};
+    esper_status status;
+
+    if (n_tensors > UINT32_MAX)
+        return ESPER_FAIL(ESPER_E_ARG, "%zu tensors on one device are too many", n_tensors);
+    status = n_tensors > 0 ? make_tables(tensors, n_tensors, &tables) : ESPER_OK;
+    if (status != ESPER_OK) {
+        free_tables(&tables);
+        return status;
+    }
+    free_tables(&host_of(engine)->tables);
+    host_of(engine)->tables = tables;
+    host_of(engine)->readable_page = 0;
+    return ESPER_OK;
+}
+
+static esper_status host_rebind(esper_engine *engine, void *const *data)
+{
+    host_tables *tables = &host_of(engine)->tables;
+
+    for (size_t t = 0; t < tables->n_tensors; t++)
+        tables->tensors[t].tensor.data = data[t];
+    host_of(engine)->readable_page = 0;
+    return ESPER_OK;
+}
+
+static esper_status host_scale(esper_engine *engine, double factor, void *stream)
+{
+    host_job job = {.engine = host_of(engine), .roles = 1u << ESPER_GUARD_ROLE_GRAD, .factor = factor};
+
+    (void)stream;
+    esper_pool_run(job.engine->pool, job.engine->tables.n_items, scale_item, &job);
+    return ESPER_OK;
+}
+
+static esper_status host_scan(esper_engine *engine, const esper_scan_request *request)
+{
+    host_engine *host = host_of(engine);
+    host_job job = {.engine = host, .roles = request->roles};
+    uint32_t bad;
+
+    job.settings = esper_scan_settings_make(request->tiny, request->checksum);
+    esper_pool_run(host->pool, host->tables.n_items, scan_item, &job);
+    combine(&host->tables, request->roles);
+    bad = judge(&host->tables, request->roles, &host->grad_norm);
+    host->clip_factor = esper_guard_clip_factor(host->grad_norm, request->clip_norm);
+    if (request->skip_flag != NULL)
+        *request->skip_flag = bad;
+    return host->clip_factor < 1.0 ? host_scale(engine, host->clip_factor, NULL) : ESPER_OK;
+}
+
+static esper_status host_collect(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
+                                 double *clip_factor_out)
+{
+    const host_tables *tables = &host_of(engine)->tables;
+
+    for (size_t t = 0; t < tables->n_tensors; t++)
+        records[t] = tables->partials[tables->tensors[t].first_piece];
+    *grad_norm_out = host_of(engine)->grad_norm;
+    *clip_factor_out = host_of(engine)->clip_factor;
+    return ESPER_OK;
+}
+
+/* Whether a byte can be read: the kernel tries, instead of us. Where it does not want to answer, one hopes. It takes a
+ * microsecond or more, and many a small tensor lies in one page. */
+static bool is_readable(host_engine *engine, const void *address)
+{
+    const uintptr_t page = (uintptr_t)address / PAGE + 1;
+    char byte;
+    struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)address, 1};
+
+    if (page == engine->readable_page)
+        return true;
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1 && errno == EFAULT)
+        return false;
+    engine->readable_page = page;
+    return true;
+}
+
+/* Catches the address of a device, or of nothing: its first and last byte are tried. */
+static esper_status host_check(esper_engine *engine, const void *memory, uint64_t bytes)
+{
+    host_engine *host = host_of(engine);
+
+    if (bytes == 0)
+        return ESPER_OK;
+    if ((uintptr_t)memory + (bytes - 1) < (uintptr_t)memory)
+        return ESPER_FAIL(ESPER_E_ARG, "%p: %llu bytes do not fit behind that address", memory,
+                          (unsigned long long)bytes);
+    if (!is_readable(host, memory) || !is_readable(host, (const char *)memory + (bytes - 1)))
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "%p: no %llu bytes of host memory that can be read (give the number of the CUDA "
+                          "device if they lie on one)",
+                          memory, (unsigned long long)bytes);
+    return ESPER_OK;
+}
+
+esper_pool *esper_engine_host_pool(const esper_engine *engine)
+{
+    return ((const host_engine *)engine)->pool;
+}
+
+const esper_engine_ops esper_engine_host = {
+    .name = "host",
+    .open = host_open,
+    .close = host_close,
+    .bind = host_bind,
+    .rebind = host_rebind,
+    .scan = host_scan,
+    .collect = host_collect,
+    .scale = host_scale,
+    .check = host_check,
+};

@@ -1,0 +1,15 @@
+/* Internal. The governor's memory as numbers, for those who keep it in a checkpoint: a resumed run then judges as the
+ * unbroken one would have. */
+#ifndef ESPER_GUARD_GOVERNOR_H
+#define ESPER_GUARD_GOVERNOR_H
+
+#include "esper.h"
+
+/* Numbers that a governor's memory takes. */
+size_t esper_governor_memory_count(const esper_governor *governor);
+
+/* Writes them; reads them again into a governor of the same options. E_FORMAT: these are no governor's, or another's. */
+void         esper_governor_pack(const esper_governor *governor, double *numbers_out);
+esper_status esper_governor_unpack(esper_governor *governor, const double *numbers, size_t n_numbers);
+
+#endif

@@ -1,0 +1,309 @@
+/* The guard: tensors registered once. How they are scanned is told in guard_scan.c.
+ *
+ * There is one engine for each device. Devices below ESPER_GUARD_HOST (-2, -3, ...) are further partitions of host
+ * memory, each with an engine of its own. What is registered changes as a whole or not at all: a new table is made, its
+ * engines are told, and only then does it take the place of the old one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "guard/guard_internal.h"
+#include "guard/guard_state.h"
+#include "guard/scan_kernels.h"
+
+/* ---------------------------------------------------------------------------------------------------------- options */
+
+void esper_guard_options_init(esper_guard_options *options)
+{
+    if (options != NULL)
+        *options = (esper_guard_options){.size = sizeof(*options), .vanishing = 1e-7, .exploding = 10.0, .tiny = 1e-8};
+}
+
+static esper_status check_limit(const char *name, double value)
+{
+    if (!(value >= 0.0))
+        return ESPER_FAIL(ESPER_E_ARG, "guard option %s is %g: expected 0 or more", name, value);
+    return ESPER_OK;
+}
+
+static esper_status check_options(const esper_guard_options *options)
+{
+    if (options->size != sizeof(*options))
+        return ESPER_FAIL(ESPER_E_ARG, "guard options of %zu bytes, expected %zu: begin with esper_guard_options_init",
+                          options->size, sizeof(*options));
+    ESPER_TRY(check_limit("vanishing", options->vanishing));
+    ESPER_TRY(check_limit("exploding", options->exploding));
+    ESPER_TRY(check_limit("tiny", options->tiny));
+    if (options->n_threads < 0 || options->n_threads > 1024)
+        return ESPER_FAIL(ESPER_E_ARG, "guard option n_threads is %d: expected 0 (one for each core) to 1024",
+                          options->n_threads);
+    if ((options->alloc == NULL) != (options->release == NULL))
+        return ESPER_FAIL(ESPER_E_ARG, "guard options alloc and release: give both or none");
+    return ESPER_OK;
+}
+
+esper_status esper_guard_open(const esper_guard_options *options, esper_guard **guard_out)
+{
+    esper_guard_options defaults;
+    esper_guard *guard;
+
+    if (guard_out == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_open: no place for the guard");
+    esper_guard_options_init(&defaults);
+    if (options == NULL)
+        options = &defaults;
+    ESPER_TRY(check_options(options));
+    guard = esper_mem_alloc(sizeof(*guard));
+    if (guard == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "guard");
+    guard->options = *options;
+    *guard_out = guard;
+    return ESPER_OK;
+}
+
+void esper_guard_close(esper_guard *guard)
+{
+    if (guard == NULL)
+        return;
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        guard->table.slots[s].engine->ops->close(guard->table.slots[s].engine);
+    esper_guard_table_free(&guard->table);
+    esper_mem_free(guard);
+}
+
+const esper_guard_options *esper_guard_options_of(const esper_guard *guard)
+{
+    return &guard->options;
+}
+
+esper_engine *esper_guard_engine(const esper_guard *guard, int32_t device)
+{
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        if (guard->table.slots[s].device == device)
+            return guard->table.slots[s].engine;
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------------------- registration */
+
+esper_status esper_guard_check_idle(const esper_guard *guard, const char *what)
+{
+    if (guard == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: no guard", what);
+    if (guard->launched && !guard->replayed)
+        return ESPER_FAIL(ESPER_E_STATE, "%s: a scan was launched and not read yet; call esper_guard_read first", what);
+    return ESPER_OK;
+}
+
+/* Engines for devices that had none. */
+static esper_status open_engines(esper_guard *guard, esper_guard_table *table)
+{
+    for (size_t s = 0; s < table->n_slots; s++) {
+        esper_guard_slot *slot = &table->slots[s];
+        const esper_engine_ops *ops = slot->device < 0 ? &esper_engine_host : &esper_engine_cuda;
+
+        if (slot->engine == NULL)
+            ESPER_TRY(ops->open(slot->device, &guard->options, &slot->engine));
+    }
+    return ESPER_OK;
+}
+
+static esper_engine *engine_in(const esper_guard_table *table, int32_t device)
+{
+    for (size_t s = 0; s < table->n_slots; s++)
+        if (table->slots[s].device == device)
+            return table->slots[s].engine;
+    return NULL;
+}
+
+/* Asks the device's engine whether the tensor may lie there. */
+static esper_status check_memory(const esper_guard_table *table, const esper_guard_tensor *tensor, const void *data)
+{
+    esper_engine *engine = engine_in(table, tensor->device);
+    esper_status status =
+        engine->ops->check(engine, data, tensor->count * (uint64_t)esper_guard_dtype_bytes(tensor->dtype));
+
+    return status == ESPER_OK ? status : esper_fail_within(status, "%s: ", tensor->name);
+}
+
+/* Whether a slot of the next table knows more tensors than the same one of the current table. */
+static bool has_grown(const esper_guard *guard, const esper_guard_table *table, size_t s)
+{
+    return table->slots[s].n_tensors > (s < guard->table.n_slots ? guard->table.slots[s].n_tensors : 0);
+}
+
+static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table)
+{
+    ESPER_TRY(open_engines(guard, table));
+    for (size_t i = guard->table.n_tensors; i < table->n_tensors; i++)
+        ESPER_TRY(check_memory(table, &table->tensors[i], table->tensors[i].data));
+    for (size_t s = 0; s < table->n_slots; s++)
+        if (has_grown(guard, table, s) || table->slots[s].stale)
+            ESPER_TRY(esper_guard_slot_bind(table, &table->slots[s]));
+    return ESPER_OK;
+}
+
+/* After a failure: engines opened for the next table go, others are told their old tensors again. One that cannot even
+ * do that is told so at the next launch, which fails while it cannot. */
+static void restore_engines(esper_guard *guard, esper_guard_table *table)
+{
+    for (size_t s = 0; s < table->n_slots; s++) {
+        esper_guard_slot *slot = &table->slots[s];
+
+        if (s >= guard->table.n_slots) {
+            if (slot->engine != NULL)
+                slot->engine->ops->close(slot->engine);
+        } else if (guard->table.slots[s].n_tensors > 0 && has_grown(guard, table, s)) {
+            esper_status ignored = esper_guard_slot_bind(&guard->table, &guard->table.slots[s]);
+
+            (void)ignored; /* it has left a mark */
+        }
+    }
+}
+
+esper_status esper_guard_add(esper_guard *guard, const esper_guard_tensor *tensors, size_t n_tensors)
+{
+    esper_guard_table table;
+    esper_status status;
+
+    ESPER_TRY(esper_guard_check_idle(guard, "esper_guard_add"));
+    if (n_tensors == 0)
+        return ESPER_OK;
+    if (tensors == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_add: %zu tensors at NULL", n_tensors);
+    for (size_t i = 0; i < n_tensors; i++)
+        ESPER_TRY(esper_guard_tensor_check(&tensors[i], i));
+    ESPER_TRY(esper_guard_table_make(&guard->table, tensors, n_tensors, &table));
+    status = prepare_engines(guard, &table);
+    if (status != ESPER_OK) {
+        char why[512];
+
+        snprintf(why, sizeof(why), "%s", esper_last_error());
+        restore_engines(guard, &table);
+        esper_guard_table_free(&table);
+        return ESPER_FAIL(status, "%s", why);
+    }
+    esper_guard_table_free(&guard->table);
+    guard->table = table;
+    guard->replayed = false;
+    guard->known_flag = NULL;
+    return ESPER_OK;
+}
+
+/* Engines stay open, without tensors, until some come again. */
+esper_status esper_guard_clear(esper_guard *guard)
+{
+    esper_guard_table *table;
+
+    ESPER_TRY(esper_guard_check_idle(guard, "esper_guard_clear"));
+    table = &guard->table;
+    table->n_tensors = table->n_groups = 0;
+    for (size_t s = 0; s < table->n_slots; s++) {
+        table->slots[s].n_tensors = 0;
+        table->slots[s].roles = 0;
+        table->slots[s].stale = false;
+    }
+    guard->replayed = false;
+    return ESPER_OK;
+}
+
+static esper_status check_addresses(const esper_guard_table *table, void *const *data)
+{
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        const esper_guard_tensor *tensor = &table->tensors[i];
+
+        if (data[i] == tensor->data)
+            continue;
+        if (data[i] == NULL && tensor->count > 0)
+            return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", i, tensor->name,
+                              (unsigned long long)tensor->count);
+        ESPER_TRY(check_memory(table, tensor, data[i]));
+    }
+    return ESPER_OK;
+}
+
+/* Gives a slot's engine the addresses in `table`. */
+static esper_status rebind_slot(esper_guard_table *table, esper_guard_slot *slot, void *const *data)
+{
+    esper_status status;
+
+    if (slot->stale || slot->n_tensors == 0)
+        return ESPER_OK; /* it is bound as a whole before its next scan */
+    for (size_t i = 0; i < slot->n_tensors; i++)
+        table->data[i] = data[slot->index[i]];
+    status = slot->engine->ops->rebind(slot->engine, table->data);
+    slot->stale = status != ESPER_OK;
+    return status;
+}
+
+esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors)
+{
+    esper_guard_table *table;
+    esper_status status = ESPER_OK;
+
+    ESPER_TRY(esper_guard_check_idle(guard, "esper_guard_replace"));
+    table = &guard->table;
+    if (n_tensors != table->n_tensors)
+        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_replace: %zu addresses for %zu tensors", n_tensors,
+                          table->n_tensors);
+    if (n_tensors == 0)
+        return ESPER_OK;
+    if (data == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_replace: no addresses");
+    ESPER_TRY(check_addresses(table, data));
+    for (size_t s = 0; s < table->n_slots && status == ESPER_OK; s++)
+        status = rebind_slot(table, &table->slots[s], data);
+    if (status != ESPER_OK) { /* engines that have the new ones are bound anew, to the old ones, before the next scan */
+        for (size_t s = 0; s < table->n_slots; s++)
+            table->slots[s].stale = true;
+        return status;
+    }
+    for (size_t i = 0; i < n_tensors; i++)
+        table->tensors[i].data = data[i];
+    return ESPER_OK;
+}
+
+static esper_status differs(const esper_guard_tensor *tensor, size_t i, const char *what)
+{
+    return ESPER_FAIL(ESPER_E_STATE,
+                      "tensor %zu (%s): its %s differs from what is registered; replace addresses with "
+                      "esper_guard_replace, or clear and add the tensors again",
+                      i, tensor->name, what);
+}
+
+esper_status esper_guard_verify(const esper_guard *guard, const esper_guard_tensor *tensors, size_t n_tensors)
+{
+    if (guard == NULL || (tensors == NULL && n_tensors > 0))
+        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_verify: %s", guard == NULL ? "no guard" : "no tensors");
+    if (n_tensors != guard->table.n_tensors)
+        return ESPER_FAIL(ESPER_E_STATE, "%zu tensors, but %zu are registered; clear and add them again", n_tensors,
+                          guard->table.n_tensors);
+    for (size_t i = 0; i < n_tensors; i++) {
+        const esper_guard_tensor *known = &guard->table.tensors[i], *tensor = &tensors[i];
+
+        if (tensor->name == NULL || strcmp(tensor->name, known->name) != 0)
+            return differs(known, i, "name");
+        if (tensor->role != known->role)
+            return differs(known, i, "role");
+        if (tensor->dtype != known->dtype)
+            return differs(known, i, "type");
+        if (tensor->device != known->device)
+            return differs(known, i, "device");
+        if (tensor->count != known->count)
+            return differs(known, i, "count");
+        if (tensor->data != known->data)
+            return differs(known, i, "address");
+    }
+    return ESPER_OK;
+}
+
+size_t esper_guard_count(const esper_guard *guard)
+{
+    return guard != NULL ? guard->table.n_tensors : 0;
+}
+
+const esper_guard_tensor *esper_guard_tensor_at(const esper_guard *guard, size_t index)
+{
+    return index < esper_guard_count(guard) ? &guard->table.tensors[index] : NULL;
+}

@@ -1,0 +1,407 @@
+/* Scans: launched on every device, read as one report.
+ *
+ * Engines are asked in the order of their devices' first tensors, each is collected once, and the report is put
+ * together in the order of registration, so it does not depend on which device was ready first.
+ *
+ * Clipping and the skip flag need everything they depend on in one place at once. On one device the engine does both by
+ * itself; over several partitions of host memory the guard does it inside launch, where all scans are done already;
+ * over several devices of which one is CUDA's it would take a wait, and is refused. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "guard/engine_cuda.h"
+#include "guard/guard_state.h"
+#include "guard/report.h"
+
+enum { ALL_ROLES = (1 << ESPER_GUARD_N_ROLES) - 1, GRADS = 1 << ESPER_GUARD_ROLE_GRAD };
+
+/* ----------------------------------------------------------------------------------------------------------- launch */
+
+void esper_guard_scan_init(esper_guard_scan *scan)
+{
+    if (scan != NULL)
+        *scan = (esper_guard_scan){.size = sizeof(*scan)};
+}
+
+/* Which slots a scan concerns. */
+typedef struct scan_plan {
+    uint32_t roles;
+    size_t   n_active, n_grads; /* slots with a tensor to scan; with gradients to scan */
+    bool     cuda, cuda_grads;  /* whether one of them is a CUDA device */
+} scan_plan;
+
+static scan_plan make_plan(const esper_guard *guard, const esper_guard_scan *scan)
+{
+    scan_plan plan = {.roles = scan->roles != 0 ? scan->roles : ALL_ROLES};
+
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        const esper_guard_slot *slot = &guard->table.slots[s];
+
+        plan.n_active += (slot->roles & plan.roles) != 0;
+        plan.n_grads += (slot->roles & plan.roles & GRADS) != 0;
+        plan.cuda |= slot->device >= 0 && (slot->roles & plan.roles) != 0;
+        plan.cuda_grads |= slot->device >= 0 && (slot->roles & plan.roles & GRADS) != 0;
+    }
+    return plan;
+}
+
+static esper_status check_scan(const esper_guard_scan *scan)
+{
+    if (scan->size != sizeof(*scan))
+        return ESPER_FAIL(ESPER_E_ARG, "a scan of %zu bytes, expected %zu: begin with esper_guard_scan_init",
+                          scan->size, sizeof(*scan));
+    if ((scan->roles & ~(uint32_t)ALL_ROLES) != 0)
+        return ESPER_FAIL(ESPER_E_ARG, "scan roles 0x%x: bits 1u << role, 0x%x at most", scan->roles,
+                          (unsigned)ALL_ROLES);
+    if (!(scan->clip_norm >= 0.0))
+        return ESPER_FAIL(ESPER_E_ARG, "scan clip_norm %g: expected 0 (no clipping) or more", scan->clip_norm);
+    if (scan->clip_norm > 0.0 && scan->roles != 0 && (scan->roles & GRADS) == 0)
+        return ESPER_FAIL(ESPER_E_ARG, "scan clip_norm %g, but roles 0x%x leaves gradients out", scan->clip_norm,
+                          scan->roles);
+    if (scan->checksum > 2)
+        return ESPER_FAIL(ESPER_E_ARG, "scan checksum %u: expected 0, 1 (remember) or 2 (compare)", scan->checksum);
+    if (scan->stream != NULL && scan->streams != NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "scan: give stream or streams, not both");
+    if (scan->streams == NULL && scan->n_streams > 0)
+        return ESPER_FAIL(ESPER_E_ARG, "scan: %zu streams at NULL", scan->n_streams);
+    return ESPER_OK;
+}
+
+/* Whether the flag lies where the scan can set it. Asked once for each address, not at every launch. */
+static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t roles)
+{
+    for (size_t s = 0; flag != guard->known_flag && s < guard->table.n_slots; s++) {
+        esper_guard_slot *slot = &guard->table.slots[s];
+        esper_status status = ESPER_OK;
+
+        if ((slot->roles & roles) != 0)
+            status = slot->engine->ops->check(slot->engine, flag, sizeof(*flag));
+        if (status != ESPER_OK)
+            return esper_fail_within(status, "skip_flag: ");
+    }
+    guard->known_flag = flag;
+    return ESPER_OK;
+}
+
+static esper_status check_plan(const esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
+{
+    if (scan->clip_norm > 0.0 && plan->n_grads > 1 && plan->cuda_grads)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "clipping gradients on %zu devices would have to wait for all of them: scan "
+                          "without clip_norm and scale them by the report's grad_norm",
+                          plan->n_grads);
+    if (scan->skip_flag != NULL && plan->n_active == 0)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "skip_flag, but no tensor of these roles is registered: where the flag lies is told "
+                          "by them");
+    if (scan->skip_flag != NULL && plan->n_active > 1 && plan->cuda)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "one skip_flag for tensors on %zu devices: scan the roles of one device, or "
+                          "use the report's verdict",
+                          plan->n_active);
+    for (size_t i = 0; scan->checksum == 2 && i < guard->table.n_tensors; i++)
+        if ((plan->roles >> guard->table.tensors[i].role & 1) != 0 && !guard->table.remembers[i])
+            return ESPER_FAIL(ESPER_E_STATE, "checksum 2: none of %s is remembered; scan it with checksum 1 first",
+                              guard->table.tensors[i].name);
+    return ESPER_OK;
+}
+
+/* The stream of a slot. `stream` is meant for the CUDA device with the lowest number. */
+static esper_status stream_of(const esper_guard *guard, const esper_guard_scan *scan, const esper_guard_slot *slot,
+                              void **stream_out)
+{
+    *stream_out = scan->stream;
+    if (slot->device < 0 || scan->streams == NULL) {
+        for (size_t s = 0; s < guard->table.n_slots; s++)
+            if (guard->table.slots[s].n_tensors > 0 && guard->table.slots[s].device >= 0 &&
+                guard->table.slots[s].device < slot->device)
+                *stream_out = NULL;
+        return ESPER_OK;
+    }
+    if ((size_t)slot->device >= scan->n_streams)
+        return ESPER_FAIL(ESPER_E_ARG, "scan: %zu streams, but tensors lie on CUDA device %d", scan->n_streams,
+                          slot->device);
+    *stream_out = scan->streams[slot->device];
+    return ESPER_OK;
+}
+
+static esper_status queue_slot(esper_guard *guard, esper_guard_slot *slot, const esper_guard_scan *scan,
+                               const scan_plan *plan)
+{
+    esper_scan_request request = {
+        .roles = plan->roles,
+        .tiny = guard->options.tiny,
+        .checksum = scan->checksum != 0,
+        .clip_norm = plan->n_grads == 1 && (slot->roles & GRADS) != 0 ? scan->clip_norm : 0.0,
+        .skip_flag = plan->n_active == 1 ? scan->skip_flag : NULL,
+    };
+
+    ESPER_TRY(stream_of(guard, scan, slot, &request.stream));
+    if (slot->stale)
+        ESPER_TRY(esper_guard_slot_bind(&guard->table, slot));
+    ESPER_TRY(slot->engine->ops->scan(slot->engine, &request));
+    slot->queued = true;
+    return ESPER_OK;
+}
+
+/* Other devices first: they work while the host does. */
+static esper_status queue_slots(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
+{
+    for (int host = 0; host < 2; host++) {
+        for (size_t s = 0; s < guard->table.n_slots; s++) {
+            esper_guard_slot *slot = &guard->table.slots[s];
+
+            if ((slot->roles & plan->roles) != 0 && (slot->device < 0) == (host == 1))
+                ESPER_TRY(queue_slot(guard, slot, scan, plan));
+        }
+    }
+    return ESPER_OK;
+}
+
+/* Takes a slot's records over, waiting for them. */
+static esper_status collect_slot(esper_guard *guard, esper_guard_slot *slot)
+{
+    double grad_norm, clip_factor;
+    bool has_grads = (slot->roles & guard->roles & GRADS) != 0;
+
+    slot->queued = false;
+    ESPER_TRY(slot->engine->ops->collect(slot->engine, slot->records, &grad_norm, &clip_factor));
+    for (size_t i = 0; i < slot->n_tensors; i++)
+        guard->table.records[slot->index[i]] = slot->records[i];
+    if (has_grads && !guard->judged) {
+        guard->grad_norm = grad_norm;
+        guard->clip_factor = clip_factor;
+    }
+    return ESPER_OK;
+}
+
+static bool is_scanned(const esper_guard *guard, size_t i)
+{
+    return (guard->roles >> guard->table.tensors[i].role & 1) != 0;
+}
+
+/* The verdict over all devices, in the order of registration, from records that are there. */
+static uint32_t judge(const esper_guard *guard, double *grad_norm_out)
+{
+    double squares = 0.0;
+    uint32_t bad = 0;
+
+    for (size_t i = 0; i < guard->table.n_tensors; i++) {
+        if (!is_scanned(guard, i))
+            continue;
+        bad |= esper_scan_record_bad(&guard->table.records[i], guard->table.tensors[i].role);
+        if (guard->table.tensors[i].role == ESPER_GUARD_ROLE_GRAD)
+            squares += guard->table.records[i].sum_squares;
+    }
+    *grad_norm_out = esper_guard_grad_norm(squares, bad);
+    return bad;
+}
+
+/* Clipping and flag over several partitions of host memory, whose scans are done. */
+static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
+{
+    uint32_t bad;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        if (guard->table.slots[s].queued && guard->table.slots[s].device < 0)
+            ESPER_TRY(collect_slot(guard, &guard->table.slots[s]));
+    bad = judge(guard, &guard->grad_norm);
+    if (scan->skip_flag != NULL && plan->n_active > 1)
+        *scan->skip_flag = bad;
+    if (plan->n_grads <= 1)
+        return ESPER_OK; /* one engine has clipped them */
+    guard->judged = true;
+    guard->clip_factor = esper_guard_clip_factor(guard->grad_norm, scan->clip_norm);
+    for (size_t s = 0; guard->clip_factor < 1.0 && s < guard->table.n_slots; s++) {
+        esper_guard_slot *slot = &guard->table.slots[s];
+
+        if ((slot->roles & GRADS) != 0)
+            ESPER_TRY(slot->engine->ops->scale(slot->engine, guard->clip_factor, NULL));
+    }
+    return ESPER_OK;
+}
+
+static esper_status launch(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
+{
+    ESPER_TRY(queue_slots(guard, scan, plan));
+    if ((scan->clip_norm > 0.0 && plan->n_grads > 1) || (scan->skip_flag != NULL && plan->n_active > 1))
+        return act_on_host(guard, scan, plan);
+    return ESPER_OK;
+}
+
+/* Whether all that was queued went into a graph under capture, to be run again and again. */
+static bool is_captured(const esper_guard *guard)
+{
+    size_t n_queued = 0, n_captured = 0;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        const esper_guard_slot *slot = &guard->table.slots[s];
+
+        n_queued += (slot->roles & guard->roles) != 0;
+        n_captured += slot->queued && slot->device >= 0 && esper_cuda_engine_captured(slot->engine);
+    }
+    return n_captured > 0 && n_captured == n_queued;
+}
+
+/* After a failure: what other devices were given already is waited for, and forgotten. */
+static void abandon(esper_guard *guard)
+{
+    char why[512];
+
+    snprintf(why, sizeof(why), "%s", esper_last_error());
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        esper_guard_slot *slot = &guard->table.slots[s];
+
+        if (slot->queued && (slot->device < 0 || !esper_cuda_engine_captured(slot->engine)))
+            (void)collect_slot(guard, slot);
+        slot->queued = false;
+    }
+    (void)ESPER_FAIL(ESPER_E_STATE, "%s", why); /* the words of the failure that counts */
+}
+
+esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan)
+{
+    esper_guard_scan defaults;
+    esper_status status;
+    scan_plan plan;
+
+    ESPER_TRY(esper_guard_check_idle(guard, "esper_guard_launch"));
+    esper_guard_scan_init(&defaults);
+    if (scan == NULL)
+        scan = &defaults;
+    ESPER_TRY(check_scan(scan));
+    plan = make_plan(guard, scan);
+    ESPER_TRY(check_plan(guard, scan, &plan));
+    if (scan->skip_flag != NULL)
+        ESPER_TRY(check_flag(guard, scan->skip_flag, plan.roles));
+    guard->roles = plan.roles;
+    guard->checksum = scan->checksum;
+    guard->judged = false;
+    guard->replayed = false;
+    guard->grad_norm = 0.0;
+    guard->clip_factor = 1.0;
+    status = launch(guard, scan, &plan);
+    if (status != ESPER_OK) {
+        abandon(guard);
+        return status;
+    }
+    guard->sequence++;
+    guard->launched = true;
+    guard->replayed = is_captured(guard);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- read */
+
+static void report_tensor(esper_guard *guard, size_t i)
+{
+    esper_guard_table *table = &guard->table;
+    const esper_guard_tensor *tensor = &table->tensors[i];
+    const esper_report_limits limits = {guard->options.vanishing, guard->options.exploding};
+    esper_guard_report *report = &guard->report;
+    uint32_t bad;
+
+    if (!is_scanned(guard, i)) {
+        table->stats[i] = (esper_guard_stat){0};
+        return;
+    }
+    esper_report_stat(&table->records[i], tensor->count, &table->stats[i]);
+    bad = esper_scan_record_bad(&table->records[i], tensor->role);
+    report->bad |= bad;
+    report->n_bad += bad != 0;
+    if (bad != 0 && report->first_bad == ESPER_GUARD_NONE)
+        report->first_bad = i;
+    esper_report_group_add(&table->groups[table->group_of[i]], &table->records[i], tensor->count, &table->stats[i],
+                           &limits);
+    esper_report_group_add(&report->totals[tensor->role], &table->records[i], tensor->count, &table->stats[i], &limits);
+    if (guard->checksum == 2 && table->remembered[i] != table->stats[i].checksum && report->changed == ESPER_GUARD_NONE)
+        report->changed = i;
+}
+
+/* Only when everything has been read does it count as remembered. */
+static void remember(esper_guard *guard)
+{
+    for (size_t i = 0; guard->checksum == 1 && i < guard->table.n_tensors; i++) {
+        if (!is_scanned(guard, i))
+            continue;
+        guard->table.remembered[i] = guard->table.stats[i].checksum;
+        guard->table.remembers[i] = true;
+    }
+}
+
+static void begin_report(esper_guard *guard)
+{
+    esper_guard_table *table = &guard->table;
+
+    guard->report = (esper_guard_report){
+        .sequence = guard->sequence,
+        .first_bad = ESPER_GUARD_NONE,
+        .changed = ESPER_GUARD_NONE,
+        .clip_factor = guard->clip_factor,
+        .n_tensors = table->n_tensors,
+        .n_groups = table->n_groups,
+        .stats = table->stats,
+        .groups = table->groups,
+    };
+    for (size_t g = 0; g < table->n_groups; g++)
+        esper_report_group_begin(&table->groups[g], table->groups[g].name, table->groups[g].role);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        esper_report_group_begin(&guard->report.totals[role], "", (esper_guard_role)role);
+}
+
+static size_t count_grad_slots(const esper_guard *guard)
+{
+    size_t n = 0;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        n += (guard->table.slots[s].roles & guard->roles & GRADS) != 0;
+    return n;
+}
+
+static void build_report(esper_guard *guard)
+{
+    begin_report(guard);
+    for (size_t i = 0; i < guard->table.n_tensors; i++)
+        report_tensor(guard, i);
+    for (size_t g = 0; g < guard->table.n_groups; g++)
+        esper_report_group_finish(&guard->table.groups[g]);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        esper_report_group_finish(&guard->report.totals[role]);
+    /* What one engine clipped by is what is reported; with several, the guard adds up. */
+    guard->report.grad_norm = guard->judged || count_grad_slots(guard) == 1
+                                  ? guard->grad_norm
+                                  : guard->report.totals[ESPER_GUARD_ROLE_GRAD].norm;
+    remember(guard);
+}
+
+/* Every device is collected, also behind one that fails. */
+static esper_status collect_all(esper_guard *guard)
+{
+    esper_status first = ESPER_OK;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        esper_guard_slot *slot = &guard->table.slots[s];
+        esper_status status = ESPER_OK;
+
+        if (slot->queued || (guard->replayed && (slot->roles & guard->roles) != 0))
+            status = collect_slot(guard, slot);
+        first = first == ESPER_OK ? status : first;
+    }
+    return first;
+}
+
+esper_status esper_guard_read(esper_guard *guard, const esper_guard_report **report_out)
+{
+    if (guard == NULL || report_out == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_read: %s", guard == NULL ? "no guard" : "no place for the report");
+    if (!guard->launched && !guard->replayed)
+        return ESPER_FAIL(ESPER_E_STATE, "esper_guard_read: nothing was launched since the last read");
+    if (!guard->launched)
+        guard->sequence++; /* a replay */
+    guard->launched = false;
+    ESPER_TRY(collect_all(guard));
+    build_report(guard);
+    *report_out = &guard->report;
+    return ESPER_OK;
+}

@@ -1,0 +1,61 @@
+/* The side of tensors in host memory: copies are done in the call, by all threads of the pool, and summed on the way.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "guard/ring.h"
+
+static esper_status host_open(ring_side *side)
+{
+    side->sums = esper_mem_alloc(RING_N_SUMS * sizeof(*side->sums));
+    return side->sums != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "ring");
+}
+
+static void host_close(ring_side *side)
+{
+    esper_mem_free(side->sums);
+}
+
+/* Addresses are read from the parts at every copy. */
+static esper_status host_rebind(ring_side *side)
+{
+    (void)side;
+    return ESPER_OK;
+}
+
+static esper_status host_gather(ring_side *side, ring_copy *copy)
+{
+    side->sums[RING_GATHERED] = esper_copy_gather(side->ring->pool, side->parts, side->n_parts, copy->arena.at);
+    return ESPER_OK;
+}
+
+static esper_status host_scatter(ring_side *side, const ring_copy *copy)
+{
+    side->sums[RING_SCATTERED] = esper_copy_scatter(side->ring->pool, side->parts, side->n_parts, copy->arena.at);
+    return ESPER_OK;
+}
+
+static esper_status host_load(ring_side *side, ring_copy *copy, const void *host_arena)
+{
+    memcpy(copy->arena.at, host_arena, side->arena_bytes);
+    return ESPER_OK;
+}
+
+static esper_status host_fetch_sum(ring_side *side, int which)
+{
+    (void)side;
+    (void)which;
+    return ESPER_OK;
+}
+
+const ring_side_ops esper_ring_side_host = {
+    .kind = "host",
+    .open = host_open,
+    .close = host_close,
+    .rebind = host_rebind,
+    .gather = host_gather,
+    .scatter = host_scatter,
+    .load = host_load,
+    .fetch_sum = host_fetch_sum,
+};

@@ -1,0 +1,85 @@
+/* Memory of the ring: the caller's allocator where there is one, else the device's. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "guard/ring.h"
+
+enum { ARENA_ALIGN = 256 };
+
+const char *esper_ring_bytes_text(uint64_t bytes, char text[32])
+{
+    if (bytes < 10000)
+        snprintf(text, 32, "%llu bytes", (unsigned long long)bytes);
+    else if (bytes < 10000000)
+        snprintf(text, 32, "%.1f kB", (double)bytes / 1e3);
+    else
+        snprintf(text, 32, "%.1f MB", (double)bytes / 1e6);
+    return text;
+}
+
+/* Memory of others has any contents and any alignment; we asked for so much more that it can be aligned. */
+static esper_status prepare_theirs(ring_side *side, ring_memory *memory)
+{
+    uintptr_t at = ((uintptr_t)memory->raw + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    esper_status st;
+
+    memory->at = (void *)at;
+    if (!memory->on_host)
+        return esper_stream_set(side->stream, memory->at, 0, memory->bytes);
+    memset(memory->at, 0, memory->bytes);
+    st = esper_device_pin(side->device, memory->at, memory->bytes);
+    memory->pinned = st == ESPER_OK;
+    return st;
+}
+
+static esper_status take_theirs(ring_side *side, ring_memory *memory)
+{
+    const esper_guard_options *options = &side->ring->memory_options;
+    int32_t place = memory->on_host ? ESPER_GUARD_HOST : side->number;
+
+    memory->raw = options->alloc(options->alloc_context, place, memory->bytes + ARENA_ALIGN);
+    if (memory->raw == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "the caller's allocator gave none of %llu bytes",
+                          (unsigned long long)memory->bytes);
+    return prepare_theirs(side, memory);
+}
+
+/* The host device aligns to 64 bytes only, hence the same extra there. */
+static esper_status take_ours(ring_side *side, ring_memory *memory)
+{
+    esper_device_memory kind = memory->on_host ? ESPER_DEVICE_MEMORY_PINNED : ESPER_DEVICE_MEMORY_NORMAL;
+
+    ESPER_TRY(esper_device_alloc(side->device, memory->bytes + ARENA_ALIGN, kind, &memory->raw));
+    memory->at = (void *)(((uintptr_t)memory->raw + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+    return ESPER_OK;
+}
+
+esper_status esper_ring_memory_init(ring_side *side, bool on_host, uint64_t bytes, ring_memory *memory_out)
+{
+    ring_memory memory = {.bytes = bytes, .on_host = on_host};
+    esper_status st;
+
+    if (bytes > SIZE_MAX - ARENA_ALIGN)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%llu bytes", (unsigned long long)bytes);
+    st = side->ring->memory_options.alloc != NULL ? take_theirs(side, &memory) : take_ours(side, &memory);
+    if (st != ESPER_OK) {
+        esper_ring_memory_fini(side, &memory);
+        return st;
+    }
+    *memory_out = memory;
+    return ESPER_OK;
+}
+
+void esper_ring_memory_fini(ring_side *side, ring_memory *memory)
+{
+    const esper_guard_options *options = &side->ring->memory_options;
+
+    if (memory->pinned)
+        esper_device_unpin(side->device, memory->at);
+    if (memory->raw != NULL && options->alloc != NULL)
+        options->release(options->alloc_context, memory->on_host ? ESPER_GUARD_HOST : side->number, memory->raw);
+    else if (memory->raw != NULL)
+        esper_device_release(side->device, memory->raw);
+    *memory = (ring_memory){0};
+}

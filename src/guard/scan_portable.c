@@ -1,0 +1,172 @@
+/* The host's kernels where there is nothing better: vectors of 16 bytes, as compilers lower them for any processor. */
+#include <math.h>
+#include <string.h>
+
+#include "guard/scan_kernels.h"
+
+enum { N_U32 = 4, N_F64 = 2, N_F16 = 4 };
+typedef uint32_t vec_u32 __attribute__((vector_size(16)));
+typedef int32_t  vec_i32 __attribute__((vector_size(16)));
+typedef uint64_t vec_u64 __attribute__((vector_size(16)));
+typedef int64_t  vec_i64 __attribute__((vector_size(16)));
+typedef double   vec_f64 __attribute__((vector_size(16)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* a where the mask is -1, b where it is 0. */
+INLINE vec_u32 u32_select(vec_i32 mask, vec_u32 a, vec_u32 b)
+{
+    return ((vec_u32)mask & a) | (~(vec_u32)mask & b);
+}
+
+INLINE vec_f64 f64_select(vec_i64 mask, vec_f64 a, vec_f64 b)
+{
+    return (vec_f64)(((vec_u64)mask & (vec_u64)a) | (~(vec_u64)mask & (vec_u64)b));
+}
+
+INLINE vec_u32 u32_set(uint32_t value)
+{
+    return (vec_u32){value, value, value, value};
+}
+
+#define u32_and(a, b)       ((a) & (b))
+#define u32_add(a, b)       ((a) + (b))
+#define u32_sub(a, b)       ((a) - (b))
+#define i32_max(a, b)       u32_select((vec_i32)(a) > (vec_i32)(b), a, b)
+#define u32_min(a, b)       u32_select((a) < (b), a, b)
+#define u32_tally(tally, a, b) ((tally) - (vec_u32)((vec_i32)(a) > (vec_i32)(b)) + ((a) >> 31 << 16))
+
+#define f64_zero()            ((vec_f64){0.0, 0.0})
+#define f64_set(value)        ((vec_f64){value, value})
+#define f64_add(a, b)         ((a) + (b))
+#define f64_mul(a, b)         ((a) * (b))
+#define f64_fma(a, b, c)      ((a) * (b) + (c)) /* of floats alone, whose product is exact */
+#define f64_abs(a)            ((vec_f64)((vec_u64)(a)&u64_set(UINT64_MAX >> 1)))
+#define f64_max(a, b)         f64_select((a) > (b), a, b)
+#define f64_min(a, b)         f64_select((a) < (b), a, b)
+#define f64_or_nan_if_zero(a) ((vec_f64)((vec_u64)(a) | (vec_u64)((a) == f64_zero())))
+
+INLINE vec_u32 u32_load(const void *memory)
+{
+    vec_u32 value;
+
+    memcpy(&value, memory, sizeof(value));
+    return value;
+}
+
+INLINE void u32_store(void *memory, vec_u32 value)
+{
+    memcpy(memory, &value, sizeof(value));
+}
+
+INLINE vec_f64 f64_load(const void *memory)
+{
+    vec_f64 value;
+
+    memcpy(&value, memory, sizeof(value));
+    return value;
+}
+
+INLINE vec_f64 f64_load_floats(const void *memory)
+{
+    float pair[N_F64];
+
+    memcpy(pair, memory, sizeof(pair));
+    return (vec_f64){(double)pair[0], (double)pair[1]};
+}
+
+INLINE void f64_store(void *memory, vec_f64 value)
+{
+    memcpy(memory, &value, sizeof(value));
+}
+
+INLINE vec_u64 u64_set(uint64_t value)
+{
+    return (vec_u64){value, value};
+}
+
+INLINE vec_u64 u64_load(const void *memory)
+{
+    vec_u64 value;
+
+    memcpy(&value, memory, sizeof(value));
+    return value;
+}
+
+INLINE void u64_store(void *memory, vec_u64 value)
+{
+    memcpy(memory, &value, sizeof(value));
+}
+
+#define u64_zero()            u64_set(0)
+#define u64_add(a, b)         ((a) + (b))
+#define u64_xor(a, b)         ((a) ^ (b))
+#define u64_fold(a)                  (((a)&u64_set(0xffffffffu)) * ((a) >> 32) + (a))
+#define u64_stream(memory, a) u64_store(memory, a)
+#define fence()               ((void)0)
+#define u64_count_zero(count, a)     ((count) - (vec_u64)((a) == f64_zero()))
+#define u64_count_below(count, a, b) ((count) - (vec_u64)((a) < (b)))
+
+/* The bits of the float that a half stands for. Shifted into a float's place, a finite half is too small by 2^112, also
+ * where it is denormal; the product is exact. */
+INLINE uint32_t half_to_bits(uint16_t half)
+{
+    uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
+    bool not_finite = bits >= UINT32_C(0x7c00) << 13;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    value *= 0x1p112f;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits | (not_finite ? 0x7f800000u : 0) | (uint32_t)(half & 0x8000) << 16;
+}
+
+/* The half nearest to a float, ties to even. */
+INLINE uint16_t half_of_bits(uint32_t bits)
+{
+    uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffffu;
+    float value;
+
+    if (size > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00);
+    if (size >= 0x47800000u) /* 2^16 */
+        return (uint16_t)(sign | 0x7c00);
+    if (size >= 0x38800000u) /* 2^-14: from here on halves are normal */
+        return (uint16_t)(sign | (size - 0x38000000u + 0xfff + (size >> 13 & 1)) >> 13);
+    memcpy(&value, &size, sizeof(value));
+    value += 0.5f; /* whose last place is that of the smallest half */
+    memcpy(&size, &value, sizeof(size));
+    return (uint16_t)(sign | (size - 0x3f000000u));
+}
+
+INLINE void widen(const unsigned char *data, esper_guard_dtype dtype, unsigned char *to)
+{
+    uint16_t halves[N_F16];
+    uint32_t bits[N_F16];
+
+    memcpy(halves, data, sizeof(halves));
+    for (int l = 0; l < N_F16; l++)
+        bits[l] = dtype == ESPER_GUARD_F16 ? half_to_bits(halves[l]) : (uint32_t)halves[l] << 16;
+    memcpy(to, bits, sizeof(bits));
+}
+
+INLINE void scale_f16_vector(unsigned char *data, float factor)
+{
+    uint16_t halves[N_F16];
+
+    memcpy(halves, data, sizeof(halves));
+    for (int l = 0; l < N_F16; l++) {
+        uint32_t bits = half_to_bits(halves[l]);
+        float value;
+
+        memcpy(&value, &bits, sizeof(value));
+        value *= factor;
+        memcpy(&bits, &value, sizeof(bits));
+        halves[l] = half_of_bits(bits);
+    }
+    memcpy(data, halves, sizeof(halves));
+}
+
+#include "guard/scan_kernels.inc"
+
+const esper_scan_kernels esper_scan_kernels_portable = KERNEL_TABLE("portable");

@@ -1,0 +1,319 @@
+/* Tables of tensors: made whole from the one before and what is added. */
+#include "guard/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "guard/report.h"
+#include "guard/scan_kernels.h"
+
+/* ----------------------------------------------------------------------------------------------------------- checks */
+
+static esper_status check_place(const esper_guard_tensor *tensor, size_t position)
+{
+    const uint64_t most = (uint64_t)PTRDIFF_MAX / esper_guard_dtype_bytes(tensor->dtype);
+
+    if (tensor->count > most)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements are more than memory can hold", position,
+                          tensor->name, (unsigned long long)tensor->count);
+    if (tensor->data == NULL && tensor->count > 0)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", position, tensor->name,
+                          (unsigned long long)tensor->count);
+    return ESPER_OK;
+}
+
+esper_status esper_guard_tensor_check(const esper_guard_tensor *tensor, size_t position)
+{
+    if (tensor->name == NULL || tensor->name[0] == '\0')
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu has no name", position);
+    if (tensor->group == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s) has no group", position, tensor->name);
+    if ((unsigned)tensor->role >= ESPER_GUARD_N_ROLES)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): role %d is unknown", position, tensor->name,
+                          (int)tensor->role);
+    if ((unsigned)tensor->dtype >= ESPER_GUARD_N_DTYPES)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): dtype %d is unknown", position, tensor->name,
+                          (int)tensor->dtype);
+    return check_place(tensor, position);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ names */
+
+static uint64_t hash_text(const char *text, uint64_t hash)
+{
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+}
+
+/* A set of (text, role) pairs: indices of tensors in open slots, NO_TENSOR where there is none. */
+typedef struct name_set {
+    uint32_t *places;
+    size_t    mask;
+} name_set;
+
+#define NO_TENSOR UINT32_MAX
+
+static esper_status name_set_init(name_set *set, size_t n_names)
+{
+    size_t n_places = 16;
+
+    while (n_places < n_names * 2)
+        n_places *= 2;
+    set->places = esper_mem_alloc(n_places * sizeof(*set->places));
+    if (set->places == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "names of %zu tensors", n_names);
+    memset(set->places, 0xff, n_places * sizeof(*set->places));
+    set->mask = n_places - 1;
+    return ESPER_OK;
+}
+
+static const char *text_of(const esper_guard_tensor *tensor, bool group)
+{
+    return group ? tensor->group : tensor->name;
+}
+
+/* The tensor that first had the name (or group) and role of tensor `index`: itself when it is the first. */
+static uint32_t name_set_put(name_set *set, const esper_guard_tensor *tensors, uint32_t index, bool group)
+{
+    const esper_guard_tensor *tensor = &tensors[index];
+    size_t at =
+        (size_t)hash_text(text_of(tensor, group), UINT64_C(0xcbf29ce484222325) + (uint64_t)tensor->role) & set->mask;
+
+    while (set->places[at] != NO_TENSOR) {
+        const esper_guard_tensor *other = &tensors[set->places[at]];
+
+        if (other->role == tensor->role && strcmp(text_of(other, group), text_of(tensor, group)) == 0)
+            return set->places[at];
+        at = (at + 1) & set->mask;
+    }
+    set->places[at] = index;
+    return index;
+}
+
+static esper_status check_names(const esper_guard_table *table)
+{
+    esper_status status = ESPER_OK;
+    name_set set;
+
+    ESPER_TRY(name_set_init(&set, table->n_tensors));
+    for (uint32_t i = 0; i < table->n_tensors && status == ESPER_OK; i++) {
+        uint32_t first = name_set_put(&set, table->tensors, i, false);
+
+        if (first != i)
+            status = ESPER_FAIL(ESPER_E_ARG,
+                                "%s is the name of tensors %u and %u, which have the same role: names are unique "
+                                "within a role",
+                                table->tensors[i].name, first, i);
+    }
+    esper_mem_free(set.places);
+    return status;
+}
+
+/* Groups in the order of their first tensors. */
+static esper_status make_groups(esper_guard_table *table)
+{
+    name_set set;
+
+    ESPER_TRY(name_set_init(&set, table->n_tensors));
+    for (uint32_t i = 0; i < table->n_tensors; i++) {
+        const esper_guard_tensor *tensor = &table->tensors[i];
+        uint32_t first = name_set_put(&set, table->tensors, i, true);
+
+        if (first == i) {
+            esper_report_group_begin(&table->groups[table->n_groups], tensor->group, tensor->role);
+            table->group_of[i] = (uint32_t)table->n_groups++;
+        } else {
+            table->group_of[i] = table->group_of[first];
+        }
+    }
+    esper_mem_free(set.places);
+    return ESPER_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- arrays */
+
+static esper_status take_arrays(esper_guard_table *table)
+{
+    const size_t n = table->n_tensors;
+
+    table->tensors = esper_mem_alloc(n * sizeof(*table->tensors));
+    table->group_of = esper_mem_alloc(n * sizeof(*table->group_of));
+    table->stats = esper_mem_alloc(n * sizeof(*table->stats));
+    table->records = esper_mem_alloc(n * sizeof(*table->records));
+    table->remembered = esper_mem_alloc(n * sizeof(*table->remembered));
+    table->remembers = esper_mem_alloc(n * sizeof(*table->remembers));
+    table->data = esper_mem_alloc(n * sizeof(*table->data));
+    table->groups = esper_mem_alloc(n * sizeof(*table->groups));
+    if (table->tensors == NULL || table->group_of == NULL || table->stats == NULL || table->records == NULL ||
+        table->remembered == NULL || table->remembers == NULL || table->data == NULL || table->groups == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", n);
+    return ESPER_OK;
+}
+
+static void fill_arrays(esper_guard_table *table, const esper_guard_table *old, const esper_guard_tensor *tensors,
+                        size_t n_tensors)
+{
+    if (old->n_tensors > 0) {
+        memcpy(table->tensors, old->tensors, old->n_tensors * sizeof(*table->tensors));
+        memcpy(table->remembered, old->remembered, old->n_tensors * sizeof(*table->remembered));
+        memcpy(table->remembers, old->remembers, old->n_tensors * sizeof(*table->remembers));
+    }
+    memcpy(table->tensors + old->n_tensors, tensors, n_tensors * sizeof(*table->tensors));
+}
+
+static const char *keep_text(const char *text, char **to)
+{
+    size_t bytes = strlen(text) + 1;
+    char *kept = memcpy(*to, text, bytes);
+
+    *to += bytes;
+    return kept;
+}
+
+/* Copies the texts, and lets the tensors point to the copies. */
+static esper_status keep_texts(esper_guard_table *table)
+{
+    size_t bytes = 0;
+    char *to;
+
+    for (size_t i = 0; i < table->n_tensors; i++)
+        bytes += strlen(table->tensors[i].name) + strlen(table->tensors[i].group) + 2;
+    to = table->text = esper_mem_alloc(bytes);
+    if (to == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "names of %zu tensors", table->n_tensors);
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        table->tensors[i].name = keep_text(table->tensors[i].name, &to);
+        table->tensors[i].group = keep_text(table->tensors[i].group, &to);
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ slots */
+
+static esper_guard_slot *find_slot(esper_guard_table *table, int32_t device)
+{
+    for (size_t s = 0; s < table->n_slots; s++)
+        if (table->slots[s].device == device)
+            return &table->slots[s];
+    return NULL;
+}
+
+/* Makes a place for every device: those of the old table, which have engines, and new ones. */
+static esper_status open_slots(esper_guard_table *table, const esper_guard_table *old)
+{
+    table->slots = esper_mem_alloc((old->n_slots + 1) * sizeof(*table->slots));
+    if (table->slots == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu devices", old->n_slots + 1);
+    for (size_t s = 0; s < old->n_slots; s++)
+        table->slots[s] = (esper_guard_slot){
+            .engine = old->slots[s].engine, .device = old->slots[s].device, .stale = old->slots[s].stale};
+    table->n_slots = old->n_slots;
+    for (size_t i = 0; i < table->n_tensors; i++) {
+        esper_guard_slot *slot = find_slot(table, table->tensors[i].device);
+
+        if (slot == NULL) {
+            esper_guard_slot *slots = esper_mem_grow(table->slots, (table->n_slots + 1) * sizeof(*slots));
+
+            if (slots == NULL)
+                return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu devices", table->n_slots + 1);
+            table->slots = slots;
+            slot = &slots[table->n_slots++];
+            *slot = (esper_guard_slot){.device = table->tensors[i].device};
+        }
+        slot->n_tensors++;
+        slot->roles |= 1u << table->tensors[i].role;
+    }
+    return ESPER_OK;
+}
+
+static esper_status fill_slots(esper_guard_table *table)
+{
+    for (size_t s = 0; s < table->n_slots; s++) {
+        esper_guard_slot *slot = &table->slots[s];
+        size_t n = 0;
+
+        if (slot->n_tensors == 0)
+            continue;
+        slot->index = esper_mem_alloc(slot->n_tensors * sizeof(*slot->index));
+        slot->records = esper_mem_alloc(slot->n_tensors * sizeof(*slot->records));
+        if (slot->index == NULL || slot->records == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", slot->n_tensors);
+        for (size_t i = 0; i < table->n_tensors; i++)
+            if (table->tensors[i].device == slot->device)
+                slot->index[n++] = i;
+    }
+    return ESPER_OK;
+}
+
+esper_status esper_guard_slot_bind(const esper_guard_table *table, esper_guard_slot *slot)
+{
+    esper_scan_tensor *tensors = esper_mem_alloc(slot->n_tensors * sizeof(*tensors));
+    esper_status status;
+
+    if (tensors == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", slot->n_tensors);
+    for (size_t i = 0; i < slot->n_tensors; i++) {
+        const esper_guard_tensor *tensor = &table->tensors[slot->index[i]];
+
+        tensors[i] = (esper_scan_tensor){
+            .data = tensor->data, .count = tensor->count, .dtype = tensor->dtype, .role = tensor->role};
+    }
+    status = slot->engine->ops->bind(slot->engine, tensors, slot->n_tensors);
+    slot->stale = status != ESPER_OK;
+    esper_mem_free(tensors);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ table */
+
+void esper_guard_table_free(esper_guard_table *table)
+{
+    for (size_t s = 0; s < table->n_slots; s++) {
+        esper_mem_free(table->slots[s].index);
+        esper_mem_free(table->slots[s].records);
+    }
+    esper_mem_free(table->slots);
+    esper_mem_free(table->groups);
+    esper_mem_free(table->data);
+    esper_mem_free(table->remembers);
+    esper_mem_free(table->remembered);
+    esper_mem_free(table->records);
+    esper_mem_free(table->stats);
+    esper_mem_free(table->group_of);
+    esper_mem_free(table->text);
+    esper_mem_free(table->tensors);
+    *table = (esper_guard_table){0};
+}
+
+static esper_status fill_table(esper_guard_table *table, const esper_guard_table *old,
+                               const esper_guard_tensor *tensors, size_t n_tensors)
+{
+    ESPER_TRY(take_arrays(table));
+    fill_arrays(table, old, tensors, n_tensors);
+    ESPER_TRY(check_names(table));
+    ESPER_TRY(keep_texts(table));
+    ESPER_TRY(make_groups(table));
+    ESPER_TRY(open_slots(table, old));
+    return fill_slots(table);
+}
+
+esper_status esper_guard_table_make(const esper_guard_table *old, const esper_guard_tensor *tensors, size_t n_tensors,
+                                    esper_guard_table *table_out)
+{
+    esper_guard_table table = {0};
+    esper_status status;
+
+    if (n_tensors > (size_t)INT32_MAX - old->n_tensors)
+        return ESPER_FAIL(ESPER_E_ARG, "%zu tensors after %zu are too many", n_tensors, old->n_tensors);
+    table.n_tensors = old->n_tensors + n_tensors;
+    status = fill_table(&table, old, tensors, n_tensors);
+    if (status != ESPER_OK) {
+        esper_guard_table_free(&table);
+        return status;
+    }
+    *table_out = table;
+    return ESPER_OK;
+}

@@ -1,0 +1,186 @@
+/* ctest: labels=noasan */
+/* The CUDA engine without CUDA: its cases on an emulated driver (which changes stacks, so not under AddressSanitizer),
+ * every driver call failing once, and what it says where there is no driver at all. */
+#include "cuda_cases.h"
+#include "emulated_cuda.h"
+
+static uint64_t large_bytes(void)
+{
+    return 120000;
+}
+
+static void capture_begin(fixture *f)
+{
+    (void)f;
+    emulated_capture(true);
+}
+
+static void capture_end(fixture *f)
+{
+    (void)f;
+    emulated_capture(false);
+    assert_true(graph_records_event);
+}
+
+static void capture_replay(fixture *f)
+{
+    (void)f;
+    emulated_replay();
+}
+
+static void capture_close(fixture *f)
+{
+    (void)f;
+}
+
+/* One of everything; the status of the first that failed. */
+static esper_status use_everything(esper_device *device, void *memory, esper_copy_part *part)
+{
+    esper_engine *engine = NULL;
+    esper_cuda_copy *copy = NULL;
+    esper_scan_tensor tensor = {.data = memory, .count = 60, .dtype = ESPER_GUARD_F32, .role = ESPER_GUARD_ROLE_GRAD};
+    esper_scan_request request = {.roles = ALL_ROLES, .tiny = 1e-8, .clip_norm = 0.5};
+    esper_scan_record record;
+    double norm, factor;
+    esper_status st = esper_engine_cuda.open(0, &no_options, &engine);
+
+    if (st == ESPER_OK)
+        st = esper_engine_cuda.bind(engine, &tensor, 1);
+    if (st == ESPER_OK)
+        st = esper_engine_cuda.rebind(engine, &memory);
+    if (st == ESPER_OK)
+        st = esper_engine_cuda.scan(engine, &request);
+    if (st == ESPER_OK)
+        st = esper_engine_cuda.collect(engine, &record, &norm, &factor);
+    if (st == ESPER_OK)
+        st = esper_cuda_copy_open(device, part, 1, &copy);
+    if (st == ESPER_OK)
+        st = esper_cuda_copy_gather(copy, (char *)memory + 512, (uint64_t *)memory + 100, NULL);
+    esper_cuda_copy_close(copy);
+    esper_engine_cuda.close(engine);
+    return st;
+}
+
+static void every_failing_call_is_survived(void **state)
+{
+    esper_device *device;
+    esper_mem_stats before, after;
+    esper_copy_part part = {.bytes = 256};
+    esper_status st = ESPER_E_NOMEM;
+    uint64_t n_failures = 0;
+    void *memory;
+
+    (void)state;
+    check_good(esper_device_open("cuda", 0, &device));
+    check_good(esper_device_alloc(device, 4096, ESPER_DEVICE_MEMORY_NORMAL, &memory));
+    part.data = memory;
+    check_good(use_everything(device, memory, &part)); /* the device keeps its kernels from here on */
+    esper_mem_stats_get(&before);
+    while (st != ESPER_OK) {
+        int live = emulated_cuda_live();
+
+        emulated_cuda_fail_at(n_failures + 1);
+        st = use_everything(device, memory, &part);
+        emulated_cuda_fail_at(0);
+        drain();
+        if (st != ESPER_OK)
+            n_failures++;
+        assert_true(st == ESPER_OK || strlen(esper_last_error()) > 0);
+        assert_int_equal(emulated_cuda_live(), live);
+        assert_int_equal(context_depth, 0);
+        esper_mem_stats_get(&after);
+        assert_int_equal(after.n_live, before.n_live);
+        assert_true(n_failures < 1000);
+    }
+    assert_true(n_failures > 40);
+    esper_device_release(device, memory);
+    esper_device_close(device);
+}
+
+static void every_failed_allocation_is_survived(void **state)
+{
+    esper_device *device;
+    esper_mem_stats before, after;
+    esper_copy_part part = {.bytes = 256};
+    esper_status st = ESPER_E_NOMEM;
+    uint64_t n_failures = 0;
+    void *memory;
+
+    (void)state;
+    check_good(esper_device_open("cuda", 0, &device));
+    check_good(esper_device_alloc(device, 4096, ESPER_DEVICE_MEMORY_NORMAL, &memory));
+    part.data = memory;
+    check_good(use_everything(device, memory, &part));
+    esper_mem_stats_get(&before);
+    while (st != ESPER_OK) {
+        int live = emulated_cuda_live();
+
+        esper_mem_fail_at(n_failures + 1);
+        st = use_everything(device, memory, &part);
+        esper_mem_fail_at(0);
+        assert_true(st == ESPER_OK || st == ESPER_E_NOMEM);
+        n_failures += st != ESPER_OK;
+        drain();
+        assert_int_equal(emulated_cuda_live(), live);
+        esper_mem_stats_get(&after);
+        assert_int_equal(after.n_live, before.n_live);
+    }
+    assert_true(n_failures >= 8);
+    esper_device_release(device, memory);
+    esper_device_close(device);
+}
+
+static void memory_of_another_device_is_refused(void **state)
+{
+    esper_device *other;
+    esper_engine *engine;
+    void *memory;
+
+    (void)state;
+    check_good(esper_device_open("cuda", 1, &other));
+    check_good(esper_device_alloc(other, 64, ESPER_DEVICE_MEMORY_NORMAL, &memory));
+    check_good(esper_engine_cuda.open(0, &no_options, &engine));
+    assert_int_equal(esper_engine_cuda.check(engine, memory, 64), ESPER_E_ARG);
+    assert_non_null(strstr(esper_last_error(), "CUDA device 1, not of 0"));
+    esper_engine_cuda.close(engine);
+    esper_device_release(other, memory);
+    esper_device_close(other);
+}
+
+static void nothing_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(emulated_cuda_live(), 0);
+    assert_int_equal(context_depth, 0);
+}
+
+/* Whatever this machine has: without a driver the reason is told, and nothing else happens. */
+static void without_a_driver_the_reason_is_told(void **state)
+{
+    esper_engine *engine = NULL;
+    esper_status st;
+
+    (void)state;
+    esper_cuda_driver_replace(NULL);
+    if (esper_cuda_device_count() > 0)
+        skip();
+    st = esper_engine_cuda.open(0, &no_options, &engine);
+    assert_int_equal(st, ESPER_E_UNSUPPORTED);
+    assert_null(engine);
+    assert_non_null(strstr(esper_last_error(), "CUDA cannot be used here: "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CUDA_CASES,
+        cmocka_unit_test(every_failing_call_is_survived),
+        cmocka_unit_test(every_failed_allocation_is_survived),
+        cmocka_unit_test(memory_of_another_device_is_refused),
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(without_a_driver_the_reason_is_told),
+    };
+
+    emulated_cuda_install();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

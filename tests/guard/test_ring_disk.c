@@ -1,0 +1,437 @@
+/* ctest: labels=tsan */
+/* The ring's copy on disk: it is there when all memory fails, and nothing that happens to it disturbs the memory. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ring_helpers.h"
+
+#define DIRECTORY "ring-disk"
+#define SNAPSHOT DIRECTORY "/snapshot.ring"
+
+enum { MAX_FILE = 1 << 20 };
+
+static int clean_up(void **state)
+{
+    DIR *list = opendir(DIRECTORY);
+    struct dirent *item;
+
+    while (list != NULL && (item = readdir(list)) != NULL)
+        if (item->d_name[0] != '.')
+            unlinkat(dirfd(list), item->d_name, 0);
+    if (list != NULL)
+        closedir(list);
+    rmdir(DIRECTORY);
+    return nothing_left(state);
+}
+
+static int n_files(void)
+{
+    DIR *list = opendir(DIRECTORY);
+    struct dirent *item;
+    int n = 0;
+
+    assert_non_null(list);
+    while ((item = readdir(list)) != NULL)
+        n += item->d_name[0] != '.';
+    closedir(list);
+    return n;
+}
+
+static esper_ring *open_disk_ring(esper_guard *guard)
+{
+    esper_ring_options options;
+    esper_ring *ring;
+
+    esper_ring_options_init(&options);
+    options.directory = DIRECTORY;
+    check_good(esper_ring_open(guard, &options, &ring));
+    return ring;
+}
+
+static size_t read_file(unsigned char *data)
+{
+    int fd = open(SNAPSHOT, O_RDONLY);
+    ssize_t n;
+
+    assert_true(fd >= 0);
+    n = read(fd, data, MAX_FILE);
+    assert_in_range(n, 1, MAX_FILE - 1);
+    close(fd);
+    return (size_t)n;
+}
+
+static void write_file(const unsigned char *data, size_t bytes)
+{
+    int fd = open(SNAPSHOT, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, bytes), bytes);
+    close(fd);
+}
+
+/* A ring that takes one snapshot of the model and is closed: its file stays. */
+static void leave_file(esper_guard *guard, uint64_t step, const void *blob, size_t blob_bytes)
+{
+    esper_ring *ring = open_disk_ring(guard);
+
+    check_good(esper_ring_take(ring, step, blob, blob_bytes));
+    esper_ring_close(ring);
+}
+
+static void the_next_process_finds_it(void **state)
+{
+    static const char blob[] = "cursor 77";
+    esper_ring_restored restored;
+    unsigned char *taken;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 2);
+    taken = model_copy(&m);
+    leave_file(guard, 77, blob, sizeof(blob));
+    model_fill(&m, 3);
+    ring = open_disk_ring(guard);
+    assert_int_equal(ring_status(ring).newest, ESPER_RING_EMPTY);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    model_check(&m, taken);
+    assert_int_equal(restored.step, 77);
+    assert_int_equal(restored.from_host, 2);
+    assert_int_equal(restored.blob_bytes, sizeof(blob));
+    assert_string_equal(restored.blob, blob);
+    assert_int_equal(ring_status(ring).n_good, 1); /* and it is an entry from now on */
+    model_fill(&m, 4);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    model_check(&m, taken);
+    assert_int_equal(restored.from_host, 1);
+    free(taken);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+static void it_is_used_when_all_memory_is_damaged(void **state)
+{
+    esper_ring_restored restored;
+    unsigned char *taken = NULL;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 1);
+    ring = open_disk_ring(guard);
+    for (uint64_t step = 1; step <= 2; step++) {
+        model_fill(&m, step);
+        check_good(esper_ring_take(ring, step, &step, sizeof(step)));
+        esper_ring_disk_wait(ring);
+        assert_int_equal(ring_status(ring).disk_step, step);
+        assert_null(ring_status(ring).disk_error);
+    }
+    taken = model_copy(&m);
+    damage(ring, 0, 1000);
+    damage(ring, 1, 1000);
+    model_fill(&m, 9);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    model_check(&m, taken);
+    assert_int_equal(restored.step, 2);
+    assert_int_equal(*(const uint64_t *)restored.blob, 2);
+    assert_int_equal(restored.from_host, 2);
+    assert_int_equal(restored.n_passed_over, 2);
+    free(taken);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* Killed between writing and renaming: the drafts of the dead are not read, and removed. */
+static void drafts_of_the_dead(void **state)
+{
+    unsigned char *data = malloc(MAX_FILE), *taken;
+    esper_ring_restored restored;
+    esper_guard *guard;
+    esper_ring *ring;
+    size_t bytes;
+    FILE *draft;
+    model m;
+
+    (void)state;
+    assert_non_null(data);
+    model_init_all(&m);
+    guard = model_guard(&m, 1);
+    taken = model_copy(&m);
+    leave_file(guard, 5, NULL, 0);
+    bytes = read_file(data);
+    for (int i = 0; i < 2; i++) { /* half of one, and a whole one that was never renamed */
+        draft = fopen(i == 0 ? SNAPSHOT ".999999-0.tmp" : SNAPSHOT ".999999-1.tmp", "wb");
+        assert_non_null(draft);
+        assert_int_equal(fwrite(data, 1, i == 0 ? bytes / 2 : bytes, draft), i == 0 ? bytes / 2 : bytes);
+        fclose(draft);
+    }
+    assert_int_equal(n_files(), 4); /* with the lock */
+    ring = open_disk_ring(guard);
+    assert_int_equal(n_files(), 2);
+    model_fill(&m, 6);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    assert_int_equal(restored.step, 5);
+    model_check(&m, taken);
+    free(taken);
+    free(data);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* A rollback from the file as it stands fails, says why, and leaves the tensors alone. */
+static void check_refused(esper_guard *guard, model *m, const char *words)
+{
+    esper_ring *ring = open_disk_ring(guard);
+    unsigned char *before = model_copy(m);
+
+    check_status(esper_ring_rollback(ring, 1, NULL), ESPER_E_FORMAT);
+    check_error_says("no snapshot in memory is good; that on disk: " SNAPSHOT);
+    check_error_says(words);
+    model_check(m, before);
+    free(before);
+    esper_ring_close(ring);
+}
+
+static void a_truncated_file(void **state)
+{
+    unsigned char *data = malloc(MAX_FILE);
+    esper_guard *guard;
+    size_t bytes;
+    model m;
+
+    (void)state;
+    assert_non_null(data);
+    model_init_small(&m);
+    guard = model_guard(&m, 1);
+    leave_file(guard, 5, "blob", 5);
+    bytes = read_file(data);
+    for (size_t cut = 0; cut < bytes; cut += cut < 200 ? 7 : 97) {
+        write_file(data, cut);
+        check_refused(guard, &m, "truncated");
+    }
+    write_file(data, bytes);
+    data[bytes] = 0;
+    write_file(data, bytes + 1);
+    check_refused(guard, &m, "bytes");
+    free(data);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* Any byte of it. */
+static void a_damaged_file(void **state)
+{
+    unsigned char *data = malloc(MAX_FILE);
+    uint64_t random = 8;
+    esper_guard *guard;
+    size_t bytes;
+    model m;
+
+    (void)state;
+    assert_non_null(data);
+    model_init_small(&m);
+    guard = model_guard(&m, 1);
+    leave_file(guard, 5, "blob", 5);
+    bytes = read_file(data);
+    for (size_t at = 0; at < bytes; at += at < 200 ? 1 : 61) {
+        unsigned char flip = (unsigned char)(1u << next_random(&random) % 8);
+
+        data[at] ^= flip;
+        write_file(data, bytes);
+        check_refused(guard, &m, at < 8 ? "is no snapshot" : "");
+        data[at] ^= flip;
+    }
+    data[8] = 2;
+    write_file(data, bytes);
+    check_refused(guard, &m, "is of version 2, this library reads version 1");
+    free(data);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+static void of_other_tensors(void **state)
+{
+    esper_guard *guard;
+    model m, other;
+
+    (void)state;
+    model_init_small(&m);
+    guard = model_guard(&m, 1);
+    leave_file(guard, 5, NULL, 0);
+    esper_guard_close(guard);
+    model_init_small(&other);
+    other.tensors[3].dtype = ESPER_GUARD_F16; /* as long as before */
+    guard = model_guard(&other, 1);
+    check_refused(guard, &other, "holds other tensors");
+    esper_guard_close(guard);
+    model_fini(&other);
+    model_fini(&m);
+}
+
+/* The disk is full: said in the status, the older file stays, the entries in memory are as good as ever. */
+static void a_full_disk(void **state)
+{
+    struct rlimit before, limit;
+    esper_ring_restored restored;
+    esper_ring_status status;
+    unsigned char *taken;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 1);
+    ring = open_disk_ring(guard);
+    check_good(esper_ring_take(ring, 1, NULL, 0));
+    esper_ring_disk_wait(ring);
+    assert_int_equal(ring_status(ring).disk_step, 1);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 100000; /* the file is larger; the writer must survive the signal that comes with it */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    model_fill(&m, 2);
+    taken = model_copy(&m);
+    check_good(esper_ring_take(ring, 2, NULL, 0));
+    esper_ring_disk_wait(ring);
+    status = ring_status(ring);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status.disk_step, 1);
+    assert_non_null(status.disk_error);
+    assert_non_null(strstr(status.disk_error, SNAPSHOT ": cannot be written: "));
+    assert_int_equal(status.n_good, 2);
+    assert_int_equal(n_files(), 2); /* no draft is left */
+    model_fill(&m, 3);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    assert_int_equal(restored.step, 2);
+    model_check(&m, taken);
+    check_good(esper_ring_take(ring, 3, NULL, 0)); /* there is room again */
+    esper_ring_disk_wait(ring);
+    assert_int_equal(ring_status(ring).disk_step, 3);
+    assert_null(ring_status(ring).disk_error);
+    free(taken);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* An entry that was damaged after it was found good does not take the place of a good file. */
+static void a_damaged_entry_is_not_written(void **state)
+{
+    esper_ring_restored restored;
+    esper_ring_status status;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_small(&m);
+    guard = model_guard(&m, 1);
+    ring = open_disk_ring(guard);
+    check_good(esper_ring_take(ring, 1, NULL, 0));
+    esper_ring_disk_wait(ring);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    /* Offer an entry of which a bit has changed since, as if the writer had been busy until now. */
+    ring->entries[0].sequence = ++ring->sequence;
+    ring->entries[0].step = 2;
+    damage(ring, 0, 9);
+    status = ring_status(ring);
+    esper_ring_disk_wait(ring);
+    status = ring_status(ring);
+    assert_int_equal(status.disk_step, 1);
+    assert_non_null(status.disk_error);
+    assert_non_null(strstr(status.disk_error, "the snapshot of step 2 is damaged"));
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+static void a_directory_that_cannot_be(void **state)
+{
+    esper_ring_options options;
+    esper_ring *ring = NULL, *second = NULL;
+    esper_guard *guard;
+    FILE *file;
+    model m;
+
+    (void)state;
+    model_init_small(&m);
+    guard = model_guard(&m, 1);
+    ring = open_disk_ring(guard);
+    esper_ring_options_init(&options);
+    options.directory = DIRECTORY;
+    check_status(esper_ring_open(guard, &options, &second), ESPER_E_STATE);
+    check_error_says("another ring keeps its snapshots here");
+    assert_null(second);
+    file = fopen(DIRECTORY "/file", "w");
+    assert_non_null(file);
+    fclose(file);
+    options.directory = DIRECTORY "/file/below";
+    check_status(esper_ring_open(guard, &options, &second), ESPER_E_IO);
+    check_error_says(DIRECTORY "/file");
+    assert_null(second);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* Many takes while the writer writes: entries are overwritten under it, and the file is always a whole one. */
+static void takes_go_on_while_it_writes(void **state)
+{
+    esper_ring_restored restored;
+    unsigned char *taken = NULL;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 2);
+    ring = open_disk_ring(guard);
+    for (uint64_t step = 1; step <= 60; step++) {
+        model_fill(&m, step);
+        check_good(esper_ring_take(ring, step, &step, sizeof(step)));
+        if (ring_status(ring).disk_error != NULL)
+            fail_msg("step %llu: %s", (unsigned long long)step, ring_status(ring).disk_error);
+    }
+    taken = model_copy(&m);
+    esper_ring_close(ring); /* the newest one is written at last */
+    model_fill(&m, 1000);
+    ring = open_disk_ring(guard);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    assert_int_equal(restored.step, 60);
+    assert_int_equal(*(const uint64_t *)restored.blob, 60);
+    model_check(&m, taken);
+    free(taken);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(the_next_process_finds_it, clean_up),
+        cmocka_unit_test_teardown(it_is_used_when_all_memory_is_damaged, clean_up),
+        cmocka_unit_test_teardown(drafts_of_the_dead, clean_up),
+        cmocka_unit_test_teardown(a_truncated_file, clean_up),
+        cmocka_unit_test_teardown(a_damaged_file, clean_up),
+        cmocka_unit_test_teardown(of_other_tensors, clean_up),
+        cmocka_unit_test_teardown(a_full_disk, clean_up),
+        cmocka_unit_test_teardown(a_damaged_entry_is_not_written, clean_up),
+        cmocka_unit_test_teardown(a_directory_that_cannot_be, clean_up),
+        cmocka_unit_test_teardown(takes_go_on_while_it_writes, clean_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
