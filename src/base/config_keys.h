@@ -14,7 +14,8 @@
 
 #include "base/log.h"
 
-#define ESPER_CONFIG_SECTION_LIST(X) X(RUN, "Run") X(TRAINING, "Training") X(DATA, "Data") X(NETWORK, "Network")
+#define ESPER_CONFIG_SECTION_LIST(X) \
+    X(RUN, "Run") X(TRAINING, "Training") X(GUARD, "Guard") X(DATA, "Data") X(NETWORK, "Network")
 
 /* The words a choice may be. The log level's are those of the log. */
 #define ESPER_CONFIG_BACKEND_LIST(X)   X(AUTO, "auto") X(CPU, "cpu") X(REF, "ref") X(NULL, "null")
@@ -67,6 +68,14 @@
       "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
     X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
       "Where the cosine schedule ends.")                                                                               \
+    X(GUARD, guard, BOOL, "true", ANY, "",                                                                             \
+      "Scans parameters, moments and gradients at every step; skips a bad step, goes back to the last good state.")    \
+    X(GUARD, snapshot_every, INT, "100", FROM(1), "steps",                                                             \
+      "Steps between snapshots to go back to; one is also taken at the start of every epoch.")                         \
+    X(GUARD, guard_checksum, BOOL, "false", ANY, "",                                                                   \
+      "Also compares checksums of the state from the end of a step to the start of the next: finds any flipped bit.")  \
+    X(GUARD, max_rollbacks, INT, "3", FROM(0), "times",                                                                \
+      "Times the governor may go back before it stops the run.")                                                       \
     X(DATA, data, TEXT, "", ANY, "",                                                                                   \
       "Where the data lies, several paths separated by ':'. Empty: the task's usual place.")                           \
     X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "",                                                            \

@@ -17,6 +17,8 @@
     EVENT(EPOCH_ENDED, epoch_ended, "an epoch was trained and validated")         \
     EVENT(CHECKPOINT_SAVED, checkpoint_saved, "a checkpoint is complete on disk") \
     EVENT(RUN_RESUMED, run_resumed, "a run goes on from a checkpoint")            \
+    EVENT(GUARD_TRIPPED, guard_tripped, "the guard found something, and what was done") \
+    EVENT(ROLLED_BACK, rolled_back, "the run went back to a snapshot")            \
     EVENT(RUN_ENDED, run_ended, "a run is over, well or not")                     \
     EVENT(WARNING, warning, "something a person should know; the run goes on")
 
@@ -55,6 +57,26 @@
     FIELD(e, TEXT, kernels)                      \
     FIELD(e, INT, threads)                       \
     FIELD(e, TEXT, config)
+
+/* What was found: a tensor with bad elements (problem: NaN, Inf, changed; index -1 = not known), or, with an empty tensor,
+ * a validation loss. reason: as the governor calls it. action: skip, roll_back, prune, stop. */
+#define ESPER_EVENT_GUARD_TRIPPED_FIELDS(FIELD, e) \
+    FIELD(e, TEXT, tensor)                         \
+    FIELD(e, TEXT, role)                           \
+    FIELD(e, TEXT, problem)                        \
+    FIELD(e, INT, count)                           \
+    FIELD(e, INT, first_index)                     \
+    FIELD(e, REAL, loss)                           \
+    FIELD(e, TEXT, reason)                         \
+    FIELD(e, TEXT, action)
+
+/* Steps as the optimiser counts them. damaged: newer snapshots that could not be used. */
+#define ESPER_EVENT_ROLLED_BACK_FIELDS(FIELD, e) \
+    FIELD(e, INT, from_step)                     \
+    FIELD(e, INT, to_step)                       \
+    FIELD(e, INT, damaged)                       \
+    FIELD(e, TEXT, reason)                       \
+    FIELD(e, REAL, seconds)
 
 /* status: the name of an esper_status. */
 #define ESPER_EVENT_RUN_ENDED_FIELDS(FIELD, e) \

@@ -10,7 +10,7 @@
 typedef enum esper_rng_purpose {
     ESPER_RNG_INIT = 1, /* weights; sample = hash of the parameter's name */
     ESPER_RNG_SPLIT,    /* which training samples become validation */
-    ESPER_RNG_SHUFFLE,  /* order of an epoch; step = epoch */
+    ESPER_RNG_SHUFFLE,  /* order of an epoch; step = epoch, tag = how often it was drawn anew */
     ESPER_RNG_AUGMENT,  /* crop, flip, cut-out; step = epoch, sample = global sample index */
     ESPER_RNG_DROPOUT,  /* tag = the op */
     ESPER_RNG_SYNTH,    /* contents of the synthetic data set */

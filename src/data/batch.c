@@ -72,9 +72,20 @@ uint64_t esper_sampler_predict_bytes(uint32_t n_samples)
 
 void esper_sampler_start(esper_sampler *sampler, uint32_t epoch)
 {
-    esper_rng_key key = {
-        .seed = sampler->desc.seed, .purpose = ESPER_RNG_SHUFFLE, .network = sampler->desc.network, .step = epoch};
+    esper_sampler_redraw(sampler, epoch, 0);
+}
 
+void esper_sampler_redraw(esper_sampler *sampler, uint32_t epoch, uint32_t draw)
+{
+    esper_rng_key key = {
+        .seed = sampler->desc.seed,
+        .purpose = ESPER_RNG_SHUFFLE,
+        .network = sampler->desc.network,
+        .step = epoch,
+        .tag = draw,
+    };
+
+    assert(draw < ESPER_SAMPLER_DRAWS);
     sampler->epoch = epoch;
     for (uint32_t i = 0; i < sampler->n_samples; i++)
         sampler->order[i] = esper_dataset_id(sampler->desc.set, sampler->desc.split, i);

@@ -44,6 +44,10 @@ uint64_t esper_sampler_predict_bytes(uint32_t n_samples);
 /* Draws the order of an epoch; nothing but the epoch's number is needed to come back to it. */
 void esper_sampler_start(esper_sampler *sampler, uint32_t epoch);
 
+/* Another order for the same epoch: draw 0 is the one that esper_sampler_start gives. */
+enum { ESPER_SAMPLER_DRAWS = 1 << 12 };
+void esper_sampler_redraw(esper_sampler *sampler, uint32_t epoch, uint32_t draw); /* draw < ESPER_SAMPLER_DRAWS */
+
 /* Batches of every epoch. A training split smaller than a batch makes one short batch. */
 uint32_t esper_sampler_batches(const esper_sampler *sampler);
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -12,6 +13,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
+#include "guard/governor.h"
 
 enum {
     NOTE_CHARS = 128,
@@ -86,9 +88,10 @@ typedef struct draft {
     size_t n_tensors;
     char   config[ESPER_CONFIG_RECORD_CHARS];
     char   optim[OPTIM_CHARS];
-    char   texts[16][NOTE_CHARS];
-    esper_safetensors_note notes[16];
+    char   texts[20][NOTE_CHARS];
+    esper_safetensors_note notes[20];
     size_t n_notes;
+    char  *detour, *governor; /* texts of notes of any length; NULL: there is no such note */
 } draft;
 
 static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
@@ -187,8 +190,67 @@ static void add_notes(draft *out, const esper_trainer *trainer)
     add_tally(out, &trainer->tally);
     add_last_step(out, trainer);
     add_optim(out, trainer);
+    if (out->detour != NULL)
+        add_note(out, "detour", out->detour);
+    if (out->governor != NULL)
+        add_note(out, "governor", out->governor);
     add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
+}
+
+static bool is_ahead(const esper_place *place, const esper_trainer *trainer)
+{
+    const esper_cursor *cursor = &trainer->cursor;
+
+    return place->draw == trainer->detour.draw &&
+           (place->epoch > cursor->epoch || (place->epoch == cursor->epoch && place->batch >= cursor->batch));
+}
+
+/* Only where there is one: "draw 0 lr_scale 0x1p+0 pass 3:17 3:18". Batches behind the cursor no longer matter. */
+static esper_status write_detour(draft *out, const esper_trainer *trainer)
+{
+    enum { PLACE_CHARS = 24, HEAD_CHARS = 96 };
+    const esper_detour *detour = &trainer->detour;
+    size_t room = HEAD_CHARS + (size_t)detour->n_passed * PLACE_CHARS, n;
+    uint32_t n_ahead = 0;
+
+    for (uint32_t i = 0; i < detour->n_passed; i++)
+        n_ahead += is_ahead(&detour->passed[i], trainer);
+    if (n_ahead == 0 && detour->draw == 0 && detour->lr_scale >= 1.0)
+        return ESPER_OK;
+    out->detour = esper_mem_alloc(room);
+    if (out->detour == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %u batches to pass over", n_ahead);
+    n = (size_t)snprintf(out->detour, room, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
+    for (uint32_t i = 0; i < detour->n_passed; i++)
+        if (is_ahead(&detour->passed[i], trainer))
+            n += (size_t)snprintf(out->detour + n, room - n, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch,
+                                  detour->passed[i].batch);
+    return ESPER_OK;
+}
+
+/* The governor's memory, number by number. */
+static esper_status write_governor(draft *out, const esper_governor *governor)
+{
+    enum { NUMBER_CHARS = 32 };
+    size_t count, room, n = 0;
+    double *numbers;
+
+    if (governor == NULL)
+        return ESPER_OK;
+    count = esper_governor_memory_count(governor);
+    room = count * NUMBER_CHARS;
+    numbers = esper_mem_alloc(count * sizeof(*numbers));
+    out->governor = esper_mem_alloc(room);
+    if (numbers == NULL || out->governor == NULL) {
+        esper_mem_free(numbers);
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: a governor's memory of %zu numbers", count);
+    }
+    esper_governor_pack(governor, numbers);
+    for (size_t i = 0; i < count; i++)
+        n += (size_t)snprintf(out->governor + n, room - n, i == 0 ? "%a" : " %a", numbers[i]);
+    esper_mem_free(numbers);
+    return ESPER_OK;
 }
 
 esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
@@ -205,6 +267,10 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
         status = ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
     if (status == ESPER_OK)
         status = visit_state(trainer, add_tensor, out);
+    if (status == ESPER_OK)
+        status = write_detour(out, trainer);
+    if (status == ESPER_OK)
+        status = write_governor(out, trainer->governor);
     if (status == ESPER_OK) {
         add_notes(out, trainer);
         status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
@@ -212,6 +278,8 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
     if (out != NULL) {
         esper_mem_free(out->tensors);
         esper_mem_free(out->names);
+        esper_mem_free(out->detour);
+        esper_mem_free(out->governor);
     }
     esper_mem_free(out);
     return status;
@@ -417,6 +485,26 @@ static esper_status read_position(const esper_safetensors *file, esper_trainer *
     return ESPER_OK;
 }
 
+static esper_status read_detour(const esper_safetensors *file, esper_trainer *trainer)
+{
+    const char *text = esper_safetensors_note_find(file, "detour");
+    uint32_t draw, epoch, batch;
+    double lr_scale;
+    int n = 0;
+
+    if (text == NULL)
+        return ESPER_OK;
+    if (sscanf(text, "draw %" SCNu32 " lr_scale %la pass%n", &draw, &lr_scale, &n) != 2 || n == 0 ||
+        draw >= ESPER_SAMPLER_DRAWS || !(lr_scale >= 0.0 && lr_scale <= 1.0))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say how the run went on",
+                          esper_safetensors_name(file));
+    esper_trainer_redraw(trainer, draw);
+    trainer->detour.lr_scale = lr_scale;
+    for (text += n; sscanf(text, " %" SCNu32 ":%" SCNu32 "%n", &epoch, &batch, &n) == 2; text += n)
+        ESPER_TRY(esper_trainer_pass_over(trainer, epoch, batch));
+    return ESPER_OK;
+}
+
 /* The file is sound; this tells whether its weights arrived where they were when it was written. */
 static esper_status check_weights(const esper_safetensors *file, const esper_trainer *trainer)
 {
@@ -438,5 +526,26 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
     ESPER_TRY(read_cursor(checkpoint->file, &trainer->cursor));
     if (trainer->optim == NULL)
         return ESPER_OK;
-    return read_position(checkpoint->file, trainer);
+    ESPER_TRY(read_position(checkpoint->file, trainer));
+    return read_detour(checkpoint->file, trainer);
+}
+
+esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor)
+{
+    enum { MOST = 4096 };
+    const char *text = esper_safetensors_note_find(checkpoint->file, "governor");
+    double *numbers = esper_mem_alloc(MOST * sizeof(*numbers));
+    esper_status status = ESPER_OK;
+    size_t n = 0;
+    char *end;
+
+    if (numbers == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a governor's memory");
+    if (text != NULL) {
+        for (; n < MOST && (numbers[n] = strtod(text, &end), end != text); n++)
+            text = end;
+        status = esper_governor_unpack(governor, numbers, n);
+    }
+    esper_mem_free(numbers);
+    return status;
 }

@@ -32,4 +32,7 @@ void         esper_checkpoint_fini(esper_checkpoint *checkpoint);
  * not to be used further. */
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer);
 
+/* Likewise the memory of the governor that judged the run. One that was made without leaves the governor as it is. */
+esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor);
+
 #endif

@@ -12,15 +12,18 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "train/checkpoint.h"
+#include "train/guarded.h"
 
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
-static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every",
-                                        "epochs",  "run_dir",  "data",      NULL};
+static const char *const free_keys[] = {"threads",        "progress",       "log_level",     "checkpoint_every",
+                                        "epochs",         "run_dir",        "data",          "guard",
+                                        "snapshot_every", "guard_checksum", "max_rollbacks", NULL};
 
 typedef struct run {
     const esper_run_desc *desc;
     esper_trainer         trainer;
+    esper_guarded        *guarded; /* NULL: the guard is off */
     esper_bus             bus;
     esper_run_result      result;
     char                  checkpoint[ESPER_PATH_CHARS];
@@ -68,6 +71,11 @@ static esper_status merge_config(const esper_config *saved, const esper_config *
     return ESPER_OK;
 }
 
+static esper_status open_guard(run *self)
+{
+    return self->trainer.config.guard ? esper_guarded_open(&self->trainer, &self->guarded) : ESPER_OK;
+}
+
 static esper_status resume_from(run *self, const char *path, esper_checkpoint *checkpoint)
 {
     esper_config merged;
@@ -78,6 +86,9 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
     ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, true));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
+    ESPER_TRY(open_guard(self));
+    if (self->guarded != NULL)
+        ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
     if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
@@ -111,6 +122,7 @@ static esper_status open_trainer(run *self)
 
     if (desc->resume == NULL) {
         ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, true));
+        ESPER_TRY(open_guard(self));
         return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
     }
     ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
@@ -249,6 +261,47 @@ static void tell_epoch(run *self, const esper_epoch_record *record)
     emit(self, &event);
 }
 
+static const char *action_name(esper_governor_action action)
+{
+    static const char *const names[] = {
+        [ESPER_GOVERNOR_GO] = "go",       [ESPER_GOVERNOR_SKIP] = "skip", [ESPER_GOVERNOR_ROLL_BACK] = "roll_back",
+        [ESPER_GOVERNOR_PRUNE] = "prune", [ESPER_GOVERNOR_STOP] = "stop",
+    };
+
+    return names[action];
+}
+
+static void tell_rollback(run *self, const esper_incident *incident)
+{
+    esper_event event = {.kind = ESPER_EVENT_ROLLED_BACK};
+
+    event.rolled_back.from_step = (int64_t)incident->at.step;
+    event.rolled_back.to_step = (int64_t)incident->to.step;
+    event.rolled_back.damaged = incident->n_damaged;
+    event.rolled_back.reason = esper_governor_reason_name(incident->reason);
+    event.rolled_back.seconds = incident->seconds;
+    emit(self, &event);
+}
+
+static void tell_incident(run *self, const esper_incident *incident)
+{
+    esper_event event = {.kind = ESPER_EVENT_GUARD_TRIPPED};
+    char text[512];
+
+    event.guard_tripped.tensor = incident->tensor != NULL ? incident->tensor : "";
+    event.guard_tripped.role = incident->role != NULL ? incident->role : "";
+    event.guard_tripped.problem = incident->problem;
+    event.guard_tripped.count = (int64_t)incident->n_elements;
+    event.guard_tripped.first_index = incident->first_index != ESPER_GUARD_NONE ? (int64_t)incident->first_index : -1;
+    event.guard_tripped.loss = incident->loss;
+    event.guard_tripped.reason = esper_governor_reason_name(incident->reason);
+    event.guard_tripped.action = action_name(incident->action);
+    emit(self, &event);
+    if (incident->restored)
+        tell_rollback(self, incident);
+    esper_log_warn(self->desc->log, "guard: %s", esper_incident_describe(incident, text, sizeof(text)));
+}
+
 static void tell_end(run *self, esper_status status)
 {
     esper_event event = {.kind = ESPER_EVENT_RUN_ENDED};
@@ -263,12 +316,12 @@ static void tell_end(run *self, esper_status status)
     emit(self, &event);
 }
 
-/* Said once: a loss that is not a number stays so until someone acts. */
+/* Said once: a loss that is not a number stays so until someone acts. Under guard, somebody does. */
 static void warn_if_not_finite(run *self, const esper_epoch_record *record)
 {
     char text[256], kept[64] = "";
 
-    if (self->warned || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
+    if (self->warned || self->guarded != NULL || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
         return;
     self->warned = true;
     if (!isfinite(record->loss_valid))
@@ -354,6 +407,8 @@ static bool is_lost(const run *self)
 {
     const esper_epoch_record *last = &self->result.last;
 
+    if (self->guarded != NULL)
+        return false; /* the guard has scanned them, or gone back */
     return !isfinite(self->trainer.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
@@ -374,12 +429,73 @@ static esper_status save(run *self)
     return ESPER_OK;
 }
 
-static esper_status train_epoch(run *self)
+/* Speed is measured from here. */
+static void begin_stretch(run *self)
 {
     self->epoch_began = esper_clock_seconds();
     self->epoch_first_samples = self->trainer.tally.samples;
+}
+
+/* Saves what the governor left, so that somebody can go on from it, and says why the run is over. */
+static esper_status end_stopped(run *self, const esper_incident *incident)
+{
+    char text[512];
+
+    if (incident->restored)
+        ESPER_TRY(save(self));
+    return ESPER_FAIL(
+        ESPER_E_STATE, "the governor stopped the run: %s%s%s", esper_incident_describe(incident, text, sizeof(text)),
+        incident->restored ? "; that state is saved in " : "", incident->restored ? self->checkpoint : "");
+}
+
+/* Tells what the guard met, if anything; afterwards the cursor may stand elsewhere. */
+static esper_status heed(run *self, const esper_incident *incident)
+{
+    if (incident->action == ESPER_GOVERNOR_GO)
+        return ESPER_OK;
+    tell_incident(self, incident);
+    if (incident->restored)
+        begin_stretch(self);
+    return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
+}
+
+static esper_status step(run *self)
+{
+    esper_incident incident;
+
+    if (self->guarded == NULL)
+        return esper_trainer_step(&self->trainer);
+    ESPER_TRY(esper_guarded_step(self->guarded, &incident));
+    return heed(self, &incident);
+}
+
+/* Is the state as it should be, now that it is to be validated or saved? If not, the run has gone back. */
+static esper_status settle(run *self, bool *good_out)
+{
+    esper_incident incident = {.action = ESPER_GOVERNOR_GO};
+
+    if (self->guarded != NULL)
+        ESPER_TRY(esper_guarded_settle(self->guarded, &incident));
+    *good_out = incident.action == ESPER_GOVERNOR_GO;
+    return heed(self, &incident);
+}
+
+/* What the governor says about a validation loss; not good: the run has gone back. */
+static esper_status judge(run *self, double loss, bool *good_out)
+{
+    esper_incident incident = {.action = ESPER_GOVERNOR_GO};
+
+    if (self->guarded != NULL)
+        ESPER_TRY(esper_guarded_judge(self->guarded, loss, &incident));
+    *good_out = incident.action == ESPER_GOVERNOR_GO;
+    return heed(self, &incident);
+}
+
+static esper_status train_epoch(run *self)
+{
+    begin_stretch(self);
     while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !stop_wanted(self)) {
-        ESPER_TRY(esper_trainer_step(&self->trainer));
+        ESPER_TRY(step(self));
         show_step(self);
     }
     return ESPER_OK;
@@ -392,13 +508,18 @@ static esper_status evaluate(run *self, esper_split split, esper_tally *tally_ou
     return esper_trainer_evaluate(&self->trainer, split, &follower, tally_out);
 }
 
-/* E_STOPPED in the midst of the validation: the cursor still stands before it. */
+/* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
+ * stands before it. */
 static esper_status finish_epoch(run *self)
 {
     esper_trainer *trainer = &self->trainer;
     esper_epoch_record record = {.epoch = trainer->cursor.epoch + 1, .samples_per_s = speed_now(self)};
     esper_tally valid;
+    bool good;
 
+    ESPER_TRY(settle(self, &good));
+    if (!good)
+        return ESPER_OK;
     ESPER_TRY(evaluate(self, ESPER_SPLIT_VALID, &valid));
     record.loss_train = esper_tally_loss(&trainer->tally);
     record.acc_train = esper_tally_accuracy(&trainer->tally);
@@ -411,7 +532,9 @@ static esper_status finish_epoch(run *self)
     tell_epoch(self, &record);
     show_epoch(self, &record);
     warn_if_not_finite(self, &record);
-    esper_trainer_next_epoch(trainer);
+    ESPER_TRY(judge(self, record.loss_valid, &good));
+    if (good)
+        esper_trainer_next_epoch(trainer);
     return ESPER_OK;
 }
 
@@ -426,6 +549,10 @@ static bool checkpoint_due(const run *self)
 /* Saves the end of a run, or of this part of it. */
 static esper_status leave(run *self, bool stopped)
 {
+    bool good;
+
+    if (stopped)
+        ESPER_TRY(settle(self, &good)); /* what is saved is good either way */
     ESPER_TRY(save(self));
     if (is_lost(self))
         return ESPER_FAIL(ESPER_E_STATE,
@@ -497,6 +624,10 @@ static esper_status run_all(run *self)
     status = train(self);
     if (status == ESPER_OK)
         status = test(self);
+    if (self->guarded != NULL) {
+        self->result.n_skipped = esper_guarded_reading(self->guarded).n_skipped;
+        self->result.n_rollbacks = esper_guarded_reading(self->guarded).n_rollbacks;
+    }
     note_place(self);
     tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     return status;
@@ -521,6 +652,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
         esper_bus_fini(&self->bus);
         ESPER_FAIL(status, "%s", message);
     }
+    esper_guarded_close(self->guarded);
     esper_trainer_fini(&self->trainer);
     if (status == ESPER_OK && bus_status == ESPER_OK)
         *result_out = self->result;

@@ -54,6 +54,7 @@ typedef struct esper_run_result {
     esper_epoch_record last; /* epoch 0 = none was finished */
     double             loss_test, acc_test;
     uint64_t           weight_hash;
+    uint64_t           n_skipped, n_rollbacks; /* by the governor */
     int64_t            params;
     double             seconds;
 } esper_run_result;

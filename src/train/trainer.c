@@ -150,6 +150,7 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
     memset(trainer, 0, sizeof(*trainer));
     trainer->task = task;
     trainer->config = *config;
+    trainer->detour.lr_scale = 1.0;
     esper_net_init(&trainer->net);
     status = open_parts(trainer, training);
     if (status != ESPER_OK)
@@ -160,6 +161,7 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
 void esper_trainer_fini(esper_trainer *trainer)
 {
     esper_optim_close(trainer->optim);
+    esper_mem_free(trainer->detour.passed);
     esper_mem_free(trainer->sample_ids);
     esper_plan_close(trainer->plan);
     esper_slab_fini(&trainer->slab);
@@ -224,19 +226,44 @@ static double rate_now(const esper_trainer *trainer)
     return esper_schedule_lr(&schedule, trainer->cursor.step);
 }
 
-esper_status esper_trainer_step(esper_trainer *trainer)
+/* ------------------------------------------------------------------------------------------------ a step */
+
+static bool is_passed_over(const esper_trainer *trainer)
+{
+    const esper_detour *detour = &trainer->detour;
+
+    for (uint32_t i = 0; i < detour->n_passed; i++)
+        if (detour->passed[i].batch == trainer->cursor.batch && detour->passed[i].epoch == trainer->cursor.epoch &&
+            detour->passed[i].draw == detour->draw)
+            return true;
+    return false;
+}
+
+bool esper_trainer_batch_due(esper_trainer *trainer)
+{
+    while (trainer->cursor.batch < trainer->steps_per_epoch && is_passed_over(trainer))
+        trainer->cursor.batch++;
+    return trainer->cursor.batch < trainer->steps_per_epoch;
+}
+
+esper_status esper_trainer_gradients(esper_trainer *trainer)
 {
     if (trainer->optim == NULL || trainer->cursor.batch >= trainer->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
     if (!trainer->epoch_drawn) {
-        esper_sampler_start(trainer->samplers[ESPER_SPLIT_TRAIN], trainer->cursor.epoch);
+        esper_sampler_redraw(trainer->samplers[ESPER_SPLIT_TRAIN], trainer->cursor.epoch, trainer->detour.draw);
         trainer->epoch_drawn = true;
     }
     load_batch(trainer, ESPER_SPLIT_TRAIN, trainer->cursor.batch);
-    trainer->lr = rate_now(trainer);
-    esper_optim_group(trainer->optim, 0, 0)->lr = (float)trainer->lr;
     ESPER_TRY(esper_plan_forward(trainer->plan));
     ESPER_TRY(esper_plan_backward(trainer->plan));
+    return esper_backend_sync(trainer->backend);
+}
+
+esper_status esper_trainer_apply(esper_trainer *trainer)
+{
+    trainer->lr = rate_now(trainer) * trainer->detour.lr_scale;
+    esper_optim_group(trainer->optim, 0, 0)->lr = (float)trainer->lr;
     ESPER_TRY(esper_optim_step(trainer->optim));
     ESPER_TRY(esper_backend_sync(trainer->backend));
     add_results(trainer, &trainer->tally);
@@ -244,6 +271,71 @@ esper_status esper_trainer_step(esper_trainer *trainer)
     trainer->cursor.batch++;
     trainer->cursor.step++;
     return ESPER_OK;
+}
+
+esper_status esper_trainer_step(esper_trainer *trainer)
+{
+    if (trainer->cursor.batch < trainer->steps_per_epoch && !esper_trainer_batch_due(trainer))
+        return ESPER_OK;
+    ESPER_TRY(esper_trainer_gradients(trainer));
+    return esper_trainer_apply(trainer);
+}
+
+/* ------------------------------------------------------------------------------------------------ detours */
+
+esper_status esper_trainer_pass_over(esper_trainer *trainer, uint32_t epoch, uint32_t batch)
+{
+    esper_detour *detour = &trainer->detour;
+
+    if (detour->n_passed == detour->room_passed) {
+        uint32_t room = detour->room_passed == 0 ? 16 : 2 * detour->room_passed;
+        void *grown = esper_mem_grow(detour->passed, room * sizeof(*detour->passed));
+
+        if (grown == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "list of %u batches to pass over", room);
+        detour->passed = grown;
+        detour->room_passed = room;
+    }
+    detour->passed[detour->n_passed++] = (esper_place){epoch, batch, detour->draw};
+    return ESPER_OK;
+}
+
+void esper_trainer_forget_before(esper_trainer *trainer, const esper_cursor *cursor)
+{
+    esper_detour *detour = &trainer->detour;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < detour->n_passed; i++) {
+        esper_place place = detour->passed[i];
+
+        if (place.epoch > cursor->epoch || (place.epoch == cursor->epoch && place.batch >= cursor->batch))
+            detour->passed[n++] = place;
+    }
+    detour->n_passed = n;
+}
+
+void esper_trainer_redraw(esper_trainer *trainer, uint32_t draw)
+{
+    trainer->detour.draw = draw % ESPER_SAMPLER_DRAWS;
+    trainer->epoch_drawn = false;
+}
+
+void esper_trainer_position(const esper_trainer *trainer, esper_position *position_out)
+{
+    memset(position_out, 0, sizeof(*position_out));
+    position_out->cursor = trainer->cursor;
+    position_out->tally = trainer->tally;
+    for (int r = 0; r < trainer->slab.n_regions; r++)
+        position_out->ages[r] = esper_optim_group(trainer->optim, 0, r)->t;
+}
+
+void esper_trainer_go_back(esper_trainer *trainer, const esper_position *position)
+{
+    trainer->cursor = position->cursor;
+    trainer->tally = position->tally;
+    trainer->epoch_drawn = false;
+    for (int r = 0; r < trainer->slab.n_regions; r++)
+        esper_optim_group(trainer->optim, 0, r)->t = position->ages[r];
 }
 
 void esper_trainer_next_epoch(esper_trainer *trainer)

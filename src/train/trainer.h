@@ -28,6 +28,19 @@ typedef struct esper_tally {
 double esper_tally_loss(const esper_tally *tally);     /* mean over targets; NaN when there are none */
 double esper_tally_accuracy(const esper_tally *tally); /* percent; NaN likewise */
 
+/* A batch by its place: batch of an epoch, in the order of a draw (data/batch.h). */
+typedef struct esper_place {
+    uint32_t epoch, batch, draw;
+} esper_place;
+
+/* What was decided on the way: like the cursor it is state, but going back does not undo it. */
+typedef struct esper_detour {
+    uint32_t     draw;     /* which order of an epoch's samples is in force; 0 at first */
+    double       lr_scale; /* what the schedule's rate is multiplied by; 1 at first */
+    esper_place *passed;   /* batches to pass over when the cursor meets them */
+    uint32_t     n_passed, room_passed;
+} esper_detour;
+
 typedef struct esper_trainer {
     /* Read-only for others. */
     const esper_task *task;
@@ -42,9 +55,11 @@ typedef struct esper_trainer {
     esper_optim      *optim; /* NULL for inference */
     esper_cursor      cursor;
     esper_tally       tally; /* of the present epoch's training */
+    esper_detour      detour;
     uint32_t          steps_per_epoch;
     double            grad_norm; /* of the last step, before clipping */
     double            lr;        /* of the last step */
+    esper_governor   *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
     /* Private. */
     esper_pass     pass;
     esper_sampler *samplers[ESPER_N_SPLITS];
@@ -59,8 +74,33 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
                                 bool training);
 void         esper_trainer_fini(esper_trainer *trainer);
 
-/* One step on the cursor's batch; moves the cursor and adds to the tally. Not past the epoch's end. */
+/* One step on the cursor's batch; moves the cursor and adds to the tally. Not past the epoch's end. Where the rest of the
+ * epoch is to be passed over there is nothing to train on, and the cursor moves to the end. */
 esper_status esper_trainer_step(esper_trainer *trainer);
+
+/* The same in parts, for those who look between them: is there a batch (after those to pass over)? Its gradients; then
+ * the step they make, or none. Without the step nothing has changed but the gradients and the norm buffers. */
+bool         esper_trainer_batch_due(esper_trainer *trainer);
+esper_status esper_trainer_gradients(esper_trainer *trainer);
+esper_status esper_trainer_apply(esper_trainer *trainer);
+
+/* Detours. Batches to pass over are places in the draw in force; those before a cursor can be forgotten when the run will
+ * not come back there. A new draw takes effect at once, also in the middle of an epoch. */
+esper_status esper_trainer_pass_over(esper_trainer *trainer, uint32_t epoch, uint32_t batch);
+void         esper_trainer_forget_before(esper_trainer *trainer, const esper_cursor *cursor);
+void         esper_trainer_redraw(esper_trainer *trainer, uint32_t draw);
+
+/* Where a trainer stands, but for the slab. */
+typedef struct esper_position {
+    esper_cursor cursor;
+    esper_tally  tally;
+    uint32_t     ages[ESPER_MAX_REGIONS]; /* steps that each region's group has taken; 0 beyond the slab's regions */
+} esper_position;
+
+/* Bytes between members are 0, so that equal positions are equal bytes. */
+void esper_trainer_position(const esper_trainer *trainer, esper_position *position_out);
+/* Puts the trainer there; the slab is the caller's to put back. */
+void esper_trainer_go_back(esper_trainer *trainer, const esper_position *position);
 
 /* Begins the next epoch: cursor and tally. */
 void esper_trainer_next_epoch(esper_trainer *trainer);

@@ -100,8 +100,8 @@ expect_no_word out "batch = 8"
 esper inspect last --all
 expect_words out "    batch = 8"
 
-# ---- a run whose loss is lost: said while training and at the end; what was sound before is kept
-esper train synth "${small[@]}" --lr 1e30 --clip 0 --run-dir lost
+# ---- a run whose loss is lost, without a guard: said while training and at the end; what was sound before is kept
+esper train synth "${small[@]}" --lr 1e30 --clip 0 --no-guard --run-dir lost
 expect_code 1
 expect_words out " nan "
 expect_no_word out "-nan"
@@ -121,6 +121,16 @@ header='{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
 esper inspect lost.safetensors
 expect_code 0
 expect_words out "mean          -  norm          -  largest          -  2 NOT FINITE"
+
+# ---- the same under guard: it goes back, goes back with half the rate, and gives up with a good state and the reason
+esper train synth "${small[@]}" --lr 1e30 --clip 0 --run-dir given-up
+expect_code 1
+expect_words err "warn: guard:" "back from step" "half the learning rate" "the governor stopped the run" \
+    "saved in given-up/last.safetensors"
+esper inspect given-up
+expect_code 0
+expect_words out "detour" "lr_scale"
+expect_no_word out "NOT FINITE"
 
 # ---- names of runs
 esper eval synth

@@ -1,0 +1,541 @@
+/* Training under guard. The order of things is in guarded.h; the rules are the governor's. */
+#include "train/guarded.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+enum { N_SNAPSHOTS = 2 };
+
+/* Below so many bytes of state one thread scans faster than several meet. */
+static const size_t one_thread_bytes = (size_t)4 << 20;
+
+static const double lr_lowered_by = 0.5;
+
+#define ROLE_BIT(role) (1u << ESPER_GUARD_ROLE_##role)
+
+static const uint32_t state_roles = ROLE_BIT(PARAM) | ROLE_BIT(MOMENT) | ROLE_BIT(BUFFER) | ROLE_BIT(OTHER);
+
+struct esper_guarded {
+    esper_trainer  *trainer;
+    esper_guard    *guard;
+    esper_ring     *ring;
+    esper_governor *governor;
+    float          *buffers; /* the norm buffers before the forward pass; NULL when the network has none */
+    size_t          buffer_bytes;
+    bool            checksum;
+    /* The batch used since the last clean scan of the state: when that is bad, it is not used again. */
+    bool         has_suspect;
+    esper_cursor suspect;
+    /* The snapshots that may be gone back to, the newest first. */
+    int          n_taken;
+    esper_cursor taken[N_SNAPSHOTS];
+    esper_drill  drill;
+    void        *drill_context;
+};
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+/* The families in the order in which they are registered, and so named: state before the gradients it leads to. */
+static const struct {
+    esper_family     family;
+    esper_guard_role role;
+    const char      *prefix; /* the two moments of a parameter must have two names */
+} families[] = {
+    {ESPER_FAMILY_PARAM, ESPER_GUARD_ROLE_PARAM, ""},
+    {ESPER_FAMILY_MOMENT1, ESPER_GUARD_ROLE_MOMENT, "moment1/"},
+    {ESPER_FAMILY_MOMENT2, ESPER_GUARD_ROLE_MOMENT, "moment2/"},
+    {ESPER_FAMILY_BUFFER, ESPER_GUARD_ROLE_BUFFER, ""},
+    {ESPER_FAMILY_GRAD, ESPER_GUARD_ROLE_GRAD, ""},
+};
+
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), NAME_CHARS = ESPER_NAME_CHARS + 16 };
+
+static void list_family(const esper_trainer *trainer, int f, esper_guard_tensor *list, char (*names)[NAME_CHARS],
+                        size_t *n)
+{
+    for (int t = 0; t < trainer->net.n_tensors; t++) {
+        const esper_tensor *tensor = &trainer->net.tensors[t];
+        bool has_state = tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER;
+        float *values = has_state ? esper_slab_at(&trainer->slab, families[f].family, tensor) : NULL;
+
+        if (values == NULL)
+            continue;
+        snprintf(names[*n], NAME_CHARS, "%s%s", families[f].prefix, tensor->name);
+        list[*n] = (esper_guard_tensor){
+            .name = names[*n],
+            .group = "host",
+            .role = families[f].role,
+            .dtype = ESPER_GUARD_F32,
+            .device = ESPER_GUARD_HOST,
+            .data = values,
+            .count = (uint64_t)tensor->count,
+        };
+        ++*n;
+    }
+}
+
+static esper_status add_tensors(esper_guarded *guarded)
+{
+    size_t most = (size_t)guarded->trainer->net.n_tensors * N_FAMILIES, n = 0;
+    esper_guard_tensor *list = esper_mem_alloc(most * sizeof(*list));
+    char(*names)[NAME_CHARS] = esper_mem_alloc(most * sizeof(*names));
+    esper_status status;
+
+    if (list == NULL || names == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "list of %zu tensors to guard", most);
+    else {
+        for (int f = 0; f < N_FAMILIES; f++)
+            list_family(guarded->trainer, f, list, names, &n);
+        status = esper_guard_add(guarded->guard, list, n);
+    }
+    esper_mem_free(list);
+    esper_mem_free(names);
+    return status;
+}
+
+static esper_status open_guard(esper_guarded *guarded)
+{
+    const esper_trainer *trainer = guarded->trainer;
+    esper_guard_options options;
+
+    esper_guard_options_init(&options);
+    options.n_threads = trainer->slab.bytes < one_thread_bytes ? 1 : trainer->config.threads;
+    ESPER_TRY(esper_guard_open(&options, &guarded->guard));
+    return add_tensors(guarded);
+}
+
+static esper_status open_ring(esper_guarded *guarded)
+{
+    esper_ring_options options;
+
+    esper_ring_options_init(&options);
+    options.n_entries = N_SNAPSHOTS;
+    options.place = ESPER_RING_HOST;
+    options.roles = state_roles;
+    return esper_ring_open(guarded->guard, &options, &guarded->ring);
+}
+
+/* A loss that is normal for language is far too high for images. */
+static esper_status open_governor(esper_guarded *guarded)
+{
+    const esper_trainer *trainer = guarded->trainer;
+    const esper_dataset_info *info = esper_dataset_info_get(trainer->data);
+    bool images = info->kind == ESPER_DATASET_IMAGES;
+    esper_governor_options options;
+
+    esper_governor_options_init(&options);
+    options.absolute = images ? 12.0 : 15.0;
+    options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
+    options.max_rollbacks = (uint32_t)trainer->config.max_rollbacks;
+    return esper_governor_open(&options, &guarded->governor);
+}
+
+static esper_status take_buffers(esper_guarded *guarded)
+{
+    const esper_slab *slab = &guarded->trainer->slab;
+
+    guarded->buffer_bytes = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER) * sizeof(float);
+    if (guarded->buffer_bytes == 0)
+        return ESPER_OK;
+    guarded->buffers = esper_mem_alloc(guarded->buffer_bytes);
+    return guarded->buffers != NULL ? ESPER_OK
+                                    : ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes of norm buffers", guarded->buffer_bytes);
+}
+
+static esper_status remember_sums(esper_guarded *guarded);
+static esper_status take_snapshot(esper_guarded *guarded);
+
+static esper_status open_parts(esper_guarded *guarded)
+{
+    ESPER_TRY(open_guard(guarded));
+    ESPER_TRY(open_ring(guarded));
+    ESPER_TRY(open_governor(guarded));
+    ESPER_TRY(take_buffers(guarded));
+    ESPER_TRY(remember_sums(guarded));
+    return take_snapshot(guarded); /* so that there is one to go back to from the first step on */
+}
+
+esper_status esper_guarded_open(esper_trainer *trainer, esper_guarded **guarded_out)
+{
+    esper_guarded *guarded;
+    esper_status status;
+
+    if (trainer->optim == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "a trainer without an optimiser has nothing to guard");
+    guarded = esper_mem_alloc(sizeof(*guarded));
+    if (guarded == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "guarded trainer");
+    guarded->trainer = trainer;
+    guarded->checksum = trainer->config.guard_checksum;
+    status = open_parts(guarded);
+    if (status != ESPER_OK) {
+        esper_guarded_close(guarded);
+        return status;
+    }
+    trainer->governor = guarded->governor;
+    *guarded_out = guarded;
+    return ESPER_OK;
+}
+
+void esper_guarded_close(esper_guarded *guarded)
+{
+    if (guarded == NULL)
+        return;
+    guarded->trainer->governor = NULL;
+    esper_mem_free(guarded->buffers);
+    esper_governor_close(guarded->governor);
+    esper_ring_close(guarded->ring);
+    esper_guard_close(guarded->guard);
+    esper_mem_free(guarded);
+}
+
+/* ------------------------------------------------------------------------------------------------ scanning */
+
+/* What a scan does with checksums. */
+typedef enum sums { SUMS_OFF, SUMS_REMEMBER, SUMS_COMPARE } sums;
+
+static esper_status scan(esper_guarded *guarded, uint32_t roles, sums what, const esper_guard_report **report_out)
+{
+    esper_guard_scan request;
+
+    esper_guard_scan_init(&request);
+    request.roles = roles;
+    request.checksum = (uint32_t)what;
+    ESPER_TRY(esper_guard_launch(guarded->guard, &request));
+    return esper_guard_read(guarded->guard, report_out);
+}
+
+/* For state that was just put there by us; what it holds has been judged or will be. */
+static esper_status remember_sums(esper_guarded *guarded)
+{
+    const esper_guard_report *report;
+
+    return guarded->checksum ? scan(guarded, state_roles, SUMS_REMEMBER, &report) : ESPER_OK;
+}
+
+static esper_incident nothing_at(const esper_guarded *guarded)
+{
+    return (esper_incident){
+        .at = guarded->trainer->cursor, .first_index = ESPER_GUARD_NONE, .loss = (double)NAN, .problem = ""};
+}
+
+/* Names what was found: the first tensor in the order of registration. */
+static void name_finding(const esper_guarded *guarded, const esper_guard_report *report, esper_incident *incident)
+{
+    static const char *const role_names[] = {
+#define X(name, text) text,
+        ESPER_GUARD_ROLE_LIST(X)
+#undef X
+    };
+    bool finite = report->first_bad == ESPER_GUARD_NONE;
+    uint64_t index = finite ? report->changed : report->first_bad;
+    const esper_guard_tensor *tensor = esper_guard_tensor_at(guarded->guard, index);
+    const esper_guard_stat *stat = &report->stats[index];
+
+    incident->tensor = tensor->name;
+    incident->role = role_names[tensor->role];
+    incident->n_tensors = finite ? 1 : report->n_bad;
+    incident->problem = finite ? "changed" : stat->n_nan > 0 ? "NaN" : "Inf";
+    incident->n_elements = stat->n_nan + stat->n_pos_inf + stat->n_neg_inf;
+    incident->first_index = stat->first_bad;
+}
+
+/* ------------------------------------------------------------------------------------------------ going back */
+
+/* What follows a restore goes another way than before: it passes over what may have done the damage, or, when the vital
+ * signs panicked, meets the samples in another order. */
+static esper_status take_detour(esper_guarded *guarded, const esper_incident *incident)
+{
+    esper_trainer *trainer = guarded->trainer;
+
+    if (incident->action == ESPER_GOVERNOR_PRUNE)
+        trainer->detour.lr_scale *= lr_lowered_by;
+    if (incident->reason != ESPER_GOVERNOR_SCAN)
+        esper_trainer_redraw(trainer, trainer->detour.draw + 1);
+    else if (guarded->has_suspect)
+        return esper_trainer_pass_over(trainer, guarded->suspect.epoch, guarded->suspect.batch);
+    return ESPER_OK;
+}
+
+/* The snapshots that are still ahead of us will not be gone back to. */
+static void forget_newer(esper_guarded *guarded, const esper_cursor *cursor)
+{
+    while (guarded->n_taken > 0 && memcmp(&guarded->taken[0], cursor, sizeof(*cursor)) != 0)
+        memmove(&guarded->taken[0], &guarded->taken[1], (size_t)--guarded->n_taken * sizeof(guarded->taken[0]));
+}
+
+/* Puts the newest good snapshot back. That there is none, or none that is whole, is a finding and ends the run; it is not
+ * this call that failed. */
+static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
+{
+    esper_ring_restored restored;
+    esper_position was;
+
+    if (esper_ring_rollback(guarded->ring, 1, &restored) != ESPER_OK || restored.blob_bytes != sizeof(was)) {
+        incident->action = ESPER_GOVERNOR_STOP;
+        snprintf(incident->failure, sizeof(incident->failure), "%s", esper_last_error());
+        return esper_governor_rolled_back(guarded->governor, 0, 1);
+    }
+    memcpy(&was, restored.blob, sizeof(was));
+    esper_trainer_go_back(guarded->trainer, &was);
+    forget_newer(guarded, &was.cursor);
+    incident->restored = true;
+    incident->to = was.cursor;
+    incident->n_damaged = restored.n_passed_over;
+    incident->seconds = restored.seconds;
+    ESPER_TRY(remember_sums(guarded));
+    ESPER_TRY(take_detour(guarded, incident));
+    guarded->has_suspect = false;
+    if (incident->action != ESPER_GOVERNOR_STOP)
+        return esper_governor_rolled_back(guarded->governor, restored.step, 0);
+    guarded->trainer->governor = NULL; /* it has given up; who goes on from a checkpoint begins with another */
+    return ESPER_OK;
+}
+
+/* The step is not taken and its batch is passed over, now and when the run comes by again. */
+static esper_status skip(esper_guarded *guarded)
+{
+    esper_trainer *trainer = guarded->trainer;
+
+    if (guarded->buffers != NULL)
+        memcpy(trainer->slab.family[ESPER_FAMILY_BUFFER], guarded->buffers, guarded->buffer_bytes);
+    guarded->has_suspect = false;
+    ESPER_TRY(esper_trainer_pass_over(trainer, trainer->cursor.epoch, trainer->cursor.batch));
+    esper_trainer_batch_due(trainer);
+    return ESPER_OK;
+}
+
+/* Does what the governor said. */
+static esper_status obey(esper_guarded *guarded, const esper_governor_reading *reading, esper_incident *incident)
+{
+    incident->action = reading->action;
+    incident->reason = reading->reason;
+    esper_ring_hold(guarded->ring, reading->pending != 0);
+    if (reading->action == ESPER_GOVERNOR_SKIP)
+        return skip(guarded);
+    if (reading->action == ESPER_GOVERNOR_GO)
+        return ESPER_OK;
+    ESPER_TRY(go_back(guarded, incident));
+    esper_ring_hold(guarded->ring, 0);
+    return ESPER_OK;
+}
+
+/* Scans some roles and does what follows from it. A scan that left the gradients out and found nothing tells the governor
+ * nothing: it must not end a row of bad gradients. */
+static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, esper_incident *incident)
+{
+    const esper_guard_report *report;
+    esper_governor_reading reading;
+    uint32_t bad;
+
+    ESPER_TRY(scan(guarded, roles, what, &report));
+    bad = report->bad | (what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0);
+    if (bad == 0 && roles == state_roles)
+        return ESPER_OK;
+    if (bad != 0)
+        name_finding(guarded, report, incident);
+    ESPER_TRY(esper_governor_scan(guarded->governor, bad, &reading));
+    return obey(guarded, &reading, incident);
+}
+
+/* ------------------------------------------------------------------------------------------------ snapshots */
+
+/* At the first step of an epoch and every so many steps; put off while something is not yet judged. */
+static bool snapshot_due(const esper_guarded *guarded)
+{
+    const esper_cursor *now = &guarded->trainer->cursor, *last = &guarded->taken[0];
+
+    if (esper_guarded_reading(guarded).pending)
+        return false;
+    return guarded->n_taken == 0 || now->epoch != last->epoch ||
+           now->step - last->step >= (uint64_t)guarded->trainer->config.snapshot_every;
+}
+
+static esper_status take_snapshot(esper_guarded *guarded)
+{
+    const esper_trainer *trainer = guarded->trainer;
+    esper_ring_status status;
+    esper_position now;
+
+    esper_trainer_position(trainer, &now);
+    ESPER_TRY(esper_ring_take(guarded->ring, trainer->cursor.step, &now, sizeof(now)));
+    ESPER_TRY(esper_ring_status_get(guarded->ring, 1, &status));
+    if (status.newest != ESPER_RING_GOOD)
+        return ESPER_OK; /* spoiled since the scan just before: the next one will say so */
+    for (int i = N_SNAPSHOTS - 1; i > 0; i--)
+        guarded->taken[i] = guarded->taken[i - 1];
+    guarded->taken[0] = now.cursor;
+    guarded->n_taken += guarded->n_taken < N_SNAPSHOTS;
+    esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1]);
+    return esper_governor_snapshot(guarded->governor, trainer->cursor.step);
+}
+
+/* ------------------------------------------------------------------------------------------------ a step */
+
+static void drill_at(esper_guarded *guarded, esper_drill_point point)
+{
+    if (guarded->drill != NULL)
+        guarded->drill(guarded->drill_context, guarded, point);
+}
+
+static esper_status inspect_state(esper_guarded *guarded, esper_incident *incident)
+{
+    ESPER_TRY(inspect(guarded, state_roles, guarded->checksum ? SUMS_COMPARE : SUMS_OFF, incident));
+    if (incident->action == ESPER_GOVERNOR_GO)
+        guarded->has_suspect = false;
+    return ESPER_OK;
+}
+
+static esper_status train_batch(esper_guarded *guarded, esper_incident *incident)
+{
+    esper_trainer *trainer = guarded->trainer;
+
+    if (guarded->buffers != NULL)
+        memcpy(guarded->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes);
+    guarded->has_suspect = true;
+    guarded->suspect = trainer->cursor;
+    drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD);
+    ESPER_TRY(esper_trainer_gradients(trainer));
+    drill_at(guarded, ESPER_DRILL_GRADIENTS);
+    ESPER_TRY(inspect(guarded, 0, SUMS_OFF, incident));
+    if (incident->action != ESPER_GOVERNOR_GO)
+        return ESPER_OK;
+    ESPER_TRY(esper_trainer_apply(trainer));
+    if (!guarded->checksum)
+        return ESPER_OK;
+    ESPER_TRY(inspect(guarded, state_roles, SUMS_REMEMBER, incident));
+    if (incident->action == ESPER_GOVERNOR_GO)
+        guarded->has_suspect = false;
+    return ESPER_OK;
+}
+
+static esper_status check_usable(const esper_guarded *guarded)
+{
+    if (esper_guarded_reading(guarded).faulted)
+        return ESPER_FAIL(ESPER_E_STATE, "the governor has stopped this run: begin again from a checkpoint");
+    return ESPER_OK;
+}
+
+esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident_out)
+{
+    esper_incident incident;
+
+    ESPER_TRY(check_usable(guarded));
+    if (guarded->trainer->cursor.batch >= guarded->trainer->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
+    esper_trainer_batch_due(guarded->trainer);
+    incident = nothing_at(guarded);
+    drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS);
+    ESPER_TRY(inspect_state(guarded, &incident));
+    if (incident.action == ESPER_GOVERNOR_GO && guarded->trainer->cursor.batch < guarded->trainer->steps_per_epoch) {
+        if (snapshot_due(guarded))
+            ESPER_TRY(take_snapshot(guarded));
+        ESPER_TRY(train_batch(guarded, &incident));
+    }
+    *incident_out = incident;
+    return ESPER_OK;
+}
+
+esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incident_out)
+{
+    esper_incident incident = nothing_at(guarded);
+
+    ESPER_TRY(check_usable(guarded));
+    ESPER_TRY(inspect_state(guarded, &incident));
+    *incident_out = incident;
+    return ESPER_OK;
+}
+
+esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out)
+{
+    esper_incident incident = nothing_at(guarded);
+    esper_governor_reading reading;
+
+    ESPER_TRY(check_usable(guarded));
+    incident.loss = loss;
+    ESPER_TRY(esper_governor_check(guarded->governor, loss, &reading));
+    ESPER_TRY(obey(guarded, &reading, &incident));
+    *incident_out = incident;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ about it */
+
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* What was found, in words. */
+static int describe_finding(const esper_incident *incident, char *text, size_t chars)
+{
+    if (incident->tensor == NULL)
+        return snprintf(text, chars, "%s: validation loss %g", esper_governor_reason_name(incident->reason),
+                        incident->loss);
+    if (incident->n_elements == 0)
+        return snprintf(text, chars, "%s (%s) is not what the last step left", incident->tensor, incident->role);
+    return snprintf(
+        text, chars, "%s in %s (%s): %" PRIu64 " element%s, the first at %" PRIu64 "; %" PRIu64 " bad tensor%s",
+        incident->problem, incident->tensor, incident->role, incident->n_elements, plural(incident->n_elements),
+        incident->first_index, incident->n_tensors, plural(incident->n_tensors));
+}
+
+/* What was done about it. */
+static void describe_deed(const esper_incident *incident, char *text, size_t chars)
+{
+    if (incident->action == ESPER_GOVERNOR_SKIP)
+        snprintf(text, chars, "; batch %u of epoch %u is passed over", incident->at.batch + 1, incident->at.epoch + 1);
+    else if (!incident->restored)
+        snprintf(text, chars, "; there is no way back: %s", incident->failure);
+    else
+        snprintf(text, chars, "; back from step %" PRIu64 " to step %" PRIu64 "%s", incident->at.step,
+                 incident->to.step,
+                 incident->action == ESPER_GOVERNOR_PRUNE  ? ", with half the learning rate"
+                 : incident->action == ESPER_GOVERNOR_STOP ? ", and there the run ends"
+                                                           : "");
+}
+
+const char *esper_incident_describe(const esper_incident *incident, char *text, size_t chars)
+{
+    int n;
+
+    if (chars == 0)
+        return text;
+    if (incident->action == ESPER_GOVERNOR_GO) {
+        snprintf(text, chars, "nothing");
+        return text;
+    }
+    n = describe_finding(incident, text, chars);
+    if (n >= 0 && (size_t)n < chars)
+        describe_deed(incident, text + n, chars - (size_t)n);
+    return text;
+}
+
+esper_governor_reading esper_guarded_reading(const esper_guarded *guarded)
+{
+    esper_governor_reading reading;
+
+    esper_governor_reading_get(guarded->governor, &reading);
+    return reading;
+}
+
+esper_governor *esper_guarded_governor(esper_guarded *guarded)
+{
+    return guarded->governor;
+}
+
+esper_guard *esper_guarded_guard(esper_guarded *guarded)
+{
+    return guarded->guard;
+}
+
+void esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *context)
+{
+    guarded->drill = drill;
+    guarded->drill_context = context;
+}
