@@ -31,12 +31,13 @@ static uint64_t layout_of(const esper_ring *ring)
 
     for (size_t i = 0; i < esper_guard_count(ring->guard); i++) {
         const esper_guard_tensor *tensor = esper_guard_tensor_at(ring->guard, i);
-        uint64_t kind[2] = {(uint64_t)tensor->role << 8 | tensor->dtype, tensor->count};
+        uint64_t kind = (uint64_t)tensor->role << 8 | tensor->dtype, count = tensor->count;
 
         if (!wants(ring, tensor))
             continue;
         hash = hash_bytes(hash, tensor->name, strlen(tensor->name) + 1);
-        hash = hash_bytes(hash, kind, sizeof(kind));
+        hash = hash_bytes(hash, &kind, sizeof(kind));
+        hash = hash_bytes(hash, &count, sizeof(count));
     }
     return hash;
 }

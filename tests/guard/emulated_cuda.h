@@ -104,21 +104,26 @@ static bool run_ready(void)
     return any;
 }
 
+/* A function of its own: getcontext counts as one that may return twice, and nothing lives across it here. */
+static void prepare_fiber(int i)
+{
+    if (fibers[i].stack == NULL)
+        fibers[i].stack = malloc(FIBER_STACK);
+    getcontext(&fibers[i].context);
+    fibers[i].context.uc_stack.ss_sp = fibers[i].stack;
+    fibers[i].context.uc_stack.ss_size = FIBER_STACK;
+    fibers[i].state = FIBER_READY;
+    fibers[i].has_begun = false;
+    fibers[i].n_exchanges = 0;
+    makecontext(&fibers[i].context, fiber_main, 0);
+}
+
 static void run_block(void)
 {
     bool going = true;
 
-    for (int i = 0; i < GPU_THREADS; i++) {
-        if (fibers[i].stack == NULL)
-            fibers[i].stack = malloc(FIBER_STACK);
-        getcontext(&fibers[i].context);
-        fibers[i].context.uc_stack.ss_sp = fibers[i].stack;
-        fibers[i].context.uc_stack.ss_size = FIBER_STACK;
-        fibers[i].state = FIBER_READY;
-        fibers[i].has_begun = false;
-        fibers[i].n_exchanges = 0;
-        makecontext(&fibers[i].context, fiber_main, 0);
-    }
+    for (int i = 0; i < GPU_THREADS; i++)
+        prepare_fiber(i);
     while (going) {
         going = run_ready();
         for (int warp = 0; warp < GPU_WARPS; warp++)
