@@ -14,7 +14,7 @@ static int n_torn; /* checks that met something else than they should */
 /* Two devices and the host, two streams of the caller on device 0, one on device 1. */
 typedef struct scene {
     float              data[N_TENSORS][COUNT];
-    char               names[N_TENSORS][8];
+    char names[N_TENSORS][16];
     esper_guard_tensor tensors[N_TENSORS];
     esper_guard       *guard;
     esper_ring        *ring;
