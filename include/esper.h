@@ -213,7 +213,8 @@ typedef struct esper_guard_group {
     uint32_t         is_healthy; /* no NaN, no Inf, ratio < 1000, fewer than half zeros, nothing exploding */
 } esper_guard_group;
 
-/* What a scan found. Belongs to the guard and holds until its next launch, clear or close. */
+/* What a scan found. Belongs to the guard and holds until its next launch (or replay, of one that was captured), add, clear
+ * or close. */
 typedef struct esper_guard_report {
     uint64_t                 sequence;  /* counts launches, from 1 */
     uint32_t                 bad;       /* ESPER_GUARD_BAD_* bits; 0 = all is finite */

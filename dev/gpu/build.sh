@@ -36,7 +36,7 @@ lab() {
         -lpthread -ldl -lm
 }
 lab ""
-lab _4096 -DESPER_CUDA_CHUNKS=4096
+lab _8192 -DESPER_CUDA_CHUNKS=8192
 lab _16384 -DESPER_CUDA_CHUNKS=16384
 lab _tile1 -DESPER_CUDA_LEAST_TILES=1
 lab _tile4 -DESPER_CUDA_LEAST_TILES=4

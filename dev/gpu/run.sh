@@ -2,7 +2,7 @@
 # Everything about the guard that only a GPU can show: tests, kernels compiled by NVRTC, compute-sanitizer, and timings,
 # with a short table last. Run it from the repository's root on a machine with a GPU, where build/gpu (of
 # dev/gpu/build.sh) is.
-#   usage: dev/gpu/run.sh [tests|times|sanitize|all]
+#   usage: dev/gpu/run.sh [tests|times|small|sanitize|all]     small: times of many small tensors alone
 # Environment: KIT, the folder of dev/gpu/build.sh (build/gpu); OUT, a folder for one file with all logs.
 set -uo pipefail
 
@@ -70,17 +70,30 @@ if [ "$what" = sanitize ] || [ "$what" = all ]; then
     fi
 fi
 
+if [ "$what" = small ]; then
+    for variant in "" _tile1 _tile4; do
+        for model in small100 tiny10k; do
+            step "scan_lab${variant}_$model" 60 "$kit/scan_lab$variant" "scan.$model"
+            echo "--- scan_lab$variant $model"
+            cat "$out/scan_lab${variant}_$model.log"
+        done
+    done
+    step bench_small 60 "$kit/esper" bench guard.scan.small100 --json
+    step bench_tiny 60 "$kit/esper" bench guard.scan.tiny10k --json
+    cat "$out/bench_small.log" "$out/bench_tiny.log"
+fi
+
 if [ "$what" = times ] || [ "$what" = all ]; then
     step scan_lab 120 "$kit/scan_lab"
     cat "$out/scan_lab.log"
-    for variant in 4096 16384 tile1 tile4; do
+    for variant in 8192 16384 tile1 tile4; do
         step "scan_lab_$variant" 60 "$kit/scan_lab_$variant" scan.
     done
     step scan_lab_again 60 "$kit/scan_lab" scan. # the same once more: the spread
     echo
     python3 - "$out" <<'PYTHON'
 import json, os, sys
-columns = ["scan_lab", "scan_lab_again", "scan_lab_4096", "scan_lab_16384", "scan_lab_tile1", "scan_lab_tile4"]
+columns = ["scan_lab", "scan_lab_again", "scan_lab_8192", "scan_lab_16384", "scan_lab_tile1", "scan_lab_tile4"]
 table, goals = {}, {}
 for column in columns:
     path = os.path.join(sys.argv[1], column + ".log")

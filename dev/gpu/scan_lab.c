@@ -1,9 +1,15 @@
-/* The lab for the guard's CUDA kernels: how long a scan takes, on the host's clock (launch, wait, records there) and on
- * the device's, and how copies of snapshots compare with plain ones. Prints a JSON object for each figure:
+/* The lab for the guard's CUDA kernels: how long a scan takes, on the host's clock (launch, wait, statistics there) and
+ * on the device's, and how copies of snapshots compare with plain ones. Prints a JSON object for each figure:
  *
  *   {"name": ..., "median_us": ..., "low_us": ..., "high_us": ..., "bytes": ..., "GBps": ..., "goal_us": ...}
  *
- * low and high are the 10th and 90th percentile. Results are checked before anything is timed.
+ * low and high are the 10th and 90th percentile. Results are checked before anything is timed. Of a scan:
+ *
+ *   scan.NAME           launch and read by the host's clock, of which
+ *   scan.NAME.launch    the launch and
+ *   scan.NAME.read      the wait and what follows;
+ *   scan.NAME.device    by events around one launch, on a stream with nothing else;
+ *   scan.NAME.kernel    by events around many, a launch's share
  *
  *   usage: scan_lab [PREFIX]     figures whose name begins so; all without */
 #include <dlfcn.h>
@@ -17,7 +23,7 @@
 #include "device/device_cuda.h"
 #include "guard/engine_cuda.h"
 
-enum { MAX_TENSORS = 30000, REPEATS = 60, WARM_UP = 10, PATTERN_WORDS = 1 << 22 };
+enum { MAX_TENSORS = 30000, REPEATS = 60, WARM_UP = 10, IN_A_ROW = 20, PATTERN_WORDS = 1 << 22 };
 
 typedef struct lab {
     esper_device     *device;
@@ -98,6 +104,7 @@ static void add_again(lab *l, size_t n, esper_guard_role role)
     for (size_t i = 0; i < n; i++) {
         add(l, l->tensors[i].count);
         l->tensors[l->n - 1].role = role;
+        l->tensors[l->n - 1].group = role;
     }
 }
 
@@ -185,46 +192,88 @@ typedef struct scan_case {
     double      goal_us; /* of the host's clock; 0 = none */
 } scan_case;
 
-static void time_scan(lab *l, esper_engine *engine, const scan_case *c, uint64_t bytes)
+static void check_result(const lab *l, const scan_case *c, const esper_scan_result *result)
 {
-    static esper_scan_record records[MAX_TENSORS];
-    esper_scan_request request = {.roles = c->roles,
-                                  .tiny = 1e-8,
-                                  .checksum = c->checksum,
-                                  .clip_norm = c->clip_norm,
-                                  .stream = esper_stream_native(l->stream)};
-    double host_us[REPEATS], device_us[REPEATS], norm, factor;
+    expect(isfinite(result->grad_norm), "norm");
+    for (size_t i = 0; i < l->n; i++) {
+        const esper_guard_stat *stat = &result->stats[i];
+
+        if (c->roles >> l->tensors[i].role & 1)
+            expect(stat->scanned == 1 && stat->first_bad == UINT64_MAX && stat->max_abs > 0 && stat->max_abs <= 0.05,
+                   "statistics");
+        else
+            expect(stat->scanned == 0 && stat->max_abs == 0, "statistics of other roles");
+    }
+}
+
+static void print_part(const lab *l, const scan_case *c, const char *part, double *us, uint64_t bytes)
+{
     char name[96];
 
-    for (int i = -WARM_UP; i < REPEATS; i++) {
-        uint64_t began = esper_clock_ns();
+    snprintf(name, sizeof(name), "%s.%s", c->name, part);
+    print(l, name, us, bytes, 0);
+}
 
-        must(esper_engine_cuda.scan(engine, &request));
-        must(esper_engine_cuda.collect(engine, records, &norm, &factor));
-        if (i >= 0)
-            host_us[i] = (double)(esper_clock_ns() - began) * 1e-3;
+static void time_on_host(const lab *l, esper_engine *engine, const scan_case *c, const esper_scan_request *request,
+                         uint64_t bytes)
+{
+    double total_us[REPEATS], launch_us[REPEATS], read_us[REPEATS];
+    esper_scan_result result;
+
+    for (int i = -WARM_UP; i < REPEATS; i++) {
+        uint64_t began = esper_clock_ns(), launched;
+
+        must(esper_engine_cuda.scan(engine, request));
+        launched = esper_clock_ns();
+        must(esper_engine_cuda.collect(engine, &result));
+        if (i < 0)
+            continue;
+        total_us[i] = (double)(esper_clock_ns() - began) * 1e-3;
+        launch_us[i] = (double)(launched - began) * 1e-3;
+        read_us[i] = total_us[i] - launch_us[i];
     }
-    expect(isfinite(norm), "norm");
-    for (size_t i = 0; i < l->n; i++)
-        if (c->roles >> l->tensors[i].role & 1)
-            expect(records[i].first_bad == UINT64_MAX && records[i].max_abs > 0 && records[i].max_abs <= 0.05,
-                   "record");
+    check_result(l, c, &result);
+    print(l, c->name, total_us, bytes, c->goal_us);
+    print_part(l, c, "launch", launch_us, bytes);
+    print_part(l, c, "read", read_us, bytes);
+}
+
+/* n launches between two events; a launch's share of the time. */
+static void time_on_device(lab *l, esper_engine *engine, const scan_case *c, const esper_scan_request *request, int n,
+                           const char *part, uint64_t bytes)
+{
+    double us[REPEATS];
+    esper_scan_result result;
+
     for (int i = -WARM_UP; i < REPEATS; i++) {
         record(l, l->begin);
-        must(esper_engine_cuda.scan(engine, &request));
+        for (int k = 0; k < n; k++)
+            must(esper_engine_cuda.scan(engine, request));
         record(l, l->end);
         if (i >= 0)
-            device_us[i] = between_us(l);
-        must(esper_engine_cuda.collect(engine, records, &norm, &factor));
+            us[i] = between_us(l) / n;
+        must(esper_engine_cuda.collect(engine, &result));
     }
-    print(l, c->name, host_us, bytes, c->goal_us);
-    snprintf(name, sizeof(name), "%s.device", c->name);
-    print(l, name, device_us, bytes, 0);
+    check_result(l, c, &result);
+    print_part(l, c, part, us, bytes);
+}
+
+static void time_scan(lab *l, esper_engine *engine, const scan_case *c, uint64_t bytes)
+{
+    const esper_scan_request request = {.roles = c->roles,
+                                        .tiny = 1e-8,
+                                        .checksum = c->checksum,
+                                        .clip_norm = c->clip_norm,
+                                        .stream = esper_stream_native(l->stream)};
+
+    time_on_host(l, engine, c, &request, bytes);
+    time_on_device(l, engine, c, &request, 1, "device", bytes);
+    time_on_device(l, engine, c, &request, IN_A_ROW, "kernel", bytes);
 }
 
 static void run_scans(lab *l, const char *model, const scan_case *cases, int n_cases)
 {
-    esper_guard_options options = {.size = sizeof(options), .tiny = 1e-8};
+    esper_guard_options options = {.size = sizeof(options), .tiny = 1e-8, .vanishing = 1e-7, .exploding = 10.0};
     esper_engine *engine;
     bool any = false;
 
@@ -236,7 +285,7 @@ static void run_scans(lab *l, const char *model, const scan_case *cases, int n_c
     add_again(l, l->n, ESPER_GUARD_ROLE_GRAD);
     place(l);
     must(esper_engine_cuda.open(0, &options, &engine));
-    must(esper_engine_cuda.bind(engine, l->tensors, l->n));
+    must(esper_engine_cuda.bind(engine, l->tensors, l->n, ESPER_GUARD_N_ROLES));
     printf("{\"name\": \"tables.%s\", \"bytes\": %llu, \"kernels\": \"%s\"}\n", model,
            (unsigned long long)esper_cuda_engine_bytes(engine), esper_cuda_engine_origin(engine));
     for (int i = 0; i < n_cases; i++)

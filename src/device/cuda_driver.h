@@ -45,6 +45,7 @@ enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
     CU_MEMHOST_PORTABLE = 1,
+    CU_MEMHOST_DEVICEMAP = 2,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
     CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
@@ -73,6 +74,8 @@ enum {
     X(cuMemFreeHost, "cuMemFreeHost", (void *memory))                                                               \
     X(cuMemHostRegister, "cuMemHostRegister_v2", (void *memory, size_t bytes, unsigned flags))                      \
     X(cuMemHostUnregister, "cuMemHostUnregister", (void *memory))                                                   \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2",                                                    \
+      (CUdeviceptr * address, void *memory, unsigned flags))                                                        \
     X(cuPointerGetAttributes, "cuPointerGetAttributes",                                                             \
       (unsigned n, int *attributes, void **values, CUdeviceptr memory))                                             \
     X(cuMemcpyAsync, "cuMemcpyAsync", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))            \

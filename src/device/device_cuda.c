@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "device/cuda_module.h"
 
-enum { TITLE_CHARS = 96 };
+/* Pinned memory is everybody's: all contexts copy to and from it, and kernels reach it. */
+enum { TITLE_CHARS = 96, PINNED = CU_MEMHOST_PORTABLE | CU_MEMHOST_DEVICEMAP };
 
 typedef struct cuda_device {
     esper_device base;
@@ -173,7 +174,7 @@ static esper_status alloc_pinned(size_t bytes, void **memory_out)
 {
     void *memory = NULL;
 
-    if (ESPER_CUDA_RAW(cuMemHostAlloc, &memory, bytes, CU_MEMHOST_PORTABLE) != CUDA_SUCCESS)
+    if (ESPER_CUDA_RAW(cuMemHostAlloc, &memory, bytes, PINNED) != CUDA_SUCCESS)
         return ESPER_FAIL(ESPER_E_NOMEM, "the system has no %zu bytes of pinned memory left", bytes);
     memset(memory, 0, bytes);
     *memory_out = memory;
@@ -373,7 +374,7 @@ static esper_status cuda_pin(esper_device *device, void *memory, size_t bytes)
     esper_status st;
 
     ESPER_TRY(esper_cuda_enter(device));
-    st = ESPER_CUDA(cuMemHostRegister, memory, bytes, CU_MEMHOST_PORTABLE);
+    st = ESPER_CUDA(cuMemHostRegister, memory, bytes, PINNED);
     esper_cuda_leave();
     return st;
 }

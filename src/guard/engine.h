@@ -2,8 +2,9 @@
  * tensors; host and CUDA are the two kinds.
  *
  * Work is cut into chunks of elements by a rule that depends on the tensors alone (not on threads or multiprocessors); a
- * chunk's partial record is computed by one worker, and a tensor's partials are combined in order. So results are the same
- * from run to run. */
+ * chunk's partial record is computed by one worker, and a tensor's partials are combined in order, as are tensors in their
+ * groups and groups in their roles. So results are the same from run to run, and finished where the data are: nobody
+ * walks over tensors afterwards. */
 #ifndef ESPER_GUARD_ENGINE_H
 #define ESPER_GUARD_ENGINE_H
 
@@ -12,7 +13,7 @@
 #include "device/device.h"
 #include "esper.h"
 
-/* What a pass over one tensor yields. The same layout on every device. */
+/* What a pass over a part of a tensor yields. */
 typedef struct esper_scan_record {
     double   sum, sum_squares; /* of finite elements, in double */
     uint64_t n_nan, n_pos_inf, n_neg_inf;
@@ -36,7 +37,29 @@ typedef struct esper_scan_tensor {
     uint64_t          count;
     esper_guard_dtype dtype;
     esper_guard_role  role;
+    uint32_t          group; /* its number; all tensors of a group have one role */
 } esper_scan_tensor;
+
+/* What a scan finds of the tensors of one group, or one role, that lie on a device. The same layout on every device. */
+typedef struct esper_scan_sums {
+    double   sum_squares;          /* of finite elements */
+    double   min_norm, max_norm;   /* over tensors with a finite norm; infinity and 0 when there is none */
+    uint64_t n_nan, n_inf, n_zero; /* elements */
+    uint32_t n_vanishing, n_exploding; /* tensors */
+    uint32_t n_not_finite; /* tensors whose norm is not finite; they are among the exploding */
+    uint32_t n_bad;        /* tensors that hold NaN or Inf */
+    uint32_t first_bad;    /* the first of them, in the order of bind; UINT32_MAX = none */
+    uint32_t unused;
+} esper_scan_sums;
+
+/* All that a scan found on a device. Belongs to the engine and holds until its next scan or bind. */
+typedef struct esper_scan_result {
+    const esper_guard_stat *stats;  /* (tensors) in the order of bind; zero for roles that were not asked for */
+    const esper_scan_sums  *groups; /* (n_groups) by number; those of roles that were not asked for hold anything */
+    const esper_scan_sums  *roles;  /* (ESPER_GUARD_N_ROLES) the same */
+    size_t                  n_groups; /* as bind was told */
+    double grad_norm, clip_factor;    /* of this device's gradients, as clipping used them; 0 and 1 without any */
+} esper_scan_result;
 
 /* Settings of one scan. */
 typedef struct esper_scan_request {
@@ -54,16 +77,14 @@ typedef struct esper_engine_ops {
     const char *name; /* "host", "cuda" */
     esper_status (*open)(int32_t device, const esper_guard_options *options, esper_engine **engine_out);
     void         (*close)(esper_engine *engine);
-    /* The tensors from now on. Takes all memory that scans will need. */
-    esper_status (*bind)(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors);
+    /* The tensors from now on, whose groups have numbers below n_groups. Takes all memory that scans will need. */
+    esper_status (*bind)(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups);
     /* New addresses for the same tensors; takes no memory. */
     esper_status (*rebind)(esper_engine *engine, void *const *data);
     /* Queues a scan on request->stream. */
     esper_status (*scan)(esper_engine *engine, const esper_scan_request *request);
-    /* Waits for it (one wait) and gives a record for each tensor; those whose role was not asked for are left alone.
-     * grad_norm, clip_factor: of this device's gradients, as clipping used them. */
-    esper_status (*collect)(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
-                            double *clip_factor_out);
+    /* Waits for it (one wait) and gives what it found. */
+    esper_status (*collect)(esper_engine *engine, esper_scan_result *result_out);
     /* Multiplies the gradients by `factor`, queued on the stream: clipping over several devices. */
     esper_status (*scale)(esper_engine *engine, double factor, void *stream);
     /* Is `memory` such that tensors of this engine may lie there? E_ARG says why not. */

@@ -1,10 +1,10 @@
-/* The engine of a CUDA device: one launch scans all tensors (a second scales gradients, where they are to be clipped),
- * one copy brings the records to pinned memory, one event tells that they are there.
+/* The engine of a CUDA device: one launch scans all tensors (a second scales gradients, where they are to be clipped)
+ * and writes what it finds straight into pinned memory, while it goes on; one event tells that all is there.
  *
  * All memory is one block on the device and one in pinned memory, taken in bind:
  *
- *     device   | tensors | blocks | arrived, progress | squares | partials | total | records |
- *     pinned   | tensors | blocks |                                        | total | records |
+ *     device   | tensors | blocks | nodes | counters | total | sums | partials |
+ *     pinned   | tensors | blocks | nodes | total | results: groups, roles | stats |
  *
  * The pinned tensors are what addresses are changed in; the device has them again before the next scan. */
 #include "guard/engine_cuda.h"
@@ -16,11 +16,18 @@
 #include "base/status.h"
 #include "guard/cuda_image.h"
 #include "guard/cuda_plan.h"
+#include "guard/report.h"
 
-_Static_assert(sizeof(gpu_record) == sizeof(esper_scan_record) && sizeof(gpu_record) == 88, "records differ");
-_Static_assert(offsetof(gpu_record, checksum) == offsetof(esper_scan_record, checksum), "records differ");
-_Static_assert(offsetof(gpu_record, first_bad) == offsetof(esper_scan_record, first_bad), "records differ");
-_Static_assert(offsetof(gpu_record, max_abs) == offsetof(esper_scan_record, max_abs), "records differ");
+_Static_assert(sizeof(gpu_stat) == sizeof(esper_guard_stat) && sizeof(gpu_stat) == 96, "statistics differ");
+_Static_assert(offsetof(gpu_stat, first_bad) == offsetof(esper_guard_stat, first_bad), "statistics differ");
+_Static_assert(offsetof(gpu_stat, norm) == offsetof(esper_guard_stat, norm), "statistics differ");
+_Static_assert(offsetof(gpu_stat, min_abs) == offsetof(esper_guard_stat, min_abs), "statistics differ");
+_Static_assert(offsetof(gpu_stat, norm_overflow) == offsetof(esper_guard_stat, norm_overflow), "statistics differ");
+_Static_assert(sizeof(gpu_sums) == sizeof(esper_scan_sums) && sizeof(gpu_sums) == 72, "sums differ");
+_Static_assert(offsetof(gpu_sums, n_zero) == offsetof(esper_scan_sums, n_zero), "sums differ");
+_Static_assert(offsetof(gpu_sums, n_bad) == offsetof(esper_scan_sums, n_bad), "sums differ");
+_Static_assert(offsetof(gpu_sums, first_bad) == offsetof(esper_scan_sums, first_bad), "sums differ");
+_Static_assert((int)GPU_N_ROLES == ESPER_GUARD_N_ROLES, "lists differ");
 _Static_assert((int)GPU_F32 == ESPER_GUARD_F32 && (int)GPU_F16 == ESPER_GUARD_F16, "types differ");
 _Static_assert((int)GPU_BF16 == ESPER_GUARD_BF16 && (int)GPU_F64 == ESPER_GUARD_F64, "types differ");
 _Static_assert((int)GPU_N_DTYPES == ESPER_GUARD_N_DTYPES && (int)GPU_ROLE_GRAD == ESPER_GUARD_ROLE_GRAD,
@@ -31,13 +38,13 @@ _Static_assert((int)GPU_BAD_NAN_STATE == ESPER_GUARD_BAD_NAN_STATE &&
                    (int)GPU_BAD_INF_STATE == ESPER_GUARD_BAD_INF_STATE,
                "bits differ");
 
-enum { ALIGN = 256, TOTAL_BYTES = 64 };
+enum { ALIGN = 256 };
 
 /* Where things lie, in bytes from the start. */
 typedef struct memory_layout {
-    size_t tensors, blocks, tables_end; /* the same in both blocks */
-    size_t arrived, progress, squares, partials, total, records, device_end;
-    size_t pinned_total, pinned_records, pinned_end;
+    size_t tensors, blocks, nodes, tables_end; /* the same in both blocks */
+    size_t arrived, gathered, n_done, total, sums, partials, device_end;
+    size_t told, results, stats, pinned_end; /* in pinned memory */
 } memory_layout;
 
 typedef struct cuda_engine {
@@ -50,11 +57,13 @@ typedef struct cuda_engine {
     esper_cuda_plan     plan;
     memory_layout       at;
     char               *memory, *pinned;
+    char               *mapped;      /* the pinned memory as the device knows it */
     bool                is_moved;    /* addresses in the pinned tensors are newer than those on the device */
     bool                is_pending;  /* queued and not collected */
     bool                is_captured; /* ... on a stream under capture */
     bool                has_total;   /* the device writes it in this scan */
     uint32_t            roles;       /* of this scan */
+    uint32_t            shown;       /* roles whose statistics are not zero */
     double              tiny;        /* what the bounds below are of */
     gpu_u64             tiny_bits[GPU_N_DTYPES];
 } cuda_engine;
@@ -143,6 +152,19 @@ static void release_memory(cuda_engine *self)
     }
     self->memory = NULL;
     self->pinned = NULL;
+    self->mapped = NULL;
+}
+
+static esper_status map_pinned_memory(cuda_engine *self)
+{
+    CUdeviceptr mapped = 0;
+    esper_status st;
+
+    ESPER_TRY(esper_cuda_enter(self->device));
+    st = ESPER_CUDA(cuMemHostGetDevicePointer, &mapped, self->pinned, 0);
+    esper_cuda_leave();
+    self->mapped = (char *)(uintptr_t)mapped;
+    return st;
 }
 
 /* Puts `bytes` at the end; gives where they begin. */
@@ -156,24 +178,38 @@ static size_t place(size_t *end, size_t bytes)
 
 static memory_layout lay_out(const esper_cuda_plan *plan)
 {
+    const size_t n_results = (size_t)plan->n_groups + ESPER_GUARD_N_ROLES;
     memory_layout at;
-    size_t end = 0, records = plan->n_tensors * sizeof(gpu_record);
+    size_t end = 0;
 
     at.tensors = place(&end, plan->n_tensors * sizeof(gpu_tensor));
     at.blocks = place(&end, plan->n_blocks * sizeof(gpu_block));
+    at.nodes = place(&end, plan->n_nodes * sizeof(gpu_node));
     at.tables_end = end;
-    at.pinned_total = place(&end, TOTAL_BYTES + records);
-    at.pinned_records = at.pinned_total + TOTAL_BYTES;
+    at.told = place(&end, sizeof(gpu_total));
+    at.results = place(&end, n_results * sizeof(gpu_sums));
+    at.stats = place(&end, plan->n_tensors * sizeof(gpu_stat));
     at.pinned_end = end;
     end = at.tables_end;
     at.arrived = place(&end, plan->n_tensors * sizeof(gpu_u32));
-    at.progress = place(&end, 2 * sizeof(gpu_u32));
-    at.squares = place(&end, plan->n_tensors * sizeof(double));
+    at.gathered = place(&end, plan->n_nodes * sizeof(gpu_u32));
+    at.n_done = place(&end, sizeof(gpu_u32));
+    at.total = place(&end, sizeof(gpu_total));
+    at.sums = place(&end, plan->n_nodes * sizeof(gpu_sums));
     at.partials = place(&end, plan->n_partials * sizeof(gpu_record));
-    at.total = place(&end, TOTAL_BYTES + records);
-    at.records = at.total + TOTAL_BYTES;
     at.device_end = end;
     return at;
+}
+
+/* What the device writes, as the host sees it. */
+static esper_guard_stat *stats_of(const cuda_engine *self)
+{
+    return (esper_guard_stat *)(void *)(self->pinned + self->at.stats);
+}
+
+static esper_scan_sums *results_of(const cuda_engine *self)
+{
+    return (esper_scan_sums *)(void *)(self->pinned + self->at.results);
 }
 
 /* ------------------------------------------------------------------------------------------------------ open, close */
@@ -204,7 +240,7 @@ static void unbind(cuda_engine *self)
     esper_cuda_plan_fini(&self->plan);
 }
 
-/* What is still queued may write the records, so it is waited for. */
+/* What is still queued may write statistics, so it is waited for. */
 static void cuda_close(esper_engine *engine)
 {
     cuda_engine *self;
@@ -295,6 +331,9 @@ static esper_status upload(cuda_engine *self)
     memset(self->pinned, 0, at->pinned_end);
     memcpy(self->pinned + at->tensors, self->plan.tensors, self->plan.n_tensors * sizeof(gpu_tensor));
     memcpy(self->pinned + at->blocks, self->plan.blocks, self->plan.n_blocks * sizeof(gpu_block));
+    memcpy(self->pinned + at->nodes, self->plan.nodes, self->plan.n_nodes * sizeof(gpu_node));
+    for (uint32_t i = 0; i < self->plan.n_groups + ESPER_GUARD_N_ROLES; i++)
+        esper_scan_sums_init(&results_of(self)[i]); /* those without a tensor here stay so */
     ESPER_TRY(esper_cuda_enter(self->device));
     st = ESPER_CUDA(cuMemcpyHtoDAsync, address(self, 0), self->pinned, at->tables_end, stream);
     if (st == ESPER_OK)
@@ -305,18 +344,19 @@ static esper_status upload(cuda_engine *self)
     return st;
 }
 
-static esper_status take_all(cuda_engine *self, const esper_scan_tensor *tensors, size_t n_tensors)
+static esper_status take_all(cuda_engine *self, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups)
 {
-    ESPER_TRY(esper_cuda_plan_init(&self->plan, tensors, n_tensors));
+    ESPER_TRY(esper_cuda_plan_init(&self->plan, tensors, n_tensors, n_groups));
     self->at = lay_out(&self->plan);
     if (n_tensors == 0)
         return ESPER_OK;
     ESPER_TRY(take_device_memory(self, self->at.device_end));
     ESPER_TRY(take_pinned_memory(self, self->at.pinned_end));
+    ESPER_TRY(map_pinned_memory(self));
     return upload(self);
 }
 
-static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors)
+static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -326,7 +366,8 @@ static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *ten
     unbind(self);
     self->is_moved = false;
     self->is_captured = false;
-    st = take_all(self, tensors, n_tensors);
+    self->shown = 0;
+    st = take_all(self, tensors, n_tensors, n_groups);
     if (st != ESPER_OK)
         unbind(self);
     return st;
@@ -416,26 +457,41 @@ static void find_blocks(const esper_cuda_plan *plan, uint32_t roles, uint32_t *f
     *n_out = end > first ? end - first : 0;
 }
 
+/* How many of the roles have tensors here. */
+static uint32_t count_roles(const esper_cuda_plan *plan, uint32_t roles)
+{
+    uint32_t n = 0;
+
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        n += (roles >> role & 1) != 0 && plan->first_tensor[role] != plan->first_tensor[role + 1];
+    return n;
+}
+
 static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request *request, uint32_t first_block)
 {
     const esper_cuda_plan *plan = &self->plan;
     const memory_layout *at = &self->at;
-    const uint32_t grads = plan->first_tensor[GPU_ROLE_GRAD];
     gpu_scan_args args = {
         .tensors = (const gpu_tensor *)(void *)(self->memory + at->tensors),
         .blocks = (const gpu_block *)(void *)(self->memory + at->blocks) + first_block,
+        .nodes = (const gpu_node *)(void *)(self->memory + at->nodes),
         .partials = (gpu_record *)(void *)(self->memory + at->partials),
-        .records = (gpu_record *)(void *)(self->memory + at->records),
-        .squares = (double *)(void *)(self->memory + at->squares),
+        .sums = (gpu_sums *)(void *)(self->memory + at->sums),
         .arrived = (gpu_u32 *)(void *)(self->memory + at->arrived),
-        .progress = (gpu_u32 *)(void *)(self->memory + at->progress),
+        .gathered = (gpu_u32 *)(void *)(self->memory + at->gathered),
+        .n_done = (gpu_u32 *)(void *)(self->memory + at->n_done),
+        .stats = (gpu_stat *)(void *)(self->mapped + at->stats),
+        .results = (gpu_sums *)(void *)(self->mapped + at->results),
         .total = self->has_total ? (gpu_total *)(void *)(self->memory + at->total) : NULL,
+        .told = (gpu_total *)(void *)(self->mapped + at->told),
         .skip_flag = request->skip_flag,
         .clip_norm = request->clip_norm,
+        .vanishing = self->options.vanishing,
+        .exploding = self->options.exploding,
         .roles = request->roles,
         .chunk_vectors = plan->chunk_vectors,
-        .first_grad = grads,
-        .n_grads = (request->roles >> GPU_ROLE_GRAD & 1) != 0 ? plan->first_tensor[GPU_ROLE_GRAD + 1] - grads : 0,
+        .first_role = plan->first_role,
+        .n_roles = count_roles(plan, request->roles),
     };
 
     memcpy(args.tiny, self->tiny_bits, sizeof(args.tiny));
@@ -479,10 +535,7 @@ static esper_status launch_scan(cuda_engine *self, const esper_scan_request *req
                                                        sizeof(uint32_t), stream);
     args = scan_args(self, request, first);
     ESPER_TRY(launch(request->checksum ? self->scan_summed : self->scan_plain, n_blocks, &args, stream));
-    if (clips)
-        ESPER_TRY(launch_scale(self, true, 1, stream));
-    return ESPER_CUDA(cuMemcpyDtoHAsync, self->pinned + self->at.pinned_total, address(self, self->at.total),
-                      TOTAL_BYTES + self->plan.n_tensors * sizeof(gpu_record), stream);
+    return clips ? launch_scale(self, true, 1, stream) : ESPER_OK;
 }
 
 /* A graph replays what is queued here: it brings the addresses along each time, as they may have changed since. */
@@ -528,42 +581,38 @@ static esper_status cuda_scan(esper_engine *engine, const esper_scan_request *re
     return st;
 }
 
-/* The norm of the gradients, from their records, in the order of the device. */
-static double norm_of_grads(const cuda_engine *self, const esper_scan_record *records)
+/* What stands there of roles that were not asked for this time. */
+static void clear_stats(cuda_engine *self)
 {
-    uint32_t first = self->plan.first_tensor[GPU_ROLE_GRAD], end = self->plan.first_tensor[GPU_ROLE_GRAD + 1];
-    bool any_nan = false, any_inf = false;
-    double sum = 0;
+    const uint32_t old = self->shown & ~self->roles;
 
-    if ((self->roles >> GPU_ROLE_GRAD & 1) == 0)
-        return 0;
-    for (uint32_t i = first; i < end; i++) {
-        sum += records[i].sum_squares;
-        any_nan = any_nan || records[i].n_nan != 0;
-        any_inf = any_inf || records[i].n_pos_inf + records[i].n_neg_inf != 0;
-    }
-    return any_nan ? (double)NAN : any_inf ? (double)INFINITY : sqrt(sum);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        for (uint32_t t = self->plan.first_tensor[role];
+             (old >> role & 1) != 0 && t < self->plan.first_tensor[role + 1]; t++)
+            stats_of(self)[self->plan.tensors[t].index] = (esper_guard_stat){0};
+    self->shown = self->roles;
 }
 
-static void give_records(const cuda_engine *self, esper_scan_record *records, double *grad_norm_out,
-                         double *clip_factor_out)
+static esper_scan_result give_result(cuda_engine *self)
 {
-    const esper_scan_record *from = (const esper_scan_record *)(void *)(self->pinned + self->at.pinned_records);
-    const gpu_tensor *tensors = self->plan.tensors;
-    const gpu_total *total = (const gpu_total *)(void *)(self->pinned + self->at.pinned_total);
+    const esper_cuda_plan *plan = &self->plan;
+    esper_scan_result result = {.clip_factor = 1};
 
-    for (uint32_t i = 0; i < self->plan.n_tensors; i++) {
-        uint32_t at = self->plan.places[i];
-
-        if ((self->roles >> tensors[at].role & 1) != 0)
-            records[i] = from[at];
-    }
-    *grad_norm_out = self->has_total ? total->grad_norm : norm_of_grads(self, from);
-    *clip_factor_out = self->has_total ? total->clip_factor : 1;
+    if (plan->n_tensors == 0)
+        return result;
+    clear_stats(self);
+    result.stats = stats_of(self);
+    result.groups = results_of(self);
+    result.n_groups = plan->n_groups;
+    result.roles = result.groups + plan->n_groups;
+    if (count_roles(plan, self->roles & 1u << GPU_ROLE_GRAD) != 0)
+        result.grad_norm = esper_scan_norm(&result.roles[GPU_ROLE_GRAD]);
+    if (self->has_total)
+        result.clip_factor = ((const gpu_total *)(void *)(self->pinned + self->at.told))->clip_factor;
+    return result;
 }
 
-static esper_status cuda_collect(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
-                                 double *clip_factor_out)
+static esper_status cuda_collect(esper_engine *engine, esper_scan_result *result_out)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -574,15 +623,9 @@ static esper_status cuda_collect(esper_engine *engine, esper_scan_record *record
     st = ESPER_CUDA(cuEventSynchronize, self->done);
     esper_cuda_leave();
     self->is_pending = false;
-    if (st != ESPER_OK)
-        return st;
-    if (self->plan.n_tensors != 0) {
-        give_records(self, records, grad_norm_out, clip_factor_out);
-    } else {
-        *grad_norm_out = 0;
-        *clip_factor_out = 1;
-    }
-    return ESPER_OK;
+    if (st == ESPER_OK)
+        *result_out = give_result(self);
+    return st;
 }
 
 static esper_status cuda_scale(esper_engine *engine, double factor, void *stream)

@@ -8,7 +8,11 @@
  *     tensors   | big                         | s | s | s | s | big ...
  *     pieces    | 0     | 1     | 2     | 3   | 4 | 5 | 6 | 7 | 8 ...
  *     items     | 0     | 1     | 2     | 3   | 4             | 5 ...
- */
+ *     runs      | 0                           | 1     | 2     | 3 ...
+ *
+ * A tensor of one piece is finished by the item that scans it. Such tensors of one item and one group that follow each
+ * other are a run, whose sums the item finishes as well; a tensor of several pieces is a run of its own, finished when
+ * all items are done. Then runs are added up to groups, and groups to roles: few of each. */
 #include "guard/engine_host.h"
 
 #include <errno.h>
@@ -39,7 +43,14 @@ typedef struct host_tensor {
     esper_scan_tensor tensor;
     uint64_t          piece; /* elements of each but the last */
     size_t            first_piece, n_pieces;
+    size_t            first_partial; /* where the records of its pieces lie, when there are several */
+    uint32_t          run;
 } host_tensor;
+
+typedef struct host_run {
+    uint32_t        first, n; /* tensors */
+    esper_scan_sums sums;
+} host_run;
 
 typedef struct host_piece {
     uint32_t tensor, index; /* the index-th piece of that tensor */
@@ -50,17 +61,26 @@ typedef struct host_tables {
     host_tensor       *tensors;
     size_t             n_tensors;
     host_piece        *pieces;
-    esper_scan_record *partials; /* (n_pieces) */
     size_t             n_pieces;
+    esper_scan_record *partials; /* (n_partials) */
+    size_t             n_partials;
     size_t            *items; /* (n_items + 1) the piece each begins with */
     int                n_items;
+    host_run          *runs;
+    size_t             n_runs;
+    esper_guard_stat  *stats;  /* (n_tensors) */
+    esper_scan_sums   *groups; /* (n_groups) */
+    size_t             n_groups;
+    esper_scan_sums    roles[ESPER_GUARD_N_ROLES];
 } host_tables;
 
 typedef struct host_engine {
     esper_engine              base;
     esper_pool               *pool;
     const esper_scan_kernels *kernels;
+    esper_report_limits       limits;
     host_tables               tables;
+    uint32_t                  shown; /* roles whose statistics are not zero */
     double                    grad_norm, clip_factor;
     uintptr_t                 readable_page; /* the last one found so, until tensors are bound; 0 = none */
 } host_engine;
@@ -91,6 +111,9 @@ static void free_tables(host_tables *tables)
     esper_mem_free(tables->pieces);
     esper_mem_free(tables->partials);
     esper_mem_free(tables->items);
+    esper_mem_free(tables->runs);
+    esper_mem_free(tables->stats);
+    esper_mem_free(tables->groups);
     *tables = (host_tables){0};
 }
 
@@ -162,30 +185,71 @@ static void fill_pieces(host_tables *tables)
             tables->pieces[at++] = (host_piece){.tensor = (uint32_t)t, .index = i};
 }
 
-static esper_status make_tables(const esper_scan_tensor *tensors, size_t n_tensors, host_tables *tables)
+/* Whether a tensor goes on with the run of the one before it, which is in the item that begins with piece `item`. */
+static bool joins_run(const host_tables *tables, size_t t, size_t item)
+{
+    const host_tensor *tensor = &tables->tensors[t], *before = tensor - 1;
+
+    return t > 0 && tensor->n_pieces == 1 && before->n_pieces == 1 && tensor->first_piece != item &&
+           tensor->tensor.group == before->tensor.group && tensor->tensor.role == before->tensor.role;
+}
+
+static void cut_runs(host_tables *tables)
+{
+    size_t item = 0;
+
+    for (size_t t = 0; t < tables->n_tensors; t++) {
+        host_tensor *tensor = &tables->tensors[t];
+
+        while (tables->items[item + 1] <= tensor->first_piece)
+            item++;
+        if (!joins_run(tables, t, tables->items[item]))
+            tables->runs[tables->n_runs++].first = (uint32_t)t;
+        tensor->run = (uint32_t)(tables->n_runs - 1);
+        tables->runs[tensor->run].n++;
+    }
+}
+
+static esper_status cut_work(host_tables *tables)
 {
     size_t n_items;
 
-    tables->tensors = esper_mem_alloc(n_tensors * sizeof(*tables->tensors));
-    if (tables->tensors == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", n_tensors);
-    tables->n_tensors = n_tensors;
-    for (size_t t = 0; t < n_tensors; t++) {
-        tables->tensors[t].tensor = tensors[t];
-        tables->tensors[t].first_piece = tables->n_pieces;
-        tables->n_pieces += cut_tensor(&tables->tensors[t]);
-    }
     tables->pieces = esper_mem_alloc(tables->n_pieces * sizeof(*tables->pieces));
-    tables->partials = esper_mem_alloc(tables->n_pieces * sizeof(*tables->partials));
-    if (tables->pieces == NULL || tables->partials == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "records of %zu tensors in %zu pieces", n_tensors, tables->n_pieces);
+    tables->partials = esper_mem_alloc((tables->n_partials + 1) * sizeof(*tables->partials));
+    tables->runs = esper_mem_alloc(tables->n_tensors * sizeof(*tables->runs));
+    if (tables->pieces == NULL || tables->partials == NULL || tables->runs == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "records of %zu tensors in %zu pieces", tables->n_tensors, tables->n_pieces);
     fill_pieces(tables);
     n_items = cut_items(tables, NULL);
     tables->items = esper_mem_alloc((n_items + 1) * sizeof(*tables->items));
     if (tables->items == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu items of work", n_items);
     tables->n_items = (int)cut_items(tables, tables->items);
+    cut_runs(tables);
     return ESPER_OK;
+}
+
+static esper_status make_tables(const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups,
+                                host_tables *tables)
+{
+    tables->n_tensors = n_tensors;
+    tables->n_groups = n_groups;
+    tables->tensors = esper_mem_alloc(n_tensors * sizeof(*tables->tensors));
+    tables->stats = esper_mem_alloc(n_tensors * sizeof(*tables->stats));
+    tables->groups = esper_mem_alloc(n_groups * sizeof(*tables->groups));
+    if (tables->tensors == NULL || tables->stats == NULL || tables->groups == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", n_tensors);
+    for (size_t t = 0; t < n_tensors; t++) {
+        size_t n_pieces;
+
+        tables->tensors[t].tensor = tensors[t];
+        tables->tensors[t].first_piece = tables->n_pieces;
+        tables->tensors[t].first_partial = tables->n_partials;
+        n_pieces = cut_tensor(&tables->tensors[t]);
+        tables->n_pieces += n_pieces;
+        tables->n_partials += n_pieces > 1 ? n_pieces : 0;
+    }
+    return cut_work(tables);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- jobs */
@@ -213,14 +277,30 @@ static unsigned char *piece_data(const host_tensor *tensor, uint32_t index)
     return (unsigned char *)tensor->tensor.data + index * tensor->piece * esper_guard_dtype_bytes(tensor->tensor.dtype);
 }
 
+/* A tensor's record is complete. */
+static void finish_tensor(const host_engine *engine, const host_tensor *tensor, const esper_scan_record *record)
+{
+    const host_tables *tables = &engine->tables;
+    const uint32_t index = (uint32_t)(tensor - tables->tensors);
+    host_run *run = &tables->runs[tensor->run];
+
+    if (index == run->first)
+        esper_scan_sums_init(&run->sums);
+    esper_report_stat(record, tensor->tensor.count, &tables->stats[index]);
+    esper_scan_sums_take(&run->sums, record, &tables->stats[index], index, &engine->limits);
+}
+
 static void scan_piece(const host_job *job, const host_tensor *tensor, size_t piece)
 {
     const host_tables *tables = &job->engine->tables;
     uint32_t index = tables->pieces[piece].index;
+    esper_scan_record whole,
+        *record = tensor->n_pieces == 1 ? &whole : &tables->partials[tensor->first_partial + index];
 
     job->engine->kernels->scan[tensor->tensor.dtype](piece_data(tensor, index), index * tensor->piece,
-                                                     piece_count(tensor, index), &job->settings,
-                                                     &tables->partials[piece]);
+                                                     piece_count(tensor, index), &job->settings, record);
+    if (tensor->n_pieces == 1)
+        finish_tensor(job->engine, tensor, &whole);
 }
 
 static void scale_piece(const host_job *job, const host_tensor *tensor, size_t piece)
@@ -243,37 +323,46 @@ static void scale_item(void *context, int item, int worker)
     run_pieces(context, item, scale_piece);
 }
 
-/* Adds the partial records of each tensor up in that of its first piece. */
-static void combine(const host_tables *tables, uint32_t roles)
+/* Adds the partial records of a tensor up in that of its first piece. */
+static void finish_pieces(const host_engine *engine, const host_tensor *tensor)
 {
-    for (size_t t = 0; t < tables->n_tensors; t++) {
-        const host_tensor *tensor = &tables->tensors[t];
-        esper_scan_record *records = &tables->partials[tensor->first_piece];
+    esper_scan_record *records = &engine->tables.partials[tensor->first_partial];
 
-        if (is_wanted(&tensor->tensor, roles))
-            for (size_t p = 1; p < tensor->n_pieces; p++)
-                esper_scan_record_add(&records[0], &records[p]);
-    }
+    for (size_t p = 1; p < tensor->n_pieces; p++)
+        esper_scan_record_add(&records[0], &records[p]);
+    finish_tensor(engine, tensor, &records[0]);
 }
 
-/* What clipping and the flag need to know: the gradients' norm and the verdict. */
-static uint32_t judge(const host_tables *tables, uint32_t roles, double *grad_norm_out)
+/* From runs to groups to roles, in their order. */
+static void add_up(host_engine *engine, uint32_t roles)
 {
-    double squares = 0.0;
-    uint32_t bad = 0;
+    host_tables *tables = &engine->tables;
 
-    for (size_t t = 0; t < tables->n_tensors; t++) {
-        const host_tensor *tensor = &tables->tensors[t];
-        const esper_scan_record *record = &tables->partials[tensor->first_piece];
+    for (size_t g = 0; g < tables->n_groups; g++)
+        esper_scan_sums_init(&tables->groups[g]);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        esper_scan_sums_init(&tables->roles[role]);
+    for (size_t r = 0; r < tables->n_runs; r++) {
+        const host_tensor *tensor = &tables->tensors[tables->runs[r].first];
 
         if (!is_wanted(&tensor->tensor, roles))
             continue;
-        bad |= esper_scan_record_bad(record, tensor->tensor.role);
-        if (tensor->tensor.role == ESPER_GUARD_ROLE_GRAD)
-            squares += record->sum_squares;
+        if (tensor->n_pieces > 1)
+            finish_pieces(engine, tensor);
+        esper_scan_sums_add(&tables->groups[tensor->tensor.group], &tables->runs[r].sums);
+        esper_scan_sums_add(&tables->roles[tensor->tensor.role], &tables->runs[r].sums);
     }
-    *grad_norm_out = esper_guard_grad_norm(squares, bad);
-    return bad;
+}
+
+/* What stands there of roles that are no longer asked for. */
+static void clear_stats(host_engine *engine, uint32_t roles)
+{
+    const host_tables *tables = &engine->tables;
+
+    for (size_t t = 0; (engine->shown & ~roles) != 0 && t < tables->n_tensors; t++)
+        if (!is_wanted(&tables->tensors[t].tensor, roles))
+            tables->stats[t] = (esper_guard_stat){0};
+    engine->shown = roles;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ table */
@@ -302,6 +391,7 @@ static esper_status host_open(int32_t device, const esper_guard_options *options
         return ESPER_FAIL(ESPER_E_NOMEM, "the guard's engine for host memory");
     engine->base = (esper_engine){.ops = &esper_engine_host, .device = device};
     engine->kernels = kernels;
+    engine->limits = (esper_report_limits){options->vanishing, options->exploding};
     status = esper_pool_open(options->n_threads, &engine->pool);
     if (status != ESPER_OK) {
         host_close(&engine->base);
@@ -311,20 +401,21 @@ static esper_status host_open(int32_t device, const esper_guard_options *options
     return ESPER_OK;
 }
 
-static esper_status host_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors)
+static esper_status host_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups)
 {
     host_tables tables = {0};
     esper_status status;
 
     if (n_tensors > UINT32_MAX)
         return ESPER_FAIL(ESPER_E_ARG, "%zu tensors on one device are too many", n_tensors);
-    status = n_tensors > 0 ? make_tables(tensors, n_tensors, &tables) : ESPER_OK;
+    status = n_tensors > 0 ? make_tables(tensors, n_tensors, n_groups, &tables) : ESPER_OK;
     if (status != ESPER_OK) {
         free_tables(&tables);
         return status;
     }
     free_tables(&host_of(engine)->tables);
     host_of(engine)->tables = tables;
+    host_of(engine)->shown = 0;
     host_of(engine)->readable_page = 0;
     return ESPER_OK;
 }
@@ -352,27 +443,33 @@ static esper_status host_scan(esper_engine *engine, const esper_scan_request *re
 {
     host_engine *host = host_of(engine);
     host_job job = {.engine = host, .roles = request->roles};
-    uint32_t bad;
+    uint32_t bad = 0;
 
     job.settings = esper_scan_settings_make(request->tiny, request->checksum);
+    clear_stats(host, request->roles);
     esper_pool_run(host->pool, host->tables.n_items, scan_item, &job);
-    combine(&host->tables, request->roles);
-    bad = judge(&host->tables, request->roles, &host->grad_norm);
+    add_up(host, request->roles);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        bad |= esper_scan_bad(&host->tables.roles[role], (esper_guard_role)role);
+    host->grad_norm = esper_scan_norm(&host->tables.roles[ESPER_GUARD_ROLE_GRAD]);
     host->clip_factor = esper_guard_clip_factor(host->grad_norm, request->clip_norm);
     if (request->skip_flag != NULL)
         *request->skip_flag = bad;
     return host->clip_factor < 1.0 ? host_scale(engine, host->clip_factor, NULL) : ESPER_OK;
 }
 
-static esper_status host_collect(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
-                                 double *clip_factor_out)
+static esper_status host_collect(esper_engine *engine, esper_scan_result *result_out)
 {
-    const host_tables *tables = &host_of(engine)->tables;
+    const host_engine *host = host_of(engine);
 
-    for (size_t t = 0; t < tables->n_tensors; t++)
-        records[t] = tables->partials[tables->tensors[t].first_piece];
-    *grad_norm_out = host_of(engine)->grad_norm;
-    *clip_factor_out = host_of(engine)->clip_factor;
+    *result_out = (esper_scan_result){
+        .stats = host->tables.stats,
+        .groups = host->tables.groups,
+        .roles = host->tables.roles,
+        .n_groups = host->tables.n_groups,
+        .grad_norm = host->grad_norm,
+        .clip_factor = host->clip_factor,
+    };
     return ESPER_OK;
 }
 

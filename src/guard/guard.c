@@ -199,6 +199,7 @@ esper_status esper_guard_clear(esper_guard *guard)
     ESPER_TRY(esper_guard_check_idle(guard, "esper_guard_clear"));
     table = &guard->table;
     table->n_tensors = table->n_groups = 0;
+    memset(table->role_sizes, 0, sizeof(table->role_sizes));
     for (size_t s = 0; s < table->n_slots; s++) {
         table->slots[s].n_tensors = 0;
         table->slots[s].roles = 0;

@@ -1,7 +1,8 @@
 /* Scans: launched on every device, read as one report.
  *
- * Engines are asked in the order of their devices' first tensors, each is collected once, and the report is put
- * together in the order of registration, so it does not depend on which device was ready first.
+ * Engines are asked in the order of their devices' first tensors and each is collected once. They yield finished
+ * statistics of tensors and groups: what is left is to add up groups over devices, in that order, so the report does not
+ * depend on which device was ready first. Where all tensors lie on one device nothing here walks over them.
  *
  * Clipping and the skip flag need everything they depend on in one place at once. On one device the engine does both by
  * itself; over several partitions of host memory the guard does it inside launch, where all scans are done already;
@@ -159,60 +160,50 @@ static esper_status queue_slots(esper_guard *guard, const esper_guard_scan *scan
     return ESPER_OK;
 }
 
-/* Takes a slot's records over, waiting for them. */
-static esper_status collect_slot(esper_guard *guard, esper_guard_slot *slot)
+/* Takes a slot's result over, waiting for it. */
+static esper_status collect_slot(esper_guard_slot *slot)
 {
-    double grad_norm, clip_factor;
-    bool has_grads = (slot->roles & guard->roles & GRADS) != 0;
-
     slot->queued = false;
-    ESPER_TRY(slot->engine->ops->collect(slot->engine, slot->records, &grad_norm, &clip_factor));
-    for (size_t i = 0; i < slot->n_tensors; i++)
-        guard->table.records[slot->index[i]] = slot->records[i];
-    if (has_grads && !guard->judged) {
-        guard->grad_norm = grad_norm;
-        guard->clip_factor = clip_factor;
-    }
+    ESPER_TRY(slot->engine->ops->collect(slot->engine, &slot->result));
+    slot->collected = true;
     return ESPER_OK;
 }
 
-static bool is_scanned(const esper_guard *guard, size_t i)
+/* Of all devices. */
+static esper_scan_sums sums_of_role(const esper_guard *guard, esper_guard_role role)
 {
-    return (guard->roles >> guard->table.tensors[i].role & 1) != 0;
-}
+    esper_scan_sums sums;
 
-/* The verdict over all devices, in the order of registration, from records that are there. */
-static uint32_t judge(const esper_guard *guard, double *grad_norm_out)
-{
-    double squares = 0.0;
-    uint32_t bad = 0;
+    esper_scan_sums_init(&sums);
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        const esper_guard_slot *slot = &guard->table.slots[s];
 
-    for (size_t i = 0; i < guard->table.n_tensors; i++) {
-        if (!is_scanned(guard, i))
-            continue;
-        bad |= esper_scan_record_bad(&guard->table.records[i], guard->table.tensors[i].role);
-        if (guard->table.tensors[i].role == ESPER_GUARD_ROLE_GRAD)
-            squares += guard->table.records[i].sum_squares;
+        if (slot->collected && (slot->roles & guard->roles & 1u << role) != 0)
+            esper_scan_sums_add(&sums, &slot->result.roles[role]);
     }
-    *grad_norm_out = esper_guard_grad_norm(squares, bad);
-    return bad;
+    return sums;
 }
 
 /* Clipping and flag over several partitions of host memory, whose scans are done. */
 static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
 {
-    uint32_t bad;
+    esper_scan_sums grads;
+    uint32_t bad = 0;
 
     for (size_t s = 0; s < guard->table.n_slots; s++)
         if (guard->table.slots[s].queued && guard->table.slots[s].device < 0)
-            ESPER_TRY(collect_slot(guard, &guard->table.slots[s]));
-    bad = judge(guard, &guard->grad_norm);
+            ESPER_TRY(collect_slot(&guard->table.slots[s]));
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++) {
+        esper_scan_sums sums = sums_of_role(guard, (esper_guard_role)role);
+
+        bad |= esper_scan_bad(&sums, (esper_guard_role)role);
+    }
     if (scan->skip_flag != NULL && plan->n_active > 1)
         *scan->skip_flag = bad;
     if (plan->n_grads <= 1)
         return ESPER_OK; /* one engine has clipped them */
-    guard->judged = true;
-    guard->clip_factor = esper_guard_clip_factor(guard->grad_norm, scan->clip_norm);
+    grads = sums_of_role(guard, ESPER_GUARD_ROLE_GRAD);
+    guard->clip_factor = esper_guard_clip_factor(esper_scan_norm(&grads), scan->clip_norm);
     for (size_t s = 0; guard->clip_factor < 1.0 && s < guard->table.n_slots; s++) {
         esper_guard_slot *slot = &guard->table.slots[s];
 
@@ -254,7 +245,7 @@ static void abandon(esper_guard *guard)
         esper_guard_slot *slot = &guard->table.slots[s];
 
         if (slot->queued && (slot->device < 0 || !esper_cuda_engine_captured(slot->engine)))
-            (void)collect_slot(guard, slot);
+            (void)collect_slot(slot);
         slot->queued = false;
     }
     (void)ESPER_FAIL(ESPER_E_STATE, "%s", why); /* the words of the failure that counts */
@@ -277,10 +268,10 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
         ESPER_TRY(check_flag(guard, scan->skip_flag, plan.roles));
     guard->roles = plan.roles;
     guard->checksum = scan->checksum;
-    guard->judged = false;
     guard->replayed = false;
-    guard->grad_norm = 0.0;
-    guard->clip_factor = 1.0;
+    guard->clip_factor = 0.0;
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        guard->table.slots[s].collected = false;
     status = launch(guard, scan, &plan);
     if (status != ESPER_OK) {
         abandon(guard);
@@ -294,29 +285,88 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
 
 /* ------------------------------------------------------------------------------------------------------------- read */
 
-static void report_tensor(esper_guard *guard, size_t i)
+static bool is_scanned(const esper_guard *guard, size_t i)
+{
+    return (guard->roles >> guard->table.tensors[i].role & 1) != 0;
+}
+
+/* The statistics, in the order of registration: those of the one device as they lie there. */
+static const esper_guard_stat *gather_stats(esper_guard_table *table)
+{
+    for (size_t s = 0; s < table->n_slots; s++) {
+        const esper_guard_slot *slot = &table->slots[s];
+
+        if (slot->n_tensors == table->n_tensors)
+            return slot->collected ? slot->result.stats : table->stats;
+        for (size_t i = 0; i < slot->n_tensors; i++)
+            table->stats[slot->index[i]] = slot->collected ? slot->result.stats[i] : (esper_guard_stat){0};
+    }
+    return table->stats;
+}
+
+/* Of a group on all devices. */
+static void report_group(esper_guard *guard, size_t g)
 {
     esper_guard_table *table = &guard->table;
-    const esper_guard_tensor *tensor = &table->tensors[i];
-    const esper_report_limits limits = {guard->options.vanishing, guard->options.exploding};
-    esper_guard_report *report = &guard->report;
-    uint32_t bad;
+    esper_guard_group *group = &table->groups[g];
+    const bool scanned = (guard->roles >> group->role & 1) != 0;
+    esper_scan_sums sums;
 
-    if (!is_scanned(guard, i)) {
-        table->stats[i] = (esper_guard_stat){0};
-        return;
+    esper_scan_sums_init(&sums);
+    for (size_t s = 0; scanned && s < table->n_slots; s++)
+        if (table->slots[s].collected && g < table->slots[s].result.n_groups)
+            esper_scan_sums_add(&sums, &table->slots[s].result.groups[g]);
+    esper_report_group(group->name, group->role, &table->group_sizes[g], scanned ? &sums : NULL, group);
+}
+
+static void report_role(esper_guard *guard, esper_guard_role role)
+{
+    esper_guard_report *report = &guard->report;
+    const bool scanned = (guard->roles >> role & 1) != 0;
+    esper_scan_sums sums = sums_of_role(guard, role);
+
+    report->bad |= esper_scan_bad(&sums, role);
+    report->n_bad += sums.n_bad;
+    esper_report_group("", role, &guard->table.role_sizes[role], scanned ? &sums : NULL, &report->totals[role]);
+}
+
+/* The first in the order of registration: each device knows its own first. */
+static uint64_t find_first_bad(const esper_guard *guard)
+{
+    uint64_t first = ESPER_GUARD_NONE;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        const esper_guard_slot *slot = &guard->table.slots[s];
+
+        for (int role = 0; slot->collected && role < ESPER_GUARD_N_ROLES; role++) {
+            uint32_t bad = (slot->roles & guard->roles) >> role & 1 ? slot->result.roles[role].first_bad : UINT32_MAX;
+
+            if (bad != UINT32_MAX && slot->index[bad] < first)
+                first = slot->index[bad];
+        }
     }
-    esper_report_stat(&table->records[i], tensor->count, &table->stats[i]);
-    bad = esper_scan_record_bad(&table->records[i], tensor->role);
-    report->bad |= bad;
-    report->n_bad += bad != 0;
-    if (bad != 0 && report->first_bad == ESPER_GUARD_NONE)
-        report->first_bad = i;
-    esper_report_group_add(&table->groups[table->group_of[i]], &table->records[i], tensor->count, &table->stats[i],
-                           &limits);
-    esper_report_group_add(&report->totals[tensor->role], &table->records[i], tensor->count, &table->stats[i], &limits);
-    if (guard->checksum == 2 && table->remembered[i] != table->stats[i].checksum && report->changed == ESPER_GUARD_NONE)
-        report->changed = i;
+    return first;
+}
+
+/* What the engine that has all gradients clipped by, or what was found in launch. */
+static double clip_factor_of(const esper_guard *guard)
+{
+    double factor = 1.0;
+
+    if (guard->clip_factor > 0.0)
+        return guard->clip_factor;
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        if (guard->table.slots[s].collected && guard->table.slots[s].result.clip_factor < factor)
+            factor = guard->table.slots[s].result.clip_factor;
+    return factor;
+}
+
+static uint64_t find_changed(const esper_guard *guard)
+{
+    for (size_t i = 0; guard->checksum == 2 && i < guard->table.n_tensors; i++)
+        if (is_scanned(guard, i) && guard->table.remembered[i] != guard->report.stats[i].checksum)
+            return i;
+    return ESPER_GUARD_NONE;
 }
 
 /* Only when everything has been read does it count as remembered. */
@@ -325,53 +375,30 @@ static void remember(esper_guard *guard)
     for (size_t i = 0; guard->checksum == 1 && i < guard->table.n_tensors; i++) {
         if (!is_scanned(guard, i))
             continue;
-        guard->table.remembered[i] = guard->table.stats[i].checksum;
+        guard->table.remembered[i] = guard->report.stats[i].checksum;
         guard->table.remembers[i] = true;
     }
 }
 
-static void begin_report(esper_guard *guard)
+static void build_report(esper_guard *guard)
 {
     esper_guard_table *table = &guard->table;
 
     guard->report = (esper_guard_report){
         .sequence = guard->sequence,
-        .first_bad = ESPER_GUARD_NONE,
-        .changed = ESPER_GUARD_NONE,
-        .clip_factor = guard->clip_factor,
+        .first_bad = find_first_bad(guard),
+        .clip_factor = clip_factor_of(guard),
         .n_tensors = table->n_tensors,
         .n_groups = table->n_groups,
-        .stats = table->stats,
+        .stats = gather_stats(table),
         .groups = table->groups,
     };
     for (size_t g = 0; g < table->n_groups; g++)
-        esper_report_group_begin(&table->groups[g], table->groups[g].name, table->groups[g].role);
+        report_group(guard, g);
     for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
-        esper_report_group_begin(&guard->report.totals[role], "", (esper_guard_role)role);
-}
-
-static size_t count_grad_slots(const esper_guard *guard)
-{
-    size_t n = 0;
-
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        n += (guard->table.slots[s].roles & guard->roles & GRADS) != 0;
-    return n;
-}
-
-static void build_report(esper_guard *guard)
-{
-    begin_report(guard);
-    for (size_t i = 0; i < guard->table.n_tensors; i++)
-        report_tensor(guard, i);
-    for (size_t g = 0; g < guard->table.n_groups; g++)
-        esper_report_group_finish(&guard->table.groups[g]);
-    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
-        esper_report_group_finish(&guard->report.totals[role]);
-    /* What one engine clipped by is what is reported; with several, the guard adds up. */
-    guard->report.grad_norm = guard->judged || count_grad_slots(guard) == 1
-                                  ? guard->grad_norm
-                                  : guard->report.totals[ESPER_GUARD_ROLE_GRAD].norm;
+        report_role(guard, (esper_guard_role)role);
+    guard->report.grad_norm = guard->report.totals[ESPER_GUARD_ROLE_GRAD].norm;
+    guard->report.changed = find_changed(guard);
     remember(guard);
 }
 
@@ -385,7 +412,7 @@ static esper_status collect_all(esper_guard *guard)
         esper_status status = ESPER_OK;
 
         if (slot->queued || (guard->replayed && (slot->roles & guard->roles) != 0))
-            status = collect_slot(guard, slot);
+            status = collect_slot(slot);
         first = first == ESPER_OK ? status : first;
     }
     return first;

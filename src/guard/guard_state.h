@@ -12,8 +12,7 @@ struct esper_guard {
     bool                replayed; /* the launched scan is part of CUDA graphs, which run without us */
     uint32_t            roles;    /* of the launched scan, like the rest */
     uint32_t            checksum;
-    bool                judged;   /* several partitions of host memory: the next two were found in launch */
-    double              grad_norm, clip_factor;
+    double              clip_factor; /* of several partitions of host memory, found in launch; 0 = ask the engine */
     const uint32_t     *known_flag; /* the skip flag that was last found to lie on the right device */
     esper_guard_report  report;
 };

@@ -1,7 +1,6 @@
 /* The arithmetic of reports, and their words.
  *
- * Three things are told apart: NaN in the data, Inf in the data, and a norm that is not finite although the data are.
- * While a group is being added up, `norm` holds the sum of squares of finite elements. */
+ * Three things are told apart: NaN in the data, Inf in the data, and a norm that is not finite although the data are. */
 #include "guard/report.h"
 
 #include <inttypes.h>
@@ -10,22 +9,20 @@
 #include <stdio.h>
 #include <string.h>
 
-uint32_t esper_scan_record_bad(const esper_scan_record *record, esper_guard_role role)
+uint32_t esper_scan_bad(const esper_scan_sums *sums, esper_guard_role role)
 {
     uint32_t bad = 0;
 
-    if (record->n_nan > 0)
+    if (sums->n_nan > 0)
         bad |= role == ESPER_GUARD_ROLE_GRAD ? ESPER_GUARD_BAD_NAN_GRAD : ESPER_GUARD_BAD_NAN_STATE;
-    if (record->n_pos_inf + record->n_neg_inf > 0)
+    if (sums->n_inf > 0)
         bad |= role == ESPER_GUARD_ROLE_GRAD ? ESPER_GUARD_BAD_INF_GRAD : ESPER_GUARD_BAD_INF_STATE;
     return bad;
 }
 
-double esper_guard_grad_norm(double sum_squares, uint32_t bad)
+double esper_scan_norm(const esper_scan_sums *sums)
 {
-    if ((bad & ESPER_GUARD_BAD_NAN_GRAD) != 0)
-        return (double)NAN;
-    return (bad & ESPER_GUARD_BAD_INF_GRAD) != 0 ? (double)INFINITY : sqrt(sum_squares);
+    return sums->n_nan > 0 ? (double)NAN : sums->n_inf > 0 ? (double)INFINITY : sqrt(sums->sum_squares);
 }
 
 double esper_guard_clip_factor(double grad_norm, double clip_norm)
@@ -68,30 +65,47 @@ void esper_report_stat(const esper_scan_record *record, uint64_t count, esper_gu
     };
 }
 
-void esper_report_group_begin(esper_guard_group *group, const char *name, esper_guard_role role)
+void esper_scan_sums_init(esper_scan_sums *sums)
 {
-    *group = (esper_guard_group){.name = name, .role = role, .min_norm = (double)INFINITY};
+    *sums = (esper_scan_sums){.min_norm = (double)INFINITY, .first_bad = UINT32_MAX};
 }
 
-void esper_report_group_add(esper_guard_group *group, const esper_scan_record *record, uint64_t count,
-                            const esper_guard_stat *stat, const esper_report_limits *limits)
+void esper_scan_sums_take(esper_scan_sums *sums, const esper_scan_record *record, const esper_guard_stat *stat,
+                          uint32_t index, const esper_report_limits *limits)
 {
-    group->measured = 1;
-    group->n_tensors++;
-    group->n_elements += count;
-    group->n_nan += stat->n_nan;
-    group->n_inf += stat->n_pos_inf + stat->n_neg_inf;
-    group->n_zero += stat->n_zero;
-    group->norm += record->sum_squares;
-    if (!isfinite(stat->norm)) {
-        group->norm_not_finite = 1;
-        group->n_exploding++;
+    uint64_t n_inf = stat->n_pos_inf + stat->n_neg_inf;
+
+    sums->sum_squares += record->sum_squares;
+    sums->n_zero += stat->n_zero;
+    if (isfinite(stat->norm)) {
+        sums->n_vanishing += stat->norm < limits->vanishing;
+        sums->n_exploding += stat->norm > limits->exploding;
+        sums->min_norm = stat->norm < sums->min_norm ? stat->norm : sums->min_norm;
+        sums->max_norm = stat->norm > sums->max_norm ? stat->norm : sums->max_norm;
         return;
     }
-    group->n_vanishing += stat->norm < limits->vanishing;
-    group->n_exploding += stat->norm > limits->exploding;
-    group->min_norm = stat->norm < group->min_norm ? stat->norm : group->min_norm;
-    group->max_norm = stat->norm > group->max_norm ? stat->norm : group->max_norm;
+    sums->n_nan += stat->n_nan;
+    sums->n_inf += n_inf;
+    sums->n_not_finite++;
+    sums->n_exploding++;
+    sums->n_bad += stat->n_nan + n_inf > 0;
+    if (stat->n_nan + n_inf > 0 && index < sums->first_bad)
+        sums->first_bad = index;
+}
+
+void esper_scan_sums_add(esper_scan_sums *sums, const esper_scan_sums *other)
+{
+    sums->sum_squares += other->sum_squares;
+    sums->min_norm = other->min_norm < sums->min_norm ? other->min_norm : sums->min_norm;
+    sums->max_norm = other->max_norm > sums->max_norm ? other->max_norm : sums->max_norm;
+    sums->n_nan += other->n_nan;
+    sums->n_inf += other->n_inf;
+    sums->n_zero += other->n_zero;
+    sums->n_vanishing += other->n_vanishing;
+    sums->n_exploding += other->n_exploding;
+    sums->n_not_finite += other->n_not_finite;
+    sums->n_bad += other->n_bad;
+    sums->first_bad = other->first_bad < sums->first_bad ? other->first_bad : sums->first_bad;
 }
 
 static double clamp_unit(double value)
@@ -99,23 +113,40 @@ static double clamp_unit(double value)
     return value < 0.0 ? 0.0 : value > 1.0 ? 1.0 : value;
 }
 
-void esper_report_group_finish(esper_guard_group *group)
+static double health_of(const esper_guard_group *group)
 {
     double n = (double)group->n_tensors;
 
-    if (isinf(group->min_norm))
-        group->min_norm = 0.0;
-    if (!group->measured)
-        return;
-    group->norm = group->n_nan > 0 ? (double)NAN : group->n_inf > 0 ? (double)INFINITY : sqrt(group->norm);
-    group->norm_ratio = group->max_norm / (group->min_norm > 1e-10 ? group->min_norm : 1e-10);
-    group->zero_fraction = group->n_elements > 0 ? (double)group->n_zero / (double)group->n_elements : 0.0;
-    group->health =
-        isfinite(group->norm)
-            ? clamp_unit(1.0 - 0.5 * ((double)group->n_vanishing / n) - 0.8 * ((double)group->n_exploding / n))
-            : 0.0;
-    group->is_healthy = group->n_nan == 0 && group->n_inf == 0 && group->norm_ratio < 1000.0 &&
-                        group->zero_fraction < 0.5 && group->n_exploding == 0;
+    if (!isfinite(group->norm))
+        return 0.0;
+    return clamp_unit(1.0 - 0.5 * ((double)group->n_vanishing / n) - 0.8 * ((double)group->n_exploding / n));
+}
+
+void esper_report_group(const char *name, esper_guard_role role, const esper_report_size *size,
+                        const esper_scan_sums *sums, esper_guard_group *group_out)
+{
+    esper_guard_group group = {.name = name, .role = role};
+
+    if (sums != NULL && size->n_tensors > 0) {
+        group.measured = 1;
+        group.n_tensors = size->n_tensors;
+        group.n_elements = size->n_elements;
+        group.n_nan = sums->n_nan;
+        group.n_inf = sums->n_inf;
+        group.n_zero = sums->n_zero;
+        group.n_vanishing = sums->n_vanishing;
+        group.n_exploding = sums->n_exploding;
+        group.norm = esper_scan_norm(sums);
+        group.min_norm = isinf(sums->min_norm) ? 0.0 : sums->min_norm;
+        group.max_norm = sums->max_norm;
+        group.norm_not_finite = sums->n_not_finite > 0;
+        group.norm_ratio = group.max_norm / (group.min_norm > 1e-10 ? group.min_norm : 1e-10);
+        group.zero_fraction = size->n_elements > 0 ? (double)sums->n_zero / (double)size->n_elements : 0.0;
+        group.health = health_of(&group);
+        group.is_healthy = group.n_nan == 0 && group.n_inf == 0 && group.norm_ratio < 1000.0 &&
+                           group.zero_fraction < 0.5 && group.n_exploding == 0;
+    }
+    *group_out = group;
 }
 
 double esper_guard_ratio(const esper_guard_group *seed, const esper_guard_group *host)

@@ -5,11 +5,11 @@
 
 #include "guard/engine.h"
 
-/* The ESPER_GUARD_BAD_* bits of one tensor. */
-uint32_t esper_scan_record_bad(const esper_scan_record *record, esper_guard_role role);
+/* The ESPER_GUARD_BAD_* bits of tensors of one role. */
+uint32_t esper_scan_bad(const esper_scan_sums *sums, esper_guard_role role);
 
-/* The norm of gradients whose finite elements have that sum of squares, under the verdict on them. */
-double esper_guard_grad_norm(double sum_squares, uint32_t bad);
+/* The norm of gradients with these sums: NaN or Inf when they hold such. */
+double esper_scan_norm(const esper_scan_sums *sums);
 
 /* What gradients of that norm are multiplied by: 1 where nothing is to be done, or the norm is not finite. clip_norm 0:
  * no clipping. */
@@ -23,10 +23,19 @@ typedef struct esper_report_limits {
     double vanishing, exploding;
 } esper_report_limits;
 
-/* A group is begun, given its tensors one by one in order, and finished. */
-void esper_report_group_begin(esper_guard_group *group, const char *name, esper_guard_role role);
-void esper_report_group_add(esper_guard_group *group, const esper_scan_record *record, uint64_t count,
-                            const esper_guard_stat *stat, const esper_report_limits *limits);
-void esper_report_group_finish(esper_guard_group *group);
+/* Sums of no tensor; with one tensor more, whose number is `index`; with those of other sums. */
+void esper_scan_sums_init(esper_scan_sums *sums);
+void esper_scan_sums_take(esper_scan_sums *sums, const esper_scan_record *record, const esper_guard_stat *stat,
+                          uint32_t index, const esper_report_limits *limits);
+void esper_scan_sums_add(esper_scan_sums *sums, const esper_scan_sums *other);
+
+/* How large a group is. */
+typedef struct esper_report_size {
+    uint64_t n_tensors, n_elements;
+} esper_report_size;
+
+/* A group as people see it. Without sums (NULL), or with no tensor, it is unmeasured. */
+void esper_report_group(const char *name, esper_guard_role role, const esper_report_size *size,
+                        const esper_scan_sums *sums, esper_guard_group *group_out);
 
 #endif

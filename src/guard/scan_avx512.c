@@ -7,24 +7,38 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { N_U32 = 16, N_F64 = 8, N_F16 = 16 };
+enum { LANES = 16, N_U32 = 16, N_U16 = 16, N_F64 = 8, N_F16 = 16 };
 typedef __m512i vec_u32;
+typedef __m256i vec_u16; /* LANES of them */
 typedef __m512i vec_u64;
 typedef __m512d vec_f64;
 
 #define u32_set(value)       _mm512_set1_epi32((int)(value))
 #define u32_load(memory)     _mm512_loadu_si512(memory)
 #define u32_and(a, b)        _mm512_and_si512(a, b)
-#define u32_add(a, b)        _mm512_add_epi32(a, b)
 #define u32_sub(a, b)        _mm512_sub_epi32(a, b)
 #define i32_max(a, b)        _mm512_max_epi32(a, b)
 #define u32_min(a, b)        _mm512_min_epu32(a, b)
 #define u32_store(memory, a) _mm512_storeu_si512(memory, a)
 
+#define u16_set(value)       _mm256_set1_epi16((short)(value))
+#define u16_load(memory)     _mm256_loadu_si256((const __m256i *)(const void *)(memory))
+#define u16_and(a, b)        _mm256_and_si256(a, b)
+#define u16_sub(a, b)        _mm256_sub_epi16(a, b)
+#define i16_max(a, b)        _mm256_max_epi16(a, b)
+#define u16_min(a, b)        _mm256_min_epu16(a, b)
+#define u16_store(memory, a) _mm256_storeu_si256((__m256i *)(void *)(memory), a)
+
+/* Signs of 32-bit words are gathered into bits and counted by the other half of the processor. */
+typedef uint64_t count_u32;
+#define u32_count_none()             0
+#define u32_count_negative(count, a) ((count) + (unsigned)_mm_popcnt_u32(_mm512_movepi32_mask(a)))
+#define u32_count_sum(count)         (count)
+#define u16_count_negative(count, a) _mm256_add_epi16(count, _mm256_srli_epi16(a, 15))
+
 #define f64_zero()           _mm512_setzero_pd()
 #define f64_set(value)       _mm512_set1_pd(value)
 #define f64_load(memory)     _mm512_loadu_pd(memory)
-#define f64_load_floats(memory) _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)(memory)))
 #define f64_add(a, b)        _mm512_add_pd(a, b)
 #define f64_mul(a, b)        _mm512_mul_pd(a, b)
 #define f64_fma(a, b, c)     _mm512_fmadd_pd(a, b, c)
@@ -46,22 +60,30 @@ typedef __m512d vec_f64;
 #define fence()               _mm_sfence()
 
 /* A comparison yields a mask under which something is added. */
-#define u32_add_if(mask, a, b) _mm512_mask_add_epi32(a, mask, a, _mm512_set1_epi32(b))
-#define u32_tally(tally, a, b) \
-    u32_add_if(_mm512_movepi32_mask(a), u32_add_if(_mm512_cmpgt_epi32_mask(a, b), tally, 1), 1 << 16)
 #define u64_count_if(count, a, b, how) \
     _mm512_mask_add_epi64(count, _mm512_cmp_pd_mask(a, b, how), count, _mm512_set1_epi64(1))
 #define u64_count_zero(count, a)     u64_count_if(count, a, _mm512_setzero_pd(), _CMP_EQ_OQ)
 #define u64_count_below(count, a, b) u64_count_if(count, a, b, _CMP_LT_OQ)
 
-INLINE void widen(const unsigned char *data, esper_guard_dtype dtype, unsigned char *to)
+INLINE vec_u32 load_bits(const unsigned char *data, esper_guard_dtype dtype)
 {
-    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)data);
-
+    if (dtype == ESPER_GUARD_F32)
+        return u32_load(data);
     if (dtype == ESPER_GUARD_F16)
-        _mm512_storeu_ps(to, _mm512_cvtph_ps(halves));
-    else
-        u32_store(to, _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+        return _mm512_castps_si512(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)data)));
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)data)), 16);
+}
+
+INLINE vec_f64 load_lanes(const unsigned char *data, esper_guard_dtype dtype, int v)
+{
+    __m128i halves;
+
+    if (dtype == ESPER_GUARD_F32)
+        return _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)data + v * N_F64));
+    halves = _mm_loadu_si128((const __m128i *)(const void *)(data + (size_t)v * N_F64 * sizeof(uint16_t)));
+    if (dtype == ESPER_GUARD_F16)
+        return _mm512_cvtps_pd(_mm256_cvtph_ps(halves));
+    return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16)));
 }
 
 INLINE void scale_f16_vector(unsigned char *data, float factor)

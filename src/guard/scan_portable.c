@@ -4,11 +4,14 @@
 
 #include "guard/scan_kernels.h"
 
-enum { N_U32 = 4, N_F64 = 2, N_F16 = 4 };
+enum { LANES = 16, N_U32 = 4, N_U16 = 8, N_F64 = 2, N_F16 = 4 };
 typedef uint32_t vec_u32 __attribute__((vector_size(16)));
 typedef int32_t  vec_i32 __attribute__((vector_size(16)));
+typedef uint16_t vec_u16 __attribute__((vector_size(16)));
+typedef int16_t  vec_i16 __attribute__((vector_size(16)));
 typedef uint64_t vec_u64 __attribute__((vector_size(16)));
 typedef int64_t  vec_i64 __attribute__((vector_size(16)));
+typedef float    vec_f32 __attribute__((vector_size(16)));
 typedef double   vec_f64 __attribute__((vector_size(16)));
 
 #define INLINE static inline __attribute__((always_inline))
@@ -17,6 +20,11 @@ typedef double   vec_f64 __attribute__((vector_size(16)));
 INLINE vec_u32 u32_select(vec_i32 mask, vec_u32 a, vec_u32 b)
 {
     return ((vec_u32)mask & a) | (~(vec_u32)mask & b);
+}
+
+INLINE vec_u16 u16_select(vec_i16 mask, vec_u16 a, vec_u16 b)
+{
+    return ((vec_u16)mask & a) | (~(vec_u16)mask & b);
 }
 
 INLINE vec_f64 f64_select(vec_i64 mask, vec_f64 a, vec_f64 b)
@@ -30,11 +38,26 @@ INLINE vec_u32 u32_set(uint32_t value)
 }
 
 #define u32_and(a, b)       ((a) & (b))
-#define u32_add(a, b)       ((a) + (b))
 #define u32_sub(a, b)       ((a) - (b))
 #define i32_max(a, b)       u32_select((vec_i32)(a) > (vec_i32)(b), a, b)
 #define u32_min(a, b)       u32_select((a) < (b), a, b)
-#define u32_tally(tally, a, b) ((tally) - (vec_u32)((vec_i32)(a) > (vec_i32)(b)) + ((a) >> 31 << 16))
+
+INLINE vec_u16 u16_set(uint16_t value)
+{
+    return (vec_u16){value, value, value, value, value, value, value, value};
+}
+
+#define u16_and(a, b)       ((a) & (b))
+#define u16_sub(a, b)       ((a) - (b))
+#define i16_max(a, b)       u16_select((vec_i16)(a) > (vec_i16)(b), a, b)
+#define u16_min(a, b)       u16_select((a) < (b), a, b)
+
+/* Signs are counted in each word. */
+typedef vec_u32 count_u32;
+#define u32_count_none()             u32_set(0)
+#define u32_count_negative(count, a) ((count) + ((a) >> 31))
+#define u32_count_sum(count)         ((uint64_t)(count)[0] + (count)[1] + (count)[2] + (count)[3])
+#define u16_count_negative(count, a) ((count) + ((a) >> 15))
 
 #define f64_zero()            ((vec_f64){0.0, 0.0})
 #define f64_set(value)        ((vec_f64){value, value})
@@ -59,20 +82,25 @@ INLINE void u32_store(void *memory, vec_u32 value)
     memcpy(memory, &value, sizeof(value));
 }
 
+INLINE vec_u16 u16_load(const void *memory)
+{
+    vec_u16 value;
+
+    memcpy(&value, memory, sizeof(value));
+    return value;
+}
+
+INLINE void u16_store(void *memory, vec_u16 value)
+{
+    memcpy(memory, &value, sizeof(value));
+}
+
 INLINE vec_f64 f64_load(const void *memory)
 {
     vec_f64 value;
 
     memcpy(&value, memory, sizeof(value));
     return value;
-}
-
-INLINE vec_f64 f64_load_floats(const void *memory)
-{
-    float pair[N_F64];
-
-    memcpy(pair, memory, sizeof(pair));
-    return (vec_f64){(double)pair[0], (double)pair[1]};
 }
 
 INLINE void f64_store(void *memory, vec_f64 value)
@@ -107,18 +135,14 @@ INLINE void u64_store(void *memory, vec_u64 value)
 #define u64_count_zero(count, a)     ((count) - (vec_u64)((a) == f64_zero()))
 #define u64_count_below(count, a, b) ((count) - (vec_u64)((a) < (b)))
 
-/* The bits of the float that a half stands for. Shifted into a float's place, a finite half is too small by 2^112, also
- * where it is denormal; the product is exact. */
-INLINE uint32_t half_to_bits(uint16_t half)
+/* The bits of the floats that halves stand for, each in the lower half of a word. Shifted into a float's place, a finite
+ * half is too small by 2^112, also where it is denormal; the product is exact. */
+INLINE vec_u32 halves_to_bits(vec_u32 halves)
 {
-    uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
-    bool not_finite = bits >= UINT32_C(0x7c00) << 13;
-    float value;
+    vec_u32 size = (halves & 0x7fff) << 13;
+    vec_u32 not_finite = (vec_u32)((vec_i32)size >= 0x7c00 << 13) & 0x7f800000u;
 
-    memcpy(&value, &bits, sizeof(value));
-    value *= 0x1p112f;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits | (not_finite ? 0x7f800000u : 0) | (uint32_t)(half & 0x8000) << 16;
+    return (vec_u32)((vec_f32)size * 0x1p112f) | not_finite | (halves & 0x8000) << 16;
 }
 
 /* The half nearest to a float, ties to even. */
@@ -139,31 +163,42 @@ INLINE uint16_t half_of_bits(uint32_t bits)
     return (uint16_t)(sign | (size - 0x3f000000u));
 }
 
-INLINE void widen(const unsigned char *data, esper_guard_dtype dtype, unsigned char *to)
+INLINE vec_u32 load_halves(const unsigned char *data)
 {
-    uint16_t halves[N_F16];
-    uint32_t bits[N_F16];
+    uint16_t halves[N_U32];
 
     memcpy(halves, data, sizeof(halves));
-    for (int l = 0; l < N_F16; l++)
-        bits[l] = dtype == ESPER_GUARD_F16 ? half_to_bits(halves[l]) : (uint32_t)halves[l] << 16;
-    memcpy(to, bits, sizeof(bits));
+    return (vec_u32){halves[0], halves[1], halves[2], halves[3]};
+}
+
+INLINE vec_u32 load_bits(const unsigned char *data, esper_guard_dtype dtype)
+{
+    if (dtype == ESPER_GUARD_F32)
+        return u32_load(data);
+    return dtype == ESPER_GUARD_F16 ? halves_to_bits(load_halves(data)) : load_halves(data) << 16;
+}
+
+INLINE vec_f64 load_lanes(const unsigned char *data, esper_guard_dtype dtype, int v)
+{
+    float pair[N_F64];
+
+    if (dtype == ESPER_GUARD_F32) {
+        memcpy(pair, data + (size_t)v * sizeof(pair), sizeof(pair));
+    } else {
+        vec_u32 bits = load_bits(data + (size_t)v / 2 * N_U32 * sizeof(uint16_t), dtype);
+
+        memcpy(pair, (const unsigned char *)&bits + (size_t)v % 2 * sizeof(pair), sizeof(pair));
+    }
+    return (vec_f64){(double)pair[0], (double)pair[1]};
 }
 
 INLINE void scale_f16_vector(unsigned char *data, float factor)
 {
+    vec_u32 bits = (vec_u32)((vec_f32)halves_to_bits(load_halves(data)) * factor);
     uint16_t halves[N_F16];
 
-    memcpy(halves, data, sizeof(halves));
-    for (int l = 0; l < N_F16; l++) {
-        uint32_t bits = half_to_bits(halves[l]);
-        float value;
-
-        memcpy(&value, &bits, sizeof(value));
-        value *= factor;
-        memcpy(&bits, &value, sizeof(bits));
-        halves[l] = half_of_bits(bits);
-    }
+    for (int l = 0; l < N_F16; l++)
+        halves[l] = half_of_bits(bits[l]);
     memcpy(data, halves, sizeof(halves));
 }
 

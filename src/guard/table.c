@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "guard/report.h"
 #include "guard/scan_kernels.h"
 
 /* ----------------------------------------------------------------------------------------------------------- checks */
@@ -112,6 +111,12 @@ static esper_status check_names(const esper_guard_table *table)
     return status;
 }
 
+static void add_size(esper_report_size *size, const esper_guard_tensor *tensor)
+{
+    size->n_tensors++;
+    size->n_elements += tensor->count;
+}
+
 /* Groups in the order of their first tensors. */
 static esper_status make_groups(esper_guard_table *table)
 {
@@ -123,11 +128,13 @@ static esper_status make_groups(esper_guard_table *table)
         uint32_t first = name_set_put(&set, table->tensors, i, true);
 
         if (first == i) {
-            esper_report_group_begin(&table->groups[table->n_groups], tensor->group, tensor->role);
+            table->groups[table->n_groups] = (esper_guard_group){.name = tensor->group, .role = tensor->role};
             table->group_of[i] = (uint32_t)table->n_groups++;
         } else {
             table->group_of[i] = table->group_of[first];
         }
+        add_size(&table->group_sizes[table->group_of[i]], tensor);
+        add_size(&table->role_sizes[tensor->role], tensor);
     }
     esper_mem_free(set.places);
     return ESPER_OK;
@@ -142,13 +149,13 @@ static esper_status take_arrays(esper_guard_table *table)
     table->tensors = esper_mem_alloc(n * sizeof(*table->tensors));
     table->group_of = esper_mem_alloc(n * sizeof(*table->group_of));
     table->stats = esper_mem_alloc(n * sizeof(*table->stats));
-    table->records = esper_mem_alloc(n * sizeof(*table->records));
     table->remembered = esper_mem_alloc(n * sizeof(*table->remembered));
     table->remembers = esper_mem_alloc(n * sizeof(*table->remembers));
     table->data = esper_mem_alloc(n * sizeof(*table->data));
     table->groups = esper_mem_alloc(n * sizeof(*table->groups));
-    if (table->tensors == NULL || table->group_of == NULL || table->stats == NULL || table->records == NULL ||
-        table->remembered == NULL || table->remembers == NULL || table->data == NULL || table->groups == NULL)
+    table->group_sizes = esper_mem_alloc(n * sizeof(*table->group_sizes));
+    if (table->tensors == NULL || table->group_of == NULL || table->stats == NULL || table->remembered == NULL ||
+        table->remembers == NULL || table->data == NULL || table->groups == NULL || table->group_sizes == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", n);
     return ESPER_OK;
 }
@@ -238,8 +245,7 @@ static esper_status fill_slots(esper_guard_table *table)
         if (slot->n_tensors == 0)
             continue;
         slot->index = esper_mem_alloc(slot->n_tensors * sizeof(*slot->index));
-        slot->records = esper_mem_alloc(slot->n_tensors * sizeof(*slot->records));
-        if (slot->index == NULL || slot->records == NULL)
+        if (slot->index == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", slot->n_tensors);
         for (size_t i = 0; i < table->n_tensors; i++)
             if (table->tensors[i].device == slot->device)
@@ -258,10 +264,13 @@ esper_status esper_guard_slot_bind(const esper_guard_table *table, esper_guard_s
     for (size_t i = 0; i < slot->n_tensors; i++) {
         const esper_guard_tensor *tensor = &table->tensors[slot->index[i]];
 
-        tensors[i] = (esper_scan_tensor){
-            .data = tensor->data, .count = tensor->count, .dtype = tensor->dtype, .role = tensor->role};
+        tensors[i] = (esper_scan_tensor){.data = tensor->data,
+                                         .count = tensor->count,
+                                         .dtype = tensor->dtype,
+                                         .role = tensor->role,
+                                         .group = table->group_of[slot->index[i]]};
     }
-    status = slot->engine->ops->bind(slot->engine, tensors, slot->n_tensors);
+    status = slot->engine->ops->bind(slot->engine, tensors, slot->n_tensors, table->n_groups);
     slot->stale = status != ESPER_OK;
     esper_mem_free(tensors);
     return status;
@@ -271,16 +280,14 @@ esper_status esper_guard_slot_bind(const esper_guard_table *table, esper_guard_s
 
 void esper_guard_table_free(esper_guard_table *table)
 {
-    for (size_t s = 0; s < table->n_slots; s++) {
+    for (size_t s = 0; s < table->n_slots; s++)
         esper_mem_free(table->slots[s].index);
-        esper_mem_free(table->slots[s].records);
-    }
     esper_mem_free(table->slots);
+    esper_mem_free(table->group_sizes);
     esper_mem_free(table->groups);
     esper_mem_free(table->data);
     esper_mem_free(table->remembers);
     esper_mem_free(table->remembered);
-    esper_mem_free(table->records);
     esper_mem_free(table->stats);
     esper_mem_free(table->group_of);
     esper_mem_free(table->text);

@@ -7,16 +7,18 @@
 #define ESPER_GUARD_TABLE_H
 
 #include "guard/engine.h"
+#include "guard/report.h"
 
 typedef struct esper_guard_slot {
     esper_engine      *engine; /* NULL until opened */
     int32_t            device;
     uint32_t           roles; /* bits of the roles its tensors have */
     size_t             n_tensors;
-    size_t            *index;   /* (n_tensors) which of the table's tensors these are */
-    esper_scan_record *records; /* (n_tensors) as the engine gave them */
-    bool               stale;   /* what the engine knows is in doubt: it is bound anew before its next scan */
-    bool               queued;  /* a scan is on its way */
+    size_t            *index;     /* (n_tensors) which of the table's tensors these are */
+    esper_scan_result  result;    /* of its latest scan */
+    bool               stale;     /* what the engine knows is in doubt: it is bound anew before its next scan */
+    bool               queued;    /* a scan is on its way */
+    bool               collected; /* its result is one of the guard's latest scan */
 } esper_guard_slot;
 
 typedef struct esper_guard_table {
@@ -24,12 +26,13 @@ typedef struct esper_guard_table {
     size_t              n_tensors;
     char               *text;       /* all names, one after the other */
     uint32_t           *group_of;   /* (n_tensors) */
-    esper_guard_stat   *stats;      /* (n_tensors) */
-    esper_scan_record  *records;    /* (n_tensors) */
+    esper_guard_stat   *stats;      /* (n_tensors) of several devices; zero as long as there is only one */
     uint64_t           *remembered; /* (n_tensors) checksums ... */
     bool               *remembers;  /* ... and whether there is one */
     void              **data;       /* (n_tensors) room for the addresses of one slot */
-    esper_guard_group  *groups;     /* of at most n_tensors */
+    esper_guard_group  *groups;      /* of at most n_tensors */
+    esper_report_size  *group_sizes; /* the same */
+    esper_report_size   role_sizes[ESPER_GUARD_N_ROLES];
     size_t              n_groups;
     esper_guard_slot   *slots;
     size_t              n_slots;

@@ -232,7 +232,7 @@ typedef struct twin {
     uint64_t shift;  /* elements by which the tensor begins later */
 } twin;
 
-enum { MAX_TWINS = 128 };
+enum { MAX_TWINS = 128, N_GROUPS = ESPER_GUARD_N_ROLES }; /* a role is a group, unless a case says otherwise */
 
 typedef struct fixture {
     esper_device     *device;
@@ -240,9 +240,9 @@ typedef struct fixture {
     esper_engine     *engine;
     esper_scan_tensor tensors[MAX_TWINS];
     twin              twins[MAX_TWINS];
-    size_t            n;
-    esper_scan_record records[MAX_TWINS];
-    double            grad_norm, clip_factor;
+    size_t            n, n_bound;
+    esper_scan_result result;
+    esper_guard_stat  stats[MAX_TWINS]; /* a copy of the result's */
 } fixture;
 
 static void open_fixture_with(fixture *f, const esper_guard_options *options)
@@ -297,8 +297,11 @@ static size_t add_tensor(fixture *f, esper_guard_role role, esper_guard_dtype dt
     check_good(
         esper_device_alloc(f->device, (count + shift) * dtype_bytes[dtype] + 64, ESPER_DEVICE_MEMORY_NORMAL, &memory));
     f->twins[i] = (twin){.host = malloc(count * dtype_bytes[dtype] + 8), .device = memory, .shift = shift};
-    f->tensors[i] = (esper_scan_tensor){
-        .data = f->twins[i].device + shift * dtype_bytes[dtype], .count = count, .dtype = dtype, .role = role};
+    f->tensors[i] = (esper_scan_tensor){.data = f->twins[i].device + shift * dtype_bytes[dtype],
+                                        .count = count,
+                                        .dtype = dtype,
+                                        .role = role,
+                                        .group = (uint32_t)role};
     fill(f->twins[i].host, count, dtype, kind);
     upload(f, i);
     return i;
@@ -306,7 +309,8 @@ static size_t add_tensor(fixture *f, esper_guard_role role, esper_guard_dtype dt
 
 static void bind(fixture *f)
 {
-    check_good(esper_engine_cuda.bind(f->engine, f->tensors, f->n));
+    check_good(esper_engine_cuda.bind(f->engine, f->tensors, f->n, N_GROUPS));
+    f->n_bound = f->n;
 }
 
 enum {
@@ -320,10 +324,17 @@ static esper_scan_request request_of(fixture *f, uint32_t roles)
     return (esper_scan_request){.roles = roles, .tiny = 1e-8, .stream = esper_stream_native(f->stream)};
 }
 
+static void collect(fixture *f)
+{
+    check_good(esper_engine_cuda.collect(f->engine, &f->result));
+    if (f->n_bound != 0)
+        memcpy(f->stats, f->result.stats, f->n_bound * sizeof(f->stats[0]));
+}
+
 static void scan(fixture *f, const esper_scan_request *request)
 {
     check_good(esper_engine_cuda.scan(f->engine, request));
-    check_good(esper_engine_cuda.collect(f->engine, f->records, &f->grad_norm, &f->clip_factor));
+    collect(f);
 }
 
 #define SAME(i, field)                                                                                                 \
@@ -341,13 +352,40 @@ static void scan(fixture *f, const esper_scan_request *request)
                      (int)t->dtype, (unsigned long long)t->count, got->field, want.field);                 \
     } while (0)
 
+/* The statistics that follow from a record, said once more. */
+static esper_guard_stat reference_stat(const esper_scan_record *record, uint64_t count)
+{
+    uint64_t n_bad = record->n_nan + record->n_pos_inf + record->n_neg_inf;
+    double norm =
+        record->sum_squares < 1e-280 ? fmax(sqrt(record->sum_squares), record->max_abs) : sqrt(record->sum_squares);
+
+    return (esper_guard_stat){
+        .n_nan = record->n_nan,
+        .n_pos_inf = record->n_pos_inf,
+        .n_neg_inf = record->n_neg_inf,
+        .first_bad = record->first_bad,
+        .n_zero = record->n_zero,
+        .n_tiny = record->n_tiny,
+        .norm = record->n_nan != 0 ? (double)NAN
+                : n_bad != 0       ? (double)INFINITY
+                                   : norm,
+        .mean = count == n_bad ? 0 : record->sum / (double)(count - n_bad),
+        .max_abs = record->max_abs,
+        .min_abs = record->min_abs,
+        .checksum = record->checksum,
+        .scanned = 1,
+        .norm_overflow = n_bad == 0 && isinf(norm),
+    };
+}
+
 /* Sums in double, in any order, err by at most n * 2^-53 of the sum of magnitudes, and far less in practice. */
-static void check_record(fixture *f, size_t i, double tiny, bool with_checksum)
+static void check_stat(fixture *f, size_t i, double tiny, bool with_checksum)
 {
     const esper_scan_tensor *t = &f->tensors[i];
-    const esper_scan_record *got = &f->records[i];
+    const esper_guard_stat *got = &f->stats[i];
     double magnitudes;
-    esper_scan_record want = reference_scan(f->twins[i].host, t->count, t->dtype, tiny, &magnitudes);
+    esper_scan_record record = reference_scan(f->twins[i].host, t->count, t->dtype, tiny, &magnitudes);
+    esper_guard_stat want = reference_stat(&record, t->count);
 
     SAME(i, n_nan);
     SAME(i, n_pos_inf);
@@ -355,11 +393,16 @@ static void check_record(fixture *f, size_t i, double tiny, bool with_checksum)
     SAME(i, first_bad);
     SAME(i, n_zero);
     SAME(i, n_tiny);
+    SAME(i, scanned);
+    SAME(i, norm_overflow);
     NEAR(i, max_abs, 0);
     NEAR(i, min_abs, 0);
     if (isfinite(magnitudes)) /* else it depends on the order whether a sum overflows */
-        NEAR(i, sum, 1e-13 * magnitudes);
-    NEAR(i, sum_squares, 1e-13 * want.sum_squares);
+        NEAR(i, mean, 1e-13 * magnitudes / (double)(t->count - want.n_nan - want.n_pos_inf - want.n_neg_inf));
+    if (isnan(want.norm))
+        assert_true(isnan(got->norm));
+    else
+        NEAR(i, norm, 1e-13 * want.norm);
     if (with_checksum)
         SAME(i, checksum);
 }
@@ -398,10 +441,10 @@ static void scan_agrees_with_the_scalar_reference(void **state)
 
         request.tiny = bounds[b];
         request.checksum = b % 2 == 0;
-        memset(f.records, 0xEE, sizeof(f.records));
+        memset(f.stats, 0xEE, sizeof(f.stats));
         scan(&f, &request);
         for (size_t i = 0; i < f.n; i++)
-            check_record(&f, i, bounds[b], request.checksum);
+            check_stat(&f, i, bounds[b], request.checksum);
     }
     close_fixture(&f);
 }
@@ -424,14 +467,14 @@ static void every_type_and_alignment_agrees(void **state)
         request.checksum = true;
         scan(&f, &request);
         for (size_t i = 0; i < f.n; i++)
-            check_record(&f, i, 1e-8, true);
+            check_stat(&f, i, 1e-8, true);
         close_fixture(&f);
     }
 }
 
 static void results_are_the_same_bits_every_time(void **state)
 {
-    esper_scan_record first[MAX_TWINS];
+    esper_guard_stat first[MAX_TWINS];
     esper_scan_request request;
     fixture f;
     size_t n;
@@ -454,17 +497,17 @@ static void results_are_the_same_bits_every_time(void **state)
     request = request_of(&f, ALL_ROLES);
     request.checksum = true;
     scan(&f, &request);
-    memcpy(first, f.records, sizeof(first));
+    memcpy(first, f.stats, sizeof(first));
     for (int turn = 0; turn < 3; turn++) {
         scan(&f, &request);
-        assert_memory_equal(first, f.records, f.n * sizeof(first[0]));
+        assert_memory_equal(first, f.stats, f.n * sizeof(first[0]));
     }
     for (size_t i = 0; i < n; i++)
         assert_memory_equal(&first[i], &first[n + i], sizeof(first[0]));
     close_fixture(&f);
 }
 
-static void roles_not_asked_for_are_left_alone(void **state)
+static void roles_not_asked_for_are_zero(void **state)
 {
     fixture f;
 
@@ -476,19 +519,160 @@ static void roles_not_asked_for_are_left_alone(void **state)
     bind(&f);
     for (uint32_t roles = 1; roles <= ALL_ROLES; roles += 3) {
         esper_scan_request request = request_of(&f, roles);
-        esper_scan_record untouched;
+        const esper_guard_stat zero = {0};
 
-        memset(&untouched, 0xEE, sizeof(untouched));
-        memset(f.records, 0xEE, sizeof(f.records));
         scan(&f, &request);
         for (size_t i = 0; i < f.n; i++) {
             if (roles >> f.tensors[i].role & 1)
-                check_record(&f, i, 1e-8, false);
+                check_stat(&f, i, 1e-8, false);
             else
-                assert_memory_equal(&f.records[i], &untouched, sizeof(untouched));
+                assert_memory_equal(&f.stats[i], &zero, sizeof(zero));
         }
     }
     close_fixture(&f);
+}
+
+/* ------------------------------------------------------------------------------------------------- groups, in a tree */
+
+/* Tensors of all sizes in one block of memory: group 0 is one of the parameters with so many that it takes two steps to
+ * add them up, group 1 one of few gradients, and the rest many small ones of moments. */
+enum { FOREST = 2600, FOREST_GROUPS = 152, FOREST_BYTES = FOREST * 256 + 8 * 40000 };
+
+typedef struct forest {
+    fixture           f;
+    esper_scan_tensor tensors[FOREST];
+    float            *host;
+    void             *memory;
+    esper_guard_stat  stats[FOREST];
+    esper_scan_sums   groups[FOREST_GROUPS], roles[ESPER_GUARD_N_ROLES];
+} forest;
+
+static void grow_forest(forest *all)
+{
+    const esper_guard_options options = {.size = sizeof(options), .tiny = 1e-8, .vanishing = 2.0, .exploding = 9.0};
+    uint64_t at = 0;
+
+    open_fixture_with(&all->f, &options);
+    check_good(esper_device_alloc(all->f.device, FOREST_BYTES, ESPER_DEVICE_MEMORY_NORMAL, &all->memory));
+    all->host = malloc(FOREST_BYTES);
+    fill(all->host, FOREST_BYTES / 4, ESPER_GUARD_F32, DATA_PLAIN);
+    for (uint32_t i = 0; i < FOREST; i++) {
+        uint32_t group = i % 13 == 12 ? 2 + i % (FOREST_GROUPS - 2) : i % 40 == 5;
+
+        all->tensors[i] = (esper_scan_tensor){.data = (char *)all->memory + at,
+                                              .count = i % 331 == 7 ? 10000
+                                                       : i % 5 == 0 ? 3
+                                                                    : 1 + i % 40,
+                                              .role = group < 2 ? (esper_guard_role)group : ESPER_GUARD_ROLE_MOMENT,
+                                              .group = group};
+        at += all->tensors[i].count * 4;
+        assert_true(at <= FOREST_BYTES);
+    }
+    check_good(esper_stream_copy(all->f.stream, all->memory, all->host, FOREST_BYTES));
+    check_good(esper_engine_cuda.bind(all->f.engine, all->tensors, FOREST, FOREST_GROUPS));
+}
+
+static void scan_forest(forest *all, uint32_t roles)
+{
+    esper_scan_request request = request_of(&all->f, roles);
+    esper_scan_result *result = &all->f.result;
+
+    check_good(esper_engine_cuda.scan(all->f.engine, &request));
+    check_good(esper_engine_cuda.collect(all->f.engine, result));
+    memcpy(all->stats, result->stats, sizeof(all->stats));
+    memcpy(all->groups, result->groups, sizeof(all->groups));
+    memcpy(all->roles, result->roles, sizeof(all->roles));
+    assert_int_equal(result->n_groups, FOREST_GROUPS);
+}
+
+static void spoil(forest *all, uint32_t tensor, uint32_t word)
+{
+    char *element = (char *)all->tensors[tensor].data + 4 * (all->tensors[tensor].count - 1);
+
+    check_good(esper_cuda_inject(all->f.engine, element, 4, 0, word, esper_stream_native(all->f.stream)));
+}
+
+/* Sums of the tensors that `group`, or where that is UINT32_MAX `role`, has, from their statistics. */
+static void check_sums(const forest *all, const esper_scan_sums *got, uint32_t group, esper_guard_role role)
+{
+    esper_scan_sums want = {.min_norm = (double)INFINITY, .first_bad = UINT32_MAX};
+
+    for (uint32_t i = 0; i < FOREST; i++) {
+        const esper_guard_stat *stat = &all->stats[i];
+        const bool is_bad = stat->first_bad != UINT64_MAX, is_finite = isfinite(stat->norm);
+
+        if (group != UINT32_MAX ? all->tensors[i].group != group : all->tensors[i].role != role)
+            continue;
+        assert_int_equal(stat->scanned, 1);
+        want.sum_squares += is_finite ? stat->norm * stat->norm : 0;
+        want.n_nan += stat->n_nan;
+        want.n_inf += stat->n_pos_inf + stat->n_neg_inf;
+        want.n_zero += stat->n_zero;
+        want.n_vanishing += is_finite && stat->norm < 2.0;
+        want.n_exploding += !is_finite || stat->norm > 9.0;
+        want.n_not_finite += !is_finite;
+        want.n_bad += is_bad;
+        want.first_bad = is_bad && i < want.first_bad ? i : want.first_bad;
+        want.min_norm = is_finite && stat->norm < want.min_norm ? stat->norm : want.min_norm;
+        want.max_norm = is_finite && stat->norm > want.max_norm ? stat->norm : want.max_norm;
+    }
+    if (want.n_bad == 0 && fabs(got->sum_squares - want.sum_squares) > 1e-12 * want.sum_squares)
+        fail_msg("group %u, role %d: squares %.17g, expected %.17g", group, (int)role, got->sum_squares,
+                 want.sum_squares);
+    want.sum_squares = got->sum_squares; /* with bad tensors it is of those of their elements that are finite */
+    if (memcmp(got, &want, sizeof(want)) != 0)
+        fail_msg("group %u, role %d: %u bad (expected %u) from %u (%u) on, %u vanishing (%u), %u exploding (%u), norms "
+                 "%g to %g (%g to %g)",
+                 group, (int)role, got->n_bad, want.n_bad, got->first_bad, want.first_bad, got->n_vanishing,
+                 want.n_vanishing, got->n_exploding, want.n_exploding, got->min_norm, got->max_norm, want.min_norm,
+                 want.max_norm);
+}
+
+static void check_forest(const forest *all, uint32_t roles)
+{
+    for (uint32_t i = 0; i < FOREST; i++)
+        assert_int_equal(all->stats[i].scanned, roles >> all->tensors[i].role & 1);
+    for (uint32_t g = 0; g < FOREST_GROUPS; g++) {
+        esper_guard_role role = g < 2 ? (esper_guard_role)g : ESPER_GUARD_ROLE_MOMENT;
+
+        if (roles >> role & 1)
+            check_sums(all, &all->groups[g], g, role);
+    }
+    for (int role = 0; role <= ESPER_GUARD_ROLE_MOMENT; role++)
+        if (roles >> role & 1)
+            check_sums(all, &all->roles[role], UINT32_MAX, (esper_guard_role)role);
+}
+
+static void groups_are_added_up(void **state)
+{
+    static const uint32_t turns[] = {ALL_ROLES, GRADS, PARAMS | 4, 4, ALL_ROLES};
+    forest *all = calloc(2, sizeof(*all)), *first = all + 1;
+
+    (void)state;
+    grow_forest(all);
+    for (size_t turn = 0; turn < sizeof(turns) / sizeof(turns[0]); turn++) {
+        scan_forest(all, turns[turn]);
+        check_forest(all, turns[turn]);
+        if (turn == 0)
+            *first = *all;
+    }
+    assert_memory_equal(all->stats, first->stats, sizeof(all->stats)); /* the same bits */
+    assert_memory_equal(all->groups, first->groups, sizeof(all->groups));
+    assert_memory_equal(all->roles, first->roles, sizeof(all->roles));
+    spoil(all, 2500, 0x7fc00000); /* one of the last of a group is its first bad one ... */
+    spoil(all, 2598, 0xff800000);
+    scan_forest(all, ALL_ROLES);
+    check_forest(all, ALL_ROLES);
+    assert_int_equal(all->groups[0].first_bad, 2500);
+    spoil(all, 1201, 0x7f800000); /* ... until one before it is bad too */
+    scan_forest(all, ALL_ROLES);
+    check_forest(all, ALL_ROLES);
+    assert_int_equal(all->groups[0].first_bad, 1201);
+    assert_int_equal(all->roles[ESPER_GUARD_ROLE_PARAM].n_bad, 3);
+    esper_device_release(all->f.device, all->memory);
+    close_fixture(&all->f);
+    free(all->host);
+    free(all);
 }
 
 static uint64_t calls_of(esper_cuda_function function)
@@ -504,7 +688,7 @@ static uint64_t allocations(void)
            calls_of(ESPER_CUDA_cuEventCreate);
 }
 
-static void a_check_costs_one_launch_one_copy_and_one_wait(void **state)
+static void a_check_costs_one_launch_no_copy_and_one_wait(void **state)
 {
     esper_mem_stats before, after;
     fixture f;
@@ -523,13 +707,13 @@ static void a_check_costs_one_launch_one_copy_and_one_wait(void **state)
         esper_mem_stats_get(&before);
         waits = esper_cuda_waits();
         launches = calls_of(ESPER_CUDA_cuLaunchKernel);
-        copies = calls_of(ESPER_CUDA_cuMemcpyDtoHAsync);
+        copies = calls_of(ESPER_CUDA_cuMemcpyDtoHAsync) + calls_of(ESPER_CUDA_cuMemcpyHtoDAsync);
         taken = allocations();
         check_good(esper_engine_cuda.scan(f.engine, &request));
         assert_int_equal(esper_cuda_waits(), waits);
         assert_int_equal(calls_of(ESPER_CUDA_cuLaunchKernel), launches + 1 + (uint64_t)clips);
-        assert_int_equal(calls_of(ESPER_CUDA_cuMemcpyDtoHAsync), copies + 1);
-        check_good(esper_engine_cuda.collect(f.engine, f.records, &f.grad_norm, &f.clip_factor));
+        collect(&f);
+        assert_int_equal(calls_of(ESPER_CUDA_cuMemcpyDtoHAsync) + calls_of(ESPER_CUDA_cuMemcpyHtoDAsync), copies);
         assert_int_equal(esper_cuda_waits(), waits + 1);
         assert_int_equal(allocations(), taken);
         esper_mem_stats_get(&after);
@@ -611,24 +795,24 @@ static void gradients_are_clipped_and_nothing_else(void **state)
     request = request_of(&f, ALL_ROLES);
     request.clip_norm = norm * 2; /* enough: nothing happens */
     scan(&f, &request);
-    assert_true(fabs(f.grad_norm - norm) <= 1e-12 * norm);
-    assert_true(f.clip_factor == 1);
+    assert_true(fabs(f.result.grad_norm - norm) <= 1e-12 * norm);
+    assert_true(f.result.clip_factor == 1);
     for (size_t i = 0; i < f.n; i++)
         check_unchanged(&f, i);
     request.clip_norm = norm / 7;
     scan(&f, &request);
-    assert_true(fabs(f.grad_norm - norm) <= 1e-12 * norm);
-    assert_true(fabs(f.clip_factor - norm / 7 / (norm + 1e-6)) <= 1e-12);
+    assert_true(fabs(f.result.grad_norm - norm) <= 1e-12 * norm);
+    assert_true(fabs(f.result.clip_factor - norm / 7 / (norm + 1e-6)) <= 1e-12);
     for (size_t i = 0; i < f.n; i++) {
         if (f.tensors[i].role == ESPER_GUARD_ROLE_GRAD)
-            check_scaled(&f, i, f.clip_factor);
+            check_scaled(&f, i, f.result.clip_factor);
         else
             check_unchanged(&f, i);
     }
     request.clip_norm = 0;
     scan(&f, &request);
-    assert_true(f.clip_factor == 1);
-    assert_true(fabs(f.grad_norm - norm / 7) <= 1e-4 * norm); /* bfloat16 was rounded */
+    assert_true(f.result.clip_factor == 1);
+    assert_true(fabs(f.result.grad_norm - norm / 7) <= 1e-4 * norm); /* bfloat16 was rounded */
     close_fixture(&f);
 }
 
@@ -650,13 +834,13 @@ static void bad_gradients_are_not_clipped(void **state)
         request = request_of(&f, GRADS);
         request.clip_norm = 1e-3;
         scan(&f, &request);
-        assert_true(f.clip_factor == 1);
-        assert_true(k == 0 ? isnan(f.grad_norm) : isinf(f.grad_norm));
-        check_record(&f, i, 1e-8, false);
+        assert_true(f.result.clip_factor == 1);
+        assert_true(k == 0 ? isnan(f.result.grad_norm) : isinf(f.result.grad_norm));
+        check_stat(&f, i, 1e-8, false);
         check_unchanged(&f, i);
         request.clip_norm = 0;
         scan(&f, &request);
-        assert_true(k == 0 ? isnan(f.grad_norm) : isinf(f.grad_norm));
+        assert_true(k == 0 ? isnan(f.result.grad_norm) : isinf(f.result.grad_norm));
         close_fixture(&f);
     }
 }
@@ -740,7 +924,7 @@ static void addresses_can_be_replaced(void **state)
     open_fixture(&f);
     for (int i = 0; i < 3; i++)
         add_tensor(&f, ESPER_GUARD_ROLE_GRAD, ESPER_GUARD_F32, i == 1 ? 30000 : 40, 0, DATA_PLAIN);
-    check_good(esper_engine_cuda.bind(f.engine, f.tensors, 3));
+    bind(&f);
     for (int i = 0; i < 3; i++) {
         size_t other = add_tensor(&f, ESPER_GUARD_ROLE_GRAD, ESPER_GUARD_F32, f.tensors[i].count, 1, DATA_SPECIAL);
 
@@ -749,20 +933,20 @@ static void addresses_can_be_replaced(void **state)
     request = request_of(&f, ALL_ROLES);
     scan(&f, &request);
     for (size_t i = 0; i < 3; i++)
-        check_record(&f, i, 1e-8, false);
+        check_stat(&f, i, 1e-8, false);
     check_good(esper_engine_cuda.rebind(f.engine, data));
     for (int turn = 0; turn < 2; turn++) {
         scan(&f, &request);
         for (size_t i = 0; i < 3; i++) {
-            f.records[3 + i] = f.records[i];
-            check_record(&f, 3 + i, 1e-8, false);
+            f.stats[3 + i] = f.stats[i];
+            check_stat(&f, 3 + i, 1e-8, false);
         }
     }
     data[1] = (char *)data[1] + 1;
     assert_int_equal(esper_engine_cuda.rebind(f.engine, data), ESPER_E_ARG);
     scan(&f, &request); /* the addresses are as they were */
-    f.records[4] = f.records[1];
-    check_record(&f, 4, 1e-8, false);
+    f.stats[4] = f.stats[1];
+    check_stat(&f, 4, 1e-8, false);
     close_fixture(&f);
 }
 
@@ -774,24 +958,24 @@ static void an_engine_without_tensors_scans_nothing(void **state)
     (void)state;
     open_fixture(&f);
     request = request_of(&f, ALL_ROLES);
-    assert_int_equal(esper_engine_cuda.collect(f.engine, f.records, &f.grad_norm, &f.clip_factor), ESPER_E_STATE);
-    check_good(esper_engine_cuda.bind(f.engine, NULL, 0));
+    assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE);
+    check_good(esper_engine_cuda.bind(f.engine, NULL, 0, 0));
     scan(&f, &request);
-    assert_true(f.grad_norm == 0 && f.clip_factor == 1);
+    assert_true(f.result.grad_norm == 0 && f.result.clip_factor == 1);
     add_tensor(&f, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 10, 0, DATA_PLAIN);
     bind(&f);
     request.roles = GRADS;
     scan(&f, &request);
-    assert_true(f.grad_norm == 0 && f.clip_factor == 1);
-    assert_int_equal(esper_engine_cuda.collect(f.engine, f.records, &f.grad_norm, &f.clip_factor), ESPER_E_STATE);
-    check_good(esper_engine_cuda.bind(f.engine, NULL, 0));
+    assert_true(f.result.grad_norm == 0 && f.result.clip_factor == 1);
+    assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE);
+    check_good(esper_engine_cuda.bind(f.engine, NULL, 0, 0));
     assert_int_equal(esper_cuda_engine_bytes(f.engine), 0);
     close_fixture(&f);
 }
 
 static void expect_refused(fixture *f, esper_scan_tensor tensor, const char *word)
 {
-    assert_int_equal(esper_engine_cuda.bind(f->engine, &tensor, 1), ESPER_E_ARG);
+    assert_int_equal(esper_engine_cuda.bind(f->engine, &tensor, 1, N_GROUPS), ESPER_E_ARG);
     if (strstr(esper_last_error(), word) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", esper_last_error(), word);
 }
@@ -816,6 +1000,9 @@ static void bad_tensors_are_refused(void **state)
     good = f.tensors[0];
     good.count = UINT64_MAX / 4;
     expect_refused(&f, good, "elements");
+    good = f.tensors[0];
+    good.group = N_GROUPS;
+    expect_refused(&f, good, "group");
     assert_int_equal(esper_engine_cuda.open(1000, &no_options, &none), ESPER_E_NOTFOUND);
     assert_int_equal(esper_engine_cuda.open(-5, &no_options, &none), ESPER_E_NOTFOUND);
     assert_null(none);
@@ -894,7 +1081,7 @@ static void callers_allocator_is_used(void **state)
     assert_int_equal(c.n_host, 1);
     request = request_of(&f, ALL_ROLES);
     scan(&f, &request);
-    check_record(&f, 0, 1e-8, false);
+    check_stat(&f, 0, 1e-8, false);
     close_fixture(&f);
     assert_int_equal(c.n_live, 0);
     esper_device_close(c.device);
@@ -912,7 +1099,8 @@ static void tables_stay_small_for_a_billion_parameters(void **state)
 
     (void)state;
     for (int role = 0; role < 2; role++) {
-        esper_scan_tensor tensor = {.data = (void *)4096, .role = (esper_guard_role)role, .dtype = ESPER_GUARD_F32};
+        esper_scan_tensor tensor = {
+            .data = (void *)4096, .role = (esper_guard_role)role, .group = (uint32_t)role, .dtype = ESPER_GUARD_F32};
 
         for (int i = 0; i < 4 + 18 * 12; i++) {
             tensor.count = i >= 4   ? layer[(i - 4) % 12]
@@ -925,9 +1113,9 @@ static void tables_stay_small_for_a_billion_parameters(void **state)
     }
     assert_true(total > 2000000000);
     open_fixture(&f);
-    check_good(esper_engine_cuda.bind(f.engine, tensors, n));
+    check_good(esper_engine_cuda.bind(f.engine, tensors, n, 2));
     bytes = esper_cuda_engine_bytes(f.engine);
-    if (bytes == 0 || bytes >= 1000000)
+    if (bytes == 0 || bytes >= 500000)
         fail_msg("%llu bytes for %llu elements", (unsigned long long)bytes, (unsigned long long)total);
     close_fixture(&f);
 }
@@ -1129,11 +1317,14 @@ static void a_scan_can_be_captured_and_replayed(void **state)
         put_word(&f, small, (uint64_t)turn, 0x7f800000);
         capture_replay(&f);
         waits = esper_cuda_waits();
-        check_good(esper_engine_cuda.collect(f.engine, f.records, &f.grad_norm, &f.clip_factor));
+        collect(&f);
         assert_int_equal(esper_cuda_waits(), waits + 1);
-        check_record(&f, large, 1e-8, false);
-        check_record(&f, small, 1e-8, false);
-        assert_int_equal(f.records[large].n_nan, turn + 1);
+        check_stat(&f, large, 1e-8, false);
+        check_stat(&f, small, 1e-8, false);
+        assert_int_equal(f.stats[large].n_nan, turn + 1);
+        assert_int_equal(f.result.roles[ESPER_GUARD_ROLE_GRAD].n_nan, turn + 1);
+        assert_int_equal(f.result.roles[ESPER_GUARD_ROLE_GRAD].n_inf, turn + 1);
+        assert_int_equal(f.result.groups[ESPER_GUARD_ROLE_GRAD].n_bad, 2);
     }
     /* new addresses reach the graph */
     fill(f.twins[large].host, f.tensors[large].count, ESPER_GUARD_F32, DATA_PLAIN);
@@ -1142,13 +1333,13 @@ static void a_scan_can_be_captured_and_replayed(void **state)
     data[1] = (char *)f.tensors[large].data + 400;
     check_good(esper_engine_cuda.rebind(f.engine, data));
     capture_replay(&f);
-    check_good(esper_engine_cuda.collect(f.engine, f.records, &f.grad_norm, &f.clip_factor));
-    assert_int_equal(f.records[small].first_bad, UINT64_MAX);
-    check_record(&f, large, 1e-8, false);
+    collect(&f);
+    assert_int_equal(f.stats[small].first_bad, UINT64_MAX);
+    check_stat(&f, large, 1e-8, false);
     capture_close(&f);
     scan(&f, &request); /* and without the graph again */
     assert_false(esper_cuda_engine_captured(f.engine));
-    check_record(&f, large, 1e-8, false);
+    check_stat(&f, large, 1e-8, false);
     esper_device_release(f.device, flag);
     close_fixture(&f);
 }
@@ -1158,8 +1349,9 @@ static void a_scan_can_be_captured_and_replayed(void **state)
     cmocka_unit_test(scan_agrees_with_the_scalar_reference),               \
     cmocka_unit_test(every_type_and_alignment_agrees),                     \
     cmocka_unit_test(results_are_the_same_bits_every_time),                \
-    cmocka_unit_test(roles_not_asked_for_are_left_alone),                  \
-    cmocka_unit_test(a_check_costs_one_launch_one_copy_and_one_wait),      \
+    cmocka_unit_test(roles_not_asked_for_are_zero),                        \
+    cmocka_unit_test(groups_are_added_up),                                 \
+    cmocka_unit_test(a_check_costs_one_launch_no_copy_and_one_wait),      \
     cmocka_unit_test(gradients_are_clipped_and_nothing_else),              \
     cmocka_unit_test(bad_gradients_are_not_clipped),                       \
     cmocka_unit_test(engine_scales_by_a_factor_of_the_callers),            \

@@ -149,9 +149,11 @@ static void run_kernel(void (*kernel)(const void *args), const void *args, unsig
 
 /* ---------------------------------------------------------------------------------------- CUDA's words, for scan.cu */
 
-typedef struct uint4 {
+/* Sixteen bytes, or eight, of whatever there is. */
+typedef struct __attribute__((may_alias)) uint4 {
     unsigned x, y, z, w;
 } uint4;
+typedef uint64_t __attribute__((may_alias)) any_u64;
 
 static long long exchange(long long value, int distance)
 {
@@ -161,6 +163,16 @@ static long long exchange(long long value, int distance)
     self->offered[turn] = value;
     fiber_yield(FIBER_AT_WARP);
     return lane + distance < 32 ? self[distance].offered[turn] : value;
+}
+
+static long long from_lane(long long value, int lane)
+{
+    fiber *self = &fibers[fiber_now];
+    int turn = self->n_exchanges++ & 1;
+
+    self->offered[turn] = value;
+    fiber_yield(FIBER_AT_WARP);
+    return fibers[fiber_now / 32 * 32 + lane].offered[turn];
 }
 
 static int any_lane(int predicate)
@@ -235,10 +247,13 @@ static inline gpu_u32 half_bits(float value)
 #define STORE16(p, v)                   (*(uint4 *)(void *)(p) = (v))
 #define COHERENT(p)                     (*(p))
 #define ALL_LANES                       0xffffffffu
+#define ALIGNED16                       _Alignas(16)
 #define UNROLL
 #define KEEP_LOOP
 #define __syncthreads()                 fiber_yield(FIBER_AT_BLOCK)
+#define __syncwarp()                    fiber_yield(FIBER_AT_WARP)
 #define __threadfence()                 ((void)0)
+#define __shfl_sync(mask, v, lane)      from_lane((v), (lane))
 #define __shfl_down_sync(mask, v, d)    exchange((v), (d))
 #define __any_sync(mask, p)             any_lane(p)
 #define atomicAdd(p, v)                 __sync_fetch_and_add((p), (v))
@@ -536,6 +551,14 @@ static CUresult emu_unregister(void *memory)
     return CUDA_SUCCESS;
 }
 
+static CUresult emu_device_pointer(CUdeviceptr *address, void *memory, unsigned flags)
+{
+    (void)flags;
+    IN_CONTEXT();
+    *address = (CUdeviceptr)(uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
 static CUresult emu_pointer(unsigned n, int *attributes, void **values, CUdeviceptr memory)
 {
     char *at = (char *)(uintptr_t)memory;
@@ -764,6 +787,7 @@ static void emulated_cuda_install(void)
         .cuMemFreeHost = emu_host_free,
         .cuMemHostRegister = emu_register,
         .cuMemHostUnregister = emu_unregister,
+        .cuMemHostGetDevicePointer = emu_device_pointer,
         .cuPointerGetAttributes = emu_pointer,
         .cuMemcpyAsync = emu_copy,
         .cuMemcpyHtoDAsync = emu_upload,

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "guard/engine_cuda.h"
+#include "guard/report.h"
 #include "ring_helpers.h"
 
 enum { MAX_QUEUES = 64, MAX_COPY_BYTES = 1 << 20 };
@@ -397,8 +398,10 @@ esper_status esper_cuda_copy_checksum(esper_cuda_copy *copy, uint64_t *sum_devic
 typedef struct fake_engine {
     esper_engine       base;
     esper_scan_tensor *tensors;
-    esper_scan_record *records;
-    size_t             n_tensors;
+    esper_guard_stat  *stats;
+    esper_scan_sums   *groups;
+    esper_scan_sums    roles[ESPER_GUARD_N_ROLES];
+    size_t             n_tensors, n_groups;
     fake_queue        *queue;
     size_t             mark;
 } fake_engine;
@@ -418,9 +421,11 @@ static esper_status engine_open(int32_t device, const esper_guard_options *optio
 static void engine_unbind(fake_engine *self)
 {
     esper_mem_free(self->tensors);
-    esper_mem_free(self->records);
+    esper_mem_free(self->stats);
+    esper_mem_free(self->groups);
     self->tensors = NULL;
-    self->records = NULL;
+    self->stats = NULL;
+    self->groups = NULL;
 }
 
 static void engine_close(esper_engine *engine)
@@ -429,15 +434,18 @@ static void engine_close(esper_engine *engine)
     esper_mem_free(engine);
 }
 
-static esper_status engine_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors)
+static esper_status engine_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+                                size_t n_groups)
 {
     fake_engine *self = (fake_engine *)engine;
 
     engine_unbind(self);
     self->tensors = esper_mem_alloc(n_tensors * sizeof(*tensors));
-    self->records = esper_mem_alloc(n_tensors * sizeof(*self->records));
+    self->stats = esper_mem_alloc(n_tensors * sizeof(*self->stats));
+    self->groups = esper_mem_alloc(n_groups * sizeof(*self->groups));
     self->n_tensors = n_tensors;
-    if (self->tensors == NULL || self->records == NULL)
+    self->n_groups = n_groups;
+    if (self->tensors == NULL || self->stats == NULL || self->groups == NULL)
         return ESPER_E_NOMEM;
     memcpy(self->tensors, tensors, n_tensors * sizeof(*tensors));
     return ESPER_OK;
@@ -456,11 +464,21 @@ static void run_scan(fake_op *op)
 {
     fake_engine *self = (fake_engine *)op->engine;
     esper_scan_settings settings = esper_scan_settings_make(1e-8, false);
+    const esper_report_limits limits = {1e-7, 10.0};
 
+    for (size_t g = 0; g < self->n_groups; g++)
+        esper_scan_sums_init(&self->groups[g]);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        esper_scan_sums_init(&self->roles[role]);
     for (size_t i = 0; i < self->n_tensors; i++) {
         const esper_scan_tensor *tensor = &self->tensors[i];
+        esper_guard_stat *stat = &self->stats[i];
+        esper_scan_record record;
 
-        esper_scan_kernels_portable.scan[tensor->dtype](tensor->data, 0, tensor->count, &settings, &self->records[i]);
+        esper_scan_kernels_portable.scan[tensor->dtype](tensor->data, 0, tensor->count, &settings, &record);
+        esper_report_stat(&record, tensor->count, stat);
+        esper_scan_sums_take(&self->groups[tensor->group], &record, stat, (uint32_t)i, &limits);
+        esper_scan_sums_take(&self->roles[tensor->role], &record, stat, (uint32_t)i, &limits);
     }
 }
 
@@ -474,15 +492,16 @@ static esper_status engine_scan(esper_engine *engine, const esper_scan_request *
     return ESPER_OK;
 }
 
-static esper_status engine_collect(esper_engine *engine, esper_scan_record *records, double *grad_norm_out,
-                                   double *clip_factor_out)
+static esper_status engine_collect(esper_engine *engine, esper_scan_result *result_out)
 {
     fake_engine *self = (fake_engine *)engine;
 
     run_until(self->queue, self->mark);
-    memcpy(records, self->records, self->n_tensors * sizeof(*records));
-    *grad_norm_out = 0;
-    *clip_factor_out = 1;
+    *result_out = (esper_scan_result){.stats = self->stats,
+                                      .groups = self->groups,
+                                      .roles = self->roles,
+                                      .n_groups = self->n_groups,
+                                      .clip_factor = 1};
     return ESPER_OK;
 }
 

@@ -88,27 +88,27 @@ static void scan_huge(esper_guard_dtype dtype, uint64_t count, int byte)
     open_fixture(&f);
     check_good(esper_device_alloc(f.device, bytes, ESPER_DEVICE_MEMORY_NORMAL, &tensor.data));
     check_good(esper_stream_set(f.stream, tensor.data, byte, bytes));
-    check_good(esper_engine_cuda.bind(f.engine, &tensor, 1));
+    check_good(esper_engine_cuda.bind(f.engine, &tensor, 1, 1));
+    f.n_bound = 1;
     memset(&bits, byte, dtype_bytes[dtype]);
     value = value_of_bits(dtype, bits);
     request = request_of(&f, ALL_ROLES);
     request.checksum = true;
     scan(&f, &request);
-    want = (double)count * value;
-    assert_true(fabs(f.records[0].sum - want) <= 1e-12 * want);
-    want *= value;
-    assert_true(fabs(f.records[0].sum_squares - want) <= 1e-12 * want);
-    assert_true(f.records[0].max_abs == value && f.records[0].min_abs == value);
-    assert_int_equal(f.records[0].first_bad, UINT64_MAX);
+    assert_true(fabs(f.stats[0].mean - value) <= 1e-12 * value);
+    want = sqrt((double)count) * value;
+    assert_true(fabs(f.stats[0].norm - want) <= 1e-12 * want);
+    assert_true(f.stats[0].max_abs == value && f.stats[0].min_abs == value);
+    assert_int_equal(f.stats[0].first_bad, UINT64_MAX);
     for (int i = 0; i < 2; i++) {
-        uint64_t checksum = f.records[0].checksum;
+        uint64_t checksum = f.stats[0].checksum;
 
         check_good(esper_cuda_inject(f.engine, (char *)tensor.data + at[i] * dtype_bytes[dtype], dtype_bytes[dtype], 0,
                                      infinities[dtype] | 1, request.stream));
         scan(&f, &request);
-        assert_int_equal(f.records[0].n_nan, i + 1);
-        assert_int_equal(f.records[0].first_bad, at[i]);
-        assert_true(f.records[0].checksum != checksum);
+        assert_int_equal(f.stats[0].n_nan, i + 1);
+        assert_int_equal(f.stats[0].first_bad, at[i]);
+        assert_true(f.stats[0].checksum != checksum);
     }
     assert_true(esper_cuda_engine_bytes(f.engine) < 1000000);
     esper_device_release(f.device, tensor.data);
@@ -128,7 +128,6 @@ static void ten_thousand_tensors_are_two_launches_at_most(void **state)
 {
     enum { N = 10000, COUNT = 257 };
     esper_scan_tensor *tensors = calloc(N, sizeof(*tensors));
-    esper_scan_record *records = calloc(N, sizeof(*records));
     float *host = malloc((size_t)N * COUNT * 4);
     uint64_t launches, waits;
     esper_scan_request request;
@@ -144,27 +143,30 @@ static void ten_thousand_tensors_are_two_launches_at_most(void **state)
         tensors[i] = (esper_scan_tensor){.data = (char *)memory + i * COUNT * 4,
                                          .count = COUNT,
                                          .dtype = ESPER_GUARD_F32,
-                                         .role = i % 2 ? ESPER_GUARD_ROLE_GRAD : ESPER_GUARD_ROLE_PARAM};
-    check_good(esper_engine_cuda.bind(f.engine, tensors, N));
+                                         .role = i % 2 ? ESPER_GUARD_ROLE_GRAD : ESPER_GUARD_ROLE_PARAM,
+                                         .group = i % 2};
+    check_good(esper_engine_cuda.bind(f.engine, tensors, N, 2));
     request = request_of(&f, ALL_ROLES);
     launches = calls_of(ESPER_CUDA_cuLaunchKernel);
     waits = esper_cuda_waits();
     check_good(esper_engine_cuda.scan(f.engine, &request));
-    check_good(esper_engine_cuda.collect(f.engine, records, &f.grad_norm, &f.clip_factor));
+    check_good(esper_engine_cuda.collect(f.engine, &f.result));
     assert_true(calls_of(ESPER_CUDA_cuLaunchKernel) - launches <= 2);
     assert_int_equal(esper_cuda_waits() - waits, 1);
     for (size_t i = 0; i < N; i++) {
         double magnitudes;
         esper_scan_record want = reference_scan(host + i * COUNT, COUNT, ESPER_GUARD_F32, 1e-8, &magnitudes);
 
-        assert_int_equal(records[i].n_nan, want.n_nan);
-        assert_int_equal(records[i].first_bad, want.first_bad);
-        assert_true(fabs(records[i].sum_squares - want.sum_squares) <= 1e-13 * want.sum_squares);
+        const esper_guard_stat *got = &f.result.stats[i];
+
+        assert_int_equal(got->n_nan, want.n_nan);
+        assert_int_equal(got->first_bad, want.first_bad);
+        if (want.first_bad == UINT64_MAX)
+            assert_true(fabs(got->norm - sqrt(want.sum_squares)) <= 1e-13 * got->norm);
     }
     esper_device_release(f.device, memory);
     close_fixture(&f);
     free(host);
-    free(records);
     free(tensors);
 }
 
@@ -191,9 +193,9 @@ static void several_engines_work_side_by_side(void **state)
             check_good(esper_engine_cuda.scan(f[i].engine, &request));
         }
         for (int i = 0; i < 3; i++) {
-            check_good(esper_engine_cuda.collect(f[i].engine, f[i].records, &f[i].grad_norm, &f[i].clip_factor));
+            collect(&f[i]);
             for (size_t t = 0; turn == 0 && t < f[i].n; t++)
-                check_record(&f[i], t, 1e-8, false);
+                check_stat(&f[i], t, 1e-8, false);
         }
     }
     for (int i = 0; i < 3; i++)
@@ -213,7 +215,7 @@ static void default_stream_is_taken(void **state)
     request = request_of(&f, ALL_ROLES);
     request.stream = NULL;
     scan(&f, &request);
-    check_record(&f, 0, 1e-8, false);
+    check_stat(&f, 0, 1e-8, false);
     close_fixture(&f);
 }
 
@@ -295,7 +297,7 @@ static void the_guard_joins_device_and_host(void **state)
 static void kernels_can_be_compiled_at_run_time(void **state)
 {
     esper_scan_request request;
-    esper_scan_record embedded[MAX_TWINS];
+    esper_guard_stat embedded[MAX_TWINS];
     esper_engine *with_nvrtc = NULL, *first;
     esper_status st;
     fixture f;
@@ -318,13 +320,13 @@ static void kernels_can_be_compiled_at_run_time(void **state)
     request = request_of(&f, ALL_ROLES);
     request.checksum = true;
     scan(&f, &request);
-    memcpy(embedded, f.records, sizeof(embedded));
+    memcpy(embedded, f.stats, sizeof(embedded));
     first = f.engine;
     f.engine = with_nvrtc;
     bind(&f);
-    memset(f.records, 0xEE, sizeof(f.records));
+    memset(f.stats, 0xEE, sizeof(f.stats));
     scan(&f, &request);
-    assert_memory_equal(embedded, f.records, f.n * sizeof(embedded[0])); /* to the bit */
+    assert_memory_equal(embedded, f.stats, f.n * sizeof(embedded[0])); /* to the bit */
     esper_engine_cuda.close(first);
     close_fixture(&f);
 }

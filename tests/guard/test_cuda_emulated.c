@@ -40,18 +40,17 @@ static esper_status use_everything(esper_device *device, void *memory, esper_cop
     esper_cuda_copy *copy = NULL;
     esper_scan_tensor tensor = {.data = memory, .count = 60, .dtype = ESPER_GUARD_F32, .role = ESPER_GUARD_ROLE_GRAD};
     esper_scan_request request = {.roles = ALL_ROLES, .tiny = 1e-8, .clip_norm = 0.5};
-    esper_scan_record record;
-    double norm, factor;
+    esper_scan_result result;
     esper_status st = esper_engine_cuda.open(0, &no_options, &engine);
 
     if (st == ESPER_OK)
-        st = esper_engine_cuda.bind(engine, &tensor, 1);
+        st = esper_engine_cuda.bind(engine, &tensor, 1, 1);
     if (st == ESPER_OK)
         st = esper_engine_cuda.rebind(engine, &memory);
     if (st == ESPER_OK)
         st = esper_engine_cuda.scan(engine, &request);
     if (st == ESPER_OK)
-        st = esper_engine_cuda.collect(engine, &record, &norm, &factor);
+        st = esper_engine_cuda.collect(engine, &result);
     if (st == ESPER_OK)
         st = esper_cuda_copy_open(device, part, 1, &copy);
     if (st == ESPER_OK)
@@ -147,6 +146,77 @@ static void memory_of_another_device_is_refused(void **state)
     esper_device_close(other);
 }
 
+/* Two CUDA devices and host memory under one guard: each has a share of every group. */
+static void a_guard_joins_several_devices(void **state)
+{
+    enum { N = 30, COUNT = 50, DEVICES = 3 };
+    static float host[N * COUNT];
+    static char names[N][16];
+    esper_guard_tensor tensors[N];
+    esper_device *devices[DEVICES - 1];
+    void *memory[DEVICES - 1];
+    const esper_guard_report *report;
+    esper_guard_scan request;
+    esper_guard *guard;
+
+    (void)state;
+    for (int d = 0; d < DEVICES - 1; d++) {
+        check_good(esper_device_open("cuda", d, &devices[d]));
+        check_good(esper_device_alloc(devices[d], sizeof(host), ESPER_DEVICE_MEMORY_NORMAL, &memory[d]));
+    }
+    fill(host, N * COUNT, ESPER_GUARD_F32, DATA_PLAIN);
+    for (int i = 0; i < N; i++) {
+        int d = i % DEVICES;
+
+        snprintf(names[i], sizeof(names[i]), "t%d", i);
+        tensors[i] = (esper_guard_tensor){.name = names[i],
+                                          .group = i % 4 < 2 ? "a" : "b",
+                                          .role = i < 20 ? ESPER_GUARD_ROLE_PARAM : ESPER_GUARD_ROLE_GRAD,
+                                          .dtype = ESPER_GUARD_F32,
+                                          .device = d == 0 ? ESPER_GUARD_HOST : d - 1,
+                                          .data = d == 0 ? host + i * COUNT : (float *)memory[d - 1] + i * COUNT,
+                                          .count = COUNT};
+        memcpy(tensors[i].data, host + i * COUNT, COUNT * sizeof(float)); /* a device's memory is the host's here */
+    }
+    check_good(esper_guard_open(NULL, &guard));
+    check_good(esper_guard_add(guard, tensors, 10)); /* groups come later that some devices know nothing of */
+    check_good(esper_guard_add(guard, tensors + 10, N - 10));
+    esper_guard_scan_init(&request);
+    for (int turn = 0; turn < 3; turn++) {
+        double squares = 0;
+
+        request.roles = turn == 1 ? GRADS : 0;
+        if (turn == 2) {
+            *(float *)tensors[17].data = NAN;
+            *(float *)tensors[11].data = INFINITY;
+        }
+        check_good(esper_guard_launch(guard, &request));
+        check_good(esper_guard_read(guard, &report));
+        for (int i = 0; i < N; i++) {
+            double unused, norm = sqrt(reference_scan(tensors[i].data, COUNT, ESPER_GUARD_F32, 0, &unused).sum_squares);
+
+            assert_int_equal(report->stats[i].scanned, turn != 1 || i >= 20);
+            squares += i >= 20 ? norm * norm : 0;
+            if (report->stats[i].scanned && i != 17 && i != 11)
+                assert_true(fabs(report->stats[i].norm - norm) <= 1e-12 * norm);
+            else if (!report->stats[i].scanned)
+                assert_true(report->stats[i].norm == 0);
+        }
+        assert_true(fabs(report->grad_norm - sqrt(squares)) <= 1e-12 * report->grad_norm);
+        assert_int_equal(report->totals[ESPER_GUARD_ROLE_GRAD].n_tensors, 10);
+        assert_int_equal(report->totals[ESPER_GUARD_ROLE_PARAM].measured, turn != 1);
+        assert_int_equal(report->n_groups, 4);
+        assert_int_equal(report->bad, turn == 2 ? ESPER_GUARD_BAD_NAN_STATE | ESPER_GUARD_BAD_INF_STATE : 0);
+        assert_int_equal(report->first_bad, turn == 2 ? 11 : ESPER_GUARD_NONE);
+        assert_int_equal(report->n_bad, turn == 2 ? 2 : 0);
+    }
+    esper_guard_close(guard);
+    for (int d = 0; d < DEVICES - 1; d++) {
+        esper_device_release(devices[d], memory[d]);
+        esper_device_close(devices[d]);
+    }
+}
+
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -177,6 +247,7 @@ int main(void)
         cmocka_unit_test(every_failing_call_is_survived),
         cmocka_unit_test(every_failed_allocation_is_survived),
         cmocka_unit_test(memory_of_another_device_is_refused),
+        cmocka_unit_test(a_guard_joins_several_devices),
         cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(without_a_driver_the_reason_is_told),
     };

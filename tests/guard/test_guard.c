@@ -282,65 +282,75 @@ static void fill_mixed(esper_guard_tensor *tensors, char names[N_MIXED][16], uns
     }
 }
 
-/* The report as bytes that can be compared, pointers left out. */
-static uint64_t hash_report(const esper_guard_report *report)
+/* A report as numbers that can be compared: tensors, then groups. */
+typedef struct report_hash {
+    uint64_t stats, groups;
+} report_hash;
+
+static report_hash hash_report(const esper_guard_report *report)
 {
     const unsigned char *bytes = (const unsigned char *)report->stats;
-    uint64_t hash = 0;
+    report_hash hash = {0, 0};
 
     for (size_t i = 0; i < report->n_tensors * sizeof(*report->stats); i++)
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+        hash.stats = (hash.stats ^ bytes[i]) * UINT64_C(0x100000001b3);
     for (size_t g = 0; g < report->n_groups; g++) {
         uint64_t bits[2];
 
         memcpy(bits, (double[2]){report->groups[g].norm, report->groups[g].health}, sizeof(bits));
-        hash = (hash ^ bits[0]) * UINT64_C(0x100000001b3);
-        hash = (hash ^ bits[1]) * UINT64_C(0x100000001b3);
+        hash.groups = (hash.groups ^ bits[0]) * UINT64_C(0x100000001b3);
+        hash.groups = (hash.groups ^ bits[1]) * UINT64_C(0x100000001b3);
     }
     return hash;
 }
 
-static uint64_t hash_scan(const esper_guard_tensor *tensors, size_t n, int n_threads)
+static report_hash hash_scan(const esper_guard_tensor *tensors, size_t n, int n_threads)
 {
     esper_guard *guard = open_guard(n_threads);
     esper_guard_scan request;
-    uint64_t hash;
+    report_hash hash, again;
 
     esper_guard_scan_init(&request);
     request.checksum = 1;
     check_good(esper_guard_add(guard, tensors, n / 2));
     check_good(esper_guard_add(guard, tensors + n / 2, n - n / 2));
     hash = hash_report(scan(guard, &request));
-    assert_int_equal(hash_report(scan(guard, &request)), hash);
+    again = hash_report(scan(guard, &request));
+    assert_int_equal(again.stats, hash.stats);
+    assert_int_equal(again.groups, hash.groups);
     esper_guard_close(guard);
     return hash;
 }
 
-/* Any number of threads, any partition of the memory, any set of kernels: the same bits. */
+/* Any number of threads, any set of kernels: the same bits. Any partition of the memory as well, but for groups, which
+ * partitions add up first. */
 static void same_bits_everywhere(void **state)
 {
     static const char *const sets[] = {"portable", "avx2", "avx512"};
     unsigned char *memory = esper_mem_alloc(12 << 20);
     esper_guard_tensor tensors[N_MIXED];
     char names[N_MIXED][16];
-    uint64_t want = 0;
+    report_hash want = {0, 0};
 
     (void)state;
     for (int n_devices = 1; n_devices <= 3; n_devices++) {
         fill_mixed(tensors, names, memory, n_devices);
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
-            uint64_t hash = hash_scan(tensors, N_MIXED, n_threads);
+            report_hash hash = hash_scan(tensors, N_MIXED, n_threads);
 
-            want = want == 0 ? hash : want;
-            if (hash != want)
-                fail_msg("%d threads, %d partitions: hash %lx, expected %lx", n_threads, n_devices, hash, want);
+            want.stats = want.stats == 0 ? hash.stats : want.stats;
+            want.groups = n_threads == 1 ? hash.groups : want.groups;
+            if (hash.stats != want.stats || hash.groups != want.groups)
+                fail_msg("%d threads, %d partitions: hash %lx %lx, expected %lx %lx", n_threads, n_devices, hash.stats,
+                         hash.groups, want.stats, want.groups);
         }
     }
     for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++) {
         if (esper_scan_kernels_find(sets[s]) == NULL)
             continue;
         setenv("ESPER_KERNELS", sets[s], 1);
-        assert_int_equal(hash_scan(tensors, N_MIXED, 2), want);
+        assert_int_equal(hash_scan(tensors, N_MIXED, 2).stats, want.stats);
+        assert_int_equal(hash_scan(tensors, N_MIXED, 2).groups, want.groups);
         unsetenv("ESPER_KERNELS");
     }
     esper_mem_free(memory);
@@ -565,6 +575,132 @@ static void many_tiny_tensors(void **state)
     esper_mem_free(tensors);
 }
 
+/* Tensors of several groups and roles, dealt out over partitions of host memory. */
+enum { N_DEALT = 1200, DEALT_COUNT = 20, N_DEALT_GROUPS = 43 };
+
+typedef struct dealt {
+    esper_guard_tensor tensors[N_DEALT];
+    char               names[N_DEALT][16], groups[N_DEALT_GROUPS][16];
+    float              data[N_DEALT * DEALT_COUNT];
+} dealt;
+
+/* Group 0 has one half of them, more than fit into one item of work; the others are many and mixed up. */
+static void deal(dealt *d, int n_devices)
+{
+    for (int g = 0; g < N_DEALT_GROUPS; g++)
+        snprintf(d->groups[g], 16, "g%d", g);
+    for (int i = 0; i < N_DEALT; i++) {
+        int g = i % 2 == 0 ? 0 : 1 + i / 2 * 5 % (N_DEALT_GROUPS - 1);
+
+        snprintf(d->names[i], 16, "t%d", i);
+        d->tensors[i] =
+            tensor_of(d->names[i], d->groups[g], g % 2 == 0 ? ESPER_GUARD_ROLE_GRAD : ESPER_GUARD_ROLE_PARAM,
+                      d->data + i * DEALT_COUNT, DEALT_COUNT);
+        d->tensors[i].device = ESPER_GUARD_HOST - i / 5 % n_devices;
+        for (int k = 0; k < DEALT_COUNT; k++)
+            d->data[i * DEALT_COUNT + k] = noise((uint64_t)(i * 31 + k)) * (i % 50 == 0 ? 100.0f : 1.0f);
+    }
+}
+
+/* Every group's figures once more, from the tensors'. */
+static void check_groups(const dealt *d, const esper_guard_report *report)
+{
+    for (size_t g = 0; g < report->n_groups; g++) {
+        const esper_guard_group *group = &report->groups[g];
+        uint64_t n = 0, n_exploding = 0, n_nan = 0;
+        double squares = 0.0, most = 0.0;
+
+        for (int i = 0; i < N_DEALT; i++) {
+            const esper_guard_stat *stat = &report->stats[i];
+
+            if (!stat->scanned || strcmp(d->tensors[i].group, group->name) != 0)
+                continue;
+            n++;
+            n_nan += stat->n_nan;
+            n_exploding += !(stat->norm <= 10.0);
+            squares += stat->norm * stat->norm;
+            most = stat->norm > most ? stat->norm : most;
+        }
+        assert_int_equal(group->measured, n > 0);
+        assert_int_equal(group->n_tensors, n);
+        assert_int_equal(group->n_elements, n * DEALT_COUNT);
+        assert_int_equal(group->n_exploding, n_exploding);
+        assert_int_equal(group->n_nan, n_nan);
+        assert_true(group->max_norm == most);
+        if (n_nan == 0)
+            assert_true(fabs(group->norm - sqrt(squares)) <= 1e-13 * group->norm);
+        else
+            assert_true(isnan(group->norm));
+    }
+}
+
+static void groups_over_partitions(void **state)
+{
+    dealt *d = esper_mem_alloc(sizeof(*d));
+
+    (void)state;
+    for (int n_devices = 1; n_devices <= 3; n_devices++) {
+        esper_guard *guard = open_guard(2);
+        const esper_guard_report *report;
+
+        deal(d, n_devices);
+        check_good(esper_guard_add(guard, d->tensors, N_DEALT));
+        report = scan(guard, NULL);
+        assert_int_equal(report->n_groups, N_DEALT_GROUPS);
+        assert_int_equal(report->first_bad, ESPER_GUARD_NONE);
+        check_groups(d, report);
+        d->data[900 * DEALT_COUNT] = NAN; /* in the large group, far behind ... */
+        d->data[1101 * DEALT_COUNT] = NAN;
+        report = scan(guard, NULL);
+        assert_int_equal(report->first_bad, 900);
+        assert_int_equal(report->n_bad, 2);
+        check_groups(d, report);
+        d->data[333 * DEALT_COUNT + 7] = NAN; /* ... and in another, registered before */
+        report = scan(guard, NULL);
+        assert_int_equal(report->first_bad, 333);
+        assert_int_equal(report->n_bad, 3);
+        check_groups(d, report);
+        esper_guard_close(guard);
+    }
+    esper_mem_free(d);
+}
+
+/* What an earlier scan of other roles found does not show in this one. */
+static void roles_take_turns(void **state)
+{
+    static const uint32_t turns[] = {3, 1, 2, 2, 1, 4, 3, 2};
+    const esper_guard_stat zero = {0};
+    dealt *d = esper_mem_alloc(sizeof(*d));
+
+    (void)state;
+    for (int n_devices = 1; n_devices <= 2; n_devices++) {
+        esper_guard *guard = open_guard(2);
+
+        deal(d, n_devices);
+        d->data[0] = NAN; /* a gradient */
+        check_good(esper_guard_add(guard, d->tensors, N_DEALT));
+        for (size_t turn = 0; turn < sizeof(turns) / sizeof(turns[0]); turn++) {
+            const esper_guard_report *report;
+            esper_guard_scan request;
+
+            esper_guard_scan_init(&request);
+            request.roles = turns[turn];
+            report = scan(guard, &request);
+            for (int i = 0; i < N_DEALT; i++) {
+                assert_int_equal(report->stats[i].scanned, turns[turn] >> d->tensors[i].role & 1);
+                if (!report->stats[i].scanned)
+                    assert_memory_equal(&report->stats[i], &zero, sizeof(zero));
+            }
+            assert_int_equal(report->bad, turns[turn] & 2 ? ESPER_GUARD_BAD_NAN_GRAD : 0);
+            assert_int_equal(report->first_bad, turns[turn] & 2 ? 0 : ESPER_GUARD_NONE);
+            assert_int_equal(report->n_bad, turns[turn] & 2 ? 1 : 0);
+            check_groups(d, report);
+        }
+        esper_guard_close(guard);
+    }
+    esper_mem_free(d);
+}
+
 static void what_others_may_ask(void **state)
 {
     float a[2] = {1.0f, 2.0f};
@@ -595,6 +731,8 @@ int main(void)
         cmocka_unit_test(new_addresses),
         cmocka_unit_test(checksums),
         cmocka_unit_test(many_tiny_tensors),
+        cmocka_unit_test(groups_over_partitions),
+        cmocka_unit_test(roles_take_turns),
         cmocka_unit_test(what_others_may_ask),
     };
 

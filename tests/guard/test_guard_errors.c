@@ -371,14 +371,15 @@ static void memory_runs_out(void **state)
 /* An engine that takes new tensors only as often as it is told to: the others must go back to theirs. */
 static int n_binds_left, n_bound;
 
-static esper_status bind_sometimes(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors)
+static esper_status bind_sometimes(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+                                   size_t n_groups)
 {
     if (n_binds_left-- <= 0) {
         n_bound = -1;
         return ESPER_E_NOMEM;
     }
     n_bound = (int)n_tensors;
-    return esper_engine_host.bind(engine, tensors, n_tensors);
+    return esper_engine_host.bind(engine, tensors, n_tensors, n_groups);
 }
 
 /* Going back fails too: the guard says so at launch, and does as soon as it can. */

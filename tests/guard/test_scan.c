@@ -327,6 +327,40 @@ static void tiny_is_exact(void **state)
     }
 }
 
+/* Zeros alone, then one element just below the limit, at it and above it, in a tensor of larger ones: a block is counted
+ * again only where there is something to count, and each place must be seen. */
+static void few_are_tiny(void **state)
+{
+    static const uint64_t places[] = {
+        0, 1, 15, 16, 1000, ESPER_SCAN_BLOCK - 1, ESPER_SCAN_BLOCK, ESPER_SCAN_BLOCK + 20};
+    const uint64_t n = ESPER_SCAN_BLOCK + 21;
+
+    (void)state;
+    for (int d = 0; d < ESPER_GUARD_N_DTYPES; d++) {
+        esper_guard_dtype dtype = (esper_guard_dtype)d;
+        const uint64_t limit_bits = make_bits(dtype, false, (INT64_C(1) << (formats[d].n_exponent - 1)) - 15, 3);
+        double limit;
+
+        put_bits(memory, 0, dtype, limit_bits);
+        limit = decode(memory, dtype).value;
+        for (uint64_t i = 0; i < n; i++)
+            put_bits(memory, i, dtype, moderate_bits(dtype) | limit_bits);
+        assert_int_equal(check_scan(memory, n, dtype, limit).n_tiny, 0);
+        for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
+            put_bits(memory, places[p], dtype, make_bits(dtype, p % 2 != 0, 0, 0));
+            assert_int_equal(check_scan(memory, n, dtype, limit).n_tiny, p + 1);
+            assert_int_equal(check_scan(memory, n, dtype, 0.0).n_tiny, 0);
+        }
+        for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
+            for (int64_t off = -1; off <= 1; off++) {
+                put_bits(memory, places[p], dtype, limit_bits + (uint64_t)off);
+                check_scan(memory, n, dtype, limit);
+                check_scan(memory, n, dtype, nextafter(limit, 1.0));
+            }
+        }
+    }
+}
+
 /* A tensor scanned in parts, each from a multiple of the block, adds up to the whole but for the roundings of sums. */
 static void parts_add_up(void **state)
 {
@@ -498,15 +532,11 @@ static void arenas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_tensors),
-        cmocka_unit_test(one_special_element),
-        cmocka_unit_test(uniform_tensors),
-        cmocka_unit_test(tiny_is_exact),
-        cmocka_unit_test(parts_add_up),
-        cmocka_unit_test(scaling),
-        cmocka_unit_test(checksum_sees_every_bit),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(arenas),
+        cmocka_unit_test(random_tensors),  cmocka_unit_test(one_special_element),
+        cmocka_unit_test(uniform_tensors), cmocka_unit_test(tiny_is_exact),
+        cmocka_unit_test(few_are_tiny),    cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(scaling),         cmocka_unit_test(checksum_sees_every_bit),
+        cmocka_unit_test(copies),          cmocka_unit_test(arenas),
     };
 
     for (size_t s = 0; s < sizeof(set_names) / sizeof(set_names[0]); s++)

@@ -17,8 +17,11 @@
 #define STORE16(p, v) __stcs((uint4 *)(p), (v))
 #define COHERENT(p) __ldcg(p) /* what other blocks wrote in this launch */
 #define ALL_LANES  0xffffffffu
+#define ALIGNED16  __align__(16)
 #define UNROLL     _Pragma("unroll")
 #define KEEP_LOOP  _Pragma("unroll 1") /* where code would only grow */
+
+typedef gpu_u64 any_u64; /* eight bytes of whatever there is */
 
 FUNCTION double half_value(gpu_u32 bits) /* of a float16 */
 {
@@ -39,6 +42,8 @@ FUNCTION gpu_u32 half_bits(float value) /* rounded to float16 */
 
 #define CHECKSUM_STEP 0x9E3779B97F4A7C15ull
 #define NO_INDEX      0xffffffffffffffffull
+#define INFINITE      0x7ff0000000000000ll /* as bits */
+#define NOT_A_NUMBER  0x7ff8000000000000ll
 
 /* -------------------------------------------------------------------------------------------------- vectors of data */
 
@@ -338,7 +343,7 @@ FUNCTION gpu_record record_of(int dtype, const thread_sums *sums)
     record.n_zero = sums->n_zero;
     record.n_tiny = sums->n_tiny;
     record.max_abs = value_of(dtype, sums->largest);
-    record.min_abs = sums->smallest_less_1 >= infinity_of(dtype) ? __longlong_as_double(0x7ff0000000000000ll)
+    record.min_abs = sums->smallest_less_1 >= infinity_of(dtype) ? __longlong_as_double(INFINITE)
                                                                  : value_of(dtype, sums->smallest_less_1 + 1);
     record.checksum = sums->checksum;
     return record;
@@ -378,7 +383,7 @@ FUNCTION gpu_u64 down_long(gpu_u64 value, int distance)
 
 FUNCTION gpu_record empty_record(void)
 {
-    gpu_record record = {0, 0, 0, 0, 0, NO_INDEX, 0, 0, 0, __longlong_as_double(0x7ff0000000000000ll), 0};
+    gpu_record record = {0, 0, 0, 0, 0, NO_INDEX, 0, 0, 0, __longlong_as_double(INFINITE), 0};
 
     return record;
 }
@@ -462,105 +467,291 @@ FUNCTION gpu_record load_record(const gpu_record *from)
     return record;
 }
 
-/* --------------------------------------------------------------------------------------------------------- the scan */
+/* ------------------------------------------------------------------------------------- sums of groups, by one warp */
 
-/* A tensor is done; one thread. */
-FUNCTION void finish_tensor(const gpu_scan_args *args, const gpu_tensor *tensor, gpu_u32 index, gpu_record record)
+FUNCTION gpu_sums empty_sums(void)
 {
-    const int is_grad = tensor->role == GPU_ROLE_GRAD;
-    gpu_u32 bad = 0;
+    gpu_sums sums = {0, __longlong_as_double(INFINITE), 0, 0, 0, 0, 0, 0, 0, 0, GPU_NONE, 0};
 
-    if (record.n_nan != 0)
-        bad |= is_grad ? GPU_BAD_NAN_GRAD : GPU_BAD_NAN_STATE;
-    if ((record.n_pos_inf | record.n_neg_inf) != 0)
-        bad |= is_grad ? GPU_BAD_INF_GRAD : GPU_BAD_INF_STATE;
-    if (record.min_abs == __longlong_as_double(0x7ff0000000000000ll))
-        record.min_abs = 0;
-    args->records[index] = record;
-    if (args->total != 0) {
-        args->squares[index] = record.sum_squares;
-        if (bad != 0)
-            atomicOr(&args->progress[1], bad);
-        __threadfence();
+    return sums;
+}
+
+FUNCTION void add_sums(gpu_sums *to, const gpu_sums *from)
+{
+    to->sum_squares += from->sum_squares;
+    to->min_norm = from->min_norm < to->min_norm ? from->min_norm : to->min_norm;
+    to->max_norm = from->max_norm > to->max_norm ? from->max_norm : to->max_norm;
+    to->n_nan += from->n_nan;
+    to->n_inf += from->n_inf;
+    to->n_zero += from->n_zero;
+    to->n_vanishing += from->n_vanishing;
+    to->n_exploding += from->n_exploding;
+    to->n_not_finite += from->n_not_finite;
+    to->n_bad += from->n_bad;
+    to->first_bad = from->first_bad < to->first_bad ? from->first_bad : to->first_bad;
+}
+
+/* Of the first 2 * half lanes, in lane 0. What most groups have none of travels only when there is some. */
+FUNCTION void combine_sums(gpu_sums *sums, int half)
+{
+    const int any_odd = __any_sync(ALL_LANES, (sums->n_not_finite | sums->n_vanishing | sums->n_exploding) != 0);
+
+    KEEP_LOOP
+    for (int d = half; d > 0; d /= 2) {
+        gpu_sums other = empty_sums();
+
+        other.sum_squares = down_double(sums->sum_squares, d);
+        other.min_norm = down_double(sums->min_norm, d);
+        other.max_norm = down_double(sums->max_norm, d);
+        other.n_zero = down_long(sums->n_zero, d);
+        if (any_odd) {
+            other.n_nan = down_long(sums->n_nan, d);
+            other.n_inf = down_long(sums->n_inf, d);
+            other.n_vanishing = __shfl_down_sync(ALL_LANES, sums->n_vanishing, d);
+            other.n_exploding = __shfl_down_sync(ALL_LANES, sums->n_exploding, d);
+            other.n_not_finite = __shfl_down_sync(ALL_LANES, sums->n_not_finite, d);
+            other.n_bad = __shfl_down_sync(ALL_LANES, sums->n_bad, d);
+            other.first_bad = __shfl_down_sync(ALL_LANES, sums->first_bad, d);
+        }
+        add_sums(sums, &other);
     }
 }
 
-/* Thread 0 has the record of a chunk. The block that brings a tensor's last one combines them all, in their order. */
-FUNCTION void finish_chunk(int with_sum, const gpu_scan_args *args, const gpu_tensor *tensor, gpu_block block,
-                           gpu_record record, gpu_record *shared)
+FUNCTION gpu_sums load_sums(const gpu_sums *from)
 {
-    __shared__ gpu_u32 is_last;
+    gpu_sums sums;
 
-    if (tensor->n_chunks > 1) {
-        const gpu_record *partials = args->partials + tensor->first_partial;
+    sums.sum_squares = COHERENT(&from->sum_squares);
+    sums.min_norm = COHERENT(&from->min_norm);
+    sums.max_norm = COHERENT(&from->max_norm);
+    sums.n_nan = COHERENT(&from->n_nan);
+    sums.n_inf = COHERENT(&from->n_inf);
+    sums.n_zero = COHERENT(&from->n_zero);
+    sums.n_vanishing = COHERENT(&from->n_vanishing);
+    sums.n_exploding = COHERENT(&from->n_exploding);
+    sums.n_not_finite = COHERENT(&from->n_not_finite);
+    sums.n_bad = COHERENT(&from->n_bad);
+    sums.first_bad = COHERENT(&from->first_bad);
+    sums.unused = 0;
+    return sums;
+}
 
-        if (threadIdx.x == 0) {
-            args->partials[tensor->first_partial + block.chunk] = record;
+/* Lane 0's sums, a word by each lane: a single burst where they go to the host. */
+FUNCTION void store_sums(gpu_sums *to, const gpu_sums *sums)
+{
+    __shared__ gpu_sums staged;
+    const gpu_u32 lane = threadIdx.x % 32;
+
+    __syncwarp();
+    if (lane == 0)
+        staged = *sums;
+    __syncwarp();
+    if (lane < sizeof(gpu_sums) / sizeof(any_u64))
+        ((any_u64 *)to)[lane] = ((const any_u64 *)&staged)[lane];
+    __syncwarp();
+}
+
+/* The verdict, the norm of all gradients, and what follows from it; one thread. */
+FUNCTION void finish_scan(const gpu_scan_args *args)
+{
+    gpu_total total = {0, 1, 0, 0};
+
+    KEEP_LOOP
+    for (gpu_u32 role = 0; role < GPU_N_ROLES; role++) {
+        const gpu_sums *sums = args->sums + args->first_role + role;
+
+        if ((args->roles >> role & 1) == 0)
+            continue;
+        if (COHERENT(&sums->n_nan) != 0)
+            total.bad |= role == GPU_ROLE_GRAD ? GPU_BAD_NAN_GRAD : GPU_BAD_NAN_STATE;
+        if (COHERENT(&sums->n_inf) != 0)
+            total.bad |= role == GPU_ROLE_GRAD ? GPU_BAD_INF_GRAD : GPU_BAD_INF_STATE;
+        if (role == GPU_ROLE_GRAD)
+            total.grad_norm = sqrt(COHERENT(&sums->sum_squares));
+    }
+    if ((total.bad & GPU_BAD_NAN_GRAD) != 0)
+        total.grad_norm = __longlong_as_double(NOT_A_NUMBER);
+    else if ((total.bad & GPU_BAD_INF_GRAD) != 0)
+        total.grad_norm = __longlong_as_double(INFINITE);
+    if (args->clip_norm > 0 && total.grad_norm < __longlong_as_double(INFINITE)) { /* as esper_guard_clip_factor */
+        double factor = args->clip_norm / (total.grad_norm + 1e-6);
+
+        total.clip_factor = factor < 1 ? factor : 1;
+    }
+    *args->total = total;
+    *args->told = total;
+    if (args->skip_flag != 0)
+        *args->skip_flag = total.bad;
+}
+
+/* Counts the caller's warp as arrived, after all that it wrote; true for the last of n, which sets the counter to 0
+ * again and may read what the others wrote. */
+FUNCTION int arrive(gpu_u32 *counter, gpu_u32 n)
+{
+    gpu_u32 is_last = 0;
+
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        __threadfence();
+        is_last = atomicAdd(counter, 1u) == n - 1;
+        if (is_last) {
+            *counter = 0;
             __threadfence();
-            is_last = atomicAdd(&args->arrived[block.tensor], 1u) == tensor->n_chunks - 1;
         }
-        __syncthreads();
+    }
+    is_last = __shfl_sync(ALL_LANES, is_last, 0);
+    __syncwarp(); /* what lane 0 may read from here on, all may */
+    return (int)is_last;
+}
+
+/* A node is done, lane 0 has its sums: the warp goes up from there as far as it is the last. What the host is told is
+ * written after the arrival, which would otherwise wait until it has got there. */
+FUNCTION void finish_node(const gpu_scan_args *args, gpu_u32 at, gpu_sums sums)
+{
+    KEEP_LOOP
+    for (;;) {
+        const gpu_node node = args->nodes[at];
+        int is_last = 1;
+
+        if (node.n_siblings > 1) {
+            store_sums(args->sums + at, &sums);
+            is_last = arrive(args->gathered + node.parent, node.n_siblings);
+        }
+        if (node.result != GPU_NONE)
+            store_sums(args->results + node.result, &sums);
         if (!is_last)
             return;
-        __threadfence();
-        record = empty_record();
-        for (gpu_u32 c = threadIdx.x; c < tensor->n_chunks; c += GPU_THREADS) {
-            gpu_record partial = load_record(partials + c);
+        if (node.parent == GPU_NONE)
+            break;
+        if (node.n_siblings > 1) {
+            sums = empty_sums();
+            KEEP_LOOP
+            for (gpu_u32 k = threadIdx.x % 32; k < node.n_siblings; k += 32) {
+                gpu_sums sibling = load_sums(args->sums + node.first + k);
 
-            add_record(&record, &partial);
+                add_sums(&sums, &sibling);
+            }
+            combine_sums(&sums, 16);
         }
-        combine_block(with_sum, &record, shared);
-        if (threadIdx.x == 0)
-            args->arrived[block.tensor] = 0;
+        at = node.parent;
     }
-    if (threadIdx.x == 0)
-        finish_tensor(args, tensor, block.tensor, record);
-}
-
-/* The norm of all gradients, and what follows from it; by the last block of the scan. */
-FUNCTION void finish_scan(const gpu_scan_args *args, gpu_record *shared)
-{
-    gpu_record record = empty_record();
-    gpu_u32 bad;
-    double norm, factor = 1;
-
-    for (gpu_u32 i = threadIdx.x; i < args->n_grads; i += GPU_THREADS)
-        record.sum_squares += COHERENT(&args->squares[args->first_grad + i]);
-    combine_block(0, &record, shared);
-    if (threadIdx.x != 0)
+    if (args->total == 0)
         return;
-    bad = COHERENT(&args->progress[1]);
-    norm = sqrt(record.sum_squares);
-    if ((bad & GPU_BAD_NAN_GRAD) != 0)
-        norm = __longlong_as_double(0x7ff8000000000000ll);
-    else if ((bad & GPU_BAD_INF_GRAD) != 0)
-        norm = __longlong_as_double(0x7ff0000000000000ll);
-    if (args->clip_norm > 0 && norm < __longlong_as_double(0x7ff0000000000000ll)) { /* as esper_guard_clip_factor */
-        factor = args->clip_norm / (norm + 1e-6);
-        factor = factor < 1 ? factor : 1;
-    }
-    args->total->grad_norm = norm;
-    args->total->clip_factor = factor;
-    args->total->bad = bad;
-    if (args->skip_flag != 0)
-        *args->skip_flag = bad;
-    args->progress[0] = 0;
-    args->progress[1] = 0;
+    store_sums(args->sums + at, &sums);
+    if (arrive(args->n_done, args->n_roles) && threadIdx.x % 32 == 0)
+        finish_scan(args);
 }
 
-/* Counts the block as done; true in the block that was the last. All of its threads call it. */
-FUNCTION int is_last_block(const gpu_scan_args *args)
+/* --------------------------------------------------------------------------------------------------------- the scan */
+
+/* As esper_report_stat on the host. */
+FUNCTION gpu_stat stat_of(const gpu_record *record, gpu_u64 count)
+{
+    const double infinite = __longlong_as_double(INFINITE);
+    const gpu_u64 n_inf = record->n_pos_inf + record->n_neg_inf, n_finite = count - record->n_nan - n_inf;
+    double norm = sqrt(record->sum_squares);
+    gpu_stat stat;
+
+    if (record->sum_squares < 1e-280 && norm < record->max_abs)
+        norm = record->max_abs;
+    stat.n_nan = record->n_nan;
+    stat.n_pos_inf = record->n_pos_inf;
+    stat.n_neg_inf = record->n_neg_inf;
+    stat.first_bad = record->first_bad;
+    stat.n_zero = record->n_zero;
+    stat.n_tiny = record->n_tiny;
+    stat.norm = record->n_nan != 0 ? __longlong_as_double(NOT_A_NUMBER) : n_inf != 0 ? infinite : norm;
+    stat.mean = n_finite != 0 ? record->sum / (double)n_finite : 0;
+    stat.max_abs = record->max_abs;
+    stat.min_abs = record->min_abs < infinite ? record->min_abs : 0;
+    stat.checksum = record->checksum;
+    stat.scanned = 1;
+    stat.norm_overflow = n_finite == count && !(norm < infinite);
+    return stat;
+}
+
+/* As esper_scan_sums_take on the host. */
+FUNCTION gpu_sums sums_of(const gpu_scan_args *args, const gpu_record *record, const gpu_stat *stat, gpu_u32 index)
+{
+    const int is_finite = stat->norm < __longlong_as_double(INFINITE);
+    const int is_bad = record->first_bad != NO_INDEX;
+    gpu_sums sums = empty_sums();
+
+    sums.sum_squares = record->sum_squares;
+    sums.n_zero = record->n_zero;
+    sums.n_nan = record->n_nan;
+    sums.n_inf = record->n_pos_inf + record->n_neg_inf;
+    sums.n_vanishing = is_finite && stat->norm < args->vanishing;
+    sums.n_exploding = !is_finite || stat->norm > args->exploding;
+    sums.n_not_finite = !is_finite;
+    sums.n_bad = is_bad;
+    sums.first_bad = is_bad ? index : GPU_NONE;
+    if (is_finite)
+        sums.min_norm = sums.max_norm = stat->norm;
+    return sums;
+}
+
+/* Tells the host the statistics of a unit's tensors. A lane finishes each; then all write what they say together, so
+ * that statistics that lie side by side go out in long bursts. */
+FUNCTION void tell_stats(const gpu_scan_args *args, gpu_u32 first, gpu_u32 n, const gpu_record *records)
+{
+    __shared__ ALIGNED16 gpu_stat stats[GPU_WARPS];
+    const gpu_u32 lane = threadIdx.x % 32, words = sizeof(gpu_stat) / GPU_VECTOR;
+
+    if (lane < n)
+        stats[lane] = stat_of(&records[lane], args->tensors[first + lane].count);
+    __syncwarp();
+    for (gpu_u32 w = lane; w < n * words; w += 32)
+        STORE16((uint4 *)(args->stats + args->tensors[first + w / words].index) + w % words,
+                ((const uint4 *)stats)[w]);
+}
+
+/* Adds a unit's tensors up and goes on from there. */
+FUNCTION void finish_unit(const gpu_scan_args *args, gpu_u32 first, gpu_u32 n, const gpu_record *records)
+{
+    const gpu_u32 lane = threadIdx.x % 32;
+    gpu_sums sums = empty_sums();
+
+    if (lane < n) {
+        const gpu_stat stat = stat_of(&records[lane], args->tensors[first + lane].count);
+
+        sums = sums_of(args, &records[lane], &stat, args->tensors[first + lane].index);
+    }
+    if (n > 1)
+        combine_sums(&sums, GPU_WARPS / 2);
+    finish_node(args, args->tensors[first].node, sums);
+}
+
+/* Thread 0 has the record of a chunk. The block that brings a tensor's last one combines them all, in their order; in
+ * it thread 0 then has the tensor's, and true is returned. */
+FUNCTION int finish_chunk(int with_sum, const gpu_scan_args *args, const gpu_tensor *tensor, gpu_block block,
+                          gpu_record *record, gpu_record *shared)
 {
     __shared__ gpu_u32 is_last;
+    const gpu_record *partials = args->partials + tensor->first_partial;
 
-    __syncthreads();
     if (threadIdx.x == 0) {
+        args->partials[tensor->first_partial + block.chunk] = *record;
         __threadfence();
-        is_last = atomicAdd(&args->progress[0], 1u) == gridDim.x - 1;
+        is_last = atomicAdd(&args->arrived[block.tensor], 1u) == tensor->n_chunks - 1;
     }
     __syncthreads();
+    if (!is_last)
+        return 0;
     __threadfence();
-    return (int)is_last;
+    *record = empty_record();
+    for (gpu_u32 c = threadIdx.x; c < tensor->n_chunks; c += GPU_THREADS) {
+        gpu_record partial = load_record(partials + c);
+
+        add_record(record, &partial);
+    }
+    if (tensor->n_chunks > 32)
+        combine_block(with_sum, record, shared);
+    else if (threadIdx.x < 32) /* they are all here */
+        combine_warp(with_sum, record);
+    if (threadIdx.x == 0)
+        args->arrived[block.tensor] = 0;
+    return 1;
 }
 
 FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
@@ -569,29 +760,30 @@ FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
     const gpu_block block = args->blocks[blockIdx.x];
     const int is_pack = (block.chunk & GPU_PACK) != 0;
     const gpu_u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const gpu_u32 index = is_pack ? block.tensor + warp : block.tensor;
+    const gpu_u32 n = is_pack ? block.chunk & ~GPU_PACK : 1;
+    const gpu_tensor *tensor = args->tensors + block.tensor + (is_pack && warp < n ? warp : 0);
 
-    if (!is_pack || warp < (block.chunk & ~GPU_PACK)) {
-        const gpu_tensor *tensor = args->tensors + index;
+    if ((args->roles >> tensor->role & 1) == 0)
+        return;
+    if (!is_pack || warp < n) {
+        chunk_share share = share_of(tensor, is_pack ? 0 : (gpu_u64)block.chunk * args->chunk_vectors,
+                                     args->chunk_vectors, is_pack ? lane : threadIdx.x, is_pack ? 32 : GPU_THREADS);
+        gpu_record record = scan_share(with_sum, tensor, share, args->tiny);
 
-        if ((args->roles >> tensor->role & 1) != 0) {
-            gpu_u64 first = is_pack ? 0 : (gpu_u64)block.chunk * args->chunk_vectors;
-            chunk_share share = share_of(tensor, first, args->chunk_vectors, is_pack ? lane : threadIdx.x,
-                                         is_pack ? 32 : GPU_THREADS);
-            gpu_record record = scan_share(with_sum, tensor, share, args->tiny);
-
-            if (is_pack) {
-                combine_warp(with_sum, &record);
-                if (lane == 0)
-                    finish_tensor(args, tensor, index, record);
-            } else {
-                combine_block(with_sum, &record, shared);
-                finish_chunk(with_sum, args, tensor, block, record, shared);
-            }
-        }
+        if (is_pack)
+            combine_warp(with_sum, &record);
+        else
+            combine_block(with_sum, &record, shared);
+        if (!is_pack && tensor->n_chunks > 1 && !finish_chunk(with_sum, args, tensor, block, &record, shared))
+            return;
+        if (is_pack ? lane == 0 : threadIdx.x == 0)
+            shared[is_pack ? warp : 0] = record;
     }
-    if (args->total != 0 && is_last_block(args))
-        finish_scan(args, shared);
+    __syncthreads();
+    if (warp == 0)
+        finish_unit(args, block.tensor, n, shared);
+    else if (warp == 1) /* another one, so that the first need not wait until the host has them */
+        tell_stats(args, block.tensor, n, shared);
 }
 
 KERNEL esper_guard_scan_plain(const gpu_scan_args args)
@@ -717,7 +909,7 @@ KERNEL esper_guard_scale(const gpu_scale_args args)
 enum { COPY_GATHER, COPY_SCATTER, COPY_CHECKSUM };
 
 /* Adds the threads' sums to a word in device memory: of integers, so in any order. */
-FUNCTION void add_sums(gpu_u64 sum, gpu_u64 *to)
+FUNCTION void add_checksums(gpu_u64 sum, gpu_u64 *to)
 {
     __shared__ gpu_u64 sums[GPU_WARPS];
     const gpu_u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -786,7 +978,7 @@ FUNCTION void copy_block(int way, const gpu_copy_args *args)
                 store_pieces(data + at, batch[b], bytes_at(bytes, at));
         }
     }
-    add_sums(sum, args->sum);
+    add_checksums(sum, args->sum);
 }
 
 KERNEL esper_guard_gather(const gpu_copy_args args)
