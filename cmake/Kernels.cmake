@@ -7,6 +7,8 @@
 #   avx2       the cpu backend on x86-64 with AVX2 and FMA
 #   avx512     the cpu backend on x86-64 with AVX-512
 #
+# The sets of the cpu backend also have what is in src/tensor/cpu/lanes/.
+#
 # No set is allowed to reorder sums (no -ffast-math). They may forget errno and floating-point traps, which changes no
 # result and lets loops vectorise.
 
@@ -19,7 +21,10 @@ foreach(source ${cpu_own_sources})
     get_filename_component(name "${source}" NAME)
     list(REMOVE_ITEM cpu_kernel_sources "${PROJECT_SOURCE_DIR}/src/tensor/ref/${name}")
 endforeach()
-set(ESPER_KERNEL_SOURCES ${ref_kernel_sources} ${cpu_own_sources}) # none of them is compiled plainly
+file(GLOB lanes_kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/cpu/lanes/*.c")
+list(APPEND cpu_kernel_sources ${lanes_kernel_sources})
+set(ESPER_KERNEL_SOURCES # none of them is compiled plainly
+    ${ref_kernel_sources} ${cpu_own_sources} ${lanes_kernel_sources})
 
 set(ESPER_X86_KERNELS NO)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
@@ -44,11 +49,14 @@ function(esper_compile_kernels set)
         add_library(kernels_${set} OBJECT ${ref_kernel_sources})
     else()
         add_library(kernels_${set} OBJECT ${cpu_kernel_sources})
+        target_compile_definitions(kernels_${set} PRIVATE ESPER_HAS_LANES)
     endif()
-    target_link_libraries(kernels_${set} PRIVATE esper_options esper_includes)
-    target_compile_definitions(kernels_${set} PRIVATE ESPER_KERNELS=${set} ESPER_REAL=${kernel_real_${set}})
-    target_compile_options(kernels_${set} PRIVATE
+    # The set's own flags are linked last: esper_options forbids fused multiply-adds, and the last word counts.
+    add_library(kernel_options_${set} INTERFACE)
+    target_compile_options(kernel_options_${set} INTERFACE
         $<IF:$<CONFIG:Debug>,-O1,-O3> -fno-math-errno -fno-trapping-math ${kernel_flags_${set}})
+    target_link_libraries(kernels_${set} PRIVATE esper_options esper_includes kernel_options_${set})
+    target_compile_definitions(kernels_${set} PRIVATE ESPER_KERNELS=${set} ESPER_REAL=${kernel_real_${set}})
 endfunction()
 
 # Compiles sets and puts them into a target.

@@ -10,6 +10,8 @@ static double product_flops(esper_op_kind kind, const esper_lane *lane)
     const esper_view *x = &lane->in[0], *w = &lane->in[1], *y = &lane->out[0];
 
     switch (kind) {
+    case ESPER_OP_CONV_NORM:
+        return 2.0 * (double)lane->out[1].count * w->dim[1] * w->dim[2] * w->dim[3];
     case ESPER_OP_CONV2D: /* every output element: C/groups * k * k products */
         return 2.0 * (double)y->count * w->dim[1] * w->dim[2] * w->dim[3];
     case ESPER_OP_LINEAR: /* every input row meets the whole matrix */
@@ -27,6 +29,12 @@ static double backward_products(esper_op_kind kind, const esper_lane *lane)
     if (kind == ESPER_OP_ATTENTION)
         return 2.0;
     return (lane->in[0].grad != NULL) + (lane->in[1].grad != NULL);
+}
+
+/* The statistics of a batch norm are the batch's, not each sample's. */
+static bool is_per_sample(esper_op_kind kind, int output)
+{
+    return !(kind == ESPER_OP_BATCH_NORM && output > 0) && !(kind == ESPER_OP_CONV_NORM && output > 1);
 }
 
 /* Bytes of a tensor with all its samples. Parameters and batch statistics do not repeat. */
@@ -54,7 +62,7 @@ esper_cost esper_op_cost(esper_op_kind kind, esper_direction direction, const es
             cost.bytes += in->add ? 2 * bytes : bytes;
     }
     for (int i = 0; i < info->n_out; i++) {
-        double bytes = view_bytes(&lane->out[i], n_samples, !(kind == ESPER_OP_BATCH_NORM && i > 0));
+        double bytes = view_bytes(&lane->out[i], n_samples, is_per_sample(kind, i));
 
         if (direction == ESPER_FORWARD || (info->saved_out & ESPER_BIT(i)) != 0)
             cost.bytes += bytes;

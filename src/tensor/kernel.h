@@ -6,7 +6,8 @@
  *
  * The sources in tensor/ref/ are compiled once for each set: `ref` is the definition, `ref64` the same in double for
  * finite differences. The sets of the cpu backend (portable, avx2, avx512) are builds of the same text for their
- * instructions, except for the operations that have a faster source of the same name in tensor/cpu/. */
+ * instructions, except for the operations that have a faster source of the same name in tensor/cpu/; they also have the
+ * family of tensor/cpu/lanes/. */
 #ifndef ESPER_TENSOR_KERNEL_H
 #define ESPER_TENSOR_KERNEL_H
 
@@ -22,17 +23,28 @@ typedef struct esper_phase {
     int (*units)(const esper_lane *lane); /* how many results there are; NULL = the samples of the pass */
 } esper_phase;
 
-enum { ESPER_MAX_PHASES = 3 };
+enum { ESPER_MAX_PHASES = 5 };
 
 /* The phases of an operation run one after the other, each over all its results. Flat work has forward phases only. */
 typedef struct esper_op_kernels {
     esper_phase forward[ESPER_MAX_PHASES + 1];
     esper_phase backward[ESPER_MAX_PHASES + 1];
+    /* Bytes of lane->scratch that the phases of a direction want for batches of up to max_samples; NULL = none. Asked while
+     * planning: of the lane only shapes and settings are there. */
+    size_t (*scratch)(const esper_lane *lane, bool backward, int max_samples);
 } esper_op_kernels;
 
+/* Two families. `op` computes on canonical layouts. `lanes` is for image networks: 16 samples lie side by side in the lanes
+ * of vectors, so that every operation on images is vertical whatever their size. A block of a per-sample tensor is
+ *
+ *     float [C][H][W][16]     sample 16 b + l of the batch in lane l of block b
+ *
+ * and block b begins at data + b * count * 16. Lanes beyond the batch hold finite numbers in activations, and zero in
+ * gradients. Parameters and their gradients are canonical. Units that are blocks are counted by esper_blocks_of. */
 typedef struct esper_kernel_set {
     const char             *name;
     const esper_op_kernels *op[ESPER_N_OPS];
+    const esper_op_kernels *const *lanes; /* (ESPER_N_KINDS) NULL where there is none; NULL: no such family in this set */
 } esper_kernel_set;
 
 extern const esper_kernel_set esper_kernels_ref, esper_kernels_ref64;

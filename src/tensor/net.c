@@ -36,6 +36,12 @@ void esper_net_fini(esper_net *net)
     esper_net_init(net);
 }
 
+size_t esper_net_bytes(const esper_net *net)
+{
+    return (size_t)net->n_tensors * sizeof(*net->tensors) + (size_t)net->n_ops * sizeof(*net->ops) +
+           (size_t)net->n_boundaries * sizeof(*net->boundaries);
+}
+
 esper_status esper_net_status(const esper_net *net)
 {
     return net->status;
@@ -136,6 +142,7 @@ bool esper_op_takes_state(esper_op_kind kind, int input)
     case ESPER_OP_LINEAR:
     case ESPER_OP_EMBEDDING:
     case ESPER_OP_CHANNEL_SCALE:
+    case ESPER_OP_CONV_NORM:
         return input >= 1;
     case ESPER_OP_MIX_TANH:
         return input == 2;

@@ -49,6 +49,7 @@ typedef struct esper_tensor {
     bool        per_sample;          /* dim is repeated for each sample of a batch */
     bool        keep;                /* its data stay readable after the pass */
     bool        want_grad;           /* inputs only: the caller wants its gradient */
+    bool        blocked;             /* in the backend's own layout, whole blocks of samples: lowered networks only */
     int         region;              /* of the slab: parameters and buffers */
     int64_t     offset;              /* in elements within the region */
     esper_init  init;
@@ -60,6 +61,7 @@ typedef struct esper_op {
     int           in[ESPER_OP_MAX_IN]; /* tensor ids; ESPER_NO_TENSOR = absent */
     int           out[ESPER_OP_MAX_OUT];
     uint32_t      place; /* where it stands: equal for the same operation of differently grown networks */
+    bool          blocked; /* works on blocked tensors: lowered networks only */
 } esper_op;
 
 typedef enum esper_surface {
@@ -110,6 +112,7 @@ typedef struct esper_net {
 
 void         esper_net_init(esper_net *net);
 void         esper_net_fini(esper_net *net);
+size_t       esper_net_bytes(const esper_net *net); /* of its lists */
 esper_status esper_net_status(const esper_net *net);
 
 /* Tensors. */

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 5, ESPER_OP_MAX_OUT = 3 };
+enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
 
 #define ESPER_BIT(i) (1u << (i))
 
@@ -68,11 +68,26 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 5, ESPER_OP_MAX_OUT = 3 };
     X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \
     X(ADAMW, "adamw", 3, 1, 0x0, 0x0, 0x0)
 
+/* What lowering (tensor/lower.h) puts into a network for a backend with a layout of its own. No network is built of these.
+ *
+ *   pack          x in canonical layout                            -> y, the same in the backend's layout
+ *   unpack        x in the backend's layout                        -> y, the same in canonical layout
+ *   conv_norm     x, w, scale, shift, mean, var                    -> y, convolution (O,H,W), batch mean (O), batch 1/std (O)
+ *                 conv2d, then batch_norm, then relu and max_pool where the attributes say so; the norm's own output and
+ *                 that of relu are never in memory */
+#define ESPER_LOWERED_LIST(X)                        \
+    X(PACK, "pack", 1, 1, 0x1, 0x0, 0x0)             \
+    X(UNPACK, "unpack", 1, 1, 0x1, 0x0, 0x0)         \
+    X(CONV_NORM, "conv_norm", 6, 4, 0xf, 0x1, 0xe)
+
 typedef enum esper_op_kind {
 #define X(kind, ...) ESPER_OP_##kind,
     ESPER_OP_LIST(X)
+    ESPER_N_OPS, /* operations that networks and optimisers are made of; those below are lowering's */
+    ESPER_OP_BEFORE_LOWERED = ESPER_N_OPS - 1,
+    ESPER_LOWERED_LIST(X)
 #undef X
-    ESPER_N_OPS
+    ESPER_N_KINDS
 } esper_op_kind;
 
 /* What the list says of one kind. */
@@ -105,6 +120,11 @@ typedef union esper_attr {
         float    drop;
         uint32_t tag;
     } dropout;
+    struct {
+        int32_t pad, groups;
+        float   eps, momentum;
+        bool    relu, pool; /* what follows the norm */
+    } conv_norm;
 } esper_attr;
 
 /* A tensor as a kernel sees it. Elements are float (double in the double-precision build of the kernels); int32 for ids
@@ -148,6 +168,15 @@ typedef struct esper_lane {
     esper_attr         attr;
     const esper_pass  *pass;  /* NULL for flat work */
     const esper_group *group; /* NULL unless flat work */
+    void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
+
+/* Samples to a block of the lanes layout (tensor/kernel.h), and the blocks of a batch. */
+enum { ESPER_BLOCK_SAMPLES = 16 };
+
+static inline int esper_blocks_of(int n_samples)
+{
+    return (n_samples + ESPER_BLOCK_SAMPLES - 1) / ESPER_BLOCK_SAMPLES;
+}
 
 #endif

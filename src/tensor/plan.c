@@ -8,7 +8,8 @@
  *     data      ####------------------#            made at 0, read by an operation's backward pass
  *     gradient                    ####--           written, added to, read
  *
- * Steps, in order: which gradients are wanted; life times; offsets (largest first, lowest free place); launches. */
+ * Steps, in order: the network as the backend likes it; which gradients are wanted; life times; offsets (largest first,
+ * lowest free place); launches. */
 #include "tensor/plan.h"
 
 #include <stdlib.h>
@@ -30,9 +31,11 @@ typedef struct extent {
 } extent;
 
 typedef struct planned_net {
-    esper_plan_net given;
+    esper_plan_net given;     /* its net is `lowered` where the backend has rewritten it */
+    esper_net      lowered;
     extent        *data;      /* (n_tensors) of the arena; parameters have none */
     extent        *grad;      /* (n_tensors) */
+    extent        *scratch[2]; /* (n_ops) by direction */
     int           *home;      /* (n_tensors) the tensor whose memory it uses: itself unless isolated */
     bool          *has_grad;  /* (n_tensors) a gradient is wanted and arrives */
     bool          *runs_back; /* (n_ops) */
@@ -250,11 +253,16 @@ static size_t place_extents(extent **list, int n, size_t *unshared)
     return reach;
 }
 
+static size_t align_bytes(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
 static size_t arena_bytes_of(const esper_plan *plan, const esper_tensor *tensor)
 {
-    size_t bytes = (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? plan->max_samples : 1);
+    int samples = tensor->blocked ? esper_blocks_of(plan->max_samples) * ESPER_BLOCK_SAMPLES : plan->max_samples;
 
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return align_bytes((size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? samples : 1));
 }
 
 /* Batches that no memory could hold would also overflow the sizes. */
@@ -270,7 +278,7 @@ static esper_status check_sizes(const esper_plan *plan, const esper_net *net)
 static esper_status place_net(esper_plan *plan, planned_net *planned)
 {
     const esper_net *net = planned->given.net;
-    extent **list = esper_mem_alloc((size_t)(2 * net->n_tensors + 1) * sizeof(*list));
+    extent **list = esper_mem_alloc((size_t)(2 * net->n_tensors + 2 * net->n_ops + 1) * sizeof(*list));
     int n = 0;
 
     if (list == NULL)
@@ -284,6 +292,10 @@ static esper_status place_net(esper_plan *plan, planned_net *planned)
         if (planned->grad[t].begin != NEVER)
             list[n++] = &planned->grad[t];
     }
+    for (int d = 0; d < 2; d++)
+        for (int o = 0; o < net->n_ops; o++)
+            if (planned->scratch[d][o].begin != NEVER)
+                list[n++] = &planned->scratch[d][o];
     planned->arena_base = plan->arena_bytes;
     plan->arena_bytes += place_extents(list, n, &plan->unshared_bytes);
     esper_mem_free(list);
@@ -315,37 +327,78 @@ static void *grad_of(const esper_plan *plan, const planned_net *planned, int t)
     return planned->grad[t].begin == NEVER ? NULL : plan->arena + planned->arena_base + planned->grad[t].offset;
 }
 
-static esper_view view_of(const esper_plan *plan, const planned_net *planned, int t)
+/* The tensor's shape, without its memory. */
+static esper_view shape_of(const planned_net *planned, int t)
 {
-    const esper_tensor *tensor;
     esper_view view = {.dim = {1, 1, 1, 1}};
 
     if (t == ESPER_NO_TENSOR)
         return view;
-    tensor = &planned->given.net->tensors[t];
-    view.data = data_of(plan, planned, t);
-    view.grad = grad_of(plan, planned, t);
-    view.count = tensor->count;
-    view.rank = tensor->rank;
-    memcpy(view.dim, tensor->dim, sizeof(view.dim));
+    view.count = planned->given.net->tensors[t].count;
+    view.rank = planned->given.net->tensors[t].rank;
+    memcpy(view.dim, planned->given.net->tensors[t].dim, sizeof(view.dim));
     return view;
 }
 
-static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, int o)
+static esper_lane lane_shape_of(const planned_net *planned, int o)
 {
     const esper_op *op = &planned->given.net->ops[o];
     const esper_op_info *info = esper_op_info_of(op->kind);
     esper_lane lane = {.attr = op->attr, .pass = planned->given.pass};
 
     for (int i = 0; i < info->n_in; i++) {
-        lane.in[i] = view_of(plan, planned, op->in[i]);
+        lane.in[i] = shape_of(planned, op->in[i]);
         lane.in[i].add = (planned->add_mask[o] & ESPER_BIT(i)) != 0;
+    }
+    for (int i = 0; i < info->n_out; i++)
+        lane.out[i] = shape_of(planned, op->out[i]);
+    return lane;
+}
+
+static void give_memory(const esper_plan *plan, const planned_net *planned, int t, esper_view *view)
+{
+    if (t == ESPER_NO_TENSOR)
+        return;
+    view->data = data_of(plan, planned, t);
+    view->grad = grad_of(plan, planned, t);
+}
+
+static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, int o, esper_direction direction)
+{
+    const esper_op *op = &planned->given.net->ops[o];
+    const esper_op_info *info = esper_op_info_of(op->kind);
+    const extent *scratch = &planned->scratch[direction][o];
+    esper_lane lane = lane_shape_of(planned, o);
+
+    for (int i = 0; i < info->n_in; i++) {
+        give_memory(plan, planned, op->in[i], &lane.in[i]);
         if ((info->grad_in & ESPER_BIT(i)) == 0)
             lane.in[i].grad = NULL;
     }
     for (int i = 0; i < info->n_out; i++)
-        lane.out[i] = view_of(plan, planned, op->out[i]);
+        give_memory(plan, planned, op->out[i], &lane.out[i]);
+    if (scratch->begin != NEVER)
+        lane.scratch = plan->arena + planned->arena_base + scratch->offset;
     return lane;
+}
+
+/* Memory that an operation's kernels want for themselves, while they run. */
+static void find_scratch(const esper_plan *plan, planned_net *planned)
+{
+    const esper_net *net = planned->given.net;
+
+    for (int d = 0; d < 2 && plan->backend->ops->scratch != NULL; d++)
+        for (int o = 0; o < net->n_ops; o++) {
+            esper_lane lane = lane_shape_of(planned, o);
+            esper_launch launch = {net->ops[o].kind, (esper_direction)d, net->ops[o].blocked, 1, &lane};
+            extent *scratch = &planned->scratch[d][o];
+
+            if (net->ops[o].kind == ESPER_OP_ISOLATE || (d == ESPER_BACKWARD && !planned->runs_back[o]))
+                continue;
+            scratch->bytes = align_bytes(plan->backend->ops->scratch(plan->backend, &launch, plan->max_samples));
+            if (scratch->bytes > 0)
+                live_at(scratch, d == ESPER_FORWARD ? o : 2 * net->n_ops - 1 - o);
+        }
 }
 
 /* The network's next operation that is work (isolate is none); NULL when there is no other. */
@@ -379,18 +432,18 @@ static int merge_launch(esper_plan *plan, const esper_op *first, esper_lane *lan
 {
     esper_op_kind kind = first->kind;
     uint32_t place = first->place;
+    bool blocked = first->blocked;
     int n = 0, n_back = 0;
 
     for (int k = 0; k < plan->n_nets; k++) {
         planned_net *planned = &plan->nets[k];
         const esper_op *head = head_of(planned);
 
-        if (head == NULL || head->kind != kind || head->place != place)
+        if (head == NULL || head->kind != kind || head->place != place || head->blocked != blocked)
             continue;
-        lanes[n] = lane_of(plan, planned, planned->next_op);
+        lanes[n++] = lane_of(plan, planned, planned->next_op, ESPER_FORWARD);
         if (plan->training && planned->runs_back[planned->next_op])
-            backward_lanes[n_back++] = lanes[n];
-        n++;
+            backward_lanes[n_back++] = lane_of(plan, planned, planned->next_op, ESPER_BACKWARD);
         planned->next_op++;
     }
     *n_back_out = n_back;
@@ -407,10 +460,11 @@ static void reverse_launches(esper_launch *launches, int n)
     }
 }
 
-static void push_launch(esper_plan *plan, esper_direction direction, esper_op_kind kind, const esper_lane *lanes, int n)
+static void push_launch(esper_plan *plan, esper_direction direction, const esper_op *op, const esper_lane *lanes, int n)
 {
     if (n > 0)
-        plan->launches[direction][plan->n_launches[direction]++] = (esper_launch){kind, direction, n, lanes};
+        plan->launches[direction][plan->n_launches[direction]++] =
+            (esper_launch){op->kind, direction, op->blocked, n, lanes};
 }
 
 static void make_launches(esper_plan *plan)
@@ -419,11 +473,10 @@ static void make_launches(esper_plan *plan)
     const esper_op *first;
 
     while ((first = first_head(plan)) != NULL) {
-        esper_op_kind kind = first->kind;
         int n_back, n = merge_launch(plan, first, forward, backward, &n_back);
 
-        push_launch(plan, ESPER_FORWARD, kind, forward, n);
-        push_launch(plan, ESPER_BACKWARD, kind, backward, n_back);
+        push_launch(plan, ESPER_FORWARD, first, forward, n);
+        push_launch(plan, ESPER_BACKWARD, first, backward, n_back);
         forward += n;
         backward += n_back;
     }
@@ -438,12 +491,14 @@ static esper_status take_tables(esper_plan *plan, planned_net *planned)
 
     planned->data = take(plan, n_tensors, sizeof(*planned->data));
     planned->grad = take(plan, n_tensors, sizeof(*planned->grad));
+    planned->scratch[0] = take(plan, n_ops, sizeof(extent));
+    planned->scratch[1] = take(plan, n_ops, sizeof(extent));
     planned->home = take(plan, n_tensors, sizeof(*planned->home));
     planned->has_grad = take(plan, n_tensors, sizeof(*planned->has_grad));
     planned->runs_back = take(plan, n_ops, sizeof(*planned->runs_back));
     planned->add_mask = take(plan, n_ops, sizeof(*planned->add_mask));
-    if (planned->data == NULL || planned->grad == NULL || planned->home == NULL || planned->has_grad == NULL ||
-        planned->runs_back == NULL || planned->add_mask == NULL)
+    if (planned->data == NULL || planned->grad == NULL || planned->scratch[0] == NULL || planned->scratch[1] == NULL ||
+        planned->home == NULL || planned->has_grad == NULL || planned->runs_back == NULL || planned->add_mask == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu tensors", n_tensors);
     for (size_t t = 0; t < n_tensors; t++) {
         planned->data[t].begin = planned->data[t].end = NEVER;
@@ -453,6 +508,8 @@ static esper_status take_tables(esper_plan *plan, planned_net *planned)
     for (size_t o = 0; o < n_ops; o++) {
         const esper_op *op = &planned->given.net->ops[o];
 
+        planned->scratch[0][o].begin = planned->scratch[1][o].begin = NEVER;
+        planned->scratch[0][o].end = planned->scratch[1][o].end = NEVER;
         if (op->kind == ESPER_OP_ISOLATE)
             planned->home[op->out[0]] = planned->home[op->in[0]];
     }
@@ -504,17 +561,40 @@ static void find_pass_rules(planned_net *planned)
     }
 }
 
+/* From now on the network is what the backend makes of it. */
+static esper_status lower_net(esper_plan *plan, planned_net *planned)
+{
+    const esper_backend_ops *ops = plan->backend->ops;
+    esper_status status = ESPER_E_UNSUPPORTED;
+
+    if (ops->lower != NULL)
+        status = ops->lower(plan->backend, planned->given.net, plan->max_samples, &planned->lowered);
+    if (status == ESPER_E_UNSUPPORTED)
+        return ESPER_OK;
+    ESPER_TRY(status);
+    planned->given.net = &planned->lowered;
+    plan->table_bytes += esper_net_bytes(&planned->lowered);
+    return ESPER_OK;
+}
+
+static esper_status check_net(const esper_plan *plan, const planned_net *planned)
+{
+    ESPER_TRY(esper_net_status(planned->given.net));
+    ESPER_TRY(check_supported(plan, planned->given.net));
+    ESPER_TRY(check_slab(plan, planned->given.net, planned->given.slab));
+    return check_sizes(plan, planned->given.net);
+}
+
 static esper_status plan_net(esper_plan *plan, planned_net *planned)
 {
-    const esper_net *net = planned->given.net;
+    const esper_net *net;
     bool *wanted;
 
-    ESPER_TRY(esper_net_status(net));
-    ESPER_TRY(check_supported(plan, net));
-    ESPER_TRY(check_slab(plan, net, planned->given.slab));
-    ESPER_TRY(check_sizes(plan, net));
+    ESPER_TRY(check_net(plan, planned));
     find_pass_rules(planned);
+    ESPER_TRY(lower_net(plan, planned));
     ESPER_TRY(take_tables(plan, planned));
+    net = planned->given.net;
     if (plan->training) {
         wanted = esper_mem_alloc((size_t)net->n_tensors * sizeof(*wanted) + 1);
         if (wanted == NULL)
@@ -525,6 +605,7 @@ static esper_status plan_net(esper_plan *plan, planned_net *planned)
         find_grad_times(planned);
     }
     find_data_times(planned, plan->training);
+    find_scratch(plan, planned);
     return place_net(plan, planned);
 }
 
@@ -604,10 +685,13 @@ static void close_net(planned_net *planned)
 {
     esper_mem_free(planned->data);
     esper_mem_free(planned->grad);
+    esper_mem_free(planned->scratch[0]);
+    esper_mem_free(planned->scratch[1]);
     esper_mem_free(planned->home);
     esper_mem_free(planned->has_grad);
     esper_mem_free(planned->runs_back);
     esper_mem_free(planned->add_mask);
+    esper_net_fini(&planned->lowered);
 }
 
 void esper_plan_close(esper_plan *plan)

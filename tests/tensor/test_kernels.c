@@ -161,9 +161,9 @@ int main(void)
     }
     tests[n++] = (struct CMUnitTest){"choose", test_choose, NULL, NULL, NULL};
     for (int i = 0; i < 4; i++)
-        for (int kind = 0; kind <= ESPER_N_OPS && sets[i] != NULL; kind++) {
+        for (int kind = 0; kind <= ESPER_N_OPS && sets[i] != NULL; kind++) { /* the last is no operation: the table */
             subject *s = &subjects[n];
-            const esper_op_info *info = esper_op_info_of((esper_op_kind)kind);
+            const esper_op_info *info = kind < ESPER_N_OPS ? esper_op_info_of((esper_op_kind)kind) : NULL;
 
             *s = (subject){.kind = (esper_op_kind)kind, .set = sets[i]};
             if (kind == ESPER_OP_ISOLATE)

@@ -908,7 +908,7 @@ static void test_op_info(void **state)
     assert_string_equal(esper_op_info_of(ESPER_OP_ADAMW)->name, "adamw");
     assert_int_equal(esper_op_info_of(ESPER_OP_BATCH_NORM)->n_in, 5);
     assert_int_equal(esper_op_info_of(ESPER_OP_BATCH_NORM)->saved_out, 6);
-    assert_null(esper_op_info_of(ESPER_N_OPS));
+    assert_null(esper_op_info_of(ESPER_N_KINDS));
     assert_null(esper_op_info_of((esper_op_kind)-1));
     for (int kind = 0; kind < ESPER_N_OPS; kind++) {
         const esper_op_info *info = esper_op_info_of((esper_op_kind)kind);

@@ -5,9 +5,13 @@
  * lanes. */
 #include "base/status.h"
 #include "tensor/backends.h"
+#include "tensor/lower.h"
 
 /* At most 16 samples (or units) an item, and enough items that no thread waits long for another. */
 enum { BLOCK = 16, ITEMS_PER_THREAD = 4 };
+
+/* Smaller batches would leave most lanes of a block empty. */
+enum { LEAST_SAMPLES = 4 };
 
 typedef struct phase_job {
     const esper_phase *phase;
@@ -68,10 +72,31 @@ static void run_phase(esper_pool *pool, const esper_phase *phase, const esper_la
     esper_pool_run(pool, launch->n_lanes * job.items_per_lane, run_item, &job);
 }
 
+static const esper_op_kernels *kernels_of(const esper_backend *be, const esper_launch *launch)
+{
+    const esper_kernel_set *set = ((const esper_ram_backend *)be)->kernels;
+
+    return launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind];
+}
+
+static esper_status lower_cpu(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
+{
+    if (max_samples < LEAST_SAMPLES || !esper_lower_applies(net, ((const esper_ram_backend *)be)->kernels))
+        return ESPER_E_UNSUPPORTED;
+    return esper_lower(net, lowered_out);
+}
+
+static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, int max_samples)
+{
+    const esper_op_kernels *op = kernels_of(be, launch);
+
+    return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
+}
+
 static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
 {
     const esper_ram_backend *host = (const esper_ram_backend *)be;
-    const esper_op_kernels *op = host->kernels->op[launch->kind];
+    const esper_op_kernels *op = kernels_of(be, launch);
     const esper_phase *phases = launch->direction == ESPER_FORWARD ? op->forward : op->backward;
 
     for (const esper_phase *phase = phases; phase->run != NULL; phase++)
@@ -88,6 +113,8 @@ const esper_backend_ops esper_backend_cpu = {
     .alloc = esper_ram_backend_alloc,
     .release = esper_ram_backend_release,
     .supports = esper_ram_backend_supports,
+    .lower = lower_cpu,
+    .scratch = scratch_cpu,
     .enqueue = enqueue_cpu,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,

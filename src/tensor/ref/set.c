@@ -45,6 +45,10 @@ const esper_op_kernels ESPER_OP_KERNELS(isolate) = {.forward = {{NULL, NULL}}};
 #define TEXT_(name) #name
 #define TEXT(name)  TEXT_(name)
 
+#ifdef ESPER_HAS_LANES
+extern const esper_op_kernels *const ESPER_PASTE(esper, lanes, ESPER_KERNELS)[ESPER_N_KINDS];
+#endif
+
 const esper_kernel_set ESPER_PASTE(esper, kernels, ESPER_KERNELS) = {
     .name = TEXT(ESPER_KERNELS),
     .op =
@@ -53,4 +57,7 @@ const esper_kernel_set ESPER_PASTE(esper, kernels, ESPER_KERNELS) = {
             KERNEL_LIST(X)
 #undef X
         },
+#ifdef ESPER_HAS_LANES
+    .lanes = ESPER_PASTE(esper, lanes, ESPER_KERNELS),
+#endif
 };

@@ -1,0 +1,187 @@
+/* Internal. A convolution over blocks, as conv2d and conv_norm both need it: groups, packed weights, and the weights'
+ * gradient.
+ *
+ * The gradient of a few weights is summed for each block apart and then joined; the sums of many would not fit the caches,
+ * so there a unit is a few output channels, and goes through all blocks. Which it is depends on the weights alone. */
+#ifndef ESPER_TENSOR_CPU_LANES_CONVOLUTION_H
+#define ESPER_TENSOR_CPU_LANES_CONVOLUTION_H
+
+#include <string.h>
+
+#include "tensor/cpu/lanes/kernels.h"
+#include "tensor/cpu/lanes_conv.h"
+#include "tensor/cpu/lanes_conv_weights.h"
+
+enum { MANY_WEIGHTS = 1 << 16, JOIN_CHUNK = 256, UNIT_CHANNELS = 4 };
+
+typedef struct convolution {
+    lanes_conv group; /* what one group does */
+    int        groups;
+    bool       depthwise;
+    size_t     in_size, out_size; /* floats of a group's channels in a block */
+    size_t     weights;           /* of one group */
+} convolution;
+
+static inline convolution convolution_of(const esper_view *x, const esper_view *w, const esper_view *y, int pad,
+                                         int groups)
+{
+    convolution v = {
+        .group = {.in_c = x->dim[0] / groups,
+                  .out_c = y->dim[0] / groups,
+                  .kernel = w->dim[2],
+                  .pad = pad,
+                  .in_h = x->dim[1],
+                  .in_w = x->dim[2],
+                  .out_h = y->dim[1],
+                  .out_w = y->dim[2]},
+        .groups = groups,
+        .in_size = block_size(x) / (size_t)groups,
+        .out_size = block_size(y) / (size_t)groups,
+        .weights = (size_t)w->count / (size_t)groups,
+    };
+
+    v.depthwise = v.group.in_c == 1 && v.group.out_c == 1;
+    return v;
+}
+
+/* Floats of packed weights, in either direction: of one group, and of all. */
+static inline size_t packed_group(const convolution *v, bool back)
+{
+    lanes_conv turned = v->group;
+
+    if (v->depthwise)
+        return 0;
+    if (back) {
+        turned.in_c = v->group.out_c;
+        turned.out_c = v->group.in_c;
+    }
+    return lanes_conv_packed(&turned);
+}
+
+static inline size_t packed_all(const convolution *v, bool back)
+{
+    return packed_group(v, back) * (size_t)v->groups;
+}
+
+/* Units are groups. */
+static inline void pack_weights(const convolution *v, const float *w, int begin, int end, float *packed)
+{
+    for (int g = begin; g < end && !v->depthwise; g++)
+        lanes_conv_pack(&v->group, w + (size_t)g * v->weights, packed + (size_t)g * packed_group(v, false));
+}
+
+static inline void pack_weights_back(const convolution *v, const float *w, int begin, int end, float *packed)
+{
+    lanes_conv back;
+
+    for (int g = begin; g < end && !v->depthwise; g++)
+        lanes_conv_pack_back(&v->group, w + (size_t)g * v->weights, &back, packed + (size_t)g * packed_group(v, true));
+}
+
+/* The geometry of the gradient of x. */
+static inline lanes_conv turned_back(const lanes_conv *v)
+{
+    return (lanes_conv){.in_c = v->out_c,
+                        .out_c = v->in_c,
+                        .kernel = v->kernel,
+                        .pad = v->kernel - 1 - v->pad,
+                        .in_h = v->out_h,
+                        .in_w = v->out_w,
+                        .out_h = v->in_h,
+                        .out_w = v->in_w};
+}
+
+/* One block forward. `w` are the weights themselves: depthwise kernels need no packing. */
+static inline void convolve(const convolution *v, const float *x, const float *w, const float *packed, float *y)
+{
+    if (v->depthwise)
+        lanes_depthwise_forward(&v->group, v->groups, x, w, y, false);
+    for (int g = 0; g < v->groups && !v->depthwise; g++)
+        lanes_conv_forward(&v->group, x + (size_t)g * v->in_size, packed + (size_t)g * packed_group(v, false),
+                           y + (size_t)g * v->out_size, false);
+}
+
+/* One block of the gradient of x. */
+static inline void convolve_back(const convolution *v, const float *g, const float *w, const float *packed, float *dx,
+                                 bool add)
+{
+    lanes_conv back = turned_back(&v->group);
+
+    if (v->depthwise)
+        lanes_depthwise_back(&v->group, v->groups, g, w, dx, add);
+    for (int i = 0; i < v->groups && !v->depthwise; i++)
+        lanes_conv_forward(&back, g + (size_t)i * v->out_size, packed + (size_t)i * packed_group(v, true),
+                           dx + (size_t)i * v->in_size, add);
+}
+
+/* ------------------------------------------------------------------------------------------ the weights' gradient */
+
+static inline bool has_many_weights(const esper_view *w)
+{
+    return w->count > MANY_WEIGHTS;
+}
+
+/* What one block gives to all weights. */
+static inline void weights_of_block(const convolution *v, const float *x, const float *g, float *dw)
+{
+    if (v->depthwise)
+        lanes_depthwise_weights(&v->group, v->groups, x, g, dw, false);
+    for (int i = 0; i < v->groups && !v->depthwise; i++)
+        lanes_conv_weights(&v->group, x + (size_t)i * v->in_size, g + (size_t)i * v->out_size,
+                           dw + (size_t)i * v->weights, false);
+}
+
+/* What all blocks give to the weights of output channels begin .. end-1, of which each lies in one group. g is the gradient
+ * at the convolution's output, g_block floats for each block. */
+static inline void weights_of_channels(const convolution *v, const esper_view *x, const float *g, size_t g_block,
+                                       int n_blocks, int begin, int end, const esper_view *w)
+{
+    size_t taps = v->weights / (size_t)v->group.out_c, plane = v->out_size / (size_t)v->group.out_c;
+
+    for (int o = begin, n; o < end; o += n) {
+        int group = o / v->group.out_c, group_end = (group + 1) * v->group.out_c;
+        lanes_conv part = v->group;
+
+        n = (group_end < end ? group_end : end) - o;
+        part.out_c = n;
+        for (int b = 0; b < n_blocks; b++)
+            lanes_conv_weights(&part, data_block(x, b) + (size_t)group * v->in_size,
+                               g + (size_t)b * g_block + (size_t)o * plane, (float *)w->grad + (size_t)o * taps,
+                               w->add || b > 0);
+    }
+}
+
+/* Units of the last phase: chunks of joined sums, or a few output channels. */
+static inline int weight_units(const esper_view *w)
+{
+    return (int)(has_many_weights(w) ? (w->dim[0] + UNIT_CHANNELS - 1) / UNIT_CHANNELS
+                                     : (w->count + JOIN_CHUNK - 1) / JOIN_CHUNK);
+}
+
+/* Joins the sums of blocks, each as long as the weights, for chunks begin .. end-1. */
+static inline void join_weights(const esper_view *w, const float *partial, int n_blocks, int begin, int end)
+{
+    size_t first = (size_t)begin * JOIN_CHUNK, last = (size_t)end * JOIN_CHUNK, count = (size_t)w->count;
+    float *dw = w->grad;
+
+    last = last < count ? last : count;
+    for (int b = 0; b < n_blocks; b++, partial += count)
+        for (size_t i = first; i < last; i++)
+            dw[i] = b == 0 && !w->add ? partial[i] : dw[i] + partial[i];
+}
+
+/* The last phase of both operations. */
+static inline void put_weights(const convolution *v, const esper_view *x, const esper_view *w, const float *g,
+                               size_t g_block, const float *partial, int n_blocks, int begin, int end)
+{
+    int channels = end * UNIT_CHANNELS < w->dim[0] ? end * UNIT_CHANNELS : w->dim[0];
+
+    if (w->grad == NULL)
+        return;
+    if (has_many_weights(w))
+        weights_of_channels(v, x, g, g_block, n_blocks, begin * UNIT_CHANNELS, channels, w);
+    else
+        join_weights(w, partial, n_blocks, begin, end);
+}
+
+#endif

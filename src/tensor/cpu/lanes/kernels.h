@@ -1,0 +1,66 @@
+/* Internal. What the kernel sources of the lanes family share: where blocks lie, and how sums over blocks are joined.
+ *
+ * A source defines tables, `const esper_op_kernels ESPER_LANES_KERNELS(relu) = {...}`, and table.c lists them all. A
+ * parameter's gradient is summed over the lanes and pixels of each block by itself, into scratch, and then over blocks in
+ * their order: so neither threads nor other networks change a bit. */
+#ifndef ESPER_TENSOR_CPU_LANES_KERNELS_H
+#define ESPER_TENSOR_CPU_LANES_KERNELS_H
+
+#include "tensor/cpu/lanes.h"
+#include "tensor/ref/ref.h"
+
+#define ESPER_LANES_KERNELS(op) ESPER_PASTE(esper_lanes, op, ESPER_KERNELS)
+
+_Static_assert((int)LANES_WIDTH == (int)ESPER_BLOCK_SAMPLES, "a block has a sample for each lane");
+
+/* Units that are blocks. */
+static inline int count_blocks(const esper_lane *lane)
+{
+    return esper_blocks_of(lane->pass->n_samples);
+}
+
+/* Samples of a block that are the batch's. */
+static inline int samples_in(const esper_lane *lane, int block)
+{
+    int left = lane->pass->n_samples - block * LANES_WIDTH;
+
+    return left < LANES_WIDTH ? left : LANES_WIDTH;
+}
+
+static inline size_t block_size(const esper_view *view)
+{
+    return (size_t)view->count * LANES_WIDTH;
+}
+
+static inline float *data_block(const esper_view *view, int block)
+{
+    return (float *)view->data + (size_t)block * block_size(view);
+}
+
+/* NULL when no gradient is wanted. */
+static inline float *grad_block(const esper_view *view, int block)
+{
+    return view->grad == NULL ? NULL : (float *)view->grad + (size_t)block * block_size(view);
+}
+
+/* Pixels of a channel of (C,H,W), and 1 for (C). */
+static inline size_t pixels_of(const esper_view *view)
+{
+    return (size_t)view->dim[1] * (size_t)view->dim[2];
+}
+
+/* Scratch is handed out piece by piece, each at a multiple of 64 bytes. Without a base it is only counted. */
+typedef struct scratch_cursor {
+    char  *base;
+    size_t used;
+} scratch_cursor;
+
+static inline void *scratch_take(scratch_cursor *cursor, size_t bytes)
+{
+    char *piece = cursor->base == NULL ? NULL : cursor->base + cursor->used;
+
+    cursor->used += (bytes + 63) / 64 * 64;
+    return piece;
+}
+
+#endif
