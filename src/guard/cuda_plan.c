@@ -19,6 +19,7 @@
 enum {
     PACK_BYTES = 4096, /* a tensor up to this is one warp's: eight loads by each lane */
     MAX_TENSORS = 1 << 24,
+    COPY_CHUNKS = 8192, /* a copy leaves no record behind, and is faster in smaller pieces */
     TILE_VECTORS = GPU_TILE / GPU_VECTOR,
 };
 
@@ -28,9 +29,9 @@ static const uint32_t element_bytes[] = {
 #undef X
 };
 
-static uint32_t chunk_vectors_for(uint64_t total_bytes)
+static uint32_t chunk_vectors_for(uint64_t total_bytes, uint32_t n_chunks)
 {
-    uint64_t tiles = total_bytes / ESPER_CUDA_CHUNKS / GPU_TILE + 1;
+    uint64_t tiles = total_bytes / n_chunks / GPU_TILE + 1;
 
     return (uint32_t)(tiles < ESPER_CUDA_LEAST_TILES ? ESPER_CUDA_LEAST_TILES : tiles) * TILE_VECTORS;
 }
@@ -263,7 +264,7 @@ esper_status esper_cuda_plan_init(esper_cuda_plan *plan, const esper_scan_tensor
         return ESPER_OK;
     plan->n_tensors = (uint32_t)n_tensors;
     plan->n_groups = (uint32_t)n_groups;
-    plan->chunk_vectors = chunk_vectors_for(total);
+    plan->chunk_vectors = chunk_vectors_for(total, ESPER_CUDA_CHUNKS);
     spans = esper_mem_alloc(n_groups * sizeof(*spans));
     st = spans != NULL ? fill_plan(plan, tensors, spans) : ESPER_E_NOMEM;
     esper_mem_free(spans);
@@ -293,7 +294,7 @@ esper_status esper_cuda_plan_parts(const esper_copy_part *parts, size_t n_parts,
         return ESPER_FAIL(ESPER_E_ARG, "a snapshot of %zu parts: at most %d are possible", n_parts, MAX_TENSORS);
     for (size_t i = 0; i < n_parts; i++)
         total += parts[i].bytes;
-    chunk_vectors = chunk_vectors_for(total);
+    chunk_vectors = chunk_vectors_for(total, COPY_CHUNKS);
     for (size_t i = 0; i < n_parts; i++)
         n_blocks += chunks_of(vectors_of(parts[i].bytes), chunk_vectors);
     blocks = esper_mem_alloc((n_blocks + 1) * sizeof(*blocks));

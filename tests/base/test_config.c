@@ -543,6 +543,7 @@ static void the_environment_is_strict(void **state)
     refuse_variable("ESPER_QQQQQQQQQ", "3", "names no configuration key; unset it");
     setenv("ESPER_CONFIG", "x", 1);
     setenv("ESPER_KERNELS", "x", 1);
+    setenv("ESPER_NVRTC", "x", 1);
     setenv("ESPER_TEST_ANYTHING", "x", 1);
     setenv("ESPER_FUZZ_SECONDS", "x", 1);
     setenv("ESPERANTO", "x", 1);
@@ -553,6 +554,7 @@ static void the_environment_is_strict(void **state)
     unsetenv("ESPER_CHECKPOINT_EVERY");
     unsetenv("ESPER_CONFIG");
     unsetenv("ESPER_KERNELS");
+    unsetenv("ESPER_NVRTC");
 }
 
 /* ---- flags ---- */
