@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "cli/info_plan.h"
 #include "nn/blueprint.h"
 #include "tensor/kernel.h"
 #include "train/trainer.h"
@@ -128,50 +129,40 @@ static esper_status info_net(const esper_config *config, const char *task_name)
     return ESPER_OK;
 }
 
-static void print_launches(const esper_trainer *trainer, esper_direction direction)
-{
-    const esper_launch *launch;
-    char flops[ESPER_TEXT_CHARS], bytes[ESPER_TEXT_CHARS];
-
-    printf("%s\n", direction == ESPER_FORWARD ? "forward" : "backward");
-    for (int i = 0; (launch = esper_plan_launch(trainer->plan, direction, i)) != NULL; i++) {
-        esper_cost cost = esper_op_cost(launch->kind, direction, &launch->lanes[0], trainer->config.batch);
-
-        printf("  %3d %-18s %12s %12s\n", i, esper_op_info_of(launch->kind)->name, esper_text_flops(cost.flops, flops),
-               esper_text_bytes(cost.bytes, bytes));
-    }
-}
-
 static esper_status info_plan(const esper_config *config, const char *task_name)
 {
     esper_trainer *trainer;
-    esper_plan_stats stats;
-    esper_memory memory;
-    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
+    esper_status status;
 
     ESPER_TRY(open_task(config, task_name, &trainer));
-    stats = esper_plan_stats_of(trainer->plan);
-    memory = esper_trainer_memory(trainer);
-    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name,
-           trainer->config.batch, stats.n_forward, stats.n_backward,
-           esper_text_flops(stats.forward.flops + stats.backward.flops, a),
-           esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
-    printf("memory: %s in all: data %s, weights and moments %s, activations %s (%s without reuse)\n",
-           esper_text_bytes((double)memory.total, a), esper_text_bytes((double)memory.data, b),
-           esper_text_bytes((double)memory.slab, c), esper_text_bytes((double)memory.activations, d),
-           esper_text_bytes((double)stats.arena_bytes_unshared, e));
-    print_launches(trainer, ESPER_FORWARD);
-    print_launches(trainer, ESPER_BACKWARD);
+    status = esper_info_plan(trainer, false);
     close_task(trainer);
-    return ESPER_OK;
+    return status;
+}
+
+static esper_status info_plan_timed(const esper_config *config, const char *task_name)
+{
+    esper_trainer *trainer;
+    esper_status status;
+
+    ESPER_TRY(open_task(config, task_name, &trainer));
+    status = esper_info_plan(trainer, true);
+    close_task(trainer);
+    return status;
 }
 
 static const struct {
     const char *name;
     esper_status (*print)(const esper_config *config, const char *task_name);
+    esper_status (*print_timed)(const esper_config *config, const char *task_name); /* with --time; NULL = not for it */
 } topics[] = {
-    {"backends", info_backends}, {"ops", info_ops},       {"tasks", info_tasks}, {"blueprints", info_blueprints},
-    {"config", info_config},     {"net", info_net},       {"plan", info_plan},
+    {"backends", info_backends, NULL},
+    {"ops", info_ops, NULL},
+    {"tasks", info_tasks, NULL},
+    {"blueprints", info_blueprints, NULL},
+    {"config", info_config, NULL},
+    {"net", info_net, NULL},
+    {"plan", info_plan, info_plan_timed},
 };
 
 enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
@@ -189,7 +180,7 @@ static esper_status print_overview(const esper_config *config)
     return ESPER_OK;
 }
 
-static int print_topic(const esper_config *config, const char *name, const char *task_name)
+static int print_topic(const esper_config *config, const char *name, const char *task_name, bool timed)
 {
     char hint[ESPER_SUGGEST_TEXT_CHARS];
     esper_suggest suggest;
@@ -200,7 +191,9 @@ static int print_topic(const esper_config *config, const char *name, const char 
         esper_suggest_offer(&suggest, topics[i].name);
         if (strcmp(topics[i].name, name) != 0)
             continue;
-        status = topics[i].print(config, task_name);
+        if (timed && topics[i].print_timed == NULL)
+            return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
+        status = timed ? topics[i].print_timed(config, task_name) : topics[i].print(config, task_name);
         return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
     }
     return esper_cli_usage(&esper_command_info, "no topic is called '%s'%s", name,
@@ -209,18 +202,22 @@ static int print_topic(const esper_config *config, const char *name, const char 
 
 static int run(int argc, char **argv)
 {
+    const char *timed = NULL;
+    const esper_config_option options[] = {{.name = "time", .text_out = &timed}};
     esper_config config;
     esper_status status;
     bool help;
     int n_left;
 
-    status = esper_cli_configure(&esper_command_info, &config, argc, argv, NULL, 0, &n_left, &help);
+    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 1, &n_left, &help);
     if (status == ESPER_OK && help)
         return ESPER_EXIT_OK;
     if (status == ESPER_OK && n_left > 2)
         return esper_cli_usage(&esper_command_info, "'%s' is too much", argv[2]);
     if (status == ESPER_OK && n_left > 0)
-        return print_topic(&config, argv[0], n_left > 1 ? argv[1] : NULL);
+        return print_topic(&config, argv[0], n_left > 1 ? argv[1] : NULL, timed != NULL);
+    if (status == ESPER_OK && timed != NULL)
+        return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
     if (status == ESPER_OK)
         status = print_overview(&config);
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
@@ -237,7 +234,8 @@ const esper_command esper_command_info = {
             "  blueprints      what can be grown into a network\n"
             "  config [TASK]   every setting, its value and where it came from\n"
             "  net [TASK]      the network as a list of operations\n"
-            "  plan [TASK]     launches, FLOPs, bytes and memory of a training step\n\n"
+            "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
+            "                  and memory; --time runs some steps and shows measured shares beside\n\n"
             "config, net and plan take the flags of `esper train`. Without a topic: version, backends and tasks.",
     .run = run,
 };

@@ -1,0 +1,145 @@
+/* Launches as a table. The prediction is a roof: a launch takes as long as its FLOPs at the processor's peak or its bytes at
+ * the memory's speed, whichever is longer, where a byte costs as much as so many FLOPs. */
+#include "cli/info_plan.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "ui/text.h"
+
+/* A core of today makes some 100 GFLOP/s and moves some 10 GB/s. */
+#define FLOPS_PER_BYTE 10.0
+
+enum { ROUNDS = 30, NAME_CHARS = 64 };
+
+typedef struct plan_row {
+    double predicted; /* in FLOPs */
+    double seconds;   /* of all rounds */
+} plan_row;
+
+typedef struct plan_table {
+    esper_trainer *trainer;
+    int            n_rows[2]; /* by direction */
+    plan_row      *rows[2];
+    double         predicted, seconds; /* of all */
+    bool           timed;
+} plan_table;
+
+/* "conv2d+batch_norm+relu": what was fused. */
+static const char *name_of(const esper_launch *launch, char text[NAME_CHARS])
+{
+    const esper_attr *attr = &launch->lanes[0].attr;
+
+    if (launch->kind != ESPER_OP_CONV_NORM)
+        snprintf(text, NAME_CHARS, "%s", esper_op_info_of(launch->kind)->name);
+    else
+        snprintf(text, NAME_CHARS, "conv2d+batch_norm%s%s", attr->conv_norm.relu ? "+relu" : "",
+                 attr->conv_norm.pool ? "+max_pool" : "");
+    return text;
+}
+
+static esper_cost cost_of(const plan_table *table, const esper_launch *launch)
+{
+    return esper_op_cost(launch->kind, launch->direction, &launch->lanes[0], table->trainer->config.batch);
+}
+
+static void predict(plan_table *table, esper_direction direction)
+{
+    for (int i = 0; i < table->n_rows[direction]; i++) {
+        esper_cost cost = cost_of(table, esper_plan_launch(table->trainer->plan, direction, i));
+        double by_bytes = cost.bytes * FLOPS_PER_BYTE;
+
+        table->rows[direction][i].predicted = cost.flops > by_bytes ? cost.flops : by_bytes;
+        table->predicted += table->rows[direction][i].predicted;
+    }
+}
+
+/* Launches run in their order, so that each finds in the caches what the one before left there. */
+static esper_status measure(plan_table *table, esper_direction direction)
+{
+    for (int i = 0; i < table->n_rows[direction]; i++) {
+        double begin = esper_clock_seconds(), took;
+
+        ESPER_TRY(esper_backend_enqueue(table->trainer->backend,
+                                        esper_plan_launch(table->trainer->plan, direction, i)));
+        ESPER_TRY(esper_backend_sync(table->trainer->backend));
+        took = esper_clock_seconds() - begin;
+        table->rows[direction][i].seconds += took;
+        table->seconds += took;
+    }
+    return ESPER_OK;
+}
+
+static void print_rows(const plan_table *table, esper_direction direction)
+{
+    char name[NAME_CHARS], flops[ESPER_TEXT_CHARS], bytes[ESPER_TEXT_CHARS];
+
+    printf("%-41s %12s %12s %10s%s\n", direction == ESPER_FORWARD ? "forward" : "backward", "FLOPs", "bytes",
+           "predicted", table->timed ? "  measured" : "");
+    for (int i = 0; i < table->n_rows[direction]; i++) {
+        const esper_launch *launch = esper_plan_launch(table->trainer->plan, direction, i);
+        const plan_row *row = &table->rows[direction][i];
+        esper_cost cost = cost_of(table, launch);
+
+        printf("  %3d %-35s %12s %12s %8.1f %%", i, name_of(launch, name), esper_text_flops(cost.flops, flops),
+               esper_text_bytes(cost.bytes, bytes), 100 * row->predicted / table->predicted);
+        if (table->timed)
+            printf("  %6.1f %%  %.1f us", 100 * row->seconds / table->seconds, row->seconds / ROUNDS * 1e6);
+        printf("\n");
+    }
+}
+
+static void print_head(const esper_trainer *trainer)
+{
+    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
+    esper_memory memory = esper_trainer_memory(trainer);
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
+
+    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name,
+           trainer->config.batch, stats.n_forward, stats.n_backward,
+           esper_text_flops(stats.forward.flops + stats.backward.flops, a),
+           esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
+    printf("memory: %s in all: data %s, weights and moments %s, activations %s (%s without reuse)\n",
+           esper_text_bytes((double)memory.total, a), esper_text_bytes((double)memory.data, b),
+           esper_text_bytes((double)memory.slab, c), esper_text_bytes((double)memory.activations, d),
+           esper_text_bytes((double)stats.arena_bytes_unshared, e));
+}
+
+static esper_status fill(plan_table *table)
+{
+    for (int d = 0; d < 2; d++) {
+        while (esper_plan_launch(table->trainer->plan, (esper_direction)d, table->n_rows[d]) != NULL)
+            table->n_rows[d]++;
+        table->rows[d] = esper_mem_alloc((size_t)(table->n_rows[d] + 1) * sizeof(plan_row));
+        if (table->rows[d] == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "table of %d launches", table->n_rows[d]);
+        predict(table, (esper_direction)d);
+    }
+    if (table->timed)
+        ESPER_TRY(esper_trainer_gradients(table->trainer)); /* a batch to work on, and warm caches */
+    for (int r = 0; r < ROUNDS && table->timed; r++) {
+        ESPER_TRY(measure(table, ESPER_FORWARD));
+        ESPER_TRY(measure(table, ESPER_BACKWARD));
+    }
+    return ESPER_OK;
+}
+
+esper_status esper_info_plan(esper_trainer *trainer, bool timed)
+{
+    plan_table table = {.trainer = trainer, .timed = timed};
+    esper_status status = fill(&table);
+
+    if (status == ESPER_OK) {
+        print_head(trainer);
+        print_rows(&table, ESPER_FORWARD);
+        print_rows(&table, ESPER_BACKWARD);
+    }
+    if (status == ESPER_OK && timed)
+        printf("measured: %.3f ms for both on %d threads, the mean of %d rounds, batches and optimiser not counted\n",
+               table.seconds / ROUNDS * 1e3, esper_pool_threads(trainer->pool), ROUNDS);
+    esper_mem_free(table.rows[0]);
+    esper_mem_free(table.rows[1]);
+    return status;
+}
