@@ -54,6 +54,17 @@ uint32_t esper_rng_u32(esper_rng *rng)
     return rng->ready[4 - rng->n_ready--];
 }
 
+void esper_rng_skip(esper_rng *rng, uint32_t n)
+{
+    uint32_t at_hand = (uint32_t)rng->n_ready < n ? (uint32_t)rng->n_ready : n;
+
+    rng->n_ready -= (int)at_hand;
+    n -= at_hand;
+    rng->counter[0] += n / 4;
+    for (n %= 4; n > 0; n--)
+        esper_rng_u32(rng);
+}
+
 float esper_rng_uniform(esper_rng *rng)
 {
     return (float)(esper_rng_u32(rng) >> 8) * 0x1p-24f;

@@ -33,6 +33,7 @@ typedef struct esper_rng {
 
 void     esper_rng_init(esper_rng *rng, const esper_rng_key *key);
 uint32_t esper_rng_u32(esper_rng *rng);
+void     esper_rng_skip(esper_rng *rng, uint32_t n);    /* as if n numbers had been drawn; takes no time */
 float    esper_rng_uniform(esper_rng *rng);             /* [0, 1), 24 bits */
 uint32_t esper_rng_below(esper_rng *rng, uint32_t end); /* 0 .. end-1 without bias; end > 0 */
 float    esper_rng_normal(esper_rng *rng);              /* mean 0, deviation 1 */

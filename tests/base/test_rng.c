@@ -63,6 +63,27 @@ static void a_stream_is_philox_at_its_key(void **state)
     }
 }
 
+static void skipping_is_drawing(void **state)
+{
+    esper_rng_key key = {.seed = 5, .purpose = ESPER_RNG_TEST};
+
+    (void)state;
+    for (uint32_t before = 0; before < 5; before++)
+        for (uint32_t n = 0; n < 23; n++) {
+            esper_rng drawn, skipped;
+
+            esper_rng_init(&drawn, &key);
+            esper_rng_init(&skipped, &key);
+            for (uint32_t i = 0; i < before + n; i++)
+                esper_rng_u32(&drawn);
+            for (uint32_t i = 0; i < before; i++)
+                esper_rng_u32(&skipped);
+            esper_rng_skip(&skipped, n);
+            for (int i = 0; i < 6; i++)
+                assert_int_equal(esper_rng_u32(&drawn), esper_rng_u32(&skipped));
+        }
+}
+
 static void every_part_of_the_key_matters(void **state)
 {
     const esper_rng_key base = {.seed = 1, .purpose = ESPER_RNG_INIT};
@@ -186,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_gives_the_known_answers),
         cmocka_unit_test(a_stream_is_philox_at_its_key),
+        cmocka_unit_test(skipping_is_drawing),
         cmocka_unit_test(every_part_of_the_key_matters),
         cmocka_unit_test(uniform_is_flat_and_below_one),
         cmocka_unit_test(below_has_no_bias),

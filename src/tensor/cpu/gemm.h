@@ -1,0 +1,295 @@
+/* Internal. Matrix products of row-major matrices, held in registers: what linear layers and attention are made of.
+ *
+ *     C (m x n) = base + A (m x n_k) B (n_k x n)
+ *
+ * A tile of GEMM_ROWS x GEMM_COLS sums stays in registers while k runs. It reads B from a *panel*, GEMM_COLS columns of B
+ * copied next to each other, which is small enough for the first cache and meets all rows of A:
+ *
+ *     panel [n_k][GEMM_COLS], the last one filled up with zeros; panels of a block follow each other
+ *
+ * A is read where it lies: entry (i, k) is first[i * row + k * col]. Where its columns are far apart it is copied too.
+ *
+ * The sum of an entry runs over k in order, whatever tile the entry falls into, so how a caller cuts rows and columns
+ * changes no bit. How he cuts k does: that must not depend on the range a kernel was given. */
+#ifndef ESPER_TENSOR_CPU_GEMM_H
+#define ESPER_TENSOR_CPU_GEMM_H
+
+#include "tensor/cpu/rows.h"
+
+enum {
+#if defined(__AVX512F__)
+    GEMM_ROWS = 12, /* 24 vectors of sums, 2 of B and 1 of A: fits 32 registers */
+#else
+    GEMM_ROWS = 6, /* 12 + 2 + 1: fits 16 */
+#endif
+    GEMM_VECS = 2,
+    GEMM_COLS = GEMM_VECS * LANES_VEC,
+    GEMM_HALF = 6,        /* edges are cut into tiles of at most that many rows */
+    GEMM_K = 256,         /* a panel of that depth (16 KB) leaves room in the first cache for the rows that meet it */
+    GEMM_BLOCK_ROWS = 96, /* rows that meet one panel after the other: 96 KB at that depth, for the second cache */
+};
+
+/* The left side: entry (i, k) is first[i * row + k * col]. */
+typedef struct gemm_left {
+    const float *first;
+    size_t       row, col;
+} gemm_left;
+
+/* Where entry (i, j) goes: to[i * row + j] = sum + base[i * base_row + j]. base may be `to`, a row of biases (base_row 0),
+ * or NULL for nothing. */
+typedef struct gemm_out {
+    float       *to;
+    size_t       row;
+    const float *base;
+    size_t       base_row;
+} gemm_out;
+
+LANES_INLINE gemm_left gemm_left_at(gemm_left a, size_t i, size_t k)
+{
+    a.first += i * a.row + k * a.col;
+    return a;
+}
+
+LANES_INLINE gemm_out gemm_out_at(gemm_out c, size_t i, size_t j)
+{
+    c.to += i * c.row + j;
+    if (c.base != NULL)
+        c.base += i * c.base_row + j;
+    return c;
+}
+
+/* The same place, for what is added to a sum begun before. */
+LANES_INLINE gemm_out gemm_out_more(gemm_out c)
+{
+    c.base = c.to;
+    c.base_row = c.row;
+    return c;
+}
+
+/* ------------------------------------------------------------------------------------------------ tiles */
+
+/* m x GEMM_COLS sums into their places. */
+LANES_INLINE void gemm_put(int m, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
+{
+    for (int i = 0; i < m; i++, c.to += c.row, c.base += c.base_row)
+        for (int j = 0; j < GEMM_VECS; j++)
+            rows_store(c.to + j * LANES_VEC, sum[i][j] + rows_load(c.base + j * LANES_VEC));
+}
+
+/* The same with nothing to add. */
+LANES_INLINE void gemm_put_alone(int m, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
+{
+    for (int i = 0; i < m; i++, c.to += c.row)
+        for (int j = 0; j < GEMM_VECS; j++)
+            rows_store(c.to + j * LANES_VEC, sum[i][j]);
+}
+
+/* The same where only the first n columns exist. */
+LANES_INLINE void gemm_put_some(int m, int n, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
+{
+    float value[GEMM_ROWS][GEMM_COLS] __attribute__((aligned(64)));
+
+    gemm_put_alone(m, sum, (gemm_out){.to = value[0], .row = GEMM_COLS});
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float base = c.base != NULL ? c.base[(size_t)i * c.base_row + (size_t)j] : 0.0f;
+
+            c.to[(size_t)i * c.row + (size_t)j] = value[i][j] + base;
+        }
+}
+
+/* m is a constant where this is inlined. */
+LANES_INLINE void gemm_tile(int m, int n, int n_k, gemm_left a, const float *panel, gemm_out c)
+{
+    lanes_vec sum[GEMM_ROWS][GEMM_VECS] = {{{0}}};
+
+#pragma GCC unroll 2
+    for (int k = 0; k < n_k; k++, a.first += a.col, panel += GEMM_COLS) {
+        lanes_vec b[GEMM_VECS];
+
+        for (int j = 0; j < GEMM_VECS; j++)
+            b[j] = lanes_load(panel + j * LANES_VEC);
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < GEMM_VECS; j++)
+                sum[i][j] += a.first[(size_t)i * a.row] * b[j];
+    }
+    if (n != GEMM_COLS)
+        gemm_put_some(m, n, sum, c);
+    else if (c.base != NULL)
+        gemm_put(m, sum, c);
+    else
+        gemm_put_alone(m, sum, c);
+}
+
+/* m rows, at most GEMM_HALF. */
+static inline void gemm_edge(size_t m, int n, int n_k, gemm_left a, const float *panel, gemm_out c)
+{
+    switch (m) {
+    case 6:
+        gemm_tile(6, n, n_k, a, panel, c);
+        break;
+    case 5:
+        gemm_tile(5, n, n_k, a, panel, c);
+        break;
+    case 4:
+        gemm_tile(4, n, n_k, a, panel, c);
+        break;
+    case 3:
+        gemm_tile(3, n, n_k, a, panel, c);
+        break;
+    case 2:
+        gemm_tile(2, n, n_k, a, panel, c);
+        break;
+    case 1:
+        gemm_tile(1, n, n_k, a, panel, c);
+        break;
+    default:
+        break;
+    }
+}
+
+/* m rows, at most GEMM_ROWS: one tile, or what is left of a matrix in two. */
+static inline void gemm_strip(size_t m, int n, int n_k, gemm_left a, const float *panel, gemm_out c)
+{
+    if (m == GEMM_ROWS) {
+        gemm_tile(GEMM_ROWS, n, n_k, a, panel, c);
+        return;
+    }
+    if (m > GEMM_HALF) {
+        gemm_edge(GEMM_HALF, n, n_k, a, panel, c);
+        m -= GEMM_HALF;
+        a = gemm_left_at(a, GEMM_HALF, 0);
+        c = gemm_out_at(c, GEMM_HALF, 0);
+    }
+    gemm_edge(m, n, n_k, a, panel, c);
+}
+
+LANES_INLINE size_t gemm_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* m x n entries; n_k <= GEMM_K rows of B, packed. */
+static inline void gemm_block(size_t m, size_t n, size_t n_k, gemm_left a, const float *packed, gemm_out c)
+{
+    for (size_t block = 0; block < m; block += GEMM_BLOCK_ROWS)
+        for (size_t j = 0; j < n; j += GEMM_COLS) {
+            size_t end = gemm_least(block + GEMM_BLOCK_ROWS, m);
+            int cols = (int)gemm_least(n - j, GEMM_COLS);
+
+            for (size_t i = block; i < end; i += GEMM_ROWS)
+                gemm_strip(gemm_least(end - i, GEMM_ROWS), cols, (int)n_k, gemm_left_at(a, i, 0), packed + j * n_k,
+                           gemm_out_at(c, i, j));
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------ packing */
+
+LANES_INLINE size_t gemm_pad(size_t n)
+{
+    return (n + GEMM_COLS - 1) / GEMM_COLS * GEMM_COLS;
+}
+
+/* Panels of B whose rows lie as they are: entry (k, j) is from[k * row + j]. */
+static inline void gemm_pack_rows(size_t n, size_t n_k, const float *from, size_t row, float *packed)
+{
+    for (size_t j = 0; j < n; j += GEMM_COLS) {
+        size_t cols = gemm_least(n - j, GEMM_COLS);
+
+        for (size_t k = 0; k < n_k; k++, packed += GEMM_COLS) {
+            const float *here = from + k * row + j;
+
+            if (cols == GEMM_COLS) {
+                for (int v = 0; v < GEMM_VECS; v++)
+                    lanes_store(packed + v * LANES_VEC, rows_load(here + v * LANES_VEC));
+                continue;
+            }
+            memset(packed, 0, GEMM_COLS * sizeof(float));
+            memcpy(packed, here, cols * sizeof(float));
+        }
+    }
+}
+
+/* Of every two vectors `half` apart, the lanes listed first go to the upper one and those listed second to the lower one. */
+#define GEMM_LIST(...) __VA_ARGS__
+#define GEMM_SWAP(v, half, first, second)                                               \
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES_VEC; i++) if ((i & (half)) == 0) \
+    {                                                                                   \
+        lanes_vec upper = (v)[i], lower = (v)[i + (half)];                              \
+                                                                                        \
+        (v)[i] = __builtin_shufflevector(upper, lower, GEMM_LIST first);                \
+        (v)[i + (half)] = __builtin_shufflevector(upper, lower, GEMM_LIST second);      \
+    }
+
+/* Swaps rows and columns of LANES_VEC x LANES_VEC entries: the off-diagonal quarters change places, then the quarters of
+ * the quarters, and so on. */
+LANES_INLINE void gemm_turn(lanes_vec v[LANES_VEC])
+{
+#if LANES_VEC_BYTES == 64
+    GEMM_SWAP(v, 8, (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+              (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+    GEMM_SWAP(v, 4, (0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+              (4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+    GEMM_SWAP(v, 2, (0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+              (2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+    GEMM_SWAP(v, 1, (0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+              (1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+#elif LANES_VEC_BYTES == 32
+    GEMM_SWAP(v, 4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
+    GEMM_SWAP(v, 2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+    GEMM_SWAP(v, 1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15))
+#else
+    GEMM_SWAP(v, 2, (0, 1, 4, 5), (2, 3, 6, 7))
+    GEMM_SWAP(v, 1, (0, 4, 2, 6), (1, 5, 3, 7))
+#endif
+}
+
+/* LANES_VEC columns of a panel from as many rows of a matrix, entry (k, j) = from[j * row + k]. */
+static inline void gemm_turn_rows(size_t n_k, const float *from, size_t row, float *panel)
+{
+    size_t k = 0;
+
+    for (; k + LANES_VEC <= n_k; k += LANES_VEC) {
+        lanes_vec v[LANES_VEC];
+
+        for (size_t l = 0; l < LANES_VEC; l++)
+            v[l] = rows_load(from + l * row + k);
+        gemm_turn(v);
+        for (size_t l = 0; l < LANES_VEC; l++)
+            lanes_store(panel + (k + l) * GEMM_COLS, v[l]);
+    }
+    for (; k < n_k; k++)
+        for (size_t l = 0; l < LANES_VEC; l++)
+            panel[k * GEMM_COLS + l] = from[l * row + k];
+}
+
+/* Panels of B whose columns lie as rows: entry (k, j) is from[j * row + k]. */
+static inline void gemm_pack_turned(size_t n, size_t n_k, const float *from, size_t row, float *packed)
+{
+    for (size_t j = 0; j < n; j += GEMM_COLS, packed += n_k * GEMM_COLS) {
+        size_t l = 0, cols = gemm_least(n - j, GEMM_COLS);
+
+        for (; l + LANES_VEC <= cols; l += LANES_VEC)
+            gemm_turn_rows(n_k, from + (j + l) * row, row, packed + l);
+        for (; l < GEMM_COLS; l++)
+            for (size_t k = 0; k < n_k; k++)
+                packed[k * GEMM_COLS + l] = l < cols ? from[(j + l) * row + k] : 0;
+    }
+}
+
+/* A copy of A for tiles of GEMM_ROWS rows where the rows of A lie as columns: entry (i, k) is from[k * col + i]. The tile
+ * that begins at row i is at packed + i * n_k, with row 1 and col GEMM_ROWS. */
+static inline void gemm_pack_left(size_t m, size_t n_k, const float *from, size_t col, float *packed)
+{
+    for (size_t i = 0; i < m; i += GEMM_ROWS) {
+        size_t rows = gemm_least(m - i, GEMM_ROWS);
+
+        for (size_t k = 0; k < n_k; k++, packed += GEMM_ROWS)
+            if (rows == GEMM_ROWS)
+                memcpy(packed, from + k * col + i, GEMM_ROWS * sizeof(float));
+            else
+                memcpy(packed, from + k * col + i, rows * sizeof(float));
+    }
+}
+
+#endif

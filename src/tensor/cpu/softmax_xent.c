@@ -1,0 +1,114 @@
+/* Softmax and cross-entropy in one: what tensor/ref/softmax_xent.c defines, with exponentials a vector at a time. */
+#include <assert.h>
+#include <math.h>
+
+#include "tensor/cpu/rows.h"
+#include "tensor/cpu/vec_math.h"
+#include "tensor/ref/ref.h"
+
+static size_t classes(const esper_lane *lane)
+{
+    return (size_t)lane->in[0].dim[lane->in[0].rank - 1];
+}
+
+static const int32_t *targets_at(const esper_lane *lane, int sample)
+{
+    return (const int32_t *)lane->in[1].data + (size_t)sample * (size_t)lane->in[1].count;
+}
+
+/* The largest of a row; NaN in a row is passed over, or not. */
+static float largest(const float *logits, size_t V)
+{
+    lanes_vec top = lanes_all(logits[0]);
+
+    ROWS_EACH(i, some, V, { top = lanes_max(top, rows_get(logits, i, some, logits[0])); });
+    return rows_largest(top);
+}
+
+/* Where `top` stands first; V when it does not (NaN). */
+static size_t first_at(const float *logits, size_t V, float top)
+{
+    size_t i = 0;
+
+    while (i < V && logits[i] != top)
+        i++;
+    return i;
+}
+
+static double log_sum_exp(const float *logits, size_t V, float top)
+{
+    lanes_vec sum = {0};
+
+    ROWS_EACH(i, some, V, { sum += vec_exp(rows_get(logits, i, some, -__builtin_inff()) - top); });
+    return (double)top + log((double)rows_sum(sum));
+}
+
+static void forward_sample(const esper_lane *lane, int sample)
+{
+    const float *logits = data_at(&lane->in[0], sample);
+    const int32_t *targets = targets_at(lane, sample);
+    float *lse_at = data_at(&lane->out[2], sample);
+    size_t V = classes(lane);
+    double loss = 0;
+    int correct = 0;
+
+    for (int64_t row = 0; row < lane->in[1].count; row++, logits += V) {
+        float top = largest(logits, V);
+        double lse = log_sum_exp(logits, V, top); /* NaN where a logit is */
+
+        assert(targets[row] < (int64_t)V);
+        lse_at[row] = (float)lse;
+        if (targets[row] < 0)
+            continue;
+        loss += lse - (double)logits[targets[row]];
+        correct += lse == lse && logits[targets[row]] == top && first_at(logits, V, top) == (size_t)targets[row];
+    }
+    *data_at(&lane->out[0], sample) = (float)loss;
+    *data_at(&lane->out[1], sample) = (float)correct;
+}
+
+static void forward(const esper_lane *lane, int begin, int end)
+{
+    for (int n = begin; n < end; n++)
+        forward_sample(lane, n);
+}
+
+/* Puts scale * exp(logit - lse) into a row of the gradient, and takes scale from the target's. */
+static void backward_row(const esper_view *view, const float *logits, size_t V, int32_t target, float lse, float scale,
+                         float *dlogits)
+{
+    if (target < 0) {
+        if (!view->add)
+            memset(dlogits, 0, V * sizeof(float));
+        return;
+    }
+    if (view->add) {
+        ROWS_EACH(i, some, V, {
+            lanes_vec p = vec_exp(rows_get(logits, i, some, 0.0f) - lse);
+
+            rows_put(dlogits, i, some, rows_get(dlogits, i, some, 0.0f) + p * scale);
+        });
+        dlogits[target] -= scale;
+        return;
+    }
+    ROWS_EACH(i, some, V, { rows_put(dlogits, i, some, vec_exp(rows_get(logits, i, some, 0.0f) - lse) * scale); });
+    dlogits[target] -= scale;
+}
+
+static void backward(const esper_lane *lane, int begin, int end)
+{
+    const esper_view *view = &lane->in[0];
+    size_t V = classes(lane);
+
+    if (view->grad == NULL)
+        return;
+    for (int n = begin; n < end; n++)
+        for (int64_t row = 0; row < lane->in[1].count; row++)
+            backward_row(view, data_at(view, n) + (size_t)row * V, V, targets_at(lane, n)[row],
+                         data_at(&lane->out[2], n)[row], lane->pass->loss_scale, grad_at(view, n) + (size_t)row * V);
+}
+
+const esper_op_kernels ESPER_OP_KERNELS(softmax_xent) = {
+    .forward = {{forward, NULL}},
+    .backward = {{backward, NULL}},
+};
