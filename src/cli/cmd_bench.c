@@ -67,8 +67,9 @@ const esper_command esper_command_bench = {
     .arguments = "NAME",
     .summary = "figures beside their limits",
     .help =
-        "  train           training steps of three small networks, each beside what the processor's multiply-add units\n"
-        "                  would allow, measured in the same run (train.cnn_small, train.cnn_100k, train.lm_tiny)\n"
+        "  train           training steps of five networks, each beside what the processor's multiply-add units would\n"
+        "                  allow, measured in the same run (train.cnn_small, train.cnn_100k, train.lm_tiny,\n"
+        "                  train.cnn_wide, train.lm_384)\n"
         "  guard           health scans and rollbacks, each beside the time that reading or copying the same bytes\n"
         "                  takes, measured in turn with it (guard.scan: gpt2, gpt2_grads, small100, small100_grads, tiny10k,\n"
         "                  1b, 1b_grads; guard.rollback: gpt2, gpt2_adam, gpt2_pinned)\n"
@@ -76,7 +77,7 @@ const esper_command esper_command_bench = {
         "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
         "  --device NAME   guard: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
         "  --quick         small shapes and few rounds: to see it work, not to measure\n"
-        "  --paced         guard, one benchmark: measure once for each line of standard input, to take turns with\n"
+        "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
         "                  another program\n"
         "  --threads N, --backend NAME   as for train",
     .keys = (const char *const[]){"threads", "backend", NULL},

@@ -22,4 +22,10 @@ esper bench train.cnn_small --threads 1 --backend null
 expect_code 0
 expect_words out "training with null" "1 thread; limit: the multiply-add peak" "train.cnn_small" "samples/s" "limit" "%"
 
+# ---- paced: a line when ready, and one for each line of input
+printf 'round\nround\n' >rounds.txt
+"$ESPER" bench train.lm_tiny --paced --quick --threads 1 --backend null <rounds.txt >out.txt
+out=$(cat out.txt)
+expect_equal "lines" "$(wc -l <out.txt)" 3
+expect_words out '"ready":true' '"threads":1' '"unit":"ms"'
 finish

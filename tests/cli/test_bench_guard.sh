@@ -64,6 +64,7 @@ refused 2 "no benchmark is called 'guard.scna'" bench guard.scna
 refused 2 "--paced|one benchmark" bench guard --paced --quick
 refused 2 "no --backend|--device" bench guard --backend ref --quick
 refused 2 "takes no --device" bench train --device host
+refused 2 "--paced|one benchmark" bench train --paced
 if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
     esper bench guard.scan.gpt2 --quick --device cuda
     expect_code 1
