@@ -1,4 +1,4 @@
-/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_guard.c), listed in cmd_bench.c; what they share. */
+/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c), listed in cmd_bench.c; what they share. */
 #ifndef ESPER_CLI_BENCH_H
 #define ESPER_CLI_BENCH_H
 
@@ -20,7 +20,7 @@ typedef struct esper_bench_subject {
     esper_status (*run)(esper_bench_request *request);
 } esper_bench_subject;
 
-extern const esper_bench_subject esper_bench_train, esper_bench_guard;
+extern const esper_bench_subject esper_bench_train, esper_bench_fleet, esper_bench_guard;
 
 bool esper_bench_is_wanted(const esper_bench_request *request, const char *name);
 

@@ -6,7 +6,7 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-static const esper_bench_subject *const subjects[] = {&esper_bench_train, &esper_bench_guard, NULL};
+static const esper_bench_subject *const subjects[] = {&esper_bench_train, &esper_bench_fleet, &esper_bench_guard, NULL};
 
 static int by_value(const void *a, const void *b)
 {
@@ -70,6 +70,9 @@ const esper_command esper_command_bench = {
         "  train           training steps of five networks, each beside what the processor's multiply-add units would\n"
         "                  allow, measured in the same run (train.cnn_small, train.cnn_100k, train.lm_tiny,\n"
         "                  train.cnn_wide, train.lm_384)\n"
+        "  fleet           networks as lanes of one plan: two on two threads beside one on one (fleet.two), four that\n"
+        "                  have grown apart on two threads beside one (fleet.four); planning anew after a splice\n"
+        "                  (fleet.replan)\n"
         "  guard           health scans and rollbacks, each beside the time that reading or copying the same bytes\n"
         "                  takes, measured in turn with it (guard.scan: gpt2, gpt2_grads, small100, small100_grads, tiny10k,\n"
         "                  1b, 1b_grads; guard.rollback: gpt2, gpt2_adam, gpt2_pinned)\n"
