@@ -156,12 +156,8 @@ static const struct {
     esper_status (*print)(const esper_config *config, const char *task_name);
     esper_status (*print_timed)(const esper_config *config, const char *task_name); /* with --time; NULL = not for it */
 } topics[] = {
-    {"backends", info_backends, NULL},
-    {"ops", info_ops, NULL},
-    {"tasks", info_tasks, NULL},
-    {"blueprints", info_blueprints, NULL},
-    {"config", info_config, NULL},
-    {"net", info_net, NULL},
+    {"backends", info_backends, NULL},     {"ops", info_ops, NULL},       {"tasks", info_tasks, NULL},
+    {"blueprints", info_blueprints, NULL}, {"config", info_config, NULL}, {"net", info_net, NULL},
     {"plan", info_plan, info_plan_timed},
 };
 

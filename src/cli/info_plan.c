@@ -62,14 +62,27 @@ static esper_status measure(plan_table *table, esper_direction direction)
     for (int i = 0; i < table->n_rows[direction]; i++) {
         double begin = esper_clock_seconds(), took;
 
-        ESPER_TRY(esper_backend_enqueue(table->trainer->backend,
-                                        esper_plan_launch(table->trainer->plan, direction, i)));
+        ESPER_TRY(
+            esper_backend_enqueue(table->trainer->backend, esper_plan_launch(table->trainer->plan, direction, i)));
         ESPER_TRY(esper_backend_sync(table->trainer->backend));
         took = esper_clock_seconds() - begin;
         table->rows[direction][i].seconds += took;
         table->seconds += took;
     }
     return ESPER_OK;
+}
+
+/* Launches that run in one go, a few results at a time, are tied together. */
+static const char *in_chain(const plan_table *table, esper_direction direction, int i)
+{
+    const esper_plan *plan = table->trainer->plan;
+    int n = esper_plan_chain(plan, direction, i), next = esper_plan_chain(plan, direction, i + 1);
+
+    if (n == 1)
+        return " ";
+    if (n > 1)
+        return "\u250c";
+    return next == 0 && i + 1 < table->n_rows[direction] ? "\u2502" : "\u2514";
 }
 
 static void print_rows(const plan_table *table, esper_direction direction)
@@ -83,8 +96,9 @@ static void print_rows(const plan_table *table, esper_direction direction)
         const plan_row *row = &table->rows[direction][i];
         esper_cost cost = cost_of(table, launch);
 
-        printf("  %3d %-35s %12s %12s %8.1f %%", i, name_of(launch, name), esper_text_flops(cost.flops, flops),
-               esper_text_bytes(cost.bytes, bytes), 100 * row->predicted / table->predicted);
+        printf("  %3d%s%-35s %12s %12s %8.1f %%", i, in_chain(table, direction, i), name_of(launch, name),
+               esper_text_flops(cost.flops, flops), esper_text_bytes(cost.bytes, bytes),
+               100 * row->predicted / table->predicted);
         if (table->timed)
             printf("  %6.1f %%  %.1f us", 100 * row->seconds / table->seconds, row->seconds / ROUNDS * 1e6);
         printf("\n");

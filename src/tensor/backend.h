@@ -36,12 +36,15 @@ typedef struct esper_backend_ops {
     esper_status (*alloc)(esper_backend *be, size_t bytes, void **mem_out); /* zeroed, aligned to 64 bytes */
     void (*release)(esper_backend *be, void *mem);
     bool (*supports)(const esper_backend *be, esper_op_kind kind); /* asked while planning, never in a step */
-    /* The next two may be NULL. Rewrites a network for batches of up to max_samples as this backend likes it best
+    /* The next four may be NULL. Rewrites a network for batches of up to max_samples as this backend likes it best
      * (tensor/lower.h); E_UNSUPPORTED without a message: it is best as it is. */
     esper_status (*lower)(const esper_backend *be, const struct esper_net *net, int max_samples,
                           struct esper_net *lowered_out);
     /* Bytes of lane->scratch for a launch of one lane, of which only shapes and settings are there. */
     size_t (*scratch)(const esper_backend *be, const esper_launch *launch, int max_samples);
+    /* Whether a launch can be run in one go with the one before it; and runs n such launches. */
+    bool (*chains)(const esper_backend *be, const esper_launch *before, const esper_launch *launch);
+    esper_status (*enqueue_chain)(esper_backend *be, const esper_launch *launches, int n_launches);
     esper_status (*enqueue)(esper_backend *be, const esper_launch *launch); /* may return before the work is done */
     esper_status (*sync)(esper_backend *be);              /* waits; asynchronous faults surface here */
     const char *(*identity)(const esper_backend *be);     /* the kernel set, part of a run's identity: "cpu/avx2" */

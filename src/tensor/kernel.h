@@ -21,6 +21,9 @@ typedef void (*esper_kernel)(const esper_lane *lane, int begin, int end);
 typedef struct esper_phase {
     esper_kernel run;                     /* NULL ends the list */
     int (*units)(const esper_lane *lane); /* how many results there are; NULL = the samples of the pass */
+    bool
+        local; /* result u is made of the inputs' parts u alone, all tensors being alike: operations like this that follow
+                 * each other may run as a chain, a few results at a time */
 } esper_phase;
 
 enum { ESPER_MAX_PHASES = 5 };
@@ -44,7 +47,8 @@ typedef struct esper_op_kernels {
 typedef struct esper_kernel_set {
     const char             *name;
     const esper_op_kernels *op[ESPER_N_OPS];
-    const esper_op_kernels *const *lanes; /* (ESPER_N_KINDS) NULL where there is none; NULL: no such family in this set */
+    const esper_op_kernels *const
+        *lanes; /* (ESPER_N_KINDS) NULL where there is none; NULL: no such family in this set */
 } esper_kernel_set;
 
 extern const esper_kernel_set esper_kernels_ref, esper_kernels_ref64;

@@ -33,8 +33,7 @@ static bool has_one_row(const esper_net *net, const esper_op *op)
 
 bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
 {
-    bool is_image =
-        kernels->lanes != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
+    bool is_image = kernels->lanes != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
 
     for (int o = 0; o < net->n_ops && is_image; o++)
         if (net->ops[o].kind != ESPER_OP_ISOLATE &&

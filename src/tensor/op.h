@@ -82,12 +82,11 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
 
 typedef enum esper_op_kind {
 #define X(kind, ...) ESPER_OP_##kind,
-    ESPER_OP_LIST(X)
-    ESPER_N_OPS, /* operations that networks and optimisers are made of; those below are lowering's */
+    ESPER_OP_LIST(X) ESPER_N_OPS, /* operations that networks and optimisers are made of; those below are lowering's */
     ESPER_OP_BEFORE_LOWERED = ESPER_N_OPS - 1,
     ESPER_LOWERED_LIST(X)
 #undef X
-    ESPER_N_KINDS
+        ESPER_N_KINDS
 } esper_op_kind;
 
 /* What the list says of one kind. */

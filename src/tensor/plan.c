@@ -39,6 +39,7 @@ typedef struct planned_net {
     int           *home;      /* (n_tensors) the tensor whose memory it uses: itself unless isolated */
     bool          *has_grad;  /* (n_tensors) a gradient is wanted and arrives */
     bool          *runs_back; /* (n_ops) */
+    int           *chain_begin[2], *chain_end[2]; /* (n_ops) by direction: the operations it may be run in one go with */
     uint32_t      *add_mask;  /* (n_ops) inputs whose gradient is added to */
     size_t         arena_base;
     bool           draws;       /* it has dropout */
@@ -56,6 +57,7 @@ struct esper_plan {
     size_t          arena_bytes, unshared_bytes, table_bytes;
     int             n_launches[2]; /* by direction */
     esper_launch   *launches[2];
+    int            *chain[2]; /* how many launches from this one on run in one go; 0: in the chain of one before */
     esper_lane     *lanes[2];
 };
 
@@ -134,6 +136,19 @@ static bool is_shared_with_caller(const esper_net *net, int t)
     return net->tensors[t].role == ESPER_ROLE_INPUT || net->tensors[t].keep || t == net->output;
 }
 
+/* When an operation runs. */
+static int time_of(const planned_net *planned, esper_direction direction, int o)
+{
+    return direction == ESPER_FORWARD ? o : 2 * planned->given.net->n_ops - 1 - o;
+}
+
+/* Operations of a chain run by turns, a few results at a time: what one of them needs must be there for all of them. */
+static void live_with(const planned_net *planned, extent *range, esper_direction direction, int o)
+{
+    live_at(range, time_of(planned, direction, planned->chain_begin[direction][o]));
+    live_at(range, time_of(planned, direction, planned->chain_end[direction][o]));
+}
+
 static void find_data_times(planned_net *planned, bool training)
 {
     const esper_net *net = planned->given.net;
@@ -153,16 +168,16 @@ static void find_data_times(planned_net *planned, bool training)
             if (op->in[i] != ESPER_NO_TENSOR) {
                 extent *data = &planned->data[planned->home[op->in[i]]];
 
-                live_at(data, o);
+                live_with(planned, data, ESPER_FORWARD, o);
                 if (back && (info->saved_in & ESPER_BIT(i)) != 0)
-                    live_at(data, 2 * n - 1 - o);
+                    live_with(planned, data, ESPER_BACKWARD, o);
             }
         for (int i = 0; i < info->n_out; i++) {
             extent *data = &planned->data[planned->home[op->out[i]]];
 
-            live_at(data, o);
+            live_with(planned, data, ESPER_FORWARD, o);
             if (back && (info->saved_out & ESPER_BIT(i)) != 0)
-                live_at(data, 2 * n - 1 - o);
+                live_with(planned, data, ESPER_BACKWARD, o);
         }
     }
 }
@@ -185,10 +200,10 @@ static void find_grad_times(planned_net *planned)
         if (!planned->runs_back[o])
             continue;
         if (planned->has_grad[op->out[0]])
-            live_at(&planned->grad[op->out[0]], 2 * n - 1 - o);
+            live_with(planned, &planned->grad[op->out[0]], ESPER_BACKWARD, o);
         for (int i = 0; i < info->n_in; i++)
             if (op->in[i] != ESPER_NO_TENSOR && (info->grad_in & ESPER_BIT(i)) != 0 && planned->has_grad[op->in[i]])
-                live_at(&planned->grad[op->in[i]], 2 * n - 1 - o);
+                live_with(planned, &planned->grad[op->in[i]], ESPER_BACKWARD, o);
     }
     for (int t = 0; t < net->n_tensors; t++)
         if (planned->has_grad[t] && grad_is_shared_with_caller(net, t)) {
@@ -382,6 +397,39 @@ static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, in
     return lane;
 }
 
+/* Whether two operations could share a chain, were their launches to follow each other. */
+static bool could_chain(const esper_plan *plan, const planned_net *planned, esper_direction direction, int before,
+                        int o)
+{
+    const esper_op *ops = planned->given.net->ops;
+    esper_lane lanes[2] = {lane_shape_of(planned, before), lane_shape_of(planned, o)};
+    esper_launch first = {ops[before].kind, direction, ops[before].blocked, 1, &lanes[0]};
+    esper_launch second = {ops[o].kind, direction, ops[o].blocked, 1, &lanes[1]};
+
+    return plan->backend->ops->chains != NULL && plan->backend->ops->chains(plan->backend, &first, &second);
+}
+
+/* Chains as they could be at most: other networks of the plan may cut them. */
+static void find_chain_bounds(const esper_plan *plan, planned_net *planned, esper_direction direction)
+{
+    int n = planned->given.net->n_ops, begin = 0, before = NEVER;
+
+    for (int k = 0; k < n; k++) {
+        int o = direction == ESPER_FORWARD ? k : n - 1 - k;
+
+        planned->chain_begin[direction][o] = planned->chain_end[direction][o] = o;
+        if (planned->given.net->ops[o].kind == ESPER_OP_ISOLATE ||
+            (direction == ESPER_BACKWARD && !planned->runs_back[o]))
+            continue;
+        if (before == NEVER || !could_chain(plan, planned, direction, before, o))
+            begin = o;
+        planned->chain_begin[direction][o] = begin;
+        for (int member = begin; member != o; member += direction == ESPER_FORWARD ? 1 : -1)
+            planned->chain_end[direction][member] = o;
+        before = o;
+    }
+}
+
 /* Memory that an operation's kernels want for themselves, while they run. */
 static void find_scratch(const esper_plan *plan, planned_net *planned)
 {
@@ -467,6 +515,22 @@ static void push_launch(esper_plan *plan, esper_direction direction, const esper
             (esper_launch){op->kind, direction, op->blocked, n, lanes};
 }
 
+/* Puts launches that the backend can run in one go into chains. */
+static void find_chains(esper_plan *plan, esper_direction direction)
+{
+    const esper_launch *launches = plan->launches[direction];
+    int *chain = plan->chain[direction], first = 0;
+
+    for (int i = 0; i < plan->n_launches[direction]; i++) {
+        bool goes_on = i > 0 && plan->backend->ops->chains != NULL &&
+                       plan->backend->ops->chains(plan->backend, &launches[i - 1], &launches[i]);
+
+        first = goes_on ? first : i;
+        chain[i] = 0;
+        chain[first]++;
+    }
+}
+
 static void make_launches(esper_plan *plan)
 {
     esper_lane *forward = plan->lanes[ESPER_FORWARD], *backward = plan->lanes[ESPER_BACKWARD];
@@ -481,6 +545,8 @@ static void make_launches(esper_plan *plan)
         backward += n_back;
     }
     reverse_launches(plan->launches[ESPER_BACKWARD], plan->n_launches[ESPER_BACKWARD]);
+    find_chains(plan, ESPER_FORWARD);
+    find_chains(plan, ESPER_BACKWARD);
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -493,6 +559,12 @@ static esper_status take_tables(esper_plan *plan, planned_net *planned)
     planned->grad = take(plan, n_tensors, sizeof(*planned->grad));
     planned->scratch[0] = take(plan, n_ops, sizeof(extent));
     planned->scratch[1] = take(plan, n_ops, sizeof(extent));
+    for (int d = 0; d < 2; d++) {
+        planned->chain_begin[d] = take(plan, n_ops, sizeof(int));
+        planned->chain_end[d] = take(plan, n_ops, sizeof(int));
+        if (planned->chain_begin[d] == NULL || planned->chain_end[d] == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu operations", n_ops);
+    }
     planned->home = take(plan, n_tensors, sizeof(*planned->home));
     planned->has_grad = take(plan, n_tensors, sizeof(*planned->has_grad));
     planned->runs_back = take(plan, n_ops, sizeof(*planned->runs_back));
@@ -602,8 +674,11 @@ static esper_status plan_net(esper_plan *plan, planned_net *planned)
         mark_wanted(net, wanted);
         trace_gradients(planned, wanted);
         esper_mem_free(wanted);
-        find_grad_times(planned);
     }
+    find_chain_bounds(plan, planned, ESPER_FORWARD);
+    find_chain_bounds(plan, planned, ESPER_BACKWARD);
+    if (plan->training)
+        find_grad_times(planned);
     find_data_times(planned, plan->training);
     find_scratch(plan, planned);
     return place_net(plan, planned);
@@ -617,8 +692,9 @@ static esper_status take_launches(esper_plan *plan)
         n_ops += (size_t)plan->nets[k].given.net->n_ops;
     for (int d = 0; d < 2; d++) {
         plan->launches[d] = take(plan, n_ops, sizeof(esper_launch));
+        plan->chain[d] = take(plan, n_ops, sizeof(int));
         plan->lanes[d] = take(plan, n_ops, sizeof(esper_lane));
-        if (plan->launches[d] == NULL || plan->lanes[d] == NULL)
+        if (plan->launches[d] == NULL || plan->chain[d] == NULL || plan->lanes[d] == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu operations", n_ops);
     }
     return ESPER_OK;
@@ -685,6 +761,10 @@ static void close_net(planned_net *planned)
 {
     esper_mem_free(planned->data);
     esper_mem_free(planned->grad);
+    for (int d = 0; d < 2; d++) {
+        esper_mem_free(planned->chain_begin[d]);
+        esper_mem_free(planned->chain_end[d]);
+    }
     esper_mem_free(planned->scratch[0]);
     esper_mem_free(planned->scratch[1]);
     esper_mem_free(planned->home);
@@ -702,6 +782,7 @@ void esper_plan_close(esper_plan *plan)
         close_net(&plan->nets[k]);
     for (int d = 0; d < 2; d++) {
         esper_mem_free(plan->launches[d]);
+        esper_mem_free(plan->chain[d]);
         esper_mem_free(plan->lanes[d]);
     }
     if (plan->arena != NULL)
@@ -729,10 +810,15 @@ static esper_status check_pass(const esper_plan *plan, const planned_net *planne
 
 static esper_status run(esper_plan *plan, esper_direction direction)
 {
+    const esper_launch *launches = plan->launches[direction];
+
     for (int k = 0; k < plan->n_nets; k++)
         ESPER_TRY(check_pass(plan, &plan->nets[k]));
-    for (int i = 0; i < plan->n_launches[direction]; i++)
-        ESPER_TRY(esper_backend_enqueue(plan->backend, &plan->launches[direction][i]));
+    for (int i = 0, n; i < plan->n_launches[direction]; i += n) {
+        n = plan->chain[direction][i];
+        ESPER_TRY(n > 1 ? plan->backend->ops->enqueue_chain(plan->backend, &launches[i], n)
+                        : esper_backend_enqueue(plan->backend, &launches[i]));
+    }
     return ESPER_OK;
 }
 
@@ -761,6 +847,11 @@ float *esper_plan_grad(const esper_plan *plan, int net_index, int tensor)
 const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction direction, int index)
 {
     return index < plan->n_launches[direction] ? &plan->launches[direction][index] : NULL;
+}
+
+int esper_plan_chain(const esper_plan *plan, esper_direction direction, int index)
+{
+    return index < plan->n_launches[direction] ? plan->chain[direction][index] : 0;
 }
 
 static esper_cost total_cost(const esper_plan *plan, esper_direction direction)

@@ -54,4 +54,7 @@ esper_plan_stats esper_plan_stats_of(const esper_plan *plan);
 /* Launch `index` of a direction, in the order in which they run; NULL past the end. */
 const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction direction, int index);
 
+/* How many launches from this one on run as a chain: 1 = it runs by itself; 0 = it runs in the chain of one before it. */
+int esper_plan_chain(const esper_plan *plan, esper_direction direction, int index);
+
 #endif

@@ -78,7 +78,8 @@ static esper_host draw_host(esper_rng *rng, int *n_samples_out)
     return host;
 }
 
-static int draw_seeds(esper_rng *rng, const esper_host *host, char slots[MAX_SEEDS][ESPER_SLOT_CHARS], small_seed *seeds)
+static int draw_seeds(esper_rng *rng, const esper_host *host, char slots[MAX_SEEDS][ESPER_SLOT_CHARS],
+                      small_seed *seeds)
 {
     const esper_blueprint *const *list = esper_blueprint_list(ESPER_TOPOLOGY_CNN);
     int n = between(rng, 0, MAX_SEEDS < host->cnn.blocks ? MAX_SEEDS : host->cnn.blocks), n_blueprints = 0;

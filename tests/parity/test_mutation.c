@@ -173,7 +173,8 @@ static esper_status flip_lane(mutant_backend *mutant, const esper_launch *launch
     esper_lane lane = launch->lanes[0];
 
     lane.in[mutant->active->index].add = !lane.in[mutant->active->index].add;
-    return esper_backend_enqueue(mutant->inner, &(esper_launch){launch->kind, launch->direction, launch->blocked, 1, &lane});
+    return esper_backend_enqueue(mutant->inner,
+                                 &(esper_launch){launch->kind, launch->direction, launch->blocked, 1, &lane});
 }
 
 /* Runs a launch of one lane and spoils its result. */

@@ -410,6 +410,105 @@ static void test_fleet_computes_as_alone(void **state)
     check_same_as_alone("cpu");
 }
 
+/* ------------------------------------------------------------------------------------------------ chains */
+
+typedef struct range {
+    const char *begin, *end;
+} range;
+
+static int add_range(range *ranges, int n, const void *memory, const esper_view *view)
+{
+    if (memory != NULL)
+        ranges[n++] = (range){memory, (const char *)memory + view->count * SMALL_SAMPLES * (int64_t)sizeof(float)};
+    return n;
+}
+
+/* All memory that a launch of one lane touches: data forward; backward gradients, and what data were saved. */
+static int add_ranges(range *ranges, int n, const esper_launch *launch)
+{
+    const esper_op_info *info = esper_op_info_of(launch->kind);
+    bool back = launch->direction == ESPER_BACKWARD;
+
+    for (int i = 0; i < info->n_in; i++) {
+        const esper_view *in = &launch->lanes[0].in[i];
+
+        if (esper_op_takes_state(launch->kind, i))
+            continue;
+        n = add_range(ranges, n, back && (info->saved_in & ESPER_BIT(i)) == 0 ? NULL : in->data, in);
+        n = add_range(ranges, n, back ? in->grad : NULL, in);
+    }
+    for (int i = 0; i < info->n_out; i++) {
+        const esper_view *out = &launch->lanes[0].out[i];
+
+        n = add_range(ranges, n, back && (info->saved_out & ESPER_BIT(i)) == 0 ? NULL : out->data, out);
+        n = add_range(ranges, n, back && i == 0 ? out->grad : NULL, out);
+    }
+    return n;
+}
+
+/* Operations of a chain run by turns, part by part: tensors of theirs are the same memory or have none in common. */
+static int check_chain(const esper_plan *plan, esper_direction direction, int first, int n_launches)
+{
+    range ranges[128];
+    int n = 0;
+
+    for (int i = first; i < first + n_launches; i++)
+        n = add_ranges(ranges, n, esper_plan_launch(plan, direction, i));
+    assert_in_range(n, 1, 127);
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            if (ranges[a].begin != ranges[b].begin && ranges[a].begin < ranges[b].end &&
+                ranges[b].begin < ranges[a].end)
+                fail_msg("%s: launches %d to %d run in one go, and tensors of theirs overlap",
+                         direction == ESPER_FORWARD ? "forward" : "backward", first, first + n_launches - 1);
+    return n_launches;
+}
+
+/* The longest chain of a host with two seeds. */
+static int check_chains(esper_host host, const small_seed *seeds)
+{
+    small_desc desc = {.backend = "cpu", .n_threads = 1, .host = host, .n_nets = 1, .seeds = {seeds}, .network = {1}};
+    static small_fleet fleet;
+    int longest = 0;
+
+    assert_int_equal(small_fleet_open(&fleet, &desc), ESPER_OK);
+    for (int d = 0; d < 2; d++)
+        for (int l = 0; esper_plan_launch(fleet.plan, (esper_direction)d, l) != NULL; l++) {
+            int n = esper_plan_chain(fleet.plan, (esper_direction)d, l);
+
+            longest = n > longest ? n : longest;
+            if (n > 1)
+                check_chain(fleet.plan, (esper_direction)d, l, n);
+        }
+    small_fleet_close(&fleet);
+    return longest;
+}
+
+static void test_chains(void **state)
+{
+    static const char *const blueprints[] = {"conv_light", "conv_heavy", "bottleneck",
+                                             "depthwise",  "attention",  "norm"};
+    enum { N = sizeof(blueprints) / sizeof(blueprints[0]) };
+    int longest = 0;
+
+    (void)state;
+    for (int i = 0; i < 20 * N; i++) {
+        small_seed seeds[] = {{"r1c0", blueprints[i % N], (small_mode)(i % SMALL_N_MODES)},
+                              {"r0c1", blueprints[i / N % N], (small_mode)(i / 7 % SMALL_N_MODES)},
+                              {"r0c0", blueprints[i / 5 % N], (small_mode)(i / 3 % SMALL_N_MODES)},
+                              {0}};
+        esper_host host = small_cnn();
+        int n;
+
+        host.cnn.channels = 1 + i % 11;
+        host.cnn.height = 4 + i % 7;
+        host.cnn.width = 4 + i % 9;
+        n = check_chains(host, seeds);
+        longest = n > longest ? n : longest;
+    }
+    assert_in_range(longest, 3, 16); /* there are some */
+}
+
 /* ------------------------------------------------------------------------------------------------ cost */
 
 static void check_flops(const char *name, double got, double expected)
@@ -644,6 +743,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_reused),
         cmocka_unit_test(test_fleet_shares_launches),
         cmocka_unit_test(test_fleet_computes_as_alone),
+        cmocka_unit_test(test_chains),
         cmocka_unit_test(test_flops),
         cmocka_unit_test(test_flops_of_the_transformer),
         cmocka_unit_test(test_flops_of_seeds),

@@ -13,9 +13,14 @@ enum { BLOCK = 16, ITEMS_PER_THREAD = 4 };
 /* Smaller batches would leave most lanes of a block empty. */
 enum { LEAST_SAMPLES = 4 };
 
+/* Launches of a chain work on so many bytes of a tensor at a time: a few tensors of it fit the second cache. */
+enum { CHAIN_BYTES = 1 << 15, MOST_CHAINED = 16 };
+
+/* What a job does for each lane: the phase of one launch, or of several in turn. */
 typedef struct phase_job {
-    const esper_phase *phase;
-    const esper_lane  *lanes;
+    const esper_phase *phase[MOST_CHAINED];
+    const esper_lane  *lanes[MOST_CHAINED];
+    int                n_phases;
     int                block;          /* results of an item */
     int                items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
 } phase_job;
@@ -40,36 +45,45 @@ static int count_results(const esper_phase *phase, const esper_lane *lane)
     return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
 }
 
+/* How many results a chain takes at a time. */
+static int chain_step(const phase_job *job, int l)
+{
+    const esper_view *y = &job->lanes[0][l].out[0];
+    int64_t bytes = y->count / y->dim[0] * ESPER_BLOCK_SAMPLES * (int64_t)sizeof(float);
+
+    return job->n_phases == 1 ? job->block : bytes < CHAIN_BYTES ? (int)(CHAIN_BYTES / bytes) : 1;
+}
+
 static void run_item(void *context, int item, int worker)
 {
     const phase_job *job = context;
-    const esper_lane *lane = &job->lanes[item / job->items_per_lane];
-    int n = count_results(job->phase, lane);
+    int l = item / job->items_per_lane, n = count_results(job->phase[0], &job->lanes[0][l]);
     int begin = item % job->items_per_lane * job->block;
-    int end = begin + job->block < n ? begin + job->block : n;
+    int end = begin + job->block < n ? begin + job->block : n, step = chain_step(job, l);
 
     (void)worker;
-    if (begin < end)
-        job->phase->run(lane, begin, end);
+    for (int at = begin; at < end; at += step)
+        for (int p = 0; p < job->n_phases; p++)
+            job->phase[p]->run(&job->lanes[p][l], at, at + step < end ? at + step : end);
 }
 
-static void run_phase(esper_pool *pool, const esper_phase *phase, const esper_launch *launch)
+/* Cuts the job into items and runs them. */
+static void run_job(esper_pool *pool, phase_job *job, int n_lanes)
 {
-    phase_job job = {.phase = phase, .lanes = launch->lanes};
     int longest = 0;
     int wanted_items = ITEMS_PER_THREAD * esper_pool_threads(pool);
 
-    for (int l = 0; l < launch->n_lanes; l++) {
-        int n = count_results(phase, &launch->lanes[l]);
+    for (int l = 0; l < n_lanes; l++) {
+        int n = count_results(job->phase[0], &job->lanes[0][l]);
 
         longest = n > longest ? n : longest;
     }
     if (longest == 0)
         return;
-    job.block = (int)(((int64_t)longest * launch->n_lanes + wanted_items - 1) / wanted_items);
-    job.block = job.block > BLOCK ? BLOCK : job.block;
-    job.items_per_lane = (longest + job.block - 1) / job.block;
-    esper_pool_run(pool, launch->n_lanes * job.items_per_lane, run_item, &job);
+    job->block = (int)(((int64_t)longest * n_lanes + wanted_items - 1) / wanted_items);
+    job->block = job->block > BLOCK ? BLOCK : job->block;
+    job->items_per_lane = (longest + job->block - 1) / job->block;
+    esper_pool_run(pool, n_lanes * job->items_per_lane, run_item, job);
 }
 
 static const esper_op_kernels *kernels_of(const esper_backend *be, const esper_launch *launch)
@@ -93,14 +107,58 @@ static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, i
     return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
 }
 
+static const esper_phase *phases_of(const esper_backend *be, const esper_launch *launch)
+{
+    const esper_op_kernels *op = kernels_of(be, launch);
+
+    return launch->direction == ESPER_FORWARD ? op->forward : op->backward;
+}
+
 static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
 {
     const esper_ram_backend *host = (const esper_ram_backend *)be;
-    const esper_op_kernels *op = kernels_of(be, launch);
-    const esper_phase *phases = launch->direction == ESPER_FORWARD ? op->forward : op->backward;
 
-    for (const esper_phase *phase = phases; phase->run != NULL; phase++)
-        run_phase(host->pool, phase, launch);
+    for (const esper_phase *phase = phases_of(be, launch); phase->run != NULL; phase++) {
+        phase_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1};
+
+        run_job(host->pool, &job, launch->n_lanes);
+    }
+    return ESPER_OK;
+}
+
+static bool is_local(const esper_phase *phases)
+{
+    return phases[0].run != NULL && phases[0].local && phases[1].run == NULL;
+}
+
+/* Both have one phase whose results depend on their own parts alone, and the same networks with tensors of one shape. */
+static bool chains_cpu(const esper_backend *be, const esper_launch *before, const esper_launch *launch)
+{
+    if (!before->blocked || !launch->blocked || before->n_lanes != launch->n_lanes ||
+        !is_local(phases_of(be, before)) || !is_local(phases_of(be, launch)))
+        return false;
+    for (int l = 0; l < launch->n_lanes; l++) {
+        const esper_lane *a = &before->lanes[l], *b = &launch->lanes[l];
+
+        if (a->pass != b->pass || a->out[0].count != b->out[0].count || a->out[0].dim[0] != b->out[0].dim[0])
+            return false;
+    }
+    return true;
+}
+
+static esper_status enqueue_chain_cpu(esper_backend *be, const esper_launch *launches, int n_launches)
+{
+    const esper_ram_backend *host = (const esper_ram_backend *)be;
+
+    for (int first = 0; first < n_launches; first += MOST_CHAINED) {
+        phase_job job = {.n_phases = 0};
+
+        for (int i = first; i < n_launches && job.n_phases < MOST_CHAINED; i++) {
+            job.phase[job.n_phases] = phases_of(be, &launches[i]);
+            job.lanes[job.n_phases++] = launches[i].lanes;
+        }
+        run_job(host->pool, &job, launches[first].n_lanes);
+    }
     return ESPER_OK;
 }
 
@@ -115,6 +173,8 @@ const esper_backend_ops esper_backend_cpu = {
     .supports = esper_ram_backend_supports,
     .lower = lower_cpu,
     .scratch = scratch_cpu,
+    .chains = chains_cpu,
+    .enqueue_chain = enqueue_chain_cpu,
     .enqueue = enqueue_cpu,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,

@@ -9,74 +9,71 @@
 
 extern const esper_op_kernels ESPER_OP_KERNELS(mix_tanh);
 
-/* The same lane with blocks for samples, for functions of single elements. */
-static esper_lane blocks_as_samples(const esper_lane *lane)
-{
-    esper_lane blocks = *lane;
-
-    blocks.in[0].count *= LANES_WIDTH;
-    blocks.in[1].count *= LANES_WIDTH;
-    blocks.out[0].count *= LANES_WIDTH;
-    return blocks;
-}
-
 /* ------------------------------------------------------------------------------------------------ mul */
 
-/* Elements of a that share one factor: the pixels of a channel, or 1 when b is like a. */
-static size_t plane_of(const esper_lane *lane)
+/* b is like a, or has one number for each channel: a factor for each pixel of a plane, or for all of them. */
+static size_t factors_of(const esper_lane *lane)
 {
-    return (size_t)lane->in[0].count / (size_t)lane->in[1].count;
-}
-
-static int channels(const esper_lane *lane)
-{
-    return (int)lane->in[1].count;
+    return plane_size(&lane->in[1]) / LANES_WIDTH;
 }
 
 static void mul_forward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++)
-        lanes_mul(data_block(&lane->in[0], b), data_block(&lane->in[1], b), channels(lane), plane_of(lane), false,
-                  data_block(&lane->out[0], b));
+    size_t n = factors_of(lane), pixels = plane_size(&lane->in[0]) / LANES_WIDTH / n;
+
+    for (int p = begin; p < end; p++)
+        lanes_mul(data_plane(&lane->in[0], p), data_plane(&lane->in[1], p), (int)n, pixels, false,
+                  data_plane(&lane->out[0], p));
 }
 
 static void mul_backward(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *a = &lane->in[0], *factor = &lane->in[1];
+    const esper_view *a = &lane->in[0], *b = &lane->in[1];
+    size_t n = factors_of(lane), pixels = plane_size(a) / LANES_WIDTH / n;
 
-    for (int b = begin; b < end; b++) {
-        const float *g = grad_block(&lane->out[0], b);
+    for (int p = begin; p < end; p++) {
+        const float *g = grad_plane(&lane->out[0], p);
 
         if (a->grad != NULL)
-            lanes_mul(g, data_block(factor, b), channels(lane), plane_of(lane), a->add, grad_block(a, b));
-        if (factor->grad != NULL)
-            lanes_mul_back_b(g, data_block(a, b), channels(lane), plane_of(lane), factor->add, grad_block(factor, b));
+            lanes_mul(g, data_plane(b, p), (int)n, pixels, a->add, grad_plane(a, p));
+        if (b->grad != NULL)
+            lanes_mul_back_b(g, data_plane(a, p), (int)n, pixels, b->add, grad_plane(b, p));
     }
 }
 
 /* ------------------------------------------------------------------------------------------------ channel_scale */
 
-static void channel_scale_forward(const esper_lane *lane, int begin, int end)
+static const float *scale_of(const esper_lane *lane, int plane)
 {
-    for (int b = begin; b < end; b++)
-        lanes_channel_scale(data_block(&lane->in[0], b), lane->in[1].data, channels(lane), plane_of(lane), false,
-                            data_block(&lane->out[0], b));
+    return (const float *)lane->in[1].data + plane % lane->out[0].dim[0];
 }
 
-/* Scratch is the sums of each block, (blocks, C). */
+static void channel_scale_forward(const esper_lane *lane, int begin, int end)
+{
+    for (int p = begin; p < end; p++)
+        lanes_channel_scale(data_plane(&lane->in[0], p), scale_of(lane, p), 1, pixels_of(&lane->in[0]), false,
+                            data_plane(&lane->out[0], p));
+}
+
+/* Scratch is the sums of each plane, (blocks, C). */
 static void channel_scale_backward(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *x = &lane->in[0], *scale = &lane->in[1];
+    const esper_view *x = &lane->in[0];
 
-    for (int b = begin; b < end; b++) {
-        const float *g = grad_block(&lane->out[0], b);
+    for (int p = begin; p < end; p++) {
+        const float *g = grad_plane(&lane->out[0], p);
 
-        if (scale->grad != NULL)
-            lanes_channel_scale_back_s(g, data_block(x, b), channels(lane), plane_of(lane), samples_in(lane, b),
-                                       (double *)lane->scratch + (size_t)b * (size_t)scale->count);
+        if (lane->in[1].grad != NULL)
+            lanes_channel_scale_back_s(g, data_plane(x, p), 1, pixels_of(x), samples_in(lane, p / x->dim[0]),
+                                       (double *)lane->scratch + p);
         if (x->grad != NULL)
-            lanes_channel_scale(g, scale->data, channels(lane), plane_of(lane), x->add, grad_block(x, b));
+            lanes_channel_scale(g, scale_of(lane, p), 1, pixels_of(x), x->add, grad_plane(x, p));
     }
+}
+
+static int channels(const esper_lane *lane)
+{
+    return (int)lane->in[1].count;
 }
 
 /* Units are channels. */
@@ -103,15 +100,16 @@ static size_t channel_scale_scratch(const esper_lane *lane, bool backward, int m
 
 static void mix_tanh_forward(const esper_lane *lane, int begin, int end)
 {
-    esper_lane blocks = blocks_as_samples(lane);
+    esper_lane planes = planes_as_samples(lane, 2);
 
-    ESPER_OP_KERNELS(mix_tanh).forward[0].run(&blocks, begin, end);
+    ESPER_OP_KERNELS(mix_tanh).forward[0].run(&planes, begin, end);
 }
 
 /* Scratch is the sum of g (z - x) of each block. */
 static void mix_tanh_backward(const esper_lane *lane, int begin, int end)
 {
-    esper_lane blocks = blocks_as_samples(lane);
+    esper_lane planes = planes_as_samples(lane, 2);
+    int C = lane->out[0].dim[0];
 
     for (int b = begin; b < end && lane->in[2].grad != NULL; b++) {
         const float *g = grad_block(&lane->out[0], b);
@@ -121,7 +119,7 @@ static void mix_tanh_backward(const esper_lane *lane, int begin, int end)
         lanes_product_sums(g, data_block(&lane->in[0], b), (size_t)lane->in[0].count, (lanes_acc){0}, &x);
         ((double *)lane->scratch)[b] = lanes_join(z.b, samples_in(lane, b)) - lanes_join(x.b, samples_in(lane, b));
     }
-    ESPER_OP_KERNELS(mix_tanh).backward[0].run(&blocks, begin, end);
+    ESPER_OP_KERNELS(mix_tanh).backward[0].run(&planes, begin * C, end * C);
 }
 
 /* One unit. */
@@ -150,18 +148,18 @@ static size_t mix_tanh_scratch(const esper_lane *lane, bool backward, int max_sa
 }
 
 const esper_op_kernels ESPER_LANES_KERNELS(mul) = {
-    .forward = {{mul_forward, count_blocks}},
-    .backward = {{mul_backward, count_blocks}},
+    .forward = {{mul_forward, count_planes, true}},
+    .backward = {{mul_backward, count_planes, true}},
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(channel_scale) = {
-    .forward = {{channel_scale_forward, count_blocks}},
-    .backward = {{channel_scale_backward, count_blocks}, {channel_scale_join, channels}},
+    .forward = {{channel_scale_forward, count_planes, true}},
+    .backward = {{channel_scale_backward, count_planes}, {channel_scale_join, channels}},
     .scratch = channel_scale_scratch,
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(mix_tanh) = {
-    .forward = {{mix_tanh_forward, count_blocks}},
+    .forward = {{mix_tanh_forward, count_planes, true}},
     .backward = {{mix_tanh_backward, count_blocks}, {mix_tanh_join, one}},
     .scratch = mix_tanh_scratch,
 };

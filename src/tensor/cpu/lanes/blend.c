@@ -15,10 +15,10 @@ LANES_INLINE lanes_vec clamp01(lanes_vec x)
     return lanes_select((lanes_mask)(x > 1.0f), lanes_all(1), x);
 }
 
-/* The numbers that input `i` has for the samples of a block, clamped. */
-LANES_INLINE lanes_acc weights_of(const esper_lane *lane, int i, int block)
+/* The numbers that input `i` has for the samples of a plane's block, clamped. */
+LANES_INLINE lanes_acc weights_of(const esper_lane *lane, int i, int plane)
 {
-    lanes_acc w = lanes_acc_load(data_block(&lane->in[i], block));
+    lanes_acc w = lanes_acc_load(data_block(&lane->in[i], plane / lane->out[0].dim[0]));
 
     for (int v = 0; v < LANES_VECS; v++)
         w.v[v] = clamp01(w.v[v]);
@@ -26,20 +26,13 @@ LANES_INLINE lanes_acc weights_of(const esper_lane *lane, int i, int block)
 }
 
 /* Puts factor * g into the gradient of an input. */
-static void put_scaled(const esper_lane *lane, int input, int block, lanes_acc factor)
+static void put_scaled(const esper_lane *lane, int input, int plane, lanes_acc factor)
 {
     const esper_view *view = &lane->in[input];
-    const float *g = grad_block(&lane->out[0], block);
-    float *to = grad_block(view, block);
 
-    if (to == NULL)
-        return;
-    for (int64_t i = 0; i < view->count; i++, g += LANES_WIDTH, to += LANES_WIDTH)
-        for (int v = 0; v < LANES_VECS; v++) {
-            lanes_vec part = factor.v[v] * lanes_load(g + v * LANES_VEC);
-
-            lanes_put(to + v * LANES_VEC, view->add, part);
-        }
+    if (view->grad != NULL)
+        lanes_put_scaled(grad_plane(&lane->out[0], plane), factor, plane_size(view) / LANES_WIDTH, view->add,
+                         grad_plane(view, plane));
 }
 
 static lanes_acc one_less(lanes_acc e)
@@ -58,12 +51,12 @@ LANES_INLINE lanes_vec between(lanes_vec h, lanes_vec s, lanes_vec e)
     return lanes_select((lanes_mask)(e == 1.0f), s, y);
 }
 
-static void interpolate(const esper_lane *lane, int block, lanes_acc e)
+static void interpolate(const esper_lane *lane, int plane, lanes_acc e)
 {
-    const float *h = data_block(&lane->in[0], block), *s = data_block(&lane->in[1], block);
-    float *y = data_block(&lane->out[0], block);
+    const float *h = data_plane(&lane->in[0], plane), *s = data_plane(&lane->in[1], plane);
+    float *y = data_plane(&lane->out[0], plane);
 
-    for (size_t i = 0; i < block_size(&lane->in[0]); i += LANES_WIDTH)
+    for (size_t i = 0; i < plane_size(&lane->in[0]); i += LANES_WIDTH)
         for (int v = 0; v < LANES_VECS; v++) {
             size_t at = i + (size_t)v * LANES_VEC;
 
@@ -73,27 +66,27 @@ static void interpolate(const esper_lane *lane, int block, lanes_acc e)
 
 static void blend_add_forward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++)
-        interpolate(lane, b, weights_of(lane, 2, b));
+    for (int p = begin; p < end; p++)
+        interpolate(lane, p, weights_of(lane, 2, p));
 }
 
 static void blend_add_backward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++) {
-        put_scaled(lane, 0, b, one_less(weights_of(lane, 2, b)));
-        put_scaled(lane, 1, b, weights_of(lane, 2, b));
+    for (int p = begin; p < end; p++) {
+        put_scaled(lane, 0, p, one_less(weights_of(lane, 2, p)));
+        put_scaled(lane, 1, p, weights_of(lane, 2, p));
     }
 }
 
 static void blend_mul_forward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++) {
-        const float *h = data_block(&lane->in[0], b), *s = data_block(&lane->in[1], b);
-        const float *u = data_block(&lane->in[2], b);
-        float *y = data_block(&lane->out[0], b);
-        lanes_acc a = weights_of(lane, 3, b);
+    for (int p = begin; p < end; p++) {
+        const float *h = data_plane(&lane->in[0], p), *s = data_plane(&lane->in[1], p);
+        const float *u = data_plane(&lane->in[2], p);
+        float *y = data_plane(&lane->out[0], p);
+        lanes_acc a = weights_of(lane, 3, p);
 
-        for (size_t i = 0; i < block_size(&lane->in[0]); i += LANES_WIDTH)
+        for (size_t i = 0; i < plane_size(&lane->in[0]); i += LANES_WIDTH)
             for (int v = 0; v < LANES_VECS; v++) {
                 size_t at = i + (size_t)v * LANES_VEC;
                 lanes_vec host = lanes_load(h + at), t = vec_tanh(lanes_load(s + at) - lanes_load(u + at));
@@ -114,17 +107,17 @@ LANES_INLINE lanes_vec blend_mul_slope(int input, lanes_vec g, lanes_vec h, lane
     return lanes_select(off, g * 0.0f, input == 1 ? q : -q);
 }
 
-static void blend_mul_put(const esper_lane *lane, int input, int b)
+static void blend_mul_put(const esper_lane *lane, int input, int p)
 {
     const esper_view *view = &lane->in[input];
-    const float *g = grad_block(&lane->out[0], b), *h = data_block(&lane->in[0], b);
-    const float *s = data_block(&lane->in[1], b), *u = data_block(&lane->in[2], b);
-    float *to = grad_block(view, b);
-    lanes_acc a = weights_of(lane, 3, b);
+    const float *g = grad_plane(&lane->out[0], p), *h = data_plane(&lane->in[0], p);
+    const float *s = data_plane(&lane->in[1], p), *u = data_plane(&lane->in[2], p);
+    float *to = grad_plane(view, p);
+    lanes_acc a = weights_of(lane, 3, p);
 
     if (to == NULL)
         return;
-    for (size_t i = 0; i < block_size(view); i += LANES_WIDTH)
+    for (size_t i = 0; i < plane_size(view); i += LANES_WIDTH)
         for (int v = 0; v < LANES_VECS; v++) {
             size_t at = i + (size_t)v * LANES_VEC;
             lanes_vec m = lanes_load(s + at) - lanes_load(u + at);
@@ -136,15 +129,15 @@ static void blend_mul_put(const esper_lane *lane, int input, int b)
 
 static void blend_mul_backward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++)
+    for (int p = begin; p < end; p++)
         for (int input = 0; input < 3; input++)
-            blend_mul_put(lane, input, b);
+            blend_mul_put(lane, input, p);
 }
 
 /* The weight of s in blend_gate. */
-static lanes_acc gated(const esper_lane *lane, int block)
+static lanes_acc gated(const esper_lane *lane, int plane)
 {
-    lanes_acc gate = weights_of(lane, 2, block), a = weights_of(lane, 3, block);
+    lanes_acc gate = weights_of(lane, 2, plane), a = weights_of(lane, 3, plane);
 
     for (int v = 0; v < LANES_VECS; v++)
         a.v[v] = clamp01(a.v[v] * gate.v[v]);
@@ -153,8 +146,8 @@ static lanes_acc gated(const esper_lane *lane, int block)
 
 static void blend_gate_forward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++)
-        interpolate(lane, b, gated(lane, b));
+    for (int p = begin; p < end; p++)
+        interpolate(lane, p, gated(lane, p));
 }
 
 /* a * sum of g (s - h), and none where the gate was clamped; its ends 0 and 1 count as inside. Short runs of the sum are
@@ -185,27 +178,30 @@ static void put_gate(const esper_lane *lane, int b)
     }
 }
 
+/* Units are blocks: the gate's gradient is a sum over all channels. */
 static void blend_gate_backward(const esper_lane *lane, int begin, int end)
 {
-    for (int b = begin; b < end; b++) {
-        put_scaled(lane, 0, b, one_less(gated(lane, b)));
-        put_scaled(lane, 1, b, gated(lane, b));
-        if (lane->in[2].grad != NULL)
-            put_gate(lane, b);
+    int C = lane->out[0].dim[0];
+
+    for (int p = begin * C; p < end * C; p++) {
+        put_scaled(lane, 0, p, one_less(gated(lane, p)));
+        put_scaled(lane, 1, p, gated(lane, p));
     }
+    for (int b = begin; b < end && lane->in[2].grad != NULL; b++)
+        put_gate(lane, b);
 }
 
 const esper_op_kernels ESPER_LANES_KERNELS(blend_add) = {
-    .forward = {{blend_add_forward, count_blocks}},
-    .backward = {{blend_add_backward, count_blocks}},
+    .forward = {{blend_add_forward, count_planes, true}},
+    .backward = {{blend_add_backward, count_planes, true}},
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(blend_mul) = {
-    .forward = {{blend_mul_forward, count_blocks}},
-    .backward = {{blend_mul_backward, count_blocks}},
+    .forward = {{blend_mul_forward, count_planes, true}},
+    .backward = {{blend_mul_backward, count_planes, true}},
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(blend_gate) = {
-    .forward = {{blend_gate_forward, count_blocks}},
+    .forward = {{blend_gate_forward, count_planes, true}},
     .backward = {{blend_gate_backward, count_blocks}},
 };

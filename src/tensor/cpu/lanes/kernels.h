@@ -49,6 +49,40 @@ static inline size_t pixels_of(const esper_view *view)
     return (size_t)view->dim[1] * (size_t)view->dim[2];
 }
 
+/* Units that are planes: the pixels of one channel of one block, for operations on single elements. They follow each other
+ * in memory, channels of a block and blocks. */
+static inline int count_planes(const esper_lane *lane)
+{
+    return count_blocks(lane) * lane->out[0].dim[0];
+}
+
+static inline size_t plane_size(const esper_view *view)
+{
+    return block_size(view) / (size_t)view->dim[0];
+}
+
+static inline float *data_plane(const esper_view *view, int plane)
+{
+    return (float *)view->data + (size_t)plane * plane_size(view);
+}
+
+/* NULL when no gradient is wanted. */
+static inline float *grad_plane(const esper_view *view, int plane)
+{
+    return view->grad == NULL ? NULL : (float *)view->grad + (size_t)plane * plane_size(view);
+}
+
+/* The same lane with planes for samples, for canonical kernels that do not care how elements lie. */
+static inline esper_lane planes_as_samples(const esper_lane *lane, int n_in)
+{
+    esper_lane planes = *lane;
+
+    for (int i = 0; i < n_in; i++)
+        planes.in[i].count = (int64_t)plane_size(&lane->in[i]);
+    planes.out[0].count = (int64_t)plane_size(&lane->out[0]);
+    return planes;
+}
+
 /* Scratch is handed out piece by piece, each at a multiple of 64 bytes. Without a base it is only counted. */
 typedef struct scratch_cursor {
     char  *base;
