@@ -132,22 +132,35 @@ static void multiply_by_rows(const head *h, const float *a, size_t a_row, const 
     }
 }
 
+/* n elements of a row as whole vectors, as far as the row of T goes: what follows them in the last one becomes `fill`.
+ * Vectors that are read and written whole are much faster than parts of them. Returns how many elements that makes. */
+static size_t fill_up(float *row, size_t n, size_t T, float fill)
+{
+    size_t whole = n / LANES_VEC * LANES_VEC;
+
+    if (whole == n || whole + LANES_VEC > T)
+        return n;
+    rows_store(row + whole, lanes_select(rows_first(n - whole), rows_load(row + whole), lanes_all(fill)));
+    return whole + LANES_VEC;
+}
+
 /* Scores of one query become probabilities, e^(scale (score - top)) / sum; those of later keys are zero. */
 static void softmax_row(float *p, size_t n, size_t T, float scale)
 {
+    size_t filled = fill_up(p, n, T, -__builtin_inff());
     lanes_vec top = lanes_all(p[0]), sum = {0};
     float part;
 
-    ROWS_EACH(j, some, n, { top = lanes_max(top, rows_get(p, j, some, p[0])); });
+    ROWS_EACH(j, some, filled, { top = lanes_max(top, rows_get(p, j, some, p[0])); });
     top = lanes_all(rows_largest(top));
-    ROWS_EACH(j, some, n, {
+    ROWS_EACH(j, some, filled, {
         lanes_vec e = vec_exp((rows_get(p, j, some, -__builtin_inff()) - top) * scale);
 
         sum += e;
         rows_put(p, j, some, e);
     });
     part = 1.0f / rows_sum(sum);
-    ROWS_EACH(j, some, n, { rows_put(p, j, some, rows_get(p, j, some, 0.0f) * part); });
+    ROWS_EACH(j, some, filled, { rows_put(p, j, some, rows_get(p, j, some, 0.0f) * part); });
     memset(p + n, 0, (T - n) * sizeof(float));
 }
 
@@ -244,7 +257,10 @@ static void score_block(const work *w, esper_rng *rng, block b)
             memcpy(b.kept + at, p, T * sizeof(float));
             memset(b.kept + at + T, 0, (b.stride - T) * sizeof(float));
         }
-        score_row(w, p, b.kept + at, b.dscore + at, n);
+        if (drops(w->lane))
+            score_row(w, p, b.kept + at, b.dscore + at, n);
+        else
+            score_row(w, b.kept + at, b.kept + at, b.dscore + at, fill_up(b.dscore + at, n, b.stride, 0.0f));
         memset(b.dscore + at + n, 0, (b.stride - n) * sizeof(float));
     }
 }

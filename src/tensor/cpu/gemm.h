@@ -26,6 +26,7 @@ enum {
     GEMM_COLS = GEMM_VECS * LANES_VEC,
     GEMM_HALF = 6,        /* edges are cut into tiles of at most that many rows */
     GEMM_K = 256,         /* a panel of that depth (16 KB) leaves room in the first cache for the rows that meet it */
+    GEMM_PACK_ROWS = 16,  /* rows of a matrix that are packed together */
     GEMM_BLOCK_ROWS = 96, /* rows that meet one panel after the other: 96 KB at that depth, for the second cache */
 };
 
@@ -190,24 +191,29 @@ LANES_INLINE size_t gemm_pad(size_t n)
     return (n + GEMM_COLS - 1) / GEMM_COLS * GEMM_COLS;
 }
 
-/* Panels of B whose rows lie as they are: entry (k, j) is from[k * row + j]. */
+/* One panel of n <= GEMM_COLS columns, n_k rows: entry (k, j) is from[k * row + j]. Pieces of rows that lie far apart are
+ * not foreseen by the processor, so the next ones are asked for here. */
+LANES_INLINE void gemm_pack_panel(size_t n, size_t n_k, const float *from, size_t row, float *panel)
+{
+    for (size_t k = 0; k < n_k; k++, panel += GEMM_COLS, from += row) {
+        __builtin_prefetch(from + GEMM_PACK_ROWS * row);
+        if (n == GEMM_COLS) {
+            for (int v = 0; v < GEMM_VECS; v++)
+                lanes_store(panel + v * LANES_VEC, rows_load(from + v * LANES_VEC));
+            continue;
+        }
+        memset(panel, 0, GEMM_COLS * sizeof(float));
+        memcpy(panel, from, n * sizeof(float));
+    }
+}
+
+/* Panels of B whose rows lie as they are. A few rows at a time: they are read whole, as memory likes it. */
 static inline void gemm_pack_rows(size_t n, size_t n_k, const float *from, size_t row, float *packed)
 {
-    for (size_t j = 0; j < n; j += GEMM_COLS) {
-        size_t cols = gemm_least(n - j, GEMM_COLS);
-
-        for (size_t k = 0; k < n_k; k++, packed += GEMM_COLS) {
-            const float *here = from + k * row + j;
-
-            if (cols == GEMM_COLS) {
-                for (int v = 0; v < GEMM_VECS; v++)
-                    lanes_store(packed + v * LANES_VEC, rows_load(here + v * LANES_VEC));
-                continue;
-            }
-            memset(packed, 0, GEMM_COLS * sizeof(float));
-            memcpy(packed, here, cols * sizeof(float));
-        }
-    }
+    for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS)
+        for (size_t j = 0; j < n; j += GEMM_COLS)
+            gemm_pack_panel(gemm_least(n - j, GEMM_COLS), gemm_least(n_k - k, GEMM_PACK_ROWS), from + k * row + j, row,
+                            packed + j * n_k + k * GEMM_COLS);
 }
 
 /* Of every two vectors `half` apart, the lanes listed first go to the upper one and those listed second to the lower one. */
@@ -277,19 +283,29 @@ static inline void gemm_pack_turned(size_t n, size_t n_k, const float *from, siz
     }
 }
 
-/* A copy of A for tiles of GEMM_ROWS rows where the rows of A lie as columns: entry (i, k) is from[k * col + i]. The tile
- * that begins at row i is at packed + i * n_k, with row 1 and col GEMM_ROWS. */
+/* m <= GEMM_ROWS rows of A for one tile: entry (i, k) is from[k * col + i]. All but the last k are copied in whole vectors:
+ * what is too much comes from the next k and is overwritten by it. */
+LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, const float *from, size_t col, float *packed)
+{
+    size_t k = 0;
+
+    for (; k + 1 < n_k && m == GEMM_ROWS; k++, packed += GEMM_ROWS, from += col) {
+        __builtin_prefetch(from + GEMM_PACK_ROWS * col);
+        for (int l = 0; l < GEMM_ROWS; l += LANES_VEC)
+            rows_store(packed + l, rows_load(from + l));
+    }
+    for (; k < n_k; k++, packed += GEMM_ROWS, from += col)
+        memcpy(packed, from, m * sizeof(float));
+}
+
+/* A copy of A for tiles of GEMM_ROWS rows where the rows of A lie as columns. The tile that begins at row i is at
+ * packed + i * n_k, with row 1 and col GEMM_ROWS. */
 static inline void gemm_pack_left(size_t m, size_t n_k, const float *from, size_t col, float *packed)
 {
-    for (size_t i = 0; i < m; i += GEMM_ROWS) {
-        size_t rows = gemm_least(m - i, GEMM_ROWS);
-
-        for (size_t k = 0; k < n_k; k++, packed += GEMM_ROWS)
-            if (rows == GEMM_ROWS)
-                memcpy(packed, from + k * col + i, GEMM_ROWS * sizeof(float));
-            else
-                memcpy(packed, from + k * col + i, rows * sizeof(float));
-    }
+    for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS)
+        for (size_t i = 0; i < m; i += GEMM_ROWS)
+            gemm_pack_strip(gemm_least(m - i, GEMM_ROWS), gemm_least(n_k - k, GEMM_PACK_ROWS), from + k * col + i, col,
+                            packed + i * n_k + k * GEMM_ROWS);
 }
 
 #endif

@@ -12,8 +12,8 @@
 enum {
     GROUP_COLS = 64,   /* packed GEMM_K deep: 64 KB */
     CHUNK_ROWS = 512,  /* enough that packing (about 0.3 ns an entry) is lost in the products (9 ns) */
-    TILE_ROWS = 96,    /* of the gradient of w: 96 KB packed */
-    TILE_COLS = 512,
+    TILE_ROWS = 128,   /* of the gradient of w: 128 KB packed */
+    TILE_COLS = 128,   /* and 128 KB */
     LEAST_TILE = 24,   /* rows worth a tile of their own */
     TILES_TOGETHER = 4 /* their number is a multiple of that where it can be: threads end together */
 };
@@ -177,19 +177,16 @@ static tile tile_of(const esper_lane *lane, size_t unit)
 static void add_products(const esper_lane *lane, tile t, size_t k, size_t n_k, gemm_out c)
 {
     float left[GEMM_K * (TILE_ROWS + GEMM_ROWS)] __attribute__((aligned(64)));
-    float panel[GEMM_K * GEMM_COLS] __attribute__((aligned(64)));
+    float right[GEMM_K * TILE_COLS] __attribute__((aligned(64)));
     const float *x = lane->in[0].data, *g = lane->out[0].grad;
     size_t I = inputs(lane), O = outputs(lane), rows = t.row_end - t.row;
 
     gemm_pack_left(rows, n_k, g + k * O + t.row, O, left);
-    for (size_t j = t.col; j < t.col_end; j += GEMM_COLS) {
-        size_t cols = gemm_least(t.col_end - j, GEMM_COLS);
-
-        gemm_pack_rows(cols, n_k, x + k * I + j, I, panel);
+    gemm_pack_rows(t.col_end - t.col, n_k, x + k * I + t.col, I, right);
+    for (size_t j = 0; j < t.col_end - t.col; j += GEMM_COLS)
         for (size_t i = 0; i < rows; i += GEMM_ROWS)
-            gemm_strip(gemm_least(rows - i, GEMM_ROWS), (int)cols, (int)n_k, (gemm_left){left + i * n_k, 1, GEMM_ROWS},
-                       panel, gemm_out_at(c, i, j - t.col));
-    }
+            gemm_strip(gemm_least(rows - i, GEMM_ROWS), (int)gemm_least(t.col_end - t.col - j, GEMM_COLS), (int)n_k,
+                       (gemm_left){left + i * n_k, 1, GEMM_ROWS}, right + j * n_k, gemm_out_at(c, i, j));
 }
 
 static void put_tile(const esper_lane *lane, tile t)

@@ -66,25 +66,47 @@ LANES_INLINE void rows_store_some(float *to, lanes_vec v, size_t n)
 #endif
 }
 
+/* One half of the lanes beside the other: lane i of what comes back is lane i + half, where there is one. */
+#if LANES_VEC_BYTES == 64
+#define ROWS_FOLD_8(v) __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define ROWS_FOLD_4(v) __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
+#define ROWS_FOLD_2(v) __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
+#define ROWS_FOLD_1(v) __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#elif LANES_VEC_BYTES == 32
+#define ROWS_FOLD_4(v) __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3)
+#define ROWS_FOLD_2(v) __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5)
+#define ROWS_FOLD_1(v) __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6)
+#else
+#define ROWS_FOLD_2(v) __builtin_shufflevector(v, v, 2, 3, 0, 1)
+#define ROWS_FOLD_1(v) __builtin_shufflevector(v, v, 1, 0, 3, 2)
+#endif
+
 /* The sum over the lanes, halves added to each other. */
 LANES_INLINE float rows_sum(lanes_vec v)
 {
-    float part[LANES_VEC] __attribute__((aligned(64)));
-
-    lanes_store(part, v);
-    for (int half = LANES_VEC / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            part[i] += part[i + half];
-    return part[0];
+#if LANES_VEC_BYTES == 64
+    v += ROWS_FOLD_8(v);
+#endif
+#if LANES_VEC_BYTES >= 32
+    v += ROWS_FOLD_4(v);
+#endif
+    v += ROWS_FOLD_2(v);
+    v += ROWS_FOLD_1(v);
+    return v[0];
 }
 
+/* The largest of the lanes. */
 LANES_INLINE float rows_largest(lanes_vec v)
 {
-    float top = v[0];
-
-    for (int i = 1; i < LANES_VEC; i++)
-        top = v[i] > top ? v[i] : top;
-    return top;
+#if LANES_VEC_BYTES == 64
+    v = lanes_max(v, ROWS_FOLD_8(v));
+#endif
+#if LANES_VEC_BYTES >= 32
+    v = lanes_max(v, ROWS_FOLD_4(v));
+#endif
+    v = lanes_max(v, ROWS_FOLD_2(v));
+    v = lanes_max(v, ROWS_FOLD_1(v));
+    return v[0];
 }
 
 /* Runs `body` with `at` = the first element of a vector and `some` = 0, and once more for the rest of n elements with
