@@ -99,7 +99,7 @@ static esper_status open_plan(fleet *f)
 
     for (int k = 0; k < f->n_nets; k++)
         nets[k] = (esper_plan_net){&f->nets[k], &f->slabs[k], &f->passes[k]};
-    return esper_plan_open(&desc, &f->plan);
+    return esper_plan_reopen(&desc, &f->plan);
 }
 
 /* Some data: what stands there does not matter to the time, but it should be of the usual size. */
@@ -232,8 +232,6 @@ static esper_status bench_replan(esper_bench_request *request, const char *name)
 
         esper_net_fini(&f.nets[0]);
         status = build_net(&f.nets[0], &topologies[i % 2]);
-        esper_plan_close(f.plan);
-        f.plan = NULL;
         if (status == ESPER_OK)
             status = open_plan(&f);
         times[i] = 1e3 * (esper_clock_seconds() - began);

@@ -55,6 +55,7 @@ struct esper_plan {
     planned_net    *nets;
     char           *arena;
     size_t          arena_bytes, unshared_bytes, table_bytes;
+    size_t          arena_room; /* of the allocation: at least arena_bytes */
     int             n_launches[2]; /* by direction */
     esper_launch   *launches[2];
     int            *chain[2]; /* how many launches from this one on run in one go; 0: in the chain of one before */
@@ -707,11 +708,48 @@ static void clear_gradients(const esper_slab *slab)
         memset(slab->family[ESPER_FAMILY_GRAD], 0, (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD) * sizeof(float));
 }
 
-static esper_status build(esper_plan *plan, const esper_plan_desc *desc)
+/* Memory of the caller's that nobody has written yet reads as zero, whatever was there before. */
+static void clear_shared(esper_plan *plan)
 {
-    esper_status status = ESPER_OK;
+    for (int k = 0; k < plan->n_nets; k++) {
+        const planned_net *planned = &plan->nets[k];
+
+        for (int t = 0; t < planned->given.net->n_tensors; t++)
+            if (is_shared_with_caller(planned->given.net, t) && planned->data[t].begin != NEVER)
+                memset(plan->arena + planned->arena_base + planned->data[t].offset, 0, planned->data[t].bytes);
+    }
+}
+
+/* The arena of `old` if there is one and it is large enough, or a new one: larger than needed where the network is growing,
+ * so that the next plan finds room. */
+static esper_status take_arena(esper_plan *plan, esper_plan *old)
+{
+    size_t room = old == NULL ? plan->arena_bytes : plan->arena_bytes + plan->arena_bytes / 2;
+    esper_status status;
     void *arena = NULL;
 
+    if (old != NULL && old->arena_room >= plan->arena_bytes) {
+        plan->arena = old->arena;
+        plan->arena_room = old->arena_room;
+        old->arena = NULL;
+        clear_shared(plan);
+        return ESPER_OK;
+    }
+    if (room == 0)
+        return ESPER_OK;
+    status = esper_backend_alloc(plan->backend, room, &arena);
+    if (status == ESPER_E_NOMEM)
+        return ESPER_FAIL(status, "%zu bytes for the activations of batches of %d: a smaller batch needs less", room,
+                          plan->max_samples);
+    ESPER_TRY(status);
+    plan->arena = arena;
+    plan->arena_room = room;
+    return ESPER_OK;
+}
+
+/* `old` loses its arena at the last point where this can fail. */
+static esper_status build(esper_plan *plan, const esper_plan_desc *desc, esper_plan *old)
+{
     plan->nets = take(plan, (size_t)desc->n_nets, sizeof(*plan->nets));
     if (plan->nets == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d networks", desc->n_nets);
@@ -721,20 +759,14 @@ static esper_status build(esper_plan *plan, const esper_plan_desc *desc)
         ESPER_TRY(plan_net(plan, &plan->nets[k]));
     }
     ESPER_TRY(take_launches(plan));
-    if (plan->arena_bytes > 0)
-        status = esper_backend_alloc(plan->backend, plan->arena_bytes, &arena);
-    if (status == ESPER_E_NOMEM)
-        return ESPER_FAIL(status, "%zu bytes for the activations of batches of %d: a smaller batch needs less",
-                          plan->arena_bytes, plan->max_samples);
-    ESPER_TRY(status);
-    plan->arena = arena;
+    ESPER_TRY(take_arena(plan, old));
     make_launches(plan);
     for (int k = 0; k < plan->n_nets && plan->training; k++)
         clear_gradients(plan->nets[k].given.slab);
     return ESPER_OK;
 }
 
-esper_status esper_plan_open(const esper_plan_desc *desc, esper_plan **plan_out)
+static esper_status open_plan(const esper_plan_desc *desc, esper_plan *old, esper_plan **plan_out)
 {
     esper_plan *plan;
     esper_status status;
@@ -748,12 +780,30 @@ esper_status esper_plan_open(const esper_plan_desc *desc, esper_plan **plan_out)
     plan->training = desc->training;
     plan->max_samples = desc->max_samples;
     plan->table_bytes = sizeof(*plan);
-    status = build(plan, desc);
+    status = build(plan, desc, old);
     if (status != ESPER_OK) {
         esper_plan_close(plan);
         return status;
     }
     *plan_out = plan;
+    return ESPER_OK;
+}
+
+esper_status esper_plan_open(const esper_plan_desc *desc, esper_plan **plan_out)
+{
+    return open_plan(desc, NULL, plan_out);
+}
+
+esper_status esper_plan_reopen(const esper_plan_desc *desc, esper_plan **plan)
+{
+    esper_plan *fresh;
+
+    if (*plan != NULL && (*plan)->backend != desc->backend)
+        return ESPER_FAIL(ESPER_E_ARG, "a plan cannot move from backend %s to another",
+                          esper_backend_name((*plan)->backend));
+    ESPER_TRY(open_plan(desc, *plan, &fresh));
+    esper_plan_close(*plan);
+    *plan = fresh;
     return ESPER_OK;
 }
 
@@ -874,7 +924,7 @@ static esper_cost total_cost(const esper_plan *plan, esper_direction direction)
 esper_plan_stats esper_plan_stats_of(const esper_plan *plan)
 {
     return (esper_plan_stats){
-        .arena_bytes = plan->arena_bytes,
+        .arena_bytes = plan->arena_room,
         .arena_bytes_unshared = plan->unshared_bytes,
         .table_bytes = plan->table_bytes,
         .n_forward = plan->n_launches[ESPER_FORWARD],

@@ -28,6 +28,9 @@ typedef struct esper_plan_desc {
 } esper_plan_desc;
 
 esper_status esper_plan_open(const esper_plan_desc *desc, esper_plan **plan_out);
+/* Plans anew, after a network has changed: *plan becomes the new one, which takes over the old one's memory when that is
+ * large enough. What was in inputs and outputs is gone. On failure the old plan stays as it was. */
+esper_status esper_plan_reopen(const esper_plan_desc *desc, esper_plan **plan);
 void         esper_plan_close(esper_plan *plan);
 
 /* Enqueues a pass over pass->n_samples of each network. Backward follows the forward pass of the same batch; it overwrites

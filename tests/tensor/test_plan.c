@@ -410,6 +410,56 @@ static void test_fleet_computes_as_alone(void **state)
     check_same_as_alone("cpu");
 }
 
+/* ------------------------------------------------------------------------------------------------ planning anew */
+
+static void open_again(small_fleet *fleet)
+{
+    esper_plan_net nets[SMALL_MAX_NETS];
+    esper_plan_desc desc = {fleet->backend, nets, fleet->n_nets, SMALL_SAMPLES, true};
+
+    for (int k = 0; k < fleet->n_nets; k++)
+        nets[k] = (esper_plan_net){&fleet->members[k].net, &fleet->members[k].slab, &fleet->members[k].pass};
+    assert_int_equal(esper_plan_reopen(&desc, &fleet->plan), ESPER_OK);
+}
+
+/* A plan in the memory of another, full of what that left there, trains as one in fresh memory. */
+static void test_planning_anew(void **state)
+{
+    small_desc desc = mixed_fleet("cpu");
+    static small_fleet fresh, again;
+    const void *memory;
+
+    (void)state;
+    assert_int_equal(small_fleet_open(&fresh, &desc), ESPER_OK);
+    assert_int_equal(small_fleet_open(&again, &desc), ESPER_OK);
+    memory = esper_plan_data(again.plan, 0, again.members[0].net.input);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(small_fleet_step(&fresh, i), ESPER_OK);
+        assert_int_equal(small_fleet_step(&again, i), ESPER_OK);
+        open_again(&again);
+        assert_ptr_equal(esper_plan_data(again.plan, 0, again.members[0].net.input), memory);
+    }
+    for (int k = 0; k < desc.n_nets; k++)
+        assert_true(small_fleet_hash(&fresh, k) == small_fleet_hash(&again, k));
+    small_fleet_close(&again);
+    small_fleet_close(&fresh);
+}
+
+/* When planning fails, the old plan goes on. */
+static void test_planning_anew_fails(void **state)
+{
+    small_desc desc = mixed_fleet("cpu");
+    static small_fleet fleet;
+    esper_plan_desc bad;
+
+    (void)state;
+    assert_int_equal(small_fleet_open(&fleet, &desc), ESPER_OK);
+    bad = (esper_plan_desc){fleet.backend, NULL, 0, SMALL_SAMPLES, true};
+    assert_int_equal(esper_plan_reopen(&bad, &fleet.plan), ESPER_E_ARG);
+    assert_int_equal(small_fleet_step(&fleet, 0), ESPER_OK);
+    small_fleet_close(&fleet);
+}
+
 /* ------------------------------------------------------------------------------------------------ chains */
 
 typedef struct range {
@@ -744,6 +794,8 @@ int main(void)
         cmocka_unit_test(test_fleet_shares_launches),
         cmocka_unit_test(test_fleet_computes_as_alone),
         cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_planning_anew),
+        cmocka_unit_test(test_planning_anew_fails),
         cmocka_unit_test(test_flops),
         cmocka_unit_test(test_flops_of_the_transformer),
         cmocka_unit_test(test_flops_of_seeds),
