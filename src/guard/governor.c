@@ -6,7 +6,8 @@
  *      scans  ──> judge_scan ──> trigger ─┘
  *
  * Losses and scans each have a standing answer; the worse of the two is the governor's. A loss is judged anew every time.
- * A scan that asked for a restore keeps asking until there was one: clean scans and good losses do not mend weights. */
+ * A scan that asked for a restore keeps asking until there was one: clean scans and good losses do not mend weights. One
+ * that asked for a skip meant that step alone, so a loss that comes after it is not answered with the same skip again. */
 #include "guard/governor.h"
 
 #include <math.h>
@@ -325,10 +326,20 @@ static void conclude(esper_governor *governor, esper_governor_reading *reading_o
         esper_governor_reading_get(governor, reading_out);
 }
 
+/* The step that was to be passed over lies behind; how many there were in a row still counts. */
+static void end_skip(esper_governor *governor)
+{
+    if (governor->scan_action != ESPER_GOVERNOR_SKIP)
+        return;
+    governor->scan_action = ESPER_GOVERNOR_GO;
+    governor->scan_reason = ESPER_GOVERNOR_NONE;
+}
+
 esper_status esper_governor_check(esper_governor *governor, double loss, esper_governor_reading *reading_out)
 {
     if (governor == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "governor: NULL");
+    end_skip(governor);
     if (!governor->faulted)
         governor->loss_action = decide(governor, judge_loss(governor, loss));
     conclude(governor, reading_out);
