@@ -85,6 +85,8 @@ const char *esper_governor_reason_name(esper_governor_reason reason)
 
 void esper_governor_options_init(esper_governor_options *options)
 {
+    if (options == NULL)
+        return;
     *options = (esper_governor_options){
         .size = sizeof(*options),
         .sensitivity = 6.0,
@@ -296,10 +298,18 @@ static bool wants_restore(esper_governor_action action)
     return action >= ESPER_GOVERNOR_ROLL_BACK;
 }
 
+/* Of no governor: one that has stopped, so that nobody goes on by mistake. */
 void esper_governor_reading_get(const esper_governor *governor, esper_governor_reading *reading_out)
 {
-    bool scan_is_worse = governor->scan_action > governor->loss_action;
+    bool scan_is_worse = governor != NULL && governor->scan_action > governor->loss_action;
 
+    if (reading_out == NULL)
+        return;
+    if (governor == NULL) {
+        *reading_out = (esper_governor_reading){
+            .action = ESPER_GOVERNOR_STOP, .pending = 1, .panic_loss = (double)NAN, .faulted = 1};
+        return;
+    }
     *reading_out = (esper_governor_reading){
         .action = scan_is_worse ? governor->scan_action : governor->loss_action,
         .reason = scan_is_worse ? governor->scan_reason : governor->loss_reason,
