@@ -287,6 +287,9 @@ ESPER_API esper_status esper_ring_take(esper_ring *ring, uint64_t step, const vo
 /* While on, no snapshot may be taken: something is wrong and not yet judged. */
 ESPER_API void esper_ring_hold(esper_ring *ring, int on);
 
+/* The tensors were loaded from elsewhere, a checkpoint for instance: whatever a damaged snapshot left in them is gone. */
+ESPER_API void esper_ring_trust(esper_ring *ring);
+
 /* The newest entry's state; waits for it when `wait` is not 0. */
 typedef enum esper_ring_state {
     ESPER_RING_EMPTY,   /* nothing was taken yet */
@@ -322,8 +325,8 @@ typedef struct esper_ring_restored {
  * restored state has been verified against its sum. A device's damaged entry is mended from its mirror; else the next
  * older one is used, and after all of memory the copy on disk. restored_out may be NULL.
  * E_STATE: there is no good entry, nothing was touched. E_DEVICE: all were damaged, and what they left in the tensors is
- * not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_hold(ring, 0) says that the
- * tensors were loaded from elsewhere. */
+ * not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_trust says that the tensors were
+ * loaded from elsewhere. */
 ESPER_API esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored *restored_out);
 
 /* ------------------------------------------------------------------------------------------------------------ governor
