@@ -128,18 +128,21 @@ ESPER_API void esper_guard_options_init(esper_guard_options *options);
 
 typedef struct esper_guard esper_guard;
 
-/* options may be NULL. Close with esper_guard_close, which takes NULL and waits for what is still queued. */
+/* options may be NULL. Close with esper_guard_close, which takes NULL and waits for what is still queued. Graphs that hold a
+ * scan must not be launched any more then. */
 ESPER_API esper_status esper_guard_open(const esper_guard_options *options, esper_guard **guard_out);
 ESPER_API void         esper_guard_close(esper_guard *guard);
 
 /* Registers tensors; all or none. Their indices are their order of registration, from 0. Takes memory, so it is done before
- * training or when the network changes, not between launch and read. */
+ * training or when the network changes, not between launch and read. Ends the life of graphs that hold a scan: it waits for
+ * those that run; capture them again. */
 ESPER_API esper_status esper_guard_add(esper_guard *guard, const esper_guard_tensor *tensors, size_t n_tensors);
 
-/* Forgets all tensors (the network changed its shape): add them again. */
+/* Forgets all tensors (the network changed its shape): add them again. Graphs that hold a scan end with them. */
 ESPER_API esper_status esper_guard_clear(esper_guard *guard);
 
-/* New addresses for all registered tensors, in their order; counts, types and devices stay. Takes no memory. */
+/* New addresses for all registered tensors, in their order; counts, types and devices stay. Takes no memory. Graphs that
+ * hold a scan read the new ones from their next launch on; it waits for those that run. */
 ESPER_API esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors);
 
 /* Compares what the caller believes with what is registered: E_STATE names the first tensor whose address, count, type or
@@ -178,7 +181,9 @@ ESPER_API void         esper_guard_scan_init(esper_guard_scan *scan);
 /* Queues the scan. E_STATE while an earlier one has not been read. scan may be NULL: everything, default streams.
  * clip_norm and skip_flag need what they depend on in one place: all gradients (all tensors scanned) on one CUDA device, or
  * all in host memory; else E_UNSUPPORTED. Gradients whose norm is not finite are left as they are.
- * On a stream under capture the scan becomes part of the graph: every replay is a scan, and read may be called after each. */
+ * On a stream under capture the scan becomes part of the graph: every replay is a scan, and read may be called once after
+ * each, or after several, for the last of them. All streams of a scan are under capture or none, and it has no tensors in
+ * host memory; else E_UNSUPPORTED. Scans of one guard, replays too, wait for each other, on whatever streams they are. */
 ESPER_API esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan);
 
 #define ESPER_GUARD_NONE UINT64_MAX
@@ -229,7 +234,8 @@ typedef struct esper_guard_report {
     esper_guard_group        totals[ESPER_GUARD_N_ROLES]; /* of all groups together, by role; their name is "" */
 } esper_guard_report;
 
-/* Waits for the scan, once, and gives the report. E_STATE when nothing was launched. */
+/* Waits for the scan, once, and gives the report. E_STATE when nothing was launched; for a scan that was captured, when its
+ * graph was not launched since the last read. Of several graphs with scans of one guard it reports the one that ran last. */
 ESPER_API esper_status esper_guard_read(esper_guard *guard, const esper_guard_report **report_out);
 
 /* Name, group, role, ... of a registered tensor; NULL past the end. Texts belong to the guard. */

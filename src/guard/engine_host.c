@@ -82,6 +82,7 @@ typedef struct host_engine {
     host_tables               tables;
     uint32_t                  shown; /* roles whose statistics are not zero */
     double                    grad_norm, clip_factor;
+    uint32_t                  tag;
     uintptr_t                 readable_page; /* the last one found so, until tensors are bound; 0 = none */
 } host_engine;
 
@@ -446,6 +447,7 @@ static esper_status host_scan(esper_engine *engine, const esper_scan_request *re
     uint32_t bad = 0;
 
     job.settings = esper_scan_settings_make(request->tiny, request->checksum);
+    host->tag = request->tag;
     clear_stats(host, request->roles);
     esper_pool_run(host->pool, host->tables.n_items, scan_item, &job);
     add_up(host, request->roles);
@@ -469,6 +471,8 @@ static esper_status host_collect(esper_engine *engine, esper_scan_result *result
         .n_groups = host->tables.n_groups,
         .grad_norm = host->grad_norm,
         .clip_factor = host->clip_factor,
+        .asked = host->shown,
+        .tag = host->tag,
     };
     return ESPER_OK;
 }

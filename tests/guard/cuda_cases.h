@@ -1308,10 +1308,13 @@ static void a_scan_can_be_captured_and_replayed(void **state)
     request = request_of(&f, ALL_ROLES);
     request.skip_flag = flag;
     request.clip_norm = 1e9;
+    request.tag = 7;
     capture_begin(&f);
     check_good(esper_engine_cuda.scan(f.engine, &request));
     capture_end(&f);
     assert_true(esper_cuda_engine_captured(f.engine));
+    assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE); /* it has not run yet */
+    assert_non_null(strstr(esper_last_error(), "no replay since"));
     for (int turn = 0; turn < 3; turn++) {
         put_word(&f, large, (uint64_t)turn, 0x7fc00000);
         put_word(&f, small, (uint64_t)turn, 0x7f800000);
@@ -1319,12 +1322,15 @@ static void a_scan_can_be_captured_and_replayed(void **state)
         waits = esper_cuda_waits();
         collect(&f);
         assert_int_equal(esper_cuda_waits(), waits + 1);
+        assert_int_equal(f.result.asked, ALL_ROLES);
+        assert_int_equal(f.result.tag, 7);
         check_stat(&f, large, 1e-8, false);
         check_stat(&f, small, 1e-8, false);
         assert_int_equal(f.stats[large].n_nan, turn + 1);
         assert_int_equal(f.result.roles[ESPER_GUARD_ROLE_GRAD].n_nan, turn + 1);
         assert_int_equal(f.result.roles[ESPER_GUARD_ROLE_GRAD].n_inf, turn + 1);
         assert_int_equal(f.result.groups[ESPER_GUARD_ROLE_GRAD].n_bad, 2);
+        assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE); /* read already */
     }
     /* new addresses reach the graph */
     fill(f.twins[large].host, f.tensors[large].count, ESPER_GUARD_F32, DATA_PLAIN);
@@ -1336,9 +1342,18 @@ static void a_scan_can_be_captured_and_replayed(void **state)
     collect(&f);
     assert_int_equal(f.stats[small].first_bad, UINT64_MAX);
     check_stat(&f, large, 1e-8, false);
+    /* a scan of its own on another stream, beside replays nobody reads: each waits for the one before */
+    request.stream = NULL;
+    request.tag = 8;
+    for (int turn = 0; turn < 3; turn++) {
+        capture_replay(&f);
+        scan(&f, &request);
+        assert_int_equal(f.result.tag, 8);
+        assert_false(esper_cuda_engine_captured(f.engine));
+        check_stat(&f, large, 1e-8, false);
+    }
     capture_close(&f);
     scan(&f, &request); /* and without the graph again */
-    assert_false(esper_cuda_engine_captured(f.engine));
     check_stat(&f, large, 1e-8, false);
     esper_device_release(f.device, flag);
     close_fixture(&f);
