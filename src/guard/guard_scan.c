@@ -7,11 +7,13 @@
  * Clipping and the skip flag need everything they depend on in one place at once. On one device the engine does both by
  * itself; over several partitions of host memory the guard does it inside launch, where all scans are done already;
  * over several devices of which one is CUDA's it would take a wait, and is refused. */
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "base/status.h"
 #include "guard/engine_cuda.h"
+#include "guard/engine_host.h"
 #include "guard/guard_state.h"
 #include "guard/report.h"
 
@@ -81,11 +83,32 @@ static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t role
 
         if ((slot->roles & roles) != 0)
             status = slot->engine->ops->check(slot->engine, flag, sizeof(*flag));
+        if (status == ESPER_OK && (slot->roles & roles) != 0 && slot->device < 0)
+            status = esper_engine_host_check_writable(flag, sizeof(*flag));
         if (status != ESPER_OK)
             return esper_fail_within(status, "skip_flag: ");
     }
     guard->known_flag = flag;
     guard->known_flag_roles = roles;
+    return ESPER_OK;
+}
+
+/* Whether gradients in host memory may be scaled: asked before anything is, not found out by a signal. */
+static esper_status check_grads(esper_guard *guard)
+{
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        esper_guard_slot *slot = &guard->table.slots[s];
+        esper_status status = ESPER_OK;
+
+        if (slot->device >= 0 || (slot->roles & GRADS) == 0)
+            continue;
+        if (slot->stale)
+            status = esper_guard_slot_bind(&guard->table, slot);
+        if (status == ESPER_OK)
+            status = esper_engine_host_check_grads(slot->engine);
+        if (status != ESPER_OK)
+            return esper_fail_within(status, "clip_norm: a gradient at ");
+    }
     return ESPER_OK;
 }
 
@@ -213,6 +236,7 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
 {
     esper_scan_sums grads;
     uint32_t bad = 0;
+    fenv_t callers;
 
     for (size_t s = 0; s < guard->table.n_slots; s++)
         if (guard->table.slots[s].queued && guard->table.slots[s].device < 0)
@@ -226,8 +250,11 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
         *scan->skip_flag = bad;
     if (plan->n_grads <= 1)
         return ESPER_OK; /* one engine has clipped them */
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
     grads = sums_of_role(guard, ESPER_GUARD_ROLE_GRAD);
     guard->clip_factor = esper_guard_clip_factor(esper_scan_norm(&grads), scan->clip_norm);
+    fesetenv(&callers);
     for (size_t s = 0; guard->clip_factor < 1.0 && s < guard->table.n_slots; s++) {
         esper_guard_slot *slot = &guard->table.slots[s];
 
@@ -285,6 +312,8 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
     ESPER_TRY(check_plan(guard, scan, &plan));
     if (scan->skip_flag != NULL)
         ESPER_TRY(check_flag(guard, scan->skip_flag, plan.roles));
+    if (scan->clip_norm > 0.0)
+        ESPER_TRY(check_grads(guard));
     guard->roles = plan.roles;
     guard->checksum = scan->checksum;
     guard->replayed = false;
@@ -399,10 +428,14 @@ static void remember(esper_guard *guard)
     }
 }
 
+/* In rounding of our own, whatever the caller's. */
 static void build_report(esper_guard *guard)
 {
     esper_guard_table *table = &guard->table;
+    fenv_t callers;
 
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
     guard->report = (esper_guard_report){
         .sequence = guard->sequence,
         .first_bad = find_first_bad(guard),
@@ -419,6 +452,7 @@ static void build_report(esper_guard *guard)
     guard->report.grad_norm = guard->report.totals[ESPER_GUARD_ROLE_GRAD].norm;
     guard->report.changed = find_changed(guard);
     remember(guard);
+    fesetenv(&callers);
 }
 
 /* Which scan it was is told by what was found: of several graphs with scans in them, the one that ran last. */
