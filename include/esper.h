@@ -67,7 +67,8 @@ ESPER_API const char *esper_version(void);
  *
  * and, to get back: a ring of snapshots of the same tensors (esper_ring), and a governor that says when (esper_governor).
  *
- * Threads: a guard, ring or governor is used by one thread at a time; different ones are independent.
+ * Threads: a guard, ring or governor is used by one thread at a time; different ones are independent, but for a ring and the
+ * guard it was opened for, which count as one.
  * Streams: `stream` arguments are CUstream / cudaStream_t of the tensor's device as void *, NULL for its default stream.
  * They are ignored for host memory, where work is done in the call.
  * Structs that you fill begin with `size` = sizeof(the struct): set it with the *_init function, so that a later library
@@ -108,8 +109,10 @@ typedef struct esper_guard_tensor {
     uint64_t          count;  /* elements */
 } esper_guard_tensor;
 
-/* Memory for the guard's own tables and snapshots, from your allocator. device as above; host memory that copies to a
- * device use is asked for as ESPER_GUARD_HOST and registered by the library. Returns NULL when there is none. */
+/* Memory for snapshots and for what scans of a CUDA device need, from your allocator. device as above, where memory of a
+ * CUDA device is at a multiple of 256; host memory that a device uses is asked for as ESPER_GUARD_HOST and registered by the
+ * library. Returns NULL when there is none. Lists of tensors and of their parts, small beside them, are the library's own,
+ * on a device too. */
 typedef void *(*esper_guard_alloc)(void *context, int32_t device, size_t bytes);
 typedef void (*esper_guard_release)(void *context, int32_t device, void *memory);
 
@@ -254,8 +257,9 @@ ESPER_API const char *esper_guard_describe(const esper_guard *guard, const esper
  *
  * A ring of last-good states. Taking one copies the guard's tensors (by role) on a stream of the ring's own, ordered after
  * the streams that write them; the copy itself is scanned and summed, and only then does it count. Rolling back copies the
- * newest good one back, ordered after every writer and before their next work, by events: nothing else on the device waits,
- * and neither does the caller. An entry whose sum no longer fits is passed over for the next older one. */
+ * newest good one back, ordered after every writer and before their next work, by events: nothing else on the device waits.
+ * The caller waits only where something has to be known first: while the snapshot taken last is still being scanned, the next
+ * take and a rollback wait for that verdict. An entry whose sum no longer fits is passed over for the next older one. */
 typedef struct esper_ring esper_ring;
 
 typedef enum esper_ring_place {
@@ -282,7 +286,8 @@ ESPER_API esper_status esper_ring_open(esper_guard *guard, const esper_ring_opti
 ESPER_API void         esper_ring_close(esper_ring *ring);
 
 /* Names a stream on which the tensors of a device are written and read: the ring orders itself after what is queued there
- * when it copies, and lets later work there begin only behind a rollback. Without any it takes the default stream. */
+ * when it copies, and lets later work there begin only behind a rollback. Without any it takes the default stream. The
+ * stream must outlive the ring; while it is under capture, take and rollback are E_STATE. */
 ESPER_API esper_status esper_ring_add_stream(esper_ring *ring, int32_t device, void *stream);
 
 /* Queues a snapshot of the tensors as they are behind the work queued so far, with `blob` (random state, cursor, slot
@@ -319,7 +324,7 @@ ESPER_API esper_status esper_ring_status_get(esper_ring *ring, int wait, esper_r
 /* What a rollback restored. */
 typedef struct esper_ring_restored {
     uint64_t    step;
-    const void *blob; /* belongs to the ring until the entry is taken again */
+    const void *blob; /* belongs to the ring until its next take, rollback or close */
     size_t      blob_bytes;
     uint32_t    n_passed_over; /* newer entries that were found damaged */
     uint32_t    from_host;     /* 1: from host memory; 2: from disk */
@@ -330,8 +335,8 @@ typedef struct esper_ring_restored {
  * they were sealed (the next call that needs to know compares the sums of what nobody waited for); otherwise when the
  * restored state has been verified against its sum. A device's damaged entry is mended from its mirror; else the next
  * older one is used, and after all of memory the copy on disk. restored_out may be NULL.
- * E_STATE: there is no good entry, nothing was touched. E_DEVICE: all were damaged, and what they left in the tensors is
- * not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_trust says that the tensors were
+ * E_STATE: there is no good entry, nothing was touched. E_DEVICE: the device failed, or (the message tells) all were
+ * damaged, in which case nothing has to be opened anew, but what they left in the tensors is not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_trust says that the tensors were
  * loaded from elsewhere. */
 ESPER_API esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored *restored_out);
 

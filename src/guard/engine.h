@@ -58,9 +58,9 @@ typedef struct esper_scan_result {
     const esper_scan_sums  *groups; /* (n_groups) by number; those of roles that were not asked for hold anything */
     const esper_scan_sums  *roles;  /* (ESPER_GUARD_N_ROLES) the same */
     size_t                  n_groups; /* as bind was told */
-    double grad_norm, clip_factor;    /* of this device's gradients, as clipping used them; 0 and 1 without any */
-    uint32_t asked,
-        tag; /* of the request that it answers: of several graphs with scans in them, the one that ran last */
+    double                  clip_factor; /* of this device's gradients; 1 without any */
+    uint32_t                asked; /* roles of the request that it answers: of several graphs, the one that ran last */
+    uint32_t                tag;   /* the same */
 } esper_scan_result;
 
 /* What a scan may become on a stream under capture. */
@@ -123,7 +123,5 @@ typedef struct esper_copy_part {
 struct esper_pool;
 uint64_t esper_copy_gather(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, void *arena);
 uint64_t esper_copy_scatter(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, const void *arena);
-/* The arena's checksum alone. */
-uint64_t esper_copy_checksum(struct esper_pool *pool, const void *arena, uint64_t bytes);
 
 #endif

@@ -649,8 +649,6 @@ static esper_scan_result give_result(cuda_engine *self, const gpu_mark *mark)
     result.groups = results_of(self);
     result.n_groups = plan->n_groups;
     result.roles = result.groups + plan->n_groups;
-    if (count_roles(plan, mark->roles & 1u << GPU_ROLE_GRAD) != 0)
-        result.grad_norm = esper_scan_norm(&result.roles[GPU_ROLE_GRAD]);
     if ((mark->tag & HAS_TOTAL) != 0)
         result.clip_factor = ((const gpu_total *)(void *)(self->pinned + self->at.told))->clip_factor;
     return result;

@@ -81,7 +81,7 @@ typedef struct host_engine {
     esper_report_limits       limits;
     host_tables               tables;
     uint32_t                  shown; /* roles whose statistics are not zero */
-    double                    grad_norm, clip_factor;
+    double                    clip_factor;
     uint32_t                  tag;
     uintptr_t                 readable_page; /* the last one found so, until tensors are bound; 0 = none */
     bool                      grads_writable; /* found so, until tensors are bound */
@@ -454,8 +454,8 @@ static uint32_t sum_up(host_engine *host, const esper_scan_request *request)
     add_up(host, request->roles);
     for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
         bad |= esper_scan_bad(&host->tables.roles[role], (esper_guard_role)role);
-    host->grad_norm = esper_scan_norm(&host->tables.roles[ESPER_GUARD_ROLE_GRAD]);
-    host->clip_factor = esper_guard_clip_factor(host->grad_norm, request->clip_norm);
+    host->clip_factor =
+        esper_guard_clip_factor(esper_scan_norm(&host->tables.roles[ESPER_GUARD_ROLE_GRAD]), request->clip_norm);
     fesetenv(&callers);
     return bad;
 }
@@ -485,7 +485,6 @@ static esper_status host_collect(esper_engine *engine, esper_scan_result *result
         .groups = host->tables.groups,
         .roles = host->tables.roles,
         .n_groups = host->tables.n_groups,
-        .grad_norm = host->grad_norm,
         .clip_factor = host->clip_factor,
         .asked = host->shown,
         .tag = host->tag,
