@@ -67,7 +67,8 @@ ESPER_API const char *esper_version(void);
  *
  * and, to get back: a ring of snapshots of the same tensors (esper_ring), and a governor that says when (esper_governor).
  *
- * Threads: a guard, ring or governor is used by one thread at a time; different ones are independent.
+ * Threads: a guard, ring or governor is used by one thread at a time; different ones are independent, but for a ring and the
+ * guard it was opened for, which count as one.
  * Streams: `stream` arguments are CUstream / cudaStream_t of the tensor's device as void *, NULL for its default stream.
  * They are ignored for host memory, where work is done in the call.
  * Structs that you fill begin with `size` = sizeof(the struct): set it with the *_init function, so that a later library
@@ -108,8 +109,10 @@ typedef struct esper_guard_tensor {
     uint64_t          count;  /* elements */
 } esper_guard_tensor;
 
-/* Memory for the guard's own tables and snapshots, from your allocator. device as above; host memory that copies to a
- * device use is asked for as ESPER_GUARD_HOST and registered by the library. Returns NULL when there is none. */
+/* Memory for snapshots and for what scans of a CUDA device need, from your allocator. device as above, where memory of a
+ * CUDA device is at a multiple of 256; host memory that a device uses is asked for as ESPER_GUARD_HOST and registered by the
+ * library. Returns NULL when there is none. Lists of tensors and of their parts, small beside them, are the library's own,
+ * on a device too. */
 typedef void *(*esper_guard_alloc)(void *context, int32_t device, size_t bytes);
 typedef void (*esper_guard_release)(void *context, int32_t device, void *memory);
 
@@ -128,18 +131,21 @@ ESPER_API void esper_guard_options_init(esper_guard_options *options);
 
 typedef struct esper_guard esper_guard;
 
-/* options may be NULL. Close with esper_guard_close, which takes NULL and waits for what is still queued. */
+/* options may be NULL. Close with esper_guard_close, which takes NULL and waits for what is still queued. Graphs that hold a
+ * scan must not be launched any more then. */
 ESPER_API esper_status esper_guard_open(const esper_guard_options *options, esper_guard **guard_out);
 ESPER_API void         esper_guard_close(esper_guard *guard);
 
 /* Registers tensors; all or none. Their indices are their order of registration, from 0. Takes memory, so it is done before
- * training or when the network changes, not between launch and read. */
+ * training or when the network changes, not between launch and read. Ends the life of graphs that hold a scan: it waits for
+ * those that run; capture them again. */
 ESPER_API esper_status esper_guard_add(esper_guard *guard, const esper_guard_tensor *tensors, size_t n_tensors);
 
-/* Forgets all tensors (the network changed its shape): add them again. */
+/* Forgets all tensors (the network changed its shape): add them again. Graphs that hold a scan end with them. */
 ESPER_API esper_status esper_guard_clear(esper_guard *guard);
 
-/* New addresses for all registered tensors, in their order; counts, types and devices stay. Takes no memory. */
+/* New addresses for all registered tensors, in their order; counts, types and devices stay. Takes no memory. Graphs that
+ * hold a scan read the new ones from their next launch on; it waits for those that run. */
 ESPER_API esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors);
 
 /* Compares what the caller believes with what is registered: E_STATE names the first tensor whose address, count, type or
@@ -178,7 +184,9 @@ ESPER_API void         esper_guard_scan_init(esper_guard_scan *scan);
 /* Queues the scan. E_STATE while an earlier one has not been read. scan may be NULL: everything, default streams.
  * clip_norm and skip_flag need what they depend on in one place: all gradients (all tensors scanned) on one CUDA device, or
  * all in host memory; else E_UNSUPPORTED. Gradients whose norm is not finite are left as they are.
- * On a stream under capture the scan becomes part of the graph: every replay is a scan, and read may be called after each. */
+ * On a stream under capture the scan becomes part of the graph: every replay is a scan, and read may be called once after
+ * each, or after several, for the last of them. All streams of a scan are under capture or none, and it has no tensors in
+ * host memory; else E_UNSUPPORTED. Scans of one guard, replays too, wait for each other, on whatever streams they are. */
 ESPER_API esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan);
 
 #define ESPER_GUARD_NONE UINT64_MAX
@@ -229,7 +237,8 @@ typedef struct esper_guard_report {
     esper_guard_group        totals[ESPER_GUARD_N_ROLES]; /* of all groups together, by role; their name is "" */
 } esper_guard_report;
 
-/* Waits for the scan, once, and gives the report. E_STATE when nothing was launched. */
+/* Waits for the scan, once, and gives the report. E_STATE when nothing was launched; for a scan that was captured, when its
+ * graph was not launched since the last read. Of several graphs with scans of one guard it reports the one that ran last. */
 ESPER_API esper_status esper_guard_read(esper_guard *guard, const esper_guard_report **report_out);
 
 /* Name, group, role, ... of a registered tensor; NULL past the end. Texts belong to the guard. */
@@ -248,8 +257,9 @@ ESPER_API const char *esper_guard_describe(const esper_guard *guard, const esper
  *
  * A ring of last-good states. Taking one copies the guard's tensors (by role) on a stream of the ring's own, ordered after
  * the streams that write them; the copy itself is scanned and summed, and only then does it count. Rolling back copies the
- * newest good one back, ordered after every writer and before their next work, by events: nothing else on the device waits,
- * and neither does the caller. An entry whose sum no longer fits is passed over for the next older one. */
+ * newest good one back, ordered after every writer and before their next work, by events: nothing else on the device waits.
+ * The caller waits only where something has to be known first: while the snapshot taken last is still being scanned, the next
+ * take and a rollback wait for that verdict. An entry whose sum no longer fits is passed over for the next older one. */
 typedef struct esper_ring esper_ring;
 
 typedef enum esper_ring_place {
@@ -276,7 +286,8 @@ ESPER_API esper_status esper_ring_open(esper_guard *guard, const esper_ring_opti
 ESPER_API void         esper_ring_close(esper_ring *ring);
 
 /* Names a stream on which the tensors of a device are written and read: the ring orders itself after what is queued there
- * when it copies, and lets later work there begin only behind a rollback. Without any it takes the default stream. */
+ * when it copies, and lets later work there begin only behind a rollback. Without any it takes the default stream. The
+ * stream must outlive the ring; while it is under capture, take and rollback are E_STATE. */
 ESPER_API esper_status esper_ring_add_stream(esper_ring *ring, int32_t device, void *stream);
 
 /* Queues a snapshot of the tensors as they are behind the work queued so far, with `blob` (random state, cursor, slot
@@ -286,6 +297,9 @@ ESPER_API esper_status esper_ring_take(esper_ring *ring, uint64_t step, const vo
 
 /* While on, no snapshot may be taken: something is wrong and not yet judged. */
 ESPER_API void esper_ring_hold(esper_ring *ring, int on);
+
+/* The tensors were loaded from elsewhere, a checkpoint for instance: whatever a damaged snapshot left in them is gone. */
+ESPER_API void esper_ring_trust(esper_ring *ring);
 
 /* The newest entry's state; waits for it when `wait` is not 0. */
 typedef enum esper_ring_state {
@@ -310,7 +324,7 @@ ESPER_API esper_status esper_ring_status_get(esper_ring *ring, int wait, esper_r
 /* What a rollback restored. */
 typedef struct esper_ring_restored {
     uint64_t    step;
-    const void *blob; /* belongs to the ring until the entry is taken again */
+    const void *blob; /* belongs to the ring until its next take, rollback or close */
     size_t      blob_bytes;
     uint32_t    n_passed_over; /* newer entries that were found damaged */
     uint32_t    from_host;     /* 1: from host memory; 2: from disk */
@@ -321,9 +335,9 @@ typedef struct esper_ring_restored {
  * they were sealed (the next call that needs to know compares the sums of what nobody waited for); otherwise when the
  * restored state has been verified against its sum. A device's damaged entry is mended from its mirror; else the next
  * older one is used, and after all of memory the copy on disk. restored_out may be NULL.
- * E_STATE: there is no good entry, nothing was touched. E_DEVICE: all were damaged, and what they left in the tensors is
- * not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_hold(ring, 0) says that the
- * tensors were loaded from elsewhere. */
+ * E_STATE: there is no good entry, nothing was touched. E_DEVICE: the device failed, or (the message tells) all were
+ * damaged, in which case nothing has to be opened anew, but what they left in the tensors is not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_trust says that the tensors were
+ * loaded from elsewhere. */
 ESPER_API esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored *restored_out);
 
 /* ------------------------------------------------------------------------------------------------------------ governor

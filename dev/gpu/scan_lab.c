@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "device/device_cuda.h"
 #include "guard/engine_cuda.h"
+#include "guard/report.h"
 
 enum { MAX_TENSORS = 30000, REPEATS = 60, WARM_UP = 10, IN_A_ROW = 20, PATTERN_WORDS = 1 << 22 };
 
@@ -194,7 +195,7 @@ typedef struct scan_case {
 
 static void check_result(const lab *l, const scan_case *c, const esper_scan_result *result)
 {
-    expect(isfinite(result->grad_norm), "norm");
+    expect(isfinite(esper_scan_norm(&result->roles[ESPER_GUARD_ROLE_GRAD])), "norm");
     for (size_t i = 0; i < l->n; i++) {
         const esper_guard_stat *stat = &result->stats[i];
 

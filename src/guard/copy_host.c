@@ -91,27 +91,17 @@ static void copy_window(void *context, int item, int worker)
     atomic_fetch_add_explicit(&job->sum, sum + sum_padding(at, end), memory_order_relaxed);
 }
 
-static void sum_window(void *context, int item, int worker)
-{
-    copy_job *job = context;
-    uint64_t at = (uint64_t)item * WINDOW, end = at + WINDOW < job->bytes ? at + WINDOW : job->bytes;
-
-    (void)worker;
-    atomic_fetch_add_explicit(&job->sum, job->kernels->checksum(job->arena + at, end - at, at / 8),
-                              memory_order_relaxed);
-}
-
-static uint64_t run(struct esper_pool *pool, copy_job *job, esper_pool_item run_item)
+static uint64_t run(struct esper_pool *pool, copy_job *job)
 {
     const esper_scan_kernels *kernels = esper_scan_kernels_choose();
     int n_windows = (int)((job->bytes + WINDOW - 1) / WINDOW);
 
     job->kernels = kernels != NULL ? kernels : &esper_scan_kernels_portable; /* the sums are the same */
     if (pool != NULL) {
-        esper_pool_run(pool, n_windows, run_item, job);
+        esper_pool_run(pool, n_windows, copy_window, job);
     } else {
         for (int item = 0; item < n_windows; item++)
-            run_item(job, item, 0);
+            copy_window(job, item, 0);
     }
     return atomic_load(&job->sum);
 }
@@ -121,7 +111,7 @@ uint64_t esper_copy_gather(struct esper_pool *pool, const esper_copy_part *parts
     copy_job job = {.parts = parts, .n_parts = n_parts, .arena = arena, .gather = true};
 
     job.bytes = arena_bytes(parts, n_parts);
-    return run(pool, &job, copy_window);
+    return run(pool, &job);
 }
 
 uint64_t esper_copy_scatter(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, const void *arena)
@@ -129,12 +119,5 @@ uint64_t esper_copy_scatter(struct esper_pool *pool, const esper_copy_part *part
     copy_job job = {.parts = parts, .n_parts = n_parts, .arena = (unsigned char *)(uintptr_t)arena};
 
     job.bytes = arena_bytes(parts, n_parts);
-    return run(pool, &job, copy_window);
-}
-
-uint64_t esper_copy_checksum(struct esper_pool *pool, const void *arena, uint64_t bytes)
-{
-    copy_job job = {.arena = (unsigned char *)(uintptr_t)arena, .bytes = bytes};
-
-    return run(pool, &job, sum_window);
+    return run(pool, &job);
 }

@@ -147,3 +147,19 @@ esper_status esper_cuda_copy_checksum(esper_cuda_copy *copy, uint64_t *sum_devic
 {
     return launch(copy, copy->checksum, NULL, sum_device, stream);
 }
+
+esper_status esper_cuda_check_live(esper_device *device, void *stream)
+{
+    int state = CU_STREAM_CAPTURE_STATUS_NONE;
+    esper_status st;
+
+    ESPER_TRY(esper_cuda_enter(device));
+    st = ESPER_CUDA(cuStreamIsCapturing, stream, &state);
+    esper_cuda_leave();
+    if (st == ESPER_OK && state != CU_STREAM_CAPTURE_STATUS_NONE)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "stream %p is under capture: snapshots and rollbacks cannot be part of a graph; call before "
+                          "the capture begins or after it has ended",
+                          stream);
+    return st;
+}

@@ -58,8 +58,17 @@ typedef struct esper_scan_result {
     const esper_scan_sums  *groups; /* (n_groups) by number; those of roles that were not asked for hold anything */
     const esper_scan_sums  *roles;  /* (ESPER_GUARD_N_ROLES) the same */
     size_t                  n_groups; /* as bind was told */
-    double grad_norm, clip_factor;    /* of this device's gradients, as clipping used them; 0 and 1 without any */
+    double                  clip_factor; /* of this device's gradients; 1 without any */
+    uint32_t                asked; /* roles of the request that it answers: of several graphs, the one that ran last */
+    uint32_t                tag;   /* the same */
 } esper_scan_result;
+
+/* What a scan may become on a stream under capture. */
+typedef enum esper_scan_capture {
+    ESPER_SCAN_CAPTURE_ANY,   /* part of the graph, if there is one */
+    ESPER_SCAN_CAPTURE_NEVER, /* E_UNSUPPORTED under capture ... */
+    ESPER_SCAN_CAPTURE_ALWAYS /* ... and without */
+} esper_scan_capture;
 
 /* Settings of one scan. */
 typedef struct esper_scan_request {
@@ -69,6 +78,8 @@ typedef struct esper_scan_request {
     double    clip_norm; /* 0 = no clipping; only when all gradients lie on this device, else the guard clips afterwards */
     uint32_t *skip_flag; /* NULL or a word on this device */
     void     *stream;
+    uint32_t  tag; /* given back with the result; below 256 */
+    esper_scan_capture capture;
 } esper_scan_request;
 
 typedef struct esper_engine esper_engine;
@@ -83,7 +94,7 @@ typedef struct esper_engine_ops {
     esper_status (*rebind)(esper_engine *engine, void *const *data);
     /* Queues a scan on request->stream. */
     esper_status (*scan)(esper_engine *engine, const esper_scan_request *request);
-    /* Waits for it (one wait) and gives what it found. */
+    /* Waits for it (one wait) and gives what it found. E_STATE: it is part of a graph that was not run since. */
     esper_status (*collect)(esper_engine *engine, esper_scan_result *result_out);
     /* Multiplies the gradients by `factor`, queued on the stream: clipping over several devices. */
     esper_status (*scale)(esper_engine *engine, double factor, void *stream);
@@ -112,7 +123,5 @@ typedef struct esper_copy_part {
 struct esper_pool;
 uint64_t esper_copy_gather(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, void *arena);
 uint64_t esper_copy_scatter(struct esper_pool *pool, const esper_copy_part *parts, size_t n_parts, const void *arena);
-/* The arena's checksum alone. */
-uint64_t esper_copy_checksum(struct esper_pool *pool, const void *arena, uint64_t bytes);
 
 #endif

@@ -4,9 +4,13 @@
  * All memory is one block on the device and one in pinned memory, taken in bind:
  *
  *     device   | tensors | blocks | nodes | counters | total | sums | partials |
- *     pinned   | tensors | blocks | nodes | total | results: groups, roles | stats |
+ *     pinned   | tensors | blocks | nodes | mark | total | results: groups, roles | stats |
  *
- * The pinned tensors are what addresses are changed in; the device has them again before the next scan. */
+ * The pinned tensors are what addresses are changed in; the device has them again before the next scan.
+ *
+ * A scan may be part of graphs, which are run without us. All scans, of graphs or not, use the same memory, so each waits
+ * for the one before: the event `done` stands behind the last, on whatever stream. What results are of is told by the
+ * mark, which every scan writes: its number, its roles and its tag. */
 #include "guard/engine_cuda.h"
 
 #include <math.h>
@@ -27,6 +31,7 @@ _Static_assert(sizeof(gpu_sums) == sizeof(esper_scan_sums) && sizeof(gpu_sums) =
 _Static_assert(offsetof(gpu_sums, n_zero) == offsetof(esper_scan_sums, n_zero), "sums differ");
 _Static_assert(offsetof(gpu_sums, n_bad) == offsetof(esper_scan_sums, n_bad), "sums differ");
 _Static_assert(offsetof(gpu_sums, first_bad) == offsetof(esper_scan_sums, first_bad), "sums differ");
+_Static_assert(sizeof(gpu_mark) == 16, "a mark is written as one vector");
 _Static_assert((int)GPU_N_ROLES == ESPER_GUARD_N_ROLES, "lists differ");
 _Static_assert((int)GPU_F32 == ESPER_GUARD_F32 && (int)GPU_F16 == ESPER_GUARD_F16, "types differ");
 _Static_assert((int)GPU_BF16 == ESPER_GUARD_BF16 && (int)GPU_F64 == ESPER_GUARD_F64, "types differ");
@@ -38,13 +43,13 @@ _Static_assert((int)GPU_BAD_NAN_STATE == ESPER_GUARD_BAD_NAN_STATE &&
                    (int)GPU_BAD_INF_STATE == ESPER_GUARD_BAD_INF_STATE,
                "bits differ");
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, HAS_TOTAL = 256 /* a bit of the mark's tag, beside the caller's */ };
 
 /* Where things lie, in bytes from the start. */
 typedef struct memory_layout {
     size_t tensors, blocks, nodes, tables_end; /* the same in both blocks */
-    size_t arrived, gathered, n_done, total, sums, partials, device_end;
-    size_t told, results, stats, pinned_end; /* in pinned memory */
+    size_t arrived, gathered, n_done, n_scans, total, sums, partials, device_end;
+    size_t mark, told, results, stats, pinned_end; /* in pinned memory */
 } memory_layout;
 
 typedef struct cuda_engine {
@@ -60,9 +65,10 @@ typedef struct cuda_engine {
     char               *mapped;      /* the pinned memory as the device knows it */
     bool                is_moved;    /* addresses in the pinned tensors are newer than those on the device */
     bool                is_pending;  /* queued and not collected */
-    bool                is_captured; /* ... on a stream under capture */
-    bool                has_total;   /* the device writes it in this scan */
-    uint32_t            roles;       /* of this scan */
+    bool                is_captured; /* the latest scan was put into a graph ... */
+    bool                has_graphs;  /* ... or one before it, since bind: they may run at any time */
+    uint64_t            seen;        /* number of the scan that was collected last */
+    uint32_t            roles, tag;  /* of the latest scan that is in no graph, for when it had nothing to do */
     uint32_t            shown;       /* roles whose statistics are not zero */
     double              tiny;        /* what the bounds below are of */
     gpu_u64             tiny_bits[GPU_N_DTYPES];
@@ -186,6 +192,7 @@ static memory_layout lay_out(const esper_cuda_plan *plan)
     at.blocks = place(&end, plan->n_blocks * sizeof(gpu_block));
     at.nodes = place(&end, plan->n_nodes * sizeof(gpu_node));
     at.tables_end = end;
+    at.mark = place(&end, sizeof(gpu_mark));
     at.told = place(&end, sizeof(gpu_total));
     at.results = place(&end, n_results * sizeof(gpu_sums));
     at.stats = place(&end, plan->n_tensors * sizeof(gpu_stat));
@@ -194,6 +201,7 @@ static memory_layout lay_out(const esper_cuda_plan *plan)
     at.arrived = place(&end, plan->n_tensors * sizeof(gpu_u32));
     at.gathered = place(&end, plan->n_nodes * sizeof(gpu_u32));
     at.n_done = place(&end, sizeof(gpu_u32));
+    at.n_scans = place(&end, sizeof(gpu_u64));
     at.total = place(&end, sizeof(gpu_total));
     at.sums = place(&end, plan->n_nodes * sizeof(gpu_sums));
     at.partials = place(&end, plan->n_partials * sizeof(gpu_record));
@@ -205,6 +213,11 @@ static memory_layout lay_out(const esper_cuda_plan *plan)
 static esper_guard_stat *stats_of(const cuda_engine *self)
 {
     return (esper_guard_stat *)(void *)(self->pinned + self->at.stats);
+}
+
+static gpu_mark mark_of(const cuda_engine *self)
+{
+    return *(const gpu_mark *)(void *)(self->pinned + self->at.mark);
 }
 
 static esper_scan_sums *results_of(const cuda_engine *self)
@@ -249,7 +262,7 @@ static void cuda_close(esper_engine *engine)
         return;
     self = engine_of(engine);
     if (self->done != NULL && esper_cuda_enter(self->device) == ESPER_OK) {
-        if (self->is_pending || self->is_captured)
+        if (self->is_pending || self->has_graphs)
             (void)ESPER_CUDA_RAW(cuEventSynchronize, self->done);
         (void)ESPER_CUDA_RAW(cuEventDestroy, self->done);
         esper_cuda_leave();
@@ -307,12 +320,12 @@ static esper_status check_all(const esper_scan_tensor *tensors, size_t n_tensors
     return ESPER_OK;
 }
 
-/* A scan that nobody collected is waited for: it uses the tables. */
+/* A scan that nobody collected is waited for: it uses the tables. So does a graph that may be running. */
 static esper_status settle(cuda_engine *self)
 {
     esper_status st;
 
-    if (!self->is_pending)
+    if (!self->is_pending && !self->has_graphs)
         return ESPER_OK;
     ESPER_TRY(esper_cuda_enter(self->device));
     st = ESPER_CUDA(cuEventSynchronize, self->done);
@@ -365,7 +378,8 @@ static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *ten
     ESPER_TRY(settle(self));
     unbind(self);
     self->is_moved = false;
-    self->is_captured = false;
+    self->is_captured = self->has_graphs = false;
+    self->seen = 0;
     self->shown = 0;
     st = take_all(self, tensors, n_tensors, n_groups);
     if (st != ESPER_OK)
@@ -467,7 +481,8 @@ static uint32_t count_roles(const esper_cuda_plan *plan, uint32_t roles)
     return n;
 }
 
-static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request *request, uint32_t first_block)
+static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request *request, uint32_t first_block,
+                               bool has_total)
 {
     const esper_cuda_plan *plan = &self->plan;
     const memory_layout *at = &self->at;
@@ -482,8 +497,10 @@ static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request
         .n_done = (gpu_u32 *)(void *)(self->memory + at->n_done),
         .stats = (gpu_stat *)(void *)(self->mapped + at->stats),
         .results = (gpu_sums *)(void *)(self->mapped + at->results),
-        .total = self->has_total ? (gpu_total *)(void *)(self->memory + at->total) : NULL,
+        .total = has_total ? (gpu_total *)(void *)(self->memory + at->total) : NULL,
         .told = (gpu_total *)(void *)(self->mapped + at->told),
+        .n_scans = (gpu_u64 *)(void *)(self->memory + at->n_scans),
+        .mark = (gpu_mark *)(void *)(self->mapped + at->mark),
         .skip_flag = request->skip_flag,
         .clip_norm = request->clip_norm,
         .vanishing = self->options.vanishing,
@@ -492,6 +509,7 @@ static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request
         .chunk_vectors = plan->chunk_vectors,
         .first_role = plan->first_role,
         .n_roles = count_roles(plan, request->roles),
+        .tag = request->tag | (has_total ? HAS_TOTAL : 0),
     };
 
     memcpy(args.tiny, self->tiny_bits, sizeof(args.tiny));
@@ -528,12 +546,11 @@ static esper_status launch_scan(cuda_engine *self, const esper_scan_request *req
     gpu_scan_args args;
 
     find_blocks(&self->plan, request->roles, &first, &n_blocks);
-    self->has_total = n_blocks != 0 && (clips || request->skip_flag != NULL);
     if (n_blocks == 0)
         return request->skip_flag == NULL ? ESPER_OK
                                           : ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)request->skip_flag, 0,
                                                        sizeof(uint32_t), stream);
-    args = scan_args(self, request, first);
+    args = scan_args(self, request, first, clips || request->skip_flag != NULL);
     ESPER_TRY(launch(request->checksum ? self->scan_summed : self->scan_plain, n_blocks, &args, stream));
     return clips ? launch_scale(self, true, 1, stream) : ESPER_OK;
 }
@@ -549,17 +566,43 @@ static esper_status upload_addresses(cuda_engine *self, CUstream stream)
     return ESPER_OK;
 }
 
-/* In the device's context. Under capture the event becomes a node of the graph, so that it can be waited for outside. A
- * scan before this one that nobody collected, on whatever stream, is let end first. */
+static esper_status check_capture(const cuda_engine *self, esper_scan_capture wanted, bool captured)
+{
+    if (captured && wanted == ESPER_SCAN_CAPTURE_NEVER)
+        return ESPER_FAIL(
+            ESPER_E_UNSUPPORTED,
+            "the stream of CUDA device %d is under capture, but the scan has tensors elsewhere whose part "
+            "of it cannot be captured: scan the roles of one device, or outside the graph",
+            self->base.device);
+    if (!captured && wanted == ESPER_SCAN_CAPTURE_ALWAYS)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "the stream of CUDA device %d is not under capture, but that of another is: capture all or "
+                          "none, and do not use the graph that was begun",
+                          self->base.device);
+    return ESPER_OK;
+}
+
+/* Lets the scan before this one end first, whatever its stream. One in a graph cannot know what will be before it. */
+static esper_status follow_last(cuda_engine *self, CUstream stream)
+{
+    if (self->is_captured)
+        return ESPER_CUDA(cuStreamWaitEvent, stream, self->done, CU_EVENT_WAIT_EXTERNAL);
+    if (self->is_pending || self->has_graphs)
+        return ESPER_CUDA(cuStreamWaitEvent, stream, self->done, 0);
+    return ESPER_OK;
+}
+
+/* In the device's context. Under capture the event becomes a node of the graph, so that it can be waited for outside. */
 static esper_status queue_scan(cuda_engine *self, const esper_scan_request *request)
 {
     CUstream stream = request->stream;
     int state = CU_STREAM_CAPTURE_STATUS_NONE;
 
     ESPER_TRY(ESPER_CUDA(cuStreamIsCapturing, stream, &state));
+    ESPER_TRY(check_capture(self, request->capture, state != CU_STREAM_CAPTURE_STATUS_NONE));
     self->is_captured = state != CU_STREAM_CAPTURE_STATUS_NONE;
-    if (self->is_pending && !self->is_captured)
-        ESPER_TRY(ESPER_CUDA(cuStreamWaitEvent, stream, self->done, 0));
+    self->has_graphs |= self->is_captured;
+    ESPER_TRY(follow_last(self, stream));
     ESPER_TRY(upload_addresses(self, stream));
     ESPER_TRY(launch_scan(self, request));
     if (self->is_captured)
@@ -573,43 +616,64 @@ static esper_status cuda_scan(esper_engine *engine, const esper_scan_request *re
     esper_status st;
 
     set_tiny(self, request->tiny);
-    self->roles = request->roles;
     ESPER_TRY(esper_cuda_enter(self->device));
     st = queue_scan(self, request);
     esper_cuda_leave();
-    self->is_pending = st == ESPER_OK;
-    return st;
+    if (st != ESPER_OK)
+        return st;
+    self->is_pending = !self->is_captured;
+    self->roles = request->roles;
+    self->tag = request->tag;
+    return ESPER_OK;
 }
 
-/* What stands there of roles that were not asked for this time. */
-static void clear_stats(cuda_engine *self)
+/* What stands there of roles that were not asked for this time. Graphs may have shown any since. */
+static void clear_stats(cuda_engine *self, uint32_t roles)
 {
-    const uint32_t old = self->shown & ~self->roles;
+    const uint32_t old = (self->has_graphs ? UINT32_MAX : self->shown) & ~roles;
 
     for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
         for (uint32_t t = self->plan.first_tensor[role];
              (old >> role & 1) != 0 && t < self->plan.first_tensor[role + 1]; t++)
             stats_of(self)[self->plan.tensors[t].index] = (esper_guard_stat){0};
-    self->shown = self->roles;
+    self->shown = roles;
 }
 
-static esper_scan_result give_result(cuda_engine *self)
+static esper_scan_result give_result(cuda_engine *self, const gpu_mark *mark)
 {
     const esper_cuda_plan *plan = &self->plan;
-    esper_scan_result result = {.clip_factor = 1};
+    esper_scan_result result = {.clip_factor = 1, .asked = mark->roles, .tag = mark->tag & ~(uint32_t)HAS_TOTAL};
 
-    if (plan->n_tensors == 0)
-        return result;
-    clear_stats(self);
+    clear_stats(self, mark->roles);
     result.stats = stats_of(self);
     result.groups = results_of(self);
     result.n_groups = plan->n_groups;
     result.roles = result.groups + plan->n_groups;
-    if (count_roles(plan, self->roles & 1u << GPU_ROLE_GRAD) != 0)
-        result.grad_norm = esper_scan_norm(&result.roles[GPU_ROLE_GRAD]);
-    if (self->has_total)
+    if ((mark->tag & HAS_TOTAL) != 0)
         result.clip_factor = ((const gpu_total *)(void *)(self->pinned + self->at.told))->clip_factor;
     return result;
+}
+
+/* Everything that was queued is done: takes over what is there, if it is new. */
+static esper_status take_result(cuda_engine *self, esper_scan_result *result_out)
+{
+    gpu_mark mark;
+
+    if (self->plan.n_tensors == 0) {
+        *result_out = (esper_scan_result){.clip_factor = 1};
+        return ESPER_OK;
+    }
+    mark = mark_of(self);
+    if (self->is_captured && mark.number == self->seen)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "the scan of CUDA device %d is part of a graph, of which there was no replay since the last "
+                          "read: launch the graph first",
+                          self->base.device);
+    if (mark.number == self->seen)
+        mark = (gpu_mark){.number = mark.number, .roles = self->roles, .tag = self->tag}; /* of no tensor */
+    self->seen = mark.number;
+    *result_out = give_result(self, &mark);
+    return ESPER_OK;
 }
 
 static esper_status cuda_collect(esper_engine *engine, esper_scan_result *result_out)
@@ -623,9 +687,7 @@ static esper_status cuda_collect(esper_engine *engine, esper_scan_result *result
     st = ESPER_CUDA(cuEventSynchronize, self->done);
     esper_cuda_leave();
     self->is_pending = false;
-    if (st == ESPER_OK)
-        *result_out = give_result(self);
-    return st;
+    return st == ESPER_OK ? take_result(self, result_out) : st;
 }
 
 static esper_status cuda_scale(esper_engine *engine, double factor, void *stream)

@@ -19,6 +19,9 @@ esper_status esper_cuda_copy_scatter(esper_cuda_copy *copy, const void *arena, u
 /* The checksum of the live tensors as they would stand in an arena: to verify a restore that went by plain copies. */
 esper_status esper_cuda_copy_checksum(esper_cuda_copy *copy, uint64_t *sum_device, void *stream);
 
+/* E_STATE while the stream is under capture, so that what is queued there would be put into a graph instead of done. */
+esper_status esper_cuda_check_live(esper_device *device, void *stream);
+
 /* Spoils one element, a word of `bytes` (2, 4 or 8) in memory of the CUDA engine's device: (word & keep) ^ flip. */
 esper_status esper_cuda_inject(esper_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
                                void *stream);

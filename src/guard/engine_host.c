@@ -81,8 +81,10 @@ typedef struct host_engine {
     esper_report_limits       limits;
     host_tables               tables;
     uint32_t                  shown; /* roles whose statistics are not zero */
-    double                    grad_norm, clip_factor;
+    double                    clip_factor;
+    uint32_t                  tag;
     uintptr_t                 readable_page; /* the last one found so, until tensors are bound; 0 = none */
+    bool                      grads_writable; /* found so, until tensors are bound */
 } host_engine;
 
 /* What the items of one job share. */
@@ -417,6 +419,7 @@ static esper_status host_bind(esper_engine *engine, const esper_scan_tensor *ten
     host_of(engine)->tables = tables;
     host_of(engine)->shown = 0;
     host_of(engine)->readable_page = 0;
+    host_of(engine)->grads_writable = false;
     return ESPER_OK;
 }
 
@@ -427,6 +430,7 @@ static esper_status host_rebind(esper_engine *engine, void *const *data)
     for (size_t t = 0; t < tables->n_tensors; t++)
         tables->tensors[t].tensor.data = data[t];
     host_of(engine)->readable_page = 0;
+    host_of(engine)->grads_writable = false;
     return ESPER_OK;
 }
 
@@ -439,20 +443,34 @@ static esper_status host_scale(esper_engine *engine, double factor, void *stream
     return ESPER_OK;
 }
 
+/* What all pieces come to: sums are added, and gradients are clipped, by no rounding but our own either. */
+static uint32_t sum_up(host_engine *host, const esper_scan_request *request)
+{
+    uint32_t bad = 0;
+    fenv_t callers;
+
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
+    add_up(host, request->roles);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        bad |= esper_scan_bad(&host->tables.roles[role], (esper_guard_role)role);
+    host->clip_factor =
+        esper_guard_clip_factor(esper_scan_norm(&host->tables.roles[ESPER_GUARD_ROLE_GRAD]), request->clip_norm);
+    fesetenv(&callers);
+    return bad;
+}
+
 static esper_status host_scan(esper_engine *engine, const esper_scan_request *request)
 {
     host_engine *host = host_of(engine);
     host_job job = {.engine = host, .roles = request->roles};
-    uint32_t bad = 0;
+    uint32_t bad;
 
     job.settings = esper_scan_settings_make(request->tiny, request->checksum);
+    host->tag = request->tag;
     clear_stats(host, request->roles);
     esper_pool_run(host->pool, host->tables.n_items, scan_item, &job);
-    add_up(host, request->roles);
-    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
-        bad |= esper_scan_bad(&host->tables.roles[role], (esper_guard_role)role);
-    host->grad_norm = esper_scan_norm(&host->tables.roles[ESPER_GUARD_ROLE_GRAD]);
-    host->clip_factor = esper_guard_clip_factor(host->grad_norm, request->clip_norm);
+    bad = sum_up(host, request);
     if (request->skip_flag != NULL)
         *request->skip_flag = bad;
     return host->clip_factor < 1.0 ? host_scale(engine, host->clip_factor, NULL) : ESPER_OK;
@@ -467,8 +485,9 @@ static esper_status host_collect(esper_engine *engine, esper_scan_result *result
         .groups = host->tables.groups,
         .roles = host->tables.roles,
         .n_groups = host->tables.n_groups,
-        .grad_norm = host->grad_norm,
         .clip_factor = host->clip_factor,
+        .asked = host->shown,
+        .tag = host->tag,
     };
     return ESPER_OK;
 }
@@ -504,6 +523,40 @@ static esper_status host_check(esper_engine *engine, const void *memory, uint64_
                           "%p: no %llu bytes of host memory that can be read (give the number of the CUDA "
                           "device if they lie on one)",
                           memory, (unsigned long long)bytes);
+    return ESPER_OK;
+}
+
+/* Whether a byte can be written, by writing what is there. Where the kernel does not want to answer, one hopes. */
+static bool is_writable(void *address)
+{
+    char byte;
+    struct iovec here = {&byte, 1}, there = {address, 1};
+
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
+        return errno != EFAULT;
+    return process_vm_writev(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
+esper_status esper_engine_host_check_writable(void *memory, uint64_t bytes)
+{
+    if (bytes > 0 && (!is_writable(memory) || !is_writable((char *)memory + (bytes - 1))))
+        return ESPER_FAIL(ESPER_E_ARG, "%p: %llu bytes of host memory that cannot be written", memory,
+                          (unsigned long long)bytes);
+    return ESPER_OK;
+}
+
+esper_status esper_engine_host_check_grads(esper_engine *engine)
+{
+    host_engine *host = host_of(engine);
+
+    for (size_t t = 0; !host->grads_writable && t < host->tables.n_tensors; t++) {
+        const esper_scan_tensor *tensor = &host->tables.tensors[t].tensor;
+
+        if (tensor->role == ESPER_GUARD_ROLE_GRAD)
+            ESPER_TRY(
+                esper_engine_host_check_writable(tensor->data, tensor->count * esper_guard_dtype_bytes(tensor->dtype)));
+    }
+    host->grads_writable = true;
     return ESPER_OK;
 }
 

@@ -6,7 +6,8 @@
  *      scans  ──> judge_scan ──> trigger ─┘
  *
  * Losses and scans each have a standing answer; the worse of the two is the governor's. A loss is judged anew every time.
- * A scan that asked for a restore keeps asking until there was one: clean scans and good losses do not mend weights. */
+ * A scan that asked for a restore keeps asking until there was one: clean scans and good losses do not mend weights. One
+ * that asked for a skip meant that step alone, so a loss that comes after it is not answered with the same skip again. */
 #include "guard/governor.h"
 
 #include <math.h>
@@ -84,6 +85,8 @@ const char *esper_governor_reason_name(esper_governor_reason reason)
 
 void esper_governor_options_init(esper_governor_options *options)
 {
+    if (options == NULL)
+        return;
     *options = (esper_governor_options){
         .size = sizeof(*options),
         .sensitivity = 6.0,
@@ -295,10 +298,18 @@ static bool wants_restore(esper_governor_action action)
     return action >= ESPER_GOVERNOR_ROLL_BACK;
 }
 
+/* Of no governor: one that has stopped, so that nobody goes on by mistake. */
 void esper_governor_reading_get(const esper_governor *governor, esper_governor_reading *reading_out)
 {
-    bool scan_is_worse = governor->scan_action > governor->loss_action;
+    bool scan_is_worse = governor != NULL && governor->scan_action > governor->loss_action;
 
+    if (reading_out == NULL)
+        return;
+    if (governor == NULL) {
+        *reading_out = (esper_governor_reading){
+            .action = ESPER_GOVERNOR_STOP, .pending = 1, .panic_loss = (double)NAN, .faulted = 1};
+        return;
+    }
     *reading_out = (esper_governor_reading){
         .action = scan_is_worse ? governor->scan_action : governor->loss_action,
         .reason = scan_is_worse ? governor->scan_reason : governor->loss_reason,
@@ -325,10 +336,20 @@ static void conclude(esper_governor *governor, esper_governor_reading *reading_o
         esper_governor_reading_get(governor, reading_out);
 }
 
+/* The step that was to be passed over lies behind; how many there were in a row still counts. */
+static void end_skip(esper_governor *governor)
+{
+    if (governor->scan_action != ESPER_GOVERNOR_SKIP)
+        return;
+    governor->scan_action = ESPER_GOVERNOR_GO;
+    governor->scan_reason = ESPER_GOVERNOR_NONE;
+}
+
 esper_status esper_governor_check(esper_governor *governor, double loss, esper_governor_reading *reading_out)
 {
     if (governor == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "governor: NULL");
+    end_skip(governor);
     if (!governor->faulted)
         governor->loss_action = decide(governor, judge_loss(governor, loss));
     conclude(governor, reading_out);

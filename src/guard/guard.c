@@ -206,6 +206,7 @@ esper_status esper_guard_clear(esper_guard *guard)
         table->slots[s].stale = false;
     }
     guard->replayed = false;
+    guard->known_flag = NULL;
     return ESPER_OK;
 }
 

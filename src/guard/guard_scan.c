@@ -7,11 +7,13 @@
  * Clipping and the skip flag need everything they depend on in one place at once. On one device the engine does both by
  * itself; over several partitions of host memory the guard does it inside launch, where all scans are done already;
  * over several devices of which one is CUDA's it would take a wait, and is refused. */
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "base/status.h"
 #include "guard/engine_cuda.h"
+#include "guard/engine_host.h"
 #include "guard/guard_state.h"
 #include "guard/report.h"
 
@@ -69,19 +71,44 @@ static esper_status check_scan(const esper_guard_scan *scan)
     return ESPER_OK;
 }
 
-/* Whether the flag lies where the scan can set it. Asked once for each address, not at every launch. */
+/* Whether the flag lies where the scan can set it. Asked once for each address and the roles whose devices set it, not at
+ * every launch. */
 static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t roles)
 {
-    for (size_t s = 0; flag != guard->known_flag && s < guard->table.n_slots; s++) {
+    const bool is_known = flag == guard->known_flag && roles == guard->known_flag_roles;
+
+    for (size_t s = 0; !is_known && s < guard->table.n_slots; s++) {
         esper_guard_slot *slot = &guard->table.slots[s];
         esper_status status = ESPER_OK;
 
         if ((slot->roles & roles) != 0)
             status = slot->engine->ops->check(slot->engine, flag, sizeof(*flag));
+        if (status == ESPER_OK && (slot->roles & roles) != 0 && slot->device < 0)
+            status = esper_engine_host_check_writable(flag, sizeof(*flag));
         if (status != ESPER_OK)
             return esper_fail_within(status, "skip_flag: ");
     }
     guard->known_flag = flag;
+    guard->known_flag_roles = roles;
+    return ESPER_OK;
+}
+
+/* Whether gradients in host memory may be scaled: asked before anything is, not found out by a signal. */
+static esper_status check_grads(esper_guard *guard)
+{
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        esper_guard_slot *slot = &guard->table.slots[s];
+        esper_status status = ESPER_OK;
+
+        if (slot->device >= 0 || (slot->roles & GRADS) == 0)
+            continue;
+        if (slot->stale)
+            status = esper_guard_slot_bind(&guard->table, slot);
+        if (status == ESPER_OK)
+            status = esper_engine_host_check_grads(slot->engine);
+        if (status != ESPER_OK)
+            return esper_fail_within(status, "clip_norm: a gradient at ");
+    }
     return ESPER_OK;
 }
 
@@ -127,6 +154,24 @@ static esper_status stream_of(const esper_guard *guard, const esper_guard_scan *
     return ESPER_OK;
 }
 
+/* A scan is part of graphs as a whole or not at all: host memory is scanned in the call, once. */
+static esper_scan_capture capture_of(const esper_guard *guard, const scan_plan *plan)
+{
+    size_t n_queued = 0, n_captured = 0;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        const esper_guard_slot *slot = &guard->table.slots[s];
+
+        if ((slot->roles & plan->roles) != 0 && slot->device < 0)
+            return ESPER_SCAN_CAPTURE_NEVER;
+        n_queued += slot->queued;
+        n_captured += slot->queued && esper_cuda_engine_captured(slot->engine);
+    }
+    return n_queued == 0     ? ESPER_SCAN_CAPTURE_ANY
+           : n_captured == 0 ? ESPER_SCAN_CAPTURE_NEVER
+                             : ESPER_SCAN_CAPTURE_ALWAYS;
+}
+
 static esper_status queue_slot(esper_guard *guard, esper_guard_slot *slot, const esper_guard_scan *scan,
                                const scan_plan *plan)
 {
@@ -136,6 +181,8 @@ static esper_status queue_slot(esper_guard *guard, esper_guard_slot *slot, const
         .checksum = scan->checksum != 0,
         .clip_norm = plan->n_grads == 1 && (slot->roles & GRADS) != 0 ? scan->clip_norm : 0.0,
         .skip_flag = plan->n_active == 1 ? scan->skip_flag : NULL,
+        .tag = scan->checksum,
+        .capture = capture_of(guard, plan),
     };
 
     ESPER_TRY(stream_of(guard, scan, slot, &request.stream));
@@ -163,7 +210,7 @@ static esper_status queue_slots(esper_guard *guard, const esper_guard_scan *scan
 /* Takes a slot's result over, waiting for it. */
 static esper_status collect_slot(esper_guard_slot *slot)
 {
-    slot->queued = false;
+    slot->queued = slot->collected = false;
     ESPER_TRY(slot->engine->ops->collect(slot->engine, &slot->result));
     slot->collected = true;
     return ESPER_OK;
@@ -189,6 +236,7 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
 {
     esper_scan_sums grads;
     uint32_t bad = 0;
+    fenv_t callers;
 
     for (size_t s = 0; s < guard->table.n_slots; s++)
         if (guard->table.slots[s].queued && guard->table.slots[s].device < 0)
@@ -202,8 +250,11 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
         *scan->skip_flag = bad;
     if (plan->n_grads <= 1)
         return ESPER_OK; /* one engine has clipped them */
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
     grads = sums_of_role(guard, ESPER_GUARD_ROLE_GRAD);
     guard->clip_factor = esper_guard_clip_factor(esper_scan_norm(&grads), scan->clip_norm);
+    fesetenv(&callers);
     for (size_t s = 0; guard->clip_factor < 1.0 && s < guard->table.n_slots; s++) {
         esper_guard_slot *slot = &guard->table.slots[s];
 
@@ -221,18 +272,13 @@ static esper_status launch(esper_guard *guard, const esper_guard_scan *scan, con
     return ESPER_OK;
 }
 
-/* Whether all that was queued went into a graph under capture, to be run again and again. */
+/* Whether what was queued went into graphs under capture, to be run again and again: all of it then. */
 static bool is_captured(const esper_guard *guard)
 {
-    size_t n_queued = 0, n_captured = 0;
-
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        const esper_guard_slot *slot = &guard->table.slots[s];
-
-        n_queued += (slot->roles & guard->roles) != 0;
-        n_captured += slot->queued && slot->device >= 0 && esper_cuda_engine_captured(slot->engine);
-    }
-    return n_captured > 0 && n_captured == n_queued;
+    for (size_t s = 0; s < guard->table.n_slots; s++)
+        if (guard->table.slots[s].queued && guard->table.slots[s].device >= 0)
+            return esper_cuda_engine_captured(guard->table.slots[s].engine);
+    return false;
 }
 
 /* After a failure: what other devices were given already is waited for, and forgotten. */
@@ -266,6 +312,8 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
     ESPER_TRY(check_plan(guard, scan, &plan));
     if (scan->skip_flag != NULL)
         ESPER_TRY(check_flag(guard, scan->skip_flag, plan.roles));
+    if (scan->clip_norm > 0.0)
+        ESPER_TRY(check_grads(guard));
     guard->roles = plan.roles;
     guard->checksum = scan->checksum;
     guard->replayed = false;
@@ -380,10 +428,14 @@ static void remember(esper_guard *guard)
     }
 }
 
+/* In rounding of our own, whatever the caller's. */
 static void build_report(esper_guard *guard)
 {
     esper_guard_table *table = &guard->table;
+    fenv_t callers;
 
+    fegetenv(&callers);
+    fesetenv(FE_DFL_ENV);
     guard->report = (esper_guard_report){
         .sequence = guard->sequence,
         .first_bad = find_first_bad(guard),
@@ -400,6 +452,33 @@ static void build_report(esper_guard *guard)
     guard->report.grad_norm = guard->report.totals[ESPER_GUARD_ROLE_GRAD].norm;
     guard->report.changed = find_changed(guard);
     remember(guard);
+    fesetenv(&callers);
+}
+
+/* Which scan it was is told by what was found: of several graphs with scans in them, the one that ran last. */
+static esper_status adopt_scan(esper_guard *guard)
+{
+    const esper_scan_result *result = NULL;
+    bool agrees = true;
+
+    for (size_t s = 0; s < guard->table.n_slots; s++) {
+        const esper_guard_slot *slot = &guard->table.slots[s];
+
+        if (slot->collected && result == NULL)
+            result = &slot->result;
+        agrees &= !slot->collected || (slot->result.asked == result->asked && slot->result.tag == result->tag);
+    }
+    for (size_t s = 0; result != NULL && s < guard->table.n_slots; s++)
+        agrees &= guard->table.slots[s].collected || (guard->table.slots[s].roles & result->asked) == 0;
+    if (!agrees)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "esper_guard_read: the devices have run different scans: launch the graphs that belong "
+                          "together, then read");
+    if (result != NULL) {
+        guard->roles = result->asked;
+        guard->checksum = result->tag;
+    }
+    return ESPER_OK;
 }
 
 /* Every device is collected, also behind one that fails. */
@@ -424,10 +503,13 @@ esper_status esper_guard_read(esper_guard *guard, const esper_guard_report **rep
         return ESPER_FAIL(ESPER_E_ARG, "esper_guard_read: %s", guard == NULL ? "no guard" : "no place for the report");
     if (!guard->launched && !guard->replayed)
         return ESPER_FAIL(ESPER_E_STATE, "esper_guard_read: nothing was launched since the last read");
-    if (!guard->launched)
-        guard->sequence++; /* a replay */
-    guard->launched = false;
+    if (!guard->replayed)
+        guard->launched = false;
     ESPER_TRY(collect_all(guard));
+    ESPER_TRY(adopt_scan(guard));
+    if (!guard->launched && guard->replayed)
+        guard->sequence++; /* another replay */
+    guard->launched = false;
     build_report(guard);
     *report_out = &guard->report;
     return ESPER_OK;

@@ -13,7 +13,8 @@ struct esper_guard {
     uint32_t            roles;    /* of the launched scan, like the rest */
     uint32_t            checksum;
     double              clip_factor; /* of several partitions of host memory, found in launch; 0 = ask the engine */
-    const uint32_t     *known_flag; /* the skip flag that was last found to lie on the right device */
+    const uint32_t     *known_flag; /* the skip flag that was last found to lie on the right device ... */
+    uint32_t            known_flag_roles; /* ... for scans of these roles */
     esper_guard_report  report;
 };
 

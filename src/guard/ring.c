@@ -70,6 +70,16 @@ static ring_entry *entry_to_take(esper_ring *ring)
 static void drop(ring_entry *entry)
 {
     entry->state = ESPER_RING_EMPTY;
+    entry->doubted = false;
+}
+
+static bool has_mirror(const esper_ring *ring, uint32_t entry)
+{
+    bool mirrored = false;
+
+    for (size_t i = 0; i < ring->n_sides; i++)
+        mirrored |= ring->sides[i].copies[entry].mirrored;
+    return mirrored;
 }
 
 /* ---- verdicts ---- */
@@ -121,7 +131,7 @@ static esper_status sums_fit(esper_ring *ring, const ring_entry *entry, bool *fi
     return ESPER_OK;
 }
 
-/* Compares the sums of a rollback that nobody waited for. */
+/* Compares the sums of a rollback that nobody waited for. An entry that has a mirror stays: the next rollback mends it. */
 static esper_status settle_unverified(esper_ring *ring)
 {
     ring_entry *entry = ring->unverified;
@@ -132,8 +142,10 @@ static esper_status settle_unverified(esper_ring *ring)
     ring->unverified = NULL;
     ESPER_TRY(sums_fit(ring, entry, &fit));
     if (!fit) {
-        drop(entry);
         ring->spoiled = true;
+        entry->doubted = has_mirror(ring, index_of(ring, entry));
+        if (!entry->doubted)
+            drop(entry);
     }
     return ESPER_OK;
 }
@@ -148,6 +160,8 @@ static esper_status settle(esper_ring *ring)
 
 void esper_ring_options_init(esper_ring_options *options)
 {
+    if (options == NULL)
+        return;
     *options = (esper_ring_options){
         .size = sizeof(*options),
         .n_entries = DEFAULT_ENTRIES,
@@ -321,7 +335,7 @@ static esper_status check_may_take(const esper_ring *ring)
     if (ring->spoiled)
         return ESPER_FAIL(ESPER_E_STATE,
                           "ring: the last rollback left values of a damaged snapshot in the tensors: roll back "
-                          "again or load them from elsewhere and say so with esper_ring_hold(ring, 0)");
+                          "again or load them from elsewhere and say so with esper_ring_trust");
     return ESPER_OK;
 }
 
@@ -399,13 +413,14 @@ esper_status esper_ring_take(esper_ring *ring, uint64_t step, const void *blob, 
 
     if (ring == NULL || (blob == NULL && blob_bytes != 0))
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_take: %s is NULL", ring == NULL ? "the ring" : "the blob");
+    ESPER_TRY(esper_ring_sides_check(ring));
     ESPER_TRY(settle(ring));
     ESPER_TRY(check_may_take(ring));
     ESPER_TRY(esper_ring_sides_follow(ring));
     entry = entry_to_take(ring);
     esper_ring_disk_leave(ring, entry);
     ESPER_TRY(make_blob_room(entry, blob_bytes));
-    entry->state = ESPER_RING_EMPTY; /* until the copy is queued */
+    drop(entry); /* until the copy is queued */
     keep_blob(ring, entry, blob, blob_bytes);
     entry->step = step;
     entry->sequence = ++ring->sequence;
@@ -419,11 +434,16 @@ esper_status esper_ring_take(esper_ring *ring, uint64_t step, const void *blob, 
 
 void esper_ring_hold(esper_ring *ring, int on)
 {
+    if (ring != NULL)
+        ring->held = on != 0;
+}
+
+void esper_ring_trust(esper_ring *ring)
+{
     if (ring == NULL)
         return;
-    ring->held = on != 0;
-    if (!on)
-        ring->spoiled = false;
+    (void)settle_unverified(ring); /* what an earlier rollback left is not what is in the tensors now */
+    ring->spoiled = false;
 }
 
 /* ---- looking ---- */
@@ -486,15 +506,6 @@ static esper_status copy_back(esper_ring *ring, uint32_t entry, bool from_mirror
     return ESPER_OK;
 }
 
-static bool has_mirror(const esper_ring *ring, uint32_t entry)
-{
-    bool mirrored = false;
-
-    for (size_t i = 0; i < ring->n_sides; i++)
-        mirrored |= ring->sides[i].copies[entry].mirrored;
-    return mirrored;
-}
-
 /* Whether no entry lies on a device. */
 static bool lies_on_host(const esper_ring *ring)
 {
@@ -518,7 +529,7 @@ static esper_status put_back(esper_ring *ring, ring_entry *entry, bool wait, esp
     restored->from_host = lies_on_host(ring);
     ring->spoiled = true;
     ESPER_TRY(copy_back(ring, index, false));
-    if (wait || all_on_host(ring))
+    if (wait || entry->doubted || all_on_host(ring))
         ESPER_TRY(sums_fit(ring, entry, &intact));
     else
         ring->unverified = entry;
@@ -528,6 +539,7 @@ static esper_status put_back(esper_ring *ring, ring_entry *entry, bool wait, esp
         ESPER_TRY(sums_fit(ring, entry, &intact));
     }
     ring->spoiled = !intact;
+    entry->doubted &= !intact;
     *intact_out = intact;
     return ESPER_OK;
 }
@@ -594,6 +606,7 @@ esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored
 
     if (ring == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_rollback: the ring is NULL");
+    ESPER_TRY(esper_ring_sides_check(ring));
     ESPER_TRY(wait ? settle(ring)
                    : settle_pending(ring)); /* without waiting, an earlier rollback's sums stay unknown */
     ESPER_TRY(esper_ring_sides_follow(ring));

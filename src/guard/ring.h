@@ -55,6 +55,7 @@ typedef struct ring_side_ops {
     esper_status (*scatter)(ring_side *side, const ring_copy *copy); /* arena to tensors */
     esper_status (*load)(ring_side *side, ring_copy *copy, const void *host_arena); /* arena from one in host memory */
     esper_status (*fetch_sum)(ring_side *side, int which);
+    esper_status (*check_writers)(ring_side *side); /* E_STATE while one of the caller's streams is under capture */
 } ring_side_ops;
 
 extern const ring_side_ops esper_ring_side_host;
@@ -75,6 +76,7 @@ struct ring_side {
     esper_copy_part     *parts;   /* (n_parts) */
     size_t              *tensors; /* (n_parts) the guard's index of each */
     size_t               n_parts;
+    bool                 moved; /* parts have addresses that `rebind` has not been told yet */
     uint64_t             arena_bytes;
     bool                 resident;  /* arenas lie in the device's own memory */
     bool                 scan_live; /* arenas are out of its reach: the tensors are scanned, before writers go on */
@@ -85,6 +87,7 @@ struct ring_side {
 
 typedef struct ring_entry {
     esper_ring_state state; /* a damaged entry is EMPTY */
+    bool             doubted; /* good, but its arena was found damaged: its mirror is to mend it */
     uint64_t         sequence, step;
     uint64_t         refused_tensor; /* the guard's index */
     void            *blob;
@@ -130,6 +133,8 @@ esper_status esper_ring_sides_open(esper_ring *ring);
 void         esper_ring_sides_close(esper_ring *ring);
 /* The tensors' addresses as the guard has them now; E_STATE when they are other tensors than those of the ring. */
 esper_status esper_ring_sides_follow(esper_ring *ring);
+/* E_STATE while one of the caller's streams is under capture: what was queued there would be part of a graph. */
+esper_status esper_ring_sides_check(esper_ring *ring);
 /* Memory of the size of an arena for each; all or none. E_NOMEM says what was wanted and what there is. */
 esper_status esper_ring_side_reserve(ring_side *side, bool on_host, ring_memory *const *memories, size_t n_memories);
 /* Lets what is queued next on side->stream begin behind all that the caller queued so far ... */

@@ -121,6 +121,17 @@ static esper_status cuda_fetch_sum(ring_side *side, int which)
     return esper_stream_copy(side->stream, &side->sums[which], &cuda->device_sums[which], sizeof(uint64_t));
 }
 
+static esper_status cuda_check_writers(ring_side *side)
+{
+    for (size_t i = 0; i < side->n_writers; i++) {
+        esper_status st = esper_cuda_check_live(side->device, esper_stream_native(side->writers[i]));
+
+        if (st != ESPER_OK)
+            return esper_fail_within(st, "ring: ");
+    }
+    return ESPER_OK;
+}
+
 const ring_side_ops esper_ring_side_cuda = {
     .kind = "cuda",
     .open = cuda_open,
@@ -130,4 +141,5 @@ const ring_side_ops esper_ring_side_cuda = {
     .scatter = cuda_scatter,
     .load = cuda_load,
     .fetch_sum = cuda_fetch_sum,
+    .check_writers = cuda_check_writers,
 };

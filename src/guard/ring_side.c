@@ -304,10 +304,9 @@ void esper_ring_sides_close(esper_ring *ring)
 
 /* ---- in use ---- */
 
+/* New addresses are news until `rebind` has taken them, however often it has to be asked. */
 static esper_status follow_side(ring_side *side)
 {
-    bool moved = false;
-
     for (size_t i = 0; i < side->n_parts; i++) {
         const esper_guard_tensor *tensor = esper_guard_tensor_at(side->ring->guard, side->tensors[i]);
 
@@ -315,10 +314,13 @@ static esper_status follow_side(ring_side *side)
             return ESPER_FAIL(ESPER_E_STATE,
                               "ring: tensor %s was on device %d when the ring was opened, now on %d: open it anew",
                               tensor->name, side->number, tensor->device);
-        moved |= tensor->data != side->parts[i].data;
+        side->moved |= tensor->data != side->parts[i].data;
         side->parts[i].data = tensor->data;
     }
-    return moved ? side->ops->rebind(side) : ESPER_OK;
+    if (side->moved)
+        ESPER_TRY(side->ops->rebind(side));
+    side->moved = false;
+    return ESPER_OK;
 }
 
 esper_status esper_ring_sides_follow(esper_ring *ring)
@@ -330,6 +332,13 @@ esper_status esper_ring_sides_follow(esper_ring *ring)
                           ring->n_guard_tensors, esper_guard_count(ring->guard));
     for (size_t i = 0; i < ring->n_sides; i++)
         ESPER_TRY(follow_side(&ring->sides[i]));
+    return ESPER_OK;
+}
+
+esper_status esper_ring_sides_check(esper_ring *ring)
+{
+    for (size_t i = 0; i < ring->n_sides; i++)
+        ESPER_TRY(ring->sides[i].ops->check_writers(&ring->sides[i]));
     return ESPER_OK;
 }
 

@@ -78,11 +78,6 @@ esper_scan_settings esper_scan_settings_make(double tiny, bool checksum)
     return settings;
 }
 
-void esper_scan_record_init(esper_scan_record *record)
-{
-    *record = (esper_scan_record){.first_bad = UINT64_MAX};
-}
-
 void esper_scan_record_add(esper_scan_record *record, const esper_scan_record *next)
 {
     record->sum += next->sum;

@@ -53,8 +53,7 @@ const esper_scan_kernels *esper_scan_kernels_find(const char *name);
 /* Settings for a limit of `tiny`, which is not negative. */
 esper_scan_settings esper_scan_settings_make(double tiny, bool checksum);
 
-/* A record that has seen nothing, and the record of two adjoining parts, `next` being the later one. */
-void esper_scan_record_init(esper_scan_record *record);
+/* The record of two adjoining parts, `next` being the later one. */
 void esper_scan_record_add(esper_scan_record *record, const esper_scan_record *next);
 
 /* The size of an element in bytes. */

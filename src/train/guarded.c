@@ -224,7 +224,17 @@ static esper_incident nothing_at(const esper_guarded *guarded)
         .at = guarded->trainer->cursor, .first_index = ESPER_GUARD_NONE, .loss = (double)NAN, .problem = ""};
 }
 
-/* Names what was found: the first tensor in the order of registration. */
+/* Which tensor to name: the first in the order of registration. The norm buffers stand before the gradients, but behind a
+ * forward pass they are what it spoiled: so they give way to whatever else is bad. */
+static uint64_t find_culprit(const esper_guarded *guarded, const esper_guard_report *report)
+{
+    for (size_t i = 0; i < report->n_tensors; i++)
+        if (report->stats[i].scanned && report->stats[i].first_bad != ESPER_GUARD_NONE &&
+            esper_guard_tensor_at(guarded->guard, i)->role != ESPER_GUARD_ROLE_BUFFER)
+            return i;
+    return report->first_bad;
+}
+
 static void name_finding(const esper_guarded *guarded, const esper_guard_report *report, esper_incident *incident)
 {
     static const char *const role_names[] = {
@@ -233,7 +243,7 @@ static void name_finding(const esper_guarded *guarded, const esper_guard_report 
 #undef X
     };
     bool finite = report->first_bad == ESPER_GUARD_NONE;
-    uint64_t index = finite ? report->changed : report->first_bad;
+    uint64_t index = finite ? report->changed : find_culprit(guarded, report);
     const esper_guard_tensor *tensor = esper_guard_tensor_at(guarded->guard, index);
     const esper_guard_stat *stat = &report->stats[index];
 
@@ -325,7 +335,25 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
     return ESPER_OK;
 }
 
-/* Scans some roles and does what follows from it. A scan that left the gradients out and found nothing tells the governor
+/* The verdict behind a forward pass. The norm buffers were found clean before it and a copy of them is kept, so what it
+ * left in them is undone with the step, and counts as its gradients do: parameters and moments alone are state here. */
+static uint32_t verdict_behind_pass(const esper_guard_report *report)
+{
+    const esper_guard_group *buffers = &report->totals[ESPER_GUARD_ROLE_BUFFER];
+    uint32_t bad = report->bad & (ESPER_GUARD_BAD_NAN_GRAD | ESPER_GUARD_BAD_INF_GRAD);
+
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++) {
+        if (role == ESPER_GUARD_ROLE_GRAD || role == ESPER_GUARD_ROLE_BUFFER)
+            continue;
+        bad |= report->totals[role].n_nan > 0 ? ESPER_GUARD_BAD_NAN_STATE : 0;
+        bad |= report->totals[role].n_inf > 0 ? ESPER_GUARD_BAD_INF_STATE : 0;
+    }
+    bad |= buffers->n_nan > 0 ? ESPER_GUARD_BAD_NAN_GRAD : 0;
+    bad |= buffers->n_inf > 0 ? ESPER_GUARD_BAD_INF_GRAD : 0;
+    return bad;
+}
+
+/* Scans some roles (0: all, behind a forward pass) and does what follows from it. A scan that left the gradients out and found nothing tells the governor
  * nothing: it must not end a row of bad gradients. */
 static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, esper_incident *incident)
 {
@@ -334,7 +362,8 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
     uint32_t bad;
 
     ESPER_TRY(scan(guarded, roles, what, &report));
-    bad = report->bad | (what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0);
+    bad = roles == 0 ? verdict_behind_pass(report) : report->bad;
+    bad |= what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     if (bad == 0 && roles == state_roles)
         return ESPER_OK;
     if (bad != 0)

@@ -6,8 +6,10 @@
  *     scan of the state ──> snapshot, when due ──> gradients ──> scan of everything ──> optimiser step, or skipped
  *
  * Parameters, moments and norm buffers are scanned before they are used, and again with the gradients they led to; within a
- * scan, state stands before gradients. So what is named is what was hit, not what it spoiled. A skipped step leaves nothing
- * behind: no moments, no counts, no norm buffers, as if its batch had been passed over.
+ * scan, state stands before gradients. So what is named is what was hit, not what it spoiled. A forward pass that met NaN or
+ * Inf leaves them in the norm buffers as well: those are put back from a copy, so the step is skipped, as the weights are
+ * good, and a gradient is named. A skipped step leaves nothing behind: no moments, no counts, no norm buffers, as if its
+ * batch had been passed over.
  *
  * Whatever happened is decided by the readings alone, so a run that is told to pass over the same batches
  * (esper_trainer_pass_over) is the same run, bit for bit. */

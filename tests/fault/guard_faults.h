@@ -334,6 +334,16 @@ static inline void note_restore(const fault *self, const esper_incident *inciden
     }
 }
 
+/* What a bad element leads to: gradients, and norm buffers that were hit behind the scan of the state, of which there is a
+ * copy, are passed over with their step. */
+static inline esper_governor_action action_for(const fault *self)
+{
+    bool of_the_step = self->role == ESPER_GUARD_ROLE_GRAD ||
+                       (self->role == ESPER_GUARD_ROLE_BUFFER && self->point != ESPER_DRILL_BETWEEN_STEPS);
+
+    return of_the_step ? ESPER_GOVERNOR_SKIP : ESPER_GOVERNOR_ROLL_BACK;
+}
+
 static inline void note_incident(const fault *self, const esper_incident *incident, bool just_struck, uint32_t n_before,
                                  outcome *out)
 {
@@ -342,8 +352,7 @@ static inline void note_incident(const fault *self, const esper_incident *incide
         out->named =
             incident->tensor != NULL && strcmp(incident->tensor, self->name) == 0 &&
             (incident->n_elements == 0 || (incident->n_elements == 1 && incident->first_index == self->element));
-        if (classes[self->class].must &&
-            incident->action != (self->role == ESPER_GUARD_ROLE_GRAD ? ESPER_GOVERNOR_SKIP : ESPER_GOVERNOR_ROLL_BACK))
+        if (classes[self->class].must && incident->action != action_for(self))
             fail_msg("a bad %s led to action %d", incident->role, incident->action);
     }
     if (incident->action == ESPER_GOVERNOR_SKIP)

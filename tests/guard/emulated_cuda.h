@@ -328,6 +328,7 @@ typedef struct emulated_list {
 static emulated_list queued, captured;
 static bool          is_capturing, graph_records_event;
 static uint64_t      fail_countdown;
+static int           n_external_waits; /* that became part of graphs */
 static int           context_depth, current_device;
 static int           contexts[16];
 
@@ -642,8 +643,10 @@ static CUresult emu_stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
     (void)stream;
     (void)event;
-    (void)flags;
     IN_CONTEXT();
+    if (is_capturing != (flags == CU_EVENT_WAIT_EXTERNAL))
+        return is_capturing ? 907 : CUDA_ERROR_INVALID_VALUE; /* the event is not one of the graph's own */
+    n_external_waits += is_capturing;
     return CUDA_SUCCESS;
 }
 

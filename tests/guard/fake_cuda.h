@@ -404,6 +404,7 @@ typedef struct fake_engine {
     size_t             n_tensors, n_groups;
     fake_queue        *queue;
     size_t             mark;
+    uint32_t           asked, tag;
 } fake_engine;
 
 static esper_status engine_open(int32_t device, const esper_guard_options *options, esper_engine **engine_out)
@@ -487,6 +488,8 @@ static esper_status engine_scan(esper_engine *engine, const esper_scan_request *
     fake_engine *self = (fake_engine *)engine;
 
     self->queue = queue_of(request->stream);
+    self->asked = request->roles;
+    self->tag = request->tag;
     push(self->queue, (fake_op){.run = run_scan, .engine = engine});
     self->mark = self->queue->n;
     return ESPER_OK;
@@ -501,7 +504,9 @@ static esper_status engine_collect(esper_engine *engine, esper_scan_result *resu
                                       .groups = self->groups,
                                       .roles = self->roles,
                                       .n_groups = self->n_groups,
-                                      .clip_factor = 1};
+                                      .clip_factor = 1,
+                                      .asked = self->asked,
+                                      .tag = self->tag};
     return ESPER_OK;
 }
 
@@ -537,6 +542,13 @@ bool esper_cuda_engine_captured(const esper_engine *engine)
 {
     (void)engine;
     return false;
+}
+
+esper_status esper_cuda_check_live(esper_device *device, void *stream)
+{
+    (void)device;
+    (void)stream;
+    return ESPER_OK;
 }
 
 static void run_inject(fake_op *op)

@@ -307,6 +307,47 @@ static void damage_found_later(void **state)
     bench_fini(&b);
 }
 
+/* The same with a mirror: the entry is not lost, the next rollback mends it, also one that would not wait. */
+static void damage_found_later_is_mended(void **state)
+{
+    esper_ring_options options;
+    esper_ring_restored restored;
+    unsigned char *taken;
+    device_model d = {0};
+    esper_guard *guard;
+    esper_ring *ring;
+    bench b;
+
+    (void)state;
+    bench_init(&b);
+    model_init_small(&d.host);
+    device_model_init(&d, &b);
+    guard = device_guard(&d);
+    taken = model_copy(&d.host);
+    esper_ring_options_init(&options);
+    options.place = ESPER_RING_DEVICE;
+    ring = device_ring(&d, guard, &options);
+    for (int wait = 0; wait < 2; wait++) {
+        check_good(esper_ring_take(ring, 1 + (uint64_t)wait, NULL, 0));
+        ring_status(ring);
+        damage_device(&d, ring, false, 8);
+        check_good(esper_ring_rollback(ring, 0, &restored));
+        check_status(esper_ring_take(ring, 9, NULL, 0), ESPER_E_STATE);
+        check_error_says("damaged snapshot");
+        check_good(esper_ring_rollback(ring, wait, &restored));
+        assert_int_equal(restored.step, 1 + wait);
+        assert_int_equal(restored.from_host, 1);
+        assert_int_equal(restored.n_passed_over, 0);
+        download(&d);
+        model_check(&d.host, taken);
+    }
+    esper_ring_close(ring);
+    free(taken);
+    esper_guard_close(guard);
+    device_model_fini(&d);
+    bench_fini(&b);
+}
+
 /* Host and device sum by the same rule, or no file could be checked. */
 static void the_sum_is_the_hosts(void **state)
 {
@@ -331,7 +372,7 @@ static void the_sum_is_the_hosts(void **state)
     assert_non_null(copy);
     check_good(esper_stream_copy(b.stream, copy, arena, bytes));
     check_good(esper_stream_sync(b.stream));
-    assert_int_equal(ring->sides[0].copies[0].sum, esper_copy_checksum(NULL, copy, bytes));
+    assert_int_equal(ring->sides[0].copies[0].sum, ring->kernels->checksum(copy, bytes, 0));
     free(copy);
     esper_ring_close(ring);
     esper_guard_close(guard);
@@ -414,6 +455,7 @@ static void moved_tensors_are_followed(void **state)
         cmocka_unit_test_teardown(a_refused_entry, nothing_left),                \
         cmocka_unit_test_teardown(damaged_entries, nothing_left),                \
         cmocka_unit_test_teardown(damage_found_later, nothing_left),             \
+        cmocka_unit_test_teardown(damage_found_later_is_mended, nothing_left),   \
         cmocka_unit_test_teardown(the_sum_is_the_hosts, nothing_left),           \
         cmocka_unit_test_teardown(host_and_device_together, nothing_left),       \
         cmocka_unit_test_teardown(moved_tensors_are_followed, nothing_left)

@@ -217,6 +217,221 @@ static void a_guard_joins_several_devices(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------- graphs, under a guard */
+
+/* A parameter and a gradient on a device, and a tensor in host memory, which is added only where it is wanted. */
+typedef struct graph_bench {
+    esper_device      *device;
+    float             *memory[2];
+    float              host[4];
+    esper_guard_tensor tensors[3];
+    esper_guard       *guard;
+    esper_guard_scan   scan;
+} graph_bench;
+
+static const uint32_t params = 1u << ESPER_GUARD_ROLE_PARAM, grads = 1u << ESPER_GUARD_ROLE_GRAD;
+
+static void open_graph_bench(graph_bench *b, size_t n_tensors)
+{
+    static const esper_guard_role roles[] = {ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_ROLE_GRAD, ESPER_GUARD_ROLE_OTHER};
+
+    *b = (graph_bench){0};
+    check_good(esper_device_open("cuda", 0, &b->device));
+    for (int i = 0; i < 3; i++) {
+        void *memory = b->host;
+
+        if (i < 2) {
+            check_good(esper_device_alloc(b->device, sizeof(b->host), ESPER_DEVICE_MEMORY_NORMAL, &memory));
+            memset(memory, 0, sizeof(b->host));
+            b->memory[i] = memory;
+        }
+        b->tensors[i] = (esper_guard_tensor){.name = "w",
+                                             .group = "host",
+                                             .role = roles[i],
+                                             .dtype = ESPER_GUARD_F32,
+                                             .device = i < 2 ? 0 : ESPER_GUARD_HOST,
+                                             .data = memory,
+                                             .count = 4};
+    }
+    check_good(esper_guard_open(NULL, &b->guard));
+    check_good(esper_guard_add(b->guard, b->tensors, n_tensors));
+    esper_guard_scan_init(&b->scan);
+}
+
+static void close_graph_bench(graph_bench *b)
+{
+    esper_guard_close(b->guard);
+    for (int i = 0; i < 2; i++)
+        esper_device_release(b->device, b->memory[i]);
+    esper_device_close(b->device);
+}
+
+static esper_status capture_scan(graph_bench *b, uint32_t roles)
+{
+    esper_status st;
+
+    b->scan.roles = roles;
+    emulated_capture(true);
+    st = esper_guard_launch(b->guard, &b->scan);
+    emulated_capture(false);
+    return st;
+}
+
+static const esper_guard_report *read_report(graph_bench *b)
+{
+    const esper_guard_report *report;
+
+    check_good(esper_guard_read(b->guard, &report));
+    return report;
+}
+
+static void expect_nothing_new(graph_bench *b)
+{
+    const esper_guard_report *report;
+
+    assert_int_equal(esper_guard_read(b->guard, &report), ESPER_E_STATE);
+    assert_non_null(strstr(esper_last_error(), "no replay since the last read"));
+}
+
+static uint64_t n_calls(esper_cuda_function function)
+{
+    return atomic_load(&esper_cuda_calls[function]);
+}
+
+/* Read before any replay, and twice for one: never what an earlier scan found. */
+static void a_graph_is_read_once_a_replay(void **state)
+{
+    graph_bench b;
+
+    (void)state;
+    open_graph_bench(&b, 2);
+    check_good(esper_guard_launch(b.guard, NULL));
+    assert_int_equal(read_report(&b)->bad, 0);
+    b.memory[0][1] = NAN;
+    check_good(capture_scan(&b, 0));
+    expect_nothing_new(&b);
+    expect_nothing_new(&b);
+    emulated_replay();
+    assert_int_equal(read_report(&b)->bad, ESPER_GUARD_BAD_NAN_STATE);
+    expect_nothing_new(&b);
+    b.memory[0][1] = 0;
+    emulated_replay();
+    emulated_replay();
+    assert_int_equal(read_report(&b)->bad, 0);
+    expect_nothing_new(&b);
+    close_graph_bench(&b);
+}
+
+/* Two graphs: the report is of the one that ran, whichever was captured last. */
+static void the_graph_that_ran_is_reported(void **state)
+{
+    static emulated_list of_grads;
+    const esper_guard_report *report;
+    graph_bench b;
+
+    (void)state;
+    open_graph_bench(&b, 2);
+    b.scan.clip_norm = 1;
+    b.memory[1][0] = 100;
+    check_good(capture_scan(&b, grads));
+    of_grads = captured;
+    b.scan.clip_norm = 0;
+    check_good(capture_scan(&b, 0));
+    b.memory[0][0] = NAN;
+    emulated_replay();
+    report = read_report(&b);
+    assert_int_equal(report->bad, ESPER_GUARD_BAD_NAN_STATE);
+    assert_true(report->clip_factor == 1);
+    captured = of_grads;
+    emulated_replay();
+    report = read_report(&b);
+    assert_int_equal(report->bad, 0);
+    assert_int_equal(report->first_bad, ESPER_GUARD_NONE);
+    assert_int_equal(report->stats[0].scanned, 0);
+    assert_int_equal(report->stats[1].scanned, 1);
+    assert_int_equal(report->totals[ESPER_GUARD_ROLE_PARAM].measured, 0);
+    assert_true(report->clip_factor < 0.011 && report->clip_factor > 0.009);
+    close_graph_bench(&b);
+}
+
+/* Half of a scan would be done once and half at every replay. */
+static void a_scan_is_not_captured_in_part(void **state)
+{
+    graph_bench b;
+
+    (void)state;
+    open_graph_bench(&b, 3);
+    assert_int_equal(capture_scan(&b, 0), ESPER_E_UNSUPPORTED);
+    assert_non_null(strstr(esper_last_error(), "cannot be captured"));
+    assert_int_equal(captured.n, 0);
+    check_good(capture_scan(&b, params | grads));
+    b.memory[1][2] = INFINITY;
+    emulated_replay();
+    assert_int_equal(read_report(&b)->bad, ESPER_GUARD_BAD_INF_GRAD);
+    check_good(esper_guard_launch(b.guard, NULL)); /* outside a graph all are scanned together */
+    assert_int_equal(read_report(&b)->first_bad, 1);
+    close_graph_bench(&b);
+}
+
+/* A replay that nobody has read may be running: scans on other streams, new addresses and new tensors wait for it. */
+static void replays_in_flight_are_waited_for(void **state)
+{
+    void *data[2];
+    uint64_t before;
+    graph_bench b;
+
+    (void)state;
+    open_graph_bench(&b, 2);
+    before = n_calls(ESPER_CUDA_cuStreamWaitEvent);
+    check_good(esper_guard_launch(b.guard, NULL)); /* no graph yet: nothing to wait for */
+    read_report(&b);
+    assert_int_equal(n_calls(ESPER_CUDA_cuStreamWaitEvent), before);
+    n_external_waits = 0;
+    check_good(capture_scan(&b, 0));
+    assert_int_equal(n_external_waits, 1);
+    emulated_replay();
+    read_report(&b);
+    emulated_replay();
+    before = n_calls(ESPER_CUDA_cuStreamWaitEvent);
+    check_good(esper_guard_launch(b.guard, NULL));
+    assert_int_equal(n_calls(ESPER_CUDA_cuStreamWaitEvent), before + 1);
+    read_report(&b);
+    check_good(capture_scan(&b, 0));
+    b.memory[0][0] = NAN;
+    emulated_replay();
+    data[0] = data[1] = b.memory[1];
+    check_good(esper_guard_replace(b.guard, data, 2));
+    assert_int_equal(queued.n, 0);
+    assert_int_equal(read_report(&b)->first_bad, 0); /* of the addresses before */
+    emulated_replay();
+    assert_int_equal(read_report(&b)->bad, 0);
+    emulated_replay();
+    before = n_calls(ESPER_CUDA_cuEventSynchronize);
+    b.tensors[0].name = "v";
+    check_good(esper_guard_add(b.guard, b.tensors, 1));
+    assert_int_equal(n_calls(ESPER_CUDA_cuEventSynchronize), before + 1);
+    close_graph_bench(&b);
+}
+
+/* A flag that may be set by the host may not for that reason be set by a kernel. */
+static void a_flag_is_checked_for_its_roles(void **state)
+{
+    uint32_t flag = 77;
+    graph_bench b;
+
+    (void)state;
+    open_graph_bench(&b, 3);
+    b.scan.skip_flag = &flag;
+    b.scan.roles = 1u << ESPER_GUARD_ROLE_OTHER;
+    check_good(esper_guard_launch(b.guard, &b.scan));
+    read_report(&b);
+    assert_int_equal(flag, 0);
+    b.scan.roles = params;
+    assert_int_equal(esper_guard_launch(b.guard, &b.scan), ESPER_E_ARG);
+    assert_non_null(strstr(esper_last_error(), "skip_flag"));
+    close_graph_bench(&b);
+}
+
 static void nothing_is_left(void **state)
 {
     (void)state;
@@ -248,6 +463,11 @@ int main(void)
         cmocka_unit_test(every_failed_allocation_is_survived),
         cmocka_unit_test(memory_of_another_device_is_refused),
         cmocka_unit_test(a_guard_joins_several_devices),
+        cmocka_unit_test(a_graph_is_read_once_a_replay),
+        cmocka_unit_test(the_graph_that_ran_is_reported),
+        cmocka_unit_test(a_scan_is_not_captured_in_part),
+        cmocka_unit_test(replays_in_flight_are_waited_for),
+        cmocka_unit_test(a_flag_is_checked_for_its_roles),
         cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(without_a_driver_the_reason_is_told),
     };

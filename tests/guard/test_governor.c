@@ -548,7 +548,7 @@ static void worse_answer_counts(void **state)
     expect_action("bad loss", check(governor, (double)NAN), ROLLS);
     expect_action("bad gradient on top", scan(governor, BAD_GRAD), ROLLS);
     expect_reason("bad gradient on top", scan(governor, BAD_GRAD), ESPER_GOVERNOR_NAN);
-    expect_action("good loss", check(governor, 1.0), ESPER_GOVERNOR_SKIP);
+    expect_action("good loss, behind the step that was skipped", check(governor, 1.0), GO);
     expect_action("clean scan", scan(governor, 0), GO);
     esper_governor_close(governor);
 }
@@ -710,6 +710,22 @@ static void out_of_memory(void **state)
     assert_int_equal(after.n_live, before.n_live);
 }
 
+/* Nothing to write to, or nobody to ask: no crash, and nobody is told to go on. */
+static void nothing_is_no_crash(void **state)
+{
+    esper_governor *governor = open_plain();
+    esper_governor_reading reading = {.action = GO};
+
+    (void)state;
+    esper_governor_options_init(NULL);
+    esper_governor_reading_get(governor, NULL);
+    esper_governor_reading_get(NULL, NULL);
+    esper_governor_reading_get(NULL, &reading);
+    assert_int_equal(reading.action, ESPER_GOVERNOR_STOP);
+    assert_int_equal(reading.faulted, 1);
+    esper_governor_close(governor);
+}
+
 static void reasons_have_names(void **state)
 {
     (void)state;
@@ -731,6 +747,7 @@ int main(void)
         cmocka_unit_test(memory_round_trip),    cmocka_unit_test(wrong_memory_is_refused),
         cmocka_unit_test(bad_options),          cmocka_unit_test(good_options),
         cmocka_unit_test(out_of_memory),        cmocka_unit_test(reasons_have_names),
+        cmocka_unit_test(nothing_is_no_crash),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

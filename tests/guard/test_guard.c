@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -463,6 +464,43 @@ static void clipping_of_large_gradients(void **state)
     esper_mem_free(memory);
 }
 
+/* The caller's rounding is the caller's: no statistic, sum or factor depends on it, and it is found as it was. */
+static void rounding_changes_nothing(void **state)
+{
+    static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    unsigned char *memory = esper_mem_alloc(12 << 20);
+    esper_guard_tensor tensors[N_MIXED];
+    char names[N_MIXED][16];
+    esper_guard_stat stats[N_MIXED];
+    esper_guard_group totals[ESPER_GUARD_N_ROLES];
+
+    (void)state;
+    fill_mixed(tensors, names, memory, 1);
+    for (int split = 0; split < 2; split++) {
+        esper_guard *guard = open_guard(1);
+
+        for (size_t i = 0; i < N_MIXED; i++)
+            tensors[i].device = split && i % 2 ? ESPER_GUARD_HOST - 1 : ESPER_GUARD_HOST;
+        check_good(esper_guard_add(guard, tensors, N_MIXED));
+        for (int m = 0; m < 4; m++) {
+            const esper_guard_report *report;
+
+            fesetround(modes[m]);
+            report = scan(guard, NULL);
+            assert_int_equal(fegetround(), modes[m]);
+            fesetround(FE_TONEAREST);
+            if (m == 0) {
+                memcpy(stats, report->stats, sizeof(stats));
+                memcpy(totals, report->totals, sizeof(totals));
+            }
+            assert_memory_equal(report->stats, stats, sizeof(stats));
+            assert_memory_equal(report->totals, totals, sizeof(totals));
+        }
+        esper_guard_close(guard);
+    }
+    esper_mem_free(memory);
+}
+
 /* ----------------------------------------------------------------------------------------------- addresses and sums */
 
 static void new_addresses(void **state)
@@ -728,6 +766,7 @@ int main(void)
         cmocka_unit_test(callers_floating_point_mode),
         cmocka_unit_test(clipping),
         cmocka_unit_test(clipping_of_large_gradients),
+        cmocka_unit_test(rounding_changes_nothing),
         cmocka_unit_test(new_addresses),
         cmocka_unit_test(checksums),
         cmocka_unit_test(many_tiny_tensors),

@@ -299,6 +299,52 @@ static void unknown_kernels(void **state)
     esper_guard_close(guard);
 }
 
+/* Gradients and flags that may be read but not written: told before anything is scaled, not by a signal. */
+static void read_only_memory(void **state)
+{
+    float *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    esper_guard_tensor tensor = good_tensor();
+    const esper_guard_report *report;
+    esper_guard_scan request;
+    esper_guard *guard = open_guard();
+    void *data[1] = {page};
+
+    (void)state;
+    assert_true(page != MAP_FAILED);
+    page[0] = 100.0f;
+    assert_int_equal(mprotect(page, 4096, PROT_READ), 0);
+    tensor.role = ESPER_GUARD_ROLE_GRAD;
+    tensor.data = page;
+    check_good(esper_guard_add(guard, &tensor, 1));
+    esper_guard_scan_init(&request);
+    request.clip_norm = 1.0;
+    expect(esper_guard_launch(guard, &request), ESPER_E_ARG, "cannot be written");
+    expect(esper_guard_launch(guard, &request), ESPER_E_ARG, "clip_norm");
+    request.clip_norm = 0.0;
+    request.skip_flag = (uint32_t *)(void *)(page + 8);
+    expect(esper_guard_launch(guard, &request), ESPER_E_ARG, "cannot be written");
+    expect(esper_guard_launch(guard, &request), ESPER_E_ARG, "skip_flag");
+    request.skip_flag = NULL;
+    check_good(esper_guard_launch(guard, &request)); /* reading is all right */
+    check_good(esper_guard_read(guard, &report));
+    assert_true(report->grad_norm == 100.0);
+    request.clip_norm = 1.0;
+    tensor = good_tensor();
+    check_good(esper_guard_clear(guard));
+    tensor.role = ESPER_GUARD_ROLE_GRAD;
+    tensor.data = second;
+    tensor.count = 2;
+    check_good(esper_guard_add(guard, &tensor, 1));
+    check_good(esper_guard_launch(guard, &request));
+    check_good(esper_guard_read(guard, &report));
+    check_good(esper_guard_replace(guard, data, 1));
+    expect(esper_guard_launch(guard, &request), ESPER_E_ARG, "cannot be written"); /* asked anew for new addresses */
+    second[0] = 1.0f;
+    second[1] = 2.0f;
+    esper_guard_close(guard);
+    munmap(page, 4096);
+}
+
 static void words_for_nobody(void **state)
 {
     char text[64];
@@ -407,10 +453,10 @@ static void engine_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_options),    cmocka_unit_test(bad_tensors),      cmocka_unit_test(missing_device),
-        cmocka_unit_test(bad_order),      cmocka_unit_test(bad_scans),        cmocka_unit_test(verifying),
-        cmocka_unit_test(unknown_kernels), cmocka_unit_test(words_for_nobody), cmocka_unit_test(memory_runs_out),
-        cmocka_unit_test(engine_refuses),
+        cmocka_unit_test(bad_options),     cmocka_unit_test(bad_tensors),      cmocka_unit_test(missing_device),
+        cmocka_unit_test(bad_order),       cmocka_unit_test(bad_scans),        cmocka_unit_test(verifying),
+        cmocka_unit_test(unknown_kernels), cmocka_unit_test(read_only_memory), cmocka_unit_test(words_for_nobody),
+        cmocka_unit_test(memory_runs_out), cmocka_unit_test(engine_refuses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

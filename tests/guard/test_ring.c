@@ -448,6 +448,8 @@ static void bad_arguments_are_refused(void **state)
     check_error_says("no tensors on device 3");
     check_good(esper_ring_add_stream(ring, ESPER_GUARD_HOST, NULL));
     esper_ring_hold(NULL, 1);
+    esper_ring_trust(NULL);
+    esper_ring_options_init(NULL);
     esper_ring_close(NULL);
     esper_ring_close(ring);
     esper_guard_close(empty);

@@ -370,14 +370,13 @@ static void parts_add_up(void **state)
     for (int d = 0; d < ESPER_GUARD_N_DTYPES; d++) {
         const esper_scan_kernels *kernels = esper_scan_kernels_find("portable");
         const uint64_t n = 2 * ESPER_SCAN_BLOCK + 77;
-        esper_scan_record sum, part;
+        esper_scan_record sum = {.first_bad = UINT64_MAX}, part;
         reference want;
 
         for (uint64_t i = 0; i < n; i++)
             put_bits(memory, i, (esper_guard_dtype)d,
                      random_below(500) == 0 ? special_bits((esper_guard_dtype)d) : moderate_bits((esper_guard_dtype)d));
         want = reference_scan(memory, n, (esper_guard_dtype)d, 1e-8);
-        esper_scan_record_init(&sum);
         for (uint64_t first = 0; first < n; first += ESPER_SCAN_BLOCK) {
             uint64_t left = n - first;
 
@@ -514,7 +513,6 @@ static void arenas(void **state)
     memcpy(back, tensors, at);
     sum = esper_copy_gather(pool, parts, N_PARTS, arena);
     assert_int_equal(sum, reference_checksum(arena, offset));
-    assert_int_equal(sum, esper_copy_checksum(pool, arena, offset));
     assert_int_equal(sum, esper_copy_gather(NULL, parts, N_PARTS, arena));
     for (int i = 0; i < N_PARTS; i++) {
         assert_memory_equal(arena + parts[i].offset, parts[i].data, parts[i].bytes);

@@ -15,7 +15,22 @@ typedef struct fixture {
     esper_guarded *guarded;
     /* What the drill does: spoils a gradient or the first weight in these calls. */
     int n_calls, bad_grads_from, bad_grads_to, bad_weight_at;
+    int bad_pass_at, bad_buffer_at; /* -1: never */
+    float was;
 } fixture;
+
+/* What a NaN or Inf in the forward pass does: a weight that is huge during the pass, and good before and behind it. */
+static void spoil_pass(fixture *self, esper_drill_point point)
+{
+    float *weight = self->trainer.slab.family[ESPER_FAMILY_PARAM];
+
+    if (point == ESPER_DRILL_BEFORE_FORWARD) {
+        self->was = *weight;
+        *weight = 3e38f;
+    } else if (point == ESPER_DRILL_GRADIENTS) {
+        *weight = self->was;
+    }
+}
 
 static void spoil(void *context, esper_guarded *guarded, esper_drill_point point)
 {
@@ -27,6 +42,10 @@ static void spoil(void *context, esper_guarded *guarded, esper_drill_point point
         slab->family[ESPER_FAMILY_GRAD][0] = (float)INFINITY;
     if (point == ESPER_DRILL_BETWEEN_STEPS && self->n_calls == self->bad_weight_at)
         slab->family[ESPER_FAMILY_PARAM][0] = (float)NAN;
+    if (self->n_calls == self->bad_pass_at)
+        spoil_pass(self, point);
+    if (point == ESPER_DRILL_BEFORE_FORWARD && self->n_calls == self->bad_buffer_at)
+        slab->family[ESPER_FAMILY_BUFFER][0] = (float)NAN;
 }
 
 static fixture *open_with(const char *more)
@@ -35,7 +54,7 @@ static fixture *open_with(const char *more)
     fixture *self = calloc(1, sizeof(*self));
 
     assert_non_null(self);
-    self->bad_weight_at = -1;
+    self->bad_weight_at = self->bad_pass_at = self->bad_buffer_at = -1;
     check_good(esper_trainer_init(&self->trainer, task_named("synth"), &config, true));
     check_good(esper_trainer_init(&self->clean, task_named("synth"), &config, true));
     check_good(esper_guarded_open(&self->trainer, &self->guarded));
@@ -136,6 +155,77 @@ static void bad_gradient_is_skipped(void **state)
     steps(self, 6);
     check_good(esper_trainer_pass_over(&self->clean, 0, 2));
     check_good(esper_trainer_pass_over(&self->clean, 0, 3));
+    expect_clean_run(self);
+    close_all(self);
+}
+
+static uint32_t n_bad_buffers(const fixture *self)
+{
+    const float *buffers = self->trainer.slab.family[ESPER_FAMILY_BUFFER];
+    uint32_t n = 0;
+
+    for (int64_t i = 0; i < (int64_t)esper_slab_count(&self->trainer.slab, ESPER_FAMILY_BUFFER); i++)
+        n += !isfinite(buffers[i]);
+    return n;
+}
+
+/* A forward pass that is not finite spoils the norm buffers too. The weights are good: skipped, and a gradient named. */
+static void bad_pass_is_skipped(void **state)
+{
+    fixture *self = open_with("");
+    esper_incident incident;
+
+    (void)state;
+    self->bad_pass_at = 2;
+    steps(self, 2);
+    incident = step(self);
+    expect(incident, ESPER_GOVERNOR_SKIP, 0);
+    assert_string_equal(incident.role, "grad");
+    assert_true(incident.n_tensors > 1);
+    assert_int_equal(n_bad_buffers(self), 0);
+    steps(self, 5);
+    check_good(esper_trainer_pass_over(&self->clean, 0, 2));
+    expect_clean_run(self);
+    close_all(self);
+}
+
+/* A buffer alone, behind the scan of the state: named, put back from the copy, and the step is skipped. */
+static void bad_buffer_in_a_pass_is_skipped(void **state)
+{
+    fixture *self = open_with("");
+    esper_incident incident;
+
+    (void)state;
+    self->bad_buffer_at = 2;
+    steps(self, 2);
+    incident = step(self);
+    expect(incident, ESPER_GOVERNOR_SKIP, 0);
+    assert_string_equal(incident.role, "buffer");
+    assert_int_equal(incident.n_elements, 1);
+    assert_int_equal(n_bad_buffers(self), 0);
+    steps(self, 5);
+    check_good(esper_trainer_pass_over(&self->clean, 0, 2));
+    expect_clean_run(self);
+    close_all(self);
+}
+
+/* A skip is about one step: the loss of an epoch that ended with one is judged by itself. */
+static void skip_at_an_epochs_end_is_over(void **state)
+{
+    fixture *self = open_with("");
+
+    (void)state;
+    self->bad_grads_from = 7;
+    self->bad_grads_to = 8;
+    steps(self, 7);
+    expect(step(self), ESPER_GOVERNOR_SKIP, 0);
+    assert_int_equal(self->trainer.cursor.batch, 8);
+    expect(judge(self, 1.0), ESPER_GOVERNOR_GO, 0);
+    assert_int_equal(self->trainer.detour.n_passed, 1);
+    assert_int_equal(esper_guarded_reading(self->guarded).reason, ESPER_GOVERNOR_NONE);
+    assert_int_equal(esper_guarded_reading(self->guarded).n_skipped, 1);
+    steps(self, 8);
+    check_good(esper_trainer_pass_over(&self->clean, 0, 7));
     expect_clean_run(self);
     close_all(self);
 }
@@ -468,6 +558,52 @@ static void run_recovers_at_an_epochs_end(void **state)
     assert_true(isfinite(hit.last.loss_valid) && isfinite(hit.loss_test));
 }
 
+/* Makes a weight so large in the last batch of the first epoch that its gradients are not finite, then takes that back.
+ * Counts how often an epoch is told. */
+typedef struct overflower {
+    float was;
+    int   n_steps, n_epochs;
+} overflower;
+
+static void overflow(void *context, const esper_run_view *view)
+{
+    overflower *self = context;
+    float *weights = view->trainer->slab.family[ESPER_FAMILY_PARAM];
+
+    if (++self->n_steps == 7) {
+        self->was = weights[0];
+        weights[0] = 3e38f;
+    } else if (self->n_steps == 8) {
+        weights[0] = self->was;
+    }
+}
+
+static void count_epoch(void *context, const esper_run_view *view, const esper_epoch_record *record)
+{
+    overflower *self = context;
+
+    (void)view;
+    (void)record;
+    if (++self->n_epochs > 3)
+        fail_msg("an epoch is told again: %d times in a run of 3 epochs", self->n_epochs);
+}
+
+static void run_passes_over_an_epochs_last_batch(void **state)
+{
+    esper_config config = config_of("synth", PACE, "epochs = 3\nrun_dir = last-batch\n");
+    overflower who = {0};
+    esper_run_observer observer = {.context = &who, .step = overflow, .epoch = count_epoch};
+    esper_run_desc desc = {.task = task_named("synth"), .config = &config, .observer = &observer};
+    esper_run_result result;
+
+    (void)state;
+    check_good(esper_run_train(&desc, &result));
+    assert_int_equal(result.n_skipped, 1);
+    assert_int_equal(result.n_rollbacks, 0);
+    assert_int_equal(who.n_epochs, 3);
+    assert_true(isfinite(result.loss_test));
+}
+
 /* Hit again and again: the run ends, says why, and leaves a good state to go on from. */
 static void run_stops_and_can_go_on(void **state)
 {
@@ -513,22 +649,16 @@ static void guard_can_be_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_gradient_is_skipped),
-        cmocka_unit_test(too_many_skips_go_back),
-        cmocka_unit_test(bad_weights_go_back),
-        cmocka_unit_test(settling_finds_bad_weights),
-        cmocka_unit_test(prune_and_stop),
-        cmocka_unit_test(nowhere_to_go_back_to),
-        cmocka_unit_test(vital_panic_draws_anew),
-        cmocka_unit_test(no_snapshot_while_pending),
-        cmocka_unit_test(checksums_find_any_bit),
-        cmocka_unit_test(healthy_steps_take_no_memory),
-        cmocka_unit_test(inference_is_refused),
-        cmocka_unit_test(checkpoint_keeps_the_way),
-        cmocka_unit_test(run_recovers),
-        cmocka_unit_test(run_recovers_at_an_epochs_end),
-        cmocka_unit_test(run_stops_and_can_go_on),
-        cmocka_unit_test(guard_can_be_off),
+        cmocka_unit_test(bad_gradient_is_skipped),         cmocka_unit_test(bad_pass_is_skipped),
+        cmocka_unit_test(bad_buffer_in_a_pass_is_skipped), cmocka_unit_test(skip_at_an_epochs_end_is_over),
+        cmocka_unit_test(too_many_skips_go_back),          cmocka_unit_test(bad_weights_go_back),
+        cmocka_unit_test(settling_finds_bad_weights),      cmocka_unit_test(prune_and_stop),
+        cmocka_unit_test(nowhere_to_go_back_to),           cmocka_unit_test(vital_panic_draws_anew),
+        cmocka_unit_test(no_snapshot_while_pending),       cmocka_unit_test(checksums_find_any_bit),
+        cmocka_unit_test(healthy_steps_take_no_memory),    cmocka_unit_test(inference_is_refused),
+        cmocka_unit_test(checkpoint_keeps_the_way),        cmocka_unit_test(run_recovers),
+        cmocka_unit_test(run_recovers_at_an_epochs_end),   cmocka_unit_test(run_passes_over_an_epochs_last_batch),
+        cmocka_unit_test(run_stops_and_can_go_on),         cmocka_unit_test(guard_can_be_off),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -754,6 +754,21 @@ FUNCTION int finish_chunk(int with_sum, const gpu_scan_args *args, const gpu_ten
     return 1;
 }
 
+/* Says which scan this is. One block does so, when it begins: the host looks when all are done, as it is the event behind
+ * the launch that tells it so. No other thread waits for this one, nor does it wait for others. */
+FUNCTION void tell_mark(const gpu_scan_args *args)
+{
+    const gpu_u64 number = *args->n_scans + 1;
+    uint4 mark;
+
+    mark.x = (gpu_u32)number;
+    mark.y = (gpu_u32)(number >> 32);
+    mark.z = args->roles;
+    mark.w = args->tag;
+    *args->n_scans = number;
+    STORE16(args->mark, mark);
+}
+
 FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
 {
     __shared__ gpu_record shared[GPU_WARPS];
@@ -763,6 +778,8 @@ FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
     const gpu_u32 n = is_pack ? block.chunk & ~GPU_PACK : 1;
     const gpu_tensor *tensor = args->tensors + block.tensor + (is_pack && warp < n ? warp : 0);
 
+    if (blockIdx.x == 0 && threadIdx.x == GPU_THREADS - 1)
+        tell_mark(args);
     if ((args->roles >> tensor->role & 1) == 0)
         return;
     if (!is_pack || warp < n) {

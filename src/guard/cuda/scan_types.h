@@ -95,6 +95,14 @@ typedef struct gpu_total {
     gpu_u32 unused;
 } gpu_total;
 
+/* Which scan it is that the results are of. Written by every one; whether there was one, and which of several graphs with
+ * scans in them it was, cannot be known to the host otherwise. Sixteen bytes, which go out together. */
+typedef struct gpu_mark {
+    gpu_u64 number; /* of scans since the tables were made */
+    gpu_u32 roles;
+    gpu_u32 tag; /* the host's */
+} gpu_mark;
+
 typedef struct gpu_scan_args {
     const gpu_tensor *tensors;
     const gpu_block  *blocks;    /* of this launch */
@@ -108,6 +116,8 @@ typedef struct gpu_scan_args {
     gpu_sums         *results;   /* (groups, then roles) */
     gpu_total        *total;     /* in device memory; NULL: nobody asked for it */
     gpu_total        *told;      /* the same in the host's */
+    gpu_u64          *n_scans;   /* done so far */
+    gpu_mark         *mark;      /* in the host's memory */
     gpu_u32          *skip_flag;
     double            clip_norm;
     double            vanishing, exploding;
@@ -116,6 +126,8 @@ typedef struct gpu_scan_args {
     gpu_u32           chunk_vectors;
     gpu_u32           first_role; /* node of role 0; the others follow */
     gpu_u32           n_roles;    /* that were asked for and have tensors */
+    gpu_u32           tag;
+    gpu_u32           unused;
 } gpu_scan_args;
 
 typedef struct gpu_scale_args {
