@@ -72,7 +72,9 @@ ESPER_API const char *esper_version(void);
  * Streams: `stream` arguments are CUstream / cudaStream_t of the tensor's device as void *, NULL for its default stream.
  * They are ignored for host memory, where work is done in the call.
  * Structs that you fill begin with `size` = sizeof(the struct): set it with the *_init function, so that a later library
- * understands an earlier program. */
+ * understands an earlier program. Structs that the library fills (esper_guard_stat, _group, _report, esper_ring_status,
+ * esper_ring_restored, esper_governor_reading) and esper_guard_tensor have none: they stay as they are while the library's
+ * SOVERSION does, and it changes when one of them does. */
 
 /* The types of elements that are understood: name, text, bytes. */
 #define ESPER_GUARD_DTYPE_LIST(X) X(F32, "float32", 4) X(F16, "float16", 2) X(BF16, "bfloat16", 2) X(F64, "float64", 8)
@@ -83,6 +85,9 @@ typedef enum esper_guard_dtype {
 #undef X
     ESPER_GUARD_N_DTYPES
 } esper_guard_dtype;
+
+/* No index, no step. */
+#define ESPER_GUARD_NONE UINT64_MAX
 
 /* What a tensor is to the training. */
 #define ESPER_GUARD_ROLE_LIST(X) \
@@ -95,16 +100,18 @@ typedef enum esper_guard_role {
     ESPER_GUARD_N_ROLES
 } esper_guard_role;
 
-/* Where a tensor lies. Devices of CUDA are 0, 1, ... */
-enum { ESPER_GUARD_HOST = -1 };
+/* Where a tensor lies. Devices of CUDA are 0, 1, ...; ESPER_GUARD_HOST is host memory. -2 down to ESPER_GUARD_HOST_LAST are
+ * host memory too: further partitions of it, each scanned by threads of its own after the one before, as if it were another
+ * device (several logical devices in one process). Anything lower is E_ARG. */
+enum { ESPER_GUARD_HOST = -1, ESPER_GUARD_HOST_LAST = -64 };
 
 /* A tensor to watch. Texts are copied. */
 typedef struct esper_guard_tensor {
-    const char       *name;  /* unique within its role */
+    const char       *name;  /* unique within its role: the two moments of Adam need two names, "w.m" and "w.v" */
     const char       *group; /* "host", "seed r0c1", ...: statistics are also given for each group and role */
     esper_guard_role  role;
     esper_guard_dtype dtype;
-    int32_t           device; /* ESPER_GUARD_HOST or the number of a CUDA device */
+    int32_t           device; /* ESPER_GUARD_HOST or the number of a CUDA device, see above */
     void             *data;   /* dense; may be NULL when count is 0 */
     uint64_t          count;  /* elements */
 } esper_guard_tensor;
@@ -144,16 +151,19 @@ ESPER_API esper_status esper_guard_add(esper_guard *guard, const esper_guard_ten
 /* Forgets all tensors (the network changed its shape): add them again. Graphs that hold a scan end with them. */
 ESPER_API esper_status esper_guard_clear(esper_guard *guard);
 
-/* New addresses for all registered tensors, in their order; counts, types and devices stay. Takes no memory. Graphs that
- * hold a scan read the new ones from their next launch on; it waits for those that run. */
+/* New addresses for all registered tensors, in their order; counts, types and devices stay. Takes no memory. Rings that are
+ * open follow. Graphs that hold a scan read the new ones from their next launch on; it waits for those that run. */
 ESPER_API esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors);
 
-/* Compares what the caller believes with what is registered: E_STATE names the first tensor whose address, count, type or
- * device differs. */
+/* Compares what the caller believes with what is registered: E_STATE names the first tensor that differs, in what, and what
+ * to do about it. */
 ESPER_API esper_status esper_guard_verify(const esper_guard *guard, const esper_guard_tensor *tensors,
                                           size_t n_tensors);
 
 ESPER_API size_t esper_guard_count(const esper_guard *guard);
+
+/* The index of the tensor with that name and role, or ESPER_GUARD_NONE. Looks through all of them. */
+ESPER_API uint64_t esper_guard_find(const esper_guard *guard, const char *name, esper_guard_role role);
 
 /* One scan. */
 typedef struct esper_guard_scan {
@@ -181,15 +191,14 @@ enum {
 };
 
 ESPER_API void         esper_guard_scan_init(esper_guard_scan *scan);
-/* Queues the scan. E_STATE while an earlier one has not been read. scan may be NULL: everything, default streams.
+/* Queues the scan. E_STATE while an earlier one has not been read, and when no tensor is registered. scan may be NULL:
+ * everything, default streams.
  * clip_norm and skip_flag need what they depend on in one place: all gradients (all tensors scanned) on one CUDA device, or
  * all in host memory; else E_UNSUPPORTED. Gradients whose norm is not finite are left as they are.
  * On a stream under capture the scan becomes part of the graph: every replay is a scan, and read may be called once after
  * each, or after several, for the last of them. All streams of a scan are under capture or none, and it has no tensors in
  * host memory; else E_UNSUPPORTED. Scans of one guard, replays too, wait for each other, on whatever streams they are. */
 ESPER_API esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan);
-
-#define ESPER_GUARD_NONE UINT64_MAX
 
 /* One tensor's statistics. Those of finite elements unless said otherwise. */
 typedef struct esper_guard_stat {
@@ -274,14 +283,21 @@ typedef struct esper_ring_options {
     esper_ring_place place;
     uint32_t         mirror;       /* not 0 (1): entries on a device are also copied to pinned host memory, in the background */
     uint64_t         max_bytes;    /* of device and host memory each; 0 = no limit of ours */
-    const char      *directory;    /* NULL, or where the newest good entry is also kept on disk, written in the background */
+    const char      *directory;    /* NULL, or where the newest good entry is also kept on disk, written in the background;
+                                    * one ring at a time uses it */
     uint32_t         roles;        /* bits 1u << role; 0 = parameters, moments and buffers */
+    uint32_t         resume;       /* what an earlier ring left in `directory`: 0 = not used, the first good snapshot takes its
+                                    * place; 1 = a rollback may use it while there is nothing newer (this run goes on where
+                                    * that one ended) */
 } esper_ring_options;
 
 ESPER_API void esper_ring_options_init(esper_ring_options *options);
 
-/* A ring for the tensors of a guard, which must outlive it and keep them while it is open. Takes all its memory here;
- * E_NOMEM says how much was wanted and how much there is. options may be NULL. */
+/* A ring for the tensors of a guard, which must outlive it. Takes all its memory here; E_NOMEM says how much was wanted and
+ * how much there is. options may be NULL.
+ * While it is open the tensors may move (esper_guard_replace): snapshots taken before fit the new addresses. After
+ * esper_guard_add or _clear they are other tensors, and take and rollback are E_STATE: close the ring before, open it anew
+ * after, and take a snapshot at once, for the entries are gone with the ring. */
 ESPER_API esper_status esper_ring_open(esper_guard *guard, const esper_ring_options *options, esper_ring **ring_out);
 ESPER_API void         esper_ring_close(esper_ring *ring);
 
@@ -301,7 +317,7 @@ ESPER_API void esper_ring_hold(esper_ring *ring, int on);
 /* The tensors were loaded from elsewhere, a checkpoint for instance: whatever a damaged snapshot left in them is gone. */
 ESPER_API void esper_ring_trust(esper_ring *ring);
 
-/* The newest entry's state; waits for it when `wait` is not 0. */
+/* The newest entry's state. */
 typedef enum esper_ring_state {
     ESPER_RING_EMPTY,   /* nothing was taken yet */
     ESPER_RING_PENDING, /* its copy or scan is still queued */
@@ -315,10 +331,15 @@ typedef struct esper_ring_status {
     uint32_t         n_good;
     uint64_t         refused_tensor; /* the guard's index of the first bad tensor of a refused entry */
     uint64_t         device_bytes, host_bytes;
-    uint64_t         disk_step;  /* of what is on disk, ESPER_GUARD_NONE where there is none */
-    const char      *disk_error; /* NULL, or why the last writing to disk failed; holds until the next call for this ring */
+    uint64_t         disk_step;  /* of what is on disk now, ESPER_GUARD_NONE where nothing fits this ring */
+    uint32_t         disk_left_over; /* 1: an earlier ring wrote that, see `resume` */
+    const char      *disk_error; /* NULL, or why the last writing to disk failed, or what was found there cannot be used;
+                                  * holds until the next call for this ring */
 } esper_ring_status;
 
+/* wait 0: as far as is known. 1: waits until the newest entry was judged, GOOD or REFUSED. 2: and until the newest good one is
+ * on disk, or disk_error says why it is not (as esper_ring_close does). Writing takes as long as the disk does: 1 is what a
+ * training loop wants. */
 ESPER_API esper_status esper_ring_status_get(esper_ring *ring, int wait, esper_ring_status *status_out);
 
 /* What a rollback restored. */
@@ -334,10 +355,11 @@ typedef struct esper_ring_restored {
 /* Puts the newest good entry back. With `wait` 0 it returns when everything is queued, having verified entries only as
  * they were sealed (the next call that needs to know compares the sums of what nobody waited for); otherwise when the
  * restored state has been verified against its sum. A device's damaged entry is mended from its mirror; else the next
- * older one is used, and after all of memory the copy on disk. restored_out may be NULL.
- * E_STATE: there is no good entry, nothing was touched. E_DEVICE: the device failed, or (the message tells) all were
- * damaged, in which case nothing has to be opened anew, but what they left in the tensors is not to be trusted; no snapshot is taken until another rollback succeeds, or esper_ring_trust says that the tensors were
- * loaded from elsewhere. */
+ * older one is used, and after all of memory the copy on disk (that of an earlier ring only with `resume`). restored_out may
+ * be NULL. E_STATE: there is no good entry, nothing was touched. E_DEVICE: the device failed, or (the message tells) all
+ * were damaged, in which case nothing has to be opened anew, but what they left in the tensors is not to be trusted: no
+ * snapshot is taken until another rollback succeeds, or esper_ring_trust says that the tensors were loaded from
+ * elsewhere. */
 ESPER_API esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored *restored_out);
 
 /* ------------------------------------------------------------------------------------------------------------ governor
@@ -346,20 +368,22 @@ ESPER_API esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_rin
  *   skip       a gradient is not finite, the weights are good: pass this step over; after max_skips in a row: roll back
  *   roll back  weights or moments are bad, or the vital signs panic
  *   prune      a second panic from the same snapshot: roll back, drop what is not settled, lower the learning rate
- *   stop       after max_rollbacks
- * A pure state machine: it does no work itself, and the same readings give the same answers. */
+ *   stop       after max_rollbacks in all, over the governor's whole life: healthy steps and new snapshots give none back
+ * What it once asked for, from ROLL_BACK on, it asks for until it was done (esper_governor_rolled_back), whatever scans and
+ * losses come meanwhile. A pure state machine: it does no work itself, and the same readings give the same answers. */
 typedef struct esper_governor esper_governor;
 
 typedef struct esper_governor_options {
     size_t   size;
-    double   sensitivity;       /* standard deviations above the mean: 6 */
-    double   multiplier;        /* ... and times the mean: 3 */
-    double   absolute;          /* ... and this loss: 12 for images, 15 for language */
+    /* A loss is an anomaly when it is above all three levels, once 10 healthy losses are known: */
+    double   sensitivity;       /* so many standard deviations above their mean: 6 */
+    double   multiplier;        /* ... and so many times their mean: 3 */
+    double   absolute;          /* ... and this loss: 12. Set it for your task: a loss that never reaches it never diverges */
     double   random_guess_loss; /* ln(classes): ln 10 */
     uint32_t window;            /* healthy losses remembered: 20, at least 10 */
     uint32_t min_panics;        /* anomalies in a row before a panic: 3 */
     uint32_t max_skips;         /* steps that may be passed over in a row: 10; one more bad gradient rolls back */
-    uint32_t max_rollbacks;     /* in all, prunes included: 3; the next panic stops */
+    uint32_t max_rollbacks;     /* in all, prunes included, never forgotten: 3; the next panic stops */
 } esper_governor_options;
 
 #define ESPER_GOVERNOR_REASON_LIST(X)                 \
@@ -376,40 +400,47 @@ typedef enum esper_governor_reason {
 #undef X
 } esper_governor_reason;
 
+/* SKIP: this step. PRUNE: roll back, drop what is not settled, lower the learning rate. STOP: with a checkpoint and a
+ * report. From ROLL_BACK on, the state has to go back. */
+#define ESPER_GOVERNOR_ACTION_LIST(X) \
+    X(GO, "go") X(SKIP, "skip") X(ROLL_BACK, "roll_back") X(PRUNE, "prune") X(STOP, "stop")
+
 typedef enum esper_governor_action {
-    ESPER_GOVERNOR_GO,
-    ESPER_GOVERNOR_SKIP,      /* this step */
-    ESPER_GOVERNOR_ROLL_BACK,
-    ESPER_GOVERNOR_PRUNE,     /* roll back, drop what is not settled, lower the learning rate */
-    ESPER_GOVERNOR_STOP       /* with a checkpoint and a report */
+#define X(name, text) ESPER_GOVERNOR_##name,
+    ESPER_GOVERNOR_ACTION_LIST(X)
+#undef X
 } esper_governor_action;
 
 /* What the governor thinks now. */
 typedef struct esper_governor_reading {
     esper_governor_action action;
     esper_governor_reason reason;
-    uint32_t              pending;      /* an anomaly is not yet judged: no snapshots */
+    uint32_t              pending;      /* take no snapshot: the action is not GO, or an anomaly is not yet judged */
     uint32_t              consecutive;  /* anomalies in a row */
     double                panic_loss;   /* NaN when there was none */
     uint32_t              history_count;
     double                history_mean, threshold; /* mean + sensitivity * deviation over the history; 0 when it is empty */
     uint64_t              n_skipped, n_rollbacks;
-    uint32_t              faulted; /* sticky: after STOP, or after a rollback that failed; only a restore clears it */
+    uint32_t              faulted; /* sticky: after STOP, or after a rollback that failed; see esper_governor_rolled_back */
 } esper_governor_reading;
 
 ESPER_API void         esper_governor_options_init(esper_governor_options *options);
 ESPER_API esper_status esper_governor_open(const esper_governor_options *options, esper_governor **governor_out);
 ESPER_API void         esper_governor_close(esper_governor *governor);
+/* "governor_nan", "roll_back", ...; "unknown" for any other number. Static strings. */
 ESPER_API const char  *esper_governor_reason_name(esper_governor_reason reason);
+ESPER_API const char  *esper_governor_action_name(esper_governor_action action);
 
 /* A validation loss. reading_out may be NULL, here and below. */
 ESPER_API esper_status esper_governor_check(esper_governor *governor, double loss, esper_governor_reading *reading_out);
-/* A scan's verdict (the report's `bad` bits; those of the state outweigh those of the gradients). Once it has asked for a
- * rollback it asks until there was one. */
+/* A scan's verdict (the report's `bad` bits; those of the state outweigh those of the gradients). Unknown bits: E_ARG. */
 ESPER_API esper_status esper_governor_scan(esper_governor *governor, uint32_t bad, esper_governor_reading *reading_out);
 /* A snapshot of that step is good now: a later panic is no longer one "from the same snapshot". */
 ESPER_API esper_status esper_governor_snapshot(esper_governor *governor, uint64_t snapshot_step);
-/* The rollback that was asked for is done (from the snapshot of that step), or failed. */
+/* The rollback that was asked for is done (from the snapshot of that step), or failed, which is a STOP. E_STATE when none was
+ * asked for: one that was your own idea is not told. After a STOP this says that the state was restored all the same, and
+ * clears `faulted`; it counts, and n_rollbacks stays at its limit, so the next panic stops again. Who wants new credit opens
+ * a new governor. */
 ESPER_API esper_status esper_governor_rolled_back(esper_governor *governor, uint64_t snapshot_step, int failed);
 ESPER_API void         esper_governor_reading_get(const esper_governor *governor, esper_governor_reading *reading_out);
 

@@ -335,6 +335,11 @@ static void print_figures(const bench_setup *setup, bench_figures *figures, cons
     }
     value = esper_bench_quantile(figures->value, figures->n_rounds, 0.5);
     limit = esper_bench_quantile(figures->limit, figures->n_rounds, 0.5);
+    if (request->quick) { /* of shapes that fit a cache, a few times: no figure to compare with anything */
+        printf("%-26s %10.4f ms   quick\n", setup->bench->name, value);
+        fflush(stdout);
+        return;
+    }
     printf("%-26s %10.4f ms   limit %10.4f ms   %5.1f %%   %7.1f GB/s\n", setup->bench->name, value, limit,
            100.0 * limit / value, (double)setup->span_bytes / value / 1e6);
     fflush(stdout);

@@ -10,6 +10,8 @@
  *     items     | 0     | 1     | 2     | 3   | 4             | 5 ...
  *     runs      | 0                           | 1     | 2     | 3 ...
  *
+ * What is little in all is done in the calling thread, which then wakes nobody.
+ *
  * A tensor of one piece is finished by the item that scans it. Such tensors of one item and one group that follow each
  * other are a run, whose sums the item finishes as well; a tensor of several pieces is a run of its own, finished when
  * all items are done. Then runs are added up to groups, and groups to roles: few of each. */
@@ -36,6 +38,7 @@ enum {
     N_ITEMS = 64,                  /* as many as are wished for when there is little to do */
     MIN_ITEM = 16 << 10,           /* bytes, with PIECE_COST for each piece */
     MAX_ITEM = 256 << 10,
+    ALONE = 128 << 10, /* so much, counted alike, is read before threads that slept have woken up */
     PAGE = 4096, /* of memory; it may be larger, never smaller */
 };
 
@@ -64,6 +67,7 @@ typedef struct host_tables {
     size_t             n_pieces;
     esper_scan_record *partials; /* (n_partials) */
     size_t             n_partials;
+    uint64_t           cost; /* of all pieces */
     size_t            *items; /* (n_items + 1) the piece each begins with */
     int                n_items;
     host_run          *runs;
@@ -146,14 +150,20 @@ static uint64_t piece_cost(const host_tables *tables, const host_piece *piece)
     return piece_count(tensor, piece->index) * esper_guard_dtype_bytes(tensor->tensor.dtype) + PIECE_COST;
 }
 
-/* How much one item should be. */
-static uint64_t item_cost(const host_tables *tables)
+static uint64_t whole_cost(const host_tables *tables)
 {
     uint64_t cost = 0;
 
     for (size_t i = 0; i < tables->n_pieces; i++)
         cost += piece_cost(tables, &tables->pieces[i]);
-    cost /= N_ITEMS;
+    return cost;
+}
+
+/* How much one item should be. */
+static uint64_t item_cost(const host_tables *tables)
+{
+    const uint64_t cost = tables->cost / N_ITEMS;
+
     return cost < MIN_ITEM ? MIN_ITEM : cost > MAX_ITEM ? MAX_ITEM : cost;
 }
 
@@ -222,6 +232,7 @@ static esper_status cut_work(host_tables *tables)
     if (tables->pieces == NULL || tables->partials == NULL || tables->runs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "records of %zu tensors in %zu pieces", tables->n_tensors, tables->n_pieces);
     fill_pieces(tables);
+    tables->cost = whole_cost(tables);
     n_items = cut_items(tables, NULL);
     tables->items = esper_mem_alloc((n_items + 1) * sizeof(*tables->items));
     if (tables->items == NULL)
@@ -323,6 +334,20 @@ static void scale_item(void *context, int item, int worker)
 {
     (void)worker;
     run_pieces(context, item, scale_piece);
+}
+
+/* All items, on the pool where that is worth waking it. */
+static void run_items(const host_job *job, esper_pool_item run_item)
+{
+    const host_tables *tables = &job->engine->tables;
+    void *context = (void *)(uintptr_t)job;
+
+    if (tables->cost > ALONE) {
+        esper_pool_run(job->engine->pool, tables->n_items, run_item, context);
+        return;
+    }
+    for (int item = 0; item < tables->n_items; item++)
+        run_item(context, item, 0);
 }
 
 /* Adds the partial records of a tensor up in that of its first piece. */
@@ -439,7 +464,7 @@ static esper_status host_scale(esper_engine *engine, double factor, void *stream
     host_job job = {.engine = host_of(engine), .roles = 1u << ESPER_GUARD_ROLE_GRAD, .factor = factor};
 
     (void)stream;
-    esper_pool_run(job.engine->pool, job.engine->tables.n_items, scale_item, &job);
+    run_items(&job, scale_item);
     return ESPER_OK;
 }
 
@@ -469,7 +494,7 @@ static esper_status host_scan(esper_engine *engine, const esper_scan_request *re
     job.settings = esper_scan_settings_make(request->tiny, request->checksum);
     host->tag = request->tag;
     clear_stats(host, request->roles);
-    esper_pool_run(host->pool, host->tables.n_items, scan_item, &job);
+    run_items(&job, scan_item);
     bad = sum_up(host, request);
     if (request->skip_flag != NULL)
         *request->skip_flag = bad;

@@ -5,9 +5,10 @@
  *                                         ├──> ladder[trigger][ground] ──> action
  *      scans  ──> judge_scan ──> trigger ─┘
  *
- * Losses and scans each have a standing answer; the worse of the two is the governor's. A loss is judged anew every time.
- * A scan that asked for a restore keeps asking until there was one: clean scans and good losses do not mend weights. One
- * that asked for a skip meant that step alone, so a loss that comes after it is not answered with the same skip again. */
+ * Losses and scans each have a standing answer; the worse of the two is the governor's. Once either has asked for a restore
+ * it keeps asking until there was one: clean scans and good losses do not mend weights. Losses are still noted meanwhile, as
+ * vital signs. A scan that asked for a skip meant that step alone, so a loss that comes after it is not answered with the
+ * same skip again. */
 #include "guard/governor.h"
 
 #include <math.h>
@@ -18,6 +19,10 @@
 #include "base/status.h"
 
 enum { MIN_SAMPLES = 10, MAX_WINDOW = 1 << 20 };
+enum {
+    GRAD_BITS = ESPER_GUARD_BAD_NAN_GRAD | ESPER_GUARD_BAD_INF_GRAD,
+    KNOWN_BITS = GRAD_BITS | ESPER_GUARD_BAD_NAN_STATE | ESPER_GUARD_BAD_INF_STATE | ESPER_GUARD_BAD_CHANGED
+};
 
 static const double collapse_distance = 0.065; /* of random_guess_loss: this near to it is guessing ... */
 static const double collapse_below = 0.60;     /* ... and is a collapse when the mean was below this part of it */
@@ -79,6 +84,17 @@ static const char *const reason_names[] = {
 const char *esper_governor_reason_name(esper_governor_reason reason)
 {
     return (size_t)reason < sizeof(reason_names) / sizeof(reason_names[0]) ? reason_names[reason] : "unknown";
+}
+
+static const char *const action_names[] = {
+#define X(name, text) text,
+    ESPER_GOVERNOR_ACTION_LIST(X)
+#undef X
+};
+
+const char *esper_governor_action_name(esper_governor_action action)
+{
+    return (size_t)action < sizeof(action_names) / sizeof(action_names[0]) ? action_names[action] : "unknown";
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -210,11 +226,10 @@ static double history_threshold(const esper_governor *governor)
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-static trigger panic_now(esper_governor *governor, double loss, esper_governor_reason reason)
+static trigger panic_now(esper_governor *governor, double loss)
 {
-    governor->pending = false;
+    governor->pending = false; /* of the anomalies; that a restore is asked for is told by the action */
     governor->panic_loss = loss;
-    governor->loss_reason = reason;
     return PANIC;
 }
 
@@ -238,24 +253,26 @@ static trigger note_anomaly(esper_governor *governor, double loss)
         governor->consecutive++;
     governor->pending = true;
     governor->panic_loss = loss;
-    governor->loss_reason = ESPER_GOVERNOR_DIVERGENCE;
     return governor->consecutive >= governor->options.min_panics ? PANIC : ANOMALY;
 }
 
 /* The first that fits: not finite, collapsed, too early to say, diverging, healthy. Only healthy losses are remembered, so
  * that what is abnormal does not become the norm. */
-static trigger judge_loss(esper_governor *governor, double loss)
+static trigger judge_loss(esper_governor *governor, double loss, esper_governor_reason *reason_out)
 {
     bool armed = governor->n_history >= MIN_SAMPLES;
 
+    *reason_out = ESPER_GOVERNOR_NAN;
     if (!isfinite(loss))
-        return panic_now(governor, loss, ESPER_GOVERNOR_NAN);
+        return panic_now(governor, loss);
+    *reason_out = ESPER_GOVERNOR_LOBOTOMY;
     if (armed && has_collapsed(governor, loss))
-        return panic_now(governor, loss, ESPER_GOVERNOR_LOBOTOMY);
+        return panic_now(governor, loss);
+    *reason_out = ESPER_GOVERNOR_DIVERGENCE;
     if (armed && is_anomalous(governor, loss))
         return note_anomaly(governor, loss);
+    *reason_out = ESPER_GOVERNOR_NONE;
     history_add(governor, loss);
-    governor->loss_reason = ESPER_GOVERNOR_NONE;
     if (!armed)
         return HEALTHY; /* whatever it is: the rest keeps what an earlier panic left, until there is a rollback */
     governor->consecutive = 0;
@@ -267,13 +284,11 @@ static trigger judge_loss(esper_governor *governor, double loss)
 /* What is wrong with the state outweighs what is wrong with a gradient: the latter follows from the former. */
 static trigger judge_scan(esper_governor *governor, uint32_t bad)
 {
-    const uint32_t grad_bits = ESPER_GUARD_BAD_NAN_GRAD | ESPER_GUARD_BAD_INF_GRAD;
-
     if (bad == 0) {
         governor->skips_in_a_row = 0;
         return HEALTHY;
     }
-    if ((bad & ~grad_bits) != 0)
+    if ((bad & ~(uint32_t)GRAD_BITS) != 0)
         return BAD_STATE;
     if (governor->skips_in_a_row >= governor->options.max_skips)
         return SKIPS_OUT;
@@ -298,10 +313,19 @@ static bool wants_restore(esper_governor_action action)
     return action >= ESPER_GOVERNOR_ROLL_BACK;
 }
 
+/* The worse of the standing answers. */
+static esper_governor_action action_of(const esper_governor *governor)
+{
+    if (governor->faulted)
+        return ESPER_GOVERNOR_STOP;
+    return governor->scan_action > governor->loss_action ? governor->scan_action : governor->loss_action;
+}
+
 /* Of no governor: one that has stopped, so that nobody goes on by mistake. */
 void esper_governor_reading_get(const esper_governor *governor, esper_governor_reading *reading_out)
 {
     bool scan_is_worse = governor != NULL && governor->scan_action > governor->loss_action;
+    esper_governor_action action = governor != NULL ? action_of(governor) : ESPER_GOVERNOR_STOP;
 
     if (reading_out == NULL)
         return;
@@ -311,9 +335,9 @@ void esper_governor_reading_get(const esper_governor *governor, esper_governor_r
         return;
     }
     *reading_out = (esper_governor_reading){
-        .action = scan_is_worse ? governor->scan_action : governor->loss_action,
+        .action = action,
         .reason = scan_is_worse ? governor->scan_reason : governor->loss_reason,
-        .pending = governor->pending || governor->skips_in_a_row > 0 || wants_restore(governor->scan_action),
+        .pending = governor->pending || governor->skips_in_a_row > 0 || action != ESPER_GOVERNOR_GO,
         .consecutive = governor->consecutive,
         .panic_loss = governor->panic_loss,
         .history_count = governor->n_history,
@@ -323,8 +347,6 @@ void esper_governor_reading_get(const esper_governor *governor, esper_governor_r
         .n_rollbacks = governor->n_rollbacks,
         .faulted = governor->faulted,
     };
-    if (governor->faulted)
-        reading_out->action = ESPER_GOVERNOR_STOP;
 }
 
 /* After every judgement: a stop sticks. */
@@ -347,11 +369,19 @@ static void end_skip(esper_governor *governor)
 
 esper_status esper_governor_check(esper_governor *governor, double loss, esper_governor_reading *reading_out)
 {
+    esper_governor_reason reason;
+    trigger why;
+
     if (governor == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "governor: NULL");
     end_skip(governor);
-    if (!governor->faulted)
-        governor->loss_action = decide(governor, judge_loss(governor, loss));
+    if (!governor->faulted) {
+        why = judge_loss(governor, loss, &reason);
+        if (!wants_restore(governor->loss_action)) {
+            governor->loss_action = decide(governor, why);
+            governor->loss_reason = reason;
+        }
+    }
     conclude(governor, reading_out);
     return ESPER_OK;
 }
@@ -362,6 +392,10 @@ esper_status esper_governor_scan(esper_governor *governor, uint32_t bad, esper_g
 
     if (governor == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "governor: NULL");
+    if ((bad & ~(uint32_t)KNOWN_BITS) != 0)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "governor: a verdict of %#x: expected ESPER_GUARD_BAD_* bits, such as the report's `bad`",
+                          bad);
     if (!governor->faulted && !wants_restore(governor->scan_action)) {
         why = judge_scan(governor, bad);
         governor->scan_action = decide(governor, why);
@@ -386,6 +420,8 @@ esper_status esper_governor_rolled_back(esper_governor *governor, uint64_t snaps
 {
     if (governor == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "governor: NULL");
+    if (!wants_restore(action_of(governor)))
+        return ESPER_FAIL(ESPER_E_STATE, "governor: no rollback was asked for; one of your own need not be told");
     if (failed) {
         governor->faulted = true;
         return ESPER_OK;

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "guard/guard_internal.h"
 #include "guard/guard_state.h"
+#include "guard/report.h"
 #include "guard/scan_kernels.h"
 
 /* ---------------------------------------------------------------------------------------------------------- options */
@@ -266,12 +267,66 @@ esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n
     return ESPER_OK;
 }
 
-static esper_status differs(const esper_guard_tensor *tensor, size_t i, const char *what)
+static esper_status differs(const esper_guard_tensor *known, size_t i, const char *what, const char *is,
+                            const char *was)
 {
-    return ESPER_FAIL(ESPER_E_STATE,
-                      "tensor %zu (%s): its %s differs from what is registered; replace addresses with "
-                      "esper_guard_replace, or clear and add the tensors again",
-                      i, tensor->name, what);
+    return ESPER_FAIL(
+        ESPER_E_STATE,
+        "tensor %zu (%s): its %s is %s, but %s is registered: esper_guard_clear, and add all tensors again", i,
+        known->name, what, is, was);
+}
+
+static esper_status number_differs(const esper_guard_tensor *known, size_t i, const char *what, int64_t is, int64_t was)
+{
+    char is_text[24], was_text[24];
+
+    snprintf(is_text, sizeof(is_text), "%lld", (long long)is);
+    snprintf(was_text, sizeof(was_text), "%lld", (long long)was);
+    return differs(known, i, what, is_text, was_text);
+}
+
+static bool same_text(const char *text, const char *known)
+{
+    return text != NULL && strcmp(text, known) == 0;
+}
+
+static const char *shown(const char *text)
+{
+    return text != NULL ? text : "NULL";
+}
+
+static const char *dtype_name(esper_guard_dtype dtype)
+{
+    static const char *const names[] = {
+#define X(name, text, bytes) text,
+        ESPER_GUARD_DTYPE_LIST(X)
+#undef X
+    };
+
+    return (unsigned)dtype < ESPER_GUARD_N_DTYPES ? names[dtype] : "unknown";
+}
+
+/* A tensor that only moved is mended by its new address; any other difference makes it another tensor. */
+static esper_status compare(const esper_guard_tensor *tensor, const esper_guard_tensor *known, size_t i)
+{
+    if (!same_text(tensor->name, known->name))
+        return differs(known, i, "name", shown(tensor->name), known->name);
+    if (!same_text(tensor->group, known->group))
+        return differs(known, i, "group", shown(tensor->group), known->group);
+    if (tensor->role != known->role)
+        return differs(known, i, "role", esper_guard_role_name(tensor->role), esper_guard_role_name(known->role));
+    if (tensor->dtype != known->dtype)
+        return differs(known, i, "type", dtype_name(tensor->dtype), dtype_name(known->dtype));
+    if (tensor->device != known->device)
+        return number_differs(known, i, "device", tensor->device, known->device);
+    if (tensor->count != known->count)
+        return number_differs(known, i, "count", (int64_t)tensor->count, (int64_t)known->count);
+    if (tensor->data != known->data)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "tensor %zu (%s): its address is %p, but %p is registered: give the new addresses with "
+                          "esper_guard_replace",
+                          i, known->name, tensor->data, known->data);
+    return ESPER_OK;
 }
 
 esper_status esper_guard_verify(const esper_guard *guard, const esper_guard_tensor *tensors, size_t n_tensors)
@@ -281,23 +336,17 @@ esper_status esper_guard_verify(const esper_guard *guard, const esper_guard_tens
     if (n_tensors != guard->table.n_tensors)
         return ESPER_FAIL(ESPER_E_STATE, "%zu tensors, but %zu are registered; clear and add them again", n_tensors,
                           guard->table.n_tensors);
-    for (size_t i = 0; i < n_tensors; i++) {
-        const esper_guard_tensor *known = &guard->table.tensors[i], *tensor = &tensors[i];
-
-        if (tensor->name == NULL || strcmp(tensor->name, known->name) != 0)
-            return differs(known, i, "name");
-        if (tensor->role != known->role)
-            return differs(known, i, "role");
-        if (tensor->dtype != known->dtype)
-            return differs(known, i, "type");
-        if (tensor->device != known->device)
-            return differs(known, i, "device");
-        if (tensor->count != known->count)
-            return differs(known, i, "count");
-        if (tensor->data != known->data)
-            return differs(known, i, "address");
-    }
+    for (size_t i = 0; i < n_tensors; i++)
+        ESPER_TRY(compare(&tensors[i], &guard->table.tensors[i], i));
     return ESPER_OK;
+}
+
+uint64_t esper_guard_find(const esper_guard *guard, const char *name, esper_guard_role role)
+{
+    for (size_t i = 0; name != NULL && i < esper_guard_count(guard); i++)
+        if (guard->table.tensors[i].role == role && strcmp(guard->table.tensors[i].name, name) == 0)
+            return i;
+    return ESPER_GUARD_NONE;
 }
 
 size_t esper_guard_count(const esper_guard *guard)

@@ -51,17 +51,19 @@ static scan_plan make_plan(const esper_guard *guard, const esper_guard_scan *sca
 
 static esper_status check_scan(const esper_guard_scan *scan)
 {
+    char roles[ESPER_GUARD_ROLES_CHARS];
+
     if (scan->size != sizeof(*scan))
         return ESPER_FAIL(ESPER_E_ARG, "a scan of %zu bytes, expected %zu: begin with esper_guard_scan_init",
                           scan->size, sizeof(*scan));
     if ((scan->roles & ~(uint32_t)ALL_ROLES) != 0)
-        return ESPER_FAIL(ESPER_E_ARG, "scan roles 0x%x: bits 1u << role, 0x%x at most", scan->roles,
-                          (unsigned)ALL_ROLES);
+        return ESPER_FAIL(ESPER_E_ARG, "scan roles %s: expected bits 1u << role, or 0 for all",
+                          esper_guard_roles_text(scan->roles, roles));
     if (!(scan->clip_norm >= 0.0))
         return ESPER_FAIL(ESPER_E_ARG, "scan clip_norm %g: expected 0 (no clipping) or more", scan->clip_norm);
     if (scan->clip_norm > 0.0 && scan->roles != 0 && (scan->roles & GRADS) == 0)
-        return ESPER_FAIL(ESPER_E_ARG, "scan clip_norm %g, but roles 0x%x leaves gradients out", scan->clip_norm,
-                          scan->roles);
+        return ESPER_FAIL(ESPER_E_ARG, "scan clip_norm %g, but the roles asked for, %s, leave gradients out",
+                          scan->clip_norm, esper_guard_roles_text(scan->roles, roles));
     if (scan->checksum > 2)
         return ESPER_FAIL(ESPER_E_ARG, "scan checksum %u: expected 0, 1 (remember) or 2 (compare)", scan->checksum);
     if (scan->stream != NULL && scan->streams != NULL)
@@ -308,6 +310,8 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
     if (scan == NULL)
         scan = &defaults;
     ESPER_TRY(check_scan(scan));
+    if (guard->table.n_tensors == 0)
+        return ESPER_FAIL(ESPER_E_STATE, "esper_guard_launch: no tensor is registered: esper_guard_add comes first");
     plan = make_plan(guard, scan);
     ESPER_TRY(check_plan(guard, scan, &plan));
     if (scan->skip_flag != NULL)

@@ -193,7 +193,7 @@ static void put_count(writer *out, uint64_t count)
         put(out, "%s%c", i > 0 && (n - i) % 3 == 0 ? "," : "", digits[i]);
 }
 
-static const char *role_name(esper_guard_role role)
+const char *esper_guard_role_name(esper_guard_role role)
 {
     static const char *const names[] = {
 #define X(name, text) text,
@@ -201,7 +201,20 @@ static const char *role_name(esper_guard_role role)
 #undef X
     };
 
-    return names[role];
+    return (unsigned)role < ESPER_GUARD_N_ROLES ? names[role] : "unknown";
+}
+
+const char *esper_guard_roles_text(uint32_t roles, char text[ESPER_GUARD_ROLES_CHARS])
+{
+    writer out = {.text = text, .chars = ESPER_GUARD_ROLES_CHARS};
+
+    text[0] = '\0';
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
+        if ((roles >> role & 1) != 0)
+            put(&out, "%s%s", out.used > 0 ? "+" : "", esper_guard_role_name((esper_guard_role)role));
+    if (roles >> ESPER_GUARD_N_ROLES != 0)
+        put(&out, "%sunknown %#x", out.used > 0 ? "+" : "", roles >> ESPER_GUARD_N_ROLES << ESPER_GUARD_N_ROLES);
+    return out.used > 0 ? text : "none";
 }
 
 static void put_tensor(writer *out, const esper_guard *guard, uint64_t index)
@@ -209,7 +222,7 @@ static void put_tensor(writer *out, const esper_guard *guard, uint64_t index)
     const esper_guard_tensor *tensor = esper_guard_tensor_at(guard, (size_t)index);
 
     if (tensor != NULL)
-        put(out, "%s (%s, %s)", tensor->name, role_name(tensor->role), tensor->group);
+        put(out, "%s (%s, %s)", tensor->name, esper_guard_role_name(tensor->role), tensor->group);
     else
         put(out, "tensor %" PRIu64, index);
 }
@@ -250,9 +263,9 @@ static void put_good(writer *out, const esper_guard *guard, const esper_guard_re
         put(out, "no tensor was scanned");
         return;
     }
-    put(out, "all ");
+    put(out, n_scanned == 1 ? "" : "all ");
     put_count(out, n_scanned);
-    put(out, " tensors are finite");
+    put(out, n_scanned == 1 ? " tensor is finite" : " tensors are finite");
     if (report->totals[ESPER_GUARD_ROLE_GRAD].measured)
         put(out, ", gradient norm %.4g", report->grad_norm);
     if (overflow != ESPER_GUARD_NONE) {

@@ -38,4 +38,11 @@ typedef struct esper_report_size {
 void esper_report_group(const char *name, esper_guard_role role, const esper_report_size *size,
                         const esper_scan_sums *sums, esper_guard_group *group_out);
 
+/* "grad"; "unknown" for any other number. */
+const char *esper_guard_role_name(esper_guard_role role);
+
+/* "param+moment", for messages; "none" without any. */
+enum { ESPER_GUARD_ROLES_CHARS = 64 };
+const char *esper_guard_roles_text(uint32_t roles, char text[ESPER_GUARD_ROLES_CHARS]);
+
 #endif

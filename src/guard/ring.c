@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "guard/engine_host.h"
 #include "guard/guard_internal.h"
+#include "guard/report.h"
 #include "guard/ring.h"
 
 enum {
@@ -171,6 +172,27 @@ void esper_ring_options_init(esper_ring_options *options)
     };
 }
 
+static esper_status check_options(const esper_ring_options *options)
+{
+    char roles[ESPER_GUARD_ROLES_CHARS];
+
+    if (options->n_entries < 2 || options->n_entries > MAX_ENTRIES)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "ring: %u entries: expected 2 (so that the last good one stays while the next is made) "
+                          "to %d",
+                          options->n_entries, MAX_ENTRIES);
+    if ((unsigned)options->place > ESPER_RING_HOST)
+        return ESPER_FAIL(ESPER_E_ARG, "ring: place %d is none of those in esper_ring_place", (int)options->place);
+    if (options->roles >> ESPER_GUARD_N_ROLES != 0)
+        return ESPER_FAIL(ESPER_E_ARG, "ring: roles %s: expected bits 1u << role, or 0 for param+moment+buffer",
+                          esper_guard_roles_text(options->roles, roles));
+    if (options->directory != NULL && options->directory[0] == '\0')
+        return ESPER_FAIL(ESPER_E_ARG, "ring: the directory is \"\": expected a path, or NULL for no copy on disk");
+    if (options->directory == NULL && options->resume)
+        return ESPER_FAIL(ESPER_E_ARG, "ring: resume without a directory: there is nothing to go on from");
+    return ESPER_OK;
+}
+
 static esper_status read_options(const esper_ring_options *given, esper_ring_options *options_out)
 {
     esper_ring_options_init(options_out);
@@ -183,16 +205,7 @@ static esper_status read_options(const esper_ring_options *given, esper_ring_opt
     options_out->size = sizeof(*options_out);
     if (options_out->roles == 0)
         options_out->roles = DEFAULT_ROLES;
-    if (options_out->n_entries < 2 || options_out->n_entries > MAX_ENTRIES)
-        return ESPER_FAIL(ESPER_E_ARG,
-                          "ring: %u entries: expected 2 (so that the last good one stays while the next is made) "
-                          "to %d",
-                          options_out->n_entries, MAX_ENTRIES);
-    if ((unsigned)options_out->place > ESPER_RING_HOST)
-        return ESPER_FAIL(ESPER_E_ARG, "ring: place %d is none of those in esper_ring_place", (int)options_out->place);
-    if (options_out->roles >> ESPER_GUARD_N_ROLES != 0)
-        return ESPER_FAIL(ESPER_E_ARG, "ring: roles %#x: there are only %d", options_out->roles, ESPER_GUARD_N_ROLES);
-    return ESPER_OK;
+    return check_options(options_out);
 }
 
 /* Where the scanner finds a part of an entry. */
@@ -469,8 +482,12 @@ esper_status esper_ring_status_get(esper_ring *ring, int wait, esper_ring_status
     ESPER_TRY(wait ? settle(ring) : settle_if_done(ring));
     newest = newest_entry(ring, ESPER_RING_EMPTY);
     good = newest_entry(ring, ESPER_RING_GOOD);
+    if (good != NULL && wait >= 2)
+        esper_ring_disk_wait(ring);
     if (good != NULL)
         esper_ring_disk_offer(ring, good); /* the writer may have been busy when it became good */
+    if (wait >= 2)
+        esper_ring_disk_wait(ring);
     *status_out = (esper_ring_status){
         .newest = newest != NULL ? newest->state : ESPER_RING_EMPTY,
         .newest_step = newest != NULL ? newest->step : ESPER_GUARD_NONE,
@@ -482,7 +499,7 @@ esper_status esper_ring_status_get(esper_ring *ring, int wait, esper_ring_status
     };
     for (uint32_t i = 0; i < ring->options.n_entries; i++)
         status_out->n_good += ring->entries[i].state == ESPER_RING_GOOD;
-    esper_ring_disk_status(ring, &status_out->disk_step, &status_out->disk_error);
+    esper_ring_disk_status(ring, status_out);
     return ESPER_OK;
 }
 
@@ -561,18 +578,21 @@ static esper_status put_back_newest(esper_ring *ring, bool wait, esper_ring_rest
     return ESPER_OK;
 }
 
-static esper_status fail_no_entry(const esper_ring *ring, uint32_t n_passed_over)
+static esper_status fail_no_entry(esper_ring *ring, uint32_t n_passed_over)
 {
+    char left_over[RING_TEXT_CHARS];
+
+    esper_ring_disk_left_over(ring, left_over);
     if (ring->spoiled)
         return ESPER_FAIL(ESPER_E_DEVICE,
                           "ring: all snapshots (%u) were damaged, and the tensors hold values of one of them: "
-                          "they are not to be trusted until a checkpoint is loaded",
-                          n_passed_over);
+                          "they are not to be trusted until a checkpoint is loaded%s",
+                          n_passed_over, left_over);
     if (n_passed_over != 0)
-        return ESPER_FAIL(ESPER_E_STATE, "ring: all snapshots (%u) were damaged; the tensors are as they were",
-                          n_passed_over);
-    return ESPER_FAIL(ESPER_E_STATE, "ring: there is no good snapshot to go back to: %s",
-                      ring->sequence == 0 ? "none was taken" : "those taken were refused or found damaged");
+        return ESPER_FAIL(ESPER_E_STATE, "ring: all snapshots (%u) were damaged; the tensors are as they were%s",
+                          n_passed_over, left_over);
+    return ESPER_FAIL(ESPER_E_STATE, "ring: there is no good snapshot to go back to: %s%s",
+                      ring->sequence == 0 ? "none was taken" : "those taken were refused or found damaged", left_over);
 }
 
 /* The last resort. Waits, whatever the caller said: what was read has to be on the device before it is forgotten. */

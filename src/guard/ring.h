@@ -150,12 +150,16 @@ void         esper_ring_disk_close(esper_ring *ring);
 void         esper_ring_disk_offer(esper_ring *ring, const ring_entry *entry);
 /* Returns when the writer does not read this entry's memory any more. */
 void         esper_ring_disk_leave(esper_ring *ring, const ring_entry *entry);
-/* Reads the file into the entry, which is then good. E_NOTFOUND: there is none. */
+/* Reads the file into the entry, which is then good. E_NOTFOUND: there is none, or an earlier ring left it and nobody asked
+ * to resume. */
 esper_status esper_ring_disk_load(esper_ring *ring, ring_entry *entry);
 /* Returns when what was offered is written or has failed. */
 void         esper_ring_disk_wait(esper_ring *ring);
-/* Step of what is on disk (ESPER_GUARD_NONE) and why the last write failed (NULL). */
-void         esper_ring_disk_status(esper_ring *ring, uint64_t *step_out, const char **error_out);
+/* Words on what an earlier ring left here and this one does not use, since nobody asked it to; "" when there is none. */
+enum { RING_TEXT_CHARS = 512 };
+void         esper_ring_disk_left_over(esper_ring *ring, char text[RING_TEXT_CHARS]);
+/* Fills disk_step, disk_left_over and disk_error. */
+void         esper_ring_disk_status(esper_ring *ring, esper_ring_status *status);
 
 /* ring_file.c: a snapshot in a file,
  *
@@ -178,6 +182,9 @@ typedef struct ring_file_image {
 } ring_file_image;
 
 esper_status esper_ring_file_write(const char *path, const ring_file_image *image);
+/* The step of a file that would fit, from its head alone; `sides` are overwritten. E_NOTFOUND: there is none. */
+esper_status esper_ring_file_look(const char *path, const ring_file_image *image, ring_file_side *sides,
+                                  uint64_t *step_out);
 /* Fills the arenas of `image`, whose layout, n_sides and sides' bytes say what is expected, and its step, sums and
  * blob (to be freed with esper_mem_free). `sides` are written. All sums are compared. */
 esper_status esper_ring_file_read(const char *path, ring_file_image *image, ring_file_side *sides);

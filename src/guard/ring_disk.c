@@ -49,6 +49,7 @@ struct ring_disk {
     disk_state      state;
     bool            closing;
     uint64_t        step;               /* on disk */
+    bool            is_ours;            /* this ring wrote it; false: nothing is there, or an earlier ring left it */
     char            error[ERROR_CHARS]; /* "" = the last writing went well */
     char            shown[ERROR_CHARS]; /* the caller's copy */
 };
@@ -101,8 +102,10 @@ static void write_one(esper_ring *ring)
     if (st == ESPER_OK)
         st = write_stage(ring);
     pthread_mutex_lock(&disk->lock);
-    if (st == ESPER_OK)
+    if (st == ESPER_OK) {
         disk->step = disk->image.step;
+        disk->is_ours = true;
+    }
     snprintf(disk->error, sizeof(disk->error), "%s", st == ESPER_OK ? "" : esper_last_error());
     set_state(disk, DISK_IDLE);
     pthread_mutex_unlock(&disk->lock);
@@ -214,6 +217,15 @@ static esper_status open_stages(esper_ring *ring)
     return ESPER_OK;
 }
 
+/* What an earlier ring left here. One that does not fit is no reason not to begin: the status tells of it. */
+static void look_at_file(ring_disk *disk)
+{
+    esper_status st = esper_ring_file_look(disk->path, &disk->image, disk->found, &disk->step);
+
+    if (st != ESPER_OK && st != ESPER_E_NOTFOUND)
+        snprintf(disk->error, sizeof(disk->error), "%s", esper_last_error());
+}
+
 static esper_status open_parts(esper_ring *ring, const char *directory)
 {
     size_t chars = strlen(directory) + sizeof("/" FILE_NAME);
@@ -225,6 +237,7 @@ static esper_status open_parts(esper_ring *ring, const char *directory)
     ESPER_TRY(esper_file_make_dirs(directory));
     ESPER_TRY(lock_directory(ring->disk, directory));
     ESPER_TRY(open_stages(ring));
+    look_at_file(ring->disk);
     return start_writer(ring);
 }
 
@@ -381,6 +394,8 @@ esper_status esper_ring_disk_load(esper_ring *ring, ring_entry *entry)
         .layout = ring->layout, .sides = disk->sides, .n_sides = ring->n_sides, .arenas = disk->arenas};
 
     esper_ring_disk_wait(ring);
+    if (!disk->is_ours && !ring->options.resume)
+        return ESPER_E_NOTFOUND; /* the ring says so in its own words */
     ESPER_TRY(esper_ring_file_read(disk->path, &image, disk->found));
     entry->state = ESPER_RING_EMPTY;
     esper_mem_free(entry->blob);
@@ -401,17 +416,31 @@ esper_status esper_ring_disk_load(esper_ring *ring, ring_entry *entry)
     return ESPER_OK;
 }
 
-void esper_ring_disk_status(esper_ring *ring, uint64_t *step_out, const char **error_out)
+void esper_ring_disk_status(esper_ring *ring, esper_ring_status *status)
 {
     ring_disk *disk = ring->disk;
 
-    *step_out = ESPER_GUARD_NONE;
-    *error_out = NULL;
+    status->disk_step = ESPER_GUARD_NONE;
     if (disk == NULL)
         return;
     pthread_mutex_lock(&disk->lock);
     memcpy(disk->shown, disk->error, sizeof(disk->shown));
-    *step_out = disk->step;
+    status->disk_step = disk->step;
+    status->disk_left_over = disk->step != ESPER_GUARD_NONE && !disk->is_ours;
     pthread_mutex_unlock(&disk->lock);
-    *error_out = disk->shown[0] != '\0' ? disk->shown : NULL;
+    status->disk_error = disk->shown[0] != '\0' ? disk->shown : NULL;
+}
+
+void esper_ring_disk_left_over(esper_ring *ring, char text[RING_TEXT_CHARS])
+{
+    esper_ring_status status = {0};
+
+    text[0] = '\0';
+    esper_ring_disk_status(ring, &status);
+    if (status.disk_left_over && !ring->options.resume)
+        snprintf(
+            text, RING_TEXT_CHARS,
+            "; an older one of step %llu lies in %s, left by another ring: it is used only by a ring that is opened "
+            "with resume = 1",
+            (unsigned long long)status.disk_step, ring->disk->path);
 }

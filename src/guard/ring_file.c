@@ -216,6 +216,21 @@ static esper_status read_image(const reader *from, ring_file_image *image, ring_
     return ESPER_OK;
 }
 
+esper_status esper_ring_file_look(const char *path, const ring_file_image *image, ring_file_side *sides,
+                                  uint64_t *step_out)
+{
+    reader from = {.fd = -1};
+    file_head head;
+    esper_status st;
+
+    ESPER_TRY(open_reader(path, &from));
+    st = read_head(&from, image, &head, sides);
+    close(from.fd);
+    if (st == ESPER_OK)
+        *step_out = head.step;
+    return st;
+}
+
 esper_status esper_ring_file_read(const char *path, ring_file_image *image, ring_file_side *sides_out)
 {
     reader from = {.fd = -1};

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/report.h"
 #include "guard/ring.h"
 
 enum { PART_ALIGN = 256, TEXT_CHARS = 48 };
@@ -80,6 +81,8 @@ static esper_status add_side(esper_ring *ring, int32_t number)
 /* Finds the sides and counts their tensors. */
 static esper_status find_sides(esper_ring *ring)
 {
+    char roles[ESPER_GUARD_ROLES_CHARS];
+
     for (size_t i = 0; i < ring->n_guard_tensors; i++) {
         const esper_guard_tensor *tensor = esper_guard_tensor_at(ring->guard, i);
 
@@ -91,8 +94,8 @@ static esper_status find_sides(esper_ring *ring)
         ring->n_scan++;
     }
     if (ring->n_sides == 0)
-        return ESPER_FAIL(ESPER_E_ARG, "a ring needs tensors: the guard has %zu, none of the roles asked for (%#x)",
-                          ring->n_guard_tensors, ring->options.roles);
+        return ESPER_FAIL(ESPER_E_ARG, "a ring needs tensors: the guard has %zu, none of the roles asked for (%s)",
+                          ring->n_guard_tensors, esper_guard_roles_text(ring->options.roles, roles));
     return ESPER_OK;
 }
 

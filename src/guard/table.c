@@ -14,6 +14,12 @@ static esper_status check_place(const esper_guard_tensor *tensor, size_t positio
 {
     const uint64_t most = (uint64_t)PTRDIFF_MAX / esper_guard_dtype_bytes(tensor->dtype);
 
+    if (tensor->device < ESPER_GUARD_HOST_LAST)
+        return ESPER_FAIL(
+            ESPER_E_ARG,
+            "tensor %zu (%s): device %d: expected ESPER_GUARD_HOST (%d), the number of a CUDA device, or %d "
+            "to %d for further partitions of host memory",
+            position, tensor->name, tensor->device, ESPER_GUARD_HOST, ESPER_GUARD_HOST - 1, ESPER_GUARD_HOST_LAST);
     if (tensor->count > most)
         return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements are more than memory can hold", position,
                           tensor->name, (unsigned long long)tensor->count);

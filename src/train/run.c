@@ -261,16 +261,6 @@ static void tell_epoch(run *self, const esper_epoch_record *record)
     emit(self, &event);
 }
 
-static const char *action_name(esper_governor_action action)
-{
-    static const char *const names[] = {
-        [ESPER_GOVERNOR_GO] = "go",       [ESPER_GOVERNOR_SKIP] = "skip", [ESPER_GOVERNOR_ROLL_BACK] = "roll_back",
-        [ESPER_GOVERNOR_PRUNE] = "prune", [ESPER_GOVERNOR_STOP] = "stop",
-    };
-
-    return names[action];
-}
-
 static void tell_rollback(run *self, const esper_incident *incident)
 {
     esper_event event = {.kind = ESPER_EVENT_ROLLED_BACK};
@@ -295,7 +285,7 @@ static void tell_incident(run *self, const esper_incident *incident)
     event.guard_tripped.first_index = incident->first_index != ESPER_GUARD_NONE ? (int64_t)incident->first_index : -1;
     event.guard_tripped.loss = incident->loss;
     event.guard_tripped.reason = esper_governor_reason_name(incident->reason);
-    event.guard_tripped.action = action_name(incident->action);
+    event.guard_tripped.action = esper_governor_action_name(incident->action);
     emit(self, &event);
     if (incident->restored)
         tell_rollback(self, incident);

@@ -44,7 +44,14 @@ fi
 esper bench guard.scan --quick --device host --threads 1
 expect_code 0
 expect_equal "lines" "$(wc -l <out.txt)" 7
-expect_words out "guard.scan.gpt2 " "ms" "limit" "%" "GB/s" "skipped: needs a CUDA device"
+expect_words out "guard.scan.gpt2 " "ms" "skipped: needs a CUDA device"
+expect_equal "lines that say they are quick" "$(grep -c ' ms   quick$' out.txt)" 5
+expect_equal "lines that claim more" "$(grep -cE 'limit|%|GB/s' out.txt)" 0
+esper bench guard.scan.small100_grads --device host --threads 1
+expect_words out "guard.scan.small100_grads " "ms" "limit" "%" "GB/s"
+expect_equal "lines that are quick" "$(grep -c quick out.txt)" 0
+esper bench --help
+expect_words out "limit is the best that any program could do"
 esper bench guard.scan.gpt2 --quick --device host --threads 1 --json
 expect_equal "one name, one line" "$(wc -l <out.txt)" 1
 

@@ -110,6 +110,7 @@ static void bad_tensors(void **state)
         {"dtype 77", good},         {"4 elements at NULL", good},
         {"more than memory", good}, {"do not fit behind", good},
         {"same role", good},        {"no 4000 bytes of host memory", good},
+        {"device -65", good},       {"device -2147483648", good},
     };
     void *nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     esper_guard *guard = open_guard();
@@ -132,6 +133,8 @@ static void bad_tensors(void **state)
     cases[n++].tensor.name = "w";
     cases[n].tensor.count = 1000;
     cases[n++].tensor.data = nothing;
+    cases[n++].tensor.device = ESPER_GUARD_HOST_LAST - 1;
+    cases[n++].tensor.device = INT32_MIN;
     assert_int_equal(n, sizeof(cases) / sizeof(cases[0]));
     for (size_t i = 0; i < n; i++) {
         esper_guard_tensor list[2] = {good, cases[i].tensor};
@@ -210,8 +213,8 @@ static void bad_scans(void **state)
     scan.size = 8;
     expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "esper_guard_scan_init");
     esper_guard_scan_init(&scan);
-    scan.roles = 1u << ESPER_GUARD_N_ROLES;
-    expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "roles");
+    scan.roles = 1u << ESPER_GUARD_N_ROLES | 1u << ESPER_GUARD_ROLE_GRAD;
+    expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "scan roles grad+unknown 0x20:");
     esper_guard_scan_init(&scan);
     scan.clip_norm = NAN;
     expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "clip_norm");
@@ -219,7 +222,8 @@ static void bad_scans(void **state)
     expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "clip_norm");
     scan.clip_norm = 1.0;
     scan.roles = 1u << ESPER_GUARD_ROLE_PARAM;
-    expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "leaves gradients out");
+    expect(esper_guard_launch(guard, &scan), ESPER_E_ARG,
+           "clip_norm 1, but the roles asked for, param, leave gradients out");
     esper_guard_scan_init(&scan);
     scan.checksum = 3;
     expect(esper_guard_launch(guard, &scan), ESPER_E_ARG, "checksum");
@@ -238,7 +242,8 @@ static void bad_scans(void **state)
     scan.roles = 1u << ESPER_GUARD_ROLE_MOMENT;
     expect(esper_guard_launch(guard, &scan), ESPER_E_STATE, "skip_flag");
     check_good(esper_guard_open(NULL, &empty));
-    expect(esper_guard_launch(empty, &scan), ESPER_E_STATE, "skip_flag");
+    expect(esper_guard_launch(empty, &scan), ESPER_E_STATE, "no tensor is registered");
+    expect(esper_guard_launch(empty, NULL), ESPER_E_STATE, "no tensor is registered");
     esper_guard_close(empty);
     assert_int_equal(flag, 7);
     check_unchanged(guard);
@@ -265,22 +270,29 @@ static void verifying(void **state)
     expect(esper_guard_verify(guard, NULL, 1), ESPER_E_ARG, "no tensors");
     expect(esper_guard_verify(guard, &tensor, 0), ESPER_E_STATE, "1 are registered");
     tensor.count = 3;
-    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "tensor 0 (w): its count");
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE,
+           "tensor 0 (w): its count is 3, but 4 is registered: esper_guard_clear, and add");
+    assert_null(strstr(esper_last_error(), "replace"));
     tensor = good_tensor();
     tensor.data = second;
     expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its address");
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "esper_guard_replace");
+    assert_null(strstr(esper_last_error(), "clear"));
     tensor = good_tensor();
     tensor.dtype = ESPER_GUARD_BF16;
-    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its type");
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its type is bfloat16, but float32 is");
     tensor = good_tensor();
     tensor.device = 0;
-    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its device");
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its device is 0, but -1 is");
     tensor = good_tensor();
     tensor.role = ESPER_GUARD_ROLE_GRAD;
-    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its role");
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its role is grad, but param is");
     tensor = good_tensor();
     tensor.name = NULL;
-    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its name");
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its name is NULL, but w is");
+    tensor = good_tensor();
+    tensor.group = "seed r0c1";
+    expect(esper_guard_verify(guard, &tensor, 1), ESPER_E_STATE, "its group is seed r0c1, but host is");
     esper_guard_close(guard);
 }
 

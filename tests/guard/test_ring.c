@@ -433,9 +433,9 @@ static void bad_arguments_are_refused(void **state)
     try_options(guard, &options, "place 7");
     esper_ring_options_init(&options);
     options.roles = 1u << ESPER_GUARD_N_ROLES;
-    try_options(guard, &options, "roles");
+    try_options(guard, &options, "ring: roles unknown 0x20:");
     options.roles = 1u << ESPER_GUARD_ROLE_OTHER;
-    try_options(guard, &options, "none of the roles");
+    try_options(guard, &options, "none of the roles asked for (other)");
 
     check_good(esper_ring_open(guard, NULL, &ring));
     check_status(esper_ring_take(NULL, 1, NULL, 0), ESPER_E_ARG);

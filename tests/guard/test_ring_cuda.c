@@ -110,6 +110,7 @@ static void from_disk(void **state)
         check_good(esper_ring_take(ring, 9, "blob", 5));
         esper_ring_close(ring);
         check_good(esper_stream_set(b.stream, d.block, 0xFF, d.bytes));
+        options.resume = 1;
         ring = device_ring(&d, guard, &options);
         assert_null(ring_status(ring).disk_error);
         check_good(esper_ring_rollback(ring, 0, &restored));

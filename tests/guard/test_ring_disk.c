@@ -40,15 +40,22 @@ static int n_files(void)
     return n;
 }
 
-static esper_ring *open_disk_ring(esper_guard *guard)
+static esper_ring *open_ring_in(esper_guard *guard, uint32_t resume)
 {
     esper_ring_options options;
     esper_ring *ring;
 
     esper_ring_options_init(&options);
     options.directory = DIRECTORY;
+    options.resume = resume;
     check_good(esper_ring_open(guard, &options, &ring));
     return ring;
+}
+
+/* One that goes on where an earlier one ended. */
+static esper_ring *open_disk_ring(esper_guard *guard)
+{
+    return open_ring_in(guard, 1);
 }
 
 static size_t read_file(unsigned char *data)
@@ -98,6 +105,8 @@ static void the_next_process_finds_it(void **state)
     model_fill(&m, 3);
     ring = open_disk_ring(guard);
     assert_int_equal(ring_status(ring).newest, ESPER_RING_EMPTY);
+    assert_int_equal(ring_status(ring).disk_step, 77);
+    assert_int_equal(ring_status(ring).disk_left_over, 1);
     check_good(esper_ring_rollback(ring, 1, &restored));
     model_check(&m, taken);
     assert_int_equal(restored.step, 77);
@@ -110,6 +119,131 @@ static void the_next_process_finds_it(void **state)
     model_check(&m, taken);
     assert_int_equal(restored.from_host, 1);
     free(taken);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* Another run's state is not restored because it lies in the same directory: it is told of, until ours takes its place. */
+static void what_is_left_is_not_used_unasked(void **state)
+{
+    esper_ring_restored restored;
+    esper_ring_status status;
+    unsigned char *before, *taken;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 1);
+    leave_file(guard, 77, NULL, 0);
+    model_fill(&m, 3);
+    before = model_copy(&m);
+    ring = open_ring_in(guard, 0);
+    check_status(esper_ring_rollback(ring, 1, NULL), ESPER_E_STATE);
+    check_error_says("none was taken; an older one of step 77 lies in " SNAPSHOT);
+    check_error_says("resume = 1");
+    model_check(&m, before);
+    free(before);
+    status = ring_status(ring);
+    assert_int_equal(status.disk_step, 77);
+    assert_int_equal(status.disk_left_over, 1);
+    assert_null(status.disk_error);
+    check_good(esper_ring_take(ring, 1, NULL, 0));
+    taken = model_copy(&m);
+    check_good(esper_ring_status_get(ring, 2, &status));
+    assert_int_equal(status.disk_step, 1);
+    assert_int_equal(status.disk_left_over, 0);
+    damage(ring, 0, 1000); /* its own file is used */
+    model_fill(&m, 4);
+    check_good(esper_ring_rollback(ring, 1, &restored));
+    assert_int_equal(restored.step, 1);
+    assert_int_equal(restored.from_host, 2);
+    model_check(&m, taken);
+    free(taken);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* All in memory is damaged and what is on disk is another's: the words for that. */
+static void what_is_left_is_no_last_resort(void **state)
+{
+    struct rlimit before, limit;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 1);
+    leave_file(guard, 77, NULL, 0);
+    ring = open_ring_in(guard, 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 100000; /* ours cannot be written */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    check_good(esper_ring_take(ring, 1, NULL, 0));
+    esper_ring_disk_wait(ring);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(ring_status(ring).disk_step, 77);
+    damage(ring, 0, 1000);
+    check_status(esper_ring_rollback(ring, 1, NULL), ESPER_E_DEVICE);
+    check_error_says("an older one of step 77");
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* A file that does not fit: told of at once, no reason not to begin, and gone with the first snapshot. */
+static void what_is_left_does_not_fit(void **state)
+{
+    esper_ring_status status;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_small(&m);
+    guard = model_guard(&m, 1);
+    leave_file(guard, 5, NULL, 0);
+    write_file((const unsigned char *)"no snapshot at all", 18);
+    ring = open_ring_in(guard, 0);
+    status = ring_status(ring);
+    assert_int_equal(status.disk_step, ESPER_GUARD_NONE);
+    assert_int_equal(status.disk_left_over, 0);
+    assert_non_null(status.disk_error);
+    check_status(esper_ring_rollback(ring, 1, NULL), ESPER_E_STATE);
+    check_good(esper_ring_take(ring, 6, NULL, 0));
+    check_good(esper_ring_status_get(ring, 2, &status));
+    assert_int_equal(status.disk_step, 6);
+    assert_null(status.disk_error);
+    esper_ring_close(ring);
+    esper_guard_close(guard);
+    model_fini(&m);
+}
+
+/* With wait 2 the newest good one is on disk, also when the writer was busy with the one before. */
+static void waiting_for_the_disk(void **state)
+{
+    esper_ring_status status;
+    esper_guard *guard;
+    esper_ring *ring;
+    model m;
+
+    (void)state;
+    model_init_all(&m);
+    guard = model_guard(&m, 1);
+    ring = open_ring_in(guard, 0);
+    check_good(esper_ring_status_get(ring, 2, &status)); /* nothing to wait for */
+    assert_int_equal(status.disk_step, ESPER_GUARD_NONE);
+    for (uint64_t step = 1; step <= 20; step += 2) {
+        check_good(esper_ring_take(ring, step, NULL, 0));
+        check_good(esper_ring_take(ring, step + 1, NULL, 0));
+        check_good(esper_ring_status_get(ring, 2, &status));
+        assert_int_equal(status.disk_step, step + 1);
+    }
     esper_ring_close(ring);
     esper_guard_close(guard);
     model_fini(&m);
@@ -380,6 +514,14 @@ static void a_directory_that_cannot_be(void **state)
     check_status(esper_ring_open(guard, &options, &second), ESPER_E_IO);
     check_error_says(DIRECTORY "/file");
     assert_null(second);
+    options.directory = "";
+    check_status(esper_ring_open(guard, &options, &second), ESPER_E_ARG);
+    check_error_says("the directory is \"\"");
+    options.directory = NULL;
+    options.resume = 1;
+    check_status(esper_ring_open(guard, &options, &second), ESPER_E_ARG);
+    check_error_says("resume without a directory");
+    assert_null(second);
     esper_ring_close(ring);
     esper_guard_close(guard);
     model_fini(&m);
@@ -422,6 +564,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_next_process_finds_it, clean_up),
+        cmocka_unit_test_teardown(what_is_left_is_not_used_unasked, clean_up),
+        cmocka_unit_test_teardown(what_is_left_is_no_last_resort, clean_up),
+        cmocka_unit_test_teardown(what_is_left_does_not_fit, clean_up),
+        cmocka_unit_test_teardown(waiting_for_the_disk, clean_up),
         cmocka_unit_test_teardown(it_is_used_when_all_memory_is_damaged, clean_up),
         cmocka_unit_test_teardown(drafts_of_the_dead, clean_up),
         cmocka_unit_test_teardown(a_truncated_file, clean_up),

@@ -375,10 +375,10 @@ static void from_disk_to_devices(void **state)
 
     (void)state;
     esper_ring_options_init(&options);
-    options.directory = "ring-order";
     for (uint64_t seed = 1; seed <= 12; seed++) {
         options.place = seed % 2 == 0 ? ESPER_RING_HOST : ESPER_RING_DEVICE;
         options.directory = NULL;
+        options.resume = 0;
         scene_init(&s, seed, &options);
         options.directory = "ring-order";
         for (int i = 0; i < 3; i++)
@@ -391,6 +391,7 @@ static void from_disk_to_devices(void **state)
                 fail_msg("step %llu: %s", (unsigned long long)step, ring_status(ring).disk_error);
         }
         esper_ring_close(ring);
+        options.resume = 1;
         check_good(esper_ring_open(s.guard, &options, &ring));
         write_all(&s, UINT64_MAX);
         check_good(esper_ring_rollback(ring, 0, &restored));
