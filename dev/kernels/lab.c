@@ -17,7 +17,7 @@
 #include "tensor/cpu_peak.h"
 
 /* What there is: add a line here and in CMakeLists.txt. */
-#define LAB_THINGS(X) X(conv) X(norm)
+#define LAB_THINGS(X) X(conv) X(norm) X(rows)
 
 enum { ROUNDS = 60, MAX_VARIANTS = 32, MAX_MEMORY = 64 };
 

@@ -191,12 +191,21 @@ LANES_INLINE size_t gemm_pad(size_t n)
     return (n + GEMM_COLS - 1) / GEMM_COLS * GEMM_COLS;
 }
 
-/* One panel of n <= GEMM_COLS columns, n_k rows: entry (k, j) is from[k * row + j]. Pieces of rows that lie far apart are
- * not foreseen by the processor, so the next ones are asked for here. */
+/* Asks for n elements of each of n_k rows that will be packed next: pieces of rows that lie far apart are not foreseen by
+ * the processor. */
+LANES_INLINE void gemm_ask(size_t n, size_t n_k, const float *from, size_t row)
+{
+    enum { LINE = 16 }; /* floats of a cache line */
+
+    for (size_t k = 0; k < n_k; k++, from += row)
+        for (size_t j = 0; j < n; j += LINE)
+            __builtin_prefetch(from + j);
+}
+
+/* One panel of n <= GEMM_COLS columns, n_k rows: entry (k, j) is from[k * row + j]. */
 LANES_INLINE void gemm_pack_panel(size_t n, size_t n_k, const float *from, size_t row, float *panel)
 {
     for (size_t k = 0; k < n_k; k++, panel += GEMM_COLS, from += row) {
-        __builtin_prefetch(from + GEMM_PACK_ROWS * row);
         if (n == GEMM_COLS) {
             for (int v = 0; v < GEMM_VECS; v++)
                 lanes_store(panel + v * LANES_VEC, rows_load(from + v * LANES_VEC));
@@ -210,10 +219,14 @@ LANES_INLINE void gemm_pack_panel(size_t n, size_t n_k, const float *from, size_
 /* Panels of B whose rows lie as they are. A few rows at a time: they are read whole, as memory likes it. */
 static inline void gemm_pack_rows(size_t n, size_t n_k, const float *from, size_t row, float *packed)
 {
-    for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS)
+    for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS) {
+        size_t here = gemm_least(n_k - k, GEMM_PACK_ROWS);
+
+        gemm_ask(n, gemm_least(n_k - k - here, GEMM_PACK_ROWS), from + (k + here) * row, row);
         for (size_t j = 0; j < n; j += GEMM_COLS)
-            gemm_pack_panel(gemm_least(n - j, GEMM_COLS), gemm_least(n_k - k, GEMM_PACK_ROWS), from + k * row + j, row,
+            gemm_pack_panel(gemm_least(n - j, GEMM_COLS), here, from + k * row + j, row,
                             packed + j * n_k + k * GEMM_COLS);
+    }
 }
 
 /* Of every two vectors `half` apart, the lanes listed first go to the upper one and those listed second to the lower one. */
@@ -290,7 +303,6 @@ LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, const float *from, size_
     size_t k = 0;
 
     for (; k + 1 < n_k && m == GEMM_ROWS; k++, packed += GEMM_ROWS, from += col) {
-        __builtin_prefetch(from + GEMM_PACK_ROWS * col);
         for (int l = 0; l < GEMM_ROWS; l += LANES_VEC)
             rows_store(packed + l, rows_load(from + l));
     }
@@ -302,10 +314,14 @@ LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, const float *from, size_
  * packed + i * n_k, with row 1 and col GEMM_ROWS. */
 static inline void gemm_pack_left(size_t m, size_t n_k, const float *from, size_t col, float *packed)
 {
-    for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS)
+    for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS) {
+        size_t here = gemm_least(n_k - k, GEMM_PACK_ROWS);
+
+        gemm_ask(m, gemm_least(n_k - k - here, GEMM_PACK_ROWS), from + (k + here) * col, col);
         for (size_t i = 0; i < m; i += GEMM_ROWS)
-            gemm_pack_strip(gemm_least(m - i, GEMM_ROWS), gemm_least(n_k - k, GEMM_PACK_ROWS), from + k * col + i, col,
+            gemm_pack_strip(gemm_least(m - i, GEMM_ROWS), here, from + k * col + i, col,
                             packed + i * n_k + k * GEMM_ROWS);
+    }
 }
 
 #endif

@@ -14,7 +14,7 @@ enum {
     CHUNK_ROWS = 512,  /* enough that packing (about 0.3 ns an entry) is lost in the products (9 ns) */
     TILE_ROWS = 128,   /* of the gradient of w: 128 KB packed */
     TILE_COLS = 128,   /* and 128 KB */
-    LEAST_TILE = 24,   /* rows worth a tile of their own */
+    LEAST_TILE = 60,   /* rows worth a tile of their own */
     TILES_TOGETHER = 4 /* their number is a multiple of that where it can be: threads end together */
 };
 
@@ -152,12 +152,14 @@ typedef struct tile {
     size_t row, row_end, col, col_end;
 } tile;
 
+/* Rows of tiles: as few as possible, since each packs all of x, but enough that threads end together. */
 static size_t tiles_down(const esper_lane *lane)
 {
-    size_t rows = outputs(lane), most = parts_of(rows, LEAST_TILE);
-    size_t n = parts_of(parts_of(rows, TILE_ROWS), TILES_TOGETHER) * TILES_TOGETHER;
+    size_t rows = outputs(lane), least = parts_of(rows, TILE_ROWS), most = rows / LEAST_TILE;
 
-    return gemm_least(n, most);
+    if (parts_of(inputs(lane), TILE_COLS) >= TILES_TOGETHER || least >= most)
+        return least;
+    return gemm_least(parts_of(least, TILES_TOGETHER) * TILES_TOGETHER, most);
 }
 
 static tile tile_of(const esper_lane *lane, size_t unit)
