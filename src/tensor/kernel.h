@@ -21,9 +21,6 @@ typedef void (*esper_kernel)(const esper_lane *lane, int begin, int end);
 typedef struct esper_phase {
     esper_kernel run;                     /* NULL ends the list */
     int (*units)(const esper_lane *lane); /* how many results there are; NULL = the samples of the pass */
-    bool
-        local; /* result u is made of the inputs' parts u alone, all tensors being alike: operations like this that follow
-                 * each other may run as a chain, a few results at a time */
 } esper_phase;
 
 enum { ESPER_MAX_PHASES = 5 };
@@ -35,6 +32,9 @@ typedef struct esper_op_kernels {
     /* Bytes of lane->scratch that the phases of a direction want for batches of up to max_samples; NULL = none. Asked while
      * planning: of the lane only shapes and settings are there. */
     size_t (*scratch)(const esper_lane *lane, bool backward, int max_samples);
+    /* The direction's one phase makes result u of the inputs' parts u alone, all tensors being alike: operations like this
+     * that follow each other may run as a chain, a few results at a time. */
+    bool local_forward, local_backward;
 } esper_op_kernels;
 
 /* Two families. `op` computes on canonical layouts. `lanes` is for image networks: 16 samples lie side by side in the lanes

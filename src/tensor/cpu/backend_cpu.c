@@ -126,16 +126,18 @@ static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
     return ESPER_OK;
 }
 
-static bool is_local(const esper_phase *phases)
+static bool is_local(const esper_backend *be, const esper_launch *launch)
 {
-    return phases[0].run != NULL && phases[0].local && phases[1].run == NULL;
+    const esper_op_kernels *op = kernels_of(be, launch);
+
+    return launch->direction == ESPER_FORWARD ? op->local_forward : op->local_backward;
 }
 
-/* Both have one phase whose results depend on their own parts alone, and the same networks with tensors of one shape. */
+/* The results of both depend on their own parts alone, and they have the same networks with tensors of one shape. */
 static bool chains_cpu(const esper_backend *be, const esper_launch *before, const esper_launch *launch)
 {
-    if (!before->blocked || !launch->blocked || before->n_lanes != launch->n_lanes ||
-        !is_local(phases_of(be, before)) || !is_local(phases_of(be, launch)))
+    if (!before->blocked || !launch->blocked || before->n_lanes != launch->n_lanes || !is_local(be, before) ||
+        !is_local(be, launch))
         return false;
     for (int l = 0; l < launch->n_lanes; l++) {
         const esper_lane *a = &before->lanes[l], *b = &launch->lanes[l];

@@ -148,18 +148,22 @@ static size_t mix_tanh_scratch(const esper_lane *lane, bool backward, int max_sa
 }
 
 const esper_op_kernels ESPER_LANES_KERNELS(mul) = {
-    .forward = {{mul_forward, count_planes, true}},
-    .backward = {{mul_backward, count_planes, true}},
+    .forward = {{mul_forward, count_planes}},
+    .backward = {{mul_backward, count_planes}},
+    .local_forward = true,
+    .local_backward = true,
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(channel_scale) = {
-    .forward = {{channel_scale_forward, count_planes, true}},
+    .forward = {{channel_scale_forward, count_planes}},
     .backward = {{channel_scale_backward, count_planes}, {channel_scale_join, channels}},
     .scratch = channel_scale_scratch,
+    .local_forward = true,
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(mix_tanh) = {
-    .forward = {{mix_tanh_forward, count_planes, true}},
+    .forward = {{mix_tanh_forward, count_planes}},
     .backward = {{mix_tanh_backward, count_blocks}, {mix_tanh_join, one}},
     .scratch = mix_tanh_scratch,
+    .local_forward = true,
 };

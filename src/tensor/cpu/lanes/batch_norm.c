@@ -25,7 +25,7 @@ static batch_norm norm_in(const esper_lane *lane, bool backward, int n_blocks, s
 
 static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 {
-    scratch_cursor count = {0};
+    scratch_cursor count = scratch_count();
     float *dx;
 
     norm_in(lane, backward, esper_blocks_of(max_samples), &count, &dx);
@@ -34,7 +34,7 @@ static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 
 static batch_norm norm_of(const esper_lane *lane, bool backward)
 {
-    scratch_cursor at = {.base = lane->scratch};
+    scratch_cursor at = scratch_of(lane);
     float *dx;
 
     return norm_in(lane, backward, count_blocks(lane), &at, &dx);
@@ -92,7 +92,7 @@ static void join(const esper_lane *lane, int begin, int end)
 static void backward(const esper_lane *lane, int begin, int end)
 {
     const esper_view *x = &lane->in[0];
-    scratch_cursor at = {.base = lane->scratch};
+    scratch_cursor at = scratch_of(lane);
     float *apart = NULL;
     batch_norm norm = norm_in(lane, true, count_blocks(lane), &at, &apart);
 

@@ -192,16 +192,21 @@ static void blend_gate_backward(const esper_lane *lane, int begin, int end)
 }
 
 const esper_op_kernels ESPER_LANES_KERNELS(blend_add) = {
-    .forward = {{blend_add_forward, count_planes, true}},
-    .backward = {{blend_add_backward, count_planes, true}},
+    .forward = {{blend_add_forward, count_planes}},
+    .backward = {{blend_add_backward, count_planes}},
+    .local_forward = true,
+    .local_backward = true,
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(blend_mul) = {
-    .forward = {{blend_mul_forward, count_planes, true}},
-    .backward = {{blend_mul_backward, count_planes, true}},
+    .forward = {{blend_mul_forward, count_planes}},
+    .backward = {{blend_mul_backward, count_planes}},
+    .local_forward = true,
+    .local_backward = true,
 };
 
 const esper_op_kernels ESPER_LANES_KERNELS(blend_gate) = {
-    .forward = {{blend_gate_forward, count_planes, true}},
+    .forward = {{blend_gate_forward, count_planes}},
     .backward = {{blend_gate_backward, count_blocks}},
+    .local_forward = true,
 };

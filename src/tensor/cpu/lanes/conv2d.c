@@ -25,7 +25,7 @@ static pieces lay_out(const esper_lane *lane, bool backward, int n_blocks, scrat
 
 static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 {
-    scratch_cursor count = {0};
+    scratch_cursor count = scratch_count();
 
     lay_out(lane, backward, esper_blocks_of(max_samples), &count);
     return count.used;
@@ -33,7 +33,7 @@ static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 
 static pieces pieces_of(const esper_lane *lane, bool backward)
 {
-    scratch_cursor at = {.base = lane->scratch};
+    scratch_cursor at = scratch_of(lane);
 
     return lay_out(lane, backward, count_blocks(lane), &at);
 }

@@ -51,7 +51,7 @@ static conv_norm lay_out(const esper_lane *lane, bool backward, int n_blocks, sc
 
 static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 {
-    scratch_cursor count = {0};
+    scratch_cursor count = scratch_count();
 
     lay_out(lane, backward, esper_blocks_of(max_samples), &count);
     return count.used;
@@ -59,7 +59,7 @@ static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 
 static conv_norm both_of(const esper_lane *lane, bool backward)
 {
-    scratch_cursor at = {.base = lane->scratch};
+    scratch_cursor at = scratch_of(lane);
 
     return lay_out(lane, backward, count_blocks(lane), &at);
 }

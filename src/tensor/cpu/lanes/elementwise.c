@@ -19,8 +19,10 @@
     }                                                                     \
                                                                           \
     const esper_op_kernels ESPER_LANES_KERNELS(op) = {                    \
-        .forward = {{op##_forward, count_planes, true}},                  \
-        .backward = {{op##_backward, count_planes, true}},                \
+        .forward = {{op##_forward, count_planes}},                        \
+        .backward = {{op##_backward, count_planes}},                      \
+        .local_forward = true,                                            \
+        .local_backward = true,                                           \
     }
 
 ELEMENTWISE(relu, 1);

@@ -83,15 +83,26 @@ static inline esper_lane planes_as_samples(const esper_lane *lane, int n_in)
     return planes;
 }
 
-/* Scratch is handed out piece by piece, each at a multiple of 64 bytes. Without a base it is only counted. */
+/* Scratch is handed out piece by piece, each at a multiple of 64 bytes. */
 typedef struct scratch_cursor {
-    char  *base;
-    size_t used;
+    uintptr_t base;
+    size_t    used;
 } scratch_cursor;
+
+/* To find out how much is wanted, pieces are handed out from an address that nobody reads. */
+static inline scratch_cursor scratch_count(void)
+{
+    return (scratch_cursor){.base = 64};
+}
+
+static inline scratch_cursor scratch_of(const esper_lane *lane)
+{
+    return (scratch_cursor){.base = (uintptr_t)lane->scratch};
+}
 
 static inline void *scratch_take(scratch_cursor *cursor, size_t bytes)
 {
-    char *piece = cursor->base == NULL ? NULL : cursor->base + cursor->used;
+    void *piece = (void *)(cursor->base + cursor->used);
 
     cursor->used += (bytes + 63) / 64 * 64;
     return piece;
