@@ -79,20 +79,6 @@ static void close_case(pool_case *c)
     lanes_case_end();
 }
 
-static void test_relu(void **state)
-{
-    (void)state;
-    for (uint32_t k = 0; k < 60; k++) {
-        pool_case c;
-
-        open_case(&c, k, "relu", 1);
-        run_reference(&c, ESPER_OP_RELU, c.C, c.H, c.W);
-        lanes_relu_forward(c.x_in, c.count, c.y_in);
-        lanes_relu_back(c.y_in, c.g_in, c.count, c.add, c.dx_in);
-        close_case(&c);
-    }
-}
-
 static void test_max_pool(void **state)
 {
     (void)state;
@@ -182,8 +168,10 @@ static void test_channel_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu),        cmocka_unit_test(test_max_pool),      cmocka_unit_test(test_global_mean),
-        cmocka_unit_test(test_mul),         cmocka_unit_test(test_channel_scale),
+        cmocka_unit_test(test_max_pool),
+        cmocka_unit_test(test_global_mean),
+        cmocka_unit_test(test_mul),
+        cmocka_unit_test(test_channel_scale),
     };
 
     return each_set_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : EACH_SET_SKIPPED;

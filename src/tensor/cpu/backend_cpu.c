@@ -45,13 +45,16 @@ static int count_results(const esper_phase *phase, const esper_lane *lane)
     return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
 }
 
-/* How many results a chain takes at a time. */
-static int chain_step(const phase_job *job, int l)
+/* How many results are taken at a time: all of an item, or the planes that a chain finds in the cache. */
+static int step_of(const phase_job *job, int l)
 {
     const esper_view *y = &job->lanes[0][l].out[0];
-    int64_t bytes = y->count / y->dim[0] * ESPER_BLOCK_SAMPLES * (int64_t)sizeof(float);
+    int64_t bytes;
 
-    return job->n_phases == 1 ? job->block : bytes < CHAIN_BYTES ? (int)(CHAIN_BYTES / bytes) : 1;
+    if (job->n_phases == 1) /* any work, flat ranges too: there y may be nothing at all */
+        return job->block;
+    bytes = y->count / y->dim[0] * ESPER_BLOCK_SAMPLES * (int64_t)sizeof(float);
+    return bytes < CHAIN_BYTES ? (int)(CHAIN_BYTES / bytes) : 1;
 }
 
 static void run_item(void *context, int item, int worker)
@@ -59,7 +62,7 @@ static void run_item(void *context, int item, int worker)
     const phase_job *job = context;
     int l = item / job->items_per_lane, n = count_results(job->phase[0], &job->lanes[0][l]);
     int begin = item % job->items_per_lane * job->block;
-    int end = begin + job->block < n ? begin + job->block : n, step = chain_step(job, l);
+    int end = begin + job->block < n ? begin + job->block : n, step = step_of(job, l);
 
     (void)worker;
     for (int at = begin; at < end; at += step)

@@ -186,11 +186,6 @@ static inline void gemm_block(size_t m, size_t n, size_t n_k, gemm_left a, const
 
 /* ------------------------------------------------------------------------------------------------ packing */
 
-LANES_INLINE size_t gemm_pad(size_t n)
-{
-    return (n + GEMM_COLS - 1) / GEMM_COLS * GEMM_COLS;
-}
-
 /* Asks for n elements of each of n_k rows that will be packed next: pieces of rows that lie far apart are not foreseen by
  * the processor. */
 LANES_INLINE void gemm_ask(size_t n, size_t n_k, const float *from, size_t row)

@@ -1,4 +1,4 @@
-/* Internal. What moves or scales the pixels of a block: ReLU, max pool, global mean, products with a factor a channel.
+/* Internal. What moves or scales the pixels of a block: max pool, global mean, products with a factor a channel.
  *
  * Gradients are written, or added to what is there where `add` is set. */
 #ifndef ESPER_TENSOR_CPU_LANES_POOL_H
@@ -37,28 +37,6 @@ LANES_INLINE lanes_vec lanes_relu(lanes_vec x)
 LANES_INLINE lanes_vec lanes_relu_let(lanes_vec x, lanes_vec g)
 {
     return (lanes_vec)(~(lanes_mask)(x <= 0) & (lanes_mask)g);
-}
-
-/* `count` elements of each sample. */
-static inline void lanes_relu_forward(const float *x, size_t count, float *y)
-{
-    for (size_t i = 0; i < count * LANES_WIDTH; i += LANES_VEC)
-        lanes_store(y + i, lanes_relu(lanes_load(x + i)));
-}
-
-LANES_INLINE void lanes_relu_back_as(const float *y, const float *g, size_t count, bool add, float *dx)
-{
-    for (size_t i = 0; i < count * LANES_WIDTH; i += LANES_VEC)
-        lanes_put(dx + i, add, lanes_relu_let(lanes_load(y + i), lanes_load(g + i)));
-}
-
-/* y: ReLU's output (or its input, which says the same). */
-static inline void lanes_relu_back(const float *y, const float *g, size_t count, bool add, float *dx)
-{
-    if (add)
-        lanes_relu_back_as(y, g, count, true, dx);
-    else
-        lanes_relu_back_as(y, g, count, false, dx);
 }
 
 /* ------------------------------------------------------------------------------------------------ max pool */
