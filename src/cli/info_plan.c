@@ -75,14 +75,13 @@ static esper_status measure(plan_table *table, esper_direction direction)
 /* Launches that run in one go, a few results at a time, are tied together. */
 static const char *in_chain(const plan_table *table, esper_direction direction, int i)
 {
-    const esper_plan *plan = table->trainer->plan;
-    int n = esper_plan_chain(plan, direction, i), next = esper_plan_chain(plan, direction, i + 1);
+    const int *chain = esper_plan_program(table->trainer->plan, direction, 0)->chain;
 
-    if (n == 1)
+    if (chain[i] == 1)
         return " ";
-    if (n > 1)
+    if (chain[i] > 1)
         return "\u250c";
-    return next == 0 && i + 1 < table->n_rows[direction] ? "\u2502" : "\u2514";
+    return i + 1 < table->n_rows[direction] && chain[i + 1] == 0 ? "\u2502" : "\u2514";
 }
 
 static void print_rows(const plan_table *table, esper_direction direction)

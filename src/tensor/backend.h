@@ -8,7 +8,7 @@
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 2 };
+enum { ESPER_BACKEND_ABI = 3 };
 
 struct esper_net;
 
@@ -21,6 +21,14 @@ typedef struct esper_launch {
     int               n_lanes;
     const esper_lane *lanes;
 } esper_launch;
+
+/* What one network does in one direction: its launches, in order, each of one lane. */
+typedef struct esper_program {
+    int           n_launches;
+    esper_launch *launches;
+    int          *chain; /* (n_launches) how many from this one on can be run in one go; 0: with one before it */
+    double        flops; /* of a full batch */
+} esper_program;
 
 /* A backend object begins with this; the rest is the backend's own. */
 typedef struct esper_backend {
@@ -42,9 +50,11 @@ typedef struct esper_backend_ops {
                           struct esper_net *lowered_out);
     /* Bytes of lane->scratch for a launch of one lane, of which only shapes and settings are there. */
     size_t (*scratch)(const esper_backend *be, const esper_launch *launch, int max_samples);
-    /* Whether a launch can be run in one go with the one before it; and runs n such launches. */
+    /* Whether a launch can be run in one go with the one before it, a few results at a time. */
     bool (*chains)(const esper_backend *be, const esper_launch *before, const esper_launch *launch);
-    esper_status (*enqueue_chain)(esper_backend *be, const esper_launch *launches, int n_launches);
+    /* Runs the programs of several networks, which have nothing to do with each other. NULL: operations that stand at the
+     * same place of several networks come as one launch with a lane for each, in turn. */
+    esper_status (*enqueue_programs)(esper_backend *be, const esper_program *programs, int n_programs);
     esper_status (*enqueue)(esper_backend *be, const esper_launch *launch); /* may return before the work is done */
     esper_status (*sync)(esper_backend *be);              /* waits; asynchronous faults surface here */
     const char *(*identity)(const esper_backend *be);     /* the kernel set, part of a run's identity: "cpu/avx2" */

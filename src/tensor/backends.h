@@ -16,6 +16,7 @@ typedef struct esper_ram_backend {
     esper_device           *device; /* whose memory it computes in */
     esper_pool             *pool;
     const esper_kernel_set *kernels;
+    struct esper_crew      *crew; /* of the cpu backend */
     char                    identity[32];
 } esper_ram_backend;
 

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 
-enum { CHAINS = 12, TURNS = 200000, ROUNDS = 5 };
+enum { CHAINS = 12, TURNS = 200000, ROUNDS = 50 };
 
 typedef float v4 __attribute__((vector_size(16)));
 typedef float v8 __attribute__((vector_size(32)));

@@ -57,9 +57,10 @@ struct esper_plan {
     size_t          arena_bytes, unshared_bytes, table_bytes;
     size_t          arena_room; /* of the allocation: at least arena_bytes */
     int             n_launches[2]; /* by direction */
-    esper_launch   *launches[2];
-    int            *chain[2]; /* how many launches from this one on run in one go; 0: in the chain of one before */
-    esper_lane     *lanes[2];
+    esper_launch   *launches[2];   /* of all networks together */
+    esper_program  *programs[2];   /* (n_nets) of each by itself */
+    esper_program  *gradients;     /* (n_nets) forward and backward, the longest first: they own the memory of both */
+    esper_lane     *lanes[2];      /* of both */
 };
 
 /* Tables are counted, so that the memory of a run can be predicted. */
@@ -410,7 +411,7 @@ static bool could_chain(const esper_plan *plan, const planned_net *planned, espe
     return plan->backend->ops->chains != NULL && plan->backend->ops->chains(plan->backend, &first, &second);
 }
 
-/* Chains as they could be at most: other networks of the plan may cut them. */
+/* What find_chains will find: whatever runs in one go must live as long as the longest of it. */
 static void find_chain_bounds(const esper_plan *plan, planned_net *planned, esper_direction direction)
 {
     int n = planned->given.net->n_ops, begin = 0, before = NEVER;
@@ -474,29 +475,48 @@ static const esper_op *first_head(const esper_plan *plan)
     return first;
 }
 
-/* Adds a launch with a lane for each network whose next operation is `first` too. backward_lanes gets those lanes whose
- * operation also runs backward. Returns the number of lanes. */
-static int merge_launch(esper_plan *plan, const esper_op *first, esper_lane *lanes, esper_lane *backward_lanes,
-                        int *n_back_out)
+static void push_launch(esper_plan *plan, const esper_launch *launch)
 {
-    esper_op_kind kind = first->kind;
+    if (launch->n_lanes > 0)
+        plan->launches[launch->direction][plan->n_launches[launch->direction]++] = *launch;
+}
+
+/* Adds the network's lane to a launch of several, and to its own program. */
+static void push_lane(esper_plan *plan, int k, esper_launch *launch, esper_lane *lanes)
+{
+    planned_net *planned = &plan->nets[k];
+    esper_program *program = &plan->programs[launch->direction][k];
+    esper_lane *lane = &lanes[launch->n_lanes++];
+
+    *lane = lane_of(plan, planned, planned->next_op, launch->direction);
+    program->launches[program->n_launches++] =
+        (esper_launch){launch->kind, launch->direction, launch->blocked, 1, lane};
+}
+
+/* Adds a launch with a lane for each network whose next operation is `first` too, and one for those of them whose
+ * operation also runs backward. */
+static void merge_launch(esper_plan *plan, const esper_op *first, esper_lane **forward_lanes,
+                         esper_lane **backward_lanes)
+{
+    esper_launch forward = {first->kind, ESPER_FORWARD, first->blocked, 0, *forward_lanes};
+    esper_launch backward = {first->kind, ESPER_BACKWARD, first->blocked, 0, *backward_lanes};
     uint32_t place = first->place;
-    bool blocked = first->blocked;
-    int n = 0, n_back = 0;
 
     for (int k = 0; k < plan->n_nets; k++) {
         planned_net *planned = &plan->nets[k];
         const esper_op *head = head_of(planned);
 
-        if (head == NULL || head->kind != kind || head->place != place || head->blocked != blocked)
+        if (head == NULL || head->kind != forward.kind || head->place != place || head->blocked != forward.blocked)
             continue;
-        lanes[n++] = lane_of(plan, planned, planned->next_op, ESPER_FORWARD);
+        push_lane(plan, k, &forward, *forward_lanes);
         if (plan->training && planned->runs_back[planned->next_op])
-            backward_lanes[n_back++] = lane_of(plan, planned, planned->next_op, ESPER_BACKWARD);
+            push_lane(plan, k, &backward, *backward_lanes);
         planned->next_op++;
     }
-    *n_back_out = n_back;
-    return n;
+    push_launch(plan, &forward);
+    push_launch(plan, &backward);
+    *forward_lanes += forward.n_lanes;
+    *backward_lanes += backward.n_lanes;
 }
 
 static void reverse_launches(esper_launch *launches, int n)
@@ -509,26 +529,60 @@ static void reverse_launches(esper_launch *launches, int n)
     }
 }
 
-static void push_launch(esper_plan *plan, esper_direction direction, const esper_op *op, const esper_lane *lanes, int n)
-{
-    if (n > 0)
-        plan->launches[direction][plan->n_launches[direction]++] =
-            (esper_launch){op->kind, direction, op->blocked, n, lanes};
-}
-
 /* Puts launches that the backend can run in one go into chains. */
-static void find_chains(esper_plan *plan, esper_direction direction)
+static void find_chains(const esper_plan *plan, esper_program *program)
 {
-    const esper_launch *launches = plan->launches[direction];
-    int *chain = plan->chain[direction], first = 0;
+    const esper_launch *launches = program->launches;
+    int first = 0;
 
-    for (int i = 0; i < plan->n_launches[direction]; i++) {
+    for (int i = 0; i < program->n_launches; i++) {
         bool goes_on = i > 0 && plan->backend->ops->chains != NULL &&
                        plan->backend->ops->chains(plan->backend, &launches[i - 1], &launches[i]);
 
         first = goes_on ? first : i;
-        chain[i] = 0;
-        chain[first]++;
+        program->chain[i] = 0;
+        program->chain[first]++;
+    }
+}
+
+static double count_flops(const esper_plan *plan, const esper_program *program)
+{
+    double flops = 0.0;
+
+    for (int i = 0; i < program->n_launches; i++) {
+        const esper_launch *launch = &program->launches[i];
+
+        flops += esper_op_cost(launch->kind, launch->direction, launch->lanes, plan->max_samples).flops;
+    }
+    return flops;
+}
+
+/* Moves the backward program to where the forward one ends: together they are a third. */
+static void join_programs(esper_plan *plan, int k)
+{
+    esper_program *forward = &plan->programs[ESPER_FORWARD][k], *backward = &plan->programs[ESPER_BACKWARD][k];
+    esper_launch *end = forward->launches + forward->n_launches;
+
+    reverse_launches(backward->launches, backward->n_launches);
+    memmove(end, backward->launches, (size_t)backward->n_launches * sizeof(*end));
+    backward->launches = end;
+    backward->chain = forward->chain + forward->n_launches;
+    find_chains(plan, forward);
+    find_chains(plan, backward);
+    plan->gradients[k].n_launches = forward->n_launches + backward->n_launches;
+    plan->gradients[k].flops = count_flops(plan, &plan->gradients[k]);
+}
+
+/* Threads that begin with long programs end at about the same time. Networks that are alike keep their order. */
+static void sort_programs(esper_program *programs, int n_programs)
+{
+    for (int k = 1; k < n_programs; k++) {
+        esper_program moved = programs[k];
+        int at = k;
+
+        for (; at > 0 && programs[at - 1].flops < moved.flops; at--)
+            programs[at] = programs[at - 1];
+        programs[at] = moved;
     }
 }
 
@@ -537,17 +591,12 @@ static void make_launches(esper_plan *plan)
     esper_lane *forward = plan->lanes[ESPER_FORWARD], *backward = plan->lanes[ESPER_BACKWARD];
     const esper_op *first;
 
-    while ((first = first_head(plan)) != NULL) {
-        int n_back, n = merge_launch(plan, first, forward, backward, &n_back);
-
-        push_launch(plan, ESPER_FORWARD, first, forward, n);
-        push_launch(plan, ESPER_BACKWARD, first, backward, n_back);
-        forward += n;
-        backward += n_back;
-    }
+    while ((first = first_head(plan)) != NULL)
+        merge_launch(plan, first, &forward, &backward);
     reverse_launches(plan->launches[ESPER_BACKWARD], plan->n_launches[ESPER_BACKWARD]);
-    find_chains(plan, ESPER_FORWARD);
-    find_chains(plan, ESPER_BACKWARD);
+    for (int k = 0; k < plan->n_nets; k++)
+        join_programs(plan, k);
+    sort_programs(plan->gradients, plan->n_nets);
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -685,6 +734,27 @@ static esper_status plan_net(esper_plan *plan, planned_net *planned)
     return place_net(plan, planned);
 }
 
+static esper_status take_programs(esper_plan *plan)
+{
+    plan->gradients = take(plan, (size_t)plan->n_nets, sizeof(esper_program));
+    plan->programs[ESPER_FORWARD] = take(plan, (size_t)plan->n_nets, sizeof(esper_program));
+    plan->programs[ESPER_BACKWARD] = take(plan, (size_t)plan->n_nets, sizeof(esper_program));
+    if (plan->gradients == NULL || plan->programs[ESPER_FORWARD] == NULL || plan->programs[ESPER_BACKWARD] == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d networks", plan->n_nets);
+    for (int k = 0; k < plan->n_nets; k++) {
+        esper_program *both = &plan->gradients[k];
+        size_t n_ops = (size_t)plan->nets[k].given.net->n_ops;
+
+        both->launches = take(plan, 2 * n_ops, sizeof(esper_launch));
+        both->chain = take(plan, 2 * n_ops, sizeof(int));
+        if (both->launches == NULL || both->chain == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu operations", n_ops);
+        plan->programs[ESPER_FORWARD][k] = *both;
+        plan->programs[ESPER_BACKWARD][k].launches = both->launches + n_ops;
+    }
+    return ESPER_OK;
+}
+
 static esper_status take_launches(esper_plan *plan)
 {
     size_t n_ops = 0;
@@ -693,12 +763,11 @@ static esper_status take_launches(esper_plan *plan)
         n_ops += (size_t)plan->nets[k].given.net->n_ops;
     for (int d = 0; d < 2; d++) {
         plan->launches[d] = take(plan, n_ops, sizeof(esper_launch));
-        plan->chain[d] = take(plan, n_ops, sizeof(int));
         plan->lanes[d] = take(plan, n_ops, sizeof(esper_lane));
-        if (plan->launches[d] == NULL || plan->chain[d] == NULL || plan->lanes[d] == NULL)
+        if (plan->launches[d] == NULL || plan->lanes[d] == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu operations", n_ops);
     }
-    return ESPER_OK;
+    return take_programs(plan);
 }
 
 /* Gradients nobody writes under this plan must read as zero, whatever an earlier plan left there. */
@@ -828,13 +897,18 @@ void esper_plan_close(esper_plan *plan)
 {
     if (plan == NULL)
         return;
-    for (int k = 0; k < plan->n_nets; k++)
-        close_net(&plan->nets[k]);
     for (int d = 0; d < 2; d++) {
         esper_mem_free(plan->launches[d]);
-        esper_mem_free(plan->chain[d]);
         esper_mem_free(plan->lanes[d]);
+        esper_mem_free(plan->programs[d]);
     }
+    for (int k = 0; k < plan->n_nets && plan->gradients != NULL; k++) {
+        esper_mem_free(plan->gradients[k].launches);
+        esper_mem_free(plan->gradients[k].chain);
+    }
+    esper_mem_free(plan->gradients);
+    for (int k = 0; k < plan->n_nets; k++)
+        close_net(&plan->nets[k]);
     if (plan->arena != NULL)
         esper_backend_release(plan->backend, plan->arena);
     esper_mem_free(plan->nets);
@@ -858,17 +932,24 @@ static esper_status check_pass(const esper_plan *plan, const planned_net *planne
     return ESPER_OK;
 }
 
-static esper_status run(esper_plan *plan, esper_direction direction)
+static esper_status check_passes(const esper_plan *plan, bool backward)
 {
-    const esper_launch *launches = plan->launches[direction];
-
+    if (backward && !plan->training)
+        return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
     for (int k = 0; k < plan->n_nets; k++)
         ESPER_TRY(check_pass(plan, &plan->nets[k]));
-    for (int i = 0, n; i < plan->n_launches[direction]; i += n) {
-        n = plan->chain[direction][i];
-        ESPER_TRY(n > 1 ? plan->backend->ops->enqueue_chain(plan->backend, &launches[i], n)
-                        : esper_backend_enqueue(plan->backend, &launches[i]));
-    }
+    return ESPER_OK;
+}
+
+static esper_status run(esper_plan *plan, esper_direction direction)
+{
+    const esper_backend_ops *ops = plan->backend->ops;
+
+    ESPER_TRY(check_passes(plan, direction == ESPER_BACKWARD));
+    if (ops->enqueue_programs != NULL)
+        return ops->enqueue_programs(plan->backend, plan->programs[direction], plan->n_nets);
+    for (int i = 0; i < plan->n_launches[direction]; i++)
+        ESPER_TRY(esper_backend_enqueue(plan->backend, &plan->launches[direction][i]));
     return ESPER_OK;
 }
 
@@ -879,8 +960,17 @@ esper_status esper_plan_forward(esper_plan *plan)
 
 esper_status esper_plan_backward(esper_plan *plan)
 {
-    if (!plan->training)
-        return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
+    return run(plan, ESPER_BACKWARD);
+}
+
+esper_status esper_plan_gradients(esper_plan *plan)
+{
+    const esper_backend_ops *ops = plan->backend->ops;
+
+    ESPER_TRY(check_passes(plan, true));
+    if (ops->enqueue_programs != NULL)
+        return ops->enqueue_programs(plan->backend, plan->gradients, plan->n_nets);
+    ESPER_TRY(run(plan, ESPER_FORWARD));
     return run(plan, ESPER_BACKWARD);
 }
 
@@ -899,9 +989,9 @@ const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction di
     return index < plan->n_launches[direction] ? &plan->launches[direction][index] : NULL;
 }
 
-int esper_plan_chain(const esper_plan *plan, esper_direction direction, int index)
+const esper_program *esper_plan_program(const esper_plan *plan, esper_direction direction, int net_index)
 {
-    return index < plan->n_launches[direction] ? plan->chain[direction][index] : 0;
+    return &plan->programs[direction][net_index];
 }
 
 static esper_cost total_cost(const esper_plan *plan, esper_direction direction)

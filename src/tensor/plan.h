@@ -37,6 +37,8 @@ void         esper_plan_close(esper_plan *plan);
  * the gradients of all parameters that take part. */
 esper_status esper_plan_forward(esper_plan *plan);
 esper_status esper_plan_backward(esper_plan *plan);
+/* Both: no network waits for another between them. */
+esper_status esper_plan_gradients(esper_plan *plan);
 
 /* The memory of a tensor: inputs to write before a pass; the loss, outputs and kept tensors to read after it.
  * NULL for tensors without memory of their own here. */
@@ -54,10 +56,10 @@ typedef struct esper_plan_stats {
 
 esper_plan_stats esper_plan_stats_of(const esper_plan *plan);
 
-/* Launch `index` of a direction, in the order in which they run; NULL past the end. */
+/* Launch `index` of a direction, all networks together; NULL past the end. */
 const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction direction, int index);
 
-/* How many launches from this one on run as a chain: 1 = it runs by itself; 0 = it runs in the chain of one before it. */
-int esper_plan_chain(const esper_plan *plan, esper_direction direction, int index);
+/* What one of the networks does in a direction. */
+const esper_program *esper_plan_program(const esper_plan *plan, esper_direction direction, int net_index);
 
 #endif

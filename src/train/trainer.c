@@ -255,8 +255,7 @@ esper_status esper_trainer_gradients(esper_trainer *trainer)
         trainer->epoch_drawn = true;
     }
     load_batch(trainer, ESPER_SPLIT_TRAIN, trainer->cursor.batch);
-    ESPER_TRY(esper_plan_forward(trainer->plan));
-    ESPER_TRY(esper_plan_backward(trainer->plan));
+    ESPER_TRY(esper_plan_gradients(trainer->plan));
     return esper_backend_sync(trainer->backend);
 }
 

@@ -497,21 +497,21 @@ static int add_ranges(range *ranges, int n, const esper_launch *launch)
 }
 
 /* Operations of a chain run by turns, part by part: tensors of theirs are the same memory or have none in common. */
-static int check_chain(const esper_plan *plan, esper_direction direction, int first, int n_launches)
+static void check_chain(const esper_program *program, int first)
 {
     range ranges[128];
-    int n = 0;
+    int n = 0, n_launches = program->chain[first];
 
     for (int i = first; i < first + n_launches; i++)
-        n = add_ranges(ranges, n, esper_plan_launch(plan, direction, i));
+        n = add_ranges(ranges, n, &program->launches[i]);
     assert_in_range(n, 1, 127);
     for (int a = 0; a < n; a++)
         for (int b = 0; b < a; b++)
             if (ranges[a].begin != ranges[b].begin && ranges[a].begin < ranges[b].end &&
                 ranges[b].begin < ranges[a].end)
                 fail_msg("%s: launches %d to %d run in one go, and tensors of theirs overlap",
-                         direction == ESPER_FORWARD ? "forward" : "backward", first, first + n_launches - 1);
-    return n_launches;
+                         program->launches[first].direction == ESPER_FORWARD ? "forward" : "backward", first,
+                         first + n_launches - 1);
 }
 
 /* The longest chain of a host with two seeds. */
@@ -522,14 +522,15 @@ static int check_chains(esper_host host, const small_seed *seeds)
     int longest = 0;
 
     assert_int_equal(small_fleet_open(&fleet, &desc), ESPER_OK);
-    for (int d = 0; d < 2; d++)
-        for (int l = 0; esper_plan_launch(fleet.plan, (esper_direction)d, l) != NULL; l++) {
-            int n = esper_plan_chain(fleet.plan, (esper_direction)d, l);
+    for (int d = 0; d < 2; d++) {
+        const esper_program *program = esper_plan_program(fleet.plan, (esper_direction)d, 0);
 
-            longest = n > longest ? n : longest;
-            if (n > 1)
-                check_chain(fleet.plan, (esper_direction)d, l, n);
+        for (int l = 0; l < program->n_launches; l++) {
+            longest = program->chain[l] > longest ? program->chain[l] : longest;
+            if (program->chain[l] > 1)
+                check_chain(program, l);
         }
+    }
     small_fleet_close(&fleet);
     return longest;
 }

@@ -1,33 +1,18 @@
-/* The CPU backend: the kernels built for this processor, over lanes and ranges of samples or units, on the pool.
- *
- * A work item is (lane, range). Kernels promise that a range may be cut anywhere without changing a bit, so how finely
- * work is cut is a matter of balance alone, and results depend neither on the number of threads nor on the number of
- * lanes. */
+/* The CPU backend: the kernels built for this processor, run by a crew of threads. */
 #include "base/status.h"
 #include "tensor/backends.h"
+#include "tensor/cpu/backend_crew.h"
+#include "tensor/cpu/backend_job.h"
 #include "tensor/lower.h"
-
-/* At most 16 samples (or units) an item, and enough items that no thread waits long for another. */
-enum { BLOCK = 16, ITEMS_PER_THREAD = 4 };
 
 /* Smaller batches would leave most lanes of a block empty. */
 enum { LEAST_SAMPLES = 4 };
 
-/* Launches of a chain work on so many bytes of a tensor at a time: a few tensors of it fit the second cache. */
-enum { CHAIN_BYTES = 1 << 15, MOST_CHAINED = 16 };
-
-/* What a job does for each lane: the phase of one launch, or of several in turn. */
-typedef struct phase_job {
-    const esper_phase *phase[MOST_CHAINED];
-    const esper_lane  *lanes[MOST_CHAINED];
-    int                n_phases;
-    int                block;          /* results of an item */
-    int                items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
-} phase_job;
-
 static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
+    esper_backend *be;
+    esper_status status;
     char names[64];
 
     if (pool == NULL)
@@ -37,63 +22,25 @@ static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "ESPER_KERNELS names no kernel set this processor can run: use %s, or unset it", names);
     }
-    return esper_ram_backend_open(&esper_backend_cpu, pool, kernels, be_out);
-}
-
-static int count_results(const esper_phase *phase, const esper_lane *lane)
-{
-    return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
-}
-
-/* How many results are taken at a time: all of an item, or the planes that a chain finds in the cache. */
-static int step_of(const phase_job *job, int l)
-{
-    const esper_view *y = &job->lanes[0][l].out[0];
-    int64_t bytes;
-
-    if (job->n_phases == 1) /* any work, flat ranges too: there y may be nothing at all */
-        return job->block;
-    bytes = y->count / y->dim[0] * ESPER_BLOCK_SAMPLES * (int64_t)sizeof(float);
-    return bytes < CHAIN_BYTES ? (int)(CHAIN_BYTES / bytes) : 1;
-}
-
-static void run_item(void *context, int item, int worker)
-{
-    const phase_job *job = context;
-    int l = item / job->items_per_lane, n = count_results(job->phase[0], &job->lanes[0][l]);
-    int begin = item % job->items_per_lane * job->block;
-    int end = begin + job->block < n ? begin + job->block : n, step = step_of(job, l);
-
-    (void)worker;
-    for (int at = begin; at < end; at += step)
-        for (int p = 0; p < job->n_phases; p++)
-            job->phase[p]->run(&job->lanes[p][l], at, at + step < end ? at + step : end);
-}
-
-/* Cuts the job into items and runs them. */
-static void run_job(esper_pool *pool, phase_job *job, int n_lanes)
-{
-    int longest = 0;
-    int wanted_items = ITEMS_PER_THREAD * esper_pool_threads(pool);
-
-    for (int l = 0; l < n_lanes; l++) {
-        int n = count_results(job->phase[0], &job->lanes[0][l]);
-
-        longest = n > longest ? n : longest;
+    ESPER_TRY(esper_ram_backend_open(&esper_backend_cpu, pool, kernels, &be));
+    status = esper_crew_open(pool, kernels, &((esper_ram_backend *)be)->crew);
+    if (status != ESPER_OK) {
+        esper_ram_backend_close(be);
+        return status;
     }
-    if (longest == 0)
-        return;
-    job->block = (int)(((int64_t)longest * n_lanes + wanted_items - 1) / wanted_items);
-    job->block = job->block > BLOCK ? BLOCK : job->block;
-    job->items_per_lane = (longest + job->block - 1) / job->block;
-    esper_pool_run(pool, n_lanes * job->items_per_lane, run_item, job);
+    *be_out = be;
+    return ESPER_OK;
+}
+
+static void close_cpu(esper_backend *be)
+{
+    esper_crew_close(((esper_ram_backend *)be)->crew);
+    esper_ram_backend_close(be);
 }
 
 static const esper_op_kernels *kernels_of(const esper_backend *be, const esper_launch *launch)
 {
-    const esper_kernel_set *set = ((const esper_ram_backend *)be)->kernels;
-
-    return launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind];
+    return esper_job_kernels(((const esper_ram_backend *)be)->kernels, launch);
 }
 
 static esper_status lower_cpu(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
@@ -110,22 +57,9 @@ static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, i
     return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
 }
 
-static const esper_phase *phases_of(const esper_backend *be, const esper_launch *launch)
-{
-    const esper_op_kernels *op = kernels_of(be, launch);
-
-    return launch->direction == ESPER_FORWARD ? op->forward : op->backward;
-}
-
 static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
 {
-    const esper_ram_backend *host = (const esper_ram_backend *)be;
-
-    for (const esper_phase *phase = phases_of(be, launch); phase->run != NULL; phase++) {
-        phase_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1};
-
-        run_job(host->pool, &job, launch->n_lanes);
-    }
+    esper_crew_run_launch(((const esper_ram_backend *)be)->crew, launch);
     return ESPER_OK;
 }
 
@@ -151,19 +85,9 @@ static bool chains_cpu(const esper_backend *be, const esper_launch *before, cons
     return true;
 }
 
-static esper_status enqueue_chain_cpu(esper_backend *be, const esper_launch *launches, int n_launches)
+static esper_status enqueue_programs_cpu(esper_backend *be, const esper_program *programs, int n_programs)
 {
-    const esper_ram_backend *host = (const esper_ram_backend *)be;
-
-    for (int first = 0; first < n_launches; first += MOST_CHAINED) {
-        phase_job job = {.n_phases = 0};
-
-        for (int i = first; i < n_launches && job.n_phases < MOST_CHAINED; i++) {
-            job.phase[job.n_phases] = phases_of(be, &launches[i]);
-            job.lanes[job.n_phases++] = launches[i].lanes;
-        }
-        run_job(host->pool, &job, launches[first].n_lanes);
-    }
+    esper_crew_run(((const esper_ram_backend *)be)->crew, programs, n_programs);
     return ESPER_OK;
 }
 
@@ -172,14 +96,14 @@ const esper_backend_ops esper_backend_cpu = {
     .name = "cpu",
     .about = "all cores, kernels for this processor",
     .open = open_cpu,
-    .close = esper_ram_backend_close,
+    .close = close_cpu,
     .alloc = esper_ram_backend_alloc,
     .release = esper_ram_backend_release,
     .supports = esper_ram_backend_supports,
     .lower = lower_cpu,
     .scratch = scratch_cpu,
     .chains = chains_cpu,
-    .enqueue_chain = enqueue_chain_cpu,
+    .enqueue_programs = enqueue_programs_cpu,
     .enqueue = enqueue_cpu,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,

@@ -1,0 +1,202 @@
+/* Each thread has a bench on which it lays out the job it is at, and an atomic ticket from which it and its helpers take the
+ * job's items. A ticket is (number of the job, items not yet taken), as in base/pool.c: who takes an item swaps in a ticket
+ * with one item less, and may read the bench until that item is done, because the next job is laid out only then. */
+#include "tensor/cpu/backend_crew.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "tensor/cpu/backend_job.h"
+
+/* Enough items that no thread waits long for another. */
+enum { ITEMS_PER_THREAD = 4 };
+
+/* Who waits gives the core away now and then: the one that is waited for may need it. */
+enum { TURNS_TO_YIELD = 256 };
+
+typedef struct crew_bench {
+    _Alignas(128) _Atomic uint64_t ticket; /* neighbours do not share a cache line */
+    atomic_int n_left;                     /* items not yet done */
+    int        n_items;
+    esper_job  job;
+} crew_bench;
+
+struct esper_crew {
+    esper_pool             *pool;
+    const esper_kernel_set *kernels;
+    int                     n_threads;
+    crew_bench             *benches;  /* (n_threads) */
+    const esper_program    *programs; /* of the current run */
+    int                     n_programs;
+    atomic_int              next_program;
+    atomic_int              n_unfinished;
+};
+
+esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, esper_crew **crew_out)
+{
+    esper_crew *crew = esper_mem_alloc(sizeof(*crew));
+
+    if (crew == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "crew");
+    crew->pool = pool;
+    crew->kernels = kernels;
+    crew->n_threads = esper_pool_threads(pool);
+    crew->benches = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->benches));
+    if (crew->benches == NULL) {
+        esper_mem_free(crew);
+        return ESPER_FAIL(ESPER_E_NOMEM, "crew of %d threads", esper_pool_threads(pool));
+    }
+    *crew_out = crew;
+    return ESPER_OK;
+}
+
+void esper_crew_close(esper_crew *crew)
+{
+    if (crew == NULL)
+        return;
+    esper_mem_free(crew->benches);
+    esper_mem_free(crew);
+}
+
+static void wait_a_little(int *turns)
+{
+    if (++*turns % TURNS_TO_YIELD == 0)
+        sched_yield();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Takes an item from a bench and does it; false when there is none. */
+static bool take_item(crew_bench *bench)
+{
+    uint64_t ticket = atomic_load_explicit(&bench->ticket, memory_order_acquire);
+
+    while ((uint32_t)ticket > 0)
+        if (atomic_compare_exchange_weak_explicit(&bench->ticket, &ticket, ticket - 1, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            esper_job_run_item(&bench->job, bench->n_items - (int)(uint32_t)ticket);
+            atomic_fetch_sub_explicit(&bench->n_left, 1, memory_order_release);
+            return true;
+        }
+    return false;
+}
+
+/* Posts the job on the bench and works on it until all of it is done. */
+static void share_job(crew_bench *bench, int n_items)
+{
+    uint64_t number = (atomic_load_explicit(&bench->ticket, memory_order_relaxed) >> 32) + 1;
+    int turns = 0;
+
+    bench->n_items = n_items;
+    atomic_store_explicit(&bench->n_left, n_items, memory_order_relaxed);
+    atomic_store_explicit(&bench->ticket, number << 32 | (uint32_t)n_items, memory_order_release);
+    while (take_item(bench))
+        continue;
+    while (atomic_load_explicit(&bench->n_left, memory_order_acquire) > 0)
+        wait_a_little(&turns);
+}
+
+/* Alone while every thread has a network of its own; else in items that others can take. */
+static void run_job(esper_crew *crew, crew_bench *bench)
+{
+    bool alone = atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
+    int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
+
+    if (!alone && n_items > 1)
+        share_job(bench, n_items);
+    else
+        for (int item = 0; item < n_items; item++)
+            esper_job_run_item(&bench->job, item);
+}
+
+/* A launch by itself: one job a phase. */
+static void run_phases(esper_crew *crew, crew_bench *bench, const esper_launch *launch)
+{
+    for (const esper_phase *phase = esper_job_phases(crew->kernels, launch); phase->run != NULL; phase++) {
+        bench->job = (esper_job){.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = 1};
+        run_job(crew, bench);
+    }
+}
+
+/* Launches of one phase each, which run in one go. */
+static void run_chain(esper_crew *crew, crew_bench *bench, const esper_launch *launches, int n_launches)
+{
+    for (int first = 0; first < n_launches; first += ESPER_JOB_PHASES) {
+        esper_job *job = &bench->job;
+
+        *job = (esper_job){.n_lanes = 1};
+        for (int i = first; i < n_launches && job->n_phases < ESPER_JOB_PHASES; i++) {
+            job->phase[job->n_phases] = esper_job_phases(crew->kernels, &launches[i]);
+            job->lanes[job->n_phases++] = launches[i].lanes;
+        }
+        run_job(crew, bench);
+    }
+}
+
+static void run_program(esper_crew *crew, crew_bench *bench, const esper_program *program)
+{
+    for (int i = 0, n; i < program->n_launches; i += n) {
+        n = program->chain[i];
+        if (n > 1)
+            run_chain(crew, bench, &program->launches[i], n);
+        else
+            run_phases(crew, bench, &program->launches[i]);
+    }
+}
+
+/* Takes items from any bench until every network is through. */
+static void help(esper_crew *crew)
+{
+    int turns = 0;
+
+    while (atomic_load_explicit(&crew->n_unfinished, memory_order_acquire) > 0) {
+        bool helped = false;
+
+        for (int i = 0; i < crew->n_threads; i++)
+            helped |= take_item(&crew->benches[i]);
+        if (!helped)
+            wait_a_little(&turns);
+    }
+}
+
+/* What each thread does. One that comes late finds all done and leaves. */
+static void take_part(void *context, int item, int worker)
+{
+    esper_crew *crew = context;
+    int k;
+
+    (void)item;
+    while ((k = atomic_fetch_add_explicit(&crew->next_program, 1, memory_order_relaxed)) < crew->n_programs) {
+        run_program(crew, &crew->benches[worker], &crew->programs[k]);
+        atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
+    }
+    help(crew);
+}
+
+void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
+{
+    crew->programs = programs;
+    crew->n_programs = n_programs;
+    atomic_store_explicit(&crew->next_program, 0, memory_order_relaxed);
+    atomic_store_explicit(&crew->n_unfinished, n_programs, memory_order_relaxed);
+    esper_pool_run(crew->pool, crew->n_threads, take_part, crew);
+}
+
+static void run_pool_item(void *context, int item, int worker)
+{
+    (void)worker;
+    esper_job_run_item(context, item);
+}
+
+void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch)
+{
+    for (const esper_phase *phase = esper_job_phases(crew->kernels, launch); phase->run != NULL; phase++) {
+        esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
+        int n_items = esper_job_cut(&job, ITEMS_PER_THREAD * crew->n_threads);
+
+        esper_pool_run(crew->pool, n_items, run_pool_item, &job);
+    }
+}

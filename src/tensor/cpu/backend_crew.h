@@ -1,0 +1,25 @@
+/* Internal. The crew: how the CPU backend runs the programs of one network or many on the pool's threads.
+ *
+ * While there are at least as many networks as threads, a thread runs a network's program by itself from its first launch
+ * to its last: nobody waits for anybody, and the network stays in that core's caches. A thread that finds no other network
+ * helps those that still have one, launch by launch. Which of the two happens when is left to chance: no bit depends on it. */
+#ifndef ESPER_TENSOR_CPU_BACKEND_CREW_H
+#define ESPER_TENSOR_CPU_BACKEND_CREW_H
+
+#include "base/pool.h"
+#include "tensor/backend.h"
+#include "tensor/kernel.h"
+
+typedef struct esper_crew esper_crew;
+
+/* The pool is borrowed until close. */
+esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, esper_crew **crew_out);
+void         esper_crew_close(esper_crew *crew);
+
+/* Returns when all programs have run. Takes no memory. */
+void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs);
+
+/* One launch, its lanes and their ranges shared by all threads. */
+void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch);
+
+#endif

@@ -1,0 +1,66 @@
+/* Cutting jobs and running their items. */
+#include "tensor/cpu/backend_job.h"
+
+/* Where work is shared, at most so many samples (or units) an item, so that no thread waits long for another. */
+enum { MOST_RESULTS = 16 };
+
+/* Launches of a chain work on so many bytes of a tensor at a time: a few tensors of it fit the second cache. */
+enum { CHAIN_BYTES = 1 << 15 };
+
+const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch)
+{
+    return launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind];
+}
+
+const esper_phase *esper_job_phases(const esper_kernel_set *set, const esper_launch *launch)
+{
+    const esper_op_kernels *op = esper_job_kernels(set, launch);
+
+    return launch->direction == ESPER_FORWARD ? op->forward : op->backward;
+}
+
+static int count_results(const esper_phase *phase, const esper_lane *lane)
+{
+    return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
+}
+
+int esper_job_cut(esper_job *job, int n_wanted)
+{
+    int64_t longest = 0;
+
+    for (int l = 0; l < job->n_lanes; l++) {
+        int n = count_results(job->phase[0], &job->lanes[0][l]);
+
+        longest = n > longest ? n : longest;
+    }
+    if (longest == 0)
+        return 0;
+    job->block = (int)((longest * job->n_lanes + n_wanted - 1) / n_wanted);
+    if (n_wanted > 1 && job->block > MOST_RESULTS)
+        job->block = MOST_RESULTS;
+    job->items_per_lane = ((int)longest + job->block - 1) / job->block;
+    return job->n_lanes * job->items_per_lane;
+}
+
+/* How many results are taken at a time: all of an item, or the planes that a chain finds in the cache. */
+static int step_of(const esper_job *job, int l)
+{
+    const esper_view *y = &job->lanes[0][l].out[0];
+    int64_t bytes;
+
+    if (job->n_phases == 1) /* any work, flat ranges too: there y may be nothing at all */
+        return job->block;
+    bytes = y->count / y->dim[0] * ESPER_BLOCK_SAMPLES * (int64_t)sizeof(float);
+    return bytes < CHAIN_BYTES ? (int)(CHAIN_BYTES / bytes) : 1;
+}
+
+void esper_job_run_item(const esper_job *job, int item)
+{
+    int l = item / job->items_per_lane, n = count_results(job->phase[0], &job->lanes[0][l]);
+    int begin = item % job->items_per_lane * job->block;
+    int end = begin + job->block < n ? begin + job->block : n, step = step_of(job, l);
+
+    for (int at = begin; at < end; at += step)
+        for (int p = 0; p < job->n_phases; p++)
+            job->phase[p]->run(&job->lanes[p][l], at, at + step < end ? at + step : end);
+}
