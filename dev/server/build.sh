@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Packs what dev/server/run.sh needs into build/server, to carry to a machine with another processor and without our
+# packages: the tests of the kernels, of networks and of parity, the program, and the recorded vectors if they are here.
+#   usage: dev/server/build.sh
+# Environment: KIT, where to (build/server); TREE, the build folder to use (build/server-tree).
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+tree=${TREE:-build/server-tree}
+out=${KIT:-build/server}
+cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DESPER_TESTS=ON -DESPER_TEST_SOURCE_DIR=. >/dev/null
+cmake --build "$tree"
+
+rm -rf "$out"
+mkdir -p "$out/lib" "$out/run/tests" "$out/programs"
+cp "$tree/esper" "$out/"
+cp -r bench "$out/"
+for folder in tensor nn parity; do
+    for test in "$tree/tests/$folder"/test_*; do
+        case ${test##*/} in
+        *_avx2 | *_portable | test_mutation) ;; # what this machine can run, it has run
+        *) cp "$test" "$out/programs/${folder}_${test##*/}" ;;
+        esac
+    done
+done
+strip "$out/esper" "$out"/programs/*
+cp -r tests/golden "$out/run/tests/"                        # tests look for ./tests/golden and ./../shared/golden
+[ ! -d ../shared/golden ] || { mkdir "$out/shared" && cp -rL ../shared/golden "$out/shared/"; }
+find "$out" -maxdepth 2 -type f -perm -u+x -exec ldd {} + 2>/dev/null |
+    awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+    while read -r library; do
+        case "${library##*/}" in
+        libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | ld-*) ;;
+        *) cp -L "$library" "$out/lib/" ;;
+        esac
+    done
+chmod -R u+w "$out"
+echo "$out: $(du -sh "$out" | cut -f1). Carry it and start dev/server/run.sh there."
