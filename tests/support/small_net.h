@@ -7,7 +7,7 @@
 #include "nn/optim.h"
 #include "tensor/plan.h"
 
-enum { SMALL_MAX_NETS = 4, SMALL_MAX_SEEDS = 4, SMALL_SAMPLES = 19 };
+enum { SMALL_MAX_NETS = 5, SMALL_MAX_SEEDS = 4, SMALL_SAMPLES = 19 };
 
 /* ------------------------------------------------------------------------------------------------ hosts and seeds */
 
