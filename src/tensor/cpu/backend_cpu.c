@@ -3,6 +3,8 @@
  * A work item is (lane, range). Kernels promise that a range may be cut anywhere without changing a bit, so how finely
  * work is cut is a matter of balance alone, and results depend neither on the number of threads nor on the number of
  * lanes. */
+#include <stdio.h>
+
 #include "base/status.h"
 #include "tensor/backends.h"
 #include "tensor/lower.h"
@@ -18,16 +20,20 @@ enum { CHAIN_BYTES = 1 << 15, MOST_CHAINED = 16 };
 
 /* What a job does for each lane: the phase of one launch, or of several in turn. */
 typedef struct phase_job {
-    const esper_phase *phase[MOST_CHAINED];
-    const esper_lane  *lanes[MOST_CHAINED];
-    int                n_phases;
-    int                block;          /* results of an item */
-    int                items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
+    const esper_op_kernels *op[MOST_CHAINED];
+    const esper_lane       *lanes[MOST_CHAINED];
+    const esper_tune       *tune;
+    bool                    backward;
+    int                     phase; /* its number */
+    int                     n_phases;
+    int                     block;          /* results of an item */
+    int                     items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
 } phase_job;
 
 static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
+    esper_tune_table table;
     char names[64];
 
     if (pool == NULL)
@@ -37,11 +43,31 @@ static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "ESPER_KERNELS names no kernel set this processor can run: use %s, or unset it", names);
     }
-    return esper_ram_backend_open(&esper_backend_cpu, pool, kernels, be_out);
+    ESPER_TRY(esper_tune_load(&table));
+    ESPER_TRY(esper_ram_backend_open(&esper_backend_cpu, pool, kernels, be_out));
+    esper_backend_cpu_tune(*be_out, esper_tune_of(&table, esper_tune_set(kernels->name)));
+    return ESPER_OK;
 }
 
-static int count_results(const esper_phase *phase, const esper_lane *lane)
+void esper_backend_cpu_tune(esper_backend *be, esper_tune tune)
 {
+    esper_ram_backend *host = (esper_ram_backend *)be;
+
+    host->tune = tune;
+    snprintf(host->identity, sizeof(host->identity), "%s/%s/t%08x", be->ops->name, host->kernels->name, tune.hash);
+}
+
+/* What the p-th launch of a job does for lane l. */
+static const esper_phase *phase_of(const phase_job *job, int p, int l)
+{
+    return esper_tune_phase(job->tune, job->op[p], job->backward, job->phase, &job->lanes[p][l]);
+}
+
+static int count_results(const phase_job *job, int l)
+{
+    const esper_phase *phase = phase_of(job, 0, l);
+    const esper_lane *lane = &job->lanes[0][l];
+
     return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
 }
 
@@ -60,14 +86,14 @@ static int step_of(const phase_job *job, int l)
 static void run_item(void *context, int item, int worker)
 {
     const phase_job *job = context;
-    int l = item / job->items_per_lane, n = count_results(job->phase[0], &job->lanes[0][l]);
+    int l = item / job->items_per_lane, n = count_results(job, l);
     int begin = item % job->items_per_lane * job->block;
     int end = begin + job->block < n ? begin + job->block : n, step = step_of(job, l);
 
     (void)worker;
     for (int at = begin; at < end; at += step)
         for (int p = 0; p < job->n_phases; p++)
-            job->phase[p]->run(&job->lanes[p][l], at, at + step < end ? at + step : end);
+            phase_of(job, p, l)->run(&job->lanes[p][l], at, at + step < end ? at + step : end);
 }
 
 /* Cuts the job into items and runs them. */
@@ -77,7 +103,7 @@ static void run_job(esper_pool *pool, phase_job *job, int n_lanes)
     int wanted_items = ITEMS_PER_THREAD * esper_pool_threads(pool);
 
     for (int l = 0; l < n_lanes; l++) {
-        int n = count_results(job->phase[0], &job->lanes[0][l]);
+        int n = count_results(job, l);
 
         longest = n > longest ? n : longest;
     }
@@ -110,20 +136,18 @@ static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, i
     return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
 }
 
-static const esper_phase *phases_of(const esper_backend *be, const esper_launch *launch)
-{
-    const esper_op_kernels *op = kernels_of(be, launch);
-
-    return launch->direction == ESPER_FORWARD ? op->forward : op->backward;
-}
-
 static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
 {
     const esper_ram_backend *host = (const esper_ram_backend *)be;
 
-    for (const esper_phase *phase = phases_of(be, launch); phase->run != NULL; phase++) {
-        phase_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1};
+    const esper_op_kernels *op = kernels_of(be, launch);
+    bool backward = launch->direction == ESPER_BACKWARD;
 
+    for (int i = 0; (backward ? op->backward : op->forward)[i].run != NULL; i++) {
+        phase_job job = {.op = {op}, .lanes = {launch->lanes}, .tune = &host->tune, .n_phases = 1};
+
+        job.backward = backward;
+        job.phase = i;
         run_job(host->pool, &job, launch->n_lanes);
     }
     return ESPER_OK;
@@ -156,10 +180,10 @@ static esper_status enqueue_chain_cpu(esper_backend *be, const esper_launch *lau
     const esper_ram_backend *host = (const esper_ram_backend *)be;
 
     for (int first = 0; first < n_launches; first += MOST_CHAINED) {
-        phase_job job = {.n_phases = 0};
+        phase_job job = {.tune = &host->tune, .backward = launches[first].direction == ESPER_BACKWARD};
 
         for (int i = first; i < n_launches && job.n_phases < MOST_CHAINED; i++) {
-            job.phase[job.n_phases] = phases_of(be, &launches[i]);
+            job.op[job.n_phases] = kernels_of(be, &launches[i]);
             job.lanes[job.n_phases++] = launches[i].lanes;
         }
         run_job(host->pool, &job, launches[first].n_lanes);
