@@ -1,4 +1,5 @@
-/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c, bench_tune.c), listed in cmd_bench.c; what they share. */
+/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c, bench_tune.c), listed in
+ * cmd_bench.c; what they share. */
 #ifndef ESPER_CLI_BENCH_H
 #define ESPER_CLI_BENCH_H
 

@@ -9,7 +9,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+
+#if __has_include("generated/tune_table.h")
 #include "generated/tune_table.h"
+#else /* compiled by hand, outside CMake: a table must be given */
+#define ESPER_TUNE_TABLE ""
+#endif
 
 static const char *const set_names[ESPER_TUNE_SETS] = {"portable", "avx2", "avx512"};
 static const int widths[ESPER_TUNE_WIDTHS] = {64, 128, 256, 512, 1024, 0};
