@@ -1,5 +1,6 @@
 /* The kernel lab's frame: which kernels and sets there are, checking, timing, printing.
- *   usage: kernel_lab [WORD...]      only lines that contain all words, of "kernel shape set variant"
+ *   usage: kernel_lab [WORD...]      only lines that contain all words, of "kernel shape set variant", and none of those
+ *                                    that are given as -WORD
  *
  * Timing: in every round each variant runs for about ROUND_S, and the peak of fused multiply-adds is measured beside them.
  * The best round of each counts, so that a neighbour on the machine disturbs little. */
@@ -19,9 +20,9 @@
 /* What there is: add a line here and in CMakeLists.txt. */
 #define LAB_THINGS(X) X(conv) X(norm) X(rows)
 
-enum { ROUNDS = 60, MAX_VARIANTS = 32, MAX_MEMORY = 64 };
+enum { ROUNDS = 60, LEAST_ROUNDS = 7, MAX_VARIANTS = 32, MAX_MEMORY = 64 };
 
-static const double ROUND_S = 0.0005, TOLERANCE = 2e-5;
+static const double ROUND_S = 0.0005, ENOUGH_S = 2, TOLERANCE = 2e-5;
 
 #define DECLARE_THING(thing)                                                                \
     extern const lab_kernel lab_kernels_##thing##_portable[], lab_kernels_##thing##_avx2[], \
@@ -39,7 +40,7 @@ enum { LAB_PORTABLE, LAB_AVX2, LAB_AVX512, LAB_SETS };
 static const lab_kernel *const things[][LAB_SETS] = {LAB_THINGS(LIST_THING)};
 
 typedef struct entry {
-    char             line[160]; /* "kernel shape set variant" */
+    char             line[512]; /* "kernel shape set variant" */
     const lab_case   *c;
     void (*run)(const lab_case *c);
     double           error, seconds; /* largest error relative to the scale; best time of one run */
@@ -115,13 +116,15 @@ static double seconds_of(const entry *e, int runs)
 static double time_all(esper_pool *pool, entry *entries, int n)
 {
     int runs[MAX_VARIANTS];
-    double peak = 0;
+    double peak = 0, began = esper_clock_seconds();
 
     for (int i = 0; i < n; i++) {
         entries[i].seconds = seconds_of(&entries[i], 1);
         runs[i] = entries[i].seconds < ROUND_S ? (int)(ROUND_S / entries[i].seconds) : 1;
     }
     for (int round = 0; round < ROUNDS; round++) {
+        if (round >= LEAST_ROUNDS && esper_clock_seconds() - began > ENOUGH_S)
+            break;
         peak = fmax(peak, esper_cpu_peak_flops(pool));
         for (int i = 0; i < n; i++)
             entries[i].seconds = fmin(entries[i].seconds, seconds_of(&entries[i], runs[i]));
@@ -158,9 +161,12 @@ static bool print_all(double peak, const entry *entries, int n)
 
 static bool wanted(const char *line, char *const *words)
 {
-    for (; *words != NULL; words++)
-        if (strstr(line, *words) == NULL)
+    for (; *words != NULL; words++) {
+        bool unwanted = (*words)[0] == '-' && (*words)[1] != '>';
+
+        if ((strstr(line, *words + unwanted) == NULL) != unwanted)
             return false;
+    }
     return true;
 }
 

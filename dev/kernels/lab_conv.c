@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "dnnl/dnnl_peer.h"
 #include "tensor/cpu/lanes_conv_weights.h"
 
 /* Square images, padded so that they keep their size. */
@@ -12,10 +13,12 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {3, 8, 3, 32},     {8, 16, 3, 16},     {16, 32, 3, 8},   {32, 64, 3, 16},   {64, 128, 3, 8}, {32, 64, 3, 4},
-    {64, 128, 3, 2},   {8, 8, 3, 8},       {16, 16, 3, 2},   {16, 64, 1, 16},   {16, 16, 1, 16}, {64, 64, 1, 8},
-    {64, 16, 1, 7},    {64, 128, 1, 2},    {8, 8, 5, 16},    {8, 3, 3, 16},     {5, 2, 3, 13},   {1, 1, 3, 16, 16},
-    {1, 1, 3, 8, 64},  {1, 1, 3, 2, 128},  {1, 1, 7, 8, 16},
+    {3, 8, 3, 32, 0},    {8, 16, 3, 16, 0},   {16, 32, 3, 8, 0},   {32, 64, 3, 16, 0},  {64, 128, 3, 8, 0},
+    {32, 64, 3, 4, 0},   {64, 128, 3, 2, 0},  {8, 8, 3, 8, 0},     {16, 16, 3, 2, 0},   {16, 64, 1, 16, 0},
+    {16, 16, 1, 16, 0},  {64, 64, 1, 8, 0},   {64, 16, 1, 7, 0},   {64, 128, 1, 2, 0},  {8, 8, 5, 16, 0},
+    {8, 3, 3, 16, 0},    {5, 2, 3, 13, 0},    {1, 1, 3, 16, 16},   {1, 1, 3, 8, 64},    {1, 1, 3, 2, 128},
+    {1, 1, 7, 8, 16},    {3, 32, 3, 32, 0},   {32, 32, 3, 16, 0},  {128, 128, 3, 8, 0}, {128, 128, 3, 16, 0},
+    {128, 256, 3, 8, 0}, {256, 256, 3, 8, 0}, {256, 256, 3, 4, 0}, {128, 256, 1, 8, 0}, {256, 256, 1, 8, 0},
 };
 
 typedef struct context {
@@ -24,6 +27,7 @@ typedef struct context {
     const float *x, *w, *g;
     float       *packed, *packed_back;
     size_t       n_x, n_w, n_y;
+    dnnl_peer_conv *peer; /* NULL where there is none */
 } context;
 
 static double valid_taps(const lanes_conv *v)
@@ -81,6 +85,55 @@ static void open_result(lab_case *c, size_t n)
     c->result = lab_memory(c, n * sizeof(float));
 }
 
+/* ------------------------------------------------------------------------------------------------ oneDNN */
+
+#ifdef ESPER_LAB_DNNL
+
+static void open_peer(lab_case *c, dnnl_side side)
+{
+    context *k = c->context;
+    dnnl_shape s = {k->v.in_c, k->v.out_c, k->v.kernel, k->v.pad, k->v.in_w};
+
+    if (k->depthwise == 0)
+        k->peer =
+            dnnl_peer_conv_open(side, s, side == DNNL_SIDE_DATA ? k->g : k->x, side == DNNL_SIDE_WEIGHTS ? k->g : k->w);
+}
+
+/* In layouts of its own choice. The result is brought into ours when the lab checks, and has put NaN there. */
+static void run_peer(const lab_case *c)
+{
+    const context *k = c->context;
+
+    if (k->peer == NULL)
+        return;
+    dnnl_peer_conv_run(k->peer);
+    if (c->result[0] != c->result[0])
+        dnnl_peer_conv_result(k->peer, c->result);
+}
+
+/* As one operation in a network that has our layout. */
+static void run_peer_between(const lab_case *c)
+{
+    const context *k = c->context;
+
+    if (k->peer != NULL)
+        dnnl_peer_conv_run_between(k->peer, c->result);
+}
+
+#define PEER_VARIANTS {"oneDNN", run_peer}, {"oneDNN, our layout", run_peer_between},
+
+#else
+
+static void open_peer(lab_case *c, dnnl_side side)
+{
+    (void)c;
+    (void)side;
+}
+
+#define PEER_VARIANTS
+
+#endif
+
 /* ------------------------------------------------------------------------------------------------ plain loops */
 
 /* Where a product is: x and y of the first lane, and w. */
@@ -120,8 +173,10 @@ static bool open_forward(int number, lab_case *c)
 {
     bool is_there = open_any(number, c);
 
-    if (is_there)
+    if (is_there) {
         open_result(c, ((const context *)c->context)->n_y);
+        open_peer(c, DNNL_SIDE_FORWARD);
+    }
     return is_there;
 }
 
@@ -163,7 +218,7 @@ static void forward_lanes(const lab_case *c)
         lanes_conv_forward(&k->v, k->x, k->packed, c->result, false);
 }
 
-static const lab_variant forward_variants[] = {{"plain", forward_plain}, {"lanes", forward_lanes}, {0}};
+static const lab_variant forward_variants[] = {{"plain", forward_plain}, {"lanes", forward_lanes}, PEER_VARIANTS{0}};
 
 /* ------------------------------------------------------------------------------------------------ gradient of x */
 
@@ -171,8 +226,10 @@ static bool open_back(int number, lab_case *c)
 {
     bool is_there = open_any(number, c);
 
-    if (is_there)
+    if (is_there) {
         open_result(c, ((const context *)c->context)->n_x);
+        open_peer(c, DNNL_SIDE_DATA);
+    }
     return is_there;
 }
 
@@ -213,7 +270,7 @@ static void back_lanes(const lab_case *c)
         lanes_conv_forward(&k->back, k->g, k->packed_back, c->result, false);
 }
 
-static const lab_variant back_variants[] = {{"plain", back_plain}, {"lanes", back_lanes}, {0}};
+static const lab_variant back_variants[] = {{"plain", back_plain}, {"lanes", back_lanes}, PEER_VARIANTS{0}};
 
 /* ------------------------------------------------------------------------------------------------ gradient of w */
 
@@ -221,8 +278,10 @@ static bool open_weights(int number, lab_case *c)
 {
     bool is_there = open_any(number, c);
 
-    if (is_there)
+    if (is_there) {
         open_result(c, ((const context *)c->context)->n_w);
+        open_peer(c, DNNL_SIDE_WEIGHTS);
+    }
     return is_there;
 }
 
@@ -285,11 +344,8 @@ static void weights_outer(const lab_case *c)
 }
 
 static const lab_variant weights_variants[] = {
-    {"plain", weights_plain},
-    {"lanes", weights_lanes},
-    {"lanes (dot)", weights_dot},
-    {"lanes (outer)", weights_outer},
-    {0},
+    {"plain", weights_plain},         {"lanes", weights_lanes}, {"lanes (dot)", weights_dot},
+    {"lanes (outer)", weights_outer}, PEER_VARIANTS{0},
 };
 
 const lab_kernel LAB_KERNELS(conv)[] = {

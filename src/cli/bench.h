@@ -1,4 +1,5 @@
-/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c), listed in cmd_bench.c; what they share. */
+/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c, bench_tune.c), listed in
+ * cmd_bench.c; what they share. */
 #ifndef ESPER_CLI_BENCH_H
 #define ESPER_CLI_BENCH_H
 
@@ -9,6 +10,7 @@ typedef struct esper_bench_request {
     const char         *name;   /* a benchmark's whole name, or its beginning up to a point */
     const esper_config *config;
     const char         *device; /* "host", "cuda", "cuda:1"; NULL = not said */
+    const char         *out;    /* a file to write; NULL = not said */
     bool                json;
     bool                quick;  /* small shapes and few rounds: to see it work, not to measure */
     bool                paced;  /* a round for each line of standard input */
@@ -20,7 +22,7 @@ typedef struct esper_bench_subject {
     esper_status (*run)(esper_bench_request *request);
 } esper_bench_subject;
 
-extern const esper_bench_subject esper_bench_train, esper_bench_fleet, esper_bench_guard;
+extern const esper_bench_subject esper_bench_train, esper_bench_fleet, esper_bench_guard, esper_bench_tune;
 
 bool esper_bench_is_wanted(const esper_bench_request *request, const char *name);
 

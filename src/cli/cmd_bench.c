@@ -6,7 +6,8 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-static const esper_bench_subject *const subjects[] = {&esper_bench_train, &esper_bench_fleet, &esper_bench_guard, NULL};
+static const esper_bench_subject *const subjects[] = {&esper_bench_train, &esper_bench_fleet, &esper_bench_guard,
+                                                      &esper_bench_tune, NULL};
 
 static int by_value(const void *a, const void *b)
 {
@@ -37,17 +38,20 @@ static int run(int argc, char **argv)
         {.name = "quick", .text_out = &quick},
         {.name = "paced", .text_out = &paced},
         {.name = "device", .has_value = true, .text_out = &request.device},
+        {.name = "out", .has_value = true, .text_out = &request.out},
     };
     esper_config config;
     esper_status status;
     bool help;
     int n_left;
 
-    status = esper_cli_configure(&esper_command_bench, &config, argc, argv, options, 4, &n_left, &help);
+    status = esper_cli_configure(&esper_command_bench, &config, argc, argv, options, 5, &n_left, &help);
     if (status == ESPER_OK && help)
         return ESPER_EXIT_OK;
     if (status == ESPER_OK && n_left != 1)
         return esper_cli_usage(&esper_command_bench, "expected the name of a benchmark");
+    if (status == ESPER_OK && request.out != NULL && strncmp(argv[0], "tune", 4) != 0)
+        return esper_cli_usage(&esper_command_bench, "--out is for tune");
     request.name = argv[0];
     request.config = &config;
     request.json = json != NULL;
@@ -76,6 +80,9 @@ const esper_command esper_command_bench = {
         "  guard           health scans and rollbacks, each beside the time that reading or copying the same bytes\n"
         "                  takes, measured in turn with it (guard.scan: gpt2, gpt2_grads, small100, small100_grads, tiny10k,\n"
         "                  1b, 1b_grads; guard.rollback: gpt2, gpt2_adam, gpt2_pinned)\n"
+        "  tune            the ways that kernels can be computed in, each beside the other, for the tune table\n"
+        "                  (tune.linear.y, tune.linear.dx, tune.linear.dw, tune.conv.y, tune.conv.dx); measures the kernel\n"
+        "                  set in force\n"
         "NAME is one of these, or a longer name such as guard.scan.gpt2.\n\n"
         "limit is the best that any program could do in the figure's place, by the same threads or on the same device:\n"
         "train: the multiply-add peak; guard.scan: the time to read the same bytes once and do nothing with them;\n"
@@ -83,6 +90,7 @@ const esper_command esper_command_bench = {
         "nothing left to gain; chance, and caches, may show a little more.\n\n"
         "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
         "  --device NAME   guard: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
+        "  --out FILE      tune: write the table, with the faster ways, to this file; ESPER_TUNE=FILE takes it\n"
         "  --quick         small shapes and few rounds: to see it work, not to measure; guard: lines say \"quick\", no more\n"
         "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
         "                  another program\n"

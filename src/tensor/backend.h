@@ -57,7 +57,7 @@ typedef struct esper_backend_ops {
     esper_status (*enqueue_programs)(esper_backend *be, const esper_program *programs, int n_programs);
     esper_status (*enqueue)(esper_backend *be, const esper_launch *launch); /* may return before the work is done */
     esper_status (*sync)(esper_backend *be);              /* waits; asynchronous faults surface here */
-    const char *(*identity)(const esper_backend *be);     /* the kernel set, part of a run's identity: "cpu/avx2" */
+    const char *(*identity)(const esper_backend *be);     /* part of a run's identity: "cpu/avx2/t1a2b3c4d" */
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */

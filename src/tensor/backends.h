@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include "tensor/backend.h"
 #include "tensor/kernel.h"
+#include "tensor/tune.h"
 
 extern const esper_backend_ops esper_backend_cpu;  /* lanes and ranges over the thread pool */
 extern const esper_backend_ops esper_backend_ref;  /* plain C, one thread: the definition of correct */
@@ -16,9 +17,13 @@ typedef struct esper_ram_backend {
     esper_device           *device; /* whose memory it computes in */
     esper_pool             *pool;
     const esper_kernel_set *kernels;
-    struct esper_crew      *crew; /* of the cpu backend */
+    esper_tune              tune; /* of the cpu backend: which ways its kernels take */
+    struct esper_crew      *crew; /* likewise */
     char                    identity[32];
 } esper_ram_backend;
+
+/* Gives the cpu backend other ways than the table in force, for measuring. Changes its identity. */
+void esper_backend_cpu_tune(esper_backend *be, esper_tune tune);
 
 esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
                                     esper_backend **be_out);

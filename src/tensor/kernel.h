@@ -25,6 +25,36 @@ typedef struct esper_phase {
 
 enum { ESPER_MAX_PHASES = 5 };
 
+/* Work that can be cut for the caches in two ways: name, the first way, which a table of phases has, and the other one. Both
+ * give the same bits. Which is taken is said by the tune table (tensor/tune.h).
+ *
+ *   linear.y, linear.dx   columns of w that are packed together: 64 or 192
+ *   linear.dw             the gradient of w in tiles, or in bands of rows, which pack their rows once
+ *   conv.y, conv.dx       all channels that are summed over in one go, or a few at a time */
+#define ESPER_WORK_LIST(X)                          \
+    X(LINEAR_Y, "linear.y", "narrow", "wide")       \
+    X(LINEAR_DX, "linear.dx", "narrow", "wide")     \
+    X(LINEAR_DW, "linear.dw", "tiles", "bands")     \
+    X(CONV_Y, "conv.y", "whole", "split")           \
+    X(CONV_DX, "conv.dx", "whole", "split")
+
+typedef enum esper_work {
+#define X(work, ...) ESPER_WORK_##work,
+    ESPER_WORK_LIST(X)
+#undef X
+        ESPER_N_WORKS
+} esper_work;
+
+enum { ESPER_WAYS = 2 };
+
+/* The other way of one phase. A list ends where width is NULL. */
+typedef struct esper_ways {
+    int         phase; /* number of it */
+    esper_work  work;
+    int (*width)(const esper_lane *lane); /* of the layer, as the tune table counts */
+    esper_phase other;
+} esper_ways;
+
 /* The phases of an operation run one after the other, each over all its results. Flat work has forward phases only. */
 typedef struct esper_op_kernels {
     esper_phase forward[ESPER_MAX_PHASES + 1];
@@ -35,6 +65,7 @@ typedef struct esper_op_kernels {
     /* The direction's one phase makes result u of the inputs' parts u alone, all tensors being alike: operations like this
      * that follow each other may run as a chain, a few results at a time. */
     bool local_forward, local_backward;
+    const esper_ways *ways_forward, *ways_backward; /* phases that can be computed otherwise; NULL = none */
 } esper_op_kernels;
 
 /* Two families. `op` computes on canonical layouts. `lanes` is for image networks: 16 samples lie side by side in the lanes

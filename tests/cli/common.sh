@@ -4,7 +4,7 @@
 set -uo pipefail
 
 : "${ESPER:?the program to test}" "${SOURCE_DIR:?the source tree}"
-unset ESPER_CONFIG ESPER_KERNELS # of the person who runs the tests
+unset ESPER_CONFIG ESPER_KERNELS ESPER_TUNE # of the person who runs the tests
 prefix=() # put before the program
 n_checks=0
 n_bad=0

@@ -111,6 +111,16 @@ variable_refused ESPER_BACTH=3 "ESPER_BACTH names no configuration key|did you m
 variable_refused ESPER_XYZZYQQ=3 "ESPER_XYZZYQQ|unset it" train synth
 variable_refused ESPER_lr=0.1 "ESPER_lr|did you mean 'ESPER_LR'" train synth
 variable_refused ESPER_KERNELS=nonsense "ESPER_KERNELS|portable" train synth
+printf 'esper-tune 1\navx2 linear.y\n' >bad.table
+variable_refused ESPER_TUNE=bad.table "bad.table:2: expected a kernel set, a work and 6 ways" train synth
+printf 'batch = 3\n' >bad.table
+variable_refused ESPER_TUNE=bad.table "bad.table: not a tune table" train synth
+export ESPER_TUNE=absent.table
+refused 1 "absent.table|No such file" train synth
+unset ESPER_TUNE
+refused 2 "--out is for tune" bench train.cnn_small --out x.table
+refused 2 "neither --device nor --paced" bench tune --paced
+refused 2 "no benchmark is called 'tune.linear.z'" bench tune.linear.z
 variable_refused ESPER_BATCH=x "ESPER_BATCH=x" info
 printf 'batch = 0\n' >my.conf
 variable_refused ESPER_CONFIG=my.conf "my.conf:1: batch = 0" train synth

@@ -3,6 +3,7 @@
 # bench prints one JSON object a line: name, value, unit, limit, ratio. What it measures is nobody's business here.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
+kernels=() weights=() text_weights=()
 export ESPER_BATCH=3 # the work behind a figure is fixed: what the environment says of it is passed over
 esper bench train.cnn_small --json --threads 1
 expect_code 0
@@ -28,4 +29,38 @@ printf 'round\nround\n' >rounds.txt
 out=$(cat out.txt)
 expect_equal "lines" "$(wc -l <out.txt)" 3
 expect_words out '"ready":true' '"threads":1' '"unit":"ms"'
+
+# ---- tune: a line for each row, and a table that the program takes
+esper bench tune --quick --threads 1 --out my.table
+expect_code 0
+expect_words out "linear.y" "conv.dx" "GFLOP/s" "ESPER_TUNE=my.table takes it"
+expect_equal "first line of the table" "$(head -1 my.table)" "esper-tune 1"
+esper bench tune.linear.dw --quick --threads 1 --json
+expect_code 0
+expect_equal "lines" "$(wc -l <out.txt)" 2
+expect_words out '"name":"tune.linear.dw.64"' '"first":"tiles"' '"other":"bands"' '"unit":"GFLOP/s"' '"ratio":' \
+    '"was":' '"way":'
+
+# ---- another table is another identity and the same bits
+unset ESPER_BATCH
+sed 's/narrow/wide/g; s/tiles/bands/g; s/whole/split/g' my.table >second.table
+sed 's/wide/narrow/g; s/bands/tiles/g; s/split/whole/g' my.table >first.table
+for table in first second; do
+    for task in "synth --channels 40 --blocks 2" "synth_text --width 136 --layers 2"; do
+        # shellcheck disable=SC2086 # words
+        ESPER_TUNE=$table.table esper train $task --threads 2 --batch 8 --epochs 1 --max-steps 2 \
+            --run-dir "$table-${task%% *}"
+        expect_code 0
+    done
+    esper inspect "$table-synth"
+    kernels[${#kernels[@]}]=$(sed -n 's/^kernels *//p' out.txt)
+    weights[${#weights[@]}]=$(sed -n 's/^weight_hash *//p' out.txt)
+    esper inspect "$table-synth_text"
+    text_weights[${#text_weights[@]}]=$(sed -n 's/^weight_hash *//p' out.txt)
+done
+expect_equal "weights of synth" "${weights[1]}" "${weights[0]}"
+expect_equal "weights of synth_text" "${text_weights[1]}" "${text_weights[0]}"
+expect_equal "two identities" "$(printf '%s\n' "${kernels[@]}" | sort -u | wc -l)" 2
+ESPER_TUNE=first.table esper train --resume second-synth --epochs 2
+expect_words err "was begun with ${kernels[1]}" "goes on with ${kernels[0]}"
 finish

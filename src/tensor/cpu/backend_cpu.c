@@ -1,4 +1,6 @@
 /* The CPU backend: the kernels built for this processor, run by a crew of threads. */
+#include <stdio.h>
+
 #include "base/status.h"
 #include "tensor/backends.h"
 #include "tensor/cpu/backend_crew.h"
@@ -11,8 +13,10 @@ enum { LEAST_SAMPLES = 4 };
 static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
+    esper_ram_backend *host;
     esper_backend *be;
     esper_status status;
+    esper_tune_table table;
     char names[64];
 
     if (pool == NULL)
@@ -22,14 +26,25 @@ static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "ESPER_KERNELS names no kernel set this processor can run: use %s, or unset it", names);
     }
+    ESPER_TRY(esper_tune_load(&table));
     ESPER_TRY(esper_ram_backend_open(&esper_backend_cpu, pool, kernels, &be));
-    status = esper_crew_open(pool, kernels, &((esper_ram_backend *)be)->crew);
+    host = (esper_ram_backend *)be;
+    esper_backend_cpu_tune(be, esper_tune_of(&table, esper_tune_set(kernels->name)));
+    status = esper_crew_open(pool, kernels, &host->tune, &host->crew);
     if (status != ESPER_OK) {
         esper_ram_backend_close(be);
         return status;
     }
     *be_out = be;
     return ESPER_OK;
+}
+
+void esper_backend_cpu_tune(esper_backend *be, esper_tune tune)
+{
+    esper_ram_backend *host = (esper_ram_backend *)be;
+
+    host->tune = tune;
+    snprintf(host->identity, sizeof(host->identity), "%s/%s/t%08x", be->ops->name, host->kernels->name, tune.hash);
 }
 
 static void close_cpu(esper_backend *be)

@@ -26,6 +26,7 @@ typedef struct crew_bench {
 struct esper_crew {
     esper_pool             *pool;
     const esper_kernel_set *kernels;
+    const esper_tune       *tune;
     int                     n_threads;
     crew_bench             *benches;  /* (n_threads) */
     const esper_program    *programs; /* of the current run */
@@ -34,7 +35,8 @@ struct esper_crew {
     atomic_int              n_unfinished;
 };
 
-esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, esper_crew **crew_out)
+esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, const esper_tune *tune,
+                             esper_crew **crew_out)
 {
     esper_crew *crew = esper_mem_alloc(sizeof(*crew));
 
@@ -42,6 +44,7 @@ esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, 
         return ESPER_FAIL(ESPER_E_NOMEM, "crew");
     crew->pool = pool;
     crew->kernels = kernels;
+    crew->tune = tune;
     crew->n_threads = esper_pool_threads(pool);
     crew->benches = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->benches));
     if (crew->benches == NULL) {
@@ -112,10 +115,23 @@ static void run_job(esper_crew *crew, crew_bench *bench)
             esper_job_run_item(&bench->job, item);
 }
 
+/* Phase i of a launch of one lane, computed the way the tune table says; NULL after the last. */
+static const esper_phase *phase_of(const esper_crew *crew, const esper_launch *launch, int i)
+{
+    const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
+    bool backward = launch->direction == ESPER_BACKWARD;
+
+    if ((backward ? op->backward : op->forward)[i].run == NULL)
+        return NULL;
+    return esper_tune_phase(crew->tune, op, backward, i, launch->lanes);
+}
+
 /* A launch by itself: one job a phase. */
 static void run_phases(esper_crew *crew, crew_bench *bench, const esper_launch *launch)
 {
-    for (const esper_phase *phase = esper_job_phases(crew->kernels, launch); phase->run != NULL; phase++) {
+    const esper_phase *phase;
+
+    for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
         bench->job = (esper_job){.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = 1};
         run_job(crew, bench);
     }
@@ -129,7 +145,7 @@ static void run_chain(esper_crew *crew, crew_bench *bench, const esper_launch *l
 
         *job = (esper_job){.n_lanes = 1};
         for (int i = first; i < n_launches && job->n_phases < ESPER_JOB_PHASES; i++) {
-            job->phase[job->n_phases] = esper_job_phases(crew->kernels, &launches[i]);
+            job->phase[job->n_phases] = phase_of(crew, &launches[i], 0);
             job->lanes[job->n_phases++] = launches[i].lanes;
         }
         run_job(crew, bench);
@@ -191,12 +207,31 @@ static void run_pool_item(void *context, int item, int worker)
     esper_job_run_item(context, item);
 }
 
-void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch)
+/* All lanes compute the same way. */
+static void run_alike(esper_crew *crew, const esper_launch *launch)
 {
-    for (const esper_phase *phase = esper_job_phases(crew->kernels, launch); phase->run != NULL; phase++) {
+    const esper_phase *phase;
+
+    for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
         esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
         int n_items = esper_job_cut(&job, ITEMS_PER_THREAD * crew->n_threads);
 
         esper_pool_run(crew->pool, n_items, run_pool_item, &job);
+    }
+}
+
+void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch)
+{
+    const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
+    esper_launch one = *launch;
+
+    if (op->ways_forward == NULL && op->ways_backward == NULL) {
+        run_alike(crew, launch);
+        return;
+    }
+    one.n_lanes = 1;
+    for (int l = 0; l < launch->n_lanes; l++) {
+        one.lanes = &launch->lanes[l];
+        run_alike(crew, &one);
     }
 }

@@ -9,11 +9,13 @@
 #include "base/pool.h"
 #include "tensor/backend.h"
 #include "tensor/kernel.h"
+#include "tensor/tune.h"
 
 typedef struct esper_crew esper_crew;
 
-/* The pool is borrowed until close. */
-esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, esper_crew **crew_out);
+/* Pool and tune are borrowed until close; the latter may change between runs. */
+esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, const esper_tune *tune,
+                             esper_crew **crew_out);
 void         esper_crew_close(esper_crew *crew);
 
 /* Returns when all programs have run. Takes no memory. */

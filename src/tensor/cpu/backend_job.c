@@ -12,13 +12,6 @@ const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esp
     return launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind];
 }
 
-const esper_phase *esper_job_phases(const esper_kernel_set *set, const esper_launch *launch)
-{
-    const esper_op_kernels *op = esper_job_kernels(set, launch);
-
-    return launch->direction == ESPER_FORWARD ? op->forward : op->backward;
-}
-
 static int count_results(const esper_phase *phase, const esper_lane *lane)
 {
     return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;

@@ -20,9 +20,8 @@ typedef struct esper_job {
     int                items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
 } esper_job;
 
-/* The kernels of a launch, and the phases of its direction. */
+/* The kernels of a launch. */
 const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch);
-const esper_phase      *esper_job_phases(const esper_kernel_set *set, const esper_launch *launch);
 
 /* Cuts the job into n_wanted items or a few more, and returns how many: 0 = there is nothing to do. */
 int esper_job_cut(esper_job *job, int n_wanted);

@@ -26,6 +26,7 @@ enum {
     LANES_CONV_TILE = 12 / LANES_VECS, /* output channels of a tile, at most: 12 vectors of sums */
     LANES_CONV_PIECE = 256,            /* pixels, of all channels together, that are copied for a kernel of one tap */
     LANES_CONV_USES = 24,              /* output channels from which on copying them pays */
+    LANES_CONV_STEP = 32,              /* channels of x at a time where they are split: 18 KB seen by a pixel, 9 taps */
     LANES_CONV_SUMS = 8,               /* sums that must be under way at once to hide the latency of one */
 };
 
@@ -294,6 +295,26 @@ static inline void lanes_conv_forward_point(const lanes_conv *v, const float *x,
             lanes_conv_walker_of(m)(&walk, piece, packed + (size_t)o * (size_t)v->in_c,
                                     y + (size_t)o * plane + (size_t)p * LANES_WIDTH);
         }
+    }
+}
+
+/* The channels of x a few at a time, all of y with each: neighbours then find in the first cache what a pixel has seen. The
+ * sums go on where they were: their bits are those of lanes_conv_forward. */
+static inline void lanes_conv_forward_split(const lanes_conv *v, const float *x, const float *packed, float *y,
+                                            bool add)
+{
+    size_t taps = lanes_conv_taps(v), plane = lanes_conv_out_plane(v);
+    lanes_conv part = *v;
+
+    for (int c = 0; c < v->in_c; c += LANES_CONV_STEP) {
+        part.in_c = v->in_c - c < LANES_CONV_STEP ? v->in_c - c : LANES_CONV_STEP;
+        for (int oy = 0; oy < v->out_h; oy++)
+            for (int tile = 0, o = 0, m; o < v->out_c; tile++, o += m) {
+                m = lanes_conv_tile_size(v->out_c, tile);
+                lanes_conv_row(&part, m, oy, x + (size_t)c * lanes_conv_in_plane(v),
+                               packed + ((size_t)o * (size_t)v->in_c + (size_t)c * (size_t)m) * taps,
+                               y + (size_t)o * plane, add || c > 0);
+            }
     }
 }
 

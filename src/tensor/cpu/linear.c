@@ -10,10 +10,13 @@
 #include "tensor/ref/ref.h"
 
 enum {
-    GROUP_COLS = 64,   /* packed GEMM_K deep: 64 KB */
+    NARROW_COLS = 64,  /* a group of columns, packed GEMM_K deep: 64 KB */
+    WIDE_COLS = 192,   /* 192 KB; rows of x that do not fit the caches are read a third as often */
     CHUNK_ROWS = 512,  /* enough that packing (about 0.3 ns an entry) is lost in the products (9 ns) */
     TILE_ROWS = 128,   /* of the gradient of w: 128 KB packed */
     TILE_COLS = 128,   /* and 128 KB */
+    BAND_ROWS = 192,   /* of a tile that goes through all columns: its rows are packed once for all of them */
+    MOST_ROWS = BAND_ROWS > TILE_ROWS ? BAND_ROWS : TILE_ROWS,
     LEAST_TILE = 60,   /* rows worth a tile of their own */
     TILES_TOGETHER = 4 /* their number is a multiple of that where it can be: threads end together */
 };
@@ -22,6 +25,7 @@ enum {
 typedef struct product {
     size_t       rows, cols, depth;
     const float *a, *b;
+    size_t       group;  /* columns that are packed together: NARROW_COLS or WIDE_COLS */
     bool         turned; /* b is (cols, depth) instead of (depth, cols) */
     const float *bias;   /* (cols) or NULL */
     float       *c;
@@ -57,9 +61,9 @@ static size_t part_begin(size_t n, size_t parts, size_t step, size_t i)
 
 /* ------------------------------------------------------------------------------------------------ y and dx */
 
-static int product_units(size_t rows, size_t cols)
+static int product_units(size_t rows, size_t cols, size_t group)
 {
-    return (int)(parts_of(cols, GROUP_COLS) * parts_of(rows, CHUNK_ROWS));
+    return (int)(parts_of(cols, group) * parts_of(rows, CHUNK_ROWS));
 }
 
 static void pack_group(const product *p, size_t col, size_t cols, size_t k, size_t n_k, float *packed)
@@ -73,8 +77,8 @@ static void pack_group(const product *p, size_t col, size_t cols, size_t k, size
 /* Rows begin .. end-1 of the group of columns that begins at `col`. */
 static void multiply_group(const product *p, size_t col, size_t begin, size_t end)
 {
-    float packed[GEMM_K * GROUP_COLS] __attribute__((aligned(64)));
-    size_t cols = gemm_least(p->cols - col, GROUP_COLS);
+    float packed[GEMM_K * WIDE_COLS] __attribute__((aligned(64)));
+    size_t cols = gemm_least(p->cols - col, p->group);
     gemm_left a = {p->a + begin * p->depth, p->depth, 1};
     gemm_out c = {.to = p->c + begin * p->cols + col, .row = p->cols};
 
@@ -99,14 +103,15 @@ static void multiply(const product *p, int begin, int end)
         size_t group = unit / chunks, first = unit % chunks;
 
         next = gemm_least((group + 1) * chunks, (size_t)end);
-        multiply_group(p, group * GROUP_COLS, part_begin(p->rows, chunks, GEMM_ROWS, first),
+        multiply_group(p, group * p->group, part_begin(p->rows, chunks, GEMM_ROWS, first),
                        part_begin(p->rows, chunks, GEMM_ROWS, first + next - unit));
     }
 }
 
-static void forward(const esper_lane *lane, int begin, int end)
+static void forward(const esper_lane *lane, size_t group, int begin, int end)
 {
     product p = {
+        .group = group,
         .rows = rows_of(lane),
         .cols = outputs(lane),
         .depth = inputs(lane),
@@ -120,14 +125,30 @@ static void forward(const esper_lane *lane, int begin, int end)
     multiply(&p, begin, end);
 }
 
-static int forward_units(const esper_lane *lane)
+static void forward_narrow(const esper_lane *lane, int begin, int end)
 {
-    return product_units(rows_of(lane), outputs(lane));
+    forward(lane, NARROW_COLS, begin, end);
 }
 
-static void backward_x(const esper_lane *lane, int begin, int end)
+static void forward_wide(const esper_lane *lane, int begin, int end)
+{
+    forward(lane, WIDE_COLS, begin, end);
+}
+
+static int forward_narrow_units(const esper_lane *lane)
+{
+    return product_units(rows_of(lane), outputs(lane), NARROW_COLS);
+}
+
+static int forward_wide_units(const esper_lane *lane)
+{
+    return product_units(rows_of(lane), outputs(lane), WIDE_COLS);
+}
+
+static void backward_x(const esper_lane *lane, size_t group, int begin, int end)
 {
     product p = {
+        .group = group,
         .rows = rows_of(lane),
         .cols = inputs(lane),
         .depth = outputs(lane),
@@ -140,9 +161,24 @@ static void backward_x(const esper_lane *lane, int begin, int end)
     multiply(&p, begin, end);
 }
 
-static int backward_x_units(const esper_lane *lane)
+static void backward_x_narrow(const esper_lane *lane, int begin, int end)
 {
-    return lane->in[0].grad == NULL ? 0 : product_units(rows_of(lane), inputs(lane));
+    backward_x(lane, NARROW_COLS, begin, end);
+}
+
+static void backward_x_wide(const esper_lane *lane, int begin, int end)
+{
+    backward_x(lane, WIDE_COLS, begin, end);
+}
+
+static int backward_x_narrow_units(const esper_lane *lane)
+{
+    return lane->in[0].grad == NULL ? 0 : product_units(rows_of(lane), inputs(lane), NARROW_COLS);
+}
+
+static int backward_x_wide_units(const esper_lane *lane)
+{
+    return lane->in[0].grad == NULL ? 0 : product_units(rows_of(lane), inputs(lane), WIDE_COLS);
 }
 
 /* ------------------------------------------------------------------------------------------------ dw and db */
@@ -152,19 +188,24 @@ typedef struct tile {
     size_t row, row_end, col, col_end;
 } tile;
 
-/* Rows of tiles: as few as possible, since each packs all of x, but enough that threads end together. */
-static size_t tiles_down(const esper_lane *lane)
+static size_t tiles_across(const esper_lane *lane, bool bands)
 {
-    size_t rows = outputs(lane), least = parts_of(rows, TILE_ROWS), most = rows / LEAST_TILE;
+    return bands ? 1 : parts_of(inputs(lane), TILE_COLS);
+}
 
-    if (parts_of(inputs(lane), TILE_COLS) >= TILES_TOGETHER || least >= most)
+/* Rows of tiles: as few as possible, since each packs all of x, but enough that threads end together. */
+static size_t tiles_down(const esper_lane *lane, bool bands)
+{
+    size_t rows = outputs(lane), least = parts_of(rows, bands ? BAND_ROWS : TILE_ROWS), most = rows / LEAST_TILE;
+
+    if (tiles_across(lane, bands) >= TILES_TOGETHER || least >= most)
         return least;
     return gemm_least(parts_of(least, TILES_TOGETHER) * TILES_TOGETHER, most);
 }
 
-static tile tile_of(const esper_lane *lane, size_t unit)
+static tile tile_of(const esper_lane *lane, bool bands, size_t unit)
 {
-    size_t across = parts_of(inputs(lane), TILE_COLS), down = tiles_down(lane);
+    size_t across = tiles_across(lane, bands), down = tiles_down(lane, bands);
     size_t y = unit / across, x = unit % across;
 
     return (tile){
@@ -175,20 +216,30 @@ static tile tile_of(const esper_lane *lane, size_t unit)
     };
 }
 
+/* The packed rows of a tile with up to TILE_COLS columns of x, n_k rows of which begin at `from`. */
+static void add_columns(size_t rows, size_t cols, size_t n_k, const float *left, const float *from, size_t from_row,
+                        gemm_out c)
+{
+    float right[GEMM_K * TILE_COLS] __attribute__((aligned(64)));
+
+    gemm_pack_rows(cols, n_k, from, from_row, right);
+    for (size_t j = 0; j < cols; j += GEMM_COLS)
+        for (size_t i = 0; i < rows; i += GEMM_ROWS)
+            gemm_strip(gemm_least(rows - i, GEMM_ROWS), (int)gemm_least(cols - j, GEMM_COLS), (int)n_k,
+                       (gemm_left){left + i * n_k, 1, GEMM_ROWS}, right + j * n_k, gemm_out_at(c, i, j));
+}
+
 /* Rows k .. k+n_k-1 of x and of the gradient of y into a tile of the gradient of w. */
 static void add_products(const esper_lane *lane, tile t, size_t k, size_t n_k, gemm_out c)
 {
-    float left[GEMM_K * (TILE_ROWS + GEMM_ROWS)] __attribute__((aligned(64)));
-    float right[GEMM_K * TILE_COLS] __attribute__((aligned(64)));
+    float left[GEMM_K * (MOST_ROWS + GEMM_ROWS)] __attribute__((aligned(64)));
     const float *x = lane->in[0].data, *g = lane->out[0].grad;
     size_t I = inputs(lane), O = outputs(lane), rows = t.row_end - t.row;
 
     gemm_pack_left(rows, n_k, g + k * O + t.row, O, left);
-    gemm_pack_rows(t.col_end - t.col, n_k, x + k * I + t.col, I, right);
-    for (size_t j = 0; j < t.col_end - t.col; j += GEMM_COLS)
-        for (size_t i = 0; i < rows; i += GEMM_ROWS)
-            gemm_strip(gemm_least(rows - i, GEMM_ROWS), (int)gemm_least(t.col_end - t.col - j, GEMM_COLS), (int)n_k,
-                       (gemm_left){left + i * n_k, 1, GEMM_ROWS}, right + j * n_k, gemm_out_at(c, i, j));
+    for (size_t col = t.col; col < t.col_end; col += TILE_COLS)
+        add_columns(rows, gemm_least(t.col_end - col, TILE_COLS), n_k, left, x + k * I + col, I,
+                    gemm_out_at(c, 0, col - t.col));
 }
 
 static void put_tile(const esper_lane *lane, tile t)
@@ -211,10 +262,10 @@ static void put_bias(const esper_lane *lane, size_t begin, size_t end)
     const esper_view *b = &lane->in[2];
     const float *g = lane->out[0].grad;
     size_t O = outputs(lane), rows = rows_of(lane), n = end - begin;
-    double sum[TILE_ROWS + GEMM_ROWS] = {0};
+    double sum[MOST_ROWS + GEMM_ROWS] = {0};
 
     for (size_t k = 0; k < rows; k += GEMM_K) {
-        float part[TILE_ROWS + GEMM_ROWS] = {0};
+        float part[MOST_ROWS + GEMM_ROWS] = {0};
 
         for (size_t r = k; r < gemm_least(k + GEMM_K, rows); r++)
             for (size_t j = 0; j < n; j++)
@@ -227,10 +278,10 @@ static void put_bias(const esper_lane *lane, size_t begin, size_t end)
 }
 
 /* Units are tiles of w. */
-static void backward_w_b(const esper_lane *lane, int begin, int end)
+static void backward_w_b(const esper_lane *lane, bool bands, int begin, int end)
 {
     for (int unit = begin; unit < end; unit++) {
-        tile t = tile_of(lane, (size_t)unit);
+        tile t = tile_of(lane, bands, (size_t)unit);
 
         if (t.row == t.row_end || t.col == t.col_end)
             continue;
@@ -241,12 +292,47 @@ static void backward_w_b(const esper_lane *lane, int begin, int end)
     }
 }
 
-static int backward_w_units(const esper_lane *lane)
+static void backward_w_tiles(const esper_lane *lane, int begin, int end)
 {
-    return (int)(tiles_down(lane) * parts_of(inputs(lane), TILE_COLS));
+    backward_w_b(lane, false, begin, end);
 }
 
+static void backward_w_bands(const esper_lane *lane, int begin, int end)
+{
+    backward_w_b(lane, true, begin, end);
+}
+
+static int backward_w_tiles_units(const esper_lane *lane)
+{
+    return (int)(tiles_down(lane, false) * tiles_across(lane, false));
+}
+
+static int backward_w_bands_units(const esper_lane *lane)
+{
+    return (int)tiles_down(lane, true);
+}
+
+/* ------------------------------------------------------------------------------------------------ both ways */
+
+static int width(const esper_lane *lane)
+{
+    return (int)(inputs(lane) > outputs(lane) ? inputs(lane) : outputs(lane));
+}
+
+static const esper_ways ways_forward[] = {
+    {0, ESPER_WORK_LINEAR_Y, width, {forward_wide, forward_wide_units}},
+    {.width = NULL},
+};
+
+static const esper_ways ways_backward[] = {
+    {0, ESPER_WORK_LINEAR_DX, width, {backward_x_wide, backward_x_wide_units}},
+    {1, ESPER_WORK_LINEAR_DW, width, {backward_w_bands, backward_w_bands_units}},
+    {.width = NULL},
+};
+
 const esper_op_kernels ESPER_OP_KERNELS(linear) = {
-    .forward = {{forward, forward_units}},
-    .backward = {{backward_x, backward_x_units}, {backward_w_b, backward_w_units}},
+    .forward = {{forward_narrow, forward_narrow_units}},
+    .backward = {{backward_x_narrow, backward_x_narrow_units}, {backward_w_tiles, backward_w_tiles_units}},
+    .ways_forward = ways_forward,
+    .ways_backward = ways_backward,
 };

@@ -50,13 +50,23 @@ static void pack(const esper_lane *lane, int begin, int end)
     pack_weights(&v, lane->in[1].data, begin, end, pieces_of(lane, false).packed);
 }
 
-static void forward(const esper_lane *lane, int begin, int end)
+static void forward(const esper_lane *lane, bool split, int begin, int end)
 {
     convolution v = convolution_in(lane);
     pieces p = pieces_of(lane, false);
 
     for (int b = begin; b < end; b++)
-        convolve(&v, data_block(&lane->in[0], b), lane->in[1].data, p.packed, data_block(&lane->out[0], b));
+        convolve(&v, split, data_block(&lane->in[0], b), lane->in[1].data, p.packed, data_block(&lane->out[0], b));
+}
+
+static void forward_whole(const esper_lane *lane, int begin, int end)
+{
+    forward(lane, false, begin, end);
+}
+
+static void forward_split(const esper_lane *lane, int begin, int end)
+{
+    forward(lane, true, begin, end);
 }
 
 static void pack_back(const esper_lane *lane, int begin, int end)
@@ -67,7 +77,7 @@ static void pack_back(const esper_lane *lane, int begin, int end)
         pack_weights_back(&v, lane->in[1].data, begin, end, pieces_of(lane, true).packed);
 }
 
-static void backward(const esper_lane *lane, int begin, int end)
+static void backward(const esper_lane *lane, bool split, int begin, int end)
 {
     const esper_view *x = &lane->in[0], *w = &lane->in[1];
     convolution v = convolution_in(lane);
@@ -79,8 +89,18 @@ static void backward(const esper_lane *lane, int begin, int end)
         if (w->grad != NULL && !has_many_weights(w))
             weights_of_block(&v, data_block(x, b), g, p.partial + (size_t)b * (size_t)w->count);
         if (x->grad != NULL)
-            convolve_back(&v, g, w->data, p.packed, grad_block(x, b), x->add);
+            convolve_back(&v, split, g, w->data, p.packed, grad_block(x, b), x->add);
     }
+}
+
+static void backward_whole(const esper_lane *lane, int begin, int end)
+{
+    backward(lane, false, begin, end);
+}
+
+static void backward_split(const esper_lane *lane, int begin, int end)
+{
+    backward(lane, true, begin, end);
 }
 
 static int units_of_weights(const esper_lane *lane)
@@ -96,8 +116,25 @@ static void finish_weights(const esper_lane *lane, int begin, int end)
                 pieces_of(lane, true).partial, count_blocks(lane), begin, end);
 }
 
+static int width(const esper_lane *lane)
+{
+    return convolution_width(lane, &lane->out[0], groups(lane));
+}
+
+static const esper_ways ways_forward[] = {
+    {1, ESPER_WORK_CONV_Y, width, {forward_split, count_blocks}},
+    {.width = NULL},
+};
+
+static const esper_ways ways_backward[] = {
+    {1, ESPER_WORK_CONV_DX, width, {backward_split, count_blocks}},
+    {.width = NULL},
+};
+
 const esper_op_kernels ESPER_LANES_KERNELS(conv2d) = {
-    .forward = {{pack, groups}, {forward, count_blocks}},
-    .backward = {{pack_back, groups}, {backward, count_blocks}, {finish_weights, units_of_weights}},
+    .forward = {{pack, groups}, {forward_whole, count_blocks}},
+    .backward = {{pack_back, groups}, {backward_whole, count_blocks}, {finish_weights, units_of_weights}},
     .scratch = scratch,
+    .ways_forward = ways_forward,
+    .ways_backward = ways_backward,
 };

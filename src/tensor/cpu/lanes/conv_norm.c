@@ -78,17 +78,27 @@ static void pack(const esper_lane *lane, int begin, int end)
     pack_weights(&both.conv, lane->in[1].data, begin, end, both.packed);
 }
 
-static void convolve_blocks(const esper_lane *lane, int begin, int end)
+static void convolve_blocks(const esper_lane *lane, bool split, int begin, int end)
 {
     conv_norm both = both_of(lane, false);
 
     for (int b = begin; b < end; b++) {
         float *y = data_block(&lane->out[1], b);
 
-        convolve(&both.conv, data_block(&lane->in[0], b), lane->in[1].data, both.packed, y);
+        convolve(&both.conv, split, data_block(&lane->in[0], b), lane->in[1].data, both.packed, y);
         if (lane->pass->training)
             batch_norm_measure(&both.norm, lane, b, y);
     }
+}
+
+static void convolve_whole(const esper_lane *lane, int begin, int end)
+{
+    convolve_blocks(lane, false, begin, end);
+}
+
+static void convolve_split(const esper_lane *lane, int begin, int end)
+{
+    convolve_blocks(lane, true, begin, end);
 }
 
 static void choose(const esper_lane *lane, int begin, int end)
@@ -142,7 +152,7 @@ static void join_sums(const esper_lane *lane, int begin, int end)
 }
 
 /* The gradient at the convolution's output takes that output's place: nobody needs it any more. */
-static void backward_blocks(const esper_lane *lane, int begin, int end)
+static void backward_blocks(const esper_lane *lane, bool split, int begin, int end)
 {
     const esper_view *x = &lane->in[0], *w = &lane->in[1], *y = &lane->out[1];
     conv_norm both = both_of(lane, true);
@@ -156,8 +166,18 @@ static void backward_blocks(const esper_lane *lane, int begin, int end)
         if (w->grad != NULL && !has_many_weights(w))
             weights_of_block(&both.conv, data_block(x, b), dy, both.partial + (size_t)b * (size_t)w->count);
         if (x->grad != NULL)
-            convolve_back(&both.conv, dy, w->data, both.packed, grad_block(x, b), x->add);
+            convolve_back(&both.conv, split, dy, w->data, both.packed, grad_block(x, b), x->add);
     }
+}
+
+static void backward_whole(const esper_lane *lane, int begin, int end)
+{
+    backward_blocks(lane, false, begin, end);
+}
+
+static void backward_split(const esper_lane *lane, int begin, int end)
+{
+    backward_blocks(lane, true, begin, end);
 }
 
 static int units_of_weights(const esper_lane *lane)
@@ -173,12 +193,29 @@ static void finish_weights(const esper_lane *lane, int begin, int end)
                 count_blocks(lane), begin, end);
 }
 
+static int width(const esper_lane *lane)
+{
+    return convolution_width(lane, &lane->out[1], groups(lane));
+}
+
+static const esper_ways ways_forward[] = {
+    {1, ESPER_WORK_CONV_Y, width, {convolve_split, count_blocks}},
+    {.width = NULL},
+};
+
+static const esper_ways ways_backward[] = {
+    {3, ESPER_WORK_CONV_DX, width, {backward_split, count_blocks}},
+    {.width = NULL},
+};
+
 const esper_op_kernels ESPER_LANES_KERNELS(conv_norm) = {
-    .forward = {{pack, groups}, {convolve_blocks, count_blocks}, {choose, channels}, {normalise, count_blocks}},
+    .forward = {{pack, groups}, {convolve_whole, count_blocks}, {choose, channels}, {normalise, count_blocks}},
     .backward = {{prepare, groups},
                  {take_sums, count_blocks},
                  {join_sums, channels},
-                 {backward_blocks, count_blocks},
+                 {backward_whole, count_blocks},
                  {finish_weights, units_of_weights}},
     .scratch = scratch,
+    .ways_forward = ways_forward,
+    .ways_backward = ways_backward,
 };

@@ -91,27 +91,46 @@ static inline lanes_conv turned_back(const lanes_conv *v)
                         .out_w = v->in_w};
 }
 
+/* One group, not depthwise. A kernel of one tap sees no neighbours and gains nothing from splitting channels. */
+static inline void convolve_group(const lanes_conv *v, bool split, const float *x, const float *packed, float *y,
+                                  bool add)
+{
+    if (split && v->kernel > 1)
+        lanes_conv_forward_split(v, x, packed, y, add);
+    else
+        lanes_conv_forward(v, x, packed, y, add);
+}
+
 /* One block forward. `w` are the weights themselves: depthwise kernels need no packing. */
-static inline void convolve(const convolution *v, const float *x, const float *w, const float *packed, float *y)
+static inline void convolve(const convolution *v, bool split, const float *x, const float *w, const float *packed,
+                            float *y)
 {
     if (v->depthwise)
         lanes_depthwise_forward(&v->group, v->groups, x, w, y, false);
     for (int g = 0; g < v->groups && !v->depthwise; g++)
-        lanes_conv_forward(&v->group, x + (size_t)g * v->in_size, packed + (size_t)g * packed_group(v, false),
-                           y + (size_t)g * v->out_size, false);
+        convolve_group(&v->group, split, x + (size_t)g * v->in_size, packed + (size_t)g * packed_group(v, false),
+                       y + (size_t)g * v->out_size, false);
 }
 
 /* One block of the gradient of x. */
-static inline void convolve_back(const convolution *v, const float *g, const float *w, const float *packed, float *dx,
-                                 bool add)
+static inline void convolve_back(const convolution *v, bool split, const float *g, const float *w, const float *packed,
+                                 float *dx, bool add)
 {
     lanes_conv back = turned_back(&v->group);
 
     if (v->depthwise)
         lanes_depthwise_back(&v->group, v->groups, g, w, dx, add);
     for (int i = 0; i < v->groups && !v->depthwise; i++)
-        lanes_conv_forward(&back, g + (size_t)i * v->out_size, packed + (size_t)i * packed_group(v, true),
-                           dx + (size_t)i * v->in_size, add);
+        convolve_group(&back, split, g + (size_t)i * v->out_size, packed + (size_t)i * packed_group(v, true),
+                       dx + (size_t)i * v->in_size, add);
+}
+
+/* Channels of one group, in or out: what the tune table calls the width. */
+static inline int convolution_width(const esper_lane *lane, const esper_view *y, int groups)
+{
+    int in = lane->in[0].dim[0] / groups, out = y->dim[0] / groups;
+
+    return in > out ? in : out;
 }
 
 /* ------------------------------------------------------------------------------------------ the weights' gradient */
