@@ -51,11 +51,10 @@ static void *take(size_t bytes)
 {
     void *memory;
 
-    if (bytes < HUGE_PAGE)
-        return aligned_alloc(ALIGN, bytes);
-    memory = aligned_alloc(HUGE_PAGE, bytes);
+    if (posix_memalign(&memory, bytes < HUGE_PAGE ? ALIGN : HUGE_PAGE, bytes) != 0)
+        return NULL;
 #if defined(MADV_HUGEPAGE)
-    if (memory != NULL)
+    if (bytes >= HUGE_PAGE)
         madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return memory;
