@@ -11,7 +11,7 @@ import sys
 
 import torch
 
-TOLERANCE = 1e-5  # of the largest output, which is about 1
+TOLERANCE = 1e-5  # outputs are of the order of 1; the worst seen was 3e-6
 
 
 def open_module(path):
@@ -24,10 +24,9 @@ def open_module(path):
 def check_close(what, got, wanted):
     if got.shape != wanted.shape:
         raise ValueError(f"{what} is {tuple(got.shape)}, ours {tuple(wanted.shape)}")
-    scale = max(1.0, wanted.abs().max().item())
     worst = (got - wanted).abs().max().item()
-    if not worst <= TOLERANCE * scale:
-        raise ValueError(f"{what} is {worst:.3g} away from ours, whose largest is {scale:.3g}")
+    if not worst <= TOLERANCE:
+        raise ValueError(f"{what} is {worst:.3g} away from ours, whose largest is {wanted.abs().max().item():.3g}")
 
 
 def check_names(model, tensors):
