@@ -20,11 +20,13 @@ typedef struct forward {
     int                     holder[MOST_VARIABLES]; /* the tensor in a variable, ESPER_NO_TENSOR = free */
 } forward;
 
-/* x, y, z, u, v, w, t6, t7 ... */
+/* x, y, z, u, v, w, t6, t7 ...; nothing when a failure has left a tensor without one */
 static void print_variable(esper_page *page, int number)
 {
     static const char letters[] = "xyzuvw";
 
+    if (number == ESPER_TORCH_NONE)
+        return;
     if (number < (int)sizeof(letters) - 1)
         esper_page_print(page, "%c", letters[number]);
     else
