@@ -107,3 +107,20 @@ void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS])
     }
     leave_c_locale(c_locale, previous);
 }
+
+void esper_number_write_float(float value, char text[ESPER_NUMBER_CHARS])
+{
+    locale_t c_locale, previous;
+
+    if (!isfinite(value)) {
+        esper_number_write_real((double)value, text);
+        return;
+    }
+    previous = enter_c_locale(&c_locale);
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, ESPER_NUMBER_CHARS, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    leave_c_locale(c_locale, previous);
+}

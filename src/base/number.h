@@ -15,5 +15,6 @@ bool esper_number_read_real(const char *text, double *value_out); /* refuses nan
 
 /* The shortest of 15, 16 or 17 digits that reads back as the same value; "nan", "inf", "-inf" for the others. */
 void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS]);
+void esper_number_write_float(float value, char text[ESPER_NUMBER_CHARS]); /* likewise of 6 to 9 digits */
 
 #endif

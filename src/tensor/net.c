@@ -151,6 +151,11 @@ bool esper_op_takes_state(esper_op_kind kind, int input)
     }
 }
 
+bool esper_op_is_seeds(const esper_op *op)
+{
+    return op->place % HOST_PLACE_STEP != 0;
+}
+
 /* Kernels trust what they are given: a slice for each sample or a whole parameter, numbers or ids. */
 static void check_inputs(esper_net *net, esper_op_kind kind, const int *in)
 {

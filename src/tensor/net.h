@@ -161,6 +161,9 @@ int64_t               esper_net_count_params(const esper_net *net, int region); 
  * each sample. */
 bool esper_op_takes_state(esper_op_kind kind, int input);
 
+/* Whether the operation was built in a slot's region: its place lies between two of the host's. */
+bool esper_op_is_seeds(const esper_op *op);
+
 /* The text form: a line for each tensor that holds state and for each operation. */
 void esper_net_print(const esper_net *net, FILE *stream);
 

@@ -1,5 +1,6 @@
 /* The configuration: every place a value can come from, what each refuses and in which words, and the run record. */
 #include <locale.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -769,6 +770,39 @@ static void numbers_are_written_short_and_exact(void **state)
     }
 }
 
+static void floats_are_written_shorter(void **state)
+{
+    static const struct {
+        float       value;
+        const char *text;
+    } cases[] = {{0.1f, "0.1"},          {1.0f, "1"},
+                 {1e-5f, "1e-05"},       {1.0f / 3.0f, "0.33333334"},
+                 {-0.2860f, "-0.286"},   {16777217.0f, "16777216"},
+                 {1e-45f, "1.4013e-45"}, {INFINITY, "inf"}};
+    char text[ESPER_NUMBER_CHARS];
+    esper_rng rng;
+
+    (void)state;
+    for (int i = 0; i < COUNT(cases); i++) {
+        esper_number_write_float(cases[i].value, text);
+        assert_string_equal(text, cases[i].text);
+    }
+    esper_rng_init(&rng, &(esper_rng_key){.seed = 5, .purpose = ESPER_RNG_TEST});
+    for (int i = 0; i < 10000; i++) {
+        uint32_t bits = esper_rng_u32(&rng);
+        float value, again;
+        double read = 0;
+
+        memcpy(&value, &bits, sizeof(value));
+        if ((bits >> 23 & 0xFF) == 0xFF)
+            continue; /* NaN or infinity */
+        esper_number_write_float(value, text);
+        assert_true(esper_number_read_real(text, &read));
+        again = (float)read;
+        assert_memory_equal(&value, &again, sizeof(value));
+    }
+}
+
 static void suggestions_are_near(void **state)
 {
     static const struct {
@@ -824,6 +858,7 @@ int main(void)
         cmocka_unit_test(what_info_prints_is_a_configuration_file),
         cmocka_unit_test(numbers_do_not_follow_the_locale),
         cmocka_unit_test(numbers_are_written_short_and_exact),
+        cmocka_unit_test(floats_are_written_shorter),
         cmocka_unit_test(suggestions_are_near),
     };
 

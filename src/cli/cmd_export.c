@@ -1,0 +1,198 @@
+/* esper export: a trained network for other programs. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "cli/cli.h"
+#include "train/checkpoint.h"
+#include "train/export.h"
+#include "train/run_dir.h"
+#include "ui/text.h"
+
+/* Where to find what the network was trained on: a host takes its shapes from there. */
+static const char *const keys[] = {"data", NULL};
+
+/* What was asked for; NULL: not this. */
+typedef struct request {
+    const char *file; /* the checkpoint */
+    const char *torch_dir, *safetensors;
+    const char *data;
+    bool        force;
+} request;
+
+enum { ABOUT_CHARS = ESPER_PATH_CHARS + 1024 };
+
+/* "    mean 0.4914, 0.4822, 0.4465" */
+static size_t list_channels(const char *word, const float *values, int n, char *text, size_t chars)
+{
+    char number[ESPER_NUMBER_CHARS];
+    size_t used = (size_t)snprintf(text, chars, "\n    %s", word);
+
+    for (int c = 0; c < n && used < chars; c++) {
+        esper_number_write_float(values[c], number);
+        used += (size_t)snprintf(text + used, chars - used, "%s %s", c > 0 ? "," : "", number);
+    }
+    return used;
+}
+
+/* What pixels were scaled by. */
+static void describe_pixels(const esper_dataset_info *data, char *text, size_t chars)
+{
+    size_t used = (size_t)snprintf(text, chars, "Pixels go in as (value / 255 - mean) / std, channel by channel:\n");
+
+    used += list_channels("mean", data->mean, data->channels, text + used, chars - used);
+    if (used < chars)
+        list_channels("std ", data->std, data->channels, text + used, chars - used);
+}
+
+static void describe(const esper_trainer *trainer, const char *file, char about[ABOUT_CHARS])
+{
+    const esper_dataset_info *data = esper_dataset_info_get(trainer->data);
+    size_t used = (size_t)snprintf(about, ABOUT_CHARS, "%s: %s\n\nWeights of %s after epoch %u, step %llu.\n",
+                                   trainer->task->name, trainer->task->about, file, trainer->cursor.epoch,
+                                   (unsigned long long)trainer->cursor.step);
+
+    if (trainer->host.topology == ESPER_TOPOLOGY_CNN)
+        describe_pixels(data, about + used, ABOUT_CHARS - used);
+    else
+        snprintf(about + used, ABOUT_CHARS - used, "Tokens are ids from 0 to %d, at most %d of them.", data->vocab - 1,
+                 trainer->host.transformer.context);
+}
+
+/* Overwriting what is being exported would lose the run. */
+static esper_status check_not_itself(const char *file, const char *to)
+{
+    struct stat a, b;
+
+    if (stat(file, &a) == 0 && stat(to, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file", to);
+    return ESPER_OK;
+}
+
+static void print_written(const esper_trainer *trainer, const request *asked)
+{
+    char count[ESPER_TEXT_CHARS];
+
+    printf("network   %s after epoch %u, %s parameters\n", asked->file, trainer->cursor.epoch,
+           esper_text_count(esper_net_count_params(&trainer->net, -1), count));
+    if (asked->safetensors != NULL)
+        printf("written   %s\n", asked->safetensors);
+    if (asked->torch_dir != NULL)
+        printf("written   %s/%s and %s/%s\nnext      python3 %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL,
+               asked->torch_dir, ESPER_EXPORT_WEIGHTS, asked->torch_dir, ESPER_EXPORT_MODEL);
+}
+
+static esper_status write_out(const esper_trainer *trainer, const request *asked)
+{
+    char about[ABOUT_CHARS];
+    esper_export what = {
+        .torch = {.net = &trainer->net,
+                  .class_name = trainer->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
+                  .about = about},
+        .slab = &trainer->slab,
+        .n_batches = trainer->cursor.step,
+        .force = asked->force,
+    };
+
+    describe(trainer, asked->file, about);
+    if (asked->safetensors != NULL) {
+        ESPER_TRY(check_not_itself(asked->file, asked->safetensors));
+        ESPER_TRY(esper_export_weights(&what, asked->safetensors));
+    }
+    if (asked->torch_dir != NULL)
+        ESPER_TRY(esper_export_torch(&what, asked->torch_dir));
+    print_written(trainer, asked);
+    return ESPER_OK;
+}
+
+static esper_status export(const request *asked)
+{
+    const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    esper_checkpoint checkpoint;
+    esper_trainer *trainer = NULL;
+    esper_status status;
+
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
+    ESPER_TRY(esper_checkpoint_init(asked->file, &checkpoint));
+    checkpoint.config.threads = 1; /* nothing is computed */
+    checkpoint.config.batch = 1;
+    if (asked->data[0] != '\0')
+        status = esper_config_set(&checkpoint.config, "data", asked->data, &source);
+    else
+        status = ESPER_OK;
+    if (status == ESPER_OK) {
+        trainer = esper_mem_alloc(sizeof(*trainer));
+        status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &checkpoint.config, false)
+                                 : ESPER_FAIL(ESPER_E_NOMEM, "export");
+    }
+    if (status == ESPER_OK) {
+        status = esper_checkpoint_restore(&checkpoint, trainer);
+        if (status == ESPER_OK)
+            status = write_out(trainer, asked);
+        esper_trainer_fini(trainer);
+    }
+    esper_mem_free(trainer);
+    esper_checkpoint_fini(&checkpoint);
+    return status;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *force = NULL;
+    request asked = {0};
+    const esper_config_option options[] = {{.name = "torch", .has_value = true, .text_out = &asked.torch_dir},
+                                           {.name = "safetensors", .has_value = true, .text_out = &asked.safetensors},
+                                           {.name = "force", .text_out = &force}};
+    char path[ESPER_PATH_CHARS];
+    esper_config config;
+    esper_status status;
+    bool help;
+    int n_left;
+
+    status = esper_cli_configure(&esper_command_export, &config, argc, argv, options, 3, &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left != 1)
+        return esper_cli_usage(&esper_command_export, "expected one run or checkpoint, got %d", n_left);
+    if (asked.torch_dir == NULL && asked.safetensors == NULL)
+        return esper_cli_usage(&esper_command_export, "say where to: --torch DIR, or --safetensors FILE");
+    if ((asked.torch_dir != NULL && asked.torch_dir[0] == '\0') ||
+        (asked.safetensors != NULL && asked.safetensors[0] == '\0'))
+        return esper_cli_usage(&esper_command_export, "--torch and --safetensors want a place, not an empty word");
+    status = esper_run_checkpoint_find(argv[0], path);
+    asked.file = path;
+    asked.data = config.data;
+    asked.force = force != NULL;
+    if (status == ESPER_OK)
+        status = export(&asked);
+    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+}
+
+const esper_command esper_command_export = {
+    .name = "export",
+    .arguments = "RUN|FILE [flags]",
+    .summary = "a trained network for PyTorch and others",
+    .help =
+        "Writes the network of a checkpoint so that other programs can use it. FILE is a checkpoint; RUN a directory, the\n"
+        "beginning of its name below runs/, or 'last'.\n\n"
+        "  --torch DIR         model.py, a PyTorch module written out line by line, and model.safetensors, its\n"
+        "                      weights. It needs PyTorch and nothing else; in evaluation it gives our outputs\n"
+        "  --safetensors FILE  the weights alone, under the same names\n"
+        "  --force             replace files that are there already\n"
+        "  --data PATH         as for train, when what the network was trained on has moved: shapes come from there\n\n"
+        "example:\n"
+        "  esper train synth --epochs 1\n"
+        "  esper export last --torch exported\n"
+        "  python3 exported/model.py\n\n"
+        "and in a program of yours, with exported/ on the path:\n"
+        "  from model import load\n"
+        "  model = load(\"exported/model.safetensors\")",
+    .keys = keys,
+    .run = run,
+};
