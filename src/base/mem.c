@@ -2,7 +2,7 @@
  *
  *     | head: size ... (64 bytes) | block, aligned to 64 |
  */
-#define _DEFAULT_SOURCE /* madvise */
+#define _DEFAULT_SOURCE /* madvise, posix_memalign */
 #include "base/mem.h"
 
 #include <stdatomic.h>
@@ -53,10 +53,10 @@ static void *take(size_t bytes)
 
     if (bytes < HUGE_PAGE)
         return aligned_alloc(ALIGN, bytes);
-    memory = aligned_alloc(HUGE_PAGE, bytes);
+    if (posix_memalign(&memory, HUGE_PAGE, bytes) != 0) /* aligned_alloc wants whole multiples of the alignment */
+        return NULL;
 #if defined(MADV_HUGEPAGE)
-    if (memory != NULL)
-        madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return memory;
 }
