@@ -40,9 +40,12 @@ esper_status esper_store_sql_fail(sqlite3 *db, int code, const char *path)
     switch (code & 0xff) {
     case SQLITE_NOMEM:
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: no memory left for SQLite", path);
+    case SQLITE_ERROR: /* our statements are good, so the schema is not what its version says */
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return say_damaged(path, why);
+    case SQLITE_CONSTRAINT:
+        return ESPER_FAIL(ESPER_E_IO, "%s: somebody else writes the same run (%s)", path, why);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return ESPER_FAIL(ESPER_E_IO, "%s: another program keeps the store locked: let it finish or close it", path);
@@ -383,12 +386,14 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
     struct stat info;
     sqlite3 *db;
     esper_status status;
+    int code;
 
     if (stat(path, &info) != 0)
         return ESPER_FAIL(errno == ENOENT ? ESPER_E_NOTFOUND : ESPER_E_IO, "%s: cannot be opened: %s", path,
                           strerror(errno));
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READONLY, patience_ms, &db));
-    if (sqlite3_exec(db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL) == SQLITE_CANTOPEN && !has_wal(path)) {
+    code = sqlite3_exec(db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL) & 0xff;
+    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY) && !has_wal(path)) {
         sqlite3_close(db);
         ESPER_TRY(attach_immutable(path, patience_ms, &db));
     }
