@@ -563,7 +563,7 @@ static esper_status check_begun(const esper_store *store, const char *what)
 
 esper_status esper_store_cut(esper_store *store, int64_t epoch, int64_t step)
 {
-    int64_t next_seq;
+    int64_t next_seq = 0;
     esper_status status;
 
     ESPER_TRY(check_begun(store, "cut"));

@@ -81,7 +81,7 @@
 
 #define ESPER_STORE_GERMINATION_COLUMNS(COL, e)                                   \
     COL(e, INT, 0, seed, "number of the seed in this run")                        \
-    COL(e, TEXT, 16, slot, "r<row>c<column>")                                     \
+    COL(e, TEXT, 16, slot, "such as r0c1")                                        \
     COL(e, TEXT, 48, blueprint, "what it was made from")                          \
     COL(e, TEXT, 16, blend, "how it joins: add, multiply, gate")                  \
     COL(e, INT, 0, params, "its parameters")                                      \

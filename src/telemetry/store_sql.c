@@ -191,7 +191,7 @@ static esper_status ask_number(sqlite3 *db, const char *path, const char *sql, i
 static esper_status look_through(sqlite3 *db, const char *path)
 {
     sqlite3_stmt *statement;
-    int64_t n_pages, page_bytes;
+    int64_t n_pages = 0, page_bytes = 0;
     esper_status status = ESPER_OK;
     const char *answer;
     int code;
@@ -214,7 +214,7 @@ static esper_status look_through(sqlite3 *db, const char *path)
 /* What the file is: ours (of this version), or empty; anything else is refused. */
 static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_out)
 {
-    int64_t application, version, n_objects;
+    int64_t application = 0, version = 0, n_objects = 0;
 
     ESPER_TRY(ask_number(db, path, "SELECT count(*) FROM sqlite_schema", &n_objects));
     ESPER_TRY(ask_number(db, path, "PRAGMA application_id", &application));
@@ -317,7 +317,7 @@ static esper_status open_file(const char *path, const char *name, int flags, int
 
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out)
 {
-    sqlite3 *db;
+    sqlite3 *db = NULL;
     esper_status status;
 
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, patience_ms, &db));
@@ -384,7 +384,7 @@ static esper_status check_to_read(sqlite3 *db, const char *path)
 esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out)
 {
     struct stat info;
-    sqlite3 *db;
+    sqlite3 *db = NULL;
     esper_status status;
     int code;
 
