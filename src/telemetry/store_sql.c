@@ -363,12 +363,14 @@ static esper_status attach_immutable(const char *path, int patience_ms, sqlite3 
     return status;
 }
 
+/* Readers leave an empty one behind, which says nothing. */
 static bool has_wal(const char *path)
 {
     char wal[4096];
     struct stat info;
 
-    return snprintf(wal, sizeof(wal), "%s-wal", path) >= (int)sizeof(wal) || stat(wal, &info) == 0;
+    return snprintf(wal, sizeof(wal), "%s-wal", path) >= (int)sizeof(wal) ||
+           (stat(wal, &info) == 0 && info.st_size > 0);
 }
 
 static esper_status check_to_read(sqlite3 *db, const char *path)
