@@ -36,6 +36,7 @@ esper_probe(ZLIB zlib zlib zlib1g-dev YES)
 esper_probe(JANSSON jansson jansson libjansson-dev YES)
 esper_probe(XXHASH libxxhash xxHash libxxhash-dev YES)
 esper_probe(INIH inih inih libinih-dev YES)
+esper_probe(SQLITE sqlite3 SQLite libsqlite3-dev YES)
 esper_probe(CMOCKA cmocka "cmocka (tests)" libcmocka-dev ${need_cmocka})
 
 if(missing_libraries)
@@ -49,7 +50,7 @@ find_package(Threads REQUIRED)
 
 add_library(esper_dependencies INTERFACE)
 target_link_libraries(esper_dependencies INTERFACE
-    PkgConfig::ZLIB PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::INIH Threads::Threads m)
+    PkgConfig::ZLIB PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::INIH PkgConfig::SQLITE Threads::Threads m)
 
 set(ESPER_HAVE_CMOCKA ${CMOCKA_FOUND})
 if(ESPER_HAVE_CMOCKA)

@@ -34,6 +34,23 @@ static void blocks_are_zeroed_and_aligned(void **state)
     }
 }
 
+/* Around the size from which blocks have pages of their own. */
+static void large_blocks_of_any_size(void **state)
+{
+    static const size_t sizes[] = {(2u << 20) - 129, (2u << 20) - 64, 2u << 20, (2u << 20) + 1, (5u << 20) + 12345};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *block = esper_mem_alloc(sizes[i]);
+
+        if (block == NULL)
+            fail_msg("no block of %zu bytes", sizes[i]);
+        assert_int_equal((uintptr_t)block % 64, 0);
+        memset(block, 0xFF, sizes[i]);
+        esper_mem_free(block);
+    }
+}
+
 static void impossible_sizes_are_refused(void **state)
 {
     esper_mem_stats before = stats();
@@ -173,7 +190,7 @@ int main(void)
         cmocka_unit_test(blocks_are_zeroed_and_aligned), cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(growing_keeps_contents),        cmocka_unit_test(strings_are_copied),
         cmocka_unit_test(everything_is_counted),         cmocka_unit_test(the_nth_allocation_fails_and_only_that),
-        cmocka_unit_test(threads_share_the_counters),
+        cmocka_unit_test(threads_share_the_counters),    cmocka_unit_test(large_blocks_of_any_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

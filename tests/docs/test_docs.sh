@@ -209,11 +209,13 @@ check_tasks() {
     done < <(awk 'NR > 1 { print $2 }' "$work/tasks")
 }
 
-# Events: the table is the list's, and the text below it explains every event and every field.
+# Events: the table is the list's, and the text below it explains every event and every field. The store's tables explain
+# themselves; tests/telemetry/test_store_docs.c holds them against a real store.
 check_events() {
     local name
 
     bash scripts/docs events --check || fail "scripts/docs events --check"
+    bash scripts/docs store --check || fail "scripts/docs store --check"
     sed '1,/<!-- end of events -->/d' docs/events.md >"$work/prose"
     while read -r name; do
         seen "events and fields"

@@ -1,0 +1,826 @@
+/* The store's writing side: a ring of records under a lock that is held for the copying alone, and a thread that empties it
+ * in transactions.
+ *
+ *     ring   tail ─ being written, stays until committed ─ ... ─ head: the next free place
+ *
+ * Two locks. `lock` guards ring, counts and state, and is never held while SQLite works. `db_lock` guards the connection,
+ * which the writer thread and, for begin, cut and end, the owner's thread use in turn. Who needs both takes db_lock first. */
+#include "telemetry/store.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "telemetry/store_sql.h"
+
+/* How long one attempt of the writer waits for a lock of somebody else's. */
+enum { ATTEMPT_MS = 100 };
+
+struct esper_store {
+    char               *path;
+    esper_store_options options;
+    pthread_mutex_t     lock, db_lock;
+    pthread_cond_t      wake, settled; /* there is something to do; something was committed, or the store went off */
+    pthread_t           thread;
+    bool                has_thread;
+
+    /* under db_lock */
+    sqlite3      *db;
+    sqlite3_stmt *inserts[ESPER_STORE_N_KINDS];
+    uint64_t      n_drops_stored[ESPER_STORE_N_KINDS];
+
+    /* under lock */
+    esper_store_record *ring;       /* (queue_records) */
+    uint64_t            head, tail; /* counts since open; places are these modulo queue_records */
+    int64_t             run;        /* 0: none begun */
+    int64_t             next_seq;
+    bool                closing, urgent, is_off, told;
+    esper_status        failure; /* that turned it off */
+    char                failure_text[512];
+    uint64_t            n_written, n_dropped[ESPER_STORE_N_KINDS];
+
+    /* of the sink, which belongs to the bus's thread: the last epoch that ended, and its step */
+    int64_t sink_epoch, sink_step;
+};
+
+/* ------------------------------------------------------------------------------------------------ small things */
+
+static double wall_clock(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)(now.tv_nsec / 1000) / 1e6;
+}
+
+static struct timespec after_ms(int ms)
+{
+    struct timespec when;
+
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    when.tv_sec += ms / 1000;
+    when.tv_nsec += (ms % 1000) * 1000000L;
+    if (when.tv_nsec >= 1000000000L) {
+        when.tv_sec++;
+        when.tv_nsec -= 1000000000L;
+    }
+    return when;
+}
+
+static esper_status execute(esper_store *store, const char *sql)
+{
+    ESPER_STORE_SQL(store->db, store->path, sqlite3_exec(store->db, sql, NULL, NULL, NULL));
+    return ESPER_OK;
+}
+
+/* Statements are prepared anew for each of the few calls outside of the writer's loop. */
+static esper_status prepare(esper_store *store, const char *sql, sqlite3_stmt **statement_out)
+{
+    ESPER_STORE_SQL(store->db, store->path, sqlite3_prepare_v2(store->db, sql, -1, statement_out, NULL));
+    return ESPER_OK;
+}
+
+/* Runs a statement that gives no rows, and is done with it. `code` is how binding its parameters went. */
+static esper_status run_and_finalize(esper_store *store, sqlite3_stmt *statement, int code)
+{
+    esper_status status = ESPER_OK;
+
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code != SQLITE_DONE)
+        status = esper_store_sql_fail(store->db, code, store->path);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ queue; under lock */
+
+static esper_store_record *place_of(esper_store *store, uint64_t count)
+{
+    return &store->ring[count % (uint64_t)store->options.queue_records];
+}
+
+static bool has_room(const esper_store *store, esper_store_kind kind, int n)
+{
+    int limit = store->options.queue_records;
+
+    if (!esper_store_is_kept(kind))
+        limit -= limit / 4;
+    return store->run != 0 && !store->is_off && store->head - store->tail + (uint64_t)n <= (uint64_t)limit;
+}
+
+/* Copies one record in, or counts it. */
+static int64_t enter(esper_store *store, const esper_store_record *record, bool room, double time)
+{
+    esper_store_record *place;
+
+    if (!room) {
+        store->n_dropped[record->kind]++;
+        return store->run != 0 ? store->next_seq++ : -1;
+    }
+    place = place_of(store, store->head++);
+    *place = *record;
+    place->run = store->run;
+    place->seq = store->next_seq++;
+    place->time = time;
+    if (store->head - store->tail == (uint64_t)store->options.batch_records)
+        pthread_cond_signal(&store->wake);
+    return place->seq;
+}
+
+/* Takes the description of the failure from the thread that met it. */
+static void turn_off(esper_store *store, esper_status failure)
+{
+    if (!store->is_off) {
+        store->is_off = true;
+        store->failure = failure;
+        snprintf(store->failure_text, sizeof(store->failure_text), "%s", esper_last_error());
+    }
+    for (; store->tail != store->head; store->tail++)
+        store->n_dropped[place_of(store, store->tail)->kind]++;
+    pthread_cond_broadcast(&store->settled);
+}
+
+/* ------------------------------------------------------------------------------------------------ the writer */
+
+typedef enum outcome { WRITTEN, LOCKED, FAILED } outcome;
+
+static esper_status insert_record(esper_store *store, const esper_store_record *record)
+{
+    sqlite3_stmt *statement = store->inserts[record->kind];
+    int code = esper_store_sql_bind_record(statement, record);
+
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code != SQLITE_DONE) {
+        esper_status status = esper_store_sql_fail(store->db, code, store->path);
+
+        sqlite3_reset(statement);
+        return status;
+    }
+    sqlite3_reset(statement);
+    return ESPER_OK;
+}
+
+/* One transaction. Only its beginning can meet a lock; once it has begun, nobody else can write. */
+static outcome write_batch(esper_store *store, uint64_t first, uint64_t n, esper_status *failure_out)
+{
+    esper_status status = ESPER_OK;
+    int code;
+
+    sqlite3_busy_timeout(store->db, ATTEMPT_MS);
+    code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if ((code & 0xff) == SQLITE_BUSY)
+        return LOCKED;
+    if (code != SQLITE_OK)
+        status = esper_store_sql_fail(store->db, code, store->path);
+    for (uint64_t i = 0; i < n && status == ESPER_OK; i++)
+        status = insert_record(store, place_of(store, first + i));
+    if (status == ESPER_OK)
+        status = execute(store, "COMMIT");
+    if (status == ESPER_OK)
+        return WRITTEN;
+    sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL); /* SQLite may have done it already; then this says no more */
+    *failure_out = status;
+    return FAILED;
+}
+
+/* Writes what is there, up to a batch. Called and left with `lock` held. */
+static outcome write_some(esper_store *store)
+{
+    uint64_t first = store->tail, n = store->head - store->tail;
+    esper_status failure = ESPER_OK;
+    outcome result;
+
+    if (n > (uint64_t)store->options.batch_records)
+        n = (uint64_t)store->options.batch_records;
+    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_lock(&store->db_lock);
+    result = write_batch(store, first, n, &failure); /* places from tail on are not written to while they wait */
+    pthread_mutex_unlock(&store->db_lock);
+    pthread_mutex_lock(&store->lock);
+    if (result == WRITTEN) {
+        store->tail += n;
+        store->n_written += n;
+        pthread_cond_broadcast(&store->settled);
+    } else if (result == FAILED) {
+        turn_off(store, failure);
+    }
+    return result;
+}
+
+/* Until there is a batch, somebody waits, or the first of few has waited long enough. */
+static void await_work(esper_store *store)
+{
+    struct timespec until = after_ms(store->options.batch_ms);
+
+    while (!store->closing && !store->urgent && store->head - store->tail < (uint64_t)store->options.batch_records)
+        if (pthread_cond_timedwait(&store->wake, &store->lock, &until) == ETIMEDOUT)
+            break;
+}
+
+static void give_up_if_locked(esper_store *store, outcome result, uint64_t *deadline_ns)
+{
+    if (result != LOCKED || !store->closing)
+        return;
+    if (*deadline_ns == 0)
+        *deadline_ns = esper_clock_ns() + (uint64_t)store->options.patience_ms * 1000000u;
+    else if (esper_clock_ns() >= *deadline_ns)
+        turn_off(store, esper_store_sql_fail(NULL, SQLITE_BUSY, store->path));
+}
+
+static void *write_all(void *context)
+{
+    esper_store *store = context;
+    uint64_t deadline_ns = 0;
+
+    pthread_mutex_lock(&store->lock);
+    for (;;) {
+        await_work(store);
+        if (store->head != store->tail) {
+            outcome result = write_some(store);
+
+            give_up_if_locked(store, result, &deadline_ns);
+            continue;
+        }
+        store->urgent = false;
+        if (store->closing)
+            break;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads; and with SIGXFSZ blocked a full disk is an answer here, not the end. */
+static esper_status start_writer(esper_store *store)
+{
+    sigset_t all, before;
+    int code;
+
+    if (store->has_thread)
+        return ESPER_OK;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&store->thread, NULL, write_all, store);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: the thread that writes cannot be started: %s", store->path,
+                          strerror(code));
+    store->has_thread = true;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ open and close */
+
+static esper_store_options with_defaults(const esper_store_options *options)
+{
+    esper_store_options result = options != NULL ? *options : (esper_store_options){.queue_records = 0};
+
+    if (result.queue_records == 0)
+        result.queue_records = 2048;
+    if (result.batch_records == 0)
+        result.batch_records = 256;
+    if (result.batch_ms == 0)
+        result.batch_ms = 250;
+    if (result.patience_ms == 0)
+        result.patience_ms = 5000;
+    if (result.batch_records > result.queue_records / 2 && result.queue_records > 1)
+        result.batch_records = result.queue_records / 2; /* or it would always be late */
+    return result;
+}
+
+static bool are_good(const esper_store_options *options)
+{
+    return options->queue_records > 0 && options->queue_records <= 1 << 20 && options->batch_records > 0 &&
+           options->batch_ms > 0 && options->patience_ms > 0;
+}
+
+static void init_locks(esper_store *store)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->db_lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->wake, &monotonic);
+    pthread_cond_init(&store->settled, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static esper_status open_parts(esper_store *store, const char *path)
+{
+    store->path = esper_mem_strdup(path);
+    store->ring = esper_mem_alloc((size_t)store->options.queue_records * sizeof(*store->ring));
+    if (store->path == NULL || store->ring == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: a store with a queue of %d records", path, store->options.queue_records);
+    ESPER_TRY(esper_store_sql_create(path, store->options.patience_ms, &store->db));
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
+        ESPER_TRY(esper_store_sql_prepare_insert(store->db, path, kind, &store->inserts[kind]));
+    return ESPER_OK;
+}
+
+esper_status esper_store_open(const char *path, const esper_store_options *options, esper_store **store_out)
+{
+    esper_store_options all = with_defaults(options);
+    esper_store *store;
+    esper_status status;
+
+    if (!are_good(&all))
+        return ESPER_FAIL(ESPER_E_ARG, "%s: a store with a queue of %d records, batches of %d, every %d ms", path,
+                          all.queue_records, all.batch_records, all.batch_ms);
+    store = esper_mem_alloc(sizeof(*store));
+    if (store == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: store", path);
+    store->options = all;
+    init_locks(store);
+    status = open_parts(store, path);
+    if (status != ESPER_OK) {
+        esper_store_close(store);
+        return status;
+    }
+    *store_out = store;
+    return ESPER_OK;
+}
+
+static esper_status store_drops(esper_store *store);
+
+/* What is left to do when the writer is gone: the last counts. Where the disk was full, there may be room for them. */
+static void store_last_drops(esper_store *store)
+{
+    char before[512]; /* closing must not hide a failure that somebody is about to read */
+
+    if (store->run == 0)
+        return;
+    snprintf(before, sizeof(before), "%s", esper_last_error());
+    if (store_drops(store) != ESPER_OK)
+        ESPER_FAIL(ESPER_E_IO, "%s", before);
+}
+
+void esper_store_close(esper_store *store)
+{
+    if (store == NULL)
+        return;
+    if (store->has_thread) {
+        pthread_mutex_lock(&store->lock);
+        store->closing = true;
+        pthread_cond_signal(&store->wake);
+        pthread_mutex_unlock(&store->lock);
+        pthread_join(store->thread, NULL);
+        store_last_drops(store);
+    }
+    for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
+        sqlite3_finalize(store->inserts[kind]);
+    sqlite3_close(store->db);
+    pthread_cond_destroy(&store->settled);
+    pthread_cond_destroy(&store->wake);
+    pthread_mutex_destroy(&store->db_lock);
+    pthread_mutex_destroy(&store->lock);
+    esper_mem_free(store->ring);
+    esper_mem_free(store->path);
+    esper_mem_free(store);
+}
+
+/* ------------------------------------------------------------------------------------------------ runs */
+
+static esper_status insert_run(esper_store *store, const esper_store_run *run, const char *config)
+{
+    esper_store_text sql = {.used = 0};
+    sqlite3_stmt *statement;
+    int n, code;
+    const esper_store_column *columns = esper_store_part_columns(ESPER_STORE_PART_RUN_BEGIN, &n);
+
+    esper_store_text_add(&sql, "INSERT INTO runs (began, n_resumed, config, ");
+    esper_store_text_columns(&sql, columns, n, "");
+    esper_store_text_add(&sql, ") VALUES (?, 0, ?");
+    for (int i = 0; i < n; i++)
+        esper_store_text_add(&sql, ", ?");
+    esper_store_text_add(&sql, ")");
+    ESPER_TRY(prepare(store, sql.text, &statement));
+    code = sqlite3_bind_double(statement, 1, wall_clock());
+    if (code == SQLITE_OK && config != NULL)
+        code = sqlite3_bind_text(statement, 2, config, -1, SQLITE_TRANSIENT);
+    if (code == SQLITE_OK)
+        code = esper_store_sql_bind(statement, 3, run, columns, n, NULL);
+    return run_and_finalize(store, statement, code);
+}
+
+static esper_status take_up(esper_store *store, int64_t run, int64_t next_seq)
+{
+    ESPER_TRY(start_writer(store));
+    pthread_mutex_lock(&store->lock);
+    store->run = run;
+    store->next_seq = next_seq;
+    pthread_mutex_unlock(&store->lock);
+    return ESPER_OK;
+}
+
+/* Only this thread writes store->run, so it may look at it without the lock. */
+static esper_status check_fresh(const esper_store *store)
+{
+    if (store->run != 0)
+        return ESPER_FAIL(ESPER_E_STATE, "%s: a run has begun already in this store: open another one for the next run",
+                          store->path);
+    return ESPER_OK;
+}
+
+esper_status esper_store_begin(esper_store *store, const esper_store_run *run, const char *config, int64_t *id_out)
+{
+    esper_status status;
+    int64_t id;
+
+    ESPER_TRY(check_fresh(store));
+    pthread_mutex_lock(&store->db_lock);
+    sqlite3_busy_timeout(store->db, store->options.patience_ms);
+    status = insert_run(store, run, config);
+    id = sqlite3_last_insert_rowid(store->db);
+    pthread_mutex_unlock(&store->db_lock);
+    ESPER_TRY(status);
+    ESPER_TRY(take_up(store, id, 0));
+    *id_out = id;
+    return ESPER_OK;
+}
+
+/* The id of the newest run of that name; 0 = none. */
+static esper_status find_run(esper_store *store, const char *name, int64_t *id_out)
+{
+    esper_store_run key = esper_store_run_of(name); /* as it was stored: maybe cut, maybe mended */
+    sqlite3_stmt *statement;
+    int code;
+
+    ESPER_TRY(prepare(store, "SELECT coalesce(max(id), 0) FROM runs WHERE name = ?", &statement));
+    code = sqlite3_bind_text(statement, 1, key.name, -1, SQLITE_TRANSIENT);
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code == SQLITE_ROW)
+        *id_out = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return code == SQLITE_ROW ? ESPER_OK : esper_store_sql_fail(store->db, code, store->path);
+}
+
+static esper_status cut_table(esper_store *store, int64_t run, esper_store_kind kind, int64_t epoch, int64_t step)
+{
+    esper_store_text sql = {.used = 0};
+
+    esper_store_text_add(&sql, "DELETE FROM %s WHERE run = %lld AND epoch > %lld AND step >= %lld",
+                         esper_store_table(kind), (long long)run, (long long)epoch, (long long)step);
+    return execute(store, sql.text);
+}
+
+/* A run that goes on has no end yet. */
+static esper_status reopen_run(esper_store *store, int64_t run, bool resumed)
+{
+    esper_store_text sql = {.used = 0};
+    int n;
+    const esper_store_column *columns = esper_store_part_columns(ESPER_STORE_PART_RUN_END, &n);
+
+    esper_store_text_add(&sql, "UPDATE runs SET ended = NULL, nonfinite = NULL, n_resumed = n_resumed + %d", resumed);
+    for (int i = 0; i < n; i++)
+        esper_store_text_add(&sql, ", %s = NULL", columns[i].name);
+    esper_store_text_add(&sql, " WHERE id = %lld", (long long)run);
+    return execute(store, sql.text);
+}
+
+static esper_status cut_all(esper_store *store, int64_t run, int64_t epoch, int64_t step, bool resumed)
+{
+    ESPER_TRY(execute(store, "BEGIN IMMEDIATE"));
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
+        ESPER_TRY(cut_table(store, run, kind, epoch, step));
+    ESPER_TRY(reopen_run(store, run, resumed));
+    return execute(store, "COMMIT");
+}
+
+/* All rows of the run that are left have smaller ones. */
+static esper_status find_next_seq(esper_store *store, int64_t run, int64_t *seq_out)
+{
+    int64_t next = 0;
+
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        esper_store_text sql = {.used = 0};
+        sqlite3_stmt *statement;
+        int code;
+
+        esper_store_text_add(&sql, "SELECT coalesce(max(seq), -1) + 1 FROM %s WHERE run = %lld",
+                             esper_store_table(kind), (long long)run);
+        ESPER_TRY(prepare(store, sql.text, &statement));
+        code = sqlite3_step(statement);
+        if (code == SQLITE_ROW && sqlite3_column_int64(statement, 0) > next)
+            next = sqlite3_column_int64(statement, 0);
+        sqlite3_finalize(statement);
+        if (code != SQLITE_ROW)
+            return esper_store_sql_fail(store->db, code, store->path);
+    }
+    *seq_out = next;
+    return ESPER_OK;
+}
+
+/* Under db_lock. */
+static esper_status cut_and_count(esper_store *store, int64_t run, int64_t epoch, int64_t step, bool resumed,
+                                  int64_t *seq_out)
+{
+    esper_status status;
+
+    sqlite3_busy_timeout(store->db, store->options.patience_ms);
+    status = cut_all(store, run, epoch, step, resumed);
+    if (status != ESPER_OK) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+        return status;
+    }
+    return find_next_seq(store, run, seq_out);
+}
+
+esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t *id_out)
+{
+    int64_t run = 0, next_seq = 0;
+    esper_status status;
+
+    ESPER_TRY(check_fresh(store));
+    pthread_mutex_lock(&store->db_lock);
+    status = find_run(store, name, &run);
+    if (status == ESPER_OK && run == 0)
+        status = ESPER_FAIL(ESPER_E_NOTFOUND, "%s: has no run %s", store->path, name);
+    if (status == ESPER_OK)
+        status = cut_and_count(store, run, epoch, step, true, &next_seq);
+    pthread_mutex_unlock(&store->db_lock);
+    ESPER_TRY(status);
+    ESPER_TRY(take_up(store, run, next_seq));
+    *id_out = run;
+    return ESPER_OK;
+}
+
+static esper_status check_begun(const esper_store *store, const char *what)
+{
+    if (store->run == 0)
+        return ESPER_FAIL(ESPER_E_STATE, "%s: no run has begun that could be %s", store->path, what);
+    return ESPER_OK;
+}
+
+esper_status esper_store_cut(esper_store *store, int64_t epoch, int64_t step)
+{
+    int64_t next_seq = 0;
+    esper_status status;
+
+    ESPER_TRY(check_begun(store, "cut"));
+    ESPER_TRY(esper_store_flush(store));
+    pthread_mutex_lock(&store->db_lock);
+    status = cut_and_count(store, store->run, epoch, step, false, &next_seq);
+    pthread_mutex_unlock(&store->db_lock);
+    ESPER_TRY(status);
+    return take_up(store, store->run, next_seq);
+}
+
+/* ------------------------------------------------------------------------------------------------ pushing */
+
+int64_t esper_store_push(esper_store *store, const esper_store_record *record)
+{
+    double time = wall_clock();
+    int64_t seq;
+
+    pthread_mutex_lock(&store->lock);
+    seq = enter(store, record, has_room(store, record->kind, 1), time);
+    pthread_mutex_unlock(&store->lock);
+    return seq;
+}
+
+int64_t esper_store_push_gate(esper_store *store, const esper_store_record *gate, const esper_store_record *checks,
+                              int n_checks)
+{
+    double time = wall_clock();
+    int64_t seq;
+    bool room;
+
+    pthread_mutex_lock(&store->lock);
+    room = has_room(store, ESPER_STORE_GATE, 1 + n_checks);
+    seq = enter(store, gate, room, time);
+    for (int i = 0; i < n_checks; i++) {
+        esper_store_record check = checks[i];
+
+        check.check.gate = seq;
+        check.epoch = gate->epoch;
+        check.step = gate->step;
+        enter(store, &check, room, time);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return seq;
+}
+
+static esper_status say_failure(const esper_store *store)
+{
+    return ESPER_FAIL(store->failure, "the store is off, the run goes on without it: %s", store->failure_text);
+}
+
+esper_status esper_store_flush(esper_store *store)
+{
+    struct timespec until = after_ms(store->options.patience_ms);
+    esper_status status = ESPER_OK;
+    uint64_t target;
+
+    pthread_mutex_lock(&store->lock);
+    target = store->head;
+    while (store->tail < target && !store->is_off && status == ESPER_OK) {
+        store->urgent = true;
+        pthread_cond_signal(&store->wake);
+        if (pthread_cond_timedwait(&store->settled, &store->lock, &until) == ETIMEDOUT && store->tail < target)
+            status = esper_store_sql_fail(NULL, SQLITE_BUSY, store->path);
+    }
+    if (store->is_off)
+        status = say_failure(store);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ the end */
+
+static esper_status store_drop(esper_store *store, esper_store_kind kind, uint64_t n)
+{
+    sqlite3_stmt *statement;
+    int code;
+
+    ESPER_TRY(prepare(store,
+                      "INSERT INTO drops (run, records, n) VALUES (?, ?, ?) "
+                      "ON CONFLICT (run, records) DO UPDATE SET n = n + excluded.n",
+                      &statement));
+    code = sqlite3_bind_int64(statement, 1, store->run);
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_text(statement, 2, esper_store_table(kind), -1, SQLITE_STATIC);
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_int64(statement, 3, (int64_t)n);
+    return run_and_finalize(store, statement, code);
+}
+
+/* Adds what was lost since the last time. Under db_lock, or when the writer is gone. */
+static esper_status store_drops(esper_store *store)
+{
+    esper_store_counts counts = esper_store_counts_get(store);
+
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        uint64_t n = counts.n_dropped[kind] - store->n_drops_stored[kind];
+
+        if (n == 0)
+            continue;
+        ESPER_TRY(store_drop(store, kind, n));
+        store->n_drops_stored[kind] = counts.n_dropped[kind];
+    }
+    return ESPER_OK;
+}
+
+static esper_status update_run(esper_store *store, const esper_store_run *run)
+{
+    char nonfinite[ESPER_STORE_NONFINITE_CHARS] = "";
+    esper_store_text sql = {.used = 0};
+    sqlite3_stmt *statement;
+    int n, code;
+    const esper_store_column *columns = esper_store_part_columns(ESPER_STORE_PART_RUN_END, &n);
+
+    esper_store_text_add(&sql, "UPDATE runs SET ended = ?1, nonfinite = nullif(?2, '')");
+    for (int i = 0; i < n; i++)
+        esper_store_text_add(&sql, ", %s = ?%d", columns[i].name, i + 3);
+    esper_store_text_add(&sql, " WHERE id = ?%d", n + 3);
+    ESPER_TRY(prepare(store, sql.text, &statement));
+    code = sqlite3_bind_double(statement, 1, wall_clock());
+    if (code == SQLITE_OK)
+        code = esper_store_sql_bind(statement, 3, run, columns, n, nonfinite);
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_text(statement, 2, nonfinite, -1, SQLITE_TRANSIENT);
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_int64(statement, n + 3, store->run);
+    return run_and_finalize(store, statement, code);
+}
+
+esper_status esper_store_end(esper_store *store, const esper_store_run *run)
+{
+    esper_status status;
+
+    ESPER_TRY(check_begun(store, "ended"));
+    ESPER_TRY(esper_store_flush(store));
+    pthread_mutex_lock(&store->db_lock);
+    sqlite3_busy_timeout(store->db, store->options.patience_ms);
+    status = update_run(store, run);
+    if (status == ESPER_OK)
+        status = store_drops(store);
+    pthread_mutex_unlock(&store->db_lock);
+    return status;
+}
+
+esper_status esper_store_status(esper_store *store)
+{
+    esper_status status = ESPER_OK;
+
+    if (store == NULL)
+        return ESPER_OK;
+    pthread_mutex_lock(&store->lock);
+    if (store->is_off && !store->told) {
+        store->told = true;
+        status = say_failure(store);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+esper_store_counts esper_store_counts_get(esper_store *store)
+{
+    esper_store_counts counts = {.n_dropped_all = 0};
+
+    pthread_mutex_lock(&store->lock);
+    counts.is_on = !store->is_off;
+    counts.n_written = store->n_written;
+    counts.n_waiting = store->head - store->tail;
+    for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        counts.n_dropped[kind] = store->n_dropped[kind];
+        counts.n_dropped_all += store->n_dropped[kind];
+    }
+    pthread_mutex_unlock(&store->lock);
+    return counts;
+}
+
+/* ------------------------------------------------------------------------------------------------ the sink */
+
+/* The fields as a JSON object, texts no longer than `longest` bytes. */
+static bool write_fields(const esper_event *event, size_t longest, char *text_out, size_t bytes)
+{
+    char word[512];
+    esper_json json;
+    int n;
+    const esper_event_field *fields = esper_event_fields(event->kind, &n);
+
+    esper_json_init(&json, text_out, bytes);
+    esper_json_object_begin(&json);
+    for (int i = 0; i < n; i++) {
+        const void *value = (const char *)event + fields[i].offset;
+
+        esper_json_key(&json, fields[i].name);
+        switch (fields[i].kind) {
+        case ESPER_EVENT_FIELD_INT:
+            esper_json_int(&json, *(const int64_t *)value);
+            break;
+        case ESPER_EVENT_FIELD_REAL:
+            esper_json_real(&json, *(const double *)value);
+            break;
+        case ESPER_EVENT_FIELD_TEXT:
+            esper_store_set(word, longest + 1, *(const char *const *)value);
+            esper_json_text(&json, word);
+            break;
+        case ESPER_EVENT_FIELD_U64:
+            esper_json_u64(&json, *(const uint64_t *)value);
+            break;
+        case ESPER_EVENT_FIELD_HASH:
+            esper_json_hash(&json, *(const uint64_t *)value);
+            break;
+        }
+    }
+    esper_json_object_end(&json);
+    return !json.overflow;
+}
+
+/* Events carry steps, rows need epochs. What comes at the step at which an epoch ended still belongs to that epoch. */
+static int64_t epoch_of(esper_store *store, const esper_event *event)
+{
+    if (event->kind == ESPER_EVENT_EPOCH_ENDED || event->kind == ESPER_EVENT_RUN_RESUMED) {
+        store->sink_epoch =
+            event->kind == ESPER_EVENT_EPOCH_ENDED ? event->epoch_ended.epoch : event->run_resumed.epoch;
+        store->sink_step = event->step;
+    }
+    return event->step == store->sink_step ? store->sink_epoch : store->sink_epoch + 1;
+}
+
+static void sink_emit(void *handle, const esper_event *event)
+{
+    esper_store *store = handle;
+    esper_store_record record = esper_store_record_of(ESPER_STORE_EVENT, epoch_of(store, event), event->step);
+    size_t longest = sizeof(record.event.data);
+
+    ESPER_STORE_SET(record.event.event, esper_event_name(event->kind));
+    record.event.event_seq = (int64_t)event->seq;
+    do
+        longest /= 2;
+    while (longest > 0 && !write_fields(event, longest, record.event.data, sizeof(record.event.data)));
+    if (longest == 0)
+        ESPER_STORE_SET(record.event.data, NULL);
+    esper_store_push(store, &record);
+}
+
+static esper_status sink_flush(void *handle)
+{
+    (void)handle;
+    return ESPER_OK;
+}
+
+static uint64_t sink_n_dropped(const void *handle)
+{
+    (void)handle; /* what the store loses is the store's to tell: it is no loss of the run's own record */
+    return 0;
+}
+
+static const esper_sink_ops sink_ops = {
+    .name = "store", .emit = sink_emit, .flush = sink_flush, .close = sink_flush, .n_dropped = sink_n_dropped};
+
+esper_sink esper_store_sink(esper_store *store)
+{
+    return (esper_sink){.ops = &sink_ops, .handle = store};
+}

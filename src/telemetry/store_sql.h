@@ -1,0 +1,69 @@
+/* Internal. Where the store meets SQLite: opening and checking a file, the schema made from the list, and rows as structs. */
+#ifndef ESPER_TELEMETRY_STORE_SQL_H
+#define ESPER_TELEMETRY_STORE_SQL_H
+
+#include <sqlite3.h>
+
+#include "telemetry/store.h"
+
+/* An answer of SQLite as one of ours, described once: "runs/x/store.sqlite: cannot be written: ...". */
+esper_status esper_store_sql_fail(sqlite3 *db, int code, const char *path);
+
+/* Anything but OK, ROW and DONE is a failure. */
+#define ESPER_STORE_SQL(db, path, call)                                                                   \
+    do {                                                                                                  \
+        int sql_code_ = (call);                                                                           \
+        if (sql_code_ != SQLITE_OK && sql_code_ != SQLITE_ROW && sql_code_ != SQLITE_DONE)                \
+            return esper_store_sql_fail((db), sql_code_, (path));                                         \
+    } while (0)
+
+/* Opens a store to write, creating it where there is none, or to read one. The schema is the one of this version. */
+esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out);
+esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out);
+
+/* Composes SQL. All of ours fits; what does not is asserted, and cut. */
+typedef struct esper_store_text {
+    char   text[8192];
+    size_t used;
+} esper_store_text;
+
+void esper_store_text_add(esper_store_text *sql, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* "a, b, c" of a list of columns; with a prefix before each ("t."). */
+void esper_store_text_columns(esper_store_text *sql, const esper_store_column *columns, int n, const char *prefix);
+
+/* Columns of the tables and views that are no records; offsets are in esper_store_run and esper_store_seed. */
+typedef enum esper_store_part {
+    ESPER_STORE_PART_RUN_OWN,
+    ESPER_STORE_PART_RUN_BEGIN,
+    ESPER_STORE_PART_RUN_END,
+    ESPER_STORE_PART_SEED,
+} esper_store_part;
+
+const esper_store_column *esper_store_part_columns(esper_store_part part, int *n_columns_out);
+
+/* The columns a record begins with, but for nonfinite, which comes after them. */
+const esper_store_column *esper_store_common_columns(int *n_columns_out);
+
+bool esper_store_is_kept(esper_store_kind kind);   /* its lane */
+bool esper_store_is_undone(esper_store_kind kind); /* its fate */
+
+/* The insert statement of a table; binds a record to it. */
+esper_status esper_store_sql_prepare_insert(sqlite3 *db, const char *path, esper_store_kind kind, sqlite3_stmt **out);
+int          esper_store_sql_bind_record(sqlite3_stmt *statement, const esper_store_record *record);
+
+/* Names of what is not finite, as the column nonfinite has them: "loss_valid=nan grad_norm=inf". */
+enum { ESPER_STORE_NONFINITE_CHARS = 320 };
+
+/* Binds the fields of a struct from parameter `first` on; adds to the text in `nonfinite`, unless that is NULL. */
+int esper_store_sql_bind(sqlite3_stmt *statement, int first, const void *base, const esper_store_column *columns, int n,
+                         char *nonfinite);
+
+/* Reads the fields of a struct from column `first` of a row on. */
+void esper_store_sql_read(sqlite3_stmt *statement, int first, void *base, const esper_store_column *columns, int n,
+                          const char *nonfinite);
+
+/* Sets every field to what NULL reads as. */
+void esper_store_sql_clear(void *base, const esper_store_column *columns, int n);
+
+#endif
