@@ -1,5 +1,6 @@
-/* Internal. The allocation border: every byte the engine takes from the heap passes here and is counted. One thing
- * stays outside: the tree jansson makes of a safetensors header, while that file is open (data/safetensors.h).
+/* Internal. The allocation border: every byte the engine takes from the heap passes here and is counted. Two things
+ * stay outside: the trees jansson makes of a safetensors header, while that file is open (data/safetensors.h), and of a
+ * policy program's answer, while it is read (policy/command.c).
  *
  * Counters are of the process, not of a handle, so that "no allocation inside a step" and "peak as predicted" can be
  * proven for everything at once; they never decide anything. */

@@ -228,6 +228,8 @@ static esper_status fail_ended(const esper_child *child, const char *pipe_name)
 
     if (!has_ended(child, EXIT_MS, &info))
         return ESPER_FAIL(ESPER_E_IO, "it closed its %s, but still runs", pipe_name);
+    if (info.si_pid == 0)
+        return ESPER_FAIL(ESPER_E_IO, "it ended without an answer");
     if (info.si_code != CLD_EXITED) {
         const char *name = sigdescr_np(info.si_status);
 

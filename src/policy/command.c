@@ -217,6 +217,7 @@ static esper_status read_member(const char *key, const json_t *value, const espe
 
 static esper_status read_answer(json_t *answer, const esper_policy_view *view, esper_decision *decision)
 {
+    esper_status status;
     const char *key;
     json_t *value;
 
@@ -225,7 +226,8 @@ static esper_status read_answer(json_t *answer, const esper_policy_view *view, e
     esper_decision_because(decision, ESPER_REASON_PROGRAM, "The program gave no reason");
     json_object_foreach(answer, key, value)
         ESPER_TRY(read_member(key, value, view, decision));
-    return esper_mask_check(view, decision);
+    status = esper_mask_check(view, decision);
+    return status == ESPER_E_ARG ? ESPER_E_FORMAT : status;
 }
 
 /* Kept until the program says otherwise. */
