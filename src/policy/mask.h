@@ -1,0 +1,26 @@
+/* Internal. Which operations are legal now. Two strengths:
+ *
+ *   legal   what a slot's stage, age and alpha allow: the preconditions of each operation. Whoever decides must keep them.
+ *   mask    legal, and one thing at a time: nothing germinates while another slot is germinated, training or cooling down.
+ *           For policies that choose by drawing. */
+#ifndef ESPER_POLICY_MASK_H
+#define ESPER_POLICY_MASK_H
+
+#include "policy/decision.h"
+#include "policy/view.h"
+
+enum { ESPER_MASK_MIN_PRUNE_AGE = 5 }; /* epochs a seed lives before a policy may prune it */
+
+bool esper_mask_legal(const esper_policy_view *view, int slot, int op);
+
+/* The whole decision against the view. E_STATE says which precondition it breaks; E_ARG, that it is no decision. */
+esper_status esper_mask_check(const esper_policy_view *view, const esper_decision *decision);
+
+typedef struct esper_mask {
+    bool ops[ESPER_N_SLOT_OPS];
+    bool slots[ESPER_N_SLOT_OPS][ESPER_POLICY_MAX_SLOTS]; /* where; all of them for `wait` */
+} esper_mask;
+
+void esper_mask_build(const esper_policy_view *view, esper_mask *mask_out);
+
+#endif

@@ -1,0 +1,232 @@
+/* Signals of one host. A value that is not a number never looks like progress. */
+#include "policy/tracker.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+
+static const double tiny_loss = 1e-8; /* below it a share of the loss means nothing */
+
+void esper_tracker_options_init(esper_tracker_options *options)
+{
+    *options = (esper_tracker_options){.plateau_threshold = 0.5,
+                                       .window = 10,
+                                       .stable_threshold = 0.03,
+                                       .regression_threshold = 0.05,
+                                       .stable_epochs = 3};
+}
+
+esper_status esper_tracker_init(esper_tracker *tracker, const esper_tracker_options *options)
+{
+    esper_tracker_options defaults;
+
+    esper_tracker_options_init(&defaults);
+    if (options == NULL)
+        options = &defaults;
+    if (options->window < 1 || options->window > ESPER_TRACKER_MAX_WINDOW)
+        return ESPER_FAIL(ESPER_E_ARG, "a tracker remembers 1 to %d epochs, not %d", ESPER_TRACKER_MAX_WINDOW,
+                          options->window);
+    if (options->stable_epochs < 0)
+        return ESPER_FAIL(ESPER_E_ARG, "a host cannot settle in %d epochs", options->stable_epochs);
+    if (isnan(options->plateau_threshold) || isnan(options->stable_threshold) || isnan(options->regression_threshold))
+        return ESPER_FAIL(ESPER_E_ARG, "a tracker's threshold is not a number");
+    tracker->options = *options;
+    esper_tracker_reset(tracker);
+    return ESPER_OK;
+}
+
+void esper_tracker_reset(esper_tracker *tracker)
+{
+    memset(&tracker->state, 0, sizeof(tracker->state));
+    tracker->state.prev_loss = (double)INFINITY;
+    tracker->state.is_stable = tracker->options.stable_epochs == 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ the summary seed */
+
+/* A contribution that was never measured counts as the largest: such a seed comes last. */
+static double last_when_unset(double contribution)
+{
+    return isnan(contribution) ? (double)INFINITY : contribution;
+}
+
+/* Further: by stage, alpha, smaller contribution, id. */
+static bool is_further(const esper_policy_slot *a, const esper_policy_slot *b)
+{
+    double ca = last_when_unset(a->contribution), cb = last_when_unset(b->contribution);
+
+    if (a->stage != b->stage)
+        return a->stage > b->stage;
+    if (a->alpha != b->alpha)
+        return a->alpha > b->alpha;
+    if (ca != cb)
+        return ca < cb;
+    return strcmp(a->seed, b->seed) > 0;
+}
+
+static esper_status check_ids(const esper_policy_slot *slots, int n_slots)
+{
+    for (int a = 0; a < n_slots; a++)
+        for (int b = 0; b < a; b++)
+            if (esper_stage_has_seed(slots[a].stage) && esper_stage_has_seed(slots[b].stage) &&
+                strcmp(slots[a].seed, slots[b].seed) == 0)
+                return ESPER_FAIL(ESPER_E_ARG, "slots %s and %s both have the seed '%s'", slots[b].id, slots[a].id,
+                                  slots[a].seed);
+    return ESPER_OK;
+}
+
+static void summarize(const esper_policy_slot *slots, int n_slots, esper_signals *signals)
+{
+    const esper_policy_slot *best = NULL;
+
+    for (int s = 0; s < n_slots; s++)
+        if (esper_stage_has_seed(slots[s].stage) && (best == NULL || is_further(&slots[s], best)))
+            best = &slots[s];
+    if (best == NULL)
+        return;
+    signals->seed_stage = best->stage;
+    signals->seed_epochs_in_stage = best->epochs_in_stage;
+    signals->seed_alpha = best->alpha;
+    signals->seed_improvement = best->improvement;
+}
+
+/* ------------------------------------------------------------------------------------------------ the state */
+
+static void remember(esper_tracker *tracker, double loss, double accuracy)
+{
+    esper_tracker_state *state = &tracker->state;
+
+    if (state->n_history == tracker->options.window) {
+        state->n_history--;
+        memmove(state->losses, state->losses + 1, (size_t)state->n_history * sizeof(state->losses[0]));
+        memmove(state->accuracies, state->accuracies + 1, (size_t)state->n_history * sizeof(state->accuracies[0]));
+    }
+    state->losses[state->n_history] = loss;
+    state->accuracies[state->n_history] = accuracy;
+    state->n_history++;
+    state->best_accuracy = fmax(state->best_accuracy, accuracy);
+}
+
+/* Whether this epoch makes the host count as settled. */
+static bool settles(esper_tracker *tracker, double loss_delta)
+{
+    const esper_tracker_options *options = &tracker->options;
+    esper_tracker_state *state = &tracker->state;
+    double share;
+
+    if (state->is_stable || !(state->prev_loss < (double)INFINITY && state->prev_loss > tiny_loss))
+        return false;
+    share = loss_delta / state->prev_loss;
+    if (!(share > -options->regression_threshold && share < options->stable_threshold)) {
+        state->stable_epochs = 0;
+        return false;
+    }
+    state->stable_epochs++;
+    state->is_stable = state->stable_epochs >= options->stable_epochs;
+    return state->is_stable != 0;
+}
+
+/* The smallest loss there is; NaN only when there is no other. */
+static double smallest(const double *values, int n)
+{
+    double least = (double)NAN;
+
+    for (int i = 0; i < n; i++)
+        least = fmin(least, values[i]);
+    return least;
+}
+
+/* What a state says by itself. */
+static void fill(const esper_tracker_state *state, int epoch, double accuracy, esper_signals *signals)
+{
+    int n = state->n_history < ESPER_POLICY_HISTORY ? state->n_history : ESPER_POLICY_HISTORY;
+
+    signals->plateau_epochs = state->plateau_epochs;
+    signals->host_stabilized = state->is_stable != 0;
+    signals->best_accuracy = state->best_accuracy;
+    signals->best_loss = smallest(state->losses, state->n_history);
+    signals->scale_suspect = accuracy > 100.0 || (accuracy > 0.0 && accuracy <= 1.0 && epoch > 0);
+    signals->n_history = n;
+    memcpy(signals->losses, state->losses + state->n_history - n, (size_t)n * sizeof(double));
+    memcpy(signals->accuracies, state->accuracies + state->n_history - n, (size_t)n * sizeof(double));
+}
+
+esper_status esper_tracker_update(esper_tracker *tracker, int epoch, double loss, double accuracy,
+                                  const esper_policy_slot *slots, int n_slots, esper_signals *signals_out)
+{
+    esper_tracker_state *state = &tracker->state;
+    esper_signals signals = {.loss_delta = state->prev_loss - loss, .accuracy_delta = accuracy - state->prev_accuracy};
+
+    ESPER_TRY(check_ids(slots, n_slots));
+    state->plateau_epochs =
+        signals.accuracy_delta >= tracker->options.plateau_threshold ? 0 : state->plateau_epochs + 1;
+    signals.just_stabilized = settles(tracker, signals.loss_delta);
+    remember(tracker, loss, accuracy);
+    fill(state, epoch, accuracy, &signals);
+    summarize(slots, n_slots, &signals);
+    state->prev_loss = loss;
+    state->prev_accuracy = accuracy;
+    *signals_out = signals;
+    return ESPER_OK;
+}
+
+esper_status esper_tracker_peek(const esper_tracker *tracker, int epoch, double loss, double accuracy,
+                                const esper_policy_slot *slots, int n_slots, esper_signals *signals_out)
+{
+    esper_tracker copy = *tracker;
+    esper_signals signals = {.loss_delta = copy.state.prev_loss - loss,
+                             .accuracy_delta = accuracy - copy.state.prev_accuracy};
+    double best_loss =
+        fmin(smallest(copy.state.losses, copy.state.n_history), loss); /* of the whole window and this one */
+
+    ESPER_TRY(check_ids(slots, n_slots));
+    remember(&copy, loss, accuracy);
+    fill(&copy.state, epoch, accuracy, &signals);
+    signals.best_loss = best_loss;
+    summarize(slots, n_slots, &signals);
+    *signals_out = signals;
+    return ESPER_OK;
+}
+
+esper_status esper_tracker_stable_accuracy(const esper_tracker *tracker, int k, double *accuracy_out)
+{
+    const esper_tracker_state *state = &tracker->state;
+    int n = state->n_history < k ? state->n_history : k;
+
+    if (k < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "the worst of %d accuracies: at least one is needed", k);
+    if (state->n_history == 0)
+        return ESPER_FAIL(ESPER_E_STATE, "no epoch has been seen yet");
+    *accuracy_out = smallest(state->accuracies + state->n_history - n, n);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ packed */
+
+static const char name[] = "tracker";
+
+void esper_tracker_pack(const esper_tracker *tracker, void *memory)
+{
+    memcpy((char *)memory + ESPER_PACK_HEAD_BYTES, &tracker->state, sizeof(tracker->state));
+    esper_pack_seal(memory, name, sizeof(tracker->state));
+}
+
+esper_status esper_tracker_unpack(esper_tracker *tracker, const void *memory, size_t bytes)
+{
+    esper_tracker_state state;
+    const void *payload;
+    size_t n;
+
+    ESPER_TRY(esper_pack_open(memory, bytes, name, &payload, &n));
+    if (n != sizeof(state))
+        return ESPER_FAIL(ESPER_E_FORMAT, "packed tracker: %zu bytes, expected %zu", n, sizeof(state));
+    memcpy(&state, payload, sizeof(state));
+    if (state.n_history < 0 || state.n_history > tracker->options.window)
+        return ESPER_FAIL(ESPER_E_FORMAT, "packed tracker: %d epochs in a window of %d", (int)state.n_history,
+                          tracker->options.window);
+    if (state.plateau_epochs < 0 || state.stable_epochs < 0 || (state.is_stable != 0 && state.is_stable != 1))
+        return ESPER_FAIL(ESPER_E_FORMAT, "packed tracker: its counters are impossible");
+    tracker->state = state;
+    return ESPER_OK;
+}
