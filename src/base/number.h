@@ -16,4 +16,7 @@ bool esper_number_read_real(const char *text, double *value_out); /* refuses nan
 /* The shortest of 15, 16 or 17 digits that reads back as the same value; "nan", "inf", "-inf" for the others. */
 void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS]);
 
+/* With so many decimals, 0 to 9: "0.50". From 1e15 up as above, since such digits would say nothing. */
+void esper_number_write_fixed(double value, int decimals, char text[ESPER_NUMBER_CHARS]);
+
 #endif
