@@ -418,8 +418,8 @@ static void tick_blending(esper_slot *slot, const esper_slot_merits *merits, esp
     }
     memcpy(reason, slot->prune_reason, sizeof(reason));
     memcpy(initiator, slot->prune_initiator, sizeof(initiator));
-    (void)esper_slot_prune(slot, slot->prune_pending && reason[0] != '\0' ? reason : "scheduled_prune",
-                           slot->prune_pending ? initiator : NULL, events);
+    (void)esper_slot_prune(slot, reason[0] != '\0' ? reason : "scheduled_prune", slot->prune_pending ? initiator : NULL,
+                           events);
 }
 
 /* Rests so many ticks in its stage, then moves on. */

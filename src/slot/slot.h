@@ -1,9 +1,12 @@
 /* Internal. A slot and the life of the seed in it: the heart of growing, as pure logic on one plain record.
  *
- *   (empty) ──germinate──> GERMINATED ──G1──> TRAINING ──G2──> BLENDING ──G3──> HOLDING ──G5──> FOSSILIZED
- *      ^                        │                │            │    ^ └── retarget ──┘│
- *      │                        └──────prune─────┴────────────┴────┼─────────────────┘
- *      └── RESETTING <── 5 ticks ── EMBARGOED <── 1 tick ── PRUNED <┘
+ *                                                           ┌─less alpha─┐
+ *                                                           v            │
+ *   (empty) ─germinate─> GERMINATED ─G1─> TRAINING ─G2─> BLENDING ─G3─> HOLDING ─G5─> FOSSILIZED
+ *      ^                     │               │              │             │
+ *      │                     └───────────────┴─────prune────┴─────────────┘
+ *      │                                                    v
+ *      └─1 tick─ RESETTING <─5 ticks─ EMBARGOED <─1 tick─ PRUNED
  *
  *   stage        alpha   the seed
  *   GERMINATED   0       built, not part of the network
