@@ -124,3 +124,16 @@ void esper_number_write_float(float value, char text[ESPER_NUMBER_CHARS])
     }
     leave_c_locale(c_locale, previous);
 }
+
+void esper_number_write_fixed(double value, int decimals, char text[ESPER_NUMBER_CHARS])
+{
+    locale_t c_locale, previous;
+
+    if (!(fabs(value) < 1e15)) { /* and what is not finite */
+        esper_number_write_real(value, text);
+        return;
+    }
+    previous = enter_c_locale(&c_locale);
+    snprintf(text, ESPER_NUMBER_CHARS, "%.*f", decimals, value);
+    leave_c_locale(c_locale, previous);
+}

@@ -17,4 +17,7 @@ bool esper_number_read_real(const char *text, double *value_out); /* refuses nan
 void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS]);
 void esper_number_write_float(float value, char text[ESPER_NUMBER_CHARS]); /* likewise of 6 to 9 digits */
 
+/* With so many decimals, 0 to 9: "0.50". From 1e15 up as above, since such digits would say nothing. */
+void esper_number_write_fixed(double value, int decimals, char text[ESPER_NUMBER_CHARS]);
+
 #endif

@@ -1,0 +1,335 @@
+/* The gates. */
+#include "slot/gate.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "slot/alpha.h"
+
+/* A number as it stands in tokens. */
+typedef struct words {
+    char text[ESPER_NUMBER_CHARS];
+} words;
+
+static words in_words(double value)
+{
+    words number;
+
+    esper_number_write_fixed(value, 2, number.text);
+    return number;
+}
+
+/* Adds a check with the word for its outcome. */
+__attribute__((format(printf, 6, 7))) static void add(esper_gate_result *result, esper_gate_check_kind kind,
+                                                      bool passed, double value, double threshold, const char *token,
+                                                      ...)
+{
+    esper_gate_check *check = &result->checks[result->n_checks++];
+    va_list args;
+
+    check->kind = (int32_t)kind;
+    check->passed = passed;
+    check->value = value;
+    check->threshold = threshold;
+    va_start(args, token);
+    vsnprintf(check->token, sizeof(check->token), token, args);
+    va_end(args);
+    result->passed = result->passed && passed;
+}
+
+/* A check whose answer is yes or no. */
+static void add_yes_no(esper_gate_result *result, esper_gate_check_kind kind, bool passed, const char *yes,
+                       const char *no)
+{
+    add(result, kind, passed, passed, 1.0, "%s", passed ? yes : no);
+}
+
+static bool reaches(double value, double threshold)
+{
+    return isfinite(value) && value >= threshold;
+}
+
+static double share(double value, double whole)
+{
+    return isfinite(value) && value > 0.0 ? fmin(1.0, value / whole) : 0.0;
+}
+
+static bool has_text(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+static void say(esper_gate_result *result, const char *before, const char *number, const char *after)
+{
+    snprintf(result->message, sizeof(result->message), "%s%s%s", before, number, after);
+}
+
+/* ------------------------------------------------------------------------------------------------------- G0, G1 */
+
+static void judge_birth(const esper_gate_input *input, esper_gate_result *result)
+{
+    add_yes_no(result, ESPER_CHECK_SEED_ID, has_text(input->seed_id), "seed_id_present", "seed_id_missing");
+    add_yes_no(result, ESPER_CHECK_BLUEPRINT, has_text(input->blueprint), "blueprint_id_present",
+               "blueprint_id_missing");
+    result->score = result->passed;
+    say(result, result->passed ? "Germination gate" : "Missing required fields", "", "");
+}
+
+static void judge_training(const esper_gate_input *input, esper_gate_result *result)
+{
+    add_yes_no(result, ESPER_CHECK_STAGE, input->stage == ESPER_STAGE_GERMINATED, "germinated", "not_germinated");
+    result->score = result->passed;
+    say(result, result->passed ? "Ready for training" : "Not germinated", "", "");
+}
+
+/* ----------------------------------------------------------------------------------------------------------- G2 */
+
+static void check_improvement(const esper_merit *merit, esper_gate_result *result)
+{
+    const char *name = merit->how == ESPER_MERIT_TRIAL ? "trial_gain" : "global_improvement";
+    bool measured = merit->how == ESPER_MERIT_PLAIN || merit->how == ESPER_MERIT_TRIAL;
+    bool passed = measured && reaches(merit->value, ESPER_GATE_MIN_IMPROVEMENT);
+
+    if (measured)
+        add(result, ESPER_CHECK_IMPROVEMENT, passed, merit->value, ESPER_GATE_MIN_IMPROVEMENT, "%s_%s%s%%", name,
+            passed ? "" : "insufficient_", in_words(merit->value).text);
+    else
+        add(result, ESPER_CHECK_IMPROVEMENT, false, (double)NAN, ESPER_GATE_MIN_IMPROVEMENT,
+            "improvement_never_measured");
+}
+
+static void check_ratio(const esper_gate_input *input, esper_gate_result *result)
+{
+    double ratio = input->gradient_ratio;
+    bool passed = input->has_gradient_ratio && reaches(ratio, ESPER_GATE_MIN_RATIO);
+
+    if (input->has_gradient_ratio)
+        add(result, ESPER_CHECK_GRADIENT_RATIO, passed, ratio, ESPER_GATE_MIN_RATIO, "seed_gradient_%s_%s",
+            passed ? "active" : "low", in_words(ratio).text);
+    else
+        add(result, ESPER_CHECK_GRADIENT_RATIO, false, (double)NAN, ESPER_GATE_MIN_RATIO,
+            "gradient_stats_never_measured");
+}
+
+static void judge_blending_strict(const esper_gate_input *input, esper_gate_result *result)
+{
+    check_improvement(&input->improvement, result);
+    add(result, ESPER_CHECK_EPOCHS, input->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS, input->epochs_in_stage,
+        ESPER_GATE_MIN_EPOCHS, "%s", input->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS ? "seed_ready" : "seed_not_ready");
+    check_ratio(input, result);
+    say(result, "Improvement: ", in_words(input->improvement.value).text, "%");
+}
+
+/* Exploding gradients need no second word: their health then fails in silence, as recorded. */
+static void check_health(const esper_gate_input *input, esper_gate_result *result)
+{
+    double health = input->gradient_health;
+    bool passed = reaches(health, ESPER_GATE_MIN_HEALTH);
+
+    if (!input->has_gradient_health) {
+        add(result, ESPER_CHECK_GRADIENT_MEASURED, false, (double)NAN, ESPER_GATE_MIN_HEALTH,
+            "gradient_health_not_measured");
+        return;
+    }
+    add_yes_no(result, ESPER_CHECK_EXPLODING, !input->exploding, "no_exploding_gradients", "exploding_gradients");
+    if (input->exploding)
+        add(result, ESPER_CHECK_GRADIENT_HEALTH, false, health, ESPER_GATE_MIN_HEALTH, "%s", "");
+    else if (passed)
+        add(result, ESPER_CHECK_GRADIENT_HEALTH, true, health, ESPER_GATE_MIN_HEALTH, "gradient_health_%s",
+            in_words(health).text);
+    else
+        add(result, ESPER_CHECK_GRADIENT_HEALTH, false, health, ESPER_GATE_MIN_HEALTH, "gradient_health_low_%s_need_%s",
+            in_words(health).text, in_words(ESPER_GATE_MIN_HEALTH).text);
+}
+
+static void judge_blending_permissive(const esper_gate_input *input, esper_gate_result *result)
+{
+    int epochs = input->epochs_in_stage;
+
+    if (epochs >= ESPER_GATE_MIN_EPOCHS)
+        add(result, ESPER_CHECK_EPOCHS, true, epochs, ESPER_GATE_MIN_EPOCHS, "trained_%d_epochs", epochs);
+    else
+        add(result, ESPER_CHECK_EPOCHS, false, epochs, ESPER_GATE_MIN_EPOCHS, "insufficient_training_%d_of_%d", epochs,
+            (int)ESPER_GATE_MIN_EPOCHS);
+    check_health(input, result);
+    say(result, "Permissive G2 Safety: ", result->passed ? "PASS" : "FAIL", "");
+}
+
+static void judge_blending(const esper_gate_input *input, esper_gate_result *result)
+{
+    if (input->permissive)
+        judge_blending_permissive(input, result);
+    else
+        judge_blending_strict(input, result);
+    result->score = share(input->improvement.value, 5.0);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- G3 */
+
+/* The mode's name as recorded tokens write it. */
+static const char *loud_mode(int mode)
+{
+    static const char *const names[] = {"HOLD", "UP", "DOWN"};
+
+    return mode >= 0 && mode < 3 ? names[mode] : "?";
+}
+
+static void judge_holding(const esper_gate_input *input, esper_gate_result *result)
+{
+    double alpha = input->alpha, target = input->alpha_target, full = 1.0 - ESPER_ALPHA_NEAR;
+    bool is_there =
+        input->alpha_mode == ESPER_ALPHA_HOLD && isfinite(alpha) && fabs(alpha - target) <= ESPER_ALPHA_NEAR;
+
+    if (reaches(target, full))
+        add(result, ESPER_CHECK_ALPHA_TARGET, true, target, full, "alpha_target_full");
+    else
+        add(result, ESPER_CHECK_ALPHA_TARGET, false, target, full, "alpha_target_not_full_%s", in_words(target).text);
+    if (is_there)
+        add(result, ESPER_CHECK_ALPHA, true, alpha, target, "alpha_target_reached");
+    else
+        add(result, ESPER_CHECK_ALPHA, false, alpha, target, "alpha_not_at_target_%s_target_%s_mode_%s",
+            in_words(alpha).text, in_words(target).text, loud_mode(input->alpha_mode));
+    if (input->permissive)
+        say(result, "Permissive G3: alpha completion only", "", "");
+    else if (input->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS)
+        add(result, ESPER_CHECK_EPOCHS, true, input->epochs_in_stage, ESPER_GATE_MIN_EPOCHS, "blending_complete");
+    else
+        add(result, ESPER_CHECK_EPOCHS, false, input->epochs_in_stage, ESPER_GATE_MIN_EPOCHS, "blending_incomplete_%d",
+            input->epochs_in_stage);
+    result->score = isfinite(alpha) ? alpha : 0.0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- G5 */
+
+/* Whether there is a contribution to judge, and that of how many epochs. */
+static bool check_measured(const esper_merit *merit, esper_gate_result *result)
+{
+    bool is_bound = merit->how == ESPER_MERIT_LOWER_BOUND;
+
+    if (merit->how != ESPER_MERIT_PLAIN && !is_bound) {
+        add(result, ESPER_CHECK_CONTRIBUTION_MEASURED, false, (double)NAN, 0.0, "counterfactual_not_available");
+        return false;
+    }
+    if (!isfinite(merit->value)) {
+        add(result, ESPER_CHECK_CONTRIBUTION_MEASURED, false, merit->value, 0.0, "counterfactual_not_finite");
+        return false;
+    }
+    if (!is_bound)
+        add(result, ESPER_CHECK_CONTRIBUTION_MEASURED, true, merit->value, 0.0, "counterfactual_available_%s%%",
+            in_words(merit->value).text);
+    else if (merit->n_epochs >= ESPER_GATE_MIN_BOUND_EPOCHS)
+        add(result, ESPER_CHECK_BOUND_EPOCHS, true, merit->n_epochs, ESPER_GATE_MIN_BOUND_EPOCHS,
+            "counterfactual_bound_%s%%_of_%d_epochs", in_words(merit->value).text, merit->n_epochs);
+    else
+        add(result, ESPER_CHECK_BOUND_EPOCHS, false, merit->n_epochs, ESPER_GATE_MIN_BOUND_EPOCHS,
+            "counterfactual_bound_of_%d_of_%d_epochs", merit->n_epochs, (int)ESPER_GATE_MIN_BOUND_EPOCHS);
+    return true;
+}
+
+static void judge_fossil(const esper_gate_input *input, esper_gate_result *result)
+{
+    double merit = input->contribution.value;
+    bool enough = reaches(merit, ESPER_GATE_MIN_CONTRIBUTION);
+
+    if (!check_measured(&input->contribution, result))
+        return;
+    add_yes_no(result, ESPER_CHECK_HEALTHY, input->healthy, "healthy", "unhealthy");
+    result->score = share(merit, 10.0);
+    if (input->permissive) {
+        say(result, "Permissive G5: ", in_words(merit).text, "% contribution (no threshold)");
+    } else if (enough) {
+        add(result, ESPER_CHECK_CONTRIBUTION, true, merit, ESPER_GATE_MIN_CONTRIBUTION, "sufficient_contribution_%s%%",
+            in_words(merit).text);
+    } else {
+        add(result, ESPER_CHECK_CONTRIBUTION, false, merit, ESPER_GATE_MIN_CONTRIBUTION,
+            "insufficient_contribution_%s%%_below_1.0%%", in_words(merit).text);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- public */
+
+int esper_gate_before(int stage)
+{
+    switch (stage) {
+#define X(name, code, text, target) \
+    case ESPER_STAGE_##target:      \
+        return code;
+        ESPER_GATE_LIST(X)
+#undef X
+    default:
+        return -1;
+    }
+}
+
+const char *esper_gate_name(int gate)
+{
+    switch (gate) {
+#define X(name, code, text, target) \
+    case code:                      \
+        return text;
+        ESPER_GATE_LIST(X)
+#undef X
+    default:
+        return NULL;
+    }
+}
+
+const char *esper_gate_check_name(int kind)
+{
+    static const char *const names[ESPER_CHECK_N_KINDS] = {
+#define X(name, text) text,
+        ESPER_GATE_CHECK_LIST(X)
+#undef X
+    };
+
+    return kind >= 0 && kind < ESPER_CHECK_N_KINDS ? names[kind] : NULL;
+}
+
+const char *esper_merit_how_name(int how)
+{
+    static const char *const names[] = {"none", "plain", "trial", "lower_bound"};
+
+    return how >= 0 && how < 4 ? names[how] : NULL;
+}
+
+bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result *result_out)
+{
+    esper_gate_result result;
+
+    memset(&result, 0, sizeof(result));
+    result.gate = gate;
+    result.passed = 1;
+    result.permissive = input->permissive;
+    switch (gate) {
+    case ESPER_GATE_G0:
+        judge_birth(input, &result);
+        break;
+    case ESPER_GATE_G1:
+        judge_training(input, &result);
+        break;
+    case ESPER_GATE_G2:
+        judge_blending(input, &result);
+        break;
+    case ESPER_GATE_G3:
+        judge_holding(input, &result);
+        break;
+    case ESPER_GATE_G5:
+        judge_fossil(input, &result);
+        break;
+    default:
+        return false;
+    }
+    *result_out = result;
+    return true;
+}
+
+void esper_gate_refuse(int gate, const char *token, esper_gate_result *result_out)
+{
+    memset(result_out, 0, sizeof(*result_out));
+    result_out->gate = gate;
+    result_out->passed = 1;
+    add(result_out, ESPER_CHECK_SEED, false, 0.0, 1.0, "%s", token);
+}

@@ -1,0 +1,462 @@
+/* The life of a seed: moves, and the operations that lead to them. */
+#include "slot/slot.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+
+/* --------------------------------------------------------------------------------------------------------- events */
+
+/* Fills text of a record: cut to fit, zero behind its end, so that equal texts are equal bytes. */
+static void set_text(char *field, size_t chars, const char *text)
+{
+    size_t n = strnlen(text, chars - 1);
+
+    memset(field, 0, chars);
+    memcpy(field, text, n);
+}
+
+/* An event with what every kind of it tells of a slot as it is now. */
+static esper_slot_event describe(const esper_slot *slot, esper_slot_event_kind kind, int to)
+{
+    esper_slot_event event;
+
+    memset(&event, 0, sizeof(event));
+    event.kind = kind;
+    set_text(event.slot, sizeof(event.slot), slot->id);
+    set_text(event.seed_id, sizeof(event.seed_id), slot->seed_id);
+    set_text(event.blueprint, sizeof(event.blueprint), slot->blueprint);
+    event.number = slot->n_seeds;
+    event.from = slot->stage;
+    event.to = to;
+    event.alpha = slot->alpha.value;
+    event.improvement = esper_stage_cools_down(slot->stage) ? 0.0 : esper_slot_improvement(slot);
+    event.blending_delta = esper_slot_blending_delta(slot);
+    event.contribution = slot->known & ESPER_KNOWN_CONTRIBUTION ? slot->contribution : (double)NAN;
+    event.gradient_ratio = slot->known & ESPER_KNOWN_RATIO ? slot->grad_ratio : (double)NAN;
+    event.vanishing = slot->vanishing;
+    event.exploding = slot->exploding;
+    event.epochs_total = slot->epochs_total;
+    event.epochs_in_stage = slot->epochs_in_stage;
+    event.ramp = slot->ramp;
+    event.tempo = slot->tempo;
+    event.params = slot->seed_params;
+    return event;
+}
+
+static void push(esper_slot_events *events, const esper_slot_event *event)
+{
+    if (events == NULL)
+        return;
+    if (events->n < events->capacity)
+        events->events[events->n++] = *event;
+    else
+        events->n_dropped++;
+}
+
+const char *esper_slot_event_name(int kind)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        ESPER_SLOT_EVENT_LIST(X)
+#undef X
+    };
+
+    return kind >= 0 && kind < (int)(sizeof(names) / sizeof(names[0])) ? names[kind] : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- moves */
+
+const char *esper_ramp_name(int ramp)
+{
+    static const char *const names[] = {
+#define X(name, code, text) [code] = text,
+        ESPER_RAMP_LIST(X)
+#undef X
+    };
+
+    return ramp > 0 && ramp < (int)(sizeof(names) / sizeof(names[0])) ? names[ramp] : NULL;
+}
+
+int esper_ramp_find(const char *name)
+{
+    for (int ramp = 1; esper_ramp_name(ramp) != NULL; ramp++)
+        if (strcmp(name, esper_ramp_name(ramp)) == 0)
+            return ramp;
+    return -1;
+}
+
+/* Nothing is left of the seed; the slot itself stays. */
+static void clear(esper_slot *slot)
+{
+    size_t begin = offsetof(esper_slot, stage);
+
+    memset((char *)slot + begin, 0, sizeof(*slot) - begin);
+    slot->stage = ESPER_STAGE_DORMANT;
+}
+
+static void start_blending(esper_slot *slot)
+{
+    esper_alpha alpha;
+    esper_alpha_ramp ramp = {.n_steps = slot->tempo,
+                             .curve = slot->ramp == ESPER_RAMP_SIGMOID ? ESPER_CURVE_SIGMOID : ESPER_CURVE_LINEAR};
+    esper_status status = esper_alpha_init(NULL, &alpha);
+
+    if (status == ESPER_OK)
+        status = esper_alpha_retarget(&alpha, slot->target, &ramp);
+    assert(status == ESPER_OK); /* at rest at 0, and the target was checked when the seed germinated */
+    (void)status;
+    slot->alpha = alpha;
+    slot->acc_blending = slot->acc_now;
+    slot->blending_started = 1;
+}
+
+/* What entering a stage brings. Cannot fail. */
+static void enter(esper_slot *slot, int from, int to)
+{
+    if (from == ESPER_STAGE_TRAINING && to == ESPER_STAGE_BLENDING)
+        start_blending(slot);
+    if (to == ESPER_STAGE_HOLDING)
+        esper_alpha_settle(&slot->alpha, 1.0, slot->alpha.n_steps);
+    if (to == ESPER_STAGE_PRUNED) {
+        esper_alpha_settle(&slot->alpha, 0.0, 0);
+        slot->prune_pending = 0;
+    }
+    if (to == ESPER_STAGE_DORMANT)
+        clear(slot);
+}
+
+esper_status esper_slot_move(esper_slot *slot, int to, esper_slot_events *events)
+{
+    int from = slot->stage;
+    esper_slot_event event;
+
+    if (!esper_stage_may_move(from, to))
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: from %s there is no way to %s", slot->id, esper_stage_name(from),
+                          esper_stage_name(to) != NULL ? esper_stage_name(to) : "a stage of that number");
+    event = describe(slot, to == ESPER_STAGE_GERMINATED ? ESPER_SLOT_EVENT_GERMINATED : ESPER_SLOT_EVENT_STAGE, to);
+    slot->previous_stage = from;
+    slot->previous_epochs_in_stage = slot->epochs_in_stage;
+    slot->stage = to;
+    slot->history[slot->n_history++ % ESPER_SLOT_HISTORY] = (esper_slot_past){to, slot->n_ticks};
+    slot->acc_stage = slot->acc_now;
+    slot->epochs_in_stage = 0;
+    enter(slot, from, to);
+    if (to != ESPER_STAGE_PRUNED)
+        event.alpha = slot->alpha.value;
+    push(events, &event);
+    assert(esper_slot_fault(slot) == NULL);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ germination */
+
+void esper_germination_init(esper_germination *wanted, const char *blueprint, int blueprint_index)
+{
+    *wanted = (esper_germination){.blueprint = blueprint,
+                                  .blueprint_index = blueprint_index,
+                                  .ramp = ESPER_RAMP_SIGMOID,
+                                  .tempo = 5,
+                                  .blend = ESPER_BLEND_ADD,
+                                  .target = 1.0};
+}
+
+static bool is_blend(int blend)
+{
+    return blend >= ESPER_BLEND_ADD && blend <= ESPER_BLEND_GATE;
+}
+
+static esper_status check_names(const esper_slot *slot, const esper_germination *wanted)
+{
+    const char *seed_id = wanted->seed_id != NULL ? wanted->seed_id : "";
+
+    if (wanted->blueprint == NULL || wanted->blueprint[0] == '\0' || wanted->blueprint_index < 0)
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: a seed needs a blueprint", slot->id);
+    if (strlen(wanted->blueprint) >= ESPER_BLUEPRINT_CHARS || strlen(seed_id) >= ESPER_SEED_ID_CHARS)
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: blueprint \"%.40s\", seed \"%.60s\": at most %d and %d characters",
+                          slot->id, wanted->blueprint, seed_id, ESPER_BLUEPRINT_CHARS - 1, ESPER_SEED_ID_CHARS - 1);
+    if (wanted->host_params < 0 || wanted->seed_params < 0 || wanted->gate_params < 0)
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: a negative number of parameters", slot->id);
+    return ESPER_OK;
+}
+
+esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germination *wanted)
+{
+    ESPER_TRY(check_names(slot, wanted));
+    if (!(wanted->target > 0.0 && wanted->target <= 1.0))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: alpha target %g: expected above 0, up to 1", slot->id, wanted->target);
+    if (esper_ramp_name(wanted->ramp) == NULL || !is_blend(wanted->blend))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: there is no ramp %d or no blend %d", slot->id, wanted->ramp,
+                          wanted->blend);
+    if ((wanted->ramp == ESPER_RAMP_GATED) != (wanted->blend == ESPER_BLEND_GATE))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: the gated ramp goes with the gated blend, and only with it", slot->id);
+    if (wanted->tempo < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: a tempo of %d ticks: expected 1 or more", slot->id, wanted->tempo);
+    if (slot->stage != ESPER_STAGE_DORMANT)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s is not empty: %s", slot->id, esper_stage_name(slot->stage));
+    return ESPER_OK;
+}
+
+esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wanted, esper_slot_events *events)
+{
+    ESPER_TRY(esper_slot_check_germinate(slot, wanted));
+    ESPER_TRY(esper_alpha_init(NULL, &slot->alpha));
+    slot->n_seeds++;
+    set_text(slot->blueprint, sizeof(slot->blueprint), wanted->blueprint);
+    if (wanted->seed_id != NULL && wanted->seed_id[0] != '\0')
+        set_text(slot->seed_id, sizeof(slot->seed_id), wanted->seed_id);
+    else
+        snprintf(slot->seed_id, sizeof(slot->seed_id), "%s-%s", slot->id, wanted->blueprint);
+    slot->blueprint_index = wanted->blueprint_index;
+    slot->blend = wanted->blend;
+    slot->ramp = wanted->ramp;
+    slot->tempo = wanted->tempo;
+    slot->target = wanted->target;
+    slot->host_params = wanted->host_params;
+    slot->seed_params = wanted->seed_params;
+    slot->gate_params = wanted->gate_params;
+    return esper_slot_move(slot, ESPER_STAGE_GERMINATED, events);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- advance */
+
+void esper_slot_gate_input(const esper_slot *slot, const esper_slot_merits *merits, esper_gate_input *input_out)
+{
+    bool has_contribution = (slot->known & ESPER_KNOWN_CONTRIBUTION) != 0;
+
+    *input_out = (esper_gate_input){
+        .permissive = slot->permissive != 0,
+        .seed_id = slot->seed_id,
+        .blueprint = slot->blueprint,
+        .stage = slot->stage,
+        .epochs_in_stage = slot->epochs_in_stage,
+        .improvement = {.value = esper_slot_stage_improvement(slot), .how = ESPER_MERIT_PLAIN},
+        .contribution = {.value = slot->contribution, .how = has_contribution ? ESPER_MERIT_PLAIN : ESPER_MERIT_NONE},
+        .has_gradient_ratio = (slot->known & ESPER_KNOWN_RATIO) != 0,
+        .has_gradient_health = (slot->known & ESPER_KNOWN_HEALTH) != 0,
+        .gradient_ratio = slot->grad_ratio,
+        .gradient_health = slot->grad_health,
+        .exploding = slot->exploding != 0,
+        .healthy = slot->unhealthy == 0,
+        .alpha = slot->alpha.value,
+        .alpha_target = slot->alpha.target,
+        .alpha_mode = slot->alpha.mode,
+    };
+    if (merits != NULL) {
+        input_out->improvement = merits->improvement;
+        input_out->contribution = merits->contribution;
+    }
+}
+
+/* The verdict is known: tells it, and moves. */
+static void pass_gate(esper_slot *slot, int to, esper_gate_result *result, esper_slot_events *events)
+{
+    esper_slot_event event = describe(slot, ESPER_SLOT_EVENT_GATE, to), fossil;
+
+    event.gate = *result;
+    push(events, &event);
+    if (!result->passed)
+        return;
+    fossil = describe(slot, ESPER_SLOT_EVENT_FOSSILIZED, to); /* its figures are those before the move */
+    if (!esper_stage_may_move(slot->stage, to))
+        esper_gate_refuse(result->gate, "transition_failed", result);
+    else if (esper_slot_move(slot, to, events) == ESPER_OK && to == ESPER_STAGE_FOSSILIZED)
+        push(events, &fossil);
+}
+
+esper_status esper_slot_advance(esper_slot *slot, int to, const esper_slot_merits *merits, esper_slot_events *events,
+                                esper_gate_result *result_out)
+{
+    esper_gate_input input;
+    int target = to >= 0 ? to : esper_stage_next(slot->stage);
+
+    if (!esper_slot_is_active(slot)) {
+        esper_gate_refuse(ESPER_GATE_G0, "no_active_seed", result_out);
+        return ESPER_OK;
+    }
+    if (target < 0) {
+        esper_gate_refuse(ESPER_GATE_G0, "no_valid_transition", result_out);
+        return ESPER_OK;
+    }
+    esper_slot_gate_input(slot, merits, &input);
+    if (!esper_gate_judge(esper_gate_before(target), &input, result_out))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: no gate leads to %s", slot->id,
+                          esper_stage_name(target) != NULL ? esper_stage_name(target) : "a stage of that number");
+    pass_gate(slot, target, result_out, events);
+    return ESPER_OK;
+}
+
+esper_status esper_slot_fossilize(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events,
+                                  esper_gate_result *result_out)
+{
+    if (slot->stage != ESPER_STAGE_HOLDING)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: only a holding seed is fossilised, this one is %s", slot->id,
+                          esper_stage_name(slot->stage));
+    return esper_slot_advance(slot, ESPER_STAGE_FOSSILIZED, merits, events, result_out);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ alpha */
+
+static esper_status check_retarget(const esper_slot *slot, double target, int blend)
+{
+    if (!(target > 0.0))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: alpha target %g: expected above 0; to remove a seed, prune it",
+                          slot->id, target);
+    if (blend != 0 && !is_blend(blend))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: there is no blend %d", slot->id, blend);
+    if (slot->stage != ESPER_STAGE_BLENDING && slot->stage != ESPER_STAGE_HOLDING)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: a seed that is %s has no alpha target", slot->id,
+                          esper_stage_name(slot->stage));
+    if (blend != 0 && blend != slot->blend && slot->alpha.value > 0.0)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: the blend can change only at alpha 0, which is %g now", slot->id,
+                          slot->alpha.value);
+    return ESPER_OK;
+}
+
+esper_status esper_slot_set_alpha_target(esper_slot *slot, double target, const esper_alpha_ramp *ramp, int blend,
+                                         esper_slot_events *events)
+{
+    esper_alpha alpha = slot->alpha;
+    bool holds = slot->stage == ESPER_STAGE_HOLDING;
+
+    ESPER_TRY(check_retarget(slot, target, blend));
+    if (holds && target >= 1.0 - ESPER_ALPHA_NEAR)
+        target = 1.0; /* holding is full alpha, and does not tick */
+    ESPER_TRY(esper_alpha_retarget(&alpha, target, ramp));
+    if (holds && target < 1.0)
+        ESPER_TRY(esper_slot_move(slot, ESPER_STAGE_BLENDING, events));
+    slot->alpha = alpha;
+    if (blend != 0)
+        slot->blend = blend;
+    return ESPER_OK;
+}
+
+esper_status esper_slot_set_alpha(esper_slot *slot, double alpha)
+{
+    if (slot->stage != ESPER_STAGE_BLENDING)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: alpha is set while blending, not while %s", slot->id,
+                          esper_stage_name(slot->stage));
+    return esper_alpha_set(&slot->alpha, alpha);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ prune */
+
+static bool is_governor(const char *reason)
+{
+    return strncmp(reason, "governor_", strlen("governor_")) == 0;
+}
+
+static void set_reason(esper_slot *slot, const char *reason, const char *initiator)
+{
+    set_text(slot->prune_reason, sizeof(slot->prune_reason), reason != NULL ? reason : "");
+    set_text(slot->prune_initiator, sizeof(slot->prune_initiator), initiator != NULL ? initiator : "policy");
+}
+
+esper_status esper_slot_prune(esper_slot *slot, const char *reason, const char *initiator, esper_slot_events *events)
+{
+    esper_slot_event pruned = describe(slot, ESPER_SLOT_EVENT_PRUNED, ESPER_STAGE_PRUNED);
+
+    if (!esper_stage_may_move(slot->stage, ESPER_STAGE_PRUNED))
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: nothing to prune, it is %s", slot->id,
+                          esper_stage_name(slot->stage));
+    set_reason(slot, reason, initiator);
+    ESPER_TRY(esper_slot_move(slot, ESPER_STAGE_PRUNED, events));
+    slot->auto_pruned = is_governor(slot->prune_reason);
+    pruned.auto_pruned = slot->auto_pruned;
+    memcpy(pruned.reason, slot->prune_reason, sizeof(pruned.reason));
+    memcpy(pruned.initiator, slot->prune_initiator, sizeof(pruned.initiator));
+    push(events, &pruned);
+    return ESPER_OK;
+}
+
+esper_status esper_slot_schedule_prune(esper_slot *slot, const esper_alpha_ramp *ramp, const char *reason,
+                                       const char *initiator, esper_slot_events *events)
+{
+    esper_alpha alpha = slot->alpha;
+    bool has_weight = slot->stage == ESPER_STAGE_BLENDING || slot->stage == ESPER_STAGE_HOLDING;
+
+    if (ramp->n_steps <= 0 || slot->alpha.value <= 0.0 || !has_weight)
+        return esper_slot_prune(slot, reason, initiator, events);
+    ESPER_TRY(esper_alpha_retarget(&alpha, 0.0, ramp));
+    if (slot->stage == ESPER_STAGE_HOLDING)
+        ESPER_TRY(esper_slot_move(slot, ESPER_STAGE_BLENDING, events));
+    slot->alpha = alpha;
+    set_reason(slot, reason, initiator);
+    slot->prune_pending = 1;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tick */
+
+static bool forwards(const esper_slot *slot, esper_gate gate)
+{
+    return (slot->auto_forward & 1u << gate) != 0;
+}
+
+/* Tries the gate ahead; whatever it says is in the events. */
+static void try_advance(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
+{
+    esper_gate_result result;
+
+    (void)esper_slot_advance(slot, -1, merits, events, &result);
+}
+
+static void tick_blending(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
+{
+    bool stayed = slot->permissive != 0 || slot->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS;
+    char reason[ESPER_REASON_CHARS], initiator[ESPER_INITIATOR_CHARS];
+
+    if (!esper_alpha_step(&slot->alpha) && !esper_alpha_is_at_target(&slot->alpha))
+        return;
+    if (slot->alpha.target > ESPER_ALPHA_NEAR) {
+        if (forwards(slot, ESPER_GATE_G3) && stayed)
+            try_advance(slot, merits, events);
+        return;
+    }
+    memcpy(reason, slot->prune_reason, sizeof(reason));
+    memcpy(initiator, slot->prune_initiator, sizeof(initiator));
+    (void)esper_slot_prune(slot, reason[0] != '\0' ? reason : "scheduled_prune", slot->prune_pending ? initiator : NULL,
+                           events);
+}
+
+/* Rests so many ticks in its stage, then moves on. */
+static void cool_down(esper_slot *slot, int n_ticks, int to, esper_slot_events *events)
+{
+    slot->epochs_total++;
+    slot->epochs_in_stage++;
+    if (slot->epochs_in_stage >= n_ticks)
+        (void)esper_slot_move(slot, to, events);
+}
+
+void esper_slot_tick(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
+{
+    if (slot->stage != ESPER_STAGE_DORMANT)
+        slot->n_ticks++;
+    switch (slot->stage) {
+    case ESPER_STAGE_GERMINATED:
+        if (forwards(slot, ESPER_GATE_G1))
+            try_advance(slot, merits, events);
+        break;
+    case ESPER_STAGE_TRAINING:
+        if (forwards(slot, ESPER_GATE_G2) && slot->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS)
+            try_advance(slot, merits, events);
+        break;
+    case ESPER_STAGE_BLENDING:
+        tick_blending(slot, merits, events);
+        break;
+    case ESPER_STAGE_PRUNED:
+        (void)esper_slot_move(slot, ESPER_STAGE_EMBARGOED, events);
+        break;
+    case ESPER_STAGE_EMBARGOED:
+        cool_down(slot, ESPER_EMBARGO_TICKS, ESPER_STAGE_RESETTING, events);
+        break;
+    case ESPER_STAGE_RESETTING:
+        cool_down(slot, ESPER_RESET_TICKS, ESPER_STAGE_DORMANT, events);
+        break;
+    default: /* an empty slot, a seed on probation and one that was kept do nothing by themselves */
+        break;
+    }
+}

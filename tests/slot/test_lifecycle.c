@@ -1,0 +1,498 @@
+/* ctest: timeout=60 */
+/* Recorded operation sequences on one slot: result, full state and events after every operation, but for the differences
+ * that recorded.h lists. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "slot/recorded.h"
+#include "slot/slots.h"
+
+enum { MAX_EVENTS = 8, GATE_PARAMS = 49 /* of 4 channels */ };
+
+/* The columns of a row. */
+enum {
+    RESULT,
+    STAGE,
+    ALPHA,
+    MODE,
+    START,
+    TARGET,
+    STEPS,
+    DONE,
+    BLEND,
+    ISOLATE,
+    FROZEN,
+    GATE_NET,
+    TOTAL,
+    IN_STAGE,
+    AUTO_PRUNED,
+    TRAINABLE,
+    EVENTS
+};
+
+/* One case under way. */
+typedef struct replay {
+    const json_t     *line, *row;
+    const json_t     *op; /* its arguments */
+    int               at;
+    esper_slot        slot;
+    esper_slot_event  list[MAX_EVENTS];
+    esper_slot_events events;
+    bool              lags;      /* what was recorded has not noticed an instant target yet ... */
+    double            lag_alpha; /* ... and stands here */
+    bool              stuck;     /* what was recorded ramps down while holding, and will not arrive */
+} replay;
+
+static int n_rows, n_taken; /* rows compared; corrected answers among them */
+
+static int row_int(const replay *r, int column)
+{
+    return recorded_int(json_array_get(r->row, (size_t)column));
+}
+
+static bool row_bool(const replay *r, int column)
+{
+    return json_is_true(json_array_get(r->row, (size_t)column));
+}
+
+static const char *row_text(const replay *r, int column)
+{
+    return json_string_value(json_array_get(r->row, (size_t)column));
+}
+
+static double arg_number(const replay *r, const char *key)
+{
+    return recorded_number(json_object_get(r->op, key));
+}
+
+static const char *arg_text(const replay *r, const char *key)
+{
+    return json_string_value(json_object_get(r->op, key));
+}
+
+/* A corrected answer is given here: the case must be marked so. */
+static void expect_mark(const replay *r, const char *mark)
+{
+    if (!recorded_differs(r->line, "lifecycle", mark))
+        fail_msg("case %d, row %d: differs by %s and is not marked so", recorded_int(json_object_get(r->line, "case")),
+                 r->at, mark);
+    n_taken++;
+}
+
+/* ------------------------------------------------------------------------------------------------- names in arguments */
+
+static int blend_of(const char *name)
+{
+    if (name == NULL)
+        return 0;
+    return strcmp(name, "ADD") == 0    ? ESPER_BLEND_ADD
+           : strcmp(name, "GATE") == 0 ? ESPER_BLEND_GATE
+                                       : ESPER_BLEND_MULTIPLY;
+}
+
+static int curve_of(const char *name)
+{
+    if (name == NULL)
+        return 0;
+    return strcmp(name, "LINEAR") == 0   ? ESPER_CURVE_LINEAR
+           : strcmp(name, "COSINE") == 0 ? ESPER_CURVE_COSINE
+                                         : ESPER_CURVE_SIGMOID;
+}
+
+static int stage_of(const char *loud)
+{
+    char ours[32];
+
+    for (int code = 0; loud != NULL && code < ESPER_STAGE_CODES; code++)
+        if (esper_stage_name(code) != NULL && strcmp(recorded_name(esper_stage_name(code), ours), loud) == 0)
+            return code;
+    return -1;
+}
+
+static const char *done_or_refused(esper_status status)
+{
+    return status == ESPER_OK ? "ok" : "refused";
+}
+
+/* ---------------------------------------------------------------------------------------------------------- operations */
+
+/* As a caller does it: asks, finds and would build the blueprint, commits. */
+static esper_status germinate(replay *r, esper_germination *wanted)
+{
+    const esper_blueprint *blueprint;
+    const json_t *in = json_object_get(r->line, "in");
+    bool is_cnn = strcmp(json_string_value(json_object_get(in, "topology")), "cnn") == 0;
+    esper_status status = esper_slot_check_germinate(&r->slot, wanted);
+
+    if (status == ESPER_OK)
+        status = esper_blueprint_find(is_cnn ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER, wanted->blueprint,
+                                      &blueprint);
+    if (status != ESPER_OK)
+        return status;
+    wanted->blueprint_index = blueprint->index;
+    wanted->seed_params = row_int(r, TRAINABLE);
+    wanted->gate_params = GATE_PARAMS;
+    return esper_slot_germinate(&r->slot, wanted, &r->events);
+}
+
+static const char *run_germinate(replay *r)
+{
+    esper_germination wanted;
+    esper_slot before = r->slot;
+    double target = arg_number(r, "alpha_target");
+    esper_status status;
+
+    esper_germination_init(&wanted, arg_text(r, "blueprint"), 0);
+    wanted.seed_id = arg_text(r, "seed_id");
+    wanted.ramp = esper_ramp_find(arg_text(r, "blend"));
+    wanted.tempo = (int)arg_number(r, "tempo");
+    wanted.blend = blend_of(arg_text(r, "operator"));
+    wanted.target = isnan(target) ? 1.0 : target;
+    status = germinate(r, &wanted);
+    if (status == ESPER_OK)
+        return "ok";
+    assert_memory_equal(&before, &r->slot, sizeof(before));
+    if (r->slot.stage != ESPER_STAGE_DORMANT) { /* what was recorded has overwritten the live seed's settings */
+        expect_mark(r, "lifecycle D8");
+        r->slot.ramp = wanted.ramp;
+        r->slot.tempo = wanted.tempo;
+        if (wanted.target > 0.0 && wanted.target <= 1.0)
+            r->slot.target = wanted.target;
+    }
+    return status == ESPER_E_ARG ? "error:argument" : "error:state";
+}
+
+static const char *run_advance(replay *r)
+{
+    esper_gate_result result;
+    esper_status status = esper_slot_advance(&r->slot, stage_of(arg_text(r, "to")), NULL, &r->events, &result);
+
+    if (status != ESPER_OK)
+        return "error:argument";
+    if (result.passed)
+        r->lags = false;
+    return result.passed ? "ok" : "refused";
+}
+
+static const char *run_accuracy(replay *r)
+{
+    const json_t *values = json_object_get(r->op, "values");
+    esper_slot before = r->slot;
+
+    for (size_t i = 0; i < json_array_size(values); i++)
+        assert_int_equal(esper_slot_record_accuracy(&r->slot, recorded_number(json_array_get(values, i))), ESPER_OK);
+    if (esper_stage_cools_down(r->slot.stage)) { /* what was recorded has counted it */
+        assert_memory_equal(&before, &r->slot, sizeof(before));
+        expect_mark(r, "lifecycle D5");
+        r->slot.epochs_total += (int)json_array_size(values);
+        r->slot.epochs_in_stage += (int)json_array_size(values);
+    }
+    return "ok";
+}
+
+static const char *run_gradient(replay *r)
+{
+    esper_slot_gradient gradient = {.norm = 1.0,
+                                    .health = arg_number(r, "health"),
+                                    .ratio = arg_number(r, "ratio"),
+                                    .exploding = json_is_true(json_object_get(r->op, "exploding"))};
+
+    esper_slot_set_gradient(&r->slot, &gradient);
+    return "ok";
+}
+
+static esper_alpha_ramp ramp_of(const replay *r)
+{
+    return (esper_alpha_ramp){(int)arg_number(r, "steps"), curve_of(arg_text(r, "curve")), arg_number(r, "steepness")};
+}
+
+/* While what was recorded is stuck, it refuses what ours can do; ours is tried and taken back. */
+static const char *refuse_as_recorded(replay *r, const esper_slot *before)
+{
+    expect_mark(r, "lifecycle D12");
+    r->slot = *before;
+    r->events.n = 0;
+    return "refused";
+}
+
+static const char *run_alpha_target(replay *r)
+{
+    esper_slot before = r->slot;
+    double target = arg_number(r, "target");
+    int blend = blend_of(arg_text(r, "operator"));
+    esper_alpha_ramp ramp = ramp_of(r);
+    bool switches = blend != 0 && blend != r->slot.blend;
+    esper_status status = esper_slot_set_alpha_target(&r->slot, target, &ramp, blend, &r->events);
+
+    if (status != ESPER_OK)
+        assert_memory_equal(&before, &r->slot, sizeof(before));
+    if (status == ESPER_OK && r->stuck && strcmp(row_text(r, RESULT), "refused") == 0)
+        return refuse_as_recorded(r, &before);
+    if (status == ESPER_E_STATE && switches && strcmp(row_text(r, RESULT), "ok") == 0) {
+        expect_mark(r, "lifecycle D13"); /* refused; the rest is done, and the blend taken over */
+        assert_true(before.alpha.value > 0.0);
+        status = esper_slot_set_alpha_target(&r->slot, target, &ramp, 0, &r->events);
+        r->slot.blend = blend;
+    }
+    if (status != ESPER_OK)
+        return "refused";
+    if (before.stage == ESPER_STAGE_HOLDING && target >= 1.0 - 1e-6 && target < 1.0) {
+        assert_true(r->slot.stage == ESPER_STAGE_HOLDING && r->slot.alpha.target == 1.0 && r->slot.alpha.n_steps == 0);
+        expect_mark(r, "lifecycle D12");
+        r->stuck = true;
+    } else if (ramp.n_steps <= 0 && r->slot.alpha.value != before.alpha.value) {
+        expect_mark(r, "lifecycle D12"); /* at once */
+        r->lags = true;
+        r->lag_alpha = before.alpha.value;
+    } else if (ramp.n_steps > 0 && r->slot.alpha.mode == ESPER_ALPHA_HOLD) {
+        assert_int_equal(r->slot.alpha.n_steps, 0);
+        expect_mark(r, "lifecycle D12");
+        r->slot.alpha.n_steps = ramp.n_steps; /* the phantom */
+    }
+    return "ok";
+}
+
+/* Refused: nothing changes. What was recorded has rewritten the flag; marked only where the governor asked. */
+static void refuse_prune(replay *r, const esper_slot *before)
+{
+    assert_memory_equal(before, &r->slot, sizeof(*before));
+    if (!esper_stage_cools_down(r->slot.stage) || r->slot.auto_pruned == row_bool(r, AUTO_PRUNED))
+        return;
+    if (row_bool(r, AUTO_PRUNED) && json_object_get(r->op, "steps") == NULL)
+        expect_mark(r, "lifecycle D9");
+    r->slot.auto_pruned = row_bool(r, AUTO_PRUNED);
+}
+
+static const char *run_prune(replay *r)
+{
+    esper_slot before = r->slot;
+    esper_status status = esper_slot_prune(&r->slot, arg_text(r, "reason"), NULL, &r->events);
+
+    if (status == ESPER_OK)
+        r->lags = r->stuck = false;
+    else
+        refuse_prune(r, &before);
+    return done_or_refused(status);
+}
+
+static const char *run_schedule_prune(replay *r)
+{
+    esper_slot before = r->slot;
+    esper_alpha_ramp ramp = ramp_of(r);
+    esper_status status = esper_slot_schedule_prune(&r->slot, &ramp, arg_text(r, "reason"), NULL, &r->events);
+
+    if (status == ESPER_OK && r->stuck && strcmp(row_text(r, RESULT), "refused") == 0)
+        return refuse_as_recorded(r, &before);
+    if (status == ESPER_OK && r->slot.stage == ESPER_STAGE_PRUNED)
+        r->lags = r->stuck = false;
+    if (status != ESPER_OK)
+        refuse_prune(r, &before);
+    return done_or_refused(status);
+}
+
+static const char *run_set_alpha(replay *r)
+{
+    assert_int_equal(esper_slot_set_alpha(&r->slot, arg_number(r, "value")), ESPER_OK);
+    r->lags = false;
+    return "ok";
+}
+
+static const char *run(replay *r, const char *name)
+{
+    if (strcmp(name, "germinate") == 0)
+        return run_germinate(r);
+    if (strcmp(name, "advance") == 0)
+        return run_advance(r);
+    if (strcmp(name, "accuracy") == 0)
+        return run_accuracy(r);
+    if (strcmp(name, "gradient") == 0)
+        return run_gradient(r);
+    if (strcmp(name, "alpha_target") == 0)
+        return run_alpha_target(r);
+    if (strcmp(name, "prune") == 0)
+        return run_prune(r);
+    if (strcmp(name, "schedule_prune") == 0)
+        return run_schedule_prune(r);
+    if (strcmp(name, "set_alpha") == 0)
+        return run_set_alpha(r);
+    if (strcmp(name, "contribution") == 0) {
+        esper_slot_set_contribution(&r->slot, arg_number(r, "value"));
+        return "ok";
+    }
+    assert_string_equal(name, "tick");
+    if (r->slot.stage == ESPER_STAGE_BLENDING)
+        r->lags = false;
+    esper_slot_tick(&r->slot, NULL, &r->events);
+    return "ok";
+}
+
+/* ----------------------------------------------------------------------------------------------------------- comparing */
+
+/* An event in the words of the record. */
+static const char *event_text(const esper_slot_event *event, char text[128])
+{
+    char from[32], to[32];
+
+    switch (event->kind) {
+    case ESPER_SLOT_EVENT_GERMINATED:
+        return "SEED_GERMINATED";
+    case ESPER_SLOT_EVENT_FOSSILIZED:
+        return "SEED_FOSSILIZED";
+    case ESPER_SLOT_EVENT_GATE:
+        snprintf(text, 128, "gate %s %s", esper_gate_name(event->gate.gate), event->gate.passed ? "pass" : "fail");
+        return text;
+    case ESPER_SLOT_EVENT_STAGE:
+        snprintf(text, 128, "%s>%s", recorded_name(esper_stage_name(event->from), from),
+                 recorded_name(esper_stage_name(event->to), to));
+        return text;
+    default:
+        snprintf(text, 128, "pruned reason=%s auto=%s by=%s", event->reason, event->auto_pruned ? "yes" : "no",
+                 event->initiator);
+        return text;
+    }
+}
+
+static void check_text(const replay *r, const char *what, const char *ours, const char *recorded)
+{
+    if (strcmp(ours != NULL ? ours : "null", recorded != NULL ? recorded : "null") != 0)
+        fail_msg("case %d, row %d: %s is %s, recorded %s", recorded_int(json_object_get(r->line, "case")), r->at, what,
+                 ours, recorded);
+}
+
+static void check_number(const replay *r, const char *what, double ours, int column)
+{
+    double recorded = json_is_boolean(json_array_get(r->row, (size_t)column))
+                          ? row_bool(r, column)
+                          : recorded_number(json_array_get(r->row, (size_t)column));
+
+    if (!recorded_is_near(ours, recorded))
+        fail_msg("case %d, row %d: %s is %.17g, recorded %.17g", recorded_int(json_object_get(r->line, "case")), r->at,
+                 what, ours, recorded);
+}
+
+static void check_events(const replay *r)
+{
+    const json_t *recorded = json_array_get(r->row, EVENTS);
+    char text[128];
+
+    for (int i = 0; i < r->events.n; i++)
+        check_text(r, "an event", event_text(&r->list[i], text),
+                   json_string_value(json_array_get(recorded, (size_t)i)));
+    if ((size_t)r->events.n != json_array_size(recorded))
+        fail_msg("case %d, row %d: %d events, recorded %zu", recorded_int(json_object_get(r->line, "case")), r->at,
+                 r->events.n, json_array_size(recorded));
+}
+
+static void check_alpha(const replay *r)
+{
+    const esper_alpha *alpha = &r->slot.alpha;
+
+    if (r->lags)
+        check_number(r, "alpha that was recorded late", r->lag_alpha, ALPHA);
+    else
+        check_number(r, "alpha", alpha->value, ALPHA);
+    if (r->stuck)
+        return;
+    check_number(r, "mode", alpha->mode, MODE);
+    check_number(r, "start", alpha->start, START);
+    check_number(r, "target", alpha->target, TARGET);
+    check_number(r, "steps", alpha->n_steps, STEPS);
+    check_number(r, "done", alpha->n_done, DONE);
+}
+
+/* Weights are frozen while alpha goes down; what was recorded is a tick late, and counts none of them as trainable. */
+static void check_frozen(const replay *r, bool was_down)
+{
+    int64_t params = esper_slot_is_active(&r->slot)
+                         ? r->slot.seed_params + (esper_slot_has_gate(&r->slot) ? r->slot.gate_params : 0)
+                         : 0;
+
+    if (row_bool(r, FROZEN) && was_down && !esper_slot_is_frozen(&r->slot) && r->slot.stage == ESPER_STAGE_BLENDING)
+        expect_mark(r, "lifecycle D12");
+    else if (!r->stuck)
+        check_number(r, "frozen", esper_slot_is_frozen(&r->slot), FROZEN);
+    if (row_bool(r, FROZEN) && params > 0) {
+        expect_mark(r, "lifecycle D21");
+        assert_int_equal(row_int(r, TRAINABLE), 0);
+    } else {
+        check_number(r, "parameters", (double)params, TRAINABLE);
+    }
+}
+
+static void check_row(const replay *r, const char *result, bool was_down)
+{
+    char loud[32];
+    static const char *const blends[] = {NULL, "ADD", "MULTIPLY", "GATE"};
+
+    check_text(r, "the result", result, row_text(r, RESULT));
+    check_text(r, "the stage",
+               esper_slot_is_empty(&r->slot) ? "EMPTY" : recorded_name(esper_stage_name(r->slot.stage), loud),
+               row_text(r, STAGE));
+    check_events(r);
+    check_alpha(r);
+    check_text(r, "the blend", blends[r->slot.blend], row_text(r, BLEND));
+    check_number(r, "isolation", esper_slot_is_isolated(&r->slot), ISOLATE);
+    check_number(r, "the gate network", esper_slot_has_gate(&r->slot), GATE_NET);
+    check_number(r, "epochs", r->slot.epochs_total, TOTAL);
+    check_number(r, "epochs in stage", r->slot.epochs_in_stage, IN_STAGE);
+    check_number(r, "auto-pruned", r->slot.auto_pruned, AUTO_PRUNED);
+    check_frozen(r, was_down);
+    n_rows++;
+}
+
+static esper_slot new_slot(const json_t *in)
+{
+    const json_t *gates = json_object_get(in, "auto_forward");
+    esper_boundary boundary = {.slot = "r0c0", .channels = recorded_int(json_object_get(in, "channels"))};
+    esper_slot_rules rules = {.permissive = json_is_true(json_object_get(in, "permissive")),
+                              .isolate_blending =
+                                  strcmp(json_string_value(json_object_get(in, "topology")), "cnn") == 0};
+    esper_slots slots;
+
+    for (size_t i = 0; i < json_array_size(gates); i++)
+        rules.auto_forward |= 1u << (json_string_value(json_array_get(gates, i))[1] - '0');
+    assert_int_equal(esper_slots_init(&slots, &boundary, 1, &rules), ESPER_OK);
+    return slots.slot[0];
+}
+
+static void check_case(const json_t *line)
+{
+    const json_t *in = json_object_get(line, "in"), *ops = json_object_get(in, "ops");
+    const json_t *rows = json_object_get(json_object_get(line, "out"), "after");
+    replay r = {.line = line, .slot = new_slot(in)};
+
+    assert_int_equal(json_array_size(ops), json_array_size(rows));
+    for (size_t i = 0; i < json_array_size(ops); i++) {
+        bool was_down = esper_slot_is_frozen(&r.slot);
+        const char *result;
+
+        r.at = (int)i;
+        r.row = json_array_get(rows, i);
+        r.op = json_array_get(json_array_get(ops, i), 1);
+        r.events = (esper_slot_events){.events = r.list, .capacity = MAX_EVENTS};
+        result = run(&r, json_string_value(json_array_get(json_array_get(ops, i), 0)));
+        check_row(&r, result, was_down);
+    }
+}
+
+static void test_recorded(void **state)
+{
+    (void)state;
+    if (recorded_each("lifecycle", check_case) < 0)
+        skip();
+    printf("%d rows, %d corrected answers in them\n", n_rows, n_taken);
+    assert_true(n_rows > 8000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_recorded)};
+
+    return cmocka_run_group_tests_name("slot/lifecycle", tests, NULL, NULL);
+}
