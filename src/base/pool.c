@@ -181,6 +181,11 @@ int esper_pool_threads(const esper_pool *pool)
     return pool->n_threads;
 }
 
+bool esper_pool_is_crowded(const esper_pool *pool)
+{
+    return pool->spin_turns == 0;
+}
+
 void esper_pool_run(esper_pool *pool, int n_items, esper_pool_item run_item, void *context)
 {
     uint64_t ticket;

@@ -6,6 +6,8 @@
 #ifndef ESPER_BASE_POOL_H
 #define ESPER_BASE_POOL_H
 
+#include <stdbool.h>
+
 #include "esper.h"
 
 typedef struct esper_pool esper_pool;
@@ -18,6 +20,9 @@ esper_status esper_pool_open(int n_threads, esper_pool **pool_out);
 void         esper_pool_close(esper_pool *pool);
 
 int esper_pool_threads(const esper_pool *pool);
+
+/* There are more threads than cores: who waits had better give its core away. */
+bool esper_pool_is_crowded(const esper_pool *pool);
 
 /* Runs all items and returns when the last is done. Takes no memory. One caller at a time; items may not call it. */
 void esper_pool_run(esper_pool *pool, int n_items, esper_pool_item run_item, void *context);

@@ -1,4 +1,4 @@
-/* esper bench fleet: several networks as lanes of one plan, on all threads and on one; and how long planning anew takes. */
+/* esper bench fleet: several networks as lanes of one plan, on two threads and on one; and how long planning anew takes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -195,7 +195,7 @@ static void print_line(const esper_bench_request *request, const char *name, dou
     fflush(stdout);
 }
 
-/* Steps of `wide` on all threads and of `narrow` on one, in turn: how many times as many samples a second. */
+/* Steps of `wide` on two threads and of `narrow` on one, in turn: how many times as many samples a second. */
 static esper_status compare(fleet *wide, fleet *narrow, int n_rounds, double *times_out)
 {
     double ratios[ROUNDS], on_all, on_one;

@@ -31,13 +31,25 @@ static bool has_one_row(const esper_net *net, const esper_op *op)
     return op->kind != ESPER_OP_SOFTMAX_XENT || net->tensors[op->in[0]].rank == 1;
 }
 
+/* Kernels of lanes are at most so large, and no pixel of theirs sees padding alone. */
+enum { LARGEST_KERNEL = 7 };
+
+static bool fits_lanes(const esper_net *net, const esper_op *op)
+{
+    int kernel = op->kind == ESPER_OP_CONV2D ? net->tensors[op->in[1]].dim[2] : 0;
+
+    if (op->kind == ESPER_OP_CONV2D && (kernel > LARGEST_KERNEL || op->attr.conv.pad >= kernel))
+        return false;
+    return has_one_row(net, op);
+}
+
 bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
 {
     bool is_image = kernels->lanes != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
 
     for (int o = 0; o < net->n_ops && is_image; o++)
         if (net->ops[o].kind != ESPER_OP_ISOLATE &&
-            (kernels->lanes[net->ops[o].kind] == NULL || !has_one_row(net, &net->ops[o])))
+            (kernels->lanes[net->ops[o].kind] == NULL || !fits_lanes(net, &net->ops[o])))
             is_image = false;
     return is_image;
 }

@@ -447,7 +447,7 @@ static void find_scratch(const esper_plan *plan, planned_net *planned)
                 continue;
             scratch->bytes = align_bytes(plan->backend->ops->scratch(plan->backend, &launch, plan->max_samples));
             if (scratch->bytes > 0)
-                live_at(scratch, d == ESPER_FORWARD ? o : 2 * net->n_ops - 1 - o);
+                live_with(planned, scratch, (esper_direction)d, o);
         }
 }
 

@@ -158,8 +158,10 @@ static esper_status check_seen(const char *source, seen_lines seen)
     for (int set = 0; set < ESPER_TUNE_SETS; set++)
         for (int work = 0; work < ESPER_N_WORKS; work++)
             if (!seen[set][work])
-                return ESPER_FAIL(ESPER_E_CONFIG, "%s: no line for '%s %s': write the table anew with esper bench tune",
-                                  source, set_names[set], work_names[work]);
+                return ESPER_FAIL(
+                    ESPER_E_CONFIG,
+                    "%s: no line for '%s %s': unset ESPER_TUNE and write the table anew with esper bench tune", source,
+                    set_names[set], work_names[work]);
     return ESPER_OK;
 }
 
@@ -191,7 +193,9 @@ esper_status esper_tune_load(esper_tune_table *table_out)
 
     if (path == NULL || path[0] == '\0')
         return esper_tune_read(ESPER_TUNE_TABLE, sizeof(ESPER_TUNE_TABLE) - 1, "the table of this build", table_out);
-    ESPER_TRY(esper_file_read(path, ESPER_TUNE_TEXT, &text, &chars));
+    status = esper_file_read(path, ESPER_TUNE_TEXT, &text, &chars);
+    if (status != ESPER_OK)
+        return esper_fail_within(status, "ESPER_TUNE: ");
     status = esper_tune_read(text, chars, path, table_out);
     esper_mem_free(text);
     return status;

@@ -37,6 +37,16 @@ static esper_host odd_cnn(void)
     return host;
 }
 
+/* From 64 to 128 channels: so many weights that each thread sums those of some channels over all samples. */
+static esper_host wide_cnn(void)
+{
+    esper_host host = small_cnn();
+
+    host.cnn.channels = 64;
+    host.cnn.height = host.cnn.width = 5;
+    return host;
+}
+
 typedef struct setting {
     const char       *name;
     uint32_t          n_steps;
@@ -50,9 +60,12 @@ static esper_host dropping_transformer(void)
     return small_transformer(0.1f);
 }
 
+enum { WITH_DROPOUT = 4 };
+
 static const setting settings[] = {
     {"cnn", 20, small_cnn, ESPER_OP_SGD, {NULL}},
     {"odd cnn", 5, odd_cnn, ESPER_OP_ADAMW, {NULL}},
+    {"wide cnn", 3, wide_cnn, ESPER_OP_SGD, {NULL}},
     {"grown cnns", 5, odd_cnn, ESPER_OP_SGD, {in_cnn_a, in_cnn_b, NULL, in_cnn_c, in_cnn_a}},
     {"transformer with dropout", 20, dropping_transformer, ESPER_OP_ADAMW, {NULL}},
     {"grown transformers",
@@ -194,14 +207,14 @@ static esper_host calm_transformer(void)
 /* The weights move, and what is drawn matters: no test above compares networks that stand still. */
 static void test_training_moves_weights(void **state)
 {
-    setting born = settings[3], calm = settings[3];
+    setting born = settings[WITH_DROPOUT], calm = settings[WITH_DROPOUT];
     uint64_t at_birth, with_dropout, without;
 
     (void)state;
     born.n_steps = 0;
     calm.host = calm_transformer;
     train("cpu", 1, &born, 0, 1, &at_birth);
-    train("cpu", 1, &settings[3], 0, 1, &with_dropout);
+    train("cpu", 1, &settings[WITH_DROPOUT], 0, 1, &with_dropout);
     train("cpu", 1, &calm, 0, 1, &without);
     assert_true(with_dropout != at_birth);
     assert_true(with_dropout != without);

@@ -1,7 +1,7 @@
 /* ctest: timeout=300 */
 /* Random image hosts, most of them with seeds in their slots: the cpu backend, with its own layout and operations that
- * have become one, computes what the reference computes. Channels 1 to 96, images of 5 to 40 pixels a side, batches that no
- * block divides. ESPER_HOSTS says how many (40).
+ * have become one, computes what the reference computes, and on any number of threads the same bits. Channels 1 to 96,
+ * images of 5 to 40 pixels a side, batches that no block divides. ESPER_HOSTS says how many (40).
  *
  * Two computations that differ in their last bits can take different ways at a ReLU or a pool, and a gradient then differs
  * by more than rounding. That is rare: of a host's batches one may differ, and the next one or two must not. */
@@ -127,12 +127,12 @@ static void fill_inputs(small_run *run, uint32_t number, uint32_t batch, int cla
     }
 }
 
-static void open_host(small_run *run, const char *backend, const esper_host *host, const small_seed *seeds,
-                      uint32_t number, int n_samples)
+static void open_host(small_run *run, const char *backend, int n_threads, const esper_host *host,
+                      const small_seed *seeds, uint32_t number, int n_samples)
 {
     if (small_build(&run->net, host, seeds) != ESPER_OK)
         fail_msg("host %u: %s", number, esper_last_error());
-    small_run_open(run, backend, n_samples, true);
+    small_run_open_on(run, backend, n_threads, n_samples, true);
     run->pass.loss_scale = 1.0f / (float)n_samples;
     stir_parameters(run, number);
 }
@@ -190,11 +190,13 @@ static void compare(const small_run *ref, const small_run *cpu, char first[256])
                 esper_plan_data(cpu->plan, 0, cpu->net.output), n * ref->net.tensors[ref->net.output].count, 1e-3);
 }
 
-static void check_batches(small_run *ref, small_run *cpu, uint32_t number, const esper_host *host, const char *text)
+/* Returns how many batches there were. */
+static uint32_t check_batches(small_run *ref, small_run *cpu, uint32_t number, const esper_host *host, const char *text)
 {
     int n_agree = 0, n_differ = 0;
+    uint32_t batch = 0;
 
-    for (uint32_t batch = 0; n_agree < 1 + n_differ; batch++) {
+    for (; n_agree < 1 + n_differ; batch++) {
         char first[256] = "";
 
         run_host(ref, number, batch, host);
@@ -205,6 +207,38 @@ static void check_batches(small_run *ref, small_run *cpu, uint32_t number, const
         if (n_differ == 2)
             fail_msg("%s: %s", text, first);
     }
+    return batch;
+}
+
+/* Work is cut into other ranges where there are more threads: gradients and statistics may not change in a bit. */
+static void check_bits(const small_run *one, const small_run *many, int n_threads, const char *text)
+{
+    static const esper_family families[] = {ESPER_FAMILY_GRAD, ESPER_FAMILY_BUFFER};
+
+    for (int t = 0; t < one->net.n_tensors; t++)
+        for (int f = 0; f < 2; f++) {
+            const esper_tensor *tensor = &one->net.tensors[t];
+            const float *a = esper_slab_at(&one->slab, families[f], tensor);
+            const float *b = esper_slab_at(&many->slab, families[f], tensor);
+
+            if (a != NULL && memcmp(a, b, (size_t)tensor->count * sizeof(float)) != 0)
+                fail_msg("%s: the %s of %s on %d threads is not what it is on one", text,
+                         esper_family_name(families[f]), tensor->name, n_threads);
+        }
+}
+
+static void check_threads(const small_run *one, const esper_host *host, const small_seed *seeds, uint32_t number,
+                          uint32_t batch, const char *text)
+{
+    static const int n_threads[] = {2, 3, 7};
+    static small_run many;
+    int n = n_threads[number % 3];
+
+    open_host(&many, "cpu", n, host, seeds, number, one->pass.n_samples);
+    for (uint32_t b = 0; b <= batch; b++)
+        run_host(&many, number, b, host);
+    check_bits(one, &many, n, text);
+    small_run_close(&many);
 }
 
 static void check_host(uint32_t number)
@@ -213,6 +247,7 @@ static void check_host(uint32_t number)
     char slots[MAX_SEEDS][ESPER_SLOT_CHARS], text[256];
     small_seed seeds[MAX_SEEDS + 1];
     static small_run ref, cpu;
+    uint32_t n_batches;
     int n_samples;
     esper_host host = draw_host(&rng, &n_samples);
     int used = snprintf(text, sizeof(text), "host %u: batch %d, %dx%dx%d, %d blocks of %d, kernel %d, %d pools", number,
@@ -223,9 +258,10 @@ static void check_host(uint32_t number)
     for (int i = 0; i < n_seeds && used < (int)sizeof(text); i++)
         used += snprintf(text + used, sizeof(text) - (size_t)used, ", %s in %s (%s)", seeds[i].blueprint, seeds[i].slot,
                          small_mode_name(seeds[i].mode));
-    open_host(&ref, "ref", &host, seeds, number, n_samples);
-    open_host(&cpu, "cpu", &host, seeds, number, n_samples);
-    check_batches(&ref, &cpu, number, &host, text);
+    open_host(&ref, "ref", 1, &host, seeds, number, n_samples);
+    open_host(&cpu, "cpu", 1, &host, seeds, number, n_samples);
+    n_batches = check_batches(&ref, &cpu, number, &host, text);
+    check_threads(&cpu, &host, seeds, number, n_batches - 1, text);
     small_run_close(&cpu);
     small_run_close(&ref);
 }
@@ -241,9 +277,59 @@ static void test_hosts(void **state)
     print_message("%d hosts agree with the reference\n", n);
 }
 
+/* Kernels larger than lanes have, and padding wider than a kernel: such a network stays in canonical layout. */
+static void build_unusual(esper_net *net, int kernel, int pad, int pad_of_point)
+{
+    int x, bias;
+
+    esper_net_init(net);
+    net->input = esper_net_input(net, "x", ESPER_F32, 3, (int[]){3, 12, 11});
+    net->target = esper_net_input(net, "target", ESPER_I32, 1, (int[]){1});
+    x = esper_net_conv2d(
+        net, net->input,
+        esper_net_param(net, "a", 4, (int[]){8, 3, kernel, kernel}, (esper_init){ESPER_INIT_UNIFORM, 0.1f}), pad, 1);
+    x = esper_net_relu(net, x);
+    x = esper_net_conv2d(net, x,
+                         esper_net_param(net, "b", 4, (int[]){32, 8, 1, 1}, (esper_init){ESPER_INIT_UNIFORM, 0.1f}),
+                         pad_of_point, 1);
+    bias = esper_net_param(net, "d", 1, (int[]){5}, (esper_init){ESPER_INIT_UNIFORM, 0.1f});
+    x = esper_net_linear(net, esper_net_global_mean(net, x),
+                         esper_net_param(net, "c", 2, (int[]){5, 32}, (esper_init){ESPER_INIT_UNIFORM, 0.1f}), bias);
+    net->output = x;
+    esper_net_softmax_xent(net, x, net->target);
+}
+
+static void check_unusual(int kernel, int pad, int pad_of_point)
+{
+    static small_run ref, cpu;
+    const esper_host host = {.cnn = {.classes = 5}};
+    char first[256] = "";
+
+    build_unusual(&ref.net, kernel, pad, pad_of_point);
+    small_run_open(&ref, "ref", 19, true);
+    build_unusual(&cpu.net, kernel, pad, pad_of_point);
+    small_run_open(&cpu, "cpu", 19, true);
+    run_host(&ref, 0, 0, &host);
+    run_host(&cpu, 0, 0, &host);
+    compare(&ref, &cpu, first);
+    if (first[0] != '\0')
+        fail_msg("kernel %d padded by %d, kernel 1 by %d: %s", kernel, pad, pad_of_point, first);
+    small_run_close(&cpu);
+    small_run_close(&ref);
+}
+
+static void test_unusual_kernels(void **state)
+{
+    (void)state;
+    check_unusual(7, 3, 0);
+    check_unusual(9, 4, 0);
+    check_unusual(3, 1, 1);
+    check_unusual(3, 4, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts), cmocka_unit_test(test_unusual_kernels)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,12 +142,17 @@ esper_status small_build(esper_net *net, const esper_host *host, const small_see
 
 void small_run_open(small_run *run, const char *backend, int n_samples, bool training)
 {
+    small_run_open_on(run, backend, 1, n_samples, training);
+}
+
+void small_run_open_on(small_run *run, const char *backend, int n_threads, int n_samples, bool training)
+{
     esper_slab_desc slab = {.n_moments = training ? 1 : 0};
     esper_plan_net net = {&run->net, &run->slab, &run->pass};
 
     if (esper_net_status(&run->net) != ESPER_OK)
         fail_msg("net: %s", esper_last_error());
-    assert_int_equal(esper_pool_open(1, &run->pool), ESPER_OK);
+    assert_int_equal(esper_pool_open(n_threads, &run->pool), ESPER_OK);
     assert_int_equal(esper_backend_open(backend, run->pool, &run->backend), ESPER_OK);
     assert_int_equal(esper_slab_init(&run->slab, run->backend, &run->net, &slab), ESPER_OK);
     esper_init_net(&run->net, &run->slab, RUN_SEED, 0, -1);

@@ -59,6 +59,7 @@ typedef struct small_run {
 
 /* Takes over run->net, which the caller has built, and opens the rest. Fails the test when that fails. */
 void small_run_open(small_run *run, const char *backend, int n_samples, bool training);
+void small_run_open_on(small_run *run, const char *backend, int n_threads, int n_samples, bool training);
 void small_run_close(small_run *run);
 
 /* ------------------------------------------------------------------------------------------------ fleets */

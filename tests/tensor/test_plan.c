@@ -468,8 +468,10 @@ typedef struct range {
 
 static int add_range(range *ranges, int n, const void *memory, const esper_view *view)
 {
+    int64_t samples = esper_blocks_of(SMALL_SAMPLES) * ESPER_BLOCK_SAMPLES; /* blocks are whole */
+
     if (memory != NULL)
-        ranges[n++] = (range){memory, (const char *)memory + view->count * SMALL_SAMPLES * (int64_t)sizeof(float)};
+        ranges[n++] = (range){memory, (const char *)memory + view->count * samples * (int64_t)sizeof(float)};
     return n;
 }
 
@@ -507,8 +509,8 @@ static void check_chain(const esper_program *program, int first)
     assert_in_range(n, 1, 127);
     for (int a = 0; a < n; a++)
         for (int b = 0; b < a; b++)
-            if (ranges[a].begin != ranges[b].begin && ranges[a].begin < ranges[b].end &&
-                ranges[b].begin < ranges[a].end)
+            if ((ranges[a].begin != ranges[b].begin || ranges[a].end != ranges[b].end) &&
+                ranges[a].begin < ranges[b].end && ranges[b].begin < ranges[a].end)
                 fail_msg("%s: launches %d to %d run in one go, and tensors of theirs overlap",
                          program->launches[first].direction == ESPER_FORWARD ? "forward" : "backward", first,
                          first + n_launches - 1);

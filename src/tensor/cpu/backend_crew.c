@@ -13,11 +13,11 @@
 /* Enough items that no thread waits long for another. */
 enum { ITEMS_PER_THREAD = 4 };
 
-/* Who waits gives the core away now and then: the one that is waited for may need it. */
+/* Who waits gives the core away now and then, at every turn where cores are short: the one waited for may need it. */
 enum { TURNS_TO_YIELD = 256 };
 
 typedef struct crew_bench {
-    _Alignas(128) _Atomic uint64_t ticket; /* neighbours do not share a cache line */
+    _Alignas(64) _Atomic uint64_t ticket; /* neighbours do not share a cache line */
     atomic_int n_left;                     /* items not yet done */
     int        n_items;
     esper_job  job;
@@ -28,6 +28,7 @@ struct esper_crew {
     const esper_kernel_set *kernels;
     const esper_tune       *tune;
     int                     n_threads;
+    int                     turns_to_yield;
     crew_bench             *benches;  /* (n_threads) */
     const esper_program    *programs; /* of the current run */
     int                     n_programs;
@@ -46,6 +47,7 @@ esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, 
     crew->kernels = kernels;
     crew->tune = tune;
     crew->n_threads = esper_pool_threads(pool);
+    crew->turns_to_yield = esper_pool_is_crowded(pool) ? 1 : TURNS_TO_YIELD;
     crew->benches = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->benches));
     if (crew->benches == NULL) {
         esper_mem_free(crew);
@@ -63,9 +65,9 @@ void esper_crew_close(esper_crew *crew)
     esper_mem_free(crew);
 }
 
-static void wait_a_little(int *turns)
+static void wait_a_little(const esper_crew *crew, int *turns)
 {
-    if (++*turns % TURNS_TO_YIELD == 0)
+    if (++*turns % crew->turns_to_yield == 0)
         sched_yield();
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -88,7 +90,7 @@ static bool take_item(crew_bench *bench)
 }
 
 /* Posts the job on the bench and works on it until all of it is done. */
-static void share_job(crew_bench *bench, int n_items)
+static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
 {
     uint64_t number = (atomic_load_explicit(&bench->ticket, memory_order_relaxed) >> 32) + 1;
     int turns = 0;
@@ -99,7 +101,7 @@ static void share_job(crew_bench *bench, int n_items)
     while (take_item(bench))
         continue;
     while (atomic_load_explicit(&bench->n_left, memory_order_acquire) > 0)
-        wait_a_little(&turns);
+        wait_a_little(crew, &turns);
 }
 
 /* Alone while every thread has a network of its own; else in items that others can take. */
@@ -109,7 +111,7 @@ static void run_job(esper_crew *crew, crew_bench *bench)
     int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
     if (!alone && n_items > 1)
-        share_job(bench, n_items);
+        share_job(crew, bench, n_items);
     else
         for (int item = 0; item < n_items; item++)
             esper_job_run_item(&bench->job, item);
@@ -174,7 +176,7 @@ static void help(esper_crew *crew)
         for (int i = 0; i < crew->n_threads; i++)
             helped |= take_item(&crew->benches[i]);
         if (!helped)
-            wait_a_little(&turns);
+            wait_a_little(crew, &turns);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "tensor/cpu/lanes_conv.h"
 #include "tensor/cpu/lanes_conv_weights.h"
 
-enum { MANY_WEIGHTS = 1 << 16, JOIN_CHUNK = 256, UNIT_CHANNELS = 4 };
+enum { MANY_WEIGHTS = 1 << 16, JOIN_CHUNK = 256, UNIT_CHANNELS = LANES_OUTER_OUT };
 
 typedef struct convolution {
     lanes_conv group; /* what one group does */
@@ -193,14 +193,17 @@ static inline void join_weights(const esper_view *w, const float *partial, int n
 static inline void put_weights(const convolution *v, const esper_view *x, const esper_view *w, const float *g,
                                size_t g_block, const float *partial, int n_blocks, int begin, int end)
 {
-    int channels = end * UNIT_CHANNELS < w->dim[0] ? end * UNIT_CHANNELS : w->dim[0];
-
     if (w->grad == NULL)
         return;
-    if (has_many_weights(w))
-        weights_of_channels(v, x, g, g_block, n_blocks, begin * UNIT_CHANNELS, channels, w);
-    else
+    if (!has_many_weights(w))
         join_weights(w, partial, n_blocks, begin, end);
+    else /* unit by unit: how sums are taken depends on how many channels there are */
+        for (int unit = begin; unit < end; unit++) {
+            int first = unit * UNIT_CHANNELS, left = w->dim[0] - first;
+
+            weights_of_channels(v, x, g, g_block, n_blocks, first,
+                                first + (left < UNIT_CHANNELS ? left : UNIT_CHANNELS), w);
+        }
 }
 
 #endif
