@@ -37,6 +37,17 @@ WRAP(erf)
 WRAP(gelu)
 WRAP(gelu_slope)
 
+/* exp_down is for x <= 0. */
+static lanes_vec exp_down_found(lanes_vec x)
+{
+    return vec_exp_down(-vec_abs(x));
+}
+
+static double exp_down_exact(double x)
+{
+    return exp(-fabs(x));
+}
+
 static double sigmoid_exact(double x)
 {
     return 1 / (1 + exp(-x));
@@ -59,6 +70,13 @@ static double of_result(double x, double exact)
     return fmax(fabs(exact), (double)FLT_TRUE_MIN / 2e-7);
 }
 
+/* Of the result itself; one that is not a normal number may be 0 instead. */
+static double of_normal_result(double x, double exact)
+{
+    (void)x;
+    return exact > 1.0001 * (double)FLT_MIN ? exact : (double)FLT_MIN / 1e-7;
+}
+
 static double of_one_or_x(double x, double exact)
 {
     (void)exact;
@@ -73,6 +91,7 @@ static subject subjects[] = {
     {"erf", erf_found, erf, of_result, 0, 0},
     {"gelu", gelu_found, gelu_exact, of_one_or_x, 0, 0},
     {"gelu_slope", gelu_slope_found, gelu_slope_exact, of_one_or_x, 0, 0},
+    {"exp_down", exp_down_found, exp_down_exact, of_normal_result, 0, 0},
 };
 enum { N_SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
 
@@ -151,7 +170,7 @@ static void check_exactly(int k, float x, float expected)
 
 static void test_limits(void **state)
 {
-    enum { EXP, LOG, TANH, SIGMOID, ERF, GELU, SLOPE };
+    enum { EXP, LOG, TANH, SIGMOID, ERF, GELU, SLOPE, DOWN };
 
     (void)state;
     check_exactly(EXP, 0, 1);
@@ -180,6 +199,10 @@ static void test_limits(void **state)
     check_exactly(GELU, 1e30f, 1e30f);
     check_exactly(SLOPE, 30, 1);
     check_exactly(SLOPE, 0, 0.5f);
+    check_exactly(DOWN, 0, 1);
+    check_exactly(DOWN, -88, 0);
+    check_exactly(DOWN, -FLT_MAX, 0);
+    check_exactly(DOWN, -INFINITY, 0);
 }
 
 static void test_not_a_number(void **state)

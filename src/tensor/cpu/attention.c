@@ -12,8 +12,10 @@
 #include "tensor/cpu/vec_math.h"
 #include "tensor/ref/attention.h"
 
-/* A block of queries by all keys: 128 KB. For up to 175 tokens it holds the whole head. */
-enum { BLOCK_FLOATS = 32768 };
+enum {
+    BLOCK_FLOATS = 32768, /* a block of queries by all keys: 128 KB. For up to 175 tokens it holds the whole head */
+    SOFTMAX_ROWS = 8,     /* queries whose probabilities are computed together */
+};
 
 /* A head at work. Rows of q, k, v and their gradients are h.stride apart, those of y h.y_stride. */
 typedef struct work {
@@ -124,7 +126,7 @@ static void multiply_by_rows(const head *h, const float *a, size_t a_row, const 
                 gemm_out out = gemm_out_at(c, i, col);
 
                 if (i + rows > k)
-                    gemm_strip(rows, (int)cols, (int)(gemm_least(i + rows, k + n_k) - k),
+                    gemm_strip(rows, cols, gemm_least(i + rows, k + n_k) - k,
                                (gemm_left){a + (i - (size_t)begin) * a_row + k, a_row, 1}, panel,
                                k == 0 ? out : gemm_out_more(out));
             }
@@ -144,24 +146,39 @@ static size_t fill_up(float *row, size_t n, size_t T, float fill)
     return whole + LANES_VEC;
 }
 
-/* Scores of one query become probabilities, e^(scale (score - top)) / sum; those of later keys are zero. */
-static void softmax_row(float *p, size_t n, size_t T, float scale)
+/* Scores of queries begin .. end-1, at most SOFTMAX_ROWS, become probabilities, e^(scale (score - top)) / sum; those of later
+ * keys are zero. Each step is done for all of them before the next: a row's own steps wait for each other. */
+static void softmax_rows(float *p, size_t begin, size_t end, size_t T, float scale)
 {
-    size_t filled = fill_up(p, n, T, -__builtin_inff());
-    lanes_vec top = lanes_all(p[0]), sum = {0};
-    float part;
+    lanes_vec top[SOFTMAX_ROWS], sum[SOFTMAX_ROWS];
+    size_t filled[SOFTMAX_ROWS];
 
-    ROWS_EACH(j, some, filled, { top = lanes_max(top, rows_get(p, j, some, p[0])); });
-    top = lanes_all(rows_largest(top));
-    ROWS_EACH(j, some, filled, {
-        lanes_vec e = vec_exp((rows_get(p, j, some, -__builtin_inff()) - top) * scale);
+    for (size_t i = begin; i < end; i++) {
+        float *row = p + i * T;
+        lanes_vec most = lanes_all(row[0]);
 
-        sum += e;
-        rows_put(p, j, some, e);
-    });
-    part = 1.0f / rows_sum(sum);
-    ROWS_EACH(j, some, filled, { rows_put(p, j, some, rows_get(p, j, some, 0.0f) * part); });
-    memset(p + n, 0, (T - n) * sizeof(float));
+        filled[i - begin] = fill_up(row, i + 1, T, -__builtin_inff());
+        ROWS_EACH(j, some, filled[i - begin], { most = lanes_max(most, rows_get(row, j, some, row[0])); });
+        top[i - begin] = lanes_all(rows_largest(most));
+    }
+    for (size_t i = begin; i < end; i++) {
+        float *row = p + i * T;
+        lanes_vec most = top[i - begin], all = {0};
+
+        ROWS_EACH(j, some, filled[i - begin], {
+            lanes_vec e = vec_exp_down((rows_get(row, j, some, -__builtin_inff()) - most) * scale);
+
+            all += e;
+            rows_put(row, j, some, e);
+        });
+        sum[i - begin] = all;
+    }
+    for (size_t i = begin; i < end; i++) {
+        float *row = p + i * T, part = 1.0f / rows_sum(sum[i - begin]);
+
+        ROWS_EACH(j, some, filled[i - begin], { rows_put(row, j, some, rows_get(row, j, some, 0.0f) * part); });
+        memset(row + i + 1, 0, (T - i - 1) * sizeof(float));
+    }
 }
 
 /* What dropout leaves of the probabilities of queries first .. end-1. */
@@ -212,8 +229,8 @@ static void forward_unit(const esper_lane *lane, int unit)
         return;
     }
     multiply_by_keys(&w.h, w.q, w.h.stride, w.k, 0, w.h.T, w.p, T);
-    for (size_t i = 0; i < T; i++)
-        softmax_row(w.p + i * T, i + 1, T, w.h.scale);
+    for (size_t i = 0; i < T; i += SOFTMAX_ROWS)
+        softmax_rows(w.p, i, gemm_least(i + SOFTMAX_ROWS, T), T, w.h.scale);
     forward_values(&w, &rng);
 }
 
@@ -279,7 +296,7 @@ static void add_to_keys(const work *w, block b, const float *a, const float *rig
         for (int key = j; key < j_end; key += GEMM_ROWS) {
             size_t skip = key > b.first ? (size_t)(key - b.first) : 0;
 
-            gemm_strip(gemm_least((size_t)(j_end - key), GEMM_ROWS), (int)cols, (int)(n - skip),
+            gemm_strip(gemm_least((size_t)(j_end - key), GEMM_ROWS), cols, n - skip,
                        (gemm_left){a + skip * b.stride + key, 1, b.stride}, panel + skip * GEMM_COLS,
                        gemm_out_at(c, (size_t)key, col));
         }

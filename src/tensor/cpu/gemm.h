@@ -69,80 +69,79 @@ LANES_INLINE gemm_out gemm_out_more(gemm_out c)
 
 /* ------------------------------------------------------------------------------------------------ tiles */
 
-/* m x GEMM_COLS sums into their places. */
+/* m x GEMM_COLS sums into their places. Here and below, loops over sums are unrolled before the compiler looks for variables
+ * to keep in registers: else the sums pass through memory. */
 LANES_INLINE void gemm_put(int m, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
 {
+    if (c.base == NULL) {
+#pragma GCC unroll 16
+        for (int i = 0; i < m; i++, c.to += c.row)
+            for (int j = 0; j < GEMM_VECS; j++)
+                rows_store(c.to + j * LANES_VEC, sum[i][j]);
+        return;
+    }
+#pragma GCC unroll 16
     for (int i = 0; i < m; i++, c.to += c.row, c.base += c.base_row)
         for (int j = 0; j < GEMM_VECS; j++)
             rows_store(c.to + j * LANES_VEC, sum[i][j] + rows_load(c.base + j * LANES_VEC));
 }
 
-/* The same with nothing to add. */
-LANES_INLINE void gemm_put_alone(int m, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
+/* m rows, a constant where this is inlined. Rows of A are addressed in threes, by a pointer and one distance: that leaves
+ * registers enough for a whole tile. */
+LANES_INLINE void gemm_tile(int m, int n_k, gemm_left a, const float *panel, gemm_out c)
 {
-    for (int i = 0; i < m; i++, c.to += c.row)
-        for (int j = 0; j < GEMM_VECS; j++)
-            rows_store(c.to + j * LANES_VEC, sum[i][j]);
-}
+    const float *three[GEMM_ROWS / 3];
+    lanes_vec sum[GEMM_ROWS][GEMM_VECS];
 
-/* The same where only the first n columns exist. */
-LANES_INLINE void gemm_put_some(int m, int n, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
-{
-    float value[GEMM_ROWS][GEMM_COLS] __attribute__((aligned(64)));
-
-    gemm_put_alone(m, sum, (gemm_out){.to = value[0], .row = GEMM_COLS});
+#pragma GCC unroll 16
     for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
-            float base = c.base != NULL ? c.base[(size_t)i * c.base_row + (size_t)j] : 0.0f;
-
-            c.to[(size_t)i * c.row + (size_t)j] = value[i][j] + base;
-        }
-}
-
-/* m is a constant where this is inlined. */
-LANES_INLINE void gemm_tile(int m, int n, int n_k, gemm_left a, const float *panel, gemm_out c)
-{
-    lanes_vec sum[GEMM_ROWS][GEMM_VECS] = {{{0}}};
-
-#pragma GCC unroll 2
-    for (int k = 0; k < n_k; k++, a.first += a.col, panel += GEMM_COLS) {
+        for (int j = 0; j < GEMM_VECS; j++)
+            sum[i][j] = (lanes_vec){0};
+    for (int i = 0; i < m; i += 3)
+        three[i / 3] = a.first + (size_t)i * a.row;
+#pragma GCC unroll 4
+    for (int k = 0; k < n_k; k++, panel += GEMM_COLS) {
         lanes_vec b[GEMM_VECS];
 
         for (int j = 0; j < GEMM_VECS; j++)
             b[j] = lanes_load(panel + j * LANES_VEC);
+#pragma GCC unroll 16
         for (int i = 0; i < m; i++)
             for (int j = 0; j < GEMM_VECS; j++)
-                sum[i][j] += a.first[(size_t)i * a.row] * b[j];
+                sum[i][j] += three[i / 3][(size_t)(i % 3) * a.row] * b[j];
+        for (int i = 0; i < m; i += 3)
+            three[i / 3] += a.col;
     }
-    if (n != GEMM_COLS)
-        gemm_put_some(m, n, sum, c);
-    else if (c.base != NULL)
-        gemm_put(m, sum, c);
-    else
-        gemm_put_alone(m, sum, c);
+    gemm_put(m, sum, c);
+}
+
+/* A whole tile of rows as they lie. It is a function, so that it has all registers for itself. */
+static __attribute__((noinline)) void gemm_tile_rows(int n_k, gemm_left a, const float *panel, gemm_out c)
+{
+    gemm_tile(GEMM_ROWS, n_k, (gemm_left){a.first, a.row, 1}, panel, c);
 }
 
 /* m rows, at most GEMM_HALF. */
-static inline void gemm_edge(size_t m, int n, int n_k, gemm_left a, const float *panel, gemm_out c)
+static __attribute__((noinline)) void gemm_edge(size_t m, int n_k, gemm_left a, const float *panel, gemm_out c)
 {
     switch (m) {
     case 6:
-        gemm_tile(6, n, n_k, a, panel, c);
+        gemm_tile(6, n_k, a, panel, c);
         break;
     case 5:
-        gemm_tile(5, n, n_k, a, panel, c);
+        gemm_tile(5, n_k, a, panel, c);
         break;
     case 4:
-        gemm_tile(4, n, n_k, a, panel, c);
+        gemm_tile(4, n_k, a, panel, c);
         break;
     case 3:
-        gemm_tile(3, n, n_k, a, panel, c);
+        gemm_tile(3, n_k, a, panel, c);
         break;
     case 2:
-        gemm_tile(2, n, n_k, a, panel, c);
+        gemm_tile(2, n_k, a, panel, c);
         break;
     case 1:
-        gemm_tile(1, n, n_k, a, panel, c);
+        gemm_tile(1, n_k, a, panel, c);
         break;
     default:
         break;
@@ -150,19 +149,44 @@ static inline void gemm_edge(size_t m, int n, int n_k, gemm_left a, const float 
 }
 
 /* m rows, at most GEMM_ROWS: one tile, or what is left of a matrix in two. */
-static inline void gemm_strip(size_t m, int n, int n_k, gemm_left a, const float *panel, gemm_out c)
+LANES_INLINE void gemm_whole_strip(size_t m, int n_k, gemm_left a, const float *panel, gemm_out c)
 {
-    if (m == GEMM_ROWS) {
-        gemm_tile(GEMM_ROWS, n, n_k, a, panel, c);
+    if (m == GEMM_ROWS && a.col == 1) {
+        gemm_tile_rows(n_k, a, panel, c);
+        return;
+    }
+    if (m == GEMM_ROWS && a.row == 1) {
+        gemm_tile(GEMM_ROWS, n_k, (gemm_left){a.first, 1, a.col}, panel, c);
         return;
     }
     if (m > GEMM_HALF) {
-        gemm_edge(GEMM_HALF, n, n_k, a, panel, c);
+        gemm_edge(GEMM_HALF, n_k, a, panel, c);
         m -= GEMM_HALF;
         a = gemm_left_at(a, GEMM_HALF, 0);
         c = gemm_out_at(c, GEMM_HALF, 0);
     }
-    gemm_edge(m, n, n_k, a, panel, c);
+    gemm_edge(m, n_k, a, panel, c);
+}
+
+/* The same where only the first n columns exist: by way of a whole one. */
+static __attribute__((noinline)) void gemm_some_strip(size_t m, size_t n, int n_k, gemm_left a, const float *panel,
+                                                      gemm_out c)
+{
+    float value[GEMM_ROWS][GEMM_COLS] __attribute__((aligned(64)));
+
+    gemm_whole_strip(m, n_k, a, panel, (gemm_out){.to = value[0], .row = GEMM_COLS});
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            c.to[i * c.row + j] = value[i][j] + (c.base != NULL ? c.base[i * c.base_row + j] : 0.0f);
+}
+
+/* m <= GEMM_ROWS rows, n <= GEMM_COLS columns. */
+LANES_INLINE void gemm_strip(size_t m, size_t n, size_t n_k, gemm_left a, const float *panel, gemm_out c)
+{
+    if (n == GEMM_COLS)
+        gemm_whole_strip(m, (int)n_k, a, panel, c);
+    else
+        gemm_some_strip(m, n, (int)n_k, a, panel, c);
 }
 
 LANES_INLINE size_t gemm_least(size_t a, size_t b)
@@ -176,11 +200,10 @@ static inline void gemm_block(size_t m, size_t n, size_t n_k, gemm_left a, const
     for (size_t block = 0; block < m; block += GEMM_BLOCK_ROWS)
         for (size_t j = 0; j < n; j += GEMM_COLS) {
             size_t end = gemm_least(block + GEMM_BLOCK_ROWS, m);
-            int cols = (int)gemm_least(n - j, GEMM_COLS);
 
             for (size_t i = block; i < end; i += GEMM_ROWS)
-                gemm_strip(gemm_least(end - i, GEMM_ROWS), cols, (int)n_k, gemm_left_at(a, i, 0), packed + j * n_k,
-                           gemm_out_at(c, i, j));
+                gemm_strip(gemm_least(end - i, GEMM_ROWS), gemm_least(n - j, GEMM_COLS), n_k, gemm_left_at(a, i, 0),
+                           packed + j * n_k, gemm_out_at(c, i, j));
         }
 }
 
@@ -291,31 +314,36 @@ static inline void gemm_pack_turned(size_t n, size_t n_k, const float *from, siz
     }
 }
 
-/* m <= GEMM_ROWS rows of A for one tile: entry (i, k) is from[k * col + i]. All but the last k are copied in whole vectors:
- * what is too much comes from the next k and is overwritten by it. */
-LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, const float *from, size_t col, float *packed)
+/* m <= GEMM_ROWS rows of A for one tile: entry (i, k) is from[k * col + i]. The first `wide` of them are copied in whole
+ * vectors: what is too much comes from the next k and is overwritten by it. */
+LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, size_t wide, const float *from, size_t col, float *packed)
 {
     size_t k = 0;
 
-    for (; k + 1 < n_k && m == GEMM_ROWS; k++, packed += GEMM_ROWS, from += col) {
+    for (; k < wide; k++, packed += GEMM_ROWS, from += col)
         for (int l = 0; l < GEMM_ROWS; l += LANES_VEC)
             rows_store(packed + l, rows_load(from + l));
-    }
     for (; k < n_k; k++, packed += GEMM_ROWS, from += col)
-        memcpy(packed, from, m * sizeof(float));
+        for (size_t i = 0; i < m; i++)
+            packed[i] = from[i];
 }
 
 /* A copy of A for tiles of GEMM_ROWS rows where the rows of A lie as columns. The tile that begins at row i is at
  * packed + i * n_k, with row 1 and col GEMM_ROWS. */
 static inline void gemm_pack_left(size_t m, size_t n_k, const float *from, size_t col, float *packed)
 {
+    enum { VECS = (GEMM_ROWS + LANES_VEC - 1) / LANES_VEC };
+
     for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS) {
-        size_t here = gemm_least(n_k - k, GEMM_PACK_ROWS);
+        size_t here = gemm_least(n_k - k, GEMM_PACK_ROWS), wide = gemm_least(here, n_k - k - 1);
 
         gemm_ask(m, gemm_least(n_k - k - here, GEMM_PACK_ROWS), from + (k + here) * col, col);
-        for (size_t i = 0; i < m; i += GEMM_ROWS)
-            gemm_pack_strip(gemm_least(m - i, GEMM_ROWS), here, from + k * col + i, col,
+        for (size_t i = 0; i < m; i += GEMM_ROWS) {
+            size_t rows = gemm_least(m - i, GEMM_ROWS);
+
+            gemm_pack_strip(rows, here, rows + col >= VECS * LANES_VEC ? wide : 0, from + k * col + i, col,
                             packed + i * n_k + k * GEMM_ROWS);
+        }
     }
 }
 

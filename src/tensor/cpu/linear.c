@@ -225,7 +225,7 @@ static void add_columns(size_t rows, size_t cols, size_t n_k, const float *left,
     gemm_pack_rows(cols, n_k, from, from_row, right);
     for (size_t j = 0; j < cols; j += GEMM_COLS)
         for (size_t i = 0; i < rows; i += GEMM_ROWS)
-            gemm_strip(gemm_least(rows - i, GEMM_ROWS), (int)gemm_least(cols - j, GEMM_COLS), (int)n_k,
+            gemm_strip(gemm_least(rows - i, GEMM_ROWS), gemm_least(cols - j, GEMM_COLS), n_k,
                        (gemm_left){left + i * n_k, 1, GEMM_ROWS}, right + j * n_k, gemm_out_at(c, i, j));
 }
 
@@ -242,39 +242,44 @@ static void add_products(const esper_lane *lane, tile t, size_t k, size_t n_k, g
                     gemm_out_at(c, 0, col - t.col));
 }
 
+/* Rows k .. k+n_k-1 of the gradient of y into the sums of its columns, in float and then in double. */
+static void add_to_bias(const esper_lane *lane, tile t, size_t k, size_t n_k, double *sum)
+{
+    size_t O = outputs(lane), n = t.row_end - t.row;
+    const float *g = (const float *)lane->out[0].grad + k * O + t.row;
+    float part[MOST_ROWS + GEMM_ROWS] = {0};
+
+    for (size_t r = 0; r < n_k; r++, g += O)
+        for (size_t j = 0; j < n; j++)
+            part[j] += g[j];
+    for (size_t j = 0; j < n; j++)
+        sum[j] += (double)part[j];
+}
+
+/* A tile of w and, where it is of the first columns, its share of b: both from the same rows while they are at hand. */
 static void put_tile(const esper_lane *lane, tile t)
 {
-    const esper_view *w = &lane->in[1];
+    const esper_view *w = &lane->in[1], *b = &lane->in[2];
     size_t I = inputs(lane), rows = rows_of(lane);
-    gemm_out c = {.to = (float *)w->grad + t.row * I + t.col, .row = I};
+    gemm_out c = {.row = I};
+    bool has_bias = b->grad != NULL && t.col == 0;
+    double sum[MOST_ROWS + GEMM_ROWS] = {0};
 
+    if (w->grad != NULL)
+        c.to = (float *)w->grad + t.row * I + t.col;
     if (w->add)
         c = gemm_out_more(c);
     for (size_t k = 0; k < rows; k += GEMM_K) {
-        add_products(lane, t, k, gemm_least(rows - k, GEMM_K), c);
+        size_t n_k = gemm_least(rows - k, GEMM_K);
+
+        if (w->grad != NULL)
+            add_products(lane, t, k, n_k, c);
+        if (has_bias)
+            add_to_bias(lane, t, k, n_k, sum);
         c = gemm_out_more(c);
     }
-}
-
-/* Sums of columns begin .. end-1 of the gradient of y: GEMM_K rows in float, and those sums in double. */
-static void put_bias(const esper_lane *lane, size_t begin, size_t end)
-{
-    const esper_view *b = &lane->in[2];
-    const float *g = lane->out[0].grad;
-    size_t O = outputs(lane), rows = rows_of(lane), n = end - begin;
-    double sum[MOST_ROWS + GEMM_ROWS] = {0};
-
-    for (size_t k = 0; k < rows; k += GEMM_K) {
-        float part[MOST_ROWS + GEMM_ROWS] = {0};
-
-        for (size_t r = k; r < gemm_least(k + GEMM_K, rows); r++)
-            for (size_t j = 0; j < n; j++)
-                part[j] += g[r * O + begin + j];
-        for (size_t j = 0; j < n; j++)
-            sum[j] += (double)part[j];
-    }
-    for (size_t j = 0; j < n; j++)
-        grad_put(b, (float *)b->grad + begin + j, (float)sum[j]);
+    for (size_t j = 0; j < t.row_end - t.row && has_bias; j++)
+        grad_put(b, (float *)b->grad + t.row + j, (float)sum[j]);
 }
 
 /* Units are tiles of w. */
@@ -283,12 +288,8 @@ static void backward_w_b(const esper_lane *lane, bool bands, int begin, int end)
     for (int unit = begin; unit < end; unit++) {
         tile t = tile_of(lane, bands, (size_t)unit);
 
-        if (t.row == t.row_end || t.col == t.col_end)
-            continue;
-        if (lane->in[1].grad != NULL)
+        if (t.row != t.row_end && t.col != t.col_end)
             put_tile(lane, t);
-        if (lane->in[2].grad != NULL && t.col == 0)
-            put_bias(lane, t.row, t.row_end);
     }
 }
 

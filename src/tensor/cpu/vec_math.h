@@ -2,7 +2,7 @@
  *
  * The polynomials are good to a few 1e-9 and what remains is a rounding or two: errors are at most 2e-7 of the result
  * (GELU, its slope and sigmoid: of 1, or of |x| where that is larger). Limits are exact (exp(-inf) = 0, tanh(inf) = 1),
- * subnormal results are there, NaN stays NaN. There are no branches: both sides of a choice are computed, one is taken.
+ * subnormal results are there but for exp_down's, NaN stays NaN. There are no branches: both sides of a choice are computed, one is taken.
  *
  * The polynomials are minimax fits whose coefficients were rounded to float one after the other, the rest being fitted
  * anew each time. */
@@ -56,6 +56,20 @@ LANES_INLINE lanes_vec vec_exp(lanes_vec x)
     p = 0.166665211f + r * (0.0416682623f + r * p);
     p = 1.0f + (r + r * r * (0.49999994f + r * p));
     return p * vec_power_of_two(half) * vec_power_of_two(whole - half);
+}
+
+/* exp(x) for x <= 0, with less to do: results below the smallest normal number are 0. */
+LANES_INLINE lanes_vec vec_exp_down(lanes_vec x)
+{
+    const float to_integer = 12582912.0f, least = -87.33654f;
+    lanes_vec in = vec_at_least(x, least), shifted = in * 1.44269504f + to_integer, n = shifted - to_integer;
+    lanes_vec r = in - n * 0.693359375f + n * 2.12194440e-4f;
+    lanes_vec p = 0.00836867094f + r * 0.001382104f;
+
+    p = 0.166665211f + r * (0.0416682623f + r * p);
+    p = 1.0f + (r + r * r * (0.49999994f + r * p));
+    p *= vec_power_of_two((lanes_mask)shifted - 0x4b400000);
+    return (lanes_vec)((lanes_mask)p & ~(lanes_mask)(x < least));
 }
 
 /* log(x) = e log(2) + log(1 + f) with 1 + f between sqrt(1/2) and sqrt(2). */
@@ -126,13 +140,13 @@ LANES_INLINE lanes_vec vec_normal_below(lanes_vec x, lanes_vec bell)
 /* x times the normal distribution's mass up to x. */
 LANES_INLINE lanes_vec vec_gelu(lanes_vec x)
 {
-    return x * vec_normal_below(x, vec_exp(-0.5f * x * x));
+    return x * vec_normal_below(x, vec_exp_down(-0.5f * x * x));
 }
 
 /* The slope of GELU. */
 LANES_INLINE lanes_vec vec_gelu_slope(lanes_vec x)
 {
-    lanes_vec bell = vec_exp(-0.5f * x * x);
+    lanes_vec bell = vec_exp_down(-0.5f * x * x);
 
     return vec_normal_below(x, bell) + x * (0.39894228f * bell); /* 1 / sqrt(2 pi) */
 }
