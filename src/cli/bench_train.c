@@ -57,14 +57,16 @@ static esper_status time_steps(esper_trainer *trainer, int n_warm, double least,
     return ESPER_OK;
 }
 
-static void print_line(const bench_case *bench, double value, double limit, const esper_trainer *trainer, bool json)
+static void print_line(const bench_case *bench, double value, double limit, const esper_trainer *trainer,
+                       const esper_bench_request *request)
 {
     char text[512], a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
     esper_json out;
 
-    if (!json) {
-        printf("%-18s %12s %-10s limit %12s   %5.1f %%\n", bench->name, esper_text_count((int64_t)value, a),
-               bench->unit, esper_text_count((int64_t)limit, b), 100.0 * value / limit);
+    if (!request->json) {
+        printf("%-18s %12s %-10s limit %12s   %5.1f %%%s\n", bench->name, esper_text_count((int64_t)value, a),
+               bench->unit, esper_text_count((int64_t)limit, b), 100.0 * value / limit,
+               request->quick ? "   quick" : "");
         return;
     }
     esper_json_init(&out, text, sizeof(text));
@@ -76,6 +78,8 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     esper_json_key(&out, "ratio"), esper_json_real(&out, value / limit);
     esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(trainer->backend));
     esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
+    if (request->quick)
+        esper_json_key(&out, "quick"), esper_json_bool(&out, true);
     esper_json_object_end(&out);
     printf("%s\n", text);
     fflush(stdout);
@@ -118,7 +122,7 @@ static esper_status measure(const bench_case *bench, esper_trainer *trainer, int
         print_header(trainer);
     ESPER_TRY(time_steps(trainer, WARM_STEPS, request->quick ? quick_seconds : least_seconds, &seconds));
     print_line(bench, (double)batch * bench->per_sample / seconds,
-               esper_cpu_peak_flops(trainer->pool) / flops * bench->per_sample, trainer, request->json);
+               esper_cpu_peak_flops(trainer->pool) / flops * bench->per_sample, trainer, request);
     return ESPER_OK;
 }
 

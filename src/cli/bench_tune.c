@@ -3,9 +3,12 @@
  *
  * Each way runs through the cpu backend on its threads, on layers typical of a class of widths, in turn with the other. A
  * way that stands in the table stays unless the other one is faster by GAIN. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -274,6 +277,27 @@ static esper_status tune_work(bench *b, esper_work work)
     return ESPER_OK;
 }
 
+/* Before minutes are spent on measuring: could the table be written? */
+static esper_status check_out(const char *path)
+{
+    char folder[4096];
+    struct stat about;
+    char *slash;
+
+    if (path == NULL)
+        return ESPER_OK;
+    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode))
+        return ESPER_FAIL(ESPER_E_IO, "--out %s: this is a directory: name a file in it", path);
+    if (snprintf(folder, sizeof(folder), "%s", path) >= (int)sizeof(folder))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--out: the path is too long");
+    slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder] = '\0';
+    if (access(slash != NULL ? folder : ".", W_OK) != 0)
+        return ESPER_FAIL(ESPER_E_IO, "--out %s: its directory cannot be written: %s", path, strerror(errno));
+    return ESPER_OK;
+}
+
 static esper_status write_table(const bench *b)
 {
     const char *path = b->request->out;
@@ -285,6 +309,11 @@ static esper_status write_table(const bench *b)
         return ESPER_OK;
     }
     esper_tune_write(&b->table, text);
+    if (b->request->quick) {
+        size_t used = strlen(text);
+
+        snprintf(text + used, sizeof(text) - used, "# quick: to see it work, not measured\n");
+    }
     ESPER_TRY(esper_file_write(path, text, strlen(text)));
     if (!b->request->json)
         printf("%s: t%08x for %s; ESPER_TUNE=%s takes it\n", path, esper_tune_of(&b->table, b->set).hash,
@@ -327,6 +356,7 @@ static esper_status run(esper_bench_request *request)
     request->n_run += n_wanted;
     if (request->paced || request->device != NULL)
         return ESPER_FAIL(ESPER_E_CONFIG, "tune takes neither --device nor --paced");
+    ESPER_TRY(check_out(request->out));
     ESPER_TRY(esper_pool_open(request->config->threads, &b.pool));
     status = esper_backend_open("cpu", b.pool, &b.backend);
     if (status == ESPER_OK)

@@ -86,15 +86,18 @@ const esper_command esper_command_bench = {
         "NAME is one of these, or a longer name such as guard.scan.gpt2.\n\n"
         "limit is the best that any program could do in the figure's place, by the same threads or on the same device:\n"
         "train: the multiply-add peak; guard.scan: the time to read the same bytes once and do nothing with them;\n"
-        "guard.rollback: the time to copy them once. The percentage (ratio) says how near the figure comes: 100 % is\n"
-        "nothing left to gain; chance, and caches, may show a little more.\n\n"
+        "guard.rollback: the time to copy them once; fleet: twice one thread. The percentage (ratio) says how near the\n"
+        "figure comes: 100 % is nothing left to gain; chance, and caches, may show a little more. fleet.replan stands\n"
+        "beside its goal of 1 ms instead: less is better.\n\n"
         "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
         "  --device NAME   guard: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
         "  --out FILE      tune: write the table, with the faster ways, to this file; ESPER_TUNE=FILE takes it\n"
         "  --quick         small shapes and few rounds: to see it work, not to measure; guard: lines say \"quick\", no more\n"
         "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
         "                  another program\n"
-        "  --threads N, --backend NAME   as for train",
+        "  --threads N, --backend NAME   as for train; fleet takes two threads and one\n\n"
+        "Environment: ESPER_KERNELS=avx512|avx2|portable takes another kernel set than the fastest; ESPER_TUNE=FILE another\n"
+        "tune table than the one built in (docs/determinism.md).",
     .keys = (const char *const[]){"threads", "backend", NULL},
     .run = run,
 };

@@ -35,6 +35,13 @@ esper bench tune --quick --threads 1 --out my.table
 expect_code 0
 expect_words out "linear.y" "conv.dx" "GFLOP/s" "ESPER_TUNE=my.table takes it"
 expect_equal "first line of the table" "$(head -1 my.table)" "esper-tune 1"
+expect_equal "a note that it was quick" "$(grep -c '^# quick' my.table)" 1
+esper bench tune --out absent/my.table
+expect_code 1
+expect_words err "absent/my.table" "cannot be written"
+esper bench tune --out .
+expect_code 1
+expect_words err "this is a directory"
 esper bench tune.linear.dw --quick --threads 1 --json
 expect_code 0
 expect_equal "lines" "$(wc -l <out.txt)" 2
