@@ -18,7 +18,7 @@ cp -r bench "$out/"
 for folder in tensor nn parity; do
     for test in "$tree/tests/$folder"/test_*; do
         case ${test##*/} in
-        *_avx2 | *_portable | test_mutation) ;; # what this machine can run, it has run
+        *_avx2 | *_portable | test_mutation | test_torch_export) ;; # what this machine can run, it has run
         *) cp "$test" "$out/programs/${folder}_${test##*/}" ;;
         esac
     done
@@ -26,7 +26,7 @@ done
 strip "$out/esper" "$out"/programs/*
 cp -r tests/golden "$out/run/tests/"                        # tests look for ./tests/golden and ./../shared/golden
 [ ! -d ../shared/golden ] || { mkdir "$out/shared" && cp -rL ../shared/golden "$out/shared/"; }
-find "$out" -maxdepth 2 -type f -perm -u+x -exec ldd {} + 2>/dev/null |
+for program in "$out/esper" "$out"/programs/*; do ldd "$program"; done |
     awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     while read -r library; do
         case "${library##*/}" in
