@@ -82,8 +82,10 @@ static inline esper_policy_slot *put_seed(scene *s, int slot, int stage, const c
 {
     const esper_blueprint *found;
     esper_policy_slot *at = &s->slots[slot];
+    char id[ESPER_POLICY_ID_CHARS];
 
     check_good(esper_blueprint_find(s->view.topology, blueprint, &found));
+    memcpy(id, at->id, sizeof(id)); /* the compiler cannot tell the two texts of a slot apart */
     at->stage = stage;
     at->blueprint = found->index;
     at->epochs_in_stage = 6;
@@ -92,7 +94,7 @@ static inline esper_policy_slot *put_seed(scene *s, int slot, int stage, const c
     at->improvement_total = 1.0;
     at->tempo = 5;
     at->alpha_target = 1.0;
-    snprintf(at->seed, sizeof(at->seed), "%s-%s", at->id, blueprint);
+    snprintf(at->seed, sizeof(at->seed), "%s-%s", id, blueprint);
     return at;
 }
 
