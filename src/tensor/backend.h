@@ -50,7 +50,8 @@ typedef struct esper_backend_ops {
                           struct esper_net *lowered_out);
     /* Bytes of lane->scratch for a launch of one lane, of which only shapes and settings are there. */
     size_t (*scratch)(const esper_backend *be, const esper_launch *launch, int max_samples);
-    /* Whether a launch can be run in one go with the one before it, a few results at a time. */
+    /* Whether a launch of one lane can be run in one go with the one before it of the same network, a few results at a
+     * time. */
     bool (*chains)(const esper_backend *be, const esper_launch *before, const esper_launch *launch);
     /* Runs the programs of several networks, which have nothing to do with each other. NULL: operations that stand at the
      * same place of several networks come as one launch with a lane for each, in turn. */

@@ -31,14 +31,12 @@ static bool has_one_row(const esper_net *net, const esper_op *op)
     return op->kind != ESPER_OP_SOFTMAX_XENT || net->tensors[op->in[0]].rank == 1;
 }
 
-/* Kernels of lanes are at most so large, and no pixel of theirs sees padding alone. */
-enum { LARGEST_KERNEL = 7 };
-
+/* Convolutions of lanes have kernels of limited size, and no pixel of theirs sees padding alone. */
 static bool fits_lanes(const esper_net *net, const esper_op *op)
 {
     int kernel = op->kind == ESPER_OP_CONV2D ? net->tensors[op->in[1]].dim[2] : 0;
 
-    if (op->kind == ESPER_OP_CONV2D && (kernel > LARGEST_KERNEL || op->attr.conv.pad >= kernel))
+    if (op->kind == ESPER_OP_CONV2D && (kernel > ESPER_BLOCK_KERNEL || op->attr.conv.pad >= kernel))
         return false;
     return has_one_row(net, op);
 }

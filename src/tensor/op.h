@@ -170,8 +170,9 @@ typedef struct esper_lane {
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
 
-/* Samples to a block of the lanes layout (tensor/kernel.h), and the blocks of a batch. */
-enum { ESPER_BLOCK_SAMPLES = 16 };
+/* Samples to a block of the lanes layout (tensor/kernel.h), the largest kernel of a convolution there, and the blocks of a
+ * batch. */
+enum { ESPER_BLOCK_SAMPLES = 16, ESPER_BLOCK_KERNEL = 7 };
 
 static inline int esper_blocks_of(int n_samples)
 {

@@ -85,19 +85,13 @@ static bool is_local(const esper_backend *be, const esper_launch *launch)
     return launch->direction == ESPER_FORWARD ? op->local_forward : op->local_backward;
 }
 
-/* The results of both depend on their own parts alone, and they have the same networks with tensors of one shape. */
+/* The results of both depend on their own parts alone, and their tensors have one shape. */
 static bool chains_cpu(const esper_backend *be, const esper_launch *before, const esper_launch *launch)
 {
-    if (!before->blocked || !launch->blocked || before->n_lanes != launch->n_lanes || !is_local(be, before) ||
-        !is_local(be, launch))
-        return false;
-    for (int l = 0; l < launch->n_lanes; l++) {
-        const esper_lane *a = &before->lanes[l], *b = &launch->lanes[l];
+    const esper_view *a = &before->lanes[0].out[0], *b = &launch->lanes[0].out[0];
 
-        if (a->pass != b->pass || a->out[0].count != b->out[0].count || a->out[0].dim[0] != b->out[0].dim[0])
-            return false;
-    }
-    return true;
+    return before->blocked && launch->blocked && is_local(be, before) && is_local(be, launch) && a->count == b->count &&
+           a->dim[0] == b->dim[0];
 }
 
 static esper_status enqueue_programs_cpu(esper_backend *be, const esper_program *programs, int n_programs)

@@ -12,6 +12,8 @@
 #include "tensor/cpu/lanes_conv.h"
 #include "tensor/cpu/lanes_conv_weights.h"
 
+_Static_assert((int)LANES_CONV_TAPS == ESPER_BLOCK_KERNEL * ESPER_BLOCK_KERNEL, "lowering lets no larger kernel pass");
+
 enum { MANY_WEIGHTS = 1 << 16, JOIN_CHUNK = 256, UNIT_CHANNELS = LANES_OUTER_OUT };
 
 typedef struct convolution {
