@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef enum esper_rng_purpose {
-    ESPER_RNG_INIT = 1, /* weights; sample = hash of the parameter's name */
+    ESPER_RNG_INIT = 1, /* weights; sample = hash of the parameter's name, step = how many seeds its slot had before */
     ESPER_RNG_SPLIT,    /* which training samples become validation */
     ESPER_RNG_SHUFFLE,  /* order of an epoch; step = epoch, tag = how often it was drawn anew */
     ESPER_RNG_AUGMENT,  /* crop, flip, cut-out; step = epoch, sample = global sample index */

@@ -21,9 +21,9 @@ static float draw(esper_rng *rng, const esper_init *init)
     }
 }
 
-static void fill(float *values, const esper_tensor *tensor, uint64_t seed, uint32_t network)
+static void fill(float *values, const esper_tensor *tensor, uint64_t seed, uint32_t network, uint32_t birth)
 {
-    esper_rng_key key = {.seed = seed, .purpose = ESPER_RNG_INIT, .network = network};
+    esper_rng_key key = {.seed = seed, .purpose = ESPER_RNG_INIT, .network = network, .step = birth};
     esper_rng rng;
 
     key.sample = (uint32_t)XXH64(tensor->name, strlen(tensor->name), 0);
@@ -45,15 +45,25 @@ static float *state_of(const esper_slab *slab, const esper_tensor *tensor)
     return NULL;
 }
 
-void esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region)
+static void fill_region(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region)
 {
     for (int t = 0; t < net->n_tensors; t++) {
         const esper_tensor *tensor = &net->tensors[t];
         float *values = state_of(slab, tensor);
 
         if (values != NULL && (region < 0 || tensor->region == region))
-            fill(values, tensor, seed, network);
+            fill(values, tensor, birth->seed, birth->network, birth->number);
     }
+}
+
+void esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region)
+{
+    fill_region(net, slab, &(esper_birth){.seed = seed, .network = network}, region);
+}
+
+void esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region)
+{
+    fill_region(net, slab, birth, region);
 }
 
 uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab)

@@ -8,6 +8,15 @@
  * stream of its own, keyed by (seed, network, its name): it is born the same whatever else the network holds. */
 void esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region);
 
+/* Which birth: seeds that follow each other in a slot are born different. The first one's number is 0. */
+typedef struct esper_birth {
+    uint64_t seed;
+    uint32_t network, number;
+} esper_birth;
+
+/* The same for the seed in a region. */
+void esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region);
+
 /* A hash of the net's parameters and norm buffers (names and bits): equal weights, equal hash. */
 uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab);
 

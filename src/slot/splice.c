@@ -1,0 +1,219 @@
+/* Seeds in the stream. One hook, called at every boundary of a host. */
+#include "slot/splice.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/status.h"
+
+/* How a slot's seed takes part in a program. */
+typedef enum seed_part {
+    PART_NONE,
+    PART_PROBE,
+    PART_INCUBATED, /* behind the host */
+    PART_FOLDED,    /* the stream goes through it */
+    PART_BLENDED,   /* by its operator */
+} seed_part;
+
+static bool is_folded(const esper_slot *slot, float alpha)
+{
+    return slot->blend == ESPER_BLEND_ADD && alpha >= 1.0f;
+}
+
+float esper_splice_alpha(const esper_splice *splice, int slot)
+{
+    if (splice->presence[slot] == ESPER_PRESENCE_FULL)
+        return 1.0f;
+    return (float)splice->slots->slot[slot].alpha.value;
+}
+
+static seed_part part_of(const esper_splice *splice, int k)
+{
+    const esper_slot *slot = &splice->slots->slot[k];
+    bool full = splice->presence[k] == ESPER_PRESENCE_FULL;
+
+    if (slot->stage == ESPER_STAGE_DORMANT)
+        return splice->probes ? PART_PROBE : PART_NONE;
+    if (!esper_stage_runs_seed(slot->stage) || splice->presence[k] == ESPER_PRESENCE_OUT)
+        return PART_NONE;
+    if (slot->stage == ESPER_STAGE_TRAINING && !full)
+        return splice->training ? PART_INCUBATED : PART_NONE;
+    if (!splice->training && !(esper_splice_alpha(splice, k) > 0.0f))
+        return PART_NONE; /* no weight, and nothing to learn: the output is the host's own */
+    return is_folded(slot, esper_splice_alpha(splice, k)) ? PART_FOLDED : PART_BLENDED;
+}
+
+bool esper_splice_has_seed(const esper_splice *splice, int slot)
+{
+    seed_part part = part_of(splice, slot);
+
+    return part != PART_NONE && part != PART_PROBE;
+}
+
+static int incubate(esper_net *net, esper_incubation how, int h, int s)
+{
+    (void)how;
+    return esper_net_straight_through(net, h, s);
+}
+
+static int blend(esper_net *net, const esper_slot *slot, int h, int u, int s, int gate)
+{
+    int one = 1, alpha = esper_net_input(net, "alpha", ESPER_F32, 1, &one);
+
+    switch (slot->blend) {
+    case ESPER_BLEND_MULTIPLY:
+        return esper_net_blend_mul(net, h, s, u, alpha);
+    case ESPER_BLEND_GATE:
+        return esper_net_blend_gate(net, h, s, gate, alpha);
+    default:
+        return esper_net_blend_add(net, h, s, alpha);
+    }
+}
+
+/* A silent linear map beside the stream. */
+static int add_probe(esper_net *net, int x)
+{
+    const esper_tensor *tensor = &net->tensors[x];
+    bool image = tensor->rank == 3;
+    int width = image ? tensor->dim[0] : tensor->dim[1];
+    int weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 1, 1},
+                                 (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+
+    return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 0, 1) : esper_net_linear(net, x, weight, -1));
+}
+
+static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part part, int h)
+{
+    const esper_slot *slot = &splice->slots->slot[k];
+    const esper_blueprint *blueprint;
+    bool alone = part == PART_INCUBATED || (slot->isolate_blending && splice->training);
+    int u = alone ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
+
+    if (esper_blueprint_find(splice->topology, slot->blueprint, &blueprint) != ESPER_OK)
+        return ESPER_NO_TENSOR;
+    s = esper_blueprint_build(blueprint, net, u, (esper_blend)slot->blend);
+    if (slot->blend == ESPER_BLEND_GATE)
+        gate =
+            esper_gate_build(net, u); /* in TRAINING nobody listens to it yet, but its weights are there from birth */
+    if (part == PART_INCUBATED)
+        return incubate(net, splice->incubation, h, s);
+    return part == PART_FOLDED ? s : blend(net, slot, h, u, s, gate);
+}
+
+static int put_seed(esper_net *net, const esper_boundary *boundary, int x, void *context)
+{
+    const esper_splice *splice = context;
+    int k = esper_slots_find(splice->slots, boundary->slot);
+    seed_part part = k >= 0 ? part_of(splice, k) : PART_NONE;
+    char prefix[ESPER_SLOT_CHARS + 2];
+
+    if (part == PART_NONE || x == ESPER_NO_TENSOR)
+        return x;
+    snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
+    esper_net_enter(net, prefix, k + 1);
+    return part == PART_PROBE ? add_probe(net, x) : add_seed(net, splice, k, part, x);
+}
+
+esper_status esper_splice_build(const esper_splice *splice, const esper_host *host, esper_net *net)
+{
+    esper_splice copy = *splice;
+    esper_status status;
+
+    net->hook = put_seed;
+    net->hook_context = &copy;
+    status = esper_host_build(host, net);
+    net->hook = NULL;
+    net->hook_context = NULL;
+    return status;
+}
+
+uint64_t esper_splice_key(const esper_splice *splice)
+{
+    uint64_t key = XXH64(&splice->incubation, sizeof(splice->incubation), splice->training);
+
+    for (int k = 0; k < splice->slots->n; k++) {
+        const esper_slot *slot = &splice->slots->slot[k];
+        int32_t facts[] = {part_of(splice, k), slot->blend, slot->isolate_blending, slot->n_seeds};
+
+        key = XXH64(facts, sizeof(facts), key);
+        if (facts[0] != PART_NONE)
+            key = XXH64(slot->blueprint, strlen(slot->blueprint), key);
+    }
+    return key;
+}
+
+/* ------------------------------------------------------------------------------------------------ sizes */
+
+/* A net of its own with a stream of that width; small sides will do, as no parameter depends on them. */
+static int open_stream(esper_net *net, esper_topology topology, int channels)
+{
+    esper_net_init(net);
+    if (topology == ESPER_TOPOLOGY_CNN)
+        return esper_net_input(net, "x", ESPER_F32, 3, (int[]){channels, 4, 4});
+    return esper_net_input(net, "x", ESPER_F32, 2, (int[]){4, channels});
+}
+
+int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels)
+{
+    esper_net net;
+    int x = open_stream(&net, blueprint->topology, channels);
+    int64_t n;
+
+    esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
+    n = esper_net_count_params(&net, -1);
+    esper_net_fini(&net);
+    return n;
+}
+
+int64_t esper_splice_count_gate(esper_topology topology, int channels)
+{
+    esper_net net;
+    int x = open_stream(&net, topology, channels);
+    int64_t n;
+
+    esper_gate_build(&net, x);
+    n = esper_net_count_params(&net, -1);
+    esper_net_fini(&net);
+    return n;
+}
+
+static void raise_to(int64_t *value, int64_t least)
+{
+    if (*value < least)
+        *value = least;
+}
+
+/* What one kind of seed takes in a region, gaps between tensors included. */
+static esper_status reserve_one(const esper_blueprint *blueprint, int channels, int64_t *params, int64_t *buffers)
+{
+    esper_net net;
+    int x = open_stream(&net, blueprint->topology, channels);
+    esper_status status;
+
+    esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
+    esper_gate_build(&net, x);
+    status = esper_net_status(&net);
+    raise_to(params, net.region_params[0]);
+    raise_to(buffers, net.region_buffers[0]);
+    esper_net_fini(&net);
+    return status;
+}
+
+esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,
+                                  esper_slab_desc *desc)
+{
+    const esper_blueprint *const *list = esper_blueprint_list(topology);
+
+    if (desc->n_regions < slots->n + 1)
+        desc->n_regions = slots->n + 1;
+    for (int k = 0; k < slots->n; k++) {
+        int channels = slots->slot[k].channels;
+
+        raise_to(&desc->region_params[k + 1], (int64_t)channels * channels + ESPER_SLAB_ALIGN);
+        for (int i = 0; list[i] != NULL; i++)
+            if ((blueprints >> list[i]->index & 1u) != 0)
+                ESPER_TRY(reserve_one(list[i], channels, &desc->region_params[k + 1], &desc->region_buffers[k + 1]));
+    }
+    return ESPER_OK;
+}

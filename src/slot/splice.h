@@ -1,0 +1,64 @@
+/* Internal. A host with its seeds as one program: what the slot table says, put into the stream while the host is built.
+ *
+ *     slot                          the stream h goes on as
+ *     empty, germinated, cooling    h itself: no operation at all
+ *     training, in a program that
+ *       trains                      h; behind it the seed learns, cut off from the host (esper_incubation)
+ *       does not                    h: the seed is left out
+ *     blending, holding, fossilized the seed's operator, weighted by the input <slot>.alpha; for the operator ADD at full
+ *                                   weight the seed's output itself: nothing is added, copied or looked up for it
+ *
+ * Seed k of the table lives in region k + 1 of the slab, under names that begin with its slot's id. */
+#ifndef ESPER_SLOT_SPLICE_H
+#define ESPER_SLOT_SPLICE_H
+
+#include "nn/host.h"
+#include "slot/slots.h"
+#include "tensor/slab.h"
+
+/* What a seed in TRAINING learns by: see docs/growing.md. */
+#define ESPER_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(BOUNDED, "bounded")
+
+typedef enum esper_incubation {
+#define X(name, text) ESPER_INCUBATION_##name,
+    ESPER_INCUBATION_LIST(X)
+#undef X
+} esper_incubation;
+
+/* What becomes of a seed in a program that asks "what if". */
+typedef enum esper_presence {
+    ESPER_PRESENCE_AS_IS, /* what its stage and alpha say */
+    ESPER_PRESENCE_OUT,   /* as if it were not there */
+    ESPER_PRESENCE_FULL,  /* its operator at full weight; seeds in TRAINING too: a trial blend */
+} esper_presence;
+
+typedef struct esper_splice {
+    esper_topology     topology;
+    const esper_slots *slots;
+    bool               training; /* the program computes gradients */
+    bool               probes;   /* an empty slot gets y = h + W h with W = 0 (parameter <slot>.probe.weight): the gradient
+                                  * of W tells what a seed there could gain at once */
+    esper_incubation   incubation;
+    uint8_t            presence[ESPER_MAX_SLOTS]; /* esper_presence, by index */
+} esper_splice;
+
+/* Builds the program into an initialised net without a hook. */
+esper_status esper_splice_build(const esper_splice *splice, const esper_host *host, esper_net *net);
+
+/* Programs of one host with equal keys are equal, but for the values of alpha. */
+uint64_t esper_splice_key(const esper_splice *splice);
+
+/* Whether the seed of a slot is part of the program, and the value its alpha input, if it has one, wants. */
+bool  esper_splice_has_seed(const esper_splice *splice, int slot);
+float esper_splice_alpha(const esper_splice *splice, int slot);
+
+/* Parameters of a blueprint, and of a gate network, in a slot of so many channels. */
+int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels);
+int64_t esper_splice_count_gate(esper_topology topology, int channels);
+
+/* Raises the regions of a slab's description to what every blueprint (bits 1u << index) needs in each slot, its gate network
+ * and a probe included. */
+esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,
+                                  esper_slab_desc *desc);
+
+#endif
