@@ -19,6 +19,8 @@ static const char *const choices_progress[] = {ESPER_CONFIG_PROGRESS_LIST(X) NUL
 static const char *const choices_log_level[] = {ESPER_CONFIG_LOG_LEVEL_LIST(X) NULL};
 static const char *const choices_optimizer[] = {ESPER_CONFIG_OPTIMIZER_LIST(X) NULL};
 static const char *const choices_schedule[] = {ESPER_CONFIG_SCHEDULE_LIST(X) NULL};
+static const char *const choices_gates[] = {ESPER_CONFIG_GATES_LIST(X) NULL};
+static const char *const choices_incubation[] = {ESPER_CONFIG_INCUBATION_LIST(X) NULL};
 #undef X
 
 #define X(name, text) static const char section_##name[] = text;

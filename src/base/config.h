@@ -34,6 +34,12 @@ typedef enum esper_config_optimizer { ESPER_CONFIG_OPTIMIZER_LIST(X) } esper_con
 #define X(name, text) ESPER_CONFIG_SCHEDULE_##name,
 typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_config_schedule;
 #undef X
+#define X(name, text) ESPER_CONFIG_GATES_##name,
+typedef enum esper_config_gates { ESPER_CONFIG_GATES_LIST(X) } esper_config_gates;
+#undef X
+#define X(name, text) ESPER_CONFIG_INCUBATION_##name,
+typedef enum esper_config_incubation { ESPER_CONFIG_INCUBATION_LIST(X) } esper_config_incubation;
+#undef X
 typedef esper_log_level esper_config_log_level;
 
 typedef enum esper_config_kind {

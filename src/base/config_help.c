@@ -22,7 +22,7 @@ static void metavar_text(const esper_config_key *key, char *text, size_t size)
     case ESPER_CONFIG_BOOL:
         break;
     case ESPER_CONFIG_TEXT:
-        snprintf(text, size, " PATH");
+        snprintf(text, size, " %s", key->unit[0] != '\0' ? key->unit : "PATH");
         break;
     case ESPER_CONFIG_CHOICE:
         for (int i = 0; key->choices[i] != NULL && used < size; i++)

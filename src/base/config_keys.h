@@ -5,7 +5,7 @@
  *
  * kind    INT, U64, REAL, BOOL, CHOICE (one of ESPER_CONFIG_<NAME>_LIST below) or TEXT
  * range   BETWEEN(a, b) closed, BELOW(a, b) without b, ABOVE(a, b) without a, FROM(a) and up, OVER(a) without a, ANY
- * unit    what a number counts, "" where the help says it
+ * unit    what a number counts, what stands for a text in the help (PATH when empty); "" where the help says it
  * help    one or two sentences for somebody who meets the key for the first time
  *
  * Defaults are those of the task `fashion`; other tasks lay their presets over them. */
@@ -15,7 +15,7 @@
 #include "base/log.h"
 
 #define ESPER_CONFIG_SECTION_LIST(X) \
-    X(RUN, "Run") X(TRAINING, "Training") X(GUARD, "Guard") X(DATA, "Data") X(NETWORK, "Network")
+    X(RUN, "Run") X(TRAINING, "Training") X(GROWTH, "Growth") X(GUARD, "Guard") X(DATA, "Data") X(NETWORK, "Network")
 
 /* The words a choice may be. The log level's are those of the log. */
 #define ESPER_CONFIG_BACKEND_LIST(X)   X(AUTO, "auto") X(CPU, "cpu") X(REF, "ref") X(NULL, "null")
@@ -23,6 +23,8 @@
 #define ESPER_CONFIG_LOG_LEVEL_LIST(X) ESPER_LOG_LEVEL_LIST(X)
 #define ESPER_CONFIG_OPTIMIZER_LIST(X) X(SGD, "sgd") X(ADAMW, "adamw")
 #define ESPER_CONFIG_SCHEDULE_LIST(X)  X(CONSTANT, "constant") X(COSINE, "cosine")
+#define ESPER_CONFIG_GATES_LIST(X)     X(STRICT, "strict") X(PERMISSIVE, "permissive")
+#define ESPER_CONFIG_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(BOUNDED, "bounded")
 
 /* clang-format off */
 #define ESPER_CONFIG_KEY_LIST(X)                                                                                       \
@@ -68,6 +70,36 @@
       "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
     X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
       "Where the cosine schedule ends.")                                                                               \
+    X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME",                                                                  \
+      "Who decides about seeds: none, heuristic, random, scripted (see decisions) or command (see policy_cmd).")       \
+    X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND",                                                                    \
+      "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
+    X(GROWTH, policy_deadline, REAL, "30", OVER(0), "seconds",                                                         \
+      "How long such a program may think about one answer before the run stops with a checkpoint.")                    \
+    X(GROWTH, decisions, TEXT, "", ANY, "PATH",                                                                        \
+      "The decision file of the policy `scripted`.")                                                                   \
+    X(GROWTH, gates, CHOICE, "strict", ANY, "",                                                                        \
+      "What gates ask of a seed: strict judges its merit, permissive its safety alone.")                               \
+    X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds",                                                                   \
+      "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
+    X(GROWTH, max_params, INT, "0", FROM(0), "parameters",                                                             \
+      "Most parameters the network may grow to; 0 sets no limit.")                                                     \
+    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES",                                                                      \
+      "Kinds of seeds the heuristic tries in turn, separated by commas. Empty: its usual rotation.")                   \
+    X(GROWTH, plateau, REAL, "0.5", FROM(0), "points",                                                                 \
+      "An epoch that gains less validation accuracy than this counts towards a plateau.")                              \
+    X(GROWTH, plateau_epochs, INT, "3", FROM(1), "epochs",                                                             \
+      "So many such epochs in a row, and the heuristic lets a seed germinate.")                                        \
+    X(GROWTH, plant, TEXT, "", ANY, "SLOT:BLUEPRINT,...",                                                              \
+      "Seeds that are part of the network from the start, as if they had been kept: r0c1:conv_light,r1c2:norm.")       \
+    X(GROWTH, incubation, CHOICE, "bounded", ANY, "",                                                                  \
+      "What a seed learns by before it is blended in: the task's gradient with a bound on its size, or without.")      \
+    X(GROWTH, seed_lr, REAL, "1", OVER(0), "",                                                                         \
+      "Learning rate of a seed until it is kept, as a factor on the host's.")                                          \
+    X(GROWTH, attribution, REAL, "0.25", FROM(0), "",                                                                  \
+      "Most FLOPs spent on finding out what each seed is worth, as a share of the epoch's training.")                  \
+    X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...",                                                      \
+      "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf (docs/growing.md).")  \
     X(GUARD, guard, BOOL, "true", ANY, "",                                                                             \
       "Scans parameters, moments and gradients at every step; skips a bad step, goes back to the last good state.")    \
     X(GUARD, snapshot_every, INT, "100", FROM(1), "steps",                                                             \

@@ -155,7 +155,7 @@ static esper_status bench_train(const bench_case *bench, const esper_bench_reque
         return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
     status = configure(bench, request->config, &config, &task);
     if (status == ESPER_OK)
-        status = esper_trainer_init(trainer, task, &config, true);
+        status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
     if (status == ESPER_OK) {
         status = request->paced ? measure_paced(bench, trainer, request->quick)
                                 : measure(bench, trainer, config.batch, request);

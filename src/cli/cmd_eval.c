@@ -78,7 +78,7 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     config.max_steps = 0; /* the whole split, however short the epochs were */
     overlay(&config, asked);
     trainer = esper_mem_alloc(sizeof(*trainer));
-    status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, false)
+    status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, ESPER_USE_EVALUATE)
                              : ESPER_FAIL(ESPER_E_NOMEM, "evaluation");
     if (status == ESPER_OK) {
         status = esper_checkpoint_restore(&checkpoint, trainer);

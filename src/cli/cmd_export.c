@@ -126,7 +126,7 @@ static esper_status export(const request *asked)
         status = ESPER_OK;
     if (status == ESPER_OK) {
         trainer = esper_mem_alloc(sizeof(*trainer));
-        status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &checkpoint.config, false)
+        status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE)
                                  : ESPER_FAIL(ESPER_E_NOMEM, "export");
     }
     if (status == ESPER_OK) {

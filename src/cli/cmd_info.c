@@ -104,7 +104,7 @@ static esper_status open_task(const esper_config *config, const char *task_name,
     trainer = esper_mem_alloc(sizeof(*trainer));
     if (trainer == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "task %s", task->name);
-    status = esper_trainer_init(trainer, task, &with_task, true);
+    status = esper_trainer_init(trainer, task, &with_task, ESPER_USE_TRAIN);
     if (status != ESPER_OK) {
         esper_mem_free(trainer);
         return status;

@@ -221,6 +221,29 @@ esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wan
     return esper_slot_move(slot, ESPER_STAGE_GERMINATED, events);
 }
 
+esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how)
+{
+    static const char *const names[] = {
+        [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
+    static const int stages[] = {ESPER_STAGE_TRAINING, ESPER_STAGE_BLENDING, ESPER_STAGE_HOLDING,
+                                 ESPER_STAGE_FOSSILIZED};
+    esper_germination wanted;
+    int blend = ESPER_BLEND_ADD;
+
+    while (blend <= ESPER_BLEND_GATE && strcmp(names[blend], how) != 0)
+        blend++;
+    if (blend > ESPER_BLEND_GATE)
+        return ESPER_FAIL(ESPER_E_CONFIG, "slot %s: no operator is called '%s': there are add, multiply, gate",
+                          slot->id, how);
+    esper_germination_init(&wanted, blueprint->name, blueprint->index);
+    wanted.blend = blend;
+    wanted.ramp = blend == ESPER_BLEND_GATE ? ESPER_RAMP_GATED : ESPER_RAMP_LINEAR;
+    ESPER_TRY(esper_slot_germinate(slot, &wanted, NULL));
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+        ESPER_TRY(esper_slot_move(slot, stages[i], NULL));
+    return ESPER_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- advance */
 
 void esper_slot_gate_input(const esper_slot *slot, const esper_slot_merits *merits, esper_gate_input *input_out)

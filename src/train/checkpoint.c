@@ -91,7 +91,7 @@ typedef struct draft {
     char   texts[20][NOTE_CHARS];
     esper_safetensors_note notes[20];
     size_t n_notes;
-    char  *detour, *governor; /* texts of notes of any length; NULL: there is no such note */
+    char  *detour, *governor, *slots, *companion; /* texts of notes of any length; NULL: there is no such note */
 } draft;
 
 static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
@@ -194,6 +194,10 @@ static void add_notes(draft *out, const esper_trainer *trainer)
         add_note(out, "detour", out->detour);
     if (out->governor != NULL)
         add_note(out, "governor", out->governor);
+    if (out->slots != NULL)
+        add_note(out, "slots", out->slots);
+    if (out->companion != NULL)
+        add_note(out, "growth", out->companion);
     add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
 }
@@ -253,6 +257,52 @@ static esper_status write_governor(draft *out, const esper_governor *governor)
     return ESPER_OK;
 }
 
+/* Two hexadecimal digits for each byte; NULL: no memory. */
+static char *write_hex(const uint8_t *bytes, size_t n)
+{
+    char *text = esper_mem_alloc(2 * n + 1);
+
+    for (size_t i = 0; text != NULL && i < n; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return text;
+}
+
+/* The slot table, where a seed is or was in it. */
+static esper_status write_slots(draft *out, const esper_slots *slots)
+{
+    size_t n = esper_slots_pack_bytes(slots);
+    uint8_t *bytes;
+    bool used = false;
+
+    for (int k = 0; k < slots->n; k++)
+        used = used || slots->slot[k].n_seeds > 0;
+    if (!used)
+        return ESPER_OK;
+    bytes = esper_mem_alloc(n);
+    if (bytes != NULL) {
+        esper_slots_pack(slots, bytes);
+        out->slots = write_hex(bytes, n);
+    }
+    esper_mem_free(bytes);
+    return out->slots != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
+}
+
+static esper_status write_companion(draft *out, const esper_companion *companion)
+{
+    uint8_t *bytes;
+
+    if (companion->pack == NULL)
+        return ESPER_OK;
+    bytes = esper_mem_alloc(companion->bytes);
+    if (bytes != NULL) {
+        companion->pack(companion->context, bytes);
+        out->companion = write_hex(bytes, companion->bytes);
+    }
+    esper_mem_free(bytes);
+    return out->companion != NULL ? ESPER_OK
+                                  : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of growth", companion->bytes);
+}
+
 esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
 {
     size_t most = (size_t)trainer->net.n_tensors * N_FAMILIES;
@@ -271,6 +321,10 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
         status = write_detour(out, trainer);
     if (status == ESPER_OK)
         status = write_governor(out, trainer->governor);
+    if (status == ESPER_OK)
+        status = write_slots(out, &trainer->slots);
+    if (status == ESPER_OK)
+        status = write_companion(out, &trainer->companion);
     if (status == ESPER_OK) {
         add_notes(out, trainer);
         status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
@@ -280,6 +334,8 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
         esper_mem_free(out->names);
         esper_mem_free(out->detour);
         esper_mem_free(out->governor);
+        esper_mem_free(out->slots);
+        esper_mem_free(out->companion);
     }
     esper_mem_free(out);
     return status;
@@ -519,8 +575,102 @@ static esper_status check_weights(const esper_safetensors *file, const esper_tra
     return ESPER_OK;
 }
 
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A note of bytes; *bytes_out NULL: there is none. */
+static esper_status read_hex(const esper_safetensors *file, const char *key, uint8_t **bytes_out, size_t *n_out)
+{
+    const char *text = esper_safetensors_note_find(file, key);
+    size_t n = text != NULL ? strlen(text) : 0;
+    uint8_t *bytes = n > 0 ? esper_mem_alloc(n / 2 + 1) : NULL;
+
+    *bytes_out = NULL;
+    if (n == 0)
+        return ESPER_OK;
+    if (bytes == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of %s", n / 2, key);
+    for (size_t i = 0; i < n / 2; i++) {
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+
+        if (high < 0 || low < 0 || n % 2 != 0) {
+            esper_mem_free(bytes);
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: the note %s is not what Esper writes", esper_safetensors_name(file),
+                              key);
+        }
+        bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    *bytes_out = bytes;
+    *n_out = n / 2;
+    return ESPER_OK;
+}
+
+static esper_status check_slots(const esper_safetensors *file, const esper_slots *read, const esper_trainer *trainer)
+{
+    bool same = read->n == trainer->slots.n;
+
+    for (int k = 0; same && k < read->n; k++)
+        same = strcmp(read->slot[k].id, trainer->slots.slot[k].id) == 0 &&
+               read->slot[k].channels == trainer->slots.slot[k].channels &&
+               read->slot[k].place == trainer->slots.slot[k].place;
+    if (!same)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
+    return ESPER_OK;
+}
+
+/* Makes the network what it was: its seeds are born again, and their weights read like all others. */
+static esper_status read_slots(const esper_safetensors *file, esper_trainer *trainer)
+{
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    esper_status status = slots != NULL ? read_hex(file, "slots", &bytes, &n)
+                                        : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: slots");
+
+    if (status == ESPER_OK && bytes != NULL) {
+        status = esper_slots_unpack(bytes, n, slots);
+        if (status == ESPER_OK)
+            status = check_slots(file, slots, trainer);
+        if (status == ESPER_OK) {
+            trainer->slots = *slots;
+            status = esper_trainer_replan(trainer);
+        }
+        for (int k = 0; status == ESPER_OK && k < slots->n; k++)
+            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED) /* its weights are not in the file yet */
+                status = esper_trainer_bear(trainer, k);
+    }
+    esper_mem_free(bytes);
+    esper_mem_free(slots);
+    return status;
+}
+
+esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion)
+{
+    uint8_t *bytes;
+    size_t n = 0;
+    esper_status status;
+
+    ESPER_TRY(read_hex(checkpoint->file, "growth", &bytes, &n));
+    if (bytes == NULL || n != companion->bytes)
+        status = ESPER_FAIL(ESPER_E_FORMAT, "%s: %s", esper_safetensors_name(checkpoint->file),
+                            bytes == NULL ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
+                                          : "what it says of the growth is not what this version writes");
+    else
+        status = companion->unpack(companion->context, bytes, true);
+    esper_mem_free(bytes);
+    return status;
+}
+
+bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)
+{
+    return esper_safetensors_note_find(checkpoint->file, "growth") != NULL;
+}
+
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer)
 {
+    ESPER_TRY(read_slots(checkpoint->file, trainer));
     ESPER_TRY(visit_state(trainer, copy_tensor, checkpoint->file));
     ESPER_TRY(check_weights(checkpoint->file, trainer));
     ESPER_TRY(read_cursor(checkpoint->file, &trainer->cursor));

@@ -35,4 +35,10 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
 /* Likewise the memory of the governor that judged the run. One that was made without leaves the governor as it is. */
 esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor);
 
+/* What a companion knew. E_FORMAT: the run did not grow, or another version wrote it. */
+esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion);
+
+/* Whether it is of a run that grows. */
+bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint);
+
 #endif

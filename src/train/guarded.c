@@ -20,26 +20,6 @@ static const double lr_lowered_by = 0.5;
 
 static const uint32_t state_roles = ROLE_BIT(PARAM) | ROLE_BIT(MOMENT) | ROLE_BIT(BUFFER) | ROLE_BIT(OTHER);
 
-struct esper_guarded {
-    esper_trainer  *trainer;
-    esper_guard    *guard;
-    esper_ring     *ring;
-    esper_governor *governor;
-    float          *buffers; /* the norm buffers before the forward pass; NULL when the network has none */
-    size_t          buffer_bytes;
-    bool            checksum;
-    /* The batch used since the last clean scan of the state: when that is bad, it is not used again. */
-    bool         has_suspect;
-    esper_cursor suspect;
-    /* The snapshots that may be gone back to, the newest first. */
-    int          n_taken;
-    esper_cursor taken[N_SNAPSHOTS];
-    esper_drill  drill;
-    void        *drill_context;
-};
-
-/* ------------------------------------------------------------------------------------------------ opening */
-
 /* The families in the order in which they are registered, and so named: state before the gradients it leads to. */
 static const struct {
     esper_family     family;
@@ -55,6 +35,32 @@ static const struct {
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), NAME_CHARS = ESPER_NAME_CHARS + 16 };
 
+struct esper_guarded {
+    esper_trainer  *trainer;
+    esper_guard    *guard; /* knows every tensor of the network by name */
+    esper_guard    *whole; /* knows the slab's families as they lie, room for seeds included: what snapshots are made of */
+    esper_ring     *ring;
+    esper_governor *governor;
+    float          *buffers; /* the norm buffers before the forward pass; NULL when the network has none */
+    size_t          buffer_bytes;
+    bool            checksum;
+    void           *blob; /* what goes into a snapshot beside the slab: an esper_position, then the companion's */
+    size_t          blob_bytes;
+    /* The batch used since the last clean scan of the state: when that is bad, it is not used again. */
+    bool         has_suspect;
+    esper_cursor suspect;
+    /* The snapshots that may be gone back to, the newest first. */
+    int          n_taken;
+    esper_cursor taken[N_SNAPSHOTS];
+    esper_drill  drill;
+    void        *drill_context;
+    esper_scan_watcher watcher; /* or NULL */
+    void              *watcher_context;
+    char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */
+};
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
 static void list_family(const esper_trainer *trainer, int f, esper_guard_tensor *list, char (*names)[NAME_CHARS],
                         size_t *n)
 {
@@ -68,7 +74,7 @@ static void list_family(const esper_trainer *trainer, int f, esper_guard_tensor 
         snprintf(names[*n], NAME_CHARS, "%s%s", families[f].prefix, tensor->name);
         list[*n] = (esper_guard_tensor){
             .name = names[*n],
-            .group = "host",
+            .group = tensor->region == 0 ? "host" : trainer->slots.slot[tensor->region - 1].id,
             .role = families[f].role,
             .dtype = ESPER_GUARD_F32,
             .device = ESPER_GUARD_HOST,
@@ -109,6 +115,32 @@ static esper_status open_guard(esper_guarded *guarded)
     return add_tensors(guarded);
 }
 
+/* A snapshot must fit whatever has grown or gone since: so it is of the whole slab, not of the tensors of the day. */
+static esper_status open_whole(esper_guarded *guarded)
+{
+    const esper_slab *slab = &guarded->trainer->slab;
+    esper_guard_options options;
+    esper_guard_tensor list[N_FAMILIES];
+    size_t n = 0;
+
+    esper_guard_options_init(&options);
+    options.n_threads = slab->bytes < one_thread_bytes ? 1 : guarded->trainer->config.threads;
+    ESPER_TRY(esper_guard_open(&options, &guarded->whole));
+    for (int f = 0; f < N_FAMILIES; f++)
+        if (families[f].role != ESPER_GUARD_ROLE_GRAD && slab->family[families[f].family] != NULL &&
+            esper_slab_count(slab, families[f].family) > 0)
+            list[n++] = (esper_guard_tensor){
+                .name = esper_family_name(families[f].family),
+                .group = "slab",
+                .role = families[f].role,
+                .dtype = ESPER_GUARD_F32,
+                .device = ESPER_GUARD_HOST,
+                .data = slab->family[families[f].family],
+                .count = (uint64_t)esper_slab_count(slab, families[f].family),
+            };
+    return esper_guard_add(guarded->whole, list, n);
+}
+
 static esper_status open_ring(esper_guarded *guarded)
 {
     esper_ring_options options;
@@ -117,7 +149,7 @@ static esper_status open_ring(esper_guarded *guarded)
     options.n_entries = N_SNAPSHOTS;
     options.place = ESPER_RING_HOST;
     options.roles = state_roles;
-    return esper_ring_open(guarded->guard, &options, &guarded->ring);
+    return esper_ring_open(guarded->whole, &options, &guarded->ring);
 }
 
 /* A loss that is normal for language is far too high for images. */
@@ -133,6 +165,13 @@ static esper_status open_governor(esper_guarded *guarded)
     options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
     options.max_rollbacks = (uint32_t)trainer->config.max_rollbacks;
     return esper_governor_open(&options, &guarded->governor);
+}
+
+static esper_status take_blob(esper_guarded *guarded)
+{
+    guarded->blob_bytes = sizeof(esper_position) + guarded->trainer->companion.bytes;
+    guarded->blob = esper_mem_alloc(guarded->blob_bytes);
+    return guarded->blob != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "guarded trainer");
 }
 
 static esper_status take_buffers(esper_guarded *guarded)
@@ -153,7 +192,9 @@ static esper_status take_snapshot(esper_guarded *guarded);
 static esper_status open_parts(esper_guarded *guarded)
 {
     ESPER_TRY(open_guard(guarded));
+    ESPER_TRY(open_whole(guarded));
     ESPER_TRY(open_ring(guarded));
+    ESPER_TRY(take_blob(guarded));
     ESPER_TRY(open_governor(guarded));
     ESPER_TRY(take_buffers(guarded));
     ESPER_TRY(remember_sums(guarded));
@@ -188,8 +229,10 @@ void esper_guarded_close(esper_guarded *guarded)
         return;
     guarded->trainer->governor = NULL;
     esper_mem_free(guarded->buffers);
+    esper_mem_free(guarded->blob);
     esper_governor_close(guarded->governor);
     esper_ring_close(guarded->ring);
+    esper_guard_close(guarded->whole);
     esper_guard_close(guarded->guard);
     esper_mem_free(guarded);
 }
@@ -235,7 +278,7 @@ static uint64_t find_culprit(const esper_guarded *guarded, const esper_guard_rep
     return report->first_bad;
 }
 
-static void name_finding(const esper_guarded *guarded, const esper_guard_report *report, esper_incident *incident)
+static void name_finding(esper_guarded *guarded, const esper_guard_report *report, esper_incident *incident)
 {
     static const char *const role_names[] = {
 #define X(name, text) text,
@@ -247,12 +290,20 @@ static void name_finding(const esper_guarded *guarded, const esper_guard_report 
     const esper_guard_tensor *tensor = esper_guard_tensor_at(guarded->guard, index);
     const esper_guard_stat *stat = &report->stats[index];
 
-    incident->tensor = tensor->name;
+    snprintf(guarded->named, sizeof(guarded->named), "%s", tensor->name);
+    incident->tensor = guarded->named;
     incident->role = role_names[tensor->role];
     incident->n_tensors = finite ? 1 : report->n_bad;
     incident->problem = finite ? "changed" : stat->n_nan > 0 ? "NaN" : "Inf";
     incident->n_elements = stat->n_nan + stat->n_pos_inf + stat->n_neg_inf;
     incident->first_index = stat->first_bad;
+}
+
+esper_status esper_guarded_restructure(esper_guarded *guarded)
+{
+    ESPER_TRY(esper_guard_clear(guarded->guard));
+    ESPER_TRY(add_tensors(guarded));
+    return remember_sums(guarded);
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */
@@ -279,26 +330,37 @@ static void forget_newer(esper_guarded *guarded, const esper_cursor *cursor)
         memmove(&guarded->taken[0], &guarded->taken[1], (size_t)--guarded->n_taken * sizeof(guarded->taken[0]));
 }
 
+/* The rest of a snapshot: where the run stood, what the network was, and what a companion knew then. */
+static esper_status put_back(esper_guarded *guarded, const void *blob, esper_cursor *cursor_out)
+{
+    esper_trainer *trainer = guarded->trainer;
+    uint64_t program = trainer->program;
+
+    memcpy(guarded->blob, blob, guarded->blob_bytes);
+    ESPER_TRY(esper_trainer_go_back(trainer, guarded->blob));
+    if (trainer->companion.pack != NULL)
+        ESPER_TRY(trainer->companion.unpack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position),
+                                            false));
+    *cursor_out = trainer->cursor;
+    return program != trainer->program ? esper_guarded_restructure(guarded) : remember_sums(guarded);
+}
+
 /* Puts the newest good snapshot back. That there is none, or none that is whole, is a finding and ends the run; it is not
  * this call that failed. */
 static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
 {
     esper_ring_restored restored;
-    esper_position was;
 
-    if (esper_ring_rollback(guarded->ring, 1, &restored) != ESPER_OK || restored.blob_bytes != sizeof(was)) {
+    if (esper_ring_rollback(guarded->ring, 1, &restored) != ESPER_OK || restored.blob_bytes != guarded->blob_bytes) {
         incident->action = ESPER_GOVERNOR_STOP;
         snprintf(incident->failure, sizeof(incident->failure), "%s", esper_last_error());
         return esper_governor_rolled_back(guarded->governor, 0, 1);
     }
-    memcpy(&was, restored.blob, sizeof(was));
-    esper_trainer_go_back(guarded->trainer, &was);
-    forget_newer(guarded, &was.cursor);
+    ESPER_TRY(put_back(guarded, restored.blob, &incident->to));
+    forget_newer(guarded, &incident->to);
     incident->restored = true;
-    incident->to = was.cursor;
     incident->n_damaged = restored.n_passed_over;
     incident->seconds = restored.seconds;
-    ESPER_TRY(remember_sums(guarded));
     ESPER_TRY(take_detour(guarded, incident));
     guarded->has_suspect = false;
     if (incident->action != ESPER_GOVERNOR_STOP)
@@ -368,6 +430,8 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
         return ESPER_OK;
     if (bad != 0)
         name_finding(guarded, report, incident);
+    else if (roles == 0 && guarded->watcher != NULL)
+        guarded->watcher(guarded->watcher_context, report);
     ESPER_TRY(esper_governor_scan(guarded->governor, bad, &reading));
     return obey(guarded, &reading, incident);
 }
@@ -389,16 +453,17 @@ static esper_status take_snapshot(esper_guarded *guarded)
 {
     const esper_trainer *trainer = guarded->trainer;
     esper_ring_status status;
-    esper_position now;
 
-    esper_trainer_position(trainer, &now);
-    ESPER_TRY(esper_ring_take(guarded->ring, trainer->cursor.step, &now, sizeof(now)));
+    esper_trainer_position(trainer, guarded->blob);
+    if (trainer->companion.pack != NULL)
+        trainer->companion.pack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position));
+    ESPER_TRY(esper_ring_take(guarded->ring, trainer->cursor.step, guarded->blob, guarded->blob_bytes));
     ESPER_TRY(esper_ring_status_get(guarded->ring, 1, &status));
     if (status.newest != ESPER_RING_GOOD)
         return ESPER_OK; /* spoiled since the scan just before: the next one will say so */
     for (int i = N_SNAPSHOTS - 1; i > 0; i--)
         guarded->taken[i] = guarded->taken[i - 1];
-    guarded->taken[0] = now.cursor;
+    guarded->taken[0] = trainer->cursor;
     guarded->n_taken += guarded->n_taken < N_SNAPSHOTS;
     esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1]);
     return esper_governor_snapshot(guarded->governor, trainer->cursor.step);
@@ -567,4 +632,10 @@ void esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *co
 {
     guarded->drill = drill;
     guarded->drill_context = context;
+}
+
+void esper_guarded_watch(esper_guarded *guarded, esper_scan_watcher watcher, void *context)
+{
+    guarded->watcher = watcher;
+    guarded->watcher_context = context;
 }

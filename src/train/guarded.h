@@ -49,6 +49,15 @@ typedef struct esper_incident {
  * step 40 to step 30". */
 const char *esper_incident_describe(const esper_incident *incident, char *text, size_t chars);
 
+/* The network has changed (esper_trainer_replan): its tensors are registered anew. Snapshots stay: one from before brings the
+ * network of its time back. */
+esper_status esper_guarded_restructure(esper_guarded *guarded);
+
+/* Somebody who wants to see the scans behind gradients that were found good, before the step they make. */
+typedef void (*esper_scan_watcher)(void *context, const esper_guard_report *report);
+
+void esper_guarded_watch(esper_guarded *guarded, esper_scan_watcher watcher, void *context);
+
 /* One step on the cursor's batch. After a restore the cursor stands where the snapshot was taken, maybe in an earlier
  * epoch. After STOP the state is the last good one, if there was any, and further steps are E_STATE. */
 esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident_out);

@@ -84,7 +84,7 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is a run of %s, not of %s", path, checkpoint->task->name,
                           self->desc->task->name);
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
-    ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, true));
+    ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, ESPER_USE_TRAIN));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
     ESPER_TRY(open_guard(self));
     if (self->guarded != NULL)
@@ -121,7 +121,7 @@ static esper_status open_trainer(run *self)
     esper_status status;
 
     if (desc->resume == NULL) {
-        ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, true));
+        ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, ESPER_USE_TRAIN));
         ESPER_TRY(open_guard(self));
         return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
     }

@@ -27,7 +27,7 @@ double esper_tally_accuracy(const esper_tally *tally)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static esper_status open_samplers(esper_trainer *trainer, bool training)
+static esper_status open_samplers(esper_trainer *trainer, esper_use use)
 {
     const esper_config *config = &trainer->config;
 
@@ -36,7 +36,7 @@ static esper_status open_samplers(esper_trainer *trainer, bool training)
             .set = trainer->data,
             .split = (esper_split)split,
             .batch_size = (uint32_t)config->batch,
-            .training = training && split == ESPER_SPLIT_TRAIN,
+            .training = use != ESPER_USE_EVALUATE && split == ESPER_SPLIT_TRAIN,
             .seed = config->seed,
             .augment = {.crop = config->crop, .flip = config->flip, .cutout = config->cutout},
         };
@@ -71,29 +71,73 @@ static esper_status check_batch_norms(const esper_trainer *trainer)
     return ESPER_OK;
 }
 
-static esper_status build_network(esper_trainer *trainer, bool training)
+static esper_plan_desc describe_plan(const esper_trainer *trainer, const esper_plan_net *net)
 {
-    int n_moments = trainer->config.optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? 2 : 1;
-    esper_slab_desc slab_desc = {.n_moments = training ? n_moments : 0};
-    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
-    esper_plan_desc plan_desc = {
+    return (esper_plan_desc){
         .backend = trainer->backend,
-        .nets = &plan_net,
+        .nets = net,
         .n_nets = 1,
         .max_samples = trainer->config.batch,
-        .training = training,
+        .training = trainer->splice.training,
     };
+}
+
+static void find_alpha_inputs(esper_trainer *trainer)
+{
+    char name[ESPER_NAME_CHARS];
+
+    for (int k = 0; k < trainer->slots.n; k++) {
+        snprintf(name, sizeof(name), "%s.alpha", trainer->slots.slot[k].id);
+        trainer->alpha_input[k] = esper_net_find(&trainer->net, name);
+    }
+}
+
+/* The slots of a host, all empty, and how seeds are put there. */
+static esper_status open_slots(esper_trainer *trainer, esper_use use)
+{
+    const esper_config *config = &trainer->config;
+    esper_slot_rules rules = {.permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE};
+
+    ESPER_TRY(esper_slots_init(&trainer->slots, trainer->net.boundaries, trainer->net.n_boundaries, &rules));
+    trainer->splice = (esper_splice){
+        .topology = trainer->host.topology,
+        .slots = &trainer->slots,
+        .training = use != ESPER_USE_EVALUATE,
+        .incubation = config->incubation == ESPER_CONFIG_INCUBATION_STRAIGHT ? ESPER_INCUBATION_STRAIGHT
+                                                                             : ESPER_INCUBATION_BOUNDED,
+    };
+    trainer->program = esper_splice_key(&trainer->splice);
+    find_alpha_inputs(trainer);
+    return ESPER_OK;
+}
+
+static esper_status open_slab(esper_trainer *trainer, esper_use use)
+{
+    int n_moments = trainer->config.optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? 2 : 1;
+    esper_slab_desc desc = {.n_moments = use != ESPER_USE_EVALUATE ? n_moments : 0};
     esper_status status;
 
-    trainer->host = esper_task_host(trainer->task, &trainer->config, esper_dataset_info_get(trainer->data));
-    ESPER_TRY(esper_host_build(&trainer->host, &trainer->net));
-    status = esper_slab_init(&trainer->slab, trainer->backend, &trainer->net, &slab_desc);
+    if (use != ESPER_USE_TRAIN || trainer->config.plant[0] != '\0')
+        ESPER_TRY(esper_splice_reserve(&trainer->slots, trainer->host.topology, UINT32_MAX, &desc));
+    status = esper_slab_init(&trainer->slab, trainer->backend, &trainer->net, &desc);
     if (status == ESPER_E_NOMEM)
         return ESPER_FAIL(ESPER_E_NOMEM,
                           "%zu bytes for the weights, gradients and moments: a smaller network needs less",
-                          esper_slab_bytes(&trainer->net, &slab_desc));
-    ESPER_TRY(status);
+                          esper_slab_bytes(&trainer->net, &desc));
+    return status;
+}
+
+static esper_status build_network(esper_trainer *trainer, esper_use use)
+{
+    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_plan_desc plan_desc;
+
+    trainer->host = esper_task_host(trainer->task, &trainer->config, esper_dataset_info_get(trainer->data));
+    ESPER_TRY(esper_host_build(&trainer->host, &trainer->net));
+    ESPER_TRY(open_slots(trainer, use));
+    ESPER_TRY(open_slab(trainer, use));
     esper_init_net(&trainer->net, &trainer->slab, trainer->config.seed, 0, -1);
+    plan_desc = describe_plan(trainer, &plan_net);
     return esper_plan_open(&plan_desc, &trainer->plan);
 }
 
@@ -121,7 +165,123 @@ static esper_status open_optimiser(esper_trainer *trainer)
     return esper_optim_open(&desc, &trainer->optim);
 }
 
-static esper_status open_parts(esper_trainer *trainer, bool training)
+/* ------------------------------------------------------------------------------------------------ growing */
+
+/* Seeds learn until they are kept, and not while they are being taken out; kept ones belong to the host. */
+static void set_groups(esper_trainer *trainer)
+{
+    if (trainer->optim == NULL)
+        return;
+    for (int k = 0; k < trainer->slots.n && k + 1 < trainer->slab.n_regions; k++) {
+        const esper_slot *slot = &trainer->slots.slot[k];
+        bool learns = esper_splice_has_seed(&trainer->splice, k) && !esper_slot_is_frozen(slot);
+
+        esper_optim_enable(trainer->optim, 0, k + 1, learns);
+    }
+}
+
+esper_status esper_trainer_replan(esper_trainer *trainer)
+{
+    uint64_t program = esper_splice_key(&trainer->splice);
+    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_plan_desc desc = describe_plan(trainer, &plan_net);
+    esper_net old = trainer->net;
+    esper_status status;
+
+    if (program == trainer->program) {
+        set_groups(trainer);
+        return ESPER_OK;
+    }
+    esper_net_init(&trainer->net);
+    status = esper_splice_build(&trainer->splice, &trainer->host, &trainer->net);
+    if (status == ESPER_OK)
+        status = esper_plan_reopen(&desc, &trainer->plan);
+    if (status != ESPER_OK) {
+        esper_net_fini(&trainer->net);
+        trainer->net = old;
+        return status;
+    }
+    esper_net_fini(&old);
+    trainer->program = program;
+    find_alpha_inputs(trainer);
+    set_groups(trainer);
+    return ESPER_OK;
+}
+
+void esper_trainer_clear_region(esper_trainer *trainer, int slot)
+{
+    const esper_slab *slab = &trainer->slab;
+    int region = slot + 1;
+
+    for (int f = 0; f < ESPER_N_FAMILIES; f++) {
+        const int64_t *begin = f == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
+
+        if (slab->family[f] != NULL)
+            memset(slab->family[f] + begin[region], 0,
+                   (size_t)(begin[region + 1] - begin[region]) * sizeof(*slab->family[f]));
+    }
+    if (trainer->optim != NULL)
+        esper_optim_group(trainer->optim, 0, region)->t = 0;
+}
+
+esper_status esper_trainer_bear(esper_trainer *trainer, int slot)
+{
+    esper_splice splice = trainer->splice;
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    esper_birth birth = {.seed = trainer->config.seed,
+                         .number = (uint32_t)trainer->slots.slot[slot].n_seeds - 1};
+    esper_net net;
+    esper_status status;
+
+    if (slots == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "slot %s", trainer->slots.slot[slot].id);
+    *slots = trainer->slots;
+    slots->slot[slot].stage = ESPER_STAGE_TRAINING; /* so that it is part of a program */
+    splice.slots = slots;
+    splice.training = true;
+    esper_net_init(&net);
+    status = esper_splice_build(&splice, &trainer->host, &net);
+    if (status == ESPER_OK) {
+        esper_trainer_clear_region(trainer, slot);
+        esper_init_seed(&net, &trainer->slab, &birth, slot + 1);
+    }
+    esper_net_fini(&net);
+    esper_mem_free(slots);
+    return status;
+}
+
+/* One word of `plant`: slot:blueprint, or slot:blueprint:operator. */
+static esper_status plant_one(esper_trainer *trainer, const char *word)
+{
+    char id[ESPER_SLOT_CHARS + 8], name[ESPER_BLUEPRINT_CHARS + 8], how[16] = "add";
+    const esper_blueprint *blueprint;
+    int n = sscanf(word, "%23[^:]:%31[^:]:%15s", id, name, how), k = n >= 1 ? esper_slots_find(&trainer->slots, id) : -1;
+
+    if (n < 2)
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no slot:blueprint, such as r0c1:conv_light", word);
+    if (k < 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: this host has no slot '%s': the first is %s, the last %s", id,
+                          trainer->slots.slot[0].id, trainer->slots.slot[trainer->slots.n - 1].id);
+    if (esper_blueprint_find(trainer->host.topology, name, &blueprint) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "plant: ");
+    if (!esper_slot_is_empty(&trainer->slots.slot[k]))
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: slot %s stands there twice", id);
+    ESPER_TRY(esper_slot_plant(&trainer->slots.slot[k], blueprint, how));
+    return esper_trainer_bear(trainer, k);
+}
+
+static esper_status plant_seeds(esper_trainer *trainer)
+{
+    char words[ESPER_CONFIG_TEXT_CHARS], *rest = words, *word;
+
+    snprintf(words, sizeof(words), "%s", trainer->config.plant);
+    while ((word = strsep(&rest, ",")) != NULL)
+        if (word[0] != '\0')
+            ESPER_TRY(plant_one(trainer, word));
+    return esper_trainer_replan(trainer);
+}
+
+static esper_status open_parts(esper_trainer *trainer, esper_use use)
 {
     const esper_config *config = &trainer->config;
     esper_dataset_desc data_desc = esper_task_data(trainer->task, config);
@@ -129,21 +289,22 @@ static esper_status open_parts(esper_trainer *trainer, bool training)
     ESPER_TRY(esper_pool_open(config->threads, &trainer->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], trainer->pool, &trainer->backend));
     ESPER_TRY(esper_dataset_open(&data_desc, &trainer->data));
-    ESPER_TRY(open_samplers(trainer, training));
-    ESPER_TRY(build_network(trainer, training));
+    ESPER_TRY(open_samplers(trainer, use));
+    ESPER_TRY(build_network(trainer, use));
     trainer->sample_ids = esper_mem_alloc((size_t)config->batch * sizeof(*trainer->sample_ids));
     if (trainer->sample_ids == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "batch of %d", config->batch);
     trainer->pass = (esper_pass){.seed = config->seed, .sample_id = trainer->sample_ids};
-    if (!training)
-        return ESPER_OK;
-    ESPER_TRY(check_batch_norms(trainer));
-    trainer->steps_per_epoch = batches_of(trainer, ESPER_SPLIT_TRAIN);
-    return open_optimiser(trainer);
+    if (use != ESPER_USE_EVALUATE) {
+        ESPER_TRY(check_batch_norms(trainer));
+        trainer->steps_per_epoch = batches_of(trainer, ESPER_SPLIT_TRAIN);
+        ESPER_TRY(open_optimiser(trainer));
+    }
+    return plant_seeds(trainer);
 }
 
 esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
-                                bool training)
+                                esper_use use)
 {
     esper_status status;
 
@@ -152,7 +313,7 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
     trainer->config = *config;
     trainer->detour.lr_scale = 1.0;
     esper_net_init(&trainer->net);
-    status = open_parts(trainer, training);
+    status = open_parts(trainer, use);
     if (status != ESPER_OK)
         esper_trainer_fini(trainer);
     return status;
@@ -176,6 +337,19 @@ void esper_trainer_fini(esper_trainer *trainer)
 
 /* ------------------------------------------------------------------------------------------------ a batch */
 
+/* Every sample has an alpha of its own; here they are all the slot's. */
+static void fill_alphas(const esper_trainer *trainer, int n_samples)
+{
+    for (int k = 0; k < trainer->slots.n; k++) {
+        float *values = trainer->alpha_input[k] != ESPER_NO_TENSOR
+                            ? esper_plan_data(trainer->plan, 0, trainer->alpha_input[k])
+                            : NULL;
+
+        for (int i = 0; values != NULL && i < n_samples; i++)
+            values[i] = esper_splice_alpha(&trainer->splice, k);
+    }
+}
+
 /* Puts a batch into the network's inputs and tells the pass about it. */
 static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch)
 {
@@ -190,6 +364,7 @@ static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch
     };
 
     esper_batch_fill(sampler, batch, trainer->pool, &dest);
+    fill_alphas(trainer, (int)esper_sampler_batch_count(sampler, batch));
     trainer->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     trainer->pass.training = split == ESPER_SPLIT_TRAIN;
     trainer->pass.step = (uint32_t)trainer->cursor.step;
@@ -263,6 +438,8 @@ esper_status esper_trainer_apply(esper_trainer *trainer)
 {
     trainer->lr = rate_now(trainer) * trainer->detour.lr_scale;
     esper_optim_group(trainer->optim, 0, 0)->lr = (float)trainer->lr;
+    for (int r = 1; r < trainer->slab.n_regions; r++)
+        esper_optim_group(trainer->optim, 0, r)->lr = (float)(trainer->lr * trainer->config.seed_lr);
     ESPER_TRY(esper_optim_step(trainer->optim));
     ESPER_TRY(esper_backend_sync(trainer->backend));
     add_results(trainer, &trainer->tally);
@@ -326,15 +503,18 @@ void esper_trainer_position(const esper_trainer *trainer, esper_position *positi
     position_out->tally = trainer->tally;
     for (int r = 0; r < trainer->slab.n_regions; r++)
         position_out->ages[r] = esper_optim_group(trainer->optim, 0, r)->t;
+    position_out->slots = trainer->slots;
 }
 
-void esper_trainer_go_back(esper_trainer *trainer, const esper_position *position)
+esper_status esper_trainer_go_back(esper_trainer *trainer, const esper_position *position)
 {
     trainer->cursor = position->cursor;
     trainer->tally = position->tally;
     trainer->epoch_drawn = false;
     for (int r = 0; r < trainer->slab.n_regions; r++)
         esper_optim_group(trainer->optim, 0, r)->t = position->ages[r];
+    trainer->slots = position->slots;
+    return esper_trainer_replan(trainer);
 }
 
 void esper_trainer_next_epoch(esper_trainer *trainer)

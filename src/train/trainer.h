@@ -9,6 +9,7 @@
 
 #include "data/batch.h"
 #include "nn/optim.h"
+#include "slot/splice.h"
 #include "tensor/plan.h"
 #include "train/task.h"
 
@@ -41,6 +42,22 @@ typedef struct esper_detour {
     uint32_t     n_passed, room_passed;
 } esper_detour;
 
+/* What a trainer is for. */
+typedef enum esper_use {
+    ESPER_USE_EVALUATE, /* no gradients and no moments; grown networks fit in */
+    ESPER_USE_TRAIN,    /* a network that stays as it is */
+    ESPER_USE_GROW,     /* the slab has room for a seed in every slot */
+} esper_use;
+
+/* State of somebody else that goes where the trainer's goes: into snapshots and checkpoints. */
+typedef struct esper_companion {
+    void  *context;
+    size_t bytes; /* of what pack writes; stays the same */
+    void (*pack)(void *context, void *bytes_out);
+    /* whole: from a checkpoint; else from a snapshot, and what a rollback does not undo stays as it is. */
+    esper_status (*unpack)(void *context, const void *bytes, bool whole);
+} esper_companion;
+
 typedef struct esper_trainer {
     /* Read-only for others. */
     const esper_task *task;
@@ -49,7 +66,8 @@ typedef struct esper_trainer {
     esper_backend    *backend;
     esper_dataset    *data;
     esper_host        host;
-    esper_net         net;
+    esper_slots       slots; /* state; whoever changes it calls esper_trainer_replan */
+    esper_net         net;   /* host and seeds, as the slots say */
     esper_slab        slab;
     esper_plan       *plan;
     esper_optim      *optim; /* NULL for inference */
@@ -60,19 +78,32 @@ typedef struct esper_trainer {
     double            grad_norm; /* of the last step, before clipping */
     double            lr;        /* of the last step */
     esper_governor   *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
+    esper_companion   companion; /* pack NULL: there is none */
     /* Private. */
+    esper_splice   splice;
+    uint64_t       program;                       /* key of what is planned */
+    int            alpha_input[ESPER_MAX_SLOTS];  /* tensor, or ESPER_NO_TENSOR */
     esper_pass     pass;
     esper_sampler *samplers[ESPER_N_SPLITS];
     uint32_t      *sample_ids; /* (batch) */
     bool           epoch_drawn;
 } esper_trainer;
 
-/* Loads the data, builds the network with weights born from the seed, and plans. The configuration is copied. With
- * `training` false there are no gradients and no moments: for evaluation. Works on storage of the caller's that must not
- * move until esper_trainer_fini. */
+/* Loads the data, builds the network with weights born from the seed, plants the seeds that the configuration names, and
+ * plans. The configuration is copied. Works on storage of the caller's that must not move until esper_trainer_fini. */
 esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
-                                bool training);
+                                esper_use use);
 void         esper_trainer_fini(esper_trainer *trainer);
+
+/* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn.
+ * On failure the old program stays. */
+esper_status esper_trainer_replan(esper_trainer *trainer);
+
+/* Empties the region of a slot and fills it with the weights its present seed is born with. The slab must have room. */
+esper_status esper_trainer_bear(esper_trainer *trainer, int slot);
+
+/* A region as if no seed had ever been there. */
+void esper_trainer_clear_region(esper_trainer *trainer, int slot);
 
 /* One step on the cursor's batch; moves the cursor and adds to the tally. Not past the epoch's end. Where the rest of the
  * epoch is to be passed over there is nothing to train on, and the cursor moves to the end. */
@@ -95,12 +126,13 @@ typedef struct esper_position {
     esper_cursor cursor;
     esper_tally  tally;
     uint32_t     ages[ESPER_MAX_REGIONS]; /* steps that each region's group has taken; 0 beyond the slab's regions */
+    esper_slots  slots;
 } esper_position;
 
 /* Bytes between members are 0, so that equal positions are equal bytes. */
 void esper_trainer_position(const esper_trainer *trainer, esper_position *position_out);
-/* Puts the trainer there; the slab is the caller's to put back. */
-void esper_trainer_go_back(esper_trainer *trainer, const esper_position *position);
+/* Puts the trainer there, its network too; the slab is the caller's to put back. */
+esper_status esper_trainer_go_back(esper_trainer *trainer, const esper_position *position);
 
 /* Begins the next epoch: cursor and tally. */
 void esper_trainer_next_epoch(esper_trainer *trainer);

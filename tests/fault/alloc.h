@@ -84,7 +84,7 @@ static inline esper_status try_trainer(void *context)
 {
     subject *self = context;
 
-    ESPER_TRY(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, true));
+    ESPER_TRY(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, ESPER_USE_TRAIN));
     esper_trainer_fini(&self->trainer);
     return ESPER_OK;
 }
@@ -93,7 +93,7 @@ static inline esper_status try_reader(void *context)
 {
     subject *self = context;
 
-    ESPER_TRY(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, false));
+    ESPER_TRY(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, ESPER_USE_EVALUATE));
     esper_trainer_fini(&self->trainer);
     return ESPER_OK;
 }
@@ -190,7 +190,7 @@ static inline void fail_trainer(subject *self, uint64_t stride)
 
 static inline void fail_checkpoint(subject *self, uint64_t stride)
 {
-    check_good(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, true));
+    check_good(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, ESPER_USE_TRAIN));
     check_good(esper_trainer_step(&self->trainer));
     check_good(esper_checkpoint_save(&self->trainer, "saved.safetensors"));
     fail_each("save", try_save, check_saved_is_good, self, stride);

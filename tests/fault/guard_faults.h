@@ -64,7 +64,7 @@ static inline void put_back(const lab *self, esper_trainer *trainer)
     static const esper_position start;
 
     memcpy(trainer->slab.memory, self->first, trainer->slab.bytes);
-    esper_trainer_go_back(trainer, &start);
+    check_good(esper_trainer_go_back(trainer, &start));
     trainer->detour.n_passed = 0;
     trainer->detour.lr_scale = 1.0;
     esper_trainer_redraw(trainer, 0);
@@ -83,8 +83,8 @@ static inline void record_path(lab *self)
 static inline void lab_open(lab *self)
 {
     self->config = config_of(self->task, self->settings, "");
-    check_good(esper_trainer_init(&self->hit, task_named(self->task), &self->config, true));
-    check_good(esper_trainer_init(&self->clean, task_named(self->task), &self->config, true));
+    check_good(esper_trainer_init(&self->hit, task_named(self->task), &self->config, ESPER_USE_TRAIN));
+    check_good(esper_trainer_init(&self->clean, task_named(self->task), &self->config, ESPER_USE_TRAIN));
     assert_int_equal(self->hit.steps_per_epoch, STEPS);
     self->first = esper_mem_alloc(self->hit.slab.bytes);
     assert_non_null(self->first);

@@ -61,7 +61,7 @@ static void save_leaves_the_old_one(void **state)
     (void)state;
     assert_non_null(trainer);
     check_good(esper_file_make_dirs("saves"));
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, true));
+    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
     check_good(esper_trainer_step(trainer));
     check_good(esper_checkpoint_save(trainer, "saves/x.safetensors"));
     check_good(esper_file_read("saves/x.safetensors", 1 << 24, &before, &n_before));

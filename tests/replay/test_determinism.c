@@ -27,7 +27,7 @@ static outcome train_some(const char *task, const char *settings, int threads, i
     assert_non_null(trainer);
     snprintf(more, sizeof(more), "threads = %d\nseed = %d\n", threads, seed);
     config = config_of(task, settings, more);
-    check_good(esper_trainer_init(trainer, task_named(task), &config, true));
+    check_good(esper_trainer_init(trainer, task_named(task), &config, ESPER_USE_TRAIN));
     assert_int_equal(esper_pool_threads(trainer->pool), threads);
     for (int i = 0; i < STEPS; i++) {
         if (trainer->cursor.batch == trainer->steps_per_epoch)
@@ -119,7 +119,7 @@ static void evaluation_leaves_no_trace(void **state)
         esper_tally tally;
 
         assert_non_null(trainer);
-        check_good(esper_trainer_init(trainer, task_named("synth"), &config, true));
+        check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
         for (int i = 0; i < 3; i++) {
             check_good(esper_trainer_step(trainer));
             if (with == 1)

@@ -35,8 +35,8 @@ static int set_up(void **state)
 
     assert_non_null(self);
     self->config = config_of("synth", TINY, "optimizer = adamw\n");
-    check_good(esper_trainer_init(&self->trainer, task_named("synth"), &self->config, true));
-    check_good(esper_trainer_init(&self->other, task_named("synth"), &self->config, true));
+    check_good(esper_trainer_init(&self->trainer, task_named("synth"), &self->config, ESPER_USE_TRAIN));
+    check_good(esper_trainer_init(&self->other, task_named("synth"), &self->config, ESPER_USE_TRAIN));
     check_good(esper_trainer_step(&self->trainer));
     check_good(esper_trainer_step(&self->trainer));
     check_good(esper_checkpoint_save(&self->trainer, "good.safetensors"));
@@ -181,7 +181,7 @@ static void inference_takes_the_weights(void **state)
     esper_tally a, b;
 
     assert_non_null(reader);
-    check_good(esper_trainer_init(reader, task_named("synth"), &self->config, false));
+    check_good(esper_trainer_init(reader, task_named("synth"), &self->config, ESPER_USE_EVALUATE));
     check_good(load("good.safetensors", reader));
     check_good(load("good.safetensors", &self->other));
     check_good(esper_trainer_evaluate(reader, ESPER_SPLIT_TEST, NULL, &a));
@@ -202,7 +202,7 @@ static void another_network_is_refused(void **state)
 
     (void)self;
     assert_non_null(trainer);
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, true));
+    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
     check_fails(load("good.safetensors", trainer), ESPER_E_FORMAT, "good.safetensors|blocks.0.conv.weight|wanted");
     esper_trainer_fini(trainer);
     free(trainer);

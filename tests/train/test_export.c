@@ -23,7 +23,7 @@ static void open_trainer(esper_trainer *trainer)
 {
     esper_config config = config_of("synth", TINY, "");
 
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, false));
+    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_EVALUATE));
 }
 
 static void weights_are_the_slabs(void **state)

@@ -55,8 +55,8 @@ static fixture *open_with(const char *more)
 
     assert_non_null(self);
     self->bad_weight_at = self->bad_pass_at = self->bad_buffer_at = -1;
-    check_good(esper_trainer_init(&self->trainer, task_named("synth"), &config, true));
-    check_good(esper_trainer_init(&self->clean, task_named("synth"), &config, true));
+    check_good(esper_trainer_init(&self->trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
+    check_good(esper_trainer_init(&self->clean, task_named("synth"), &config, ESPER_USE_TRAIN));
     check_good(esper_guarded_open(&self->trainer, &self->guarded));
     esper_guarded_set_drill(self->guarded, spoil, self);
     return self;
@@ -435,7 +435,7 @@ static void inference_is_refused(void **state)
 
     (void)state;
     assert_non_null(trainer);
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, false));
+    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_EVALUATE));
     check_fails(esper_guarded_open(trainer, &guarded), ESPER_E_ARG, "without an optimiser");
     esper_trainer_fini(trainer);
     free(trainer);

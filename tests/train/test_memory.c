@@ -32,7 +32,7 @@ static void check_life(const char *task, const char *settings)
     assert_non_null(trainer);
     esper_mem_stats_get(&before);
     esper_mem_reset_peak();
-    check_good(esper_trainer_init(trainer, task_named(task), &config, true));
+    check_good(esper_trainer_init(trainer, task_named(task), &config, ESPER_USE_TRAIN));
     memory = esper_trainer_memory(trainer);
     esper_mem_stats_get(&opened);
     take_steps(trainer, STEPS);
@@ -156,7 +156,8 @@ static void inference_takes_less(void **state)
         assert_non_null(trainer);
         esper_mem_stats_get(&before);
         esper_mem_reset_peak();
-        check_good(esper_trainer_init(trainer, task_named("synth"), &config, training == 1));
+        check_good(esper_trainer_init(trainer, task_named("synth"), &config,
+                                      training == 1 ? ESPER_USE_TRAIN : ESPER_USE_EVALUATE));
         check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, NULL, &tally));
         memory[training] = esper_trainer_memory(trainer);
         esper_mem_stats_get(&after);

@@ -87,7 +87,7 @@ static void show_step_of(esper_config_progress kind, double seconds_left, char *
 
     assert_non_null(trainer);
     assert_non_null(stream);
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, true));
+    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
     check_good(esper_trainer_step(trainer));
     check_good(esper_trainer_step(trainer));
     esper_progress_init(&progress, kind, stream);
