@@ -638,7 +638,7 @@ static esper_status read_slots(const esper_safetensors *file, esper_trainer *tra
             status = esper_trainer_replan(trainer);
         }
         for (int k = 0; status == ESPER_OK && k < slots->n; k++)
-            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED) /* its weights are not in the file yet */
+            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED && trainer->optim != NULL) /* not in the file yet */
                 status = esper_trainer_bear(trainer, k);
     }
     esper_mem_free(bytes);

@@ -117,7 +117,7 @@ static esper_status open_slab(esper_trainer *trainer, esper_use use)
     esper_slab_desc desc = {.n_moments = use != ESPER_USE_EVALUATE ? n_moments : 0};
     esper_status status;
 
-    if (use != ESPER_USE_TRAIN || trainer->config.plant[0] != '\0')
+    if (use == ESPER_USE_GROW || trainer->config.plant[0] != '\0')
         ESPER_TRY(esper_splice_reserve(&trainer->slots, trainer->host.topology, UINT32_MAX, &desc));
     status = esper_slab_init(&trainer->slab, trainer->backend, &trainer->net, &desc);
     if (status == ESPER_E_NOMEM)
@@ -180,30 +180,49 @@ static void set_groups(esper_trainer *trainer)
     }
 }
 
+/* For inference the slab is as large as the network, and made anew for another one: the weights are still to come. */
+static esper_status fit_slab(esper_trainer *trainer, esper_slab *slab_out)
+{
+    *slab_out = trainer->slab;
+    return trainer->splice.training ? ESPER_OK
+                                    : esper_slab_init(slab_out, trainer->backend, &trainer->net, &(esper_slab_desc){0});
+}
+
+static esper_status rebuild(esper_trainer *trainer)
+{
+    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_plan_desc desc = describe_plan(trainer, &plan_net);
+    esper_slab old = trainer->slab, slab;
+    esper_status status;
+
+    ESPER_TRY(esper_splice_build(&trainer->splice, &trainer->host, &trainer->net));
+    ESPER_TRY(fit_slab(trainer, &slab));
+    trainer->slab = slab;
+    status = esper_plan_reopen(&desc, &trainer->plan);
+    if (status != ESPER_OK)
+        trainer->slab = old;
+    if (slab.memory != old.memory)
+        esper_slab_fini(status == ESPER_OK ? &old : &slab);
+    return status;
+}
+
 esper_status esper_trainer_replan(esper_trainer *trainer)
 {
     uint64_t program = esper_splice_key(&trainer->splice);
-    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
-    esper_plan_desc desc = describe_plan(trainer, &plan_net);
     esper_net old = trainer->net;
     esper_status status;
 
-    if (program == trainer->program) {
-        set_groups(trainer);
-        return ESPER_OK;
+    if (program != trainer->program) {
+        esper_net_init(&trainer->net);
+        status = rebuild(trainer);
+        esper_net_fini(status == ESPER_OK ? &old : &trainer->net);
+        if (status != ESPER_OK) {
+            trainer->net = old;
+            return status;
+        }
+        trainer->program = program;
+        find_alpha_inputs(trainer);
     }
-    esper_net_init(&trainer->net);
-    status = esper_splice_build(&trainer->splice, &trainer->host, &trainer->net);
-    if (status == ESPER_OK)
-        status = esper_plan_reopen(&desc, &trainer->plan);
-    if (status != ESPER_OK) {
-        esper_net_fini(&trainer->net);
-        trainer->net = old;
-        return status;
-    }
-    esper_net_fini(&old);
-    trainer->program = program;
-    find_alpha_inputs(trainer);
     set_groups(trainer);
     return ESPER_OK;
 }

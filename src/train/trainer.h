@@ -44,7 +44,7 @@ typedef struct esper_detour {
 
 /* What a trainer is for. */
 typedef enum esper_use {
-    ESPER_USE_EVALUATE, /* no gradients and no moments; grown networks fit in */
+    ESPER_USE_EVALUATE, /* no gradients and no moments */
     ESPER_USE_TRAIN,    /* a network that stays as it is */
     ESPER_USE_GROW,     /* the slab has room for a seed in every slot */
 } esper_use;
