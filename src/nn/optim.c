@@ -1,13 +1,17 @@
 /* Optimisers: a lane for each group that is on, rebuilt into standing tables at every step. */
 #include "nn/optim.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 
 typedef struct optim_group {
-    esper_group settings;
+    esper_group settings; /* its own; t counts here */
+    esper_group used;     /* in the last step: those of region 0 where it has joined that. The lane points here */
     esper_lane  lane;
-    bool        on;
+    bool        on, joined;
 } optim_group;
 
 struct esper_optim {
@@ -67,7 +71,8 @@ static esper_view flat_view(const esper_slab *slab, int region, esper_family dat
     return view;
 }
 
-static esper_lane group_lane(const esper_slab *slab, int region, const esper_group *settings, double *norm,
+/* norms: of all regions of the slab. */
+static esper_lane group_lane(const esper_slab *slab, int region, const esper_group *settings, double *norms,
                              double *partial)
 {
     int64_t count = region_count(slab, region);
@@ -77,7 +82,8 @@ static esper_lane group_lane(const esper_slab *slab, int region, const esper_gro
     lane.in[0].grad = slab->family[ESPER_FAMILY_GRAD] + slab->param_begin[region];
     lane.in[1] = flat_view(slab, region, ESPER_FAMILY_MOMENT1, count);
     lane.in[2] = flat_view(slab, region, ESPER_FAMILY_MOMENT2, count);
-    lane.out[0] = (esper_view){.data = norm, .count = 1, .rank = 1, .dim = {1, 1, 1, 1}};
+    lane.in[3] = (esper_view){.data = norms, .count = slab->n_regions, .rank = 1, .dim = {1, 1, 1, 1}};
+    lane.out[0] = (esper_view){.data = &norms[region], .count = 1, .rank = 1, .dim = {1, 1, 1, 1}};
     lane.out[1] = (esper_view){.data = partial, .count = region_chunks(slab, region), .rank = 1, .dim = {1, 1, 1, 1}};
     return lane;
 }
@@ -116,7 +122,7 @@ static void make_groups(esper_optim *optim, const esper_optim_desc *desc)
             group->on = region_count(slab, r) > 0;
             if (!group->on)
                 continue;
-            group->lane = group_lane(slab, r, &group->settings, &optim->norms[g], partial);
+            group->lane = group_lane(slab, r, &group->used, &optim->norms[optim->first[k]], partial);
             partial += region_chunks(slab, r);
         }
     }
@@ -190,21 +196,83 @@ void esper_optim_enable(esper_optim *optim, int network, int region, bool on)
     group->on = on && group->lane.in[0].count > 0;
 }
 
-double esper_optim_norm(const esper_optim *optim, int network, int region)
+void esper_optim_join(esper_optim *optim, int network, int region, bool joined)
+{
+    optim_group *group = group_of(optim, network, region);
+
+    group->joined = joined && region > 0 && group->lane.in[0].count > 0;
+}
+
+bool esper_optim_is_joined(const esper_optim *optim, int network, int region)
+{
+    return group_of(optim, network, region)->joined;
+}
+
+void esper_optim_reset(esper_optim *optim, int network, int region)
+{
+    optim_group *group = group_of(optim, network, region);
+
+    group->settings.t = 0;
+    for (int m = 1; m <= 2; m++)
+        if (group->lane.in[m].data != NULL)
+            memset(group->lane.in[m].data, 0, (size_t)group->lane.in[m].count * sizeof(float));
+}
+
+double esper_optim_norm_alone(const esper_optim *optim, int network, int region)
 {
     return optim->norms[optim->first[network] + region];
+}
+
+double esper_optim_norm(const esper_optim *optim, int network, int region)
+{
+    uint64_t with = group_of(optim, network, region)->used.with;
+
+    if (with == 0)
+        return esper_optim_norm_alone(optim, network, region);
+    return sqrt(esper_sum_norms(&optim->norms[optim->first[network]], with));
+}
+
+/* Region 0 and all that have joined it, as far as they are on; 0 when none has. */
+static uint64_t joined_regions(const esper_optim *optim, int network)
+{
+    const optim_group *groups = &optim->groups[optim->first[network]];
+    int n = optim->first[network + 1] - optim->first[network];
+    uint64_t with = 0;
+
+    for (int r = 1; r < n; r++)
+        if (groups[r].on && groups[r].joined)
+            with |= (uint64_t)1 << r;
+    return with != 0 && groups[0].on ? with | 1u : with;
+}
+
+/* Ages the groups of a network that are on, settles what they use, and adds their lanes. */
+static int add_lanes(esper_optim *optim, int network, int n_lanes)
+{
+    optim_group *groups = &optim->groups[optim->first[network]];
+    int n = optim->first[network + 1] - optim->first[network];
+    uint64_t with = joined_regions(optim, network);
+
+    for (int r = 0; r < n; r++) {
+        optim_group *group = &groups[r];
+        bool joint = r == 0 || group->joined;
+
+        if (!group->on)
+            continue;
+        group->settings.t++;
+        group->used = joint ? groups[0].settings : group->settings;
+        group->used.t = group->settings.t;
+        group->used.with = joint ? with : 0;
+        optim->lanes[n_lanes++] = group->lane;
+    }
+    return n_lanes;
 }
 
 esper_status esper_optim_step(esper_optim *optim)
 {
     esper_launch launch = {.kind = ESPER_OP_GRAD_NORM, .direction = ESPER_FORWARD, .lanes = optim->lanes};
 
-    for (int g = 0; g < optim->first[optim->n_networks]; g++) {
-        if (!optim->groups[g].on)
-            continue;
-        optim->groups[g].settings.t++;
-        optim->lanes[launch.n_lanes++] = optim->groups[g].lane;
-    }
+    for (int k = 0; k < optim->n_networks; k++)
+        launch.n_lanes = add_lanes(optim, k, launch.n_lanes);
     if (launch.n_lanes == 0)
         return ESPER_OK;
     ESPER_TRY(esper_backend_enqueue(optim->backend, &launch));

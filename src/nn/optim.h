@@ -1,5 +1,6 @@
 /* Internal. Optimisers on flat ranges: one group for each region of each network's slab (the host, and every slot), with its
- * own rate, decay and clipping. The step of all networks is two launches. */
+ * own rate, decay and clipping. A slot's group can join the host's: then both are one group with one rate and one norm, but
+ * each keeps its moments and its age. The step of all networks is two launches. */
 #ifndef ESPER_NN_OPTIM_H
 #define ESPER_NN_OPTIM_H
 
@@ -25,11 +26,22 @@ esper_group *esper_optim_group(esper_optim *optim, int network, int region);
 /* A group that is off is not touched by a step: no decay, no momentum. All are on at first. */
 void esper_optim_enable(esper_optim *optim, int network, int region, bool on);
 
+/* A region that has joined takes the settings of region 0 (all but t, which stays its own) and is clipped by one norm over
+ * region 0 and all that have joined it and are on. Its own settings stay as they are, for when it leaves. None has joined at
+ * first; region 0 itself and an empty region cannot. */
+void esper_optim_join(esper_optim *optim, int network, int region, bool joined);
+bool esper_optim_is_joined(const esper_optim *optim, int network, int region);
+
+/* A region that begins anew: no steps taken, moments zero. Call it after a sync. */
+void esper_optim_reset(esper_optim *optim, int network, int region);
+
 /* Enqueues a step of every group that is on: norm, clip, update. */
 esper_status esper_optim_step(esper_optim *optim);
 
-/* The norm of the group's gradients before clipping, as of the last step. Read after a sync. */
+/* The norm of the group's gradients before clipping, as of the last step: with all that had joined it then, and of the region
+ * alone. Read after a sync. */
 double esper_optim_norm(const esper_optim *optim, int network, int region);
+double esper_optim_norm_alone(const esper_optim *optim, int network, int region);
 
 /* Bytes that esper_optim_open takes. */
 size_t esper_optim_bytes(const esper_slab *const *slabs, int n_slabs);

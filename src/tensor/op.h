@@ -153,13 +153,26 @@ typedef struct esper_group {
     float    beta1, beta2, eps;
     float    clip; /* largest gradient norm of the group, 0 = no clipping */
     uint32_t t;    /* number of this step, from 1: Adam's bias correction */
+    uint64_t with; /* clipped by one norm over these regions of its network, bits 1u << region; 0 = by its own */
 } esper_group;
 
 /* Flat lanes:  in[0] = parameters with gradients, in[1] = first moment, in[2] = second moment (adamw);
  *              out[0] = norm of the group's gradients, one double (also in the double-precision build; written by
  *              grad_norm, read by sgd and adamw when clip > 0; NULL data = no clipping);
+ *              in[3] of sgd and adamw = such norms of all regions of the network, for groups that are clipped together;
  *              out[1] of grad_norm = partial sums, one double for each ESPER_FLAT_CHUNK elements. */
 enum { ESPER_FLAT_CHUNK = 4096 };
+
+/* The sum of squares of the norms of some regions: of them all as one. In one order, whoever asks. */
+static inline double esper_sum_norms(const double *norms, uint64_t with)
+{
+    double sum = 0;
+
+    for (int r = 0; with >> r != 0; r++)
+        if ((with >> r & 1u) != 0)
+            sum += norms[r] * norms[r];
+    return sum;
+}
 
 typedef struct esper_lane {
     esper_view         in[ESPER_OP_MAX_IN];

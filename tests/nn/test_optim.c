@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -353,6 +354,204 @@ static void test_all_off(void **state)
     bench_close(&b);
 }
 
+/* ------------------------------------------------------------------------------------------------ joined groups */
+
+/* A host of exactly two chunks and a seed, in two regions or all in one. */
+enum { HALL_HOST = 2 * ESPER_FLAT_CHUNK, HALL_SEED = 640, HALL_ALL = HALL_HOST + HALL_SEED };
+
+typedef struct hall {
+    esper_pool       *pool;
+    esper_backend    *backend;
+    esper_net         net;
+    esper_slab        slab;
+    const esper_slab *list[1];
+    esper_optim      *optim;
+} hall;
+
+static void hall_open(hall *h, const char *backend, int n_threads, esper_op_kind kind, bool split)
+{
+    static const int counts[] = {HALL_HOST, HALL_SEED};
+    esper_slab_desc desc = {.n_moments = 2};
+
+    esper_net_init(&h->net);
+    for (int i = 0; i < 2; i++) {
+        esper_net_enter(&h->net, i == 0 ? "host." : "seed.", split ? i : 0);
+        esper_net_param(&h->net, "p", 1, &counts[i], (esper_init){ESPER_INIT_CONSTANT, 1.0f});
+    }
+    assert_int_equal(esper_pool_open(n_threads, &h->pool), ESPER_OK);
+    assert_int_equal(esper_backend_open(backend, h->pool, &h->backend), ESPER_OK);
+    assert_int_equal(esper_slab_init(&h->slab, h->backend, &h->net, &desc), ESPER_OK);
+    assert_int_equal(esper_slab_count(&h->slab, ESPER_FAMILY_PARAM), HALL_ALL);
+    h->list[0] = &h->slab;
+    for (int64_t i = 0; i < HALL_ALL; i++)
+        h->slab.family[ESPER_FAMILY_PARAM][i] = 1.0f + 0.001f * (float)(i % 37);
+    assert_int_equal(esper_optim_open(&(esper_optim_desc){h->backend, h->list, 1, kind, first_settings}, &h->optim),
+                     ESPER_OK);
+}
+
+static void hall_close(hall *h)
+{
+    esper_optim_close(h->optim);
+    esper_slab_fini(&h->slab);
+    esper_backend_close(h->backend);
+    esper_pool_close(h->pool);
+    esper_net_fini(&h->net);
+}
+
+static void hall_step(hall *h, int step)
+{
+    for (int64_t i = 0; i < HALL_ALL; i++)
+        h->slab.family[ESPER_FAMILY_GRAD][i] = 0.02f * sinf(0.7f * (float)i + (float)step);
+    assert_int_equal(esper_optim_step(h->optim), ESPER_OK);
+    assert_int_equal(esper_backend_sync(h->backend), ESPER_OK);
+}
+
+static void check_halls(const hall *a, const hall *b, const char *what)
+{
+    for (int f = ESPER_FAMILY_PARAM; f <= ESPER_FAMILY_MOMENT2; f++)
+        for (int64_t i = 0; i < HALL_ALL; i++)
+            if (a->slab.family[f][i] != b->slab.family[f][i])
+                fail_msg("%s: %s %lld is %.9g joined, %.9g in one region", what, esper_family_name((esper_family)f),
+                         (long long)i, (double)a->slab.family[f][i], (double)b->slab.family[f][i]);
+}
+
+/* The host ends on a chunk, so the sums are made in the same order: all bits are equal. */
+static void check_joined(const char *backend, int n_threads, esper_op_kind kind)
+{
+    hall split = {0}, whole = {0};
+    char what[64];
+
+    snprintf(what, sizeof(what), "%s, %d threads, %s", backend, n_threads, esper_op_info_of(kind)->name);
+    hall_open(&split, backend, n_threads, kind, true);
+    hall_open(&whole, backend, 1, kind, false);
+    esper_optim_join(split.optim, 0, 1, true);
+    assert_true(esper_optim_is_joined(split.optim, 0, 1));
+    assert_false(esper_optim_is_joined(split.optim, 0, 0));
+    esper_optim_group(split.optim, 0, 1)->lr = 99.0f; /* nobody asks for it now */
+    for (int step = 0; step < N_STEPS; step++) {
+        esper_optim_group(split.optim, 0, 0)->clip = esper_optim_group(whole.optim, 0, 0)->clip = 0.3f;
+        esper_optim_group(split.optim, 0, 0)->lr = esper_optim_group(whole.optim, 0, 0)->lr = 0.1f / (float)(1 + step);
+        hall_step(&split, step);
+        hall_step(&whole, step);
+        check_halls(&split, &whole, what);
+    }
+    assert_true(esper_optim_norm(whole.optim, 0, 0) > 1.0); /* it clips */
+    for (int r = 0; r < 2; r++)
+        if (fabs(esper_optim_norm(split.optim, 0, r) - esper_optim_norm(whole.optim, 0, 0)) > 1e-14)
+            fail_msg("%s: norm of region %d is %.17g, %.17g in one region", what, r,
+                     esper_optim_norm(split.optim, 0, r), esper_optim_norm(whole.optim, 0, 0));
+    assert_true(esper_optim_norm_alone(split.optim, 0, 1) < 0.5 * esper_optim_norm(split.optim, 0, 1));
+    assert_int_equal(esper_optim_group(split.optim, 0, 1)->t, N_STEPS);
+    hall_close(&whole);
+    hall_close(&split);
+}
+
+static void test_joined_is_one_region(void **state)
+{
+    static const esper_op_kind kinds[] = {ESPER_OP_SGD, ESPER_OP_ADAMW};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        check_joined("ref", 1, kinds[i]);
+        check_joined("cpu", 1, kinds[i]);
+        check_joined("cpu", 2, kinds[i]);
+    }
+}
+
+/* Steps of both regions as the twins make them; norm: what each region is clipped by. */
+static void twin_joined(bench *b, int region, esper_op_kind kind, const esper_group *s, double norm, int number)
+{
+    const float *grad = range_of(b, 0, region, ESPER_FAMILY_GRAD);
+    twin *t = &b->twins[0][region];
+    esper_group scaled = *s;
+
+    /* the factor is clip / norm of all: the same as a limit on the part's own norm in that proportion */
+    scaled.clip = (float)((double)s->clip * norm_of(grad, t->count) / norm);
+    twin_step(t, grad, kind, &scaled, number);
+}
+
+/* A region that is younger keeps its age and its momentum when it joins, and takes its own settings up again when it
+ * leaves. While it is off the others' norm is without it. */
+static void check_joining(esper_op_kind kind)
+{
+    bench b = {0};
+    esper_group *host, *own;
+    int age[2] = {0};
+
+    bench_open(&b, "cpu", kind);
+    host = esper_optim_group(b.optim, 0, 0);
+    own = esper_optim_group(b.optim, 0, 1);
+    host->clip = 0.5f;
+    own->clip = 0.25f;
+    own->lr = 0.02f;
+    for (int step = 0; step < 8; step++) {
+        bool on = step > 0 && step != 5, joined = step >= 2 && step < 6;
+        double part[2], norm;
+
+        esper_optim_enable(b.optim, 0, 1, on);
+        esper_optim_join(b.optim, 0, 1, joined);
+        fill_gradients(&b, (uint32_t)step);
+        for (int r = 0; r < 2; r++)
+            part[r] = norm_of(range_of(&b, 0, r, ESPER_FAMILY_GRAD), b.twins[0][r].count);
+        norm = joined && on ? sqrt(part[0] * part[0] + part[1] * part[1]) : part[0];
+        twin_joined(&b, 0, kind, host, norm, ++age[0]);
+        if (on)
+            twin_joined(&b, 1, kind, joined ? host : own, joined ? norm : part[1], ++age[1]);
+        assert_int_equal(esper_optim_step(b.optim), ESPER_OK);
+        if (fabs(esper_optim_norm(b.optim, 0, 0) - norm) > 1e-12 * norm)
+            fail_msg("step %d: norm %.17g, expected %.17g", step, esper_optim_norm(b.optim, 0, 0), norm);
+        assert_int_equal(own->t, age[1]);
+        check_twin(&b, 0, 0, "the host's group");
+        check_twin(&b, 0, 1, "the group that joins and leaves");
+    }
+    bench_close(&b);
+}
+
+static void test_joining_and_leaving(void **state)
+{
+    (void)state;
+    check_joining(ESPER_OP_SGD);
+    check_joining(ESPER_OP_ADAMW);
+}
+
+static void test_what_cannot_join(void **state)
+{
+    bench b = {0};
+
+    (void)state;
+    bench_open(&b, "cpu", ESPER_OP_SGD);
+    esper_optim_join(b.optim, 0, 0, true);
+    esper_optim_join(b.optim, 0, 3, true); /* empty */
+    assert_false(esper_optim_is_joined(b.optim, 0, 0));
+    assert_false(esper_optim_is_joined(b.optim, 0, 3));
+    fill_gradients(&b, 0);
+    assert_int_equal(esper_optim_step(b.optim), ESPER_OK);
+    assert_true(esper_optim_norm(b.optim, 0, 0) == esper_optim_norm_alone(b.optim, 0, 0));
+    bench_close(&b);
+}
+
+/* A new seed's moments and age begin at zero; its neighbours' stay. */
+static void test_reset(void **state)
+{
+    bench b = {0};
+    float before;
+
+    (void)state;
+    bench_open(&b, "cpu", ESPER_OP_ADAMW);
+    fill_gradients(&b, 0);
+    assert_int_equal(esper_optim_step(b.optim), ESPER_OK);
+    before = range_of(&b, 0, 0, ESPER_FAMILY_MOMENT2)[b.twins[0][0].count / 2];
+    assert_true(norm_of(range_of(&b, 0, 1, ESPER_FAMILY_MOMENT1), b.twins[0][1].count) > 0.0);
+    esper_optim_reset(b.optim, 0, 1);
+    assert_int_equal(esper_optim_group(b.optim, 0, 1)->t, 0);
+    assert_int_equal(esper_optim_group(b.optim, 0, 0)->t, 1);
+    assert_true(norm_of(range_of(&b, 0, 1, ESPER_FAMILY_MOMENT1), b.twins[0][1].count) == 0.0);
+    assert_true(norm_of(range_of(&b, 0, 1, ESPER_FAMILY_MOMENT2), b.twins[0][1].count) == 0.0);
+    assert_true(range_of(&b, 0, 0, ESPER_FAMILY_MOMENT2)[b.twins[0][0].count / 2] == before);
+    assert_true(norm_of(range_of(&b, 0, 6, ESPER_FAMILY_MOMENT1), b.twins[0][6].count) > 0.0);
+    bench_close(&b);
+}
+
 static void erase_tensors(const bench *b, int k, esper_family family)
 {
     for (int t = 0; t < b->nets[k].n_tensors; t++) {
@@ -462,6 +661,10 @@ int main(void)
         cmocka_unit_test(test_norm_of_huge_gradients),
         cmocka_unit_test(test_group_that_is_off),
         cmocka_unit_test(test_all_off),
+        cmocka_unit_test(test_joined_is_one_region),
+        cmocka_unit_test(test_joining_and_leaving),
+        cmocka_unit_test(test_what_cannot_join),
+        cmocka_unit_test(test_reset),
         cmocka_unit_test(test_padding_stays_zero),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_bytes_and_failing_allocations),

@@ -56,15 +56,22 @@ static void grad_norm_join(const esper_lane *lane, int begin, int end)
     *(double *)lane->out[0].data = sqrt(sum);
 }
 
+/* The group's own norm, or that of all it is clipped with. */
+static double norm_of(const esper_lane *lane)
+{
+    if (lane->group->with == 0 || lane->in[3].data == NULL)
+        return *(const double *)lane->out[0].data;
+    return sqrt(esper_sum_norms(lane->in[3].data, lane->group->with));
+}
+
 /* What gradients are multiplied with; always done when clipping is on, so that it costs the same whether it acts. */
 static real clip_factor(const esper_lane *lane)
 {
-    const double *norm = lane->out[0].data;
     double factor;
 
-    if (!(lane->group->clip > 0) || norm == NULL)
+    if (!(lane->group->clip > 0) || lane->out[0].data == NULL)
         return 1;
-    factor = (double)lane->group->clip / (*norm + 1e-6);
+    factor = (double)lane->group->clip / (norm_of(lane) + 1e-6);
     return factor > 1 ? 1 : (real)factor;
 }
 
