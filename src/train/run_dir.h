@@ -1,6 +1,6 @@
 /* Internal. Run directories: where a run keeps its checkpoint, its configuration and its events, and how people name it.
  *
- *     runs/fashion-20260131-1/    config.ini    events.jsonl    last.safetensors
+ *     runs/fashion-20260131-1/    config.ini    events.jsonl    decisions.jsonl    last.safetensors
  */
 #ifndef ESPER_TRAIN_RUN_DIR_H
 #define ESPER_TRAIN_RUN_DIR_H
@@ -11,6 +11,7 @@ enum { ESPER_PATH_CHARS = 1200 };
 
 #define ESPER_RUN_CONFIG     "config.ini"
 #define ESPER_RUN_EVENTS     "events.jsonl"
+#define ESPER_RUN_DECISIONS  "decisions.jsonl"
 #define ESPER_RUN_CHECKPOINT "last.safetensors"
 
 /* Makes the directory of a new run: `wanted`, or runs/<task>-<date>-<n> when that is empty. One that already holds a run is
