@@ -19,6 +19,9 @@
     EVENT(RUN_RESUMED, run_resumed, "a run goes on from a checkpoint")            \
     EVENT(GUARD_TRIPPED, guard_tripped, "the guard found something, and what was done") \
     EVENT(ROLLED_BACK, rolled_back, "the run went back to a snapshot")            \
+    EVENT(DECIDED, decided, "what a policy wanted at the end of an epoch, and whether it was done") \
+    EVENT(GATE_JUDGED, gate_judged, "a gate was asked about a seed")              \
+    EVENT(SEED_MOVED, seed_moved, "a seed went from one stage to another")        \
     EVENT(RUN_ENDED, run_ended, "a run is over, well or not")                     \
     EVENT(WARNING, warning, "something a person should know; the run goes on")
 
@@ -77,6 +80,37 @@
     FIELD(e, INT, damaged)                       \
     FIELD(e, TEXT, reason)                       \
     FIELD(e, REAL, seconds)
+
+/* op and slot ("" = none) as in the decision log; accepted: 1 or 0; reason: why it was decided; refusal: why not done. */
+#define ESPER_EVENT_DECIDED_FIELDS(FIELD, e) \
+    FIELD(e, INT, epoch)                     \
+    FIELD(e, TEXT, op)                       \
+    FIELD(e, TEXT, slot)                     \
+    FIELD(e, TEXT, blueprint)                \
+    FIELD(e, INT, accepted)                  \
+    FIELD(e, TEXT, reason)                   \
+    FIELD(e, TEXT, refusal)
+
+#define ESPER_EVENT_GATE_JUDGED_FIELDS(FIELD, e) \
+    FIELD(e, INT, epoch)                         \
+    FIELD(e, TEXT, slot)                         \
+    FIELD(e, TEXT, seed)                         \
+    FIELD(e, TEXT, gate)                         \
+    FIELD(e, INT, passed)                        \
+    FIELD(e, TEXT, message)
+
+/* from, to: names of stages. reason and initiator: of a prune. */
+#define ESPER_EVENT_SEED_MOVED_FIELDS(FIELD, e) \
+    FIELD(e, INT, epoch)                        \
+    FIELD(e, TEXT, slot)                        \
+    FIELD(e, TEXT, seed)                        \
+    FIELD(e, TEXT, blueprint)                   \
+    FIELD(e, TEXT, from)                        \
+    FIELD(e, TEXT, to)                          \
+    FIELD(e, REAL, alpha)                       \
+    FIELD(e, INT, params)                       \
+    FIELD(e, TEXT, reason)                      \
+    FIELD(e, TEXT, initiator)
 
 /* status: the name of an esper_status. */
 #define ESPER_EVENT_RUN_ENDED_FIELDS(FIELD, e) \

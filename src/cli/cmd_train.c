@@ -6,46 +6,10 @@
 
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/job.h"
 #include "train/run.h"
 #include "ui/progress.h"
 #include "ui/text.h"
-
-static volatile sig_atomic_t stop;
-
-/* The first signal asks the run to save and leave; the second is the system's to handle. */
-static void ask_to_stop(int number)
-{
-    stop = 1;
-    signal(number, SIG_DFL);
-}
-
-static void listen(void)
-{
-    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
-
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL); /* a connection that broke off */
-    signal(SIGPIPE, SIG_IGN); /* Ctrl-C also ends the `tee` we write to: that must not end us before we have saved */
-    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
-}
-
-static void report_stopped(const esper_run_result *result)
-{
-    const esper_cursor *cursor = &result->cursor;
-    char took[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
-
-    if (cursor->epoch >= result->epochs) {
-        printf("stopped before the end of the test\nsaved in %s after %s\ntest it with: %s eval %s\n", result->run_dir,
-               esper_text_duration(result->seconds, took), esper_cli_program(), result->run_dir);
-        return;
-    }
-    printf("stopped in epoch %u after %u of %u batches", cursor->epoch + 1, cursor->batch, result->steps_per_epoch);
-    if (cursor->batch > 0)
-        printf(", loss %s", esper_text_loss(result->loss_now, loss));
-    printf("\nsaved in %s after %s\ngo on with: %s train --resume %s\n", result->run_dir,
-           esper_text_duration(result->seconds, took), esper_cli_program(), result->run_dir);
-}
 
 static void report(const esper_run_result *result)
 {
@@ -68,13 +32,12 @@ static int train(const esper_task *task, const esper_config *config, const char 
     esper_progress progress;
     esper_run_observer observer;
     esper_run_result result;
-    esper_run_desc desc = {.task = task, .config = config, .resume = resume, .log = &log, .stop = &stop};
+    esper_run_desc desc = {.task = task, .config = config, .resume = resume, .log = &log, .stop = esper_job_listen()};
     esper_status status;
 
     esper_progress_init(&progress, config->progress, stdout);
     observer = esper_progress_observer(&progress);
     desc.observer = &observer;
-    listen();
     status = esper_run_train(&desc, &result);
     esper_progress_clear(&progress);
     if (status != ESPER_OK)
@@ -82,7 +45,7 @@ static int train(const esper_task *task, const esper_config *config, const char 
     if (esper_progress_is_shown(&progress))
         printf("\n");
     if (result.stopped)
-        report_stopped(&result);
+        esper_job_report_stopped(&result, "train");
     else
         report(&result);
     return result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;

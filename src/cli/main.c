@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 
 static const esper_command *const commands[] = {
+    &esper_command_grow,
     &esper_command_train,
     &esper_command_eval,
     &esper_command_inspect,

@@ -33,7 +33,7 @@ typedef struct curve_row {
 
 static const curve_row curves[ESPER_N_ALPHA_CHOICES] = {
 #define X(name, code, text, curve, steepness) [code] = {text, curve, steepness},
-    ESPER_ALPHA_CURVE_LIST(X)
+    ESPER_ALPHA_CHOICE_LIST(X)
 #undef X
 };
 

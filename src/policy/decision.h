@@ -27,7 +27,7 @@ typedef enum esper_style {
 } esper_style;
 
 /* How alpha moves to a new target: code, text, the curve's recorded code, steepness (which only sigmoids use). */
-#define ESPER_ALPHA_CURVE_LIST(X)                 \
+#define ESPER_ALPHA_CHOICE_LIST(X)                 \
     X(LINEAR, 0, "linear", 1, 12.0)               \
     X(COSINE, 1, "cosine", 2, 12.0)               \
     X(SIGMOID_GENTLE, 2, "sigmoid_gentle", 3, 6.0) \
@@ -36,7 +36,7 @@ typedef enum esper_style {
 
 typedef enum esper_alpha_choice {
 #define X(name, code, text, curve, steepness) ESPER_ALPHA_CHOICE_##name = code,
-    ESPER_ALPHA_CURVE_LIST(X)
+    ESPER_ALPHA_CHOICE_LIST(X)
 #undef X
         ESPER_N_ALPHA_CHOICES = 5,
 } esper_alpha_choice;

@@ -289,6 +289,8 @@ static void put_entry(esper_json *json, const esper_decision_log *log, const esp
     put_u64(json, "number", log->n_entries);
     put_int(json, "epoch", entry->epoch);
     put_u64(json, "step", entry->step);
+    esper_json_key(json, "weights");
+    esper_json_hash(json, entry->weights);
     put_text(json, "source", esper_log_source_name(entry->source));
     if (entry->source == ESPER_LOG_POLICY)
         put_decision(json, entry, log->topology);

@@ -5,9 +5,9 @@
  * that fails has changed nothing in the file; the run has to stop, since what it would do next could not be made again.
  *
  *     {"esper_decisions":1,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2"}
- *     {"number":0,"epoch":12,"step":3400,"source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
- *     {"number":1,"epoch":14,"step":3811,"source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
- *     {"number":2,"epoch":14,"step":3811,"source":"governor","action":"roll_back","reason":"governor_scan",...}
+ *     {"number":0,"epoch":12,"step":3400,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
+ *     {"number":1,"epoch":14,"step":3811,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
+ *     {"number":2,"epoch":14,"step":3811,"weights":"..","source":"governor","action":"roll_back","reason":"governor_scan",...}
  *
  * Reals read back with the same bits, but for NaN, of which there is one. Texts do too: one that is no UTF-8 is written for
  * people with its bad bytes replaced, and for reading as "text_bytes" in hexadecimal. */
@@ -67,6 +67,7 @@ typedef struct esper_log_entry {
     uint64_t            step;
     int32_t             epoch;  /* from 1 */
     int32_t             source; /* esper_log_source */
+    uint64_t            weights; /* hash of the weights when it was decided, by which a replay is proven */
     char                slot[ESPER_SLOT_CHARS]; /* policy: the id of decision.slot; "" = none */
     esper_decision      decision;
     esper_log_governor  governor;

@@ -107,6 +107,17 @@ static uint64_t take_u64(members *in, const char *key)
     return number;
 }
 
+static uint64_t take_hash(members *in, const char *key)
+{
+    const char *text = take_text(in, key, false);
+    unsigned long long hash = 0;
+    int n = 0;
+
+    if (text != NULL && (strlen(text) != 16 || sscanf(text, "%16llx%n", &hash, &n) != 1 || n != 16))
+        refuse(in, key, "16 hexadecimal digits");
+    return hash;
+}
+
 /* Those that are no JSON are texts. */
 static double take_real(members *in, const char *key)
 {
@@ -303,6 +314,7 @@ static esper_status read_entry(const reader *self, members *in, esper_log_entry 
     entry->number = take_u64(in, "number");
     entry->epoch = take_int(in, "epoch");
     entry->step = take_u64(in, "step");
+    entry->weights = take_hash(in, "weights");
     entry->source = take_code(in, "source", esper_log_source_name, 0);
     ESPER_TRY(in->status);
     if (entry->number != n)

@@ -54,6 +54,8 @@ struct esper_guarded {
     esper_cursor taken[N_SNAPSHOTS];
     esper_drill  drill;
     void        *drill_context;
+    esper_clerk        clerk; /* or NULL */
+    void              *clerk_context;
     esper_scan_watcher watcher; /* or NULL */
     void              *watcher_context;
     char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */
@@ -388,6 +390,8 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
     incident->action = reading->action;
     incident->reason = reading->reason;
     esper_ring_hold(guarded->ring, reading->pending != 0);
+    if (reading->action != ESPER_GOVERNOR_GO && guarded->clerk != NULL)
+        ESPER_TRY(guarded->clerk(guarded->clerk_context, incident));
     if (reading->action == ESPER_GOVERNOR_SKIP)
         return skip(guarded);
     if (reading->action == ESPER_GOVERNOR_GO)
@@ -638,4 +642,10 @@ void esper_guarded_watch(esper_guarded *guarded, esper_scan_watcher watcher, voi
 {
     guarded->watcher = watcher;
     guarded->watcher_context = context;
+}
+
+void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context)
+{
+    guarded->clerk = clerk;
+    guarded->clerk_context = context;
 }

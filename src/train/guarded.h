@@ -71,6 +71,12 @@ esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_inci
 esper_governor_reading esper_guarded_reading(const esper_guarded *guarded);
 esper_governor        *esper_guarded_governor(esper_guarded *guarded);
 
+/* Somebody who writes down what the governor said, before it is done. `restored`, `to` and what follows are not known yet.
+ * A failure ends the step with it, and nothing is done. */
+typedef esper_status (*esper_clerk)(void *context, const esper_incident *incident);
+
+void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context);
+
 /* Drills: called at these places of a step, to do there what a fault would do. */
 typedef enum esper_drill_point {
     ESPER_DRILL_BETWEEN_STEPS,  /* before the scan of the state */

@@ -1,4 +1,4 @@
-/* The loop of `esper train`. */
+/* The loop of `esper train` and `esper grow`. */
 #include "train/run.h"
 
 #include <math.h>
@@ -24,6 +24,8 @@ typedef struct run {
     const esper_run_desc *desc;
     esper_trainer         trainer;
     esper_guarded        *guarded; /* NULL: the guard is off */
+    esper_growth         *growth;  /* NULL: the network stays as it is */
+    esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
     esper_bus             bus;
     esper_run_result      result;
     char                  checkpoint[ESPER_PATH_CHARS];
@@ -71,9 +73,25 @@ static esper_status merge_config(const esper_config *saved, const esper_config *
     return ESPER_OK;
 }
 
-static esper_status open_guard(run *self)
+/* Growth comes before the guard, whose snapshots carry it, and a checkpoint's memory of it before the first snapshot. */
+static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 {
-    return self->trainer.config.guard ? esper_guarded_open(&self->trainer, &self->guarded) : ESPER_OK;
+    if (self->desc->grows) {
+        ESPER_TRY(esper_growth_open(&self->trainer, self->desc->replay, &self->growth));
+        if (checkpoint != NULL)
+            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->trainer.companion));
+    }
+    if (!self->trainer.config.guard)
+        return ESPER_OK;
+    ESPER_TRY(esper_guarded_open(&self->trainer, &self->guarded));
+    return checkpoint != NULL
+               ? esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded))
+               : ESPER_OK;
+}
+
+static esper_use use_of(const run *self)
+{
+    return self->desc->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN;
 }
 
 static esper_status resume_from(run *self, const char *path, esper_checkpoint *checkpoint)
@@ -83,12 +101,13 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
     if (self->desc->task != NULL && self->desc->task != checkpoint->task)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is a run of %s, not of %s", path, checkpoint->task->name,
                           self->desc->task->name);
+    if (esper_checkpoint_has_growth(checkpoint) != self->desc->grows)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is of a run that %s: go on with `esper %s --resume`", path,
+                          self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
-    ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, ESPER_USE_TRAIN));
+    ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, use_of(self)));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
-    ESPER_TRY(open_guard(self));
-    if (self->guarded != NULL)
-        ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
+    ESPER_TRY(open_guard(self, checkpoint));
     if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
@@ -121,8 +140,10 @@ static esper_status open_trainer(run *self)
     esper_status status;
 
     if (desc->resume == NULL) {
-        ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, ESPER_USE_TRAIN));
-        ESPER_TRY(open_guard(self));
+        ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, use_of(self)));
+        ESPER_TRY(open_guard(self, NULL));
+        if (desc->replay != NULL)
+            return ESPER_OK; /* it writes nothing */
         return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
     }
     ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
@@ -171,6 +192,105 @@ static esper_status write_config(run *self)
     return esper_file_write(path, text, (size_t)n);
 }
 
+/* ------------------------------------------------------------------------------------------------ the store */
+
+static esper_store_run identity_of(const run *self)
+{
+    const esper_trainer *trainer = &self->trainer;
+    const esper_run_kin *kin = self->desc->kin;
+    esper_store_run identity = esper_store_run_of(self->result.run_dir);
+
+    ESPER_STORE_SET(identity.task, trainer->task->name);
+    ESPER_STORE_SET(identity.policy, trainer->config.policy_cmd[0] != '\0' ? "a program" : trainer->config.policy);
+    ESPER_STORE_SET(identity.gate_mode,
+                    trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    identity.rng_seed = trainer->config.seed;
+    ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
+    identity.threads = esper_pool_threads(trainer->pool);
+    ESPER_STORE_SET(identity.build, esper_build_commit());
+    if (kin != NULL) {
+        identity.parent_run = kin->parent;
+        ESPER_STORE_SET(identity.relation, kin->relation);
+    }
+    identity.params_host = self->result.params_host;
+    identity.flops_host = (int64_t)self->result.flops_sample;
+    return identity;
+}
+
+/* A run goes on without its store, and says so. */
+static void open_store(run *self)
+{
+    const esper_cursor *cursor = &self->trainer.cursor;
+    const esper_run_kin *kin = self->desc->kin;
+    esper_store_run identity = identity_of(self);
+    char path[ESPER_PATH_CHARS];
+    esper_status status = esper_run_path(self->result.run_dir, ESPER_RUN_STORE, path);
+
+    if (status == ESPER_OK)
+        status = esper_store_open(kin != NULL && kin->store != NULL ? kin->store : path, NULL, &self->store);
+    if (status == ESPER_OK) {
+        status = ESPER_E_NOTFOUND;
+        if (self->desc->resume != NULL)
+            status = esper_store_resume(self->store, self->result.run_dir, cursor->epoch, (int64_t)cursor->step,
+                                        &self->result.store_run);
+        if (status == ESPER_E_NOTFOUND)
+            status = esper_store_begin(self->store, &identity, self->record, &self->result.store_run);
+    }
+    if (status == ESPER_OK)
+        return;
+    esper_log_warn(self->desc->log, "the run is not recorded in a store: %s", esper_last_error());
+    esper_store_close(self->store);
+    self->store = NULL;
+}
+
+/* Writes the result and closes. */
+static void close_store(run *self, esper_status status)
+{
+    const esper_run_result *result = &self->result;
+    esper_store_run end = esper_store_run_of(result->run_dir);
+
+    if (self->store == NULL)
+        return;
+    ESPER_STORE_SET(end.status, esper_status_name(status));
+    end.epochs = result->cursor.epoch;
+    end.steps = (int64_t)result->cursor.step;
+    end.params = result->params;
+    end.flops = (int64_t)result->flops_sample;
+    end.flops_train = (int64_t)result->flops_train;
+    end.loss_test = isnan(result->loss_test) ? ESPER_STORE_NO_REAL : result->loss_test;
+    end.acc_test = isnan(result->acc_test) ? ESPER_STORE_NO_REAL : result->acc_test;
+    end.weight_hash = result->weight_hash;
+    end.seconds = result->seconds;
+    if (esper_store_end(self->store, &end) != ESPER_OK)
+        esper_log_warn(self->desc->log, "the store does not know how the run ended: %s", esper_last_error());
+}
+
+/* The network's size and price, now. */
+static void measure_network(run *self)
+{
+    self->result.params = esper_net_count_params(&self->trainer.net, -1);
+    self->result.params_host = esper_net_count_params(&self->trainer.net, 0);
+    if (self->growth == NULL)
+        return;
+    self->result.flops_sample = esper_growth_flops_sample(self->growth);
+    self->result.flops_train = esper_growth_flops_train(self->growth);
+    esper_growth_kept(self->growth, self->result.kept);
+}
+
+static esper_status attach_growth(run *self)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_growth_records records = {
+        .decisions = path, .resume = self->desc->resume != NULL, .store = self->store, .bus = &self->bus};
+
+    if (self->growth == NULL)
+        return ESPER_OK;
+    if (self->desc->replay != NULL)
+        return esper_growth_attach(self->growth, self->guarded, &(esper_growth_records){0});
+    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_DECISIONS, path));
+    return esper_growth_attach(self->growth, self->guarded, &records);
+}
+
 static esper_status open_records(run *self)
 {
     bool resumed = self->desc->resume != NULL;
@@ -178,6 +298,9 @@ static esper_status open_records(run *self)
     esper_sink sink;
     uint64_t n_events = 0;
 
+    measure_network(self);
+    if (self->desc->replay != NULL)
+        return attach_growth(self);
     esper_run_dir_clean(self->result.run_dir);
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
     ESPER_TRY(write_config(self));
@@ -186,7 +309,10 @@ static esper_status open_records(run *self)
         ESPER_TRY(count_lines(path, &n_events));
     esper_bus_init(&self->bus, n_events);
     ESPER_TRY(esper_sink_jsonl_open(path, resumed, &sink));
-    return esper_bus_add(&self->bus, sink);
+    ESPER_TRY(esper_bus_add(&self->bus, sink));
+    if (self->growth != NULL)
+        open_store(self);
+    return attach_growth(self);
 }
 
 /* ------------------------------------------------------------------------------------------------ telling */
@@ -354,7 +480,12 @@ static esper_run_view view_of(const run *self)
 {
     double samples_per_s = speed_now(self);
 
-    return (esper_run_view){&self->trainer, self->result.run_dir, samples_per_s, seconds_left(self, samples_per_s)};
+    return (esper_run_view){.trainer = &self->trainer,
+                            .growth = self->growth,
+                            .guarded = self->guarded,
+                            .run_dir = self->result.run_dir,
+                            .samples_per_s = samples_per_s,
+                            .seconds_left = seconds_left(self, samples_per_s)};
 }
 
 static void show_begin(const run *self)
@@ -382,6 +513,15 @@ static void show_epoch(const run *self, const esper_epoch_record *record)
 
     if (observer != NULL && observer->epoch != NULL)
         observer->epoch(observer->context, &view, record);
+}
+
+static void show_incident(const run *self, const esper_incident *incident)
+{
+    const esper_run_observer *observer = self->desc->observer;
+    esper_run_view view = view_of(self);
+
+    if (observer != NULL && observer->incident != NULL)
+        observer->incident(observer->context, &view, incident);
 }
 
 static void show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches)
@@ -417,7 +557,7 @@ static esper_status save(run *self)
     esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
     struct stat info;
 
-    if (is_lost(self) && stat(self->checkpoint, &info) == 0)
+    if (self->desc->replay != NULL || (is_lost(self) && stat(self->checkpoint, &info) == 0))
         return ESPER_OK;
     ESPER_TRY(esper_checkpoint_save(&self->trainer, self->checkpoint));
     self->saved_epoch = self->trainer.cursor.epoch;
@@ -453,6 +593,9 @@ static esper_status heed(run *self, const esper_incident *incident)
     if (incident->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
     tell_incident(self, incident);
+    show_incident(self, incident);
+    if (self->growth != NULL)
+        ESPER_TRY(esper_growth_heed(self->growth, incident));
     if (incident->restored)
         begin_stretch(self);
     return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
@@ -504,7 +647,25 @@ static esper_status evaluate(run *self, esper_split split, esper_tally *tally_ou
 {
     const esper_follower follower = {.stop = self->desc->stop, .context = self, .batch = show_evaluation};
 
+    if (self->growth != NULL && split == ESPER_SPLIT_VALID)
+        return esper_growth_validate(self->growth, &follower, tally_out);
     return esper_trainer_evaluate(&self->trainer, split, &follower, tally_out);
+}
+
+/* What the epoch leads to. When nobody can decide any more, the run ends before the decision, to be asked for again. */
+static esper_status grow(run *self, const esper_epoch_record *record)
+{
+    char message[1024];
+    esper_status status = esper_growth_end_epoch(self->growth, record);
+
+    self->result.n_replayed = esper_growth_n_logged(self->growth);
+    if (status == ESPER_OK || status == ESPER_E_STOPPED)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    if (self->desc->replay != NULL || save(self) != ESPER_OK)
+        return ESPER_FAIL(status, "%s", message);
+    return ESPER_FAIL(status, "%s. The run is saved as it stood before the decision: --resume %s goes on with it", message,
+                      self->result.run_dir);
 }
 
 /* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
@@ -529,9 +690,14 @@ static esper_status finish_epoch(run *self)
     record.seconds = esper_clock_seconds() - self->epoch_began;
     self->result.last = record;
     tell_epoch(self, &record);
-    show_epoch(self, &record);
+    if (self->growth == NULL)
+        show_epoch(self, &record);
     warn_if_not_finite(self, &record);
     ESPER_TRY(judge(self, record.loss_valid, &good));
+    if (good && self->growth != NULL)
+        ESPER_TRY(grow(self, &record));
+    if (self->growth != NULL)
+        show_epoch(self, &record);
     if (good)
         esper_trainer_next_epoch(trainer);
     return ESPER_OK;
@@ -607,6 +773,7 @@ static void note_place(run *self)
     self->result.steps_per_epoch = trainer->steps_per_epoch;
     self->result.loss_now = esper_tally_loss(&trainer->tally);
     self->result.weight_hash = esper_trainer_hash(trainer);
+    measure_network(self);
     self->result.seconds = esper_clock_seconds() - self->began;
 }
 
@@ -616,7 +783,6 @@ static esper_status run_all(run *self)
 
     self->began = self->epoch_began = esper_clock_seconds();
     ESPER_TRY(open_trainer(self));
-    self->result.params = esper_net_count_params(&self->trainer.net, -1);
     ESPER_TRY(open_records(self));
     tell_start(self);
     show_begin(self);
@@ -630,6 +796,14 @@ static esper_status run_all(run *self)
     note_place(self);
     tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     return status;
+}
+
+static void close_all(run *self)
+{
+    esper_growth_close(self->growth);
+    esper_guarded_close(self->guarded);
+    esper_trainer_fini(&self->trainer);
+    esper_store_close(self->store);
 }
 
 esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)
@@ -649,10 +823,13 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
 
         snprintf(message, sizeof(message), "%s", esper_last_error());
         esper_bus_fini(&self->bus);
+        close_store(self, status);
+        close_all(self);
         ESPER_FAIL(status, "%s", message);
+    } else {
+        close_store(self, self->result.stopped ? ESPER_E_STOPPED : ESPER_OK);
+        close_all(self);
     }
-    esper_guarded_close(self->guarded);
-    esper_trainer_fini(&self->trainer);
     if (status == ESPER_OK && bus_status == ESPER_OK)
         *result_out = self->result;
     esper_mem_free(self);

@@ -1,25 +1,20 @@
-/* Internal. The job of `esper train`: epochs of training and validation, checkpoints, events, and the test at the end. */
+/* Internal. The job of `esper train` and `esper grow`: epochs of training and validation, checkpoints, events, and the test at
+ * the end. A run that grows also has a decision log and a store. */
 #ifndef ESPER_TRAIN_RUN_H
 #define ESPER_TRAIN_RUN_H
 
 #include <signal.h>
 
 #include "base/log.h"
+#include "train/growth.h"
 #include "train/run_dir.h"
 #include "train/trainer.h"
-
-/* One line of a run's history. Accuracies in percent. */
-typedef struct esper_epoch_record {
-    uint32_t epoch; /* from 1, as people count */
-    double   loss_train, acc_train, loss_valid, acc_valid;
-    double   lr, grad_norm;
-    double   samples_per_s; /* training alone */
-    double   seconds;       /* training and validation */
-} esper_epoch_record;
 
 /* What a watcher may look at. */
 typedef struct esper_run_view {
     const esper_trainer *trainer;
+    const esper_growth  *growth;  /* NULL: the network stays as it is */
+    const esper_guarded *guarded; /* NULL: the guard is off */
     const char          *run_dir;
     double               samples_per_s; /* of this epoch so far */
     double               seconds_left;  /* of the run's training, at the present speed; < 0 = not known yet */
@@ -34,12 +29,23 @@ typedef struct esper_run_observer {
     void (*step)(void *context, const esper_run_view *view);
     void (*evaluation)(void *context, const esper_run_view *view, esper_split split, double part);
     void (*epoch)(void *context, const esper_run_view *view, const esper_epoch_record *record);
+    void (*incident)(void *context, const esper_run_view *view, const esper_incident *incident);
 } esper_run_observer;
+
+/* What a run is to another one of the same store. */
+typedef struct esper_run_kin {
+    const char *store;    /* path of the store; NULL = one of its own */
+    int64_t     parent;   /* number of the other run there */
+    const char *relation; /* "static-control" */
+} esper_run_kin;
 
 typedef struct esper_run_desc {
     const esper_task            *task;   /* NULL when resuming: the checkpoint says */
     const esper_config          *config;
     const char                  *resume; /* a run or a checkpoint file, or NULL */
+    bool                         grows;
+    const esper_decision_history *replay; /* grows by these decisions and writes nothing; or NULL */
+    const esper_run_kin         *kin;    /* or NULL */
     const esper_run_observer    *observer; /* or NULL */
     const esper_log             *log;
     const volatile sig_atomic_t *stop; /* becomes non-zero: save and leave. Or NULL */
@@ -57,8 +63,14 @@ typedef struct esper_run_result {
     uint64_t           n_skipped, n_rollbacks; /* by the governor */
     int64_t            params;
     double             seconds;
+    /* of a run that grows */
+    int64_t            params_host, store_run; /* number in its store; 0 = there is none */
+    double             flops_sample, flops_train;
+    uint64_t           n_replayed; /* decisions made again, all with equal weights */
+    char               kept[ESPER_CONFIG_TEXT_CHARS]; /* seeds that were kept, as `plant` takes them */
 } esper_run_result;
 
+/* The text of a failure says what to do next. */
 esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out);
 
 #endif

@@ -46,8 +46,7 @@ static esper_status open_samplers(esper_trainer *trainer, esper_use use)
     return ESPER_OK;
 }
 
-/* Batches that count: max_steps caps validation as it caps epochs, but not the test. */
-static uint32_t batches_of(const esper_trainer *trainer, esper_split split)
+uint32_t esper_trainer_batches(const esper_trainer *trainer, esper_split split)
 {
     uint32_t n = esper_sampler_batches(trainer->samplers[split]), cap = (uint32_t)trainer->config.max_steps;
 
@@ -177,6 +176,7 @@ static void set_groups(esper_trainer *trainer)
         bool learns = esper_splice_has_seed(&trainer->splice, k) && !esper_slot_is_frozen(slot);
 
         esper_optim_enable(trainer->optim, 0, k + 1, learns);
+        esper_optim_join(trainer->optim, 0, k + 1, slot->stage == ESPER_STAGE_FOSSILIZED);
     }
 }
 
@@ -316,7 +316,7 @@ static esper_status open_parts(esper_trainer *trainer, esper_use use)
     trainer->pass = (esper_pass){.seed = config->seed, .sample_id = trainer->sample_ids};
     if (use != ESPER_USE_EVALUATE) {
         ESPER_TRY(check_batch_norms(trainer));
-        trainer->steps_per_epoch = batches_of(trainer, ESPER_SPLIT_TRAIN);
+        trainer->steps_per_epoch = esper_trainer_batches(trainer, ESPER_SPLIT_TRAIN);
         ESPER_TRY(open_optimiser(trainer));
     }
     return plant_seeds(trainer);
@@ -357,38 +357,50 @@ void esper_trainer_fini(esper_trainer *trainer)
 /* ------------------------------------------------------------------------------------------------ a batch */
 
 /* Every sample has an alpha of its own; here they are all the slot's. */
-static void fill_alphas(const esper_trainer *trainer, int n_samples)
+static void fill_alphas(const esper_trainer *trainer, const esper_plan *plan, const esper_net *net)
 {
-    for (int k = 0; k < trainer->slots.n; k++) {
-        float *values = trainer->alpha_input[k] != ESPER_NO_TENSOR
-                            ? esper_plan_data(trainer->plan, 0, trainer->alpha_input[k])
-                            : NULL;
+    char name[ESPER_NAME_CHARS];
 
-        for (int i = 0; values != NULL && i < n_samples; i++)
+    for (int k = 0; k < trainer->slots.n; k++) {
+        int t = trainer->alpha_input[k];
+        float *values;
+
+        if (t == ESPER_NO_TENSOR)
+            continue;
+        if (net != &trainer->net) { /* it has the same inputs, but elsewhere */
+            snprintf(name, sizeof(name), "%s.alpha", trainer->slots.slot[k].id);
+            t = esper_net_find(net, name);
+        }
+        values = esper_plan_data(plan, 0, t);
+        for (int i = 0; i < trainer->pass.n_samples; i++)
             values[i] = esper_splice_alpha(&trainer->splice, k);
     }
 }
 
-/* Puts a batch into the network's inputs and tells the pass about it. */
-static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch)
+void esper_trainer_load(esper_trainer *trainer, const esper_plan *plan, const esper_net *net, esper_split split,
+                        uint32_t batch)
 {
     const esper_sampler *sampler = trainer->samplers[split];
-    void *input = esper_plan_data(trainer->plan, 0, trainer->net.input);
+    void *input = esper_plan_data(plan, 0, net->input);
     bool images = trainer->host.topology == ESPER_TOPOLOGY_CNN;
     esper_batch dest = {
         .images = images ? input : NULL,
         .tokens = images ? NULL : input,
-        .targets = esper_plan_data(trainer->plan, 0, trainer->net.target),
+        .targets = esper_plan_data(plan, 0, net->target),
         .ids = trainer->sample_ids,
     };
 
     esper_batch_fill(sampler, batch, trainer->pool, &dest);
-    fill_alphas(trainer, (int)esper_sampler_batch_count(sampler, batch));
     trainer->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     trainer->pass.training = split == ESPER_SPLIT_TRAIN;
     trainer->pass.step = (uint32_t)trainer->cursor.step;
-    trainer->pass.loss_scale =
-        1.0f / ((float)trainer->pass.n_samples * (float)trainer->net.tensors[trainer->net.target].count);
+    trainer->pass.loss_scale = 1.0f / ((float)trainer->pass.n_samples * (float)net->tensors[net->target].count);
+    fill_alphas(trainer, plan, net);
+}
+
+static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch)
+{
+    esper_trainer_load(trainer, trainer->plan, &trainer->net, split, batch);
 }
 
 /* Adds the results of the batch just run, in the order of its samples. */
@@ -548,7 +560,7 @@ esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, c
                                     esper_tally *tally_out)
 {
     static const esper_follower nobody;
-    uint32_t n = batches_of(trainer, split);
+    uint32_t n = esper_trainer_batches(trainer, split);
     esper_tally tally = {0};
 
     if (follower == NULL)

@@ -150,6 +150,13 @@ typedef struct esper_follower {
 esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, const esper_follower *follower,
                                     esper_tally *tally_out);
 
+/* Batches of a split that count: max_steps caps validation as it caps epochs, but not the test. */
+uint32_t esper_trainer_batches(const esper_trainer *trainer, esper_split split);
+
+/* Puts a batch of a split into the inputs of a plan of the trainer's, made for its pass, and tells the pass about it. */
+void esper_trainer_load(esper_trainer *trainer, const esper_plan *plan, const esper_net *net, esper_split split,
+                        uint32_t batch);
+
 /* What the parts said they would take, in bytes: the prediction that the allocation border is held to. */
 typedef struct esper_memory {
     size_t data, slab, activations, tables, total;

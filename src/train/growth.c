@@ -1,0 +1,357 @@
+/* Growth: opening, the order of things at the end of an epoch, and what is remembered. */
+#include "train/growth.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "train/growth_internal.h"
+
+/* ------------------------------------------------------------------------------------------------ memory */
+
+typedef struct growth_memory {
+    growth_state state;
+    growth_facts facts;
+} growth_memory;
+
+/* The state as it is now: tracker and policy live outside of it. */
+static void gather(esper_growth *growth)
+{
+    growth->state.tracker = growth->tracker.state;
+    memset(growth->state.policy, 0, sizeof(growth->state.policy));
+    growth->state.policy_bytes = esper_policy_pack_bytes(growth->policy);
+    esper_policy_pack(growth->policy, growth->state.policy);
+}
+
+static esper_status spread(esper_growth *growth)
+{
+    growth->tracker.state = growth->state.tracker;
+    return esper_policy_unpack(growth->policy, growth->state.policy, growth->state.policy_bytes);
+}
+
+static void pack_memory(void *context, void *bytes_out)
+{
+    esper_growth *growth = context;
+    growth_memory memory;
+
+    gather(growth);
+    memset(&memory, 0, sizeof(memory));
+    memory.state = growth->state;
+    memory.facts = growth->facts;
+    memcpy(bytes_out, &memory, sizeof(memory));
+}
+
+static esper_status unpack_memory(void *context, const void *bytes, bool whole)
+{
+    esper_growth *growth = context;
+    growth_memory memory;
+
+    memcpy(&memory, bytes, sizeof(memory));
+    if (memory.state.policy_bytes > GROWTH_POLICY_BYTES)
+        return ESPER_FAIL(ESPER_E_FORMAT, "what a policy remembers cannot take %llu bytes",
+                          (unsigned long long)memory.state.policy_bytes);
+    growth->state = memory.state;
+    if (whole)
+        growth->facts = memory.facts;
+    growth->measured = false;
+    return spread(growth);
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+/* Readings that depend on the host alone. */
+static void count_blueprints(esper_growth *growth)
+{
+    const esper_trainer *trainer = growth->trainer;
+    const esper_blueprint *const *list = esper_blueprint_list(trainer->host.topology);
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        for (int i = 0; list[i] != NULL; i++)
+            growth->blueprint_params[k][list[i]->index] =
+                esper_splice_count_params(list[i], trainer->slots.slot[k].channels);
+}
+
+static esper_status open_tracker(esper_growth *growth)
+{
+    esper_tracker_options options;
+
+    esper_tracker_options_init(&options);
+    options.plateau_threshold = growth->trainer->config.plateau;
+    return esper_tracker_init(&growth->tracker, &options);
+}
+
+static esper_status open_policy(esper_growth *growth)
+{
+    const esper_trainer *trainer = growth->trainer;
+    const esper_config *config = &trainer->config;
+    const char *ids[ESPER_MAX_SLOTS], *name = config->policy_cmd[0] != '\0' ? "command" : config->policy;
+    esper_heuristic_settings rules;
+    esper_policy_setup setup = {
+        .topology = trainer->host.topology,
+        .seed = config->seed,
+        .max_epochs = config->epochs,
+        .slot_ids = ids,
+        .n_slots = trainer->slots.n,
+        .heuristic = &rules,
+        .script = config->decisions,
+        .command = config->policy_cmd,
+        .deadline_ms = (int)fmin(config->policy_deadline * 1000.0, 1e9),
+    };
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        ids[k] = trainer->slots.slot[k].id;
+    esper_heuristic_settings_init(&rules, setup.topology);
+    rules.plateau_epochs = config->plateau_epochs;
+    if (config->blueprints[0] != '\0' &&
+        esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "blueprints: ");
+    if (growth->history != NULL)
+        name = "none"; /* what it would say is known already */
+    ESPER_TRY(esper_policy_open(name, &setup, &growth->policy));
+    if (esper_policy_pack_bytes(growth->policy) > GROWTH_POLICY_BYTES)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "policy %s remembers %zu bytes: there is room for %d", name,
+                          esper_policy_pack_bytes(growth->policy), (int)GROWTH_POLICY_BYTES);
+    return ESPER_OK;
+}
+
+static void init_memory(esper_growth *growth)
+{
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
+        growth->state.seed[k].ratio = (double)NAN;
+        growth->gates[k].gate = -1;
+        growth->evidence[k] = (double)NAN;
+    }
+    for (int k = 0; k < growth->trainer->slots.n; k++) /* planted ones */
+        if (esper_slot_is_active(&growth->trainer->slots.slot[k]))
+            growth->state.seed[k].number = (int32_t)growth->facts.n_seeds++;
+    growth->events = (esper_slot_events){.events = growth->event_room, .capacity = GROWTH_MAX_EVENTS};
+    esper_decision_init(&growth->decision, ESPER_SLOT_OP_WAIT);
+}
+
+static esper_status open_parts(esper_growth *growth)
+{
+    esper_trainer *trainer = growth->trainer;
+    int64_t n_buffers = esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER);
+
+    ESPER_TRY(open_tracker(growth));
+    ESPER_TRY(open_policy(growth));
+    ESPER_TRY(growth_read_faults(growth, trainer->config.inject));
+    ESPER_TRY(growth_open_evaluator(growth));
+    growth->buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
+    if (growth->buffers == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "growth");
+    count_blueprints(growth);
+    init_memory(growth);
+    return ESPER_OK;
+}
+
+esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history, esper_growth **growth_out)
+{
+    esper_growth *growth;
+    esper_status status;
+
+    if (!trainer->config.guard)
+        return ESPER_FAIL(ESPER_E_CONFIG, "growing needs the guard, whose scans also measure what gates ask for: "
+                                          "leave guard = true");
+    growth = esper_mem_alloc(sizeof(*growth));
+    if (growth == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "growth");
+    growth->trainer = trainer;
+    growth->history = history;
+    esper_net_init(&growth->probe_net);
+    status = open_parts(growth);
+    if (status != ESPER_OK) {
+        esper_growth_close(growth);
+        return status;
+    }
+    trainer->companion = (esper_companion){
+        .context = growth, .bytes = sizeof(growth_memory), .pack = pack_memory, .unpack = unpack_memory};
+    *growth_out = growth;
+    return ESPER_OK;
+}
+
+void esper_growth_close(esper_growth *growth)
+{
+    if (growth == NULL)
+        return;
+    growth->trainer->companion = (esper_companion){0};
+    esper_decision_log_close(growth->log);
+    esper_plan_close(growth->probe_plan);
+    esper_net_fini(&growth->probe_net);
+    esper_evaluator_close(growth->evaluator);
+    esper_policy_close(growth->policy);
+    esper_mem_free(growth->buffers);
+    esper_mem_free(growth);
+}
+
+esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records)
+{
+    const esper_trainer *trainer = growth->trainer;
+    esper_log_head head = {.topology = trainer->host.topology, .seed = trainer->config.seed};
+
+    growth->guarded = guarded;
+    growth->records = *records;
+    esper_guarded_watch(guarded, growth_watch_gradients, growth);
+    esper_guarded_set_clerk(guarded, growth_log_governor, growth);
+    if (growth->n_faults > 0)
+        esper_guarded_set_drill(guarded, growth_drill, growth);
+    if (records->decisions == NULL)
+        return ESPER_OK;
+    snprintf(head.task, sizeof(head.task), "%s", trainer->task->name);
+    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(trainer->backend));
+    return esper_decision_log_open(records->decisions, &head, records->resume, growth->facts.n_logged, &growth->log);
+}
+
+/* ------------------------------------------------------------------------------------------------ the end of an epoch */
+
+/* The next decision of the history; its epoch must be this one. */
+static esper_status decide_again(esper_growth *growth, const esper_epoch_record *record)
+{
+    const esper_decision_history *history = growth->history;
+    const esper_log_entry *entry = NULL;
+
+    while (growth->n_replayed < history->n && entry == NULL) {
+        entry = &history->entries[growth->n_replayed++];
+        entry = entry->source == ESPER_LOG_POLICY ? entry : NULL;
+    }
+    if (entry == NULL)
+        return ESPER_FAIL(ESPER_E_STOPPED, "the log ends here");
+    if (entry->epoch != (int)record->epoch || entry->step != growth->trainer->cursor.step)
+        return ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log is of epoch %d, step %llu; this run stands at %u, %llu",
+                          (unsigned long long)entry->number, entry->epoch, (unsigned long long)entry->step,
+                          record->epoch, (unsigned long long)growth->trainer->cursor.step);
+    growth->decision = entry->decision;
+    return ESPER_OK;
+}
+
+static esper_status decide(esper_growth *growth, const esper_epoch_record *record)
+{
+    esper_policy_view view;
+
+    growth_make_view(growth, record, &view);
+    ESPER_TRY(esper_tracker_update(&growth->tracker, (int)record->epoch, record->loss_valid, record->acc_valid,
+                                   growth->views, view.n_slots, &view.signals));
+    return growth->history != NULL ? decide_again(growth, record)
+                                   : esper_policy_decide(growth->policy, &view, &growth->decision);
+}
+
+static esper_status end_epoch(esper_growth *growth, const esper_epoch_record *record)
+{
+    growth->events.n = growth->events.n_dropped = 0;
+    ESPER_TRY(growth->drill_status);
+    growth_take_readings(growth, record);
+    ESPER_TRY(decide(growth, record));
+    ESPER_TRY(growth_log_decision(growth, record->epoch));
+    ESPER_TRY(growth_act(growth, record));
+    growth_record_epoch(growth, record);
+    growth_record_events(growth, record->epoch);
+    for (int k = 0; k < growth->trainer->slots.n; k++)
+        growth->state.seed[k].sampled = 0;
+    return growth_rebuild(growth);
+}
+
+esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_record *record)
+{
+    uint64_t n_logged = growth->facts.n_logged;
+    esper_status status;
+
+    gather(growth);
+    growth->state_before = growth->state;
+    growth->slots_before = growth->trainer->slots;
+    status = end_epoch(growth, record);
+    growth->measured = false;
+    if (status == ESPER_OK)
+        return ESPER_OK;
+    growth->trainer->slots = growth->slots_before;
+    growth->state = growth->state_before;
+    growth->facts.n_logged = n_logged; /* what was logged since is cut off when the run is resumed */
+    for (int k = 0; k < growth->trainer->slots.n; k++)
+        if (esper_slot_is_empty(&growth->trainer->slots.slot[k]))
+            esper_trainer_clear_region(growth->trainer, k);
+    (void)spread(growth); /* bytes that it packed itself a moment ago; the message of the failure stays */
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ going back */
+
+/* Rung (c) of the ladder: what is not kept is removed. */
+static esper_status prune_all(esper_growth *growth, const char *reason, int *n_pruned_out)
+{
+    esper_slots *slots = &growth->trainer->slots;
+    char why[ESPER_REASON_CHARS];
+
+    snprintf(why, sizeof(why), "governor_%s", reason);
+    *n_pruned_out = 0;
+    growth->events.n = growth->events.n_dropped = 0;
+    for (int k = 0; k < slots->n; k++) {
+        if (!esper_slot_is_active(&slots->slot[k]) || slots->slot[k].stage == ESPER_STAGE_FOSSILIZED)
+            continue;
+        ESPER_TRY(esper_slot_prune(&slots->slot[k], why, "governor", &growth->events));
+        ++*n_pruned_out;
+    }
+    growth_record_events(growth, growth->trainer->cursor.epoch + 1);
+    return growth_rebuild(growth);
+}
+
+esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incident)
+{
+    int n_pruned = 0;
+
+    if (incident->action == ESPER_GOVERNOR_GO)
+        return ESPER_OK;
+    growth->measured = false;
+    if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
+        ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
+    growth_record_incident(growth, incident, n_pruned);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ about it */
+
+esper_growth_look esper_growth_look_at(const esper_growth *growth)
+{
+    return (esper_growth_look){
+        .slots = &growth->trainer->slots,
+        .gates = growth->gates,
+        .contribution = growth->found.contribution,
+        .trial = growth->found.trial,
+        .events = growth->event_room,
+        .n_events = growth->events.n,
+        .decision = &growth->decision,
+        .accepted = growth->accepted,
+        .refusal = growth->refusal,
+    };
+}
+
+double esper_growth_flops_train(const esper_growth *growth)
+{
+    return growth->facts.flops;
+}
+
+double esper_growth_flops_sample(const esper_growth *growth)
+{
+    return growth->sample_flops;
+}
+
+uint64_t esper_growth_n_logged(const esper_growth *growth)
+{
+    return growth->facts.n_logged;
+}
+
+void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_CHARS])
+{
+    static const char *const names[] = {
+        [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (int k = 0; k < growth->trainer->slots.n && n < ESPER_CONFIG_TEXT_CHARS; k++) {
+        const esper_slot *slot = &growth->trainer->slots.slot[k];
+
+        if (slot->stage == ESPER_STAGE_FOSSILIZED)
+            n += (size_t)snprintf(text + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", slot->id,
+                                  slot->blueprint, names[slot->blend]);
+    }
+}

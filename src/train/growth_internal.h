@@ -1,0 +1,114 @@
+/* Internal. What the parts of growth (train/growth.h) share: growth.c opens and leads, growth_measure.c measures,
+ * growth_act.c does what was decided, growth_record.c writes it down, growth_inject.c spoils numbers for drills. */
+#ifndef ESPER_TRAIN_GROWTH_INTERNAL_H
+#define ESPER_TRAIN_GROWTH_INTERNAL_H
+
+#include "train/evaluator.h"
+#include "train/growth.h"
+
+enum {
+    GROWTH_POLICY_BYTES = 8192, /* room for what a policy remembers */
+    GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
+    GROWTH_MAX_FAULTS = 64,
+    GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in every so many steps; the last look of an epoch counts */
+    GROWTH_PROBE_BATCHES = 2,
+};
+
+/* What is remembered of a slot's seed from epoch to epoch. */
+typedef struct growth_seed {
+    esper_bound bound;           /* of its contribution, while HOLDING */
+    double      ratio;           /* smoothed; NaN = never measured */
+    double      sample[3];       /* the epoch's last look at its gradients: norm, health, ratio */
+    int32_t     vanishing, exploding;
+    int32_t     sampled;         /* there was a look in this epoch */
+    int32_t     number;          /* of the seed in this run */
+} growth_seed;
+
+/* Undone by a rollback. Plain memory. */
+typedef struct growth_state {
+    esper_tracker_state tracker;
+    growth_seed         seed[ESPER_MAX_SLOTS];
+    uint64_t            policy_bytes;
+    uint8_t             policy[GROWTH_POLICY_BYTES];
+} growth_state;
+
+/* Not undone. */
+typedef struct growth_facts {
+    uint64_t n_logged;   /* entries of the decision log */
+    uint64_t n_injected;
+    int64_t  n_seeds;    /* that have germinated */
+    double   flops;      /* spent on training and attribution */
+} growth_facts;
+
+typedef struct growth_fault {
+    uint64_t    step;
+    char        where[ESPER_NAME_CHARS]; /* "host", "seed" or a tensor */
+    int         role, fault;
+} growth_fault;
+
+struct esper_growth {
+    esper_trainer       *trainer;
+    esper_guarded       *guarded;
+    esper_evaluator     *evaluator;
+    esper_policy        *policy;
+    esper_tracker        tracker;
+    growth_state         state;
+    growth_facts         facts;
+    esper_growth_records records;
+    esper_decision_log  *log;     /* NULL: none is kept */
+    const esper_decision_history *history;
+    uint64_t             n_replayed; /* entries of the history behind us */
+    /* of this epoch */
+    esper_attribution_plan plan;
+    esper_attribution      found;
+    bool                   measured;  /* found is of this epoch */
+    double                 evidence[ESPER_MAX_SLOTS];
+    esper_policy_slot      views[ESPER_MAX_SLOTS];
+    esper_slot_event       event_room[GROWTH_MAX_EVENTS];
+    esper_slot_events      events;
+    esper_gate_result      gates[ESPER_MAX_SLOTS];
+    esper_decision         decision;
+    bool                   accepted;
+    char                   refusal[256];
+    double                 step_flops, sample_flops; /* of the present program */
+    uint64_t               counted_program;
+    /* of the whole run */
+    int64_t                blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
+    esper_plan            *probe_plan;
+    esper_net              probe_net;
+    uint64_t               probe_program;
+    float                 *buffers; /* copy of the norm buffers around a probe */
+    growth_fault           faults[GROWTH_MAX_FAULTS];
+    int                    n_faults;
+    esper_status           drill_status; /* a drill cannot fail where it stands: the end of the epoch does */
+    /* what end_epoch goes back to when it fails */
+    esper_slots            slots_before;
+    growth_state           state_before;
+};
+
+/* growth_measure.c */
+esper_status growth_open_evaluator(esper_growth *growth);
+void         growth_count_flops(esper_growth *growth);
+void         growth_watch_gradients(void *context, const esper_guard_report *report);
+void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
+esper_status growth_probe(esper_growth *growth);
+esper_slot_merits growth_merits(const esper_growth *growth, int slot);
+
+/* growth_act.c */
+void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
+esper_status growth_act(esper_growth *growth, const esper_epoch_record *record);
+esper_status growth_rebuild(esper_growth *growth);
+
+/* growth_record.c */
+esper_status growth_log(esper_growth *growth, const esper_log_entry *entry);
+esper_status growth_log_decision(esper_growth *growth, uint32_t epoch);
+void         growth_record_epoch(esper_growth *growth, const esper_epoch_record *record);
+void         growth_record_events(esper_growth *growth, uint32_t epoch);
+esper_status growth_log_governor(void *context, const esper_incident *incident);
+void         growth_record_incident(esper_growth *growth, const esper_incident *incident, int n_pruned);
+
+/* growth_inject.c */
+esper_status growth_read_faults(esper_growth *growth, const char *text);
+void         growth_drill(void *context, esper_guarded *guarded, esper_drill_point point);
+
+#endif
