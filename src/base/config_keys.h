@@ -24,7 +24,7 @@
 #define ESPER_CONFIG_OPTIMIZER_LIST(X) X(SGD, "sgd") X(ADAMW, "adamw")
 #define ESPER_CONFIG_SCHEDULE_LIST(X)  X(CONSTANT, "constant") X(COSINE, "cosine")
 #define ESPER_CONFIG_GATES_LIST(X)     X(STRICT, "strict") X(PERMISSIVE, "permissive")
-#define ESPER_CONFIG_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(BOUNDED, "bounded")
+#define ESPER_CONFIG_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(ASIDE, "aside")
 
 /* clang-format off */
 #define ESPER_CONFIG_KEY_LIST(X)                                                                                       \
@@ -92,8 +92,8 @@
       "So many such epochs in a row, and the heuristic lets a seed germinate.")                                        \
     X(GROWTH, plant, TEXT, "", ANY, "SLOT:BLUEPRINT,...",                                                              \
       "Seeds that are part of the network from the start, as if they had been kept: r0c1:conv_light,r1c2:norm.")       \
-    X(GROWTH, incubation, CHOICE, "bounded", ANY, "",                                                                  \
-      "What a seed learns by before it is blended in: the task's gradient with a bound on its size, or without.")      \
+    X(GROWTH, incubation, CHOICE, "aside", ANY, "",                                                                    \
+      "What a seed learns by before it is blended in: the loss of a trial of its own, or the stream's gradient alone.") \
     X(GROWTH, seed_lr, REAL, "1", OVER(0), "",                                                                         \
       "Learning rate of a seed until it is kept, as a factor on the host's.")                                          \
     X(GROWTH, attribution, REAL, "0.25", FROM(0), "",                                                                  \

@@ -98,7 +98,7 @@ static esper_status open_plan(fleet *f)
         .backend = f->backend, .nets = nets, .n_nets = f->n_nets, .max_samples = BATCH, .training = true};
 
     for (int k = 0; k < f->n_nets; k++)
-        nets[k] = (esper_plan_net){&f->nets[k], &f->slabs[k], &f->passes[k]};
+        nets[k] = (esper_plan_net){.net = &f->nets[k], .slab = &f->slabs[k], .pass = &f->passes[k]};
     return esper_plan_reopen(&desc, &f->plan);
 }
 

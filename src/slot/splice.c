@@ -51,12 +51,6 @@ bool esper_splice_has_seed(const esper_splice *splice, int slot)
     return part != PART_NONE && part != PART_PROBE;
 }
 
-static int incubate(esper_net *net, esper_incubation how, int h, int s)
-{
-    (void)how;
-    return esper_net_straight_through(net, h, s);
-}
-
 static int blend(esper_net *net, const esper_slot *slot, int h, int u, int s, int gate)
 {
     int one = 1, alpha = esper_net_input(net, "alpha", ESPER_F32, 1, &one);
@@ -97,7 +91,7 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
         gate =
             esper_gate_build(net, u); /* in TRAINING nobody listens to it yet, but its weights are there from birth */
     if (part == PART_INCUBATED)
-        return incubate(net, splice->incubation, h, s);
+        return splice->incubation == ESPER_INCUBATION_STRAIGHT ? esper_net_straight_through(net, h, s) : h;
     return part == PART_FOLDED ? s : blend(net, slot, h, u, s, gate);
 }
 
@@ -125,7 +119,9 @@ esper_status esper_splice_build(const esper_splice *splice, const esper_host *ho
     status = esper_host_build(host, net);
     net->hook = NULL;
     net->hook_context = NULL;
-    return status;
+    if (status == ESPER_OK)
+        esper_net_drop_unused(net); /* seeds that learn aside, gate networks nobody listens to yet */
+    return status == ESPER_OK ? esper_net_status(net) : status;
 }
 
 uint64_t esper_splice_key(const esper_splice *splice)

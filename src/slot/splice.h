@@ -3,7 +3,7 @@
  *     slot                          the stream h goes on as
  *     empty, germinated, cooling    h itself: no operation at all
  *     training, in a program that
- *       trains                      h; behind it the seed learns, cut off from the host (esper_incubation)
+ *       trains                      h; the seed learns behind it or aside, cut off from the host (esper_incubation)
  *       does not                    h: the seed is left out
  *     blending, holding, fossilized the seed's operator, weighted by the input <slot>.alpha; for the operator ADD at full
  *                                   weight the seed's output itself: nothing is added, copied or looked up for it
@@ -16,8 +16,12 @@
 #include "slot/slots.h"
 #include "tensor/slab.h"
 
-/* What a seed in TRAINING learns by: see docs/growing.md. */
-#define ESPER_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(BOUNDED, "bounded")
+/* What a seed in TRAINING learns by (docs/growing.md).
+ *   STRAIGHT  the gradient that reaches the stream behind it, as if the seed were added there: it never hears what its own
+ *             output would do
+ *   ASIDE     the loss of a program of its own, in which it is fully blended in and all else is frozen (train/side.h); in
+ *             the network's program it has a place for its weights and no operation */
+#define ESPER_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(ASIDE, "aside")
 
 typedef enum esper_incubation {
 #define X(name, text) ESPER_INCUBATION_##name,

@@ -754,6 +754,50 @@ esper_status esper_net_cut(esper_net *net, int tensor)
     return ESPER_OK;
 }
 
+static bool is_asked_for(const esper_net *net, int t)
+{
+    return t == net->loss || t == net->output || t == net->correct || net->tensors[t].keep;
+}
+
+/* Backwards over the list: an operation is used when something used needs one of its outputs. */
+static void find_used(const esper_net *net, bool *needed, bool *used)
+{
+    for (int t = 0; t < net->n_tensors; t++)
+        needed[t] = is_asked_for(net, t);
+    for (int o = net->n_ops - 1; o >= 0; o--) {
+        const esper_op_info *info = esper_op_info_of(net->ops[o].kind);
+
+        used[o] = false;
+        for (int i = 0; i < info->n_out; i++)
+            used[o] = used[o] || (net->ops[o].out[i] != ESPER_NO_TENSOR && needed[net->ops[o].out[i]]);
+        for (int i = 0; i < info->n_in && used[o]; i++)
+            if (net->ops[o].in[i] != ESPER_NO_TENSOR)
+                needed[net->ops[o].in[i]] = true;
+    }
+}
+
+void esper_net_drop_unused(esper_net *net)
+{
+    bool *needed, *used;
+    int n = 0;
+
+    if (net->status != ESPER_OK)
+        return;
+    needed = esper_mem_alloc((size_t)net->n_tensors * sizeof(*needed) + 1);
+    used = esper_mem_alloc((size_t)net->n_ops * sizeof(*used) + 1);
+    if (needed == NULL || used == NULL)
+        net->status = ESPER_FAIL(ESPER_E_NOMEM, "list of %d operations", net->n_ops);
+    else {
+        find_used(net, needed, used);
+        for (int o = 0; o < net->n_ops; o++)
+            if (used[o])
+                net->ops[n++] = net->ops[o];
+        net->n_ops = n;
+    }
+    esper_mem_free(needed);
+    esper_mem_free(used);
+}
+
 /* ------------------------------------------------------------------------------------------------ reading */
 
 int esper_net_find(const esper_net *net, const char *name)

@@ -158,6 +158,10 @@ int esper_net_boundary(esper_net *net, esper_boundary boundary, int x);
  * behind it needs more of what would be removed than parameters, buffers and inputs. */
 esper_status esper_net_cut(esper_net *net, int tensor);
 
+/* Removes the operations whose results nobody asks for: neither the loss, nor the output, nor a tensor that is kept depends
+ * on them. Tensors stay, parameters of removed operations too: they have a place, but no part in the program. */
+void esper_net_drop_unused(esper_net *net);
+
 /* Reading. */
 int                   esper_net_find(const esper_net *net, const char *name); /* ESPER_NO_TENSOR when there is none */
 const esper_boundary *esper_net_find_boundary(const esper_net *net, const char *slot);

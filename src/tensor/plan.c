@@ -76,10 +76,13 @@ static void *take(esper_plan *plan, size_t n, size_t element_bytes)
 /* ------------------------------------------------------------------------------------------------ gradients */
 
 /* Whether a gradient can be of use: it leads to a parameter or to an input that wants one. */
-static void mark_wanted(const esper_net *net, bool *wanted)
+static void mark_wanted(const esper_net *net, uint64_t frozen, bool *wanted)
 {
-    for (int t = 0; t < net->n_tensors; t++)
-        wanted[t] = net->tensors[t].role == ESPER_ROLE_PARAM || net->tensors[t].want_grad;
+    for (int t = 0; t < net->n_tensors; t++) {
+        const esper_tensor *tensor = &net->tensors[t];
+
+        wanted[t] = tensor->want_grad || (tensor->role == ESPER_ROLE_PARAM && (frozen >> tensor->region & 1) == 0);
+    }
     for (int o = 0; o < net->n_ops; o++) {
         const esper_op *op = &net->ops[o];
         const esper_op_info *info = esper_op_info_of(op->kind);
@@ -721,7 +724,7 @@ static esper_status plan_net(esper_plan *plan, planned_net *planned)
         wanted = esper_mem_alloc((size_t)net->n_tensors * sizeof(*wanted) + 1);
         if (wanted == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d tensors", net->n_tensors);
-        mark_wanted(net, wanted);
+        mark_wanted(net, planned->given.frozen, wanted);
         trace_gradients(planned, wanted);
         esper_mem_free(wanted);
     }

@@ -17,6 +17,7 @@ typedef struct esper_plan_net {
     const esper_net  *net;
     const esper_slab *slab;
     const esper_pass *pass;
+    uint64_t          frozen; /* bits 1 << region: parameters there get no gradient from this plan */
 } esper_plan_net;
 
 typedef struct esper_plan_desc {

@@ -33,7 +33,7 @@ void growth_count_flops(esper_growth *growth)
     if (growth->counted_program == trainer->program && growth->step_flops > 0.0)
         return;
     stats = esper_plan_stats_of(trainer->plan);
-    growth->step_flops = stats.forward.flops + stats.backward.flops;
+    growth->step_flops = esper_trainer_step_flops(trainer);
     if (esper_evaluator_flops(growth->evaluator, NULL, 0, &growth->sample_flops, &none) != ESPER_OK)
         growth->sample_flops = stats.forward.flops / trainer->config.batch;
     growth->counted_program = trainer->program;

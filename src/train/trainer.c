@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "nn/init.h"
 #include "nn/schedule.h"
+#include "train/side.h"
 
 static const char *const backend_names[] = {
 #define X(name, text) text,
@@ -103,7 +104,7 @@ static esper_status open_slots(esper_trainer *trainer, esper_use use)
         .slots = &trainer->slots,
         .training = use != ESPER_USE_EVALUATE,
         .incubation = config->incubation == ESPER_CONFIG_INCUBATION_STRAIGHT ? ESPER_INCUBATION_STRAIGHT
-                                                                             : ESPER_INCUBATION_BOUNDED,
+                                                                             : ESPER_INCUBATION_ASIDE,
     };
     trainer->program = esper_splice_key(&trainer->splice);
     find_alpha_inputs(trainer);
@@ -196,6 +197,7 @@ static esper_status rebuild(esper_trainer *trainer)
     esper_status status;
 
     ESPER_TRY(esper_splice_build(&trainer->splice, &trainer->host, &trainer->net));
+    esper_side_keep(trainer);
     ESPER_TRY(fit_slab(trainer, &slab));
     trainer->slab = slab;
     status = esper_plan_reopen(&desc, &trainer->plan);
@@ -222,6 +224,7 @@ esper_status esper_trainer_replan(esper_trainer *trainer)
         }
         trainer->program = program;
         find_alpha_inputs(trainer);
+        ESPER_TRY(esper_side_open_all(trainer));
     }
     set_groups(trainer);
     return ESPER_OK;
@@ -340,6 +343,7 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
 
 void esper_trainer_fini(esper_trainer *trainer)
 {
+    esper_side_close_all(trainer);
     esper_optim_close(trainer->optim);
     esper_mem_free(trainer->detour.passed);
     esper_mem_free(trainer->sample_ids);
@@ -461,8 +465,10 @@ esper_status esper_trainer_gradients(esper_trainer *trainer)
         trainer->epoch_drawn = true;
     }
     load_batch(trainer, ESPER_SPLIT_TRAIN, trainer->cursor.batch);
+    esper_side_take_targets(trainer);
     ESPER_TRY(esper_plan_gradients(trainer->plan));
-    return esper_backend_sync(trainer->backend);
+    ESPER_TRY(esper_backend_sync(trainer->backend));
+    return esper_side_gradients(trainer);
 }
 
 esper_status esper_trainer_apply(esper_trainer *trainer)
@@ -589,7 +595,7 @@ esper_memory esper_trainer_memory(const esper_trainer *trainer)
     esper_memory memory = {
         .data = (size_t)esper_dataset_bytes(trainer->data),
         .slab = slab->bytes,
-        .activations = plan.arena_bytes,
+        .activations = plan.arena_bytes + esper_side_bytes(trainer),
         .tables = plan.table_bytes + (size_t)trainer->config.batch * sizeof(*trainer->sample_ids),
     };
 
@@ -599,6 +605,13 @@ esper_memory esper_trainer_memory(const esper_trainer *trainer)
         memory.tables += esper_optim_bytes(&slab, 1);
     memory.total = memory.data + memory.slab + memory.activations + memory.tables;
     return memory;
+}
+
+double esper_trainer_step_flops(const esper_trainer *trainer)
+{
+    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
+
+    return stats.forward.flops + stats.backward.flops + esper_side_flops(trainer);
 }
 
 uint64_t esper_trainer_hash(const esper_trainer *trainer)

@@ -83,6 +83,7 @@ typedef struct esper_trainer {
     esper_splice   splice;
     uint64_t       program;                       /* key of what is planned */
     int            alpha_input[ESPER_MAX_SLOTS];  /* tensor, or ESPER_NO_TENSOR */
+    struct esper_side *side[ESPER_MAX_SLOTS];     /* where a seed learns aside; NULL elsewhere */
     esper_pass     pass;
     esper_sampler *samplers[ESPER_N_SPLITS];
     uint32_t      *sample_ids; /* (batch) */
@@ -163,6 +164,9 @@ typedef struct esper_memory {
 } esper_memory;
 
 esper_memory esper_trainer_memory(const esper_trainer *trainer);
+
+/* FLOPs of a training step on a full batch. */
+double esper_trainer_step_flops(const esper_trainer *trainer);
 
 uint64_t esper_trainer_hash(const esper_trainer *trainer);
 

@@ -1,0 +1,194 @@
+/* Side programs: one for each seed that learns aside. */
+#include "train/side.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+typedef struct esper_side {
+    int          slot;
+    esper_splice splice;
+    esper_net    net;
+    esper_plan  *plan;
+    int          source; /* the network's tensor that it begins with */
+    float       *buffers; /* the norm buffers before its pass */
+} esper_side;
+
+static bool is_wanted(const esper_trainer *trainer, int k)
+{
+    return trainer->splice.training && trainer->splice.incubation == ESPER_INCUBATION_ASIDE &&
+           trainer->slots.slot[k].stage == ESPER_STAGE_TRAINING;
+}
+
+static int stream_at(const esper_trainer *trainer, const esper_net *net, int k)
+{
+    const esper_boundary *boundary = esper_net_find_boundary(net, trainer->slots.slot[k].id);
+
+    return boundary != NULL ? boundary->tensor : ESPER_NO_TENSOR;
+}
+
+void esper_side_keep(esper_trainer *trainer)
+{
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (is_wanted(trainer, k))
+            trainer->net.tensors[stream_at(trainer, &trainer->net, k)].keep = true;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static void close_side(esper_side *side)
+{
+    if (side == NULL)
+        return;
+    esper_plan_close(side->plan);
+    esper_net_fini(&side->net);
+    esper_mem_free(side->buffers);
+    esper_mem_free(side);
+}
+
+void esper_side_close_all(esper_trainer *trainer)
+{
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
+        close_side(trainer->side[k]);
+        trainer->side[k] = NULL;
+    }
+}
+
+/* The host from the slot on, with the seed at full weight; only the seed's parameters are wanted gradients for. */
+static esper_status plan_side(esper_trainer *trainer, esper_side *side)
+{
+    esper_plan_net net = {.net = &side->net,
+                          .slab = &trainer->slab,
+                          .pass = &trainer->pass,
+                          .frozen = ~((uint64_t)1 << (side->slot + 1))};
+    esper_plan_desc desc = {.backend = trainer->backend,
+                            .nets = &net,
+                            .n_nets = 1,
+                            .max_samples = trainer->config.batch,
+                            .training = true};
+
+    side->splice = trainer->splice;
+    side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
+    ESPER_TRY(esper_splice_build(&side->splice, &trainer->host, &side->net));
+    ESPER_TRY(esper_net_cut(&side->net, stream_at(trainer, &side->net, side->slot)));
+    return esper_plan_open(&desc, &side->plan);
+}
+
+static esper_status open_side(esper_trainer *trainer, int k)
+{
+    size_t n_buffers = (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER);
+    esper_side *side = esper_mem_alloc(sizeof(*side));
+    esper_status status;
+
+    if (side == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "side program of slot %s", trainer->slots.slot[k].id);
+    side->slot = k;
+    side->source = stream_at(trainer, &trainer->net, k);
+    side->buffers = esper_mem_alloc(n_buffers * sizeof(float) + 1);
+    esper_net_init(&side->net);
+    status = side->buffers != NULL ? plan_side(trainer, side) : ESPER_FAIL(ESPER_E_NOMEM, "%zu norm buffers", n_buffers);
+    if (status != ESPER_OK) {
+        close_side(side);
+        return status;
+    }
+    trainer->side[k] = side;
+    return ESPER_OK;
+}
+
+esper_status esper_side_open_all(esper_trainer *trainer)
+{
+    esper_side_close_all(trainer);
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (is_wanted(trainer, k))
+            ESPER_TRY(open_side(trainer, k));
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ a pass */
+
+void esper_side_take_targets(esper_trainer *trainer)
+{
+    const void *targets = esper_plan_data(trainer->plan, 0, trainer->net.target);
+    size_t bytes = (size_t)trainer->net.tensors[trainer->net.target].count * (size_t)trainer->pass.n_samples * 4;
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL)
+            memcpy(esper_plan_data(trainer->side[k]->plan, 0, trainer->side[k]->net.target), targets, bytes);
+}
+
+/* The stream as the network made it, and everybody's alpha. */
+static void fill_inputs(const esper_trainer *trainer, const esper_side *side)
+{
+    int n = trainer->pass.n_samples;
+    char name[ESPER_NAME_CHARS];
+
+    memcpy(esper_plan_data(side->plan, 0, side->net.input), esper_plan_data(trainer->plan, 0, side->source),
+           (size_t)n * (size_t)side->net.tensors[side->net.input].count * sizeof(float));
+    for (int k = 0; k < trainer->slots.n; k++) {
+        float *values;
+        int t;
+
+        snprintf(name, sizeof(name), "%s.alpha", trainer->slots.slot[k].id);
+        t = esper_net_find(&side->net, name);
+        values = t != ESPER_NO_TENSOR ? esper_plan_data(side->plan, 0, t) : NULL;
+        for (int i = 0; values != NULL && i < n; i++)
+            values[i] = esper_splice_alpha(&side->splice, k);
+    }
+}
+
+static esper_status run_side(esper_trainer *trainer, esper_side *side)
+{
+    const esper_slab *slab = &trainer->slab;
+    float *buffers = slab->family[ESPER_FAMILY_BUFFER];
+    int64_t n_buffers = esper_slab_count(slab, ESPER_FAMILY_BUFFER);
+    int64_t begin = slab->buffer_begin[side->slot + 1], end = slab->buffer_begin[side->slot + 2];
+
+    if (n_buffers > 0)
+        memcpy(side->buffers, buffers, (size_t)n_buffers * sizeof(float));
+    fill_inputs(trainer, side);
+    ESPER_TRY(esper_plan_gradients(side->plan));
+    ESPER_TRY(esper_backend_sync(trainer->backend));
+    if (n_buffers > 0) { /* all but the seed's own */
+        memcpy(buffers, side->buffers, (size_t)begin * sizeof(float));
+        memcpy(buffers + end, side->buffers + end, (size_t)(n_buffers - end) * sizeof(float));
+    }
+    return ESPER_OK;
+}
+
+esper_status esper_side_gradients(esper_trainer *trainer)
+{
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL)
+            ESPER_TRY(run_side(trainer, trainer->side[k]));
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ about them */
+
+double esper_side_flops(const esper_trainer *trainer)
+{
+    double flops = 0.0;
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL) {
+            esper_plan_stats stats = esper_plan_stats_of(trainer->side[k]->plan);
+
+            flops += stats.forward.flops + stats.backward.flops;
+        }
+    return flops;
+}
+
+size_t esper_side_bytes(const esper_trainer *trainer)
+{
+    size_t bytes = 0;
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL) {
+            esper_plan_stats stats = esper_plan_stats_of(trainer->side[k]->plan);
+
+            bytes += stats.arena_bytes + stats.table_bytes;
+        }
+    return bytes;
+}
