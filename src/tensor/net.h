@@ -152,6 +152,12 @@ int esper_net_blend_gate(esper_net *net, int h, int s, int gate, int alpha);
 /* Marks a boundary and, when the net has a hook, lets it put a seed there. boundary->tensor is filled in. */
 int esper_net_boundary(esper_net *net, esper_boundary boundary, int x);
 
+/* Makes an activation the net's input and removes every operation up to the one that made it: what is left computes the
+ * same from there. Tensors keep their numbers; inputs that nobody reads any more are inputs no longer, and boundaries
+ * before the cut are gone. For finished programs. E_ARG, and nothing is changed: no operation makes it, or what stands
+ * behind it needs more of what would be removed than parameters, buffers and inputs. */
+esper_status esper_net_cut(esper_net *net, int tensor);
+
 /* Reading. */
 int                   esper_net_find(const esper_net *net, const char *name); /* ESPER_NO_TENSOR when there is none */
 const esper_boundary *esper_net_find_boundary(const esper_net *net, const char *slot);
