@@ -13,7 +13,6 @@ typedef struct esper_side {
     esper_net    net;
     esper_plan  *plan;
     int          source; /* the network's tensor that it begins with */
-    float       *buffers; /* the norm buffers before its pass */
 } esper_side;
 
 static bool is_wanted(const esper_trainer *trainer, int k)
@@ -44,7 +43,6 @@ static void close_side(esper_side *side)
         return;
     esper_plan_close(side->plan);
     esper_net_fini(&side->net);
-    esper_mem_free(side->buffers);
     esper_mem_free(side);
 }
 
@@ -78,7 +76,6 @@ static esper_status plan_side(esper_trainer *trainer, esper_side *side)
 
 static esper_status open_side(esper_trainer *trainer, int k)
 {
-    size_t n_buffers = (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER);
     esper_side *side = esper_mem_alloc(sizeof(*side));
     esper_status status;
 
@@ -86,9 +83,8 @@ static esper_status open_side(esper_trainer *trainer, int k)
         return ESPER_FAIL(ESPER_E_NOMEM, "side program of slot %s", trainer->slots.slot[k].id);
     side->slot = k;
     side->source = stream_at(trainer, &trainer->net, k);
-    side->buffers = esper_mem_alloc(n_buffers * sizeof(float) + 1);
     esper_net_init(&side->net);
-    status = side->buffers != NULL ? plan_side(trainer, side) : ESPER_FAIL(ESPER_E_NOMEM, "%zu norm buffers", n_buffers);
+    status = plan_side(trainer, side);
     if (status != ESPER_OK) {
         close_side(side);
         return status;
@@ -138,23 +134,19 @@ static void fill_inputs(const esper_trainer *trainer, const esper_side *side)
     }
 }
 
+/* In the mode of evaluation, in which the host's norms are what they are: batch statistics would be those of a network that is
+ * not trained, and move its buffers. */
 static esper_status run_side(esper_trainer *trainer, esper_side *side)
 {
-    const esper_slab *slab = &trainer->slab;
-    float *buffers = slab->family[ESPER_FAMILY_BUFFER];
-    int64_t n_buffers = esper_slab_count(slab, ESPER_FAMILY_BUFFER);
-    int64_t begin = slab->buffer_begin[side->slot + 1], end = slab->buffer_begin[side->slot + 2];
+    esper_status status;
 
-    if (n_buffers > 0)
-        memcpy(side->buffers, buffers, (size_t)n_buffers * sizeof(float));
     fill_inputs(trainer, side);
-    ESPER_TRY(esper_plan_gradients(side->plan));
-    ESPER_TRY(esper_backend_sync(trainer->backend));
-    if (n_buffers > 0) { /* all but the seed's own */
-        memcpy(buffers, side->buffers, (size_t)begin * sizeof(float));
-        memcpy(buffers + end, side->buffers + end, (size_t)(n_buffers - end) * sizeof(float));
-    }
-    return ESPER_OK;
+    trainer->pass.training = false;
+    status = esper_plan_gradients(side->plan);
+    if (status == ESPER_OK)
+        status = esper_backend_sync(trainer->backend);
+    trainer->pass.training = true;
+    return status;
 }
 
 esper_status esper_side_gradients(esper_trainer *trainer)

@@ -5,8 +5,7 @@
  *                         └──> seed ──────> rest of the host ──> loss aside    all but the seed is frozen
  *
  * The stream before the slot is the network's own, so the side program begins at the slot. It leaves the gradients of the seed
- * and nothing else: norm buffers that its pass has moved are put back. So the seed learns what it would do, and the host does
- * not notice. */
+ * and nothing else. So the seed learns what it would do, and the host does not notice. */
 #ifndef ESPER_TRAIN_SIDE_H
 #define ESPER_TRAIN_SIDE_H
 

@@ -667,6 +667,155 @@ static void test_dropout_streams_differ(void **state)
     esper_net_fini(&net);
 }
 
+/* ------------------------------------------------------------------------------------------------ cutting */
+
+enum { CUT_SAMPLES = 19 };
+
+/* Every input of one run that the other has, too, gets the same values. */
+static void fill_inputs(small_run *run)
+{
+    for (int t = 0; t < run->net.n_tensors; t++) {
+        const esper_tensor *tensor = &run->net.tensors[t];
+        void *data = esper_plan_data(run->plan, 0, t);
+
+        if (tensor->role != ESPER_ROLE_INPUT)
+            continue;
+        for (int64_t i = 0; i < tensor->count * CUT_SAMPLES; i++) {
+            if (tensor->dtype == ESPER_I32)
+                ((int32_t *)data)[i] = (int32_t)(i % 5);
+            else
+                ((float *)data)[i] = (float)((i * 37 + t) % 101) / 101.0f;
+        }
+    }
+}
+
+static void forward(small_run *run)
+{
+    run->pass.training = false;
+    if (esper_plan_forward(run->plan) != ESPER_OK || esper_backend_sync(run->backend) != ESPER_OK)
+        fail_msg("%s", esper_last_error());
+}
+
+/* A network cut before a slot gives the same losses from what the whole one has there, to the bit. */
+static void check_cut_run(const char *backend, const esper_host *host, const small_seed *seeds, const char *slot)
+{
+    small_run whole = {0}, cut = {0};
+    int at, before;
+    const float *a, *b;
+
+    assert_int_equal(small_build(&whole.net, host, seeds), ESPER_OK);
+    assert_int_equal(small_build(&cut.net, host, seeds), ESPER_OK);
+    at = esper_net_find_boundary(&whole.net, slot)->tensor;
+    whole.net.tensors[at].keep = true;
+    before = cut.net.n_ops;
+    assert_int_equal(esper_net_cut(&cut.net, at), ESPER_OK);
+    assert_true(cut.net.n_ops < before);
+    small_run_open(&whole, backend, CUT_SAMPLES, false);
+    small_run_open(&cut, backend, CUT_SAMPLES, false);
+    fill_inputs(&whole);
+    forward(&whole);
+    fill_inputs(&cut);
+    memcpy(esper_plan_data(cut.plan, 0, at), esper_plan_data(whole.plan, 0, at),
+           (size_t)(cut.net.tensors[at].count * CUT_SAMPLES) * sizeof(float));
+    forward(&cut);
+    a = esper_plan_data(whole.plan, 0, whole.net.loss);
+    b = esper_plan_data(cut.plan, 0, cut.net.loss);
+    for (int i = 0; i < CUT_SAMPLES; i++)
+        if (memcmp(&a[i], &b[i], sizeof(float)) != 0)
+            fail_msg("%s, cut at %s: sample %d has loss %.9g, %.9g when whole", backend, slot, i, (double)b[i],
+                     (double)a[i]);
+    small_run_close(&whole);
+    small_run_close(&cut);
+}
+
+static void test_cut_networks_compute_the_same(void **state)
+{
+    static const char *const backends[] = {"ref", "cpu"};
+    static const char *const cnn_slots[] = {"r0c0", "r1c0", "r0c1", "r1c1"};
+    static const small_seed in_cnn[] = {
+        {"r1c0", "conv_light", SMALL_ADD}, {"r0c1", "bottleneck", SMALL_GATE}, {"r1c1", "norm", SMALL_MULTIPLY}, {0}};
+    static const small_seed in_transformer[] = {{"r0c0", "mlp", SMALL_ADD}, {"r0c1", "attention", SMALL_MULTIPLY}, {0}};
+    esper_host cnn = small_cnn(), transformer = small_transformer(0.0f);
+
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        for (int s = 0; s < 4; s++) {
+            check_cut_run(backends[b], &cnn, NULL, cnn_slots[s]);
+            check_cut_run(backends[b], &cnn, in_cnn, cnn_slots[s]);
+        }
+        check_cut_run(backends[b], &transformer, in_transformer, "r0c0");
+        check_cut_run(backends[b], &transformer, in_transformer, "r0c1");
+    }
+}
+
+static void test_cut_leaves_what_is_needed(void **state)
+{
+    static const small_seed seeds[] = {{"r0c0", "conv_light", SMALL_ADD}, {"r0c1", "norm", SMALL_ADD}, {0}};
+    esper_host host = small_cnn();
+    esper_net net;
+    int at, images, targets, kept;
+
+    (void)state;
+    assert_int_equal(small_build(&net, &host, seeds), ESPER_OK);
+    at = esper_net_find_boundary(&net, "r0c1")->tensor;
+    kept = esper_net_find_boundary(&net, "r1c0")->tensor;
+    net.tensors[kept].keep = true;
+    images = net.input;
+    targets = net.target;
+    assert_int_equal(esper_net_cut(&net, at), ESPER_OK);
+    assert_int_equal(net.input, at);
+    assert_int_equal(net.target, targets);
+    assert_int_equal(net.tensors[at].role, ESPER_ROLE_INPUT);
+    assert_int_not_equal(net.tensors[images].role, ESPER_ROLE_INPUT);
+    assert_int_not_equal(net.tensors[esper_net_find(&net, "r0c0.alpha")].role, ESPER_ROLE_INPUT);
+    assert_int_equal(net.tensors[esper_net_find(&net, "r0c1.alpha")].role, ESPER_ROLE_INPUT);
+    assert_false(net.tensors[kept].keep);
+    assert_int_equal(net.n_boundaries, 2);
+    assert_string_equal(net.boundaries[0].slot, "r0c1");
+    assert_string_equal(net.boundaries[1].slot, "r1c1");
+    assert_int_equal(esper_net_cut(&net, at), ESPER_E_ARG); /* it is an input now */
+    esper_net_fini(&net);
+}
+
+static void check_cut_refused(esper_net *net, int tensor, const char *words)
+{
+    int n_ops = net->n_ops, n_boundaries = net->n_boundaries, input = net->input;
+    esper_status status = esper_net_cut(net, tensor);
+
+    if (status != ESPER_E_ARG || strstr(esper_last_error(), words) == NULL)
+        fail_msg("cut at %d: %s (\"%s\"), expected ESPER_E_ARG with \"%s\"", tensor, esper_status_name(status),
+                 esper_last_error(), words);
+    assert_int_equal(net->n_ops, n_ops);
+    assert_int_equal(net->n_boundaries, n_boundaries);
+    assert_int_equal(net->input, input);
+    assert_int_equal(esper_net_status(net), ESPER_OK);
+}
+
+static void test_bad_cuts_are_refused(void **state)
+{
+    static const small_seed seeds[] = {{"r0c0", "conv_light", SMALL_ADD}, {0}};
+    esper_host host = small_cnn();
+    esper_net net;
+    int blended;
+
+    (void)state;
+    assert_int_equal(small_build(&net, &host, seeds), ESPER_OK);
+    check_cut_refused(&net, ESPER_NO_TENSOR, "no operation makes it");
+    check_cut_refused(&net, net.n_tensors, "no operation makes it");
+    check_cut_refused(&net, net.input, "no operation makes it");
+    check_cut_refused(&net, esper_net_find(&net, "classifier.weight"), "no operation makes it");
+    check_cut_refused(&net, net.ops[1].out[1], "slice for each sample"); /* a mean of the first batch norm */
+    check_cut_refused(&net, net.loss, "a result");
+    for (blended = 0; net.ops[blended].kind != ESPER_OP_BLEND_ADD; blended++) {
+    }
+    check_cut_refused(&net, net.ops[blended].in[1], "behind it needs"); /* the blend wants the host's stream as well */
+    esper_net_fini(&net);
+    esper_net_init(&net);
+    esper_net_relu(&net, 0);
+    assert_int_equal(esper_net_cut(&net, 0), ESPER_E_ARG); /* the first mistake */
+    esper_net_fini(&net);
+}
+
 /* ------------------------------------------------------------------------------------------------ memory */
 
 static void test_allocation_failures(void **state)
@@ -706,6 +855,9 @@ int main(void)
         cmocka_unit_test(test_seeds_leave_host_places),
         cmocka_unit_test(test_seeds_leave_host_dropout),
         cmocka_unit_test(test_dropout_streams_differ),
+        cmocka_unit_test(test_cut_networks_compute_the_same),
+        cmocka_unit_test(test_cut_leaves_what_is_needed),
+        cmocka_unit_test(test_bad_cuts_are_refused),
         cmocka_unit_test(test_allocation_failures),
     };
 
