@@ -47,7 +47,7 @@ typedef struct esper_splice {
 esper_status esper_splice_build(const esper_splice *splice, const esper_host *host, esper_net *net);
 
 /* The same for one boundary: an esper_net_hook whose context is the splice, for networks that are no hosts. */
-int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *splice);
+int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *context);
 
 /* Programs of one host with equal keys are equal, but for the values of alpha. */
 uint64_t esper_splice_key(const esper_splice *splice);
