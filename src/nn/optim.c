@@ -211,11 +211,15 @@ bool esper_optim_is_joined(const esper_optim *optim, int network, int region)
 void esper_optim_reset(esper_optim *optim, int network, int region)
 {
     optim_group *group = group_of(optim, network, region);
+    size_t bytes = (size_t)group->lane.in[0].count * sizeof(float);
 
     group->settings.t = 0;
+    if (bytes == 0)
+        return;
+    memset(group->lane.in[0].grad, 0, bytes);
     for (int m = 1; m <= 2; m++)
         if (group->lane.in[m].data != NULL)
-            memset(group->lane.in[m].data, 0, (size_t)group->lane.in[m].count * sizeof(float));
+            memset(group->lane.in[m].data, 0, bytes);
 }
 
 double esper_optim_norm_alone(const esper_optim *optim, int network, int region)

@@ -84,7 +84,9 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
     bool alone = part == PART_INCUBATED || (slot->isolate_blending && splice->training);
     int u = alone ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
 
-    if (esper_blueprint_find(splice->topology, slot->blueprint, &blueprint) != ESPER_OK)
+    if (splice->stand_in != NULL)
+        blueprint = splice->stand_in;
+    else if (esper_blueprint_find(splice->topology, slot->blueprint, &blueprint) != ESPER_OK)
         return ESPER_NO_TENSOR;
     s = esper_blueprint_build(blueprint, net, u, (esper_blend)slot->blend);
     if (slot->blend == ESPER_BLEND_GATE)
@@ -95,7 +97,7 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
     return part == PART_FOLDED ? s : blend(net, slot, h, u, s, gate);
 }
 
-static int put_seed(esper_net *net, const esper_boundary *boundary, int x, void *context)
+int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *context)
 {
     const esper_splice *splice = context;
     int k = esper_slots_find(splice->slots, boundary->slot);
@@ -114,7 +116,7 @@ esper_status esper_splice_build(const esper_splice *splice, const esper_host *ho
     esper_splice copy = *splice;
     esper_status status;
 
-    net->hook = put_seed;
+    net->hook = esper_splice_put;
     net->hook_context = &copy;
     status = esper_host_build(host, net);
     net->hook = NULL;

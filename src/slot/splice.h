@@ -44,10 +44,14 @@ typedef struct esper_splice {
                                   * of W tells what a seed there could gain at once */
     esper_incubation   incubation;
     uint8_t            presence[ESPER_MAX_SLOTS]; /* esper_presence, by index */
+    const esper_blueprint *stand_in; /* built in place of every seed, for tests; NULL = what each slot says */
 } esper_splice;
 
 /* Builds the program into an initialised net without a hook. */
 esper_status esper_splice_build(const esper_splice *splice, const esper_host *host, esper_net *net);
+
+/* The same for one boundary: an esper_net_hook whose context is the splice, for networks that are no hosts. */
+int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *context);
 
 /* Programs of one host with equal keys are equal, but for the values of alpha. */
 uint64_t esper_splice_key(const esper_splice *splice);

@@ -298,7 +298,7 @@ static void take_census(net_census *census)
     for (const golden_entry *entry = golden_entries; entry->name != NULL; entry++) {
         file_census *file = &census->files[census->n_files];
 
-        if (!golden_is_here(entry) || entry->part == GOLDEN_BIRTHS)
+        if (!golden_is_here(entry) || (entry->part & (GOLDEN_HOST | GOLDEN_SEED | GOLDEN_GATE)) == 0)
             continue;
         assert_in_range(census->n_files, 0, MAX_FILES - 1);
         memset(census->mutant.seen, 0, sizeof(census->mutant.seen));

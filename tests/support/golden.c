@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* Left out here: policy_small and slotted_*, which belong to the policy and to growth. */
+/* Left out here: policy_small, which belongs to the policy. */
 const golden_entry golden_entries[] = {
     {"blueprints", GOLDEN_BIRTHS, true},
     {"cnn_noop_8", GOLDEN_SEED, true},
@@ -40,10 +40,14 @@ const golden_entry golden_entries[] = {
     {"transformer_mlp_16", GOLDEN_SEED, false},
     {"gate_cnn_64", GOLDEN_GATE, false},
     {"gate_transformer_16", GOLDEN_GATE, true},
-    {"cnn_host_minimal", GOLDEN_HOST, true},
+    {"cnn_host_minimal", GOLDEN_HOST, false},
     {"cnn_host_two_pools", GOLDEN_HOST, true},
     {"cnn_host_b8", GOLDEN_HOST, false},
     {"transformer_host_tiny", GOLDEN_HOST, true},
+    {"slotted_cnn", GOLDEN_SLOTTED, true},
+    {"slotted_cnn_fossil", GOLDEN_SLOTTED, false},
+    {"slotted_transformer", GOLDEN_SLOTTED, false},
+    {"blend", GOLDEN_BLEND, true},
     {NULL, GOLDEN_HOST, false},
 };
 
@@ -106,7 +110,7 @@ bool golden_is_here(const golden_entry *entry)
 
 static const char *path_in(const char *dir, const golden_entry *entry, char path[GOLDEN_PATH_CHARS])
 {
-    if (entry->part == GOLDEN_BIRTHS)
+    if ((entry->part & (GOLDEN_BIRTHS | GOLDEN_BLEND)) != 0)
         snprintf(path, GOLDEN_PATH_CHARS, "%s/%s.jsonl", dir, entry->name);
     else
         snprintf(path, GOLDEN_PATH_CHARS, "%s/nets/%s.safetensors", dir, entry->name);

@@ -19,6 +19,8 @@ typedef enum golden_part {
     GOLDEN_SEED = 2,   /* nets/<name>: a blueprint, as constructed and perturbed */
     GOLDEN_GATE = 4,   /* nets/<name>: a gate network */
     GOLDEN_BIRTHS = 8, /* blueprints.jsonl */
+    GOLDEN_SLOTTED = 16, /* nets/<name>: a host with seeds in its slots */
+    GOLDEN_BLEND = 32,   /* blend.jsonl; its fixture is a part of its lines */
 } golden_part;
 
 typedef struct golden_entry {

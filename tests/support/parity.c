@@ -138,6 +138,10 @@ int parity_check(esper_backend *backend, const golden_entry *entry, golden_tally
         return parity_check_seed(backend, entry, tally);
     case GOLDEN_GATE:
         return parity_check_gate(backend, entry, tally);
+    case GOLDEN_SLOTTED:
+        return parity_check_slotted(backend, entry, tally);
+    case GOLDEN_BLEND:
+        return parity_check_blend(backend, entry, tally);
     default:
         return parity_check_births(backend, entry, tally);
     }

@@ -45,12 +45,15 @@ void parity_compare_state(parity_run *run, golden *vectors, const char *prefix, 
 
 /* ------------------------------------------------------------------------------------------------ the checks */
 
-/* Everything a file of tensors records: a host, a seed or a gate network. */
+/* Everything a file records. */
 int parity_check(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
 
 int parity_check_host(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
 int parity_check_seed(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
 int parity_check_gate(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
+
+int parity_check_slotted(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
+int parity_check_blend(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
 
 /* blueprints.jsonl: names, shapes, counts, births; with the differences nn/blueprint.h lists, and no others. */
 int parity_check_births(esper_backend *backend, const golden_entry *entry, golden_tally *tally);
