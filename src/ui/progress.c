@@ -2,13 +2,13 @@
 #include "ui/progress.h"
 
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
-enum { BAR_CELLS = 24, LINE_CHARS = 200, MOST_CHANNELS_LISTED = 5 };
+enum { BAR_CELLS = 24, LINE_CHARS = ESPER_TERMINAL_WIDE, MOST_CHANNELS_LISTED = 5 };
 
 static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
 
@@ -95,28 +95,17 @@ static void print_banner(const esper_run_view *view, FILE *stream)
     fprintf(stream, "   epoch      loss  accuracy  valid loss  accuracy  samples/s    time    left\n");
 }
 
-/* Characters that fit before the end of the terminal's line: the bar is drawn over itself, so it may not wrap. */
-static int room_of(FILE *stream)
-{
-    struct winsize size;
-
-    return ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1 : LINE_CHARS;
-}
-
 /* A bar of the present epoch with words behind it. */
 static void draw_cells(esper_progress *progress, const esper_run_view *view, double part, const char *words)
 {
     const esper_trainer *trainer = view->trainer;
     uint32_t epochs = (uint32_t)trainer->config.epochs, epoch = trainer->cursor.epoch;
-    int filled = (int)(part * BAR_CELLS);
     char cells[BAR_CELLS + 1], line[LINE_CHARS];
 
-    for (int i = 0; i < BAR_CELLS; i++)
-        cells[i] = i < filled ? '=' : i == filled ? '>' : ' ';
-    cells[BAR_CELLS] = '\0';
+    esper_terminal_bar(part, BAR_CELLS, cells);
     snprintf(line, sizeof(line), " %3u/%-3u [%s] %3.0f %%  %s", epoch < epochs ? epoch + 1 : epochs, epochs, cells,
              100.0 * part, words);
-    fprintf(progress->stream, "\r%.*s\033[K", room_of(progress->stream), line);
+    fprintf(progress->stream, "\r%.*s\033[K", esper_terminal_room(progress->stream), line);
     progress->bar_shown = true;
     fflush(progress->stream);
 }

@@ -1,0 +1,479 @@
+/* The live view of growing. A block is composed whole, line by line, and written at once. */
+#include "ui/grow_view.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "ui/grow_words.h"
+#include "ui/terminal.h"
+#include "ui/text.h"
+
+enum {
+    BAR_CELLS = 24,
+    NARROW_BAR_CELLS = 10,
+    NARROW = 100, /* columns; below it the bar is shorter */
+    ALPHA_CELLS = 6,
+    FRAME_BYTES = 16384,
+    FOLD_INDENT = 12, /* of what does not fit in the first line of a note */
+    LEAST_FOLD = 40,
+    /* where the cells of a slot's line begin */
+    AT_BLUEPRINT = 8,
+    AT_STAGE = 22,
+    AT_ALPHA = 34,
+    AT_EPOCHS = 48,
+    AT_PARAMS = 53,
+    AT_MERIT = 64,
+    AT_GATE = 82,
+};
+
+static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
+
+void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream)
+{
+    int fd = fileno(stream);
+    bool terminal = fd >= 0 && isatty(fd) == 1;
+
+    *view = (esper_grow_view){.stream = stream};
+    view->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && terminal);
+    view->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !terminal);
+    view->colour = view->bar && esper_terminal_has_colour(stream);
+    view->last_shown = esper_clock_seconds();
+}
+
+bool esper_grow_view_is_shown(const esper_grow_view *view)
+{
+    return view->bar || view->plain;
+}
+
+/* ------------------------------------------------------------------------------------------------ figures */
+
+/* "84.31 %" or "-". */
+static const char *percent(double value, char text[ESPER_TEXT_CHARS])
+{
+    if (isfinite(value))
+        snprintf(text, ESPER_TEXT_CHARS, "%.2f %%", value);
+    else
+        snprintf(text, ESPER_TEXT_CHARS, "-");
+    return text;
+}
+
+static const char *loss(double value, char text[ESPER_TEXT_CHARS])
+{
+    if (isnan(value))
+        snprintf(text, ESPER_TEXT_CHARS, "-"); /* not measured */
+    else
+        esper_text_loss(value, text);
+    return text;
+}
+
+/* "12/40", or "12" with an open end. */
+static const char *epochs(const esper_growth_view *growth, char text[ESPER_TEXT_CHARS])
+{
+    if (growth->max_epochs > 0)
+        snprintf(text, ESPER_TEXT_CHARS, "%u/%u", growth->epoch, growth->max_epochs);
+    else
+        snprintf(text, ESPER_TEXT_CHARS, "%u", growth->epoch);
+    return text;
+}
+
+static const char *speed(double samples_per_s, char text[ESPER_TEXT_CHARS])
+{
+    return samples_per_s > 0.0 && samples_per_s < 1e15 ? esper_text_count((int64_t)samples_per_s, text) : "-";
+}
+
+static const char *doing(const esper_growth_view *growth)
+{
+    return growth->doing != NULL ? growth->doing : "training";
+}
+
+/* ------------------------------------------------------------------------------------------------ the block */
+
+/* A block under way: text that is ready to be written, and its lines so far. */
+typedef struct frame {
+    char   text[FRAME_BYTES];
+    size_t used;
+    int    n_lines, most_lines, room;
+    int    columns[ESPER_GROW_MAX_LINES];
+} frame;
+
+static void frame_flush(frame *out, FILE *stream)
+{
+    fwrite(out->text, 1, out->used, stream);
+    out->used = 0;
+}
+
+static void frame_add(frame *out, const char *text, FILE *stream)
+{
+    size_t n = strlen(text);
+
+    if (n > sizeof(out->text) - out->used)
+        frame_flush(out, stream);
+    memcpy(out->text + out->used, text, n);
+    out->used += n;
+}
+
+static void frame_line(frame *out, const esper_line *line, FILE *stream)
+{
+    if (out->n_lines == out->most_lines)
+        return;
+    frame_add(out, out->n_lines > 0 ? "\n" : "", stream);
+    frame_add(out, line->text, stream);
+    frame_add(out, "\033[K", stream);
+    out->columns[out->n_lines++] = line->columns;
+}
+
+static void draw_head(const esper_growth_view *growth, esper_line *line)
+{
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], cells[BAR_CELLS + 1];
+    double part = growth->part > 0.0 ? growth->part < 1.0 ? growth->part : 1.0 : 0.0;
+
+    esper_terminal_bar(part, line->room < NARROW ? NARROW_BAR_CELLS : BAR_CELLS, cells);
+    esper_line_put(line, " %7s  [%s] %3.0f %%  ", epochs(growth, a), cells, 100.0 * part);
+    if (growth->doing != NULL && strcmp(growth->doing, "training") != 0)
+        esper_line_put(line, "%s  ", growth->doing);
+    esper_line_put(line, "%s", line->room < NARROW ? "" : "valid ");
+    esper_line_colour(line, "1");
+    esper_line_put(line, "%s", percent(growth->acc_valid, b));
+    esper_line_colour(line, "0");
+    esper_line_put(line, "  best %s", percent(growth->acc_best, c));
+    esper_line_put(line, "  %s params", esper_text_count(growth->params_total, a));
+    if (growth->params_total != growth->params_host)
+        esper_line_put(line, " (host %s)", esper_text_count(growth->params_host, b));
+}
+
+static void draw_figures(const esper_growth_view *growth, esper_line *line)
+{
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
+
+    esper_line_put(line, "  loss %s  accuracy %s", loss(growth->loss_train, a), percent(growth->acc_train, b));
+    esper_line_put(line, "  valid loss %s", loss(growth->loss_valid, a));
+    esper_line_put(line, "  %s left  %s/s", esper_text_duration(growth->seconds_left, a),
+                   speed(growth->samples_per_s, b));
+    if (!isnan(growth->lr))
+        esper_line_put(line, "  lr %.3g", growth->lr);
+    if (growth->n_rollbacks > 0)
+        esper_line_put(line, "  %llu rollback%s", (unsigned long long)growth->n_rollbacks,
+                       growth->n_rollbacks == 1 ? "" : "s");
+    if (growth->n_skips > 0)
+        esper_line_put(line, "  %llu skip%s", (unsigned long long)growth->n_skips, growth->n_skips == 1 ? "" : "s");
+}
+
+static void draw_titles(esper_line *line)
+{
+    static const struct title {
+        int         column;
+        const char *text;
+    } titles[] = {{AT_BLUEPRINT, "blueprint"},        {AT_STAGE, "stage"},  {AT_ALPHA, "alpha"}, {AT_EPOCHS, "  ep"},
+                  {AT_PARAMS, "    params"}, {AT_MERIT, "contribution"}, {AT_GATE, "last gate"}};
+
+    esper_line_colour(line, "2");
+    esper_line_put(line, "  slot");
+    for (size_t i = 0; i < sizeof(titles) / sizeof(titles[0]); i++) {
+        esper_line_tab(line, titles[i].column);
+        esper_line_put(line, "%s", titles[i].text);
+    }
+    esper_line_colour(line, "0");
+}
+
+static const char *colour_of(int stage)
+{
+    switch (stage) {
+    case ESPER_STAGE_GERMINATED:
+    case ESPER_STAGE_TRAINING:
+        return "33"; /* yellow */
+    case ESPER_STAGE_BLENDING:
+        return "36"; /* cyan */
+    case ESPER_STAGE_HOLDING:
+        return "35"; /* magenta */
+    case ESPER_STAGE_FOSSILIZED:
+        return "32"; /* green */
+    case ESPER_STAGE_PRUNED:
+        return "31"; /* red */
+    default:
+        return "2"; /* faint: nothing to see */
+    }
+}
+
+/* What is known of a seed's worth: its contribution, or, before it has any, the gain of a trial. */
+static void draw_merit(const esper_growth_slot *slot, esper_line *line)
+{
+    char words[ESPER_WORDS_CHARS];
+
+    if (isnan(slot->contribution) && !isnan(slot->trial_gain))
+        esper_line_put(line, "trial %+.2f", slot->trial_gain);
+    else
+        esper_line_put(
+            line, "%s",
+            esper_words_contribution(slot->contribution, slot->contribution_low, slot->contribution_high, words));
+}
+
+/* "[===   ] 0.43": unlike a run's progress, alpha rests. */
+static void draw_alpha(double alpha, esper_line *line)
+{
+    int filled = alpha > 0.0 ? (int)((alpha < 1.0 ? alpha : 1.0) * ALPHA_CELLS + 0.5) : 0;
+
+    esper_line_put(line, "[%.*s%*s] %.2f", filled, "======", ALPHA_CELLS - filled, "", alpha);
+}
+
+static void draw_seed(const esper_growth_slot *growth, esper_line *line)
+{
+    const esper_slot *slot = growth->slot;
+    char count[ESPER_TEXT_CHARS], words[ESPER_WORDS_CHARS];
+
+    esper_line_tab(line, AT_ALPHA);
+    draw_alpha(slot->alpha.value, line);
+    esper_line_tab(line, AT_EPOCHS);
+    esper_line_put(line, "%4d", (int)slot->epochs_in_stage);
+    esper_line_tab(line, AT_PARAMS);
+    esper_line_put(line, "%10s", esper_text_count(slot->seed_params + slot->gate_params, count));
+    esper_line_tab(line, AT_MERIT);
+    draw_merit(growth, line);
+    esper_line_tab(line, AT_GATE);
+    esper_line_put(line, "%s", esper_words_gate(&growth->gate, words));
+    if (slot->stage == ESPER_STAGE_TRAINING && !isnan(growth->gradient_ratio))
+        esper_line_put(line, "  gradient ratio %.2g", growth->gradient_ratio);
+}
+
+static void draw_slot(const esper_growth_slot *growth, esper_line *line)
+{
+    const esper_slot *slot = growth->slot;
+    const char *stage = esper_stage_name(slot->stage);
+    int cooldown = esper_slot_cooldown(slot);
+
+    esper_line_put(line, "  %s", slot->id);
+    esper_line_tab(line, AT_BLUEPRINT);
+    esper_line_put(line, "%s", slot->blueprint[0] != '\0' ? slot->blueprint : "-");
+    esper_line_tab(line, AT_STAGE);
+    esper_line_colour(line, colour_of(slot->stage));
+    esper_line_put(line, "%s", slot->stage == ESPER_STAGE_DORMANT ? "empty" : stage != NULL ? stage : "?");
+    esper_line_colour(line, "0");
+    if (esper_stage_has_seed(slot->stage))
+        draw_seed(growth, line);
+    else if (cooldown > 0)
+        esper_line_put(line, ", free in %d epoch%s%s%s", cooldown, cooldown == 1 ? "" : "s",
+                       slot->prune_reason[0] != '\0' ? ": " : "", slot->prune_reason);
+}
+
+static void draw_decision(const esper_growth_decision *decision, esper_line *line)
+{
+    char words[ESPER_WORDS_CHARS];
+
+    esper_words_decision(decision, words);
+    if (decision->refused)
+        esper_line_colour(line, "31");
+    esper_line_put(line, "  %s", words[0] != '\0' ? words : "no decision yet");
+    if (decision->refused)
+        esper_line_colour(line, "0");
+}
+
+/* Rows that the block on the screen takes now: a terminal that became narrower has wrapped its lines. */
+static int rows_on_screen(const esper_grow_view *view, int room)
+{
+    int rows = 0;
+
+    for (int i = 0; i < view->n_lines; i++)
+        rows += 1 + (view->columns[i] > 0 ? (view->columns[i] - 1) / (room + 1) : 0);
+    return rows;
+}
+
+/* To the first character of the block. */
+static void go_to_top(const esper_grow_view *view, int room, char text[ESPER_TEXT_CHARS])
+{
+    int rows = rows_on_screen(view, room);
+
+    if (rows > 1)
+        snprintf(text, ESPER_TEXT_CHARS, "\r\033[%dA", rows - 1);
+    else
+        snprintf(text, ESPER_TEXT_CHARS, "\r");
+}
+
+static int count_seeds(const esper_growth_view *growth)
+{
+    int n = 0;
+
+    for (int i = 0; i < growth->n_slots; i++)
+        n += esper_stage_has_seed(growth->slots[i].slot->stage);
+    return n;
+}
+
+/* As many slots as there are lines for. Those without a seed are left out first. */
+static void add_slots(const esper_grow_view *view, const esper_growth_view *growth, frame *out)
+{
+    int left = out->most_lines - out->n_lines - 1; /* one for the decision */
+    int n_hidden = growth->n_slots > left ? growth->n_slots - left + 1 : 0; /* one for the line that says so */
+    int n_empty = growth->n_slots - count_seeds(growth);
+    int empties = n_hidden < n_empty ? n_hidden : n_empty, seeds = n_hidden - empties; /* still to be left out */
+    esper_line line;
+
+    if (left <= 0)
+        return;
+    for (int i = 0; i < growth->n_slots; i++) {
+        int *to_hide = esper_stage_has_seed(growth->slots[i].slot->stage) ? &seeds : &empties;
+
+        if (*to_hide > 0) {
+            --*to_hide;
+            continue;
+        }
+        esper_line_init(&line, out->room, view->colour);
+        draw_slot(&growth->slots[i], &line);
+        frame_line(out, &line, view->stream);
+    }
+    if (n_hidden == 0)
+        return;
+    esper_line_init(&line, out->room, view->colour);
+    esper_line_put(&line, "  and %d more slots", n_hidden);
+    frame_line(out, &line, view->stream);
+}
+
+static void draw_block(esper_grow_view *view, const esper_growth_view *growth)
+{
+    int rows = esper_terminal_rows(view->stream);
+    frame out = {.room = esper_terminal_room(view->stream)};
+    char top[ESPER_TEXT_CHARS];
+    esper_line line;
+
+    out.most_lines = rows > 4 && rows <= ESPER_GROW_MAX_LINES ? rows - 1 : ESPER_GROW_MAX_LINES;
+    go_to_top(view, out.room, top);
+    frame_add(&out, top, view->stream);
+    esper_line_init(&line, out.room, view->colour);
+    draw_head(growth, &line);
+    frame_line(&out, &line, view->stream);
+    esper_line_init(&line, out.room, view->colour);
+    draw_figures(growth, &line);
+    frame_line(&out, &line, view->stream);
+    esper_line_init(&line, out.room, view->colour);
+    draw_titles(&line);
+    if (growth->n_slots > 0)
+        frame_line(&out, &line, view->stream);
+    add_slots(view, growth, &out);
+    esper_line_init(&line, out.room, view->colour);
+    draw_decision(&growth->decision, &line);
+    frame_line(&out, &line, view->stream);
+    frame_add(&out, "\033[J", view->stream);
+    frame_flush(&out, view->stream);
+    fflush(view->stream);
+    view->n_lines = out.n_lines;
+    memcpy(view->columns, out.columns, sizeof(view->columns));
+}
+
+void esper_grow_view_clear(esper_grow_view *view)
+{
+    char top[ESPER_TEXT_CHARS];
+
+    if (view->n_lines > 0) {
+        go_to_top(view, esper_terminal_room(view->stream), top);
+        fprintf(view->stream, "%s\033[J", top);
+    }
+    view->n_lines = 0;
+    fflush(view->stream);
+}
+
+/* ------------------------------------------------------------------------------------------------ plain lines */
+
+static void print_plain_step(const esper_grow_view *view, const esper_growth_view *growth)
+{
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
+
+    fprintf(view->stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s samples/s  %s left\n", epochs(growth, a),
+            100.0 * growth->part, doing(growth), loss(growth->loss_train, b), percent(growth->acc_train, c),
+            speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
+    fflush(view->stream);
+}
+
+static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *growth)
+{
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
+    char f[ESPER_TEXT_CHARS], g[ESPER_TEXT_CHARS], h[ESPER_TEXT_CHARS];
+    bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
+
+    if (!view->table_begun)
+        fprintf(view->stream, "   epoch      loss  accuracy  valid loss  accuracy      params seeds    time    left\n");
+    view->table_begun = true;
+    fprintf(view->stream, " %7s  %8s  %8s    %8s  %8s  %10s %5d %7s %7s\n", epochs(growth, a),
+            loss(growth->loss_train, b), percent(growth->acc_train, c), loss(growth->loss_valid, d),
+            percent(growth->acc_valid, e), esper_text_count(growth->params_total, f), count_seeds(growth),
+            esper_text_duration(growth->seconds, g), is_last ? "-" : esper_text_duration(growth->seconds_left, h));
+    fflush(view->stream);
+}
+
+/* ------------------------------------------------------------------------------------------------ public */
+
+void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth)
+{
+    double now = esper_clock_seconds();
+    bool changed = view->bar && (view->last_doing == NULL || strcmp(view->last_doing, doing(growth)) != 0);
+
+    if (!esper_grow_view_is_shown(view))
+        return;
+    if (!changed && now - view->last_shown < (view->bar ? bar_interval_s : plain_interval_s))
+        return;
+    view->last_shown = now;
+    view->last_doing = doing(growth);
+    if (view->bar)
+        draw_block(view, growth);
+    else
+        print_plain_step(view, growth);
+}
+
+void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth)
+{
+    view->last_shown = esper_clock_seconds();
+    if (view->bar)
+        draw_block(view, growth);
+    else if (view->plain)
+        print_plain_epoch(view, growth);
+}
+
+/* The next piece of a text that fits: its bytes. Broken at a blank where there is one. */
+static size_t fold_at(const char *text, int room)
+{
+    size_t fits = (size_t)(room > LEAST_FOLD ? room : LEAST_FOLD), at = fits;
+
+    if (strlen(text) <= fits)
+        return strlen(text);
+    while (at > 0 && text[at] != ' ')
+        at--;
+    if (at > 0)
+        return at;
+    while (fits > 1 && ((unsigned char)text[fits] & 0xC0) == 0x80) /* not within a character */
+        fits--;
+    return fits;
+}
+
+/* In a terminal long lines are broken here, between words; elsewhere not at all. Bytes stand for columns, of which there
+ * are never more. */
+void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *text)
+{
+    int room = view->bar ? esper_terminal_room(view->stream) - FOLD_INDENT : ESPER_LINE_BYTES;
+    bool first = true;
+    esper_line line;
+
+    if (!esper_grow_view_is_shown(view))
+        return;
+    esper_grow_view_clear(view);
+    do {
+        size_t n = fold_at(text, room);
+
+        esper_line_init(&line, 2 * ESPER_TERMINAL_WIDE, false);
+        esper_line_put(&line, "%.*s", (int)n, text);
+        if (first)
+            fprintf(view->stream, "epoch %4u  %s\n", epoch, line.text);
+        else
+            fprintf(view->stream, "%*s%s\n", FOLD_INDENT, "", line.text);
+        first = false;
+        text += n;
+        text += strspn(text, " ");
+    } while (*text != '\0');
+    fflush(view->stream);
+}
+
+void esper_grow_view_event(esper_grow_view *view, uint32_t epoch, const esper_slot_event *event, const char *why)
+{
+    char words[ESPER_WORDS_CHARS];
+    const char *text = esper_words_event(event, why, words);
+
+    if (text != NULL)
+        esper_grow_view_note(view, epoch, text);
+}

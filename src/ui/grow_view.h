@@ -1,0 +1,54 @@
+/* Internal. A run that grows, live. On a terminal: a block that is drawn over itself, with a line for each slot, below lines
+ * that stay and tell what happened:
+ *
+ *     epoch   12  r0c1 conv_light germinated, 8,512 parameters (plateau of 3 epochs)
+ *        14/40  [=========>              ]  40 %  valid 84.31 %  best 84.90 %  20,857 params (host 12,345)
+ *       loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left  12,345/s  lr 0.05
+ *       slot  blueprint     stage       alpha           ep     params contribution      last gate
+ *       r0c0  -             empty
+ *       r0c1  conv_light    training    [      ] 0.00    3      8,512 trial +0.21       G2 failed: trial gain 0.21 < 0.5
+ *       advance r0c1: next stage (refused: gate G2)
+ *
+ * Elsewhere: plain lines, one for each epoch and one for each thing that happened. */
+#ifndef ESPER_UI_GROW_VIEW_H
+#define ESPER_UI_GROW_VIEW_H
+
+#include <stdio.h>
+
+#include "base/config.h"
+#include "train/growth_view.h"
+
+enum { ESPER_GROW_MAX_LINES = 40 };
+
+typedef struct esper_grow_view {
+    FILE       *stream; /* borrowed */
+    bool        bar, plain, colour;
+    bool        table_begun;  /* plain: the heading of the epochs is there */
+    double      last_shown;   /* clock at the last block or plain line */
+    const char *last_doing;   /* what the last block showed; static texts */
+    int         n_lines;      /* of the block that is on the screen; 0 = none */
+    int         columns[ESPER_GROW_MAX_LINES]; /* of its lines */
+} esper_grow_view;
+
+/* `auto` takes the block on a terminal and plain lines elsewhere. */
+void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream);
+bool esper_grow_view_is_shown(const esper_grow_view *view);
+
+/* At any step, and before each batch of an evaluation: shows it when it is time. `doing` must be a static text. */
+void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth);
+/* At the end of an epoch: always shows. */
+void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth);
+
+/* What happened to a seed, as a line that stays; nothing for events that say nothing new. why: the reason of the decision
+ * that led to it, or NULL. */
+void esper_grow_view_event(esper_grow_view *view, uint32_t epoch, const esper_slot_event *event, const char *why);
+/* Anything else that happened: a rollback, a refused decision. One line of text. */
+void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *text);
+
+/* Takes the block away, so that other output can follow. */
+void esper_grow_view_clear(esper_grow_view *view);
+
+/* The table that compares the grown network with its static host, and the life of every seed. */
+void esper_grow_view_closing(FILE *stream, const esper_growth_closing *closing);
+
+#endif

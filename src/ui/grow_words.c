@@ -1,0 +1,203 @@
+/* Seeds in words. */
+#include "ui/grow_words.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/text.h"
+
+enum { CHECK_CHARS = 128 };
+
+/* "gradient ratio" for "gradient_ratio". */
+static void put_name(const char *name, char *text, size_t size)
+{
+    snprintf(text, size, "%s", name);
+    for (char *at = text; *at != '\0'; at++)
+        if (*at == '_')
+            *at = ' ';
+}
+
+static bool has_text(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+/* ------------------------------------------------------------------------------------------------ gates */
+
+static bool is_yes_no(int kind)
+{
+    return kind == ESPER_CHECK_SEED || kind == ESPER_CHECK_SEED_ID || kind == ESPER_CHECK_BLUEPRINT ||
+           kind == ESPER_CHECK_STAGE || kind == ESPER_CHECK_EXPLODING || kind == ESPER_CHECK_HEALTHY;
+}
+
+static const char *name_of(const esper_gate_check *check)
+{
+    switch (check->kind) {
+    case ESPER_CHECK_IMPROVEMENT: /* two ways to measure it, which the token tells apart */
+        return strncmp(check->token, "trial_gain", strlen("trial_gain")) == 0 ? "trial gain" : "improvement";
+    case ESPER_CHECK_CONTRIBUTION_MEASURED:
+        return "contribution";
+    case ESPER_CHECK_GRADIENT_MEASURED:
+        return "gradient health";
+    case ESPER_CHECK_BOUND_EPOCHS:
+        return "epochs measured";
+    default:
+        return esper_gate_check_name(check->kind);
+    }
+}
+
+static void put_check(const esper_gate_check *check, char text[CHECK_CHARS])
+{
+    char name[64];
+
+    if (is_yes_no(check->kind) && check->token[0] != '\0') {
+        put_name(check->token, text, CHECK_CHARS);
+        return;
+    }
+    put_name(name_of(check) != NULL ? name_of(check) : "check", name, sizeof(name));
+    if (isnan(check->value))
+        snprintf(text, CHECK_CHARS, "%s %s", name, check->passed ? "not a number" : "not measured");
+    else if (check->kind == ESPER_CHECK_CONTRIBUTION_MEASURED)
+        snprintf(text, CHECK_CHARS, "%s %+.3g", name, check->value);
+    else if (check->kind == ESPER_CHECK_ALPHA)
+        snprintf(text, CHECK_CHARS, "%s %.3g of %.3g", name, check->value, check->threshold);
+    else
+        snprintf(text, CHECK_CHARS, "%s %.3g %s %.3g", name, check->value, check->passed ? ">=" : "<",
+                 check->threshold);
+}
+
+const char *esper_words_gate(const esper_gate_result *result, char text[ESPER_WORDS_CHARS])
+{
+    const char *gate = esper_gate_name(result->gate);
+    char words[CHECK_CHARS];
+
+    snprintf(text, ESPER_WORDS_CHARS, "%s%s", gate != NULL ? gate : "-",
+             gate == NULL     ? ""
+             : result->passed ? " passed"
+                              : " failed");
+    if (gate == NULL || result->passed)
+        return text;
+    for (int i = 0; i < result->n_checks; i++) {
+        if (result->checks[i].passed)
+            continue;
+        put_check(&result->checks[i], words);
+        snprintf(text, ESPER_WORDS_CHARS, "%s failed: %s", gate, words);
+        break;
+    }
+    return text;
+}
+
+const char *esper_words_checks(const esper_gate_result *result, char text[ESPER_WORDS_CHARS])
+{
+    char words[CHECK_CHARS];
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < result->n_checks && used < ESPER_WORDS_CHARS; i++) {
+        put_check(&result->checks[i], words);
+        used += (size_t)snprintf(text + used, ESPER_WORDS_CHARS - used, "%s%s", i == 0 ? "" : ", ", words);
+    }
+    return text;
+}
+
+/* ------------------------------------------------------------------------------------------------ the others */
+
+const char *esper_words_contribution(double mean, double low, double high, char text[ESPER_WORDS_CHARS])
+{
+    if (isnan(mean))
+        snprintf(text, ESPER_WORDS_CHARS, "-");
+    else if (isnan(low) || isnan(high))
+        snprintf(text, ESPER_WORDS_CHARS, "%+.1f", mean);
+    else
+        snprintf(text, ESPER_WORDS_CHARS, "%+.1f [%.1f, %.1f]", mean, low, high);
+    return text;
+}
+
+const char *esper_words_decision(const esper_growth_decision *decision, char text[ESPER_WORDS_CHARS])
+{
+    bool on_slot = has_text(decision->slot), has_reason = has_text(decision->reason);
+    const char *refusal = has_text(decision->refusal) ? decision->refusal : "";
+
+    text[0] = '\0';
+    if (!has_text(decision->op))
+        return text;
+    snprintf(text, ESPER_WORDS_CHARS, "%.32s%s%.16s%s%.200s%s%s%.200s%s", decision->op, on_slot ? " " : "",
+             on_slot ? decision->slot : "", has_reason ? ": " : "", has_reason ? decision->reason : "",
+             decision->refused ? " (refused" : "", decision->refused && refusal[0] != '\0' ? ": " : "",
+             decision->refused ? refusal : "", decision->refused ? ")" : "");
+    return text;
+}
+
+static const char *tell_birth(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
+{
+    char count[ESPER_TEXT_CHARS];
+
+    snprintf(text, ESPER_WORDS_CHARS, "%s %s germinated, %s parameters%s%.200s%s", event->slot, event->blueprint,
+             esper_text_count(event->params, count), has_text(why) ? " (" : "", has_text(why) ? why : "",
+             has_text(why) ? ")" : "");
+    return text;
+}
+
+/* What leads to a fossil is told by that. */
+static const char *tell_gate(const esper_slot_event *event, char text[ESPER_WORDS_CHARS])
+{
+    char words[ESPER_WORDS_CHARS];
+    const char *gate = esper_gate_name(event->gate.gate), *stage = esper_stage_name(event->to);
+
+    if (!event->gate.passed || event->to == ESPER_STAGE_FOSSILIZED || event->to == ESPER_STAGE_GERMINATED)
+        return NULL;
+    snprintf(text, ESPER_WORDS_CHARS, "%s %s passed %s to %s: %.360s", event->slot, event->blueprint,
+             gate != NULL ? gate : "a gate", stage != NULL ? stage : "?", esper_words_checks(&event->gate, words));
+    return text;
+}
+
+/* Moves through gates, and those of a prune, are told by their own events. */
+static const char *tell_move(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
+{
+    if (event->to == ESPER_STAGE_DORMANT)
+        snprintf(text, ESPER_WORDS_CHARS, "%s is free again", event->slot);
+    else if (event->from == ESPER_STAGE_HOLDING && event->to == ESPER_STAGE_BLENDING)
+        snprintf(text, ESPER_WORDS_CHARS, "%s %s back to blending%s%.200s%s", event->slot, event->blueprint,
+                 has_text(why) ? " (" : "", has_text(why) ? why : "", has_text(why) ? ")" : "");
+    else
+        return NULL;
+    return text;
+}
+
+static const char *tell_end(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
+{
+    char count[ESPER_TEXT_CHARS], gain[ESPER_WORDS_CHARS];
+    double none = (double)NAN;
+
+    esper_words_contribution(event->contribution, none, none, gain);
+    if (event->kind == ESPER_SLOT_EVENT_FOSSILIZED)
+        snprintf(text, ESPER_WORDS_CHARS,
+                 "%s %s fossilized after %d epochs, contribution %.32s, %s parameters%s%.200s%s", event->slot,
+                 event->blueprint, event->epochs_total, gain, esper_text_count(event->params, count),
+                 has_text(why) ? " (" : "", has_text(why) ? why : "", has_text(why) ? ")" : "");
+    else
+        snprintf(text, ESPER_WORDS_CHARS, "%s %s pruned after %d epochs in %s: %s by %s%s%.200s%s", event->slot,
+                 event->blueprint, event->epochs_total,
+                 esper_stage_name(event->from) != NULL ? esper_stage_name(event->from) : "?",
+                 event->reason[0] != '\0' ? event->reason : "no reason given",
+                 event->initiator[0] != '\0' ? event->initiator : "?", has_text(why) ? " (" : "",
+                 has_text(why) ? why : "", has_text(why) ? ")" : "");
+    return text;
+}
+
+const char *esper_words_event(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
+{
+    switch (event->kind) {
+    case ESPER_SLOT_EVENT_GERMINATED:
+        return tell_birth(event, why, text);
+    case ESPER_SLOT_EVENT_GATE:
+        return tell_gate(event, text);
+    case ESPER_SLOT_EVENT_STAGE:
+        return tell_move(event, why, text);
+    case ESPER_SLOT_EVENT_FOSSILIZED:
+    case ESPER_SLOT_EVENT_PRUNED:
+        return tell_end(event, why, text);
+    }
+    return NULL;
+}

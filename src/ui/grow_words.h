@@ -1,0 +1,23 @@
+/* Internal. What happens to seeds in words: gates, contributions, events, decisions. */
+#ifndef ESPER_UI_GROW_WORDS_H
+#define ESPER_UI_GROW_WORDS_H
+
+#include "train/growth_view.h"
+
+enum { ESPER_WORDS_CHARS = 512 };
+
+/* Each writes into `text` and returns it. */
+
+/* "G2 failed: trial gain 0.21 < 0.5", "G2 passed", "-" where none was asked: for a cell. */
+const char *esper_words_gate(const esper_gate_result *result, char text[ESPER_WORDS_CHARS]);
+/* Every check of a gate: "trial gain 0.81 >= 0.5, epochs in stage 10 >= 10". */
+const char *esper_words_checks(const esper_gate_result *result, char text[ESPER_WORDS_CHARS]);
+/* "+1.8 [1.2, 2.4]", "+1.8", or "-". */
+const char *esper_words_contribution(double mean, double low, double high, char text[ESPER_WORDS_CHARS]);
+/* "germinate r0c1: plateau of 3 epochs", with " (refused: why)" behind it; "" when there is none. */
+const char *esper_words_decision(const esper_growth_decision *decision, char text[ESPER_WORDS_CHARS]);
+/* "r0c1 conv_light germinated, 8,512 parameters (plateau of 3 epochs)". NULL for events that others tell of already, and for
+ * gates that did not let a seed pass. why: the decision's reason, or NULL. */
+const char *esper_words_event(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS]);
+
+#endif
