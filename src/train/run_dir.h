@@ -12,6 +12,7 @@ enum { ESPER_PATH_CHARS = 1200 };
 #define ESPER_RUN_CONFIG     "config.ini"
 #define ESPER_RUN_EVENTS     "events.jsonl"
 #define ESPER_RUN_CHECKPOINT "last.safetensors"
+#define ESPER_RUN_STORE      "store.sqlite"
 
 /* Makes the directory of a new run: `wanted`, or runs/<task>-<date>-<n> when that is empty. One that already holds a run is
  * refused. */
