@@ -117,9 +117,9 @@ const esper_command esper_command_report = {
     .arguments = "RUN [--out FILE]",
     .summary = "a page about a grown run: curves, seeds, why",
     .help =
-        "Writes one HTML page about a grown run from its run store: the closing table, curves, the life of every seed,\n"
-        "the evidence at its gates, decisions, rollbacks and what seeds are worth. The page needs nothing else: it can be\n"
-        "mailed, printed and read offline. A run that is still going on is shown as far as it has come.\n"
+        "Writes one HTML page about a grown run from its run store: the closing table, curves, the life of every\n"
+        "seed, the evidence at its gates, decisions, rollbacks and what seeds are worth. The page needs nothing else:\n"
+        "it can be mailed, printed and read offline. A run that is still going on is shown as far as it has come.\n"
         "RUN is a directory, the beginning of its name below runs/, or 'last'.\n\n"
         "  --out FILE      where to write it (default: report.html in the run's directory); replaced when it is there",
     .keys = (const char *const[]){NULL},

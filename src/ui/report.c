@@ -58,11 +58,13 @@ static void write_state(esper_page *page, const esper_report_data *data)
         esper_page_print(page, ", after %" PRId64 " epoch%s.</p>\n", grown->epochs, grown->epochs == 1 ? "" : "s");
     }
     if (data->n_dropped_all > 0) {
-        esper_page_print(page, "<p class=\"note\">%" PRIu64 " record%s did not get into the store, so there are gaps below:",
+        esper_page_print(page,
+                         "<p class=\"note\">%" PRIu64 " record%s did not get into the store, so there are gaps below:",
                          data->n_dropped_all, data->n_dropped_all == 1 ? "" : "s");
         for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
             if (data->n_dropped[kind] > 0)
-                esper_page_print(page, " %s %" PRIu64, esper_store_table((esper_store_kind)kind), data->n_dropped[kind]);
+                esper_page_print(page, " %s %" PRIu64, esper_store_table((esper_store_kind)kind),
+                                 data->n_dropped[kind]);
         esper_page_print(page, ".</p>\n");
     }
 }
@@ -177,10 +179,11 @@ static void write_head(esper_page *page, const esper_report_data *data)
         esper_html_text(page, data->config);
         esper_page_print(page, "</pre></details>\n");
     }
-    esper_page_print(page, "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
-                           "<a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"
-                           "<a href=\"#gates\">Gates</a><a href=\"#decisions\">Decisions</a>"
-                           "<a href=\"#health\">Health</a><a href=\"#attributions\">Worth</a></nav>\n</header>\n<main>\n");
+    esper_page_print(page,
+                     "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
+                     "<a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"
+                     "<a href=\"#gates\">Gates</a><a href=\"#decisions\">Decisions</a>"
+                     "<a href=\"#health\">Health</a><a href=\"#attributions\">Worth</a></nav>\n</header>\n<main>\n");
 }
 
 /* ------------------------------------------------------------------------------------------------ closing table */
@@ -232,8 +235,9 @@ static void write_closing_notes(esper_page *page, const esper_report_data *data)
         esper_page_print(page, "<p class=\"soft\">The static host has not ended: its numbers are those of its last "
                                "epoch.</p>\n");
     if (!closing->grown.ended)
-        esper_page_print(page, "<p class=\"soft\">The grown host has not ended: its numbers are those of its last epoch, "
-                               "and it has not seen the test split.</p>\n");
+        esper_page_print(page,
+                         "<p class=\"soft\">The grown host has not ended: its numbers are those of its last epoch, "
+                         "and it has not seen the test split.</p>\n");
     else if (data->run.n_resumed > 0)
         esper_page_print(page, "<p class=\"soft\">The run was resumed: its time is the sum of its epochs'.</p>\n");
 }
@@ -458,7 +462,8 @@ static void write_pair(esper_page *page, const curves *all, measure valid, measu
 
 static void write_params(esper_page *page, const curves *all)
 {
-    esper_chart chart = {.id = "params", .title = "Parameters", .unit = "", .height = 150, .from_zero = true, .whole = true};
+    esper_chart chart = {
+        .id = "params", .title = "Parameters", .unit = "", .height = 150, .from_zero = true, .whole = true};
     esper_chart_line lines[2];
     int n = 0;
 
@@ -517,8 +522,9 @@ static void write_page(esper_page *page, const esper_report_data *data)
     esper_report_attributions(page, data);
     esper_page_print(page, "</main>\n<footer><p>Made by esper report from the run store of ");
     esper_html_text(page, data->run.name[0] != '\0' ? data->run.name : "this run");
-    esper_page_print(page, ". Accuracies and contributions are in percent and percentage points; an epoch counts from 1, "
-                           "and what is decided after an epoch belongs to it.</p></footer>\n</body>\n</html>\n");
+    esper_page_print(page,
+                     ". Accuracies and contributions are in percent and percentage points; an epoch counts from 1, "
+                     "and what is decided after an epoch belongs to it.</p></footer>\n</body>\n</html>\n");
 }
 
 esper_status esper_report_write(esper_store_reader *reader, int64_t run, esper_page *page)

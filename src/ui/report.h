@@ -1,5 +1,5 @@
-/* Internal. The report of a grown run, from its run store: one HTML page that needs nothing else (no script, no font, no
- * link), and the numbers of the closing table, which the terminal shows too.
+/* Internal. The report of a grown run, from its run store: one HTML page that needs nothing else (no script, no font,
+ * no link), and the numbers of the closing table, which the terminal shows too.
  *
  *     report.c           the page: head, closing table, curves
  *     report_closing.c   the numbers of the closing table

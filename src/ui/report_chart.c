@@ -19,7 +19,8 @@
 
 enum { WIDTH = 1032, LEFT = 84, RIGHT = 14, TOP = 8, BAND_ROW = 17, FOOT = 38, MOST_DOTS = 120 };
 
-/* A value so far above nearly all others that they would be squeezed into one line: where the axis ends instead, and when. */
+/* A value so far above nearly all others that they would be squeezed into one line: when, and where the axis ends
+ * instead. */
 static const double usual_share = 0.9, usual_times = 4.0, usual_room = 1.6;
 
 /* Nothing larger is drawn: differences of such numbers could be infinite. */
@@ -389,11 +390,13 @@ static void write_svg(esper_page *page, const drawing *draw)
 {
     const esper_chart *chart = draw->chart;
 
-    esper_page_print(page,
-                     "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-labelledby=\"%s-t %s-d\">\n"
-                     "<title id=\"%s-t\">%s over epochs</title>\n<desc id=\"%s-d\">",
-                     WIDTH, (int)draw->bottom + FOOT, WIDTH, (int)draw->bottom + FOOT, chart->id, chart->id, chart->id,
-                     chart->title, chart->id);
+    esper_page_print(
+        page,
+        "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
+        "aria-labelledby=\"%s-t %s-d\">\n"
+        "<title id=\"%s-t\">%s over epochs</title>\n<desc id=\"%s-d\">",
+        WIDTH, (int)draw->bottom + FOOT, WIDTH, (int)draw->bottom + FOOT, chart->id, chart->id, chart->id, chart->title,
+        chart->id);
     esper_html_text(page, chart->about);
     esper_page_print(page, "</desc>\n");
     write_y_axis(page, draw);

@@ -1,4 +1,4 @@
-/* Internal to the report. Curves over epochs as an inline SVG, with a band of marks above them, and the scales they use. */
+/* Internal to the report. Curves over epochs as an inline SVG, with a band of marks above them, and their scales. */
 #ifndef ESPER_UI_REPORT_CHART_H
 #define ESPER_UI_REPORT_CHART_H
 

@@ -35,8 +35,7 @@ typedef esper_status (*take_row)(void *to, const esper_store_record *record);
 static esper_status walk(esper_store_reader *reader, esper_store_kind kind, int64_t run, bool standing, take_row take,
                          void *to)
 {
-    esper_store_filter filter = {
-        .run = run, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY, .standing = standing};
+    esper_store_filter filter = {.run = run, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY, .standing = standing};
     esper_store_cursor *cursor;
     esper_store_record record;
     esper_status status;
@@ -158,8 +157,8 @@ esper_status esper_report_find_control(esper_store_reader *reader, int64_t id, e
 static esper_status take_reading(void *to, const esper_store_record *record)
 {
     esper_report_data *data = to;
-    bool quiet = record->health.n_tensors <= 0 &&
-                 (record->health.action[0] == '\0' || strcmp(record->health.action, "go") == 0);
+    bool quiet =
+        record->health.n_tensors <= 0 && (record->health.action[0] == '\0' || strcmp(record->health.action, "go") == 0);
 
     data->n_readings++;
     if (record->health.n_skipped > data->n_skipped)

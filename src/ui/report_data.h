@@ -40,7 +40,8 @@ void         esper_report_data_fini(esper_report_data *data);
 esper_status esper_report_find_run(esper_store_reader *reader, int64_t id, esper_store_run *run_out);
 
 /* The static control of a run: the newest that has ended, else the newest. */
-esper_status esper_report_find_control(esper_store_reader *reader, int64_t id, esper_store_run *control_out, bool *found_out);
+esper_status esper_report_find_control(esper_store_reader *reader, int64_t id, esper_store_run *control_out,
+                                       bool *found_out);
 
 /* All rows of a table, with word on whether they stand. */
 esper_status esper_report_rows_read(esper_store_reader *reader, esper_store_kind kind, int64_t run,

@@ -1,5 +1,5 @@
-/* Internal to the report. Text and numbers in HTML. Whatever comes from a store goes through here: nothing in it can become
- * a tag, and every page is well-formed. */
+/* Internal to the report. Text and numbers in HTML. Whatever comes from a store goes through here: nothing in it can
+ * become a tag, and every page is well-formed. */
 #ifndef ESPER_UI_REPORT_HTML_H
 #define ESPER_UI_REPORT_HTML_H
 
@@ -8,14 +8,14 @@
 
 #include "base/page.h"
 
-/* Text between tags or in an attribute; what is no UTF-8, and control characters but the end of a line, becomes U+FFFD. */
+/* Text between tags or in an attribute; what is no UTF-8, and control characters but tab and newline, become U+FFFD. */
 void esper_html_text(esper_page *page, const char *text);
 
-/* "-" for what was not measured; "nan" and "inf" as they are. A number with an ESPER_STORE_NO_... is not measured. */
+/* A dash for what was not measured; "nan" and "inf" as they are. A number with an ESPER_STORE_NO_... is not measured. */
 void esper_html_int(esper_page *page, int64_t value);                   /* 1,234 */
 void esper_html_real(esper_page *page, double value, int decimals);     /* 0.50 */
 void esper_html_signed(esper_page *page, double value, int decimals);   /* +0.50 */
-void esper_html_general(esper_page *page, double value);                /* as many digits as say something: 0.05, 1.2e-07 */
+void esper_html_general(esper_page *page, double value);                /* as short as a float can be told: 0.05 */
 void esper_html_flops(esper_page *page, int64_t value);                 /* 1.62 MFLOP */
 void esper_html_seconds(esper_page *page, double value);                /* 2:13 */
 

@@ -220,6 +220,14 @@ static void write_alpha(esper_page *page, const esper_report_data *data, const e
     esper_page_print(page, "z\"/>");
 }
 
+/* So that one that has just come is seen. */
+static void write_birth(esper_page *page, const esper_scale *scale, int64_t epoch)
+{
+    esper_page_print(page, "<rect class=\"s-germinated\" y=\"2\" width=\"2\" height=\"%d\"", BAR_HEIGHT - 4);
+    esper_html_attribute(page, "x", bar_x(scale, epoch));
+    esper_page_print(page, "><title>germinated in epoch %" PRId64 "</title></rect>", epoch);
+}
+
 static void write_cut(esper_page *page, const esper_scale *scale, int64_t epoch)
 {
     double x = bar_x(scale, epoch);
@@ -243,6 +251,7 @@ static void write_bar(esper_page *page, const esper_report_data *data, const esp
         write_stretch(page, &scale, &part);
         write_alpha(page, data, &scale, seed->seed, &part);
     }
+    write_birth(page, &scale, seed->germinated_epoch);
     if (is_done(seed->pruned_epoch))
         write_cut(page, &scale, seed->pruned_epoch);
     esper_page_print(page, "</svg>");
@@ -270,8 +279,9 @@ void esper_report_timeline(esper_page *page, const esper_report_data *data)
     esper_page_print(page, "<p class=\"soft\">A row for each seed. Pale: in this stage. Full: up to its weight alpha, "
                            "from 0 at the foot to 1 at the top.</p>\n");
     write_stage_key(page);
-    esper_page_print(page, "<div class=\"wide\"><table class=\"timeline\">\n<thead><tr><th scope=\"col\">Seed</th>"
-                           "<th scope=\"col\">Slot</th><th scope=\"col\">Blueprint</th><th scope=\"col\" class=\"bar\">");
+    esper_page_print(page,
+                     "<div class=\"wide\"><table class=\"timeline\">\n<thead><tr><th scope=\"col\">Seed</th>"
+                     "<th scope=\"col\">Slot</th><th scope=\"col\">Blueprint</th><th scope=\"col\" class=\"bar\">");
     write_axis(page, data);
     esper_page_print(page, "</th><th scope=\"col\">What became of it</th></tr></thead>\n<tbody>\n");
     for (int i = 0; i < data->n_seeds; i++) {
@@ -362,18 +372,19 @@ static void write_lineage_row(esper_page *page, const esper_report_data *data, c
 
 void esper_report_lineage(esper_page *page, const esper_report_data *data)
 {
-    static const char *const columns[] = {"Seed",      "Slot",      "Blueprint", "#Parameters",   "#Came in epoch",
-                                          "#Germinated", "#Training", "#Blending", "#Holding", "#Contribution",
-                                          "What became of it", NULL};
+    static const char *const columns[] = {"Seed",           "Slot",          "Blueprint",         "#Parameters",
+                                          "#Came in epoch", "#Germinated",   "#Training",         "#Blending",
+                                          "#Holding",       "#Contribution", "What became of it", NULL};
 
     esper_page_print(page, "<h2 id=\"lineage\">Lineage</h2>\n");
     if (data->n_seeds == 0) {
         esper_page_print(page, "<p>No seed has germinated.</p>\n");
         return;
     }
-    esper_page_print(page, "<p class=\"soft\">Germinated to holding: epochs spent in that stage. Contribution: points of "
-                           "validation accuracy that would be missing without the seed, as last measured, with one-sided "
-                           "95 %% bounds.</p>\n");
+    esper_page_print(page,
+                     "<p class=\"soft\">Germinated to holding: epochs spent in that stage. Contribution: points of "
+                     "validation accuracy that would be missing without the seed, as last measured, with one-sided "
+                     "95 %% bounds.</p>\n");
     esper_html_table(page, "lineage", NULL, columns);
     for (int i = 0; i < data->n_seeds; i++)
         write_lineage_row(page, data, &data->seeds[i]);
@@ -490,8 +501,9 @@ void esper_report_gates(esper_page *page, const esper_report_data *data)
         esper_html_text(page, data->run.gate_mode);
         esper_page_print(page, ")");
     }
-    esper_page_print(page, ", with what was measured and what it was held against. A check without a threshold is yes or "
-                           "no. What a rollback has undone is struck through.</p>\n");
+    esper_page_print(page,
+                     ", with what was measured and what it was held against. A check without a threshold is yes or "
+                     "no. What a rollback has undone is struck through.</p>\n");
     for (int i = 0; i < data->gates.n; i++)
         if (is_first_of_seed(&data->gates, i))
             write_seed_gates(page, data, data->gates.at[i].record.gate.seed);

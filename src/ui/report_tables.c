@@ -69,6 +69,14 @@ static void write_choices(esper_page *page, const esper_store_record *record)
         esper_html_int(page, ESPER_STORE_NO_INT);
 }
 
+static void write_outcome(esper_page *page, int64_t accepted)
+{
+    if (accepted == ESPER_STORE_NO_INT)
+        esper_html_cell(page, NULL, "");
+    else
+        esper_html_cell(page, accepted != 0 ? "pass" : "fail", accepted != 0 ? "done" : "refused");
+}
+
 /* Writes a decision, or a run of waits for one reason, and says how many rows of the table that was. */
 static int write_decision(esper_page *page, const esper_report_rows *rows, int at)
 {
@@ -93,11 +101,7 @@ static int write_decision(esper_page *page, const esper_report_rows *rows, int a
     esper_page_print(page, "<td>");
     write_choices(page, record);
     esper_page_print(page, "</td>");
-    if (record->decision.accepted == ESPER_STORE_NO_INT)
-        esper_html_cell(page, NULL, "");
-    else
-        esper_html_cell(page, record->decision.accepted != 0 ? "pass" : "fail",
-                        record->decision.accepted != 0 ? "done" : "refused");
+    write_outcome(page, record->decision.accepted);
     esper_page_print(page, "<td class=\"why\">%s", rows->at[at].stands ? "" : "(undone) ");
     esper_html_text(page, record->decision.reason);
     esper_page_print(page, "</td></tr>\n");
@@ -131,8 +135,8 @@ void esper_report_decisions(esper_page *page, const esper_report_data *data)
 
 static void write_rollbacks(esper_page *page, const esper_report_data *data)
 {
-    static const char *const columns[] = {"#From epoch", "#step",  "#To epoch", "#step", "Action", "#Seeds pruned",
-                                          "#Rate factor", "#Seconds", "Why",     NULL};
+    static const char *const columns[] = {"#From epoch",   "#step",        "#To epoch", "#step", "Action",
+                                          "#Seeds pruned", "#Rate factor", "#Seconds",  "Why",   NULL};
 
     esper_page_print(page, "<h3>Rollbacks</h3>\n");
     if (data->rollbacks.n == 0) {
@@ -178,8 +182,9 @@ static void write_reading(esper_page *page, const esper_store_record *record)
 
 static void write_readings(esper_page *page, const esper_report_data *data)
 {
-    static const char *const columns[] = {"#Epoch",       "#Step", "First bad tensor", "Role",   "Problem",
-                                          "#Bad elements", "#Bad tensors", "#Loss", "Governor", "Action", NULL};
+    static const char *const columns[] = {
+        "#Epoch",       "#Step", "First bad tensor", "Role",   "Problem", "#Bad elements",
+        "#Bad tensors", "#Loss", "Governor",         "Action", NULL};
     int n = data->readings.n;
 
     esper_page_print(page, "<h3>Readings of the guard</h3>\n");
@@ -330,8 +335,8 @@ static int choose(const esper_report_data *data, const char *measure, bool last_
 
 static void write_shapley(esper_page *page, const esper_report_data *data, const esper_store_record **rows)
 {
-    static const char *const columns[] = {"Seed",   "#Epoch",   "#Value",    "#Lower bound",
-                                          "#Upper bound", "#Samples", "Points of accuracy", NULL};
+    static const char *const columns[] = {
+        "Seed", "#Epoch", "#Value", "#Lower bound", "#Upper bound", "#Samples", "Points of accuracy", NULL};
     int n = choose(data, "shapley", true, rows);
     double most = largest(rows, n);
 
@@ -351,8 +356,8 @@ static void write_shapley(esper_page *page, const esper_report_data *data, const
 
 static void write_synergies(esper_page *page, const esper_report_data *data, const esper_store_record **rows)
 {
-    static const char *const columns[] = {"Seed", "And",  "#Epoch",   "#Value",    "#Lower bound",
-                                          "#Upper bound", "#Samples", "Points of accuracy", NULL};
+    static const char *const columns[] = {
+        "Seed", "And", "#Epoch", "#Value", "#Lower bound", "#Upper bound", "#Samples", "Points of accuracy", NULL};
     int n = choose(data, "synergy", false, rows);
     double most = largest(rows, n);
 
@@ -362,14 +367,16 @@ static void write_synergies(esper_page *page, const esper_report_data *data, con
         return;
     }
     qsort(rows, (size_t)n, sizeof(*rows), compare_size); /* NOLINT(bugprone-sizeof-expression): pointers are sorted */
-    esper_page_print(page, "<p class=\"soft\">What two seeds are worth together beyond what each is worth: above 0 they "
-                           "help each other, below 0 they do the same work. As last measured for each pair.</p>\n");
+    esper_page_print(page,
+                     "<p class=\"soft\">What two seeds are worth together beyond what each is worth: above 0 they "
+                     "help each other, below 0 they do the same work. As last measured for each pair.</p>\n");
     esper_html_table(page, "synergies", NULL, columns);
     for (int i = 0; i < n && i < MOST_PAIRS; i++)
         write_attribution(page, data, rows[i], most);
     esper_html_table_end(page);
     if (n > MOST_PAIRS)
-        esper_page_print(page, "<p class=\"soft\">%d weaker pairs are in the store, table <code>attributions</code>.</p>\n",
+        esper_page_print(page,
+                         "<p class=\"soft\">%d weaker pairs are in the store, table <code>attributions</code>.</p>\n",
                          n - MOST_PAIRS);
 }
 
@@ -394,34 +401,46 @@ void esper_report_attributions(esper_page *page, const esper_report_data *data)
 
 /* ------------------------------------------------------------------------------------------------ epochs */
 
+static void write_epoch(esper_page *page, const esper_report_row *row)
+{
+    const esper_store_record *record = &row->record;
+
+    begin_row(page, row->stands);
+    esper_html_cell_int(page, record->epoch);
+    esper_html_cell_real(page, record->epoch_done.loss_train, 4);
+    esper_html_cell_real(page, record->epoch_done.loss_valid, 4);
+    esper_html_cell_real(page, record->epoch_done.acc_train, 2);
+    esper_html_cell_real(page, record->epoch_done.acc_valid, 2);
+    esper_page_print(page, "<td class=\"n\">");
+    esper_html_general(page, record->epoch_done.lr);
+    esper_page_print(page, "</td>");
+    esper_html_cell_real(page, record->epoch_done.grad_norm, 3);
+    esper_html_cell_int(page, record->epoch_done.params);
+    esper_html_cell_int(page, record->epoch_done.n_seeds);
+    esper_html_cell_real(page, record->epoch_done.seconds, 1);
+    esper_page_print(page, "</tr>\n");
+}
+
 void esper_report_epochs(esper_page *page, const esper_report_rows *rows, const char *whose)
 {
-    static const char *const columns[] = {"#Epoch", "#Loss, training", "#Loss, validation", "#Accuracy, training",
-                                          "#Accuracy, validation", "#Learning rate", "#Gradient norm", "#Parameters",
-                                          "#Seeds", "#Seconds", NULL};
+    static const char *const columns[] = {"#Epoch",
+                                          "#Loss, training",
+                                          "#Loss, validation",
+                                          "#Accuracy, training",
+                                          "#Accuracy, validation",
+                                          "#Learning rate",
+                                          "#Gradient norm",
+                                          "#Parameters",
+                                          "#Seeds",
+                                          "#Seconds",
+                                          NULL};
 
     if (rows->n == 0)
         return;
     esper_page_print(page, "<details><summary>The numbers behind the curves: %s, epoch by epoch</summary>\n", whose);
     esper_html_table(page, "epochs", NULL, columns);
-    for (int i = 0; i < rows->n; i++) {
-        const esper_store_record *record = &rows->at[i].record;
-
-        begin_row(page, rows->at[i].stands);
-        esper_html_cell_int(page, record->epoch);
-        esper_html_cell_real(page, record->epoch_done.loss_train, 4);
-        esper_html_cell_real(page, record->epoch_done.loss_valid, 4);
-        esper_html_cell_real(page, record->epoch_done.acc_train, 2);
-        esper_html_cell_real(page, record->epoch_done.acc_valid, 2);
-        esper_page_print(page, "<td class=\"n\">");
-        esper_html_general(page, record->epoch_done.lr);
-        esper_page_print(page, "</td>");
-        esper_html_cell_real(page, record->epoch_done.grad_norm, 3);
-        esper_html_cell_int(page, record->epoch_done.params);
-        esper_html_cell_int(page, record->epoch_done.n_seeds);
-        esper_html_cell_real(page, record->epoch_done.seconds, 1);
-        esper_page_print(page, "</tr>\n");
-    }
+    for (int i = 0; i < rows->n; i++)
+        write_epoch(page, &rows->at[i]);
     esper_html_table_end(page);
     esper_page_print(page, "</details>\n");
 }
