@@ -14,6 +14,14 @@ void esper_report_rows_fini(esper_report_rows *rows)
     *rows = (esper_report_rows){0};
 }
 
+/* Anything can stand in a database. Epochs are counted with and drawn, so they must be ones that could be. */
+static int64_t likely_epoch(int64_t epoch)
+{
+    static const int64_t most = 1000000000000;
+
+    return epoch < 0 ? 0 : epoch > most ? most : epoch; /* not told, too: 0 */
+}
+
 static esper_status add_row(esper_report_rows *rows, const esper_store_record *record)
 {
     if (rows->n == rows->room) {
@@ -25,7 +33,9 @@ static esper_status add_row(esper_report_rows *rows, const esper_store_record *r
         rows->at = larger;
         rows->room = room;
     }
-    rows->at[rows->n++] = (esper_report_row){.record = *record, .stands = true};
+    rows->at[rows->n] = (esper_report_row){.record = *record, .stands = true};
+    rows->at[rows->n].record.epoch = likely_epoch(record->epoch);
+    rows->n++;
     return ESPER_OK;
 }
 
@@ -195,7 +205,9 @@ static esper_status add_seed(esper_report_data *data, const esper_store_seed *se
         data->seeds = larger;
         data->seeds_room = room;
     }
-    data->seeds[data->n_seeds++] = *seed;
+    data->seeds[data->n_seeds] = *seed;
+    data->seeds[data->n_seeds].germinated_epoch = likely_epoch(seed->germinated_epoch);
+    data->n_seeds++;
     return ESPER_OK;
 }
 

@@ -819,6 +819,31 @@ static void hostile_text(void **state)
     esper_page_fini(&page);
 }
 
+/* A database that somebody has changed: what cannot be is no reason to fail. */
+static void numbers_that_cannot_be(void **state)
+{
+    static const char *const changes[] = {
+        "UPDATE stages SET epoch = NULL",
+        "UPDATE germinations SET epoch = 9223372036854775807",
+        "UPDATE germinations SET epoch = NULL, params = -9223372036854775807, seed = NULL WHERE seed = 2",
+        "UPDATE seed_epochs SET epoch = -9223372036854775807, alpha = 1e308",
+        "UPDATE epochs SET epoch = 9223372036854775807, params = 9223372036854775807, loss_valid = -1e308",
+        "UPDATE rollbacks SET from_epoch = -9223372036854775807",
+        "UPDATE attributions SET value = 1e308, lower = -1e308, n_samples = NULL",
+        "UPDATE runs SET began = -1e300, seconds = 1e300, flops = -5, acc_test = 1e300, config = NULL",
+    };
+
+    (void)state;
+    make_full("odd.sqlite");
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        esper_page page;
+
+        change("odd.sqlite", changes[i]);
+        page = page_of("odd.sqlite");
+        esper_page_fini(&page);
+    }
+}
+
 static void bytes_that_are_no_text(void **state)
 {
     static const struct {
@@ -968,6 +993,7 @@ int main(void)
         cmocka_unit_test(many_seeds),
         cmocka_unit_test(what_was_undone),
         cmocka_unit_test(hostile_text),
+        cmocka_unit_test(numbers_that_cannot_be),
         cmocka_unit_test(bytes_that_are_no_text),
         cmocka_unit_test(scales),
         cmocka_unit_test(odd_scales),
