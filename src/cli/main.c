@@ -17,6 +17,7 @@ static const esper_command *const commands[] = {
     &esper_command_eval,
     &esper_command_inspect,
     &esper_command_export,
+    &esper_command_report,
     &esper_command_info,
     &esper_command_bench,
     NULL,

@@ -1,0 +1,73 @@
+/* Internal to the report. Curves over epochs as an inline SVG, with a band of marks above them, and their scales. */
+#ifndef ESPER_UI_REPORT_CHART_H
+#define ESPER_UI_REPORT_CHART_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/page.h"
+
+/* A scale from low to high with ticks at round numbers: first, first + step, ... */
+typedef struct esper_scale {
+    double low, high, first, step;
+    int    n_ticks, decimals;
+} esper_scale;
+
+/* Round ends around [low, high], about n_wanted ticks. Whole: no step below 1. */
+esper_scale esper_scale_round(double low, double high, int n_wanted, bool whole);
+
+/* Ends as they are, ticks inside. */
+esper_scale esper_scale_inside(double low, double high, int n_wanted, bool whole);
+
+/* Where a value lies when low is at `from` and high at `to`. */
+double esper_scale_place(const esper_scale *scale, double value, double from, double to);
+
+typedef struct esper_chart_line {
+    const char    *name;  /* "grown host, validation" */
+    const char    *style; /* CSS classes */
+    const int64_t *x;     /* epochs, rising */
+    const double  *y;     /* what is not finite breaks the line and is marked; ESPER_STORE_NO_REAL just breaks it */
+    int            n;
+    bool           step;  /* holds its value until the next one */
+    bool           dots;
+} esper_chart_line;
+
+/* In the order of the rows of the band. */
+typedef enum esper_mark_kind {
+    ESPER_MARK_GERMINATED,
+    ESPER_MARK_BLENDED,
+    ESPER_MARK_FOSSILIZED,
+    ESPER_MARK_PRUNED,
+    ESPER_MARK_ROLLBACK,
+    ESPER_MARK_N_KINDS
+} esper_mark_kind;
+
+/* All of one kind in one epoch. */
+typedef struct esper_chart_mark {
+    esper_mark_kind kind;
+    int64_t         epoch;
+    int             n;
+    char            text[240]; /* which ones, for a tip */
+} esper_chart_mark;
+
+typedef struct esper_chart {
+    const char             *id;    /* a word, for references inside the page */
+    const char             *title; /* "Accuracy" */
+    const char             *unit;  /* "%" */
+    const char             *about; /* what is drawn, for those who cannot see it */
+    const esper_chart_line *lines;
+    int                     n_lines;
+    const esper_chart_mark *marks;
+    int                     n_marks;
+    int64_t                 last_epoch;
+    int                     height;    /* of the plot, without the band */
+    bool                    from_zero; /* the y axis begins at 0 */
+    bool                    whole;     /* whole numbers, written with commas */
+} esper_chart;
+
+/* A <figure> with caption, key and SVG, or a sentence where there is nothing to draw. */
+void esper_chart_write(esper_page *page, const esper_chart *chart);
+
+const char *esper_mark_name(esper_mark_kind kind);
+
+#endif

@@ -1,0 +1,55 @@
+/* Internal to the report. What a page is made from: the rows of one run and of its static control, in memory. */
+#ifndef ESPER_UI_REPORT_DATA_H
+#define ESPER_UI_REPORT_DATA_H
+
+#include "ui/report.h"
+
+typedef struct esper_report_row {
+    esper_store_record record;
+    bool               stands; /* false: a later rollback has undone it */
+} esper_report_row;
+
+/* Rows of one table in the order of seq. */
+typedef struct esper_report_rows {
+    esper_report_row *at;
+    int               n, room;
+} esper_report_rows;
+
+typedef struct esper_report_data {
+    esper_store_run      run, control;
+    bool                 has_control;
+    esper_report_numbers closing;
+    char                *config;
+    esper_report_rows    epochs, control_epochs, stages, seed_epochs, gates, checks, decisions, rollbacks;
+    esper_report_rows    readings;     /* of the guard, those that found something */
+    esper_report_rows    attributions; /* the last one that stands of each measure, seed and other seed */
+    int64_t              n_readings, n_skipped;
+    esper_store_seed    *seeds; /* whose germination stands */
+    int                  n_seeds, seeds_room;
+    uint64_t             n_dropped[ESPER_STORE_N_KINDS];
+    uint64_t             n_dropped_all;
+    int64_t              last_epoch;       /* largest of all rows that are drawn, at least 1 */
+    int64_t              last_grown_epoch; /* likewise without the control */
+} esper_report_data;
+
+/* Reads all; on failure there is nothing to free. */
+esper_status esper_report_data_read(esper_store_reader *reader, int64_t run, esper_report_data *data_out);
+void         esper_report_data_fini(esper_report_data *data);
+
+/* The run of that number. E_NOTFOUND: there is none. */
+esper_status esper_report_find_run(esper_store_reader *reader, int64_t id, esper_store_run *run_out);
+
+/* The static control of a run: the newest that has ended, else the newest. */
+esper_status esper_report_find_control(esper_store_reader *reader, int64_t id, esper_store_run *control_out,
+                                       bool *found_out);
+
+/* All rows of a table, with word on whether they stand. */
+esper_status esper_report_rows_read(esper_store_reader *reader, esper_store_kind kind, int64_t run,
+                                    esper_report_rows *rows_out);
+void         esper_report_rows_fini(esper_report_rows *rows);
+
+/* NULL: no seed of that number stands, or nothing was measured. */
+const esper_store_seed   *esper_report_seed_of(const esper_report_data *data, int64_t seed);
+const esper_store_record *esper_report_attribution_of(const esper_report_data *data, const char *measure, int64_t seed);
+
+#endif

@@ -1,0 +1,23 @@
+/* Internal to the report. The parts of the page that have files of their own. */
+#ifndef ESPER_UI_REPORT_SECTIONS_H
+#define ESPER_UI_REPORT_SECTIONS_H
+
+#include "ui/report_data.h"
+
+extern const char esper_report_style[]; /* CSS */
+
+/* Each writes a section, heading included; one that has nothing to show says so in a sentence. */
+void esper_report_timeline(esper_page *page, const esper_report_data *data);
+void esper_report_lineage(esper_page *page, const esper_report_data *data);
+void esper_report_gates(esper_page *page, const esper_report_data *data);
+void esper_report_decisions(esper_page *page, const esper_report_data *data);
+void esper_report_health(esper_page *page, const esper_report_data *data);
+void esper_report_attributions(esper_page *page, const esper_report_data *data);
+
+/* The rows of an epoch table, folded. */
+void esper_report_epochs(esper_page *page, const esper_report_rows *rows, const char *whose);
+
+/* "seed 3 (conv_light in r0c1)"; a seed that does not stand has its number alone. */
+void esper_report_seed_name(const esper_report_data *data, int64_t seed, char *text, size_t chars);
+
+#endif
