@@ -11,7 +11,7 @@ enum {
     GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
     GROWTH_MAX_FAULTS = 64,
     GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in every so many steps; the last look of an epoch counts */
-    GROWTH_PROBE_BATCHES = 2,
+    GROWTH_PROBE_BATCHES = 8,
 };
 
 /* What is remembered of a slot's seed from epoch to epoch. */

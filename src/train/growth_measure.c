@@ -209,8 +209,13 @@ static esper_status plan_probe(esper_growth *growth)
     return esper_plan_open(&desc, &growth->probe_plan);
 }
 
-/* Adds the gradients of the probes of one batch to `sums`, one slot behind the other. */
-static void add_probe(const esper_growth *growth, float *const *sums)
+/* What several batches say of a probe: the sum of their gradients, and the sum of these gradients' squared norms. */
+typedef struct probe_sums {
+    float *sum;
+    double squares;
+} probe_sums;
+
+static void add_probes(const esper_growth *growth, probe_sums *sums)
 {
     const esper_trainer *trainer = growth->trainer;
     char name[ESPER_NAME_CHARS];
@@ -226,43 +231,51 @@ static void add_probe(const esper_growth *growth, float *const *sums)
             continue;
         tensor = &growth->probe_net.tensors[t];
         grad = esper_slab_at(&trainer->slab, ESPER_FAMILY_GRAD, tensor);
-        for (int64_t i = 0; i < tensor->count; i++)
-            sums[k][i] += grad[i];
+        for (int64_t i = 0; i < tensor->count; i++) {
+            sums[k].sum[i] += grad[i];
+            sums[k].squares += (double)grad[i] * (double)grad[i];
+        }
     }
 }
 
-/* How fast the loss would fall, to first order, along a map of usual size: |dL/dW| sqrt(channels). */
-static void take_evidence(esper_growth *growth, float *const *sums)
+/* How fast the loss would fall, to first order, along a map of usual size: |dL/dW| sqrt(channels). The gradient of a batch is
+ * mostly noise, and its norm measures that; what two batches agree on is not, so the squared norm is estimated by the mean
+ * product of two different ones. Below 0 there is nothing but noise. */
+static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
+    double n_pairs = (double)n_batches * (n_batches - 1.0);
+
     for (int k = 0; k < growth->trainer->slots.n; k++) {
         const esper_slot *slot = &growth->trainer->slots.slot[k];
-        double squares = 0.0;
+        double of_sum = 0.0;
 
         if (!esper_slot_is_empty(slot))
             continue;
         for (int64_t i = 0; i < (int64_t)slot->channels * slot->channels; i++)
-            squares += (double)sums[k][i] * (double)sums[k][i];
-        growth->evidence[k] = sqrt(squares) / GROWTH_PROBE_BATCHES * sqrt((double)slot->channels);
+            of_sum += (double)sums[k].sum[i] * (double)sums[k].sum[i];
+        if (n_batches > 1)
+            growth->evidence[k] = sqrt(fmax(of_sum - sums[k].squares, 0.0) / n_pairs * slot->channels);
         esper_trainer_clear_region(growth->trainer, k);
     }
 }
 
-static esper_status run_probe(esper_growth *growth, float *const *sums)
+static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
     esper_trainer *trainer = growth->trainer;
     uint32_t n = esper_trainer_batches(trainer, ESPER_SPLIT_VALID);
     esper_plan_stats stats = esper_plan_stats_of(growth->probe_plan);
 
-    for (uint32_t batch = 0; batch < GROWTH_PROBE_BATCHES && batch < n; batch++) {
+    n = n < GROWTH_PROBE_BATCHES ? n : GROWTH_PROBE_BATCHES;
+    for (uint32_t batch = 0; batch < n; batch++) {
         esper_trainer_load(trainer, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
         trainer->pass.training = true; /* batch statistics: the ones that gradients go through */
         ESPER_TRY(esper_plan_gradients(growth->probe_plan));
         ESPER_TRY(esper_backend_sync(trainer->backend));
-        add_probe(growth, sums);
+        add_probes(growth, sums);
         growth->facts.flops +=
             (stats.forward.flops + stats.backward.flops) * trainer->pass.n_samples / trainer->config.batch;
     }
-    take_evidence(growth, sums);
+    take_evidence(growth, sums, n);
     return ESPER_OK;
 }
 
@@ -272,7 +285,8 @@ esper_status growth_probe(esper_growth *growth)
     esper_trainer *trainer = growth->trainer;
     const esper_slots *slots = &trainer->slots;
     size_t bytes = (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
-    float *sums[ESPER_MAX_SLOTS], *memory;
+    probe_sums sums[ESPER_MAX_SLOTS] = {{0}};
+    float *memory;
     size_t room = 0;
     esper_status status;
 
@@ -285,9 +299,9 @@ esper_status growth_probe(esper_growth *growth)
     memory = esper_mem_alloc(room * sizeof(*memory));
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
-    sums[0] = memory;
+    sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
-        sums[k] = sums[k - 1] + (size_t)slots->slot[k - 1].channels * (size_t)slots->slot[k - 1].channels;
+        sums[k].sum = sums[k - 1].sum + (size_t)slots->slot[k - 1].channels * (size_t)slots->slot[k - 1].channels;
     if (bytes > 0)
         memcpy(growth->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], bytes);
     status = plan_probe(growth);

@@ -10,6 +10,7 @@ typedef struct esper_task {
     const char  *name;
     esper_source source;
     const char  *settings; /* "key = value" lines laid over the defaults of the configuration */
+    const char  *growth;   /* more of them, for runs that grow; "" = none */
     const char  *about;
 } esper_task;
 
@@ -19,8 +20,9 @@ const esper_task *const *esper_task_list(void);
 /* By name, in any case. E_CONFIG with the nearest name and the list when there is none. */
 esper_status esper_task_find(const char *name, const esper_task **task_out);
 
-/* Lays the task's settings over the defaults. */
+/* Lays the task's settings over the defaults; then, for a run that grows, those for growing. */
 esper_status esper_task_configure(const esper_task *task, esper_config *config);
+esper_status esper_task_configure_growth(const esper_task *task, esper_config *config);
 
 /* The data set and the host that a task and a configuration describe. The description borrows config->data. */
 esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config);

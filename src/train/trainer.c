@@ -436,6 +436,15 @@ static double rate_now(const esper_trainer *trainer)
     return esper_schedule_lr(&schedule, trainer->cursor.step);
 }
 
+/* A seed in TRAINING is young whatever the age of the host: it learns at the full rate, and at the host's from then on. */
+static double seed_rate(const esper_trainer *trainer, int slot)
+{
+    bool young = trainer->slots.slot[slot].stage == ESPER_STAGE_TRAINING;
+    double rate = young ? trainer->config.lr * trainer->detour.lr_scale : trainer->lr;
+
+    return rate * trainer->config.seed_lr;
+}
+
 /* ------------------------------------------------------------------------------------------------ a step */
 
 static bool is_passed_over(const esper_trainer *trainer)
@@ -476,7 +485,7 @@ esper_status esper_trainer_apply(esper_trainer *trainer)
     trainer->lr = rate_now(trainer) * trainer->detour.lr_scale;
     esper_optim_group(trainer->optim, 0, 0)->lr = (float)trainer->lr;
     for (int r = 1; r < trainer->slab.n_regions; r++)
-        esper_optim_group(trainer->optim, 0, r)->lr = (float)(trainer->lr * trainer->config.seed_lr);
+        esper_optim_group(trainer->optim, 0, r)->lr = (float)seed_rate(trainer, r - 1);
     ESPER_TRY(esper_optim_step(trainer->optim));
     ESPER_TRY(esper_backend_sync(trainer->backend));
     add_results(trainer, &trainer->tally);
