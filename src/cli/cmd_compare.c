@@ -1,0 +1,272 @@
+/* esper compare: what growing is worth, against controls, over several seeds. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/number.h"
+#include "base/pool.h"
+#include "base/status.h"
+#include "cli/cli.h"
+#include "cli/compare_run.h"
+#include "cli/job.h"
+#include "ui/compare_table.h"
+
+enum { DEFAULT_SEEDS = 3 };
+
+#define LOCK_NAME "compare.lock"
+
+typedef struct request {
+    const char *policies, *seeds, *dir, *jobs, *out, *json; /* as typed; NULL = not */
+    int64_t     n_seeds, n_jobs;
+} request;
+
+/* ------------------------------------------------------------------------------------------------ what is asked for */
+
+static esper_status read_count(const char *flag, const char *text, int64_t most, int64_t *value_out)
+{
+    int64_t value;
+    bool fits;
+
+    if (!esper_number_read_int(text, &value, &fits) || !fits || value < 1 || value > most)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s: '%.40s' is no whole number from 1 to %lld", flag, text, (long long)most);
+    *value_out = value;
+    return ESPER_OK;
+}
+
+/* Settings that belong to the comparison and not to one of its runs. */
+static esper_status check_flags(const esper_config *config)
+{
+    if (esper_config_place_of(config, esper_config_find("policy")) == ESPER_CONFIG_FLAG)
+        return ESPER_FAIL(ESPER_E_CONFIG, "esper compare takes no --policy: name all of them with --policies");
+    if (esper_config_place_of(config, esper_config_find("run_dir")) == ESPER_CONFIG_FLAG)
+        return ESPER_FAIL(ESPER_E_CONFIG, "esper compare takes no --run-dir: --dir is for all of its runs");
+    return ESPER_OK;
+}
+
+/* As many runs at a time as there are threads to use. */
+static esper_status count_threads(const esper_config *config, int64_t *n_out)
+{
+    esper_pool *pool;
+
+    ESPER_TRY(esper_pool_open(config->threads, &pool));
+    *n_out = esper_pool_threads(pool);
+    esper_pool_close(pool);
+    return ESPER_OK;
+}
+
+static esper_status read_wish(request *wish, const esper_config *config)
+{
+    ESPER_TRY(check_flags(config));
+    wish->n_seeds = DEFAULT_SEEDS;
+    if (wish->seeds != NULL)
+        ESPER_TRY(read_count("--seeds", wish->seeds, ESPER_COMPARE_MAX_SEEDS, &wish->n_seeds));
+    if (wish->out != NULL && wish->out[0] == '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "--out wants a file, not an empty word");
+    if (wish->dir != NULL && wish->dir[0] == '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "--dir wants a directory, not an empty word");
+    if (wish->jobs != NULL)
+        return read_count("--jobs", wish->jobs, ESPER_COMPARE_MAX_JOBS, &wish->n_jobs);
+    return count_threads(config, &wish->n_jobs);
+}
+
+/* ------------------------------------------------------------------------------------------------ its directory */
+
+static esper_status open_dir(const request *wish, const esper_task *task, char dir_out[ESPER_PATH_CHARS])
+{
+    char name[128];
+
+    if (wish->dir == NULL) {
+        snprintf(name, sizeof(name), "compare-%s", task->name);
+        return esper_run_dir_make("", name, dir_out);
+    }
+    if (snprintf(dir_out, ESPER_PATH_CHARS, "%s", wish->dir) >= ESPER_CONFIG_TEXT_CHARS - ESPER_COMPARE_NAME_CHARS - 1)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--dir: the path %.60s... is too long", wish->dir);
+    return esper_file_make_dirs(dir_out);
+}
+
+/* Held until this process ends: two comparisons in one directory would run the same runs. */
+static esper_status lock_dir(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+    int lock;
+
+    ESPER_TRY(esper_run_path(dir, LOCK_NAME, path));
+    lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (lock < 0)
+        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0)
+        return ESPER_FAIL(ESPER_E_STATE, "%s is in use: another comparison runs there", dir);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ telling */
+
+static void tell_begin(const esper_compare *compare, const request *wish, const char *dir, FILE *stream)
+{
+    char gates[ESPER_CONFIG_TEXT_CHARS];
+
+    esper_config_value_text(&compare->config, esper_config_find("gates"), gates);
+    fprintf(stream, "compare   %s:", compare->task->name);
+    for (int i = 0; i < compare->n_lines; i++)
+        fprintf(stream, " %s", compare->lines[i].name);
+    fprintf(stream, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs, (int)wish->n_jobs, dir,
+            gates);
+    fflush(stream);
+}
+
+static esper_status write_out(const esper_compare *compare, const char *out)
+{
+    esper_page page = {0};
+    esper_status status;
+
+    if (out == NULL)
+        return ESPER_OK;
+    esper_compare_write(compare, ESPER_COMPARE_MARKDOWN, &page);
+    status = page.status == ESPER_OK ? esper_file_write(out, page.text, page.used) : page.status;
+    esper_page_fini(&page);
+    return status;
+}
+
+static esper_status print_result(const esper_compare *compare, bool json)
+{
+    esper_page page = {0};
+    esper_status status;
+
+    if (json)
+        esper_compare_write_json(compare, &page);
+    else
+        esper_compare_write(compare, ESPER_COMPARE_PLAIN, &page);
+    status = page.status;
+    if (status == ESPER_OK)
+        printf("%s%s", json ? "" : "\n", page.text);
+    esper_page_fini(&page);
+    return status;
+}
+
+static bool is_complete(const esper_compare *compare)
+{
+    for (int i = 0; i < compare->n_runs; i++)
+        if (compare->runs[i].result.outcome != ESPER_COMPARE_GOOD)
+            return false;
+    return true;
+}
+
+static int tell_end(const esper_compare *compare, const request *wish, const char *dir, bool stopped)
+{
+    FILE *stream = wish->json != NULL ? stderr : stdout;
+    esper_status status = print_result(compare, wish->json != NULL);
+
+    if (status == ESPER_OK)
+        status = write_out(compare, wish->out);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (stopped)
+        fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n", dir);
+    else if (wish->out != NULL)
+        fprintf(stream, "\nwritten   %s\n", wish->out);
+    if (stopped)
+        return ESPER_EXIT_STOPPED;
+    return is_complete(compare) ? ESPER_EXIT_OK : ESPER_EXIT_FAILED;
+}
+
+/* ------------------------------------------------------------------------------------------------ the command */
+
+static int run_all(esper_compare *compare, const request *wish)
+{
+    FILE *stream = wish->json != NULL ? stderr : stdout;
+    char dir[ESPER_PATH_CHARS];
+    esper_compare_desc desc = {.compare = compare, .dir = dir, .jobs = (int)wish->n_jobs, .progress = stream};
+    esper_status status = open_dir(wish, compare->task, dir);
+
+    if (status == ESPER_OK)
+        status = lock_dir(dir);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    desc.stop = esper_job_listen();
+    tell_begin(compare, wish, dir, stream);
+    status = esper_compare_run_all(&desc);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare));
+}
+
+static int compare_task(const char *name, esper_config *config, request *wish)
+{
+    const esper_task *task;
+    esper_compare compare;
+    esper_status status = esper_task_find(name, &task);
+    int code;
+
+    if (status == ESPER_OK)
+        status = esper_task_configure(task, config);
+    if (status == ESPER_OK)
+        status = read_wish(wish, config);
+    if (status == ESPER_OK)
+        status = esper_compare_init(&compare, task, config,
+                                    wish->policies != NULL ? wish->policies : ESPER_COMPARE_POLICIES, wish->n_seeds);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    code = run_all(&compare, wish);
+    esper_compare_fini(&compare);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    request wish = {0};
+    const esper_config_option options[] = {{.name = "policies", .has_value = true, .text_out = &wish.policies},
+                                           {.name = "seeds", .has_value = true, .text_out = &wish.seeds},
+                                           {.name = "jobs", .has_value = true, .text_out = &wish.jobs},
+                                           {.name = "dir", .has_value = true, .text_out = &wish.dir},
+                                           {.name = "out", .has_value = true, .text_out = &wish.out},
+                                           {.name = "json", .text_out = &wish.json}};
+    esper_config config;
+    esper_status status;
+    bool help;
+    int n_left;
+
+    status = esper_cli_configure(&esper_command_compare, &config, argc, argv, options,
+                                 (int)(sizeof(options) / sizeof(options[0])), &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left > 1)
+        return esper_cli_usage(&esper_command_compare, "one task at a time: '%s' is too much", argv[1]);
+    return compare_task(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &config, &wish);
+}
+
+const esper_command esper_command_compare = {
+    .name = "compare",
+    .arguments = "[TASK] [flags]",
+    .summary = "growing against controls, over several seeds",
+    .help =
+        "Trains the task in several ways, each with the same seeds, and prints test accuracy with its spread, size and\n"
+        "cost: at equal epochs, and for static networks also at the training FLOPs of the grown one. Differences to the\n"
+        "static host are paired by seed.\n\n"
+        "  --policies LIST  what to compare, separated by commas\n"
+        "                   (default: none,random,heuristic,static-final,static-equal)\n"
+        "                     none                 the static host\n"
+        "                     heuristic, random, scripted, command\n"
+        "                                          the host, grown by that policy\n"
+        "                     static-final         the network that growing ended with, trained from scratch\n"
+        "                     static-equal         a wider static host of about as many parameters\n"
+        "                   The last two follow heuristic, or else the first policy in the list that grows.\n"
+        "  --seeds N        seeds: --seed, --seed + 1, ... (default: 3)\n"
+        "  --jobs J         runs at a time, each a process with one thread if there are several (default: --threads)\n"
+        "  --dir DIR        where the runs are kept (default: runs/compare-<task>-<date>-<n>); the same command with\n"
+        "                   the DIR of an earlier one goes on with it: what has ended there is not run again\n"
+        "  --out FILE       also writes the tables as Markdown\n"
+        "  --json           prints JSON Lines instead of tables: each run, then each row; progress on standard error\n\n"
+        "Ctrl-C saves the runs under way and prints what there is. A run that fails, is broken off by the governor or\n"
+        "ends without a finite loss is named, and is in no mean. Each run has a directory and a log in DIR.\n\n"
+        "examples:  esper compare fashion --epochs 20 --seeds 5\n"
+        "           esper compare synth --policies none,heuristic --seeds 2 --jobs 1\n"
+        "           esper compare --dir runs/compare-fashion-20260131-1 --epochs 20 --seeds 5",
+    .has_config = true,
+    .run = run,
+};

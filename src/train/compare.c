@@ -1,0 +1,375 @@
+/* Which runs a comparison is made of, what they wait for, and what they are configured with. */
+#include "train/compare.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "base/suggest.h"
+#include "policy/policy.h"
+
+static const char name_final[] = "static-final", name_equal[] = "static-equal";
+
+const char *esper_compare_outcome_name(esper_compare_outcome outcome)
+{
+    static const char *const names[] = {
+#define X(name, text) [ESPER_COMPARE_##name] = text,
+        ESPER_COMPARE_OUTCOME_LIST(X)
+#undef X
+    };
+
+    return names[outcome];
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+static esper_status fail_line(const char *word)
+{
+    char names[160] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
+
+    esper_suggest_init(&suggest, word);
+    for (int i = 0; esper_policy_list()[i] != NULL; i++) {
+        esper_suggest_offer(&suggest, esper_policy_list()[i]->name);
+        strncat(names, esper_policy_list()[i]->name, sizeof(names) - strlen(names) - 1);
+        strncat(names, ", ", sizeof(names) - strlen(names) - 1);
+    }
+    esper_suggest_offer(&suggest, name_final);
+    esper_suggest_offer(&suggest, name_equal);
+    return ESPER_FAIL(ESPER_E_CONFIG, "--policies: nothing to compare is called '%.40s'%s There are: %s%s and %s", word,
+                      suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names, name_final,
+                      name_equal);
+}
+
+static esper_status find_line(const char *word, esper_compare_line *line_out)
+{
+    const esper_policy_ops *ops;
+
+    if (strcmp(word, name_final) == 0)
+        *line_out = (esper_compare_line){.name = name_final, .kind = ESPER_COMPARE_FINAL};
+    else if (strcmp(word, name_equal) == 0)
+        *line_out = (esper_compare_line){.name = name_equal, .kind = ESPER_COMPARE_EQUAL};
+    else if (esper_policy_find(word, &ops) == ESPER_OK)
+        *line_out = (esper_compare_line){.name = ops->name,
+                                         .kind = ops == &esper_policy_none ? ESPER_COMPARE_HOST : ESPER_COMPARE_GROWN};
+    else
+        return fail_line(word);
+    return ESPER_OK;
+}
+
+static esper_status add_line(esper_compare *compare, const char *word)
+{
+    esper_compare_line line = {.name = NULL};
+
+    ESPER_TRY(find_line(word, &line));
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].name == line.name)
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s stands there twice", line.name);
+    compare->lines[compare->n_lines++] = line; /* there are fewer names than room */
+    return ESPER_OK;
+}
+
+/* Lines that would only fail one by one, once they run. */
+static esper_status check_lines(const esper_compare *compare)
+{
+    for (int i = 0; i < compare->n_lines; i++) {
+        const esper_compare_line *line = &compare->lines[i];
+
+        if (compare->grown < 0 && (line->kind == ESPER_COMPARE_FINAL || line->kind == ESPER_COMPARE_EQUAL))
+            return ESPER_FAIL(
+                ESPER_E_CONFIG,
+                "--policies: %s is made after a network that has grown: add a policy that grows one, such "
+                "as heuristic",
+                line->name);
+        if (line->name == esper_policy_command.name && compare->config.policy_cmd[0] == '\0')
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "--policies: command needs the program that decides: --policy-cmd COMMAND");
+        if (line->name == esper_policy_scripted.name && compare->config.decisions[0] == '\0')
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: scripted needs its decision file: --decisions PATH");
+    }
+    return ESPER_OK;
+}
+
+static esper_status read_lines(esper_compare *compare, const char *policies)
+{
+    char words[256], *rest = words, *word;
+
+    if (snprintf(words, sizeof(words), "%s", policies) >= (int)sizeof(words))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a list of %zu characters is too long", strlen(policies));
+    while ((word = strsep(&rest, ",")) != NULL) {
+        word += strspn(word, " ");
+        word[strcspn(word, " ")] = '\0';
+        ESPER_TRY(add_line(compare, word));
+    }
+    compare->grown = compare->host = -1;
+    for (int i = compare->n_lines - 1; i >= 0; i--) {
+        bool preferred = compare->grown >= 0 && compare->lines[compare->grown].name == esper_policy_heuristic.name;
+
+        if (compare->lines[i].kind == ESPER_COMPARE_GROWN && !preferred)
+            compare->grown = i;
+        if (compare->lines[i].kind == ESPER_COMPARE_HOST)
+            compare->host = i;
+    }
+    return check_lines(compare);
+}
+
+/* ------------------------------------------------------------------------------------------------ runs */
+
+static void add_run(esper_compare *compare, int line, int seed, bool equal_flops)
+{
+    esper_compare_run *run = &compare->runs[compare->n_runs++];
+
+    *run = (esper_compare_run){.line = line, .seed = seed, .equal_flops = equal_flops, .same_as = -1};
+    run->result = (esper_compare_result){.outcome = ESPER_COMPARE_PENDING,
+                                         .acc_test = (double)NAN,
+                                         .loss_test = (double)NAN,
+                                         .flops = (double)NAN,
+                                         .flops_train = (double)NAN,
+                                         .seconds = (double)NAN,
+                                         .params = -1,
+                                         .epochs = -1};
+}
+
+static void add_runs_of_seed(esper_compare *compare, int seed)
+{
+    if (compare->grown >= 0)
+        add_run(compare, compare->grown, seed, false);
+    for (int i = 0; i < compare->n_lines; i++)
+        if (i != compare->grown)
+            add_run(compare, i, seed, false);
+    for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
+        if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
+            add_run(compare, i, seed, true);
+}
+
+/* A host that cannot be built is better known before a hundred runs say so. */
+static esper_status check_host(const esper_compare *compare)
+{
+    esper_host host = esper_task_host(compare->task, &compare->config, &compare->data);
+    esper_net net;
+    esper_status status;
+
+    esper_net_init(&net);
+    status = esper_host_build(&host, &net);
+    esper_net_fini(&net);
+    return status;
+}
+
+static esper_status init_parts(esper_compare *compare, const char *policies)
+{
+    esper_dataset_desc data = esper_task_data(compare->task, &compare->config);
+
+    ESPER_TRY(read_lines(compare, policies));
+    ESPER_TRY(esper_dataset_measure(&data, &compare->data));
+    ESPER_TRY(check_host(compare));
+    compare->runs = esper_mem_alloc((size_t)compare->n_lines * 2 * (size_t)compare->n_seeds * sizeof(*compare->runs));
+    if (compare->runs == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a comparison of %d seeds", compare->n_seeds);
+    for (int seed = 0; seed < compare->n_seeds; seed++)
+        add_runs_of_seed(compare, seed);
+    return ESPER_OK;
+}
+
+esper_status esper_compare_init(esper_compare *compare, const esper_task *task, const esper_config *config,
+                                const char *policies, int64_t n_seeds)
+{
+    esper_status status;
+
+    if (n_seeds < 1 || n_seeds > ESPER_COMPARE_MAX_SEEDS)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--seeds: %" PRId64 ", expected 1 to %d: each line is run once for every seed", n_seeds,
+                          ESPER_COMPARE_MAX_SEEDS);
+    if (config->epochs < 1)
+        return ESPER_FAIL(ESPER_E_CONFIG, "epochs is 0: there is nothing to compare");
+    *compare = (esper_compare){.task = task, .config = *config, .n_seeds = (int)n_seeds};
+    status = init_parts(compare, policies);
+    if (status != ESPER_OK)
+        esper_compare_fini(compare);
+    return status;
+}
+
+void esper_compare_fini(esper_compare *compare)
+{
+    esper_mem_free(compare->runs);
+    compare->runs = NULL;
+    compare->n_runs = 0;
+}
+
+const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops)
+{
+    for (int i = 0; i < compare->n_runs; i++) {
+        const esper_compare_run *run = &compare->runs[i];
+
+        if (run->line == line && run->seed == seed && run->equal_flops == equal_flops)
+            return run;
+    }
+    return NULL;
+}
+
+uint64_t esper_compare_seed(const esper_compare *compare, int seed)
+{
+    return compare->config.seed + (uint64_t)seed;
+}
+
+void esper_compare_name(const esper_compare *compare, const esper_compare_run *run, char text[ESPER_COMPARE_NAME_CHARS])
+{
+    snprintf(text, ESPER_COMPARE_NAME_CHARS, "%s-%" PRIu64 "%s", compare->lines[run->line].name,
+             esper_compare_seed(compare, run->seed), run->equal_flops ? "-flops" : "");
+}
+
+/* ------------------------------------------------------------------------------------------------ preparing */
+
+static bool is_over(const esper_compare_run *run)
+{
+    return run->result.outcome != ESPER_COMPARE_PENDING && run->result.outcome != ESPER_COMPARE_RUNNING;
+}
+
+/* The run cannot be, since the one it needs came to nothing. */
+static void give_up(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *needed)
+{
+    char name[ESPER_COMPARE_NAME_CHARS];
+
+    esper_compare_name(compare, needed, name);
+    run->result.outcome = ESPER_COMPARE_SKIPPED;
+    snprintf(run->result.why, sizeof(run->result.why), "it needs %s (%s)", name,
+             esper_compare_outcome_name(needed->result.outcome));
+}
+
+/* What the grown run kept, besides what was there from the start. */
+static esper_status choose_plant(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *grown)
+{
+    const char *planted = compare->config.plant, *kept = grown->result.kept;
+    int n = snprintf(run->plant, sizeof(run->plant), "%s%s%s", planted,
+                     planted[0] != '\0' && kept[0] != '\0' ? "," : "", kept);
+
+    if (n >= (int)sizeof(run->plant))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds that were kept do not fit into the setting plant", name_final);
+    return ESPER_OK;
+}
+
+/* Whether a run and a needed one are as far as they must be; settles the run where the needed one failed. */
+static bool has(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *needed)
+{
+    if (!is_over(needed))
+        return false;
+    if (needed->result.outcome == ESPER_COMPARE_GOOD)
+        return true;
+    give_up(compare, run, needed);
+    return false;
+}
+
+/* `grown`: the grown run of the seed, where this one follows it; `twin`: the run of this line at equal epochs, where this one is
+ * at equal FLOPs. */
+static esper_status choose(esper_compare *compare, esper_compare_run *run, const esper_compare_run *grown,
+                           const esper_compare_run *twin)
+{
+    esper_compare_kind kind = compare->lines[run->line].kind;
+
+    assert(grown != NULL || (twin == NULL && kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
+    run->epochs = compare->config.epochs;
+    if (twin != NULL)
+        run->epochs =
+            esper_compare_epochs(grown->result.flops_train, twin->result.flops_train / (double)twin->result.epochs);
+    snprintf(run->plant, sizeof(run->plant), "%s", compare->config.plant);
+    if (kind == ESPER_COMPARE_FINAL)
+        ESPER_TRY(choose_plant(compare, run, grown));
+    if (kind == ESPER_COMPARE_EQUAL)
+        ESPER_TRY(esper_compare_size(compare->task, &compare->config, &compare->data, grown->result.params, &run->size,
+                                     &run->size_params));
+    if (kind == ESPER_COMPARE_EQUAL)
+        run->plant[0] = '\0';
+    return ESPER_OK;
+}
+
+static int size_of(const esper_compare *compare, const esper_compare_run *run)
+{
+    bool images = esper_source_kind(compare->task->source) == ESPER_DATASET_IMAGES;
+
+    return run->size > 0 ? run->size : images ? compare->config.channels : compare->config.width;
+}
+
+/* Static runs are the same when seed, network and epochs are. */
+static bool is_alike(const esper_compare *compare, const esper_compare_run *a, const esper_compare_run *b)
+{
+    return a->seed == b->seed && a->epochs == b->epochs && strcmp(a->plant, b->plant) == 0 &&
+           size_of(compare, a) == size_of(compare, b) && compare->lines[a->line].kind != ESPER_COMPARE_GROWN &&
+           compare->lines[b->line].kind != ESPER_COMPARE_GROWN;
+}
+
+static void find_alike(const esper_compare *compare, esper_compare_run *run)
+{
+    for (int i = 0; i < compare->n_runs && run->same_as < 0; i++) {
+        const esper_compare_run *other = &compare->runs[i];
+
+        if (other != run && other->prepared && other->same_as < 0 && is_alike(compare, run, other))
+            run->same_as = i;
+    }
+}
+
+esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out)
+{
+    const esper_compare_run *grown = NULL, *twin = NULL;
+    esper_compare_kind kind = compare->lines[run->line].kind;
+
+    *ready_out = false;
+    if (!run->prepared) {
+        if (run->equal_flops || kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL)
+            grown = esper_compare_find(compare, compare->grown, run->seed, false);
+        if (run->equal_flops)
+            twin = esper_compare_find(compare, run->line, run->seed, false);
+        if ((grown != NULL && !has(compare, run, grown)) || (twin != NULL && !has(compare, run, twin)))
+            return ESPER_OK;
+        ESPER_TRY(choose(compare, run, grown, twin));
+        run->prepared = true;
+        find_alike(compare, run);
+    }
+    if (run->same_as >= 0) {
+        if (is_over(&compare->runs[run->same_as]))
+            run->result = compare->runs[run->same_as].result;
+        return ESPER_OK;
+    }
+    *ready_out = true;
+    return ESPER_OK;
+}
+
+static esper_status set(esper_config *config, const char *key, const char *text)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+
+    return esper_config_set(config, key, text, &source);
+}
+
+static esper_status set_int(esper_config *config, const char *key, int64_t value)
+{
+    char text[ESPER_NUMBER_CHARS];
+
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    return set(config, key, text);
+}
+
+esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
+                                     int threads, esper_config *config_out)
+{
+    const esper_compare_line *line = &compare->lines[run->line];
+    const char *policy = line->kind == ESPER_COMPARE_GROWN ? line->name : esper_policy_none.name;
+    char seed[ESPER_NUMBER_CHARS];
+
+    *config_out = compare->config;
+    snprintf(seed, sizeof(seed), "%" PRIu64, esper_compare_seed(compare, run->seed));
+    ESPER_TRY(set(config_out, "seed", seed));
+    ESPER_TRY(set(config_out, "run_dir", run_dir));
+    ESPER_TRY(set(config_out, "policy", policy));
+    if (policy != esper_policy_command.name)
+        ESPER_TRY(set(config_out, "policy_cmd", ""));
+    if (policy != esper_policy_scripted.name)
+        ESPER_TRY(set(config_out, "decisions", ""));
+    ESPER_TRY(set(config_out, "plant", run->plant));
+    ESPER_TRY(set_int(config_out, "epochs", run->epochs));
+    ESPER_TRY(set_int(config_out, "threads", threads));
+    if (run->size > 0)
+        ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));
+    return ESPER_OK;
+}

@@ -1,0 +1,146 @@
+/* Internal. A comparison: the same task trained in several ways, by several seeds, to see what growing is worth.
+ *
+ *     line          is                                                        at equal epochs   at equal training FLOPs
+ *     none          the static host                                           yes               yes
+ *     a policy      the host, grown by it                                     yes               is what others are held against
+ *     static-final  what the grown run of that seed ended with, from scratch  yes               yes
+ *     static-equal  a wider static host of about as many parameters           yes               yes
+ *
+ * Here is what needs no processes: which runs there are, what each one waits for and is configured with, what its store says,
+ * and statistics. Whoever runs them (cli/cmd_compare.c) goes through `runs` until none is pending. */
+#ifndef ESPER_TRAIN_COMPARE_H
+#define ESPER_TRAIN_COMPARE_H
+
+#include "train/run_dir.h"
+#include "train/task.h"
+
+enum {
+    ESPER_COMPARE_MAX_LINES = 8,
+    ESPER_COMPARE_MAX_SEEDS = 1000,
+    ESPER_COMPARE_NAME_CHARS = 64,
+    ESPER_COMPARE_WHY_CHARS = 240,
+};
+
+#define ESPER_COMPARE_POLICIES "none,random,heuristic,static-final,static-equal"
+
+typedef enum esper_compare_kind {
+    ESPER_COMPARE_HOST,  /* policy none */
+    ESPER_COMPARE_GROWN, /* any other policy */
+    ESPER_COMPARE_FINAL,
+    ESPER_COMPARE_EQUAL,
+} esper_compare_kind;
+
+typedef struct esper_compare_line {
+    const char        *name; /* static */
+    esper_compare_kind kind;
+} esper_compare_line;
+
+/* How a run stands: enum name, the word people see. Only GOOD ones enter means. */
+#define ESPER_COMPARE_OUTCOME_LIST(X)                                        \
+    X(PENDING, "not run yet")                                                \
+    X(RUNNING, "running")                                                    \
+    X(GOOD, "ok")                                                            \
+    X(NOT_FINITE, "not finite") /* it ended, and its loss is no number */    \
+    X(BROKEN_OFF, "broken off") /* by the governor, or since the loss was lost */ \
+    X(FAILED, "failed")                                                      \
+    X(STOPPED, "stopped")       /* on request; it can go on */               \
+    X(SKIPPED, "not run")       /* since a run it needs has no good result */
+
+typedef enum esper_compare_outcome {
+#define X(name, text) ESPER_COMPARE_##name,
+    ESPER_COMPARE_OUTCOME_LIST(X)
+#undef X
+} esper_compare_outcome;
+
+const char *esper_compare_outcome_name(esper_compare_outcome outcome);
+
+/* What came out of a run. Numbers that are not known are NaN, or -1. */
+typedef struct esper_compare_result {
+    esper_compare_outcome outcome;
+    double                acc_test, loss_test;
+    double                flops, flops_train, seconds;
+    int64_t               params, epochs;
+    char                  kept[ESPER_CONFIG_TEXT_CHARS]; /* seeds, as `plant` takes them */
+    char                  why[ESPER_COMPARE_WHY_CHARS];  /* of an outcome that is not good */
+} esper_compare_result;
+
+typedef struct esper_compare_run {
+    int  line, seed;  /* which line; which seed, from 0 */
+    bool equal_flops; /* as many training FLOPs as the grown run; else as many epochs */
+    /* chosen by esper_compare_prepare */
+    bool                 prepared;
+    int                  epochs;
+    int                  size;        /* channels or width of static-equal; 0 = the task's */
+    int64_t              size_params; /* parameters of such a host */
+    char                 plant[ESPER_CONFIG_TEXT_CHARS];
+    int                  same_as;     /* another run that is configured alike, whose result is this one's; -1 = none */
+    esper_compare_result result;
+} esper_compare_run;
+
+typedef struct esper_compare {
+    const esper_task  *task;
+    esper_config       config; /* what all runs share; the first seed */
+    esper_dataset_info data;
+    esper_compare_line lines[ESPER_COMPARE_MAX_LINES];
+    int                n_lines, n_seeds;
+    int                grown; /* the line that static ones are measured by; -1 = nothing grows */
+    int                host;  /* the line `none`; -1 = it is not there */
+    esper_compare_run *runs;
+    int                n_runs; /* all of a seed stand together, those that others wait for first */
+} esper_compare;
+
+/* `policies` are names of lines separated by commas. Looks at the data for its shapes. E_CONFIG: a name that is none or stands
+ * there twice, no seeds, lines that need a growing policy without one. */
+esper_status esper_compare_init(esper_compare *compare, const esper_task *task, const esper_config *config,
+                                const char *policies, int64_t n_seeds);
+void         esper_compare_fini(esper_compare *compare);
+
+const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops);
+uint64_t                 esper_compare_seed(const esper_compare *compare, int seed);
+
+/* "static-final-3-flops" */
+void esper_compare_name(const esper_compare *compare, const esper_compare_run *run,
+                        char text[ESPER_COMPARE_NAME_CHARS]);
+
+/* Chooses what the run is to be as soon as those it depends on have ended; *ready_out false: not yet. Takes over the result of
+ * a run that is configured alike, or of one it needs and that failed; then it is no longer PENDING. */
+esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out);
+
+/* The configuration of a prepared run. */
+esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
+                                     int threads, esper_config *config_out);
+
+/* What the store in a run's directory says; PENDING where it has not ended, or never began. E_CONFIG: the run there was
+ * configured otherwise, with the first key that differs. */
+esper_status esper_compare_read(const char *run_dir, const esper_config *config, esper_compare_result *result_out);
+
+/* ------------------------------------------------------------------------------------------------ numbers */
+
+/* Epochs whose training FLOPs come nearest to `flops`; at least 1. */
+int esper_compare_epochs(double flops, double flops_per_epoch);
+
+/* The host of the task's shape whose parameters come nearest: its channels, or its width. */
+esper_status esper_compare_size(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
+                                int64_t params, int *size_out, int64_t *params_out);
+const char  *esper_compare_size_key(const esper_task *task); /* "channels" or "width" */
+
+/* Of numbers that are all finite; of none, all are NaN, and so is the deviation of one. */
+typedef struct esper_compare_spread {
+    int    n;
+    double mean, sd, min, max; /* sd: of a sample, n - 1 */
+} esper_compare_spread;
+
+esper_compare_spread esper_compare_spread_of(const double *values, int n);
+
+/* One row of the closing table. */
+typedef struct esper_compare_summary {
+    int                  n_bad; /* runs without a good result */
+    esper_compare_spread acc, params, flops, flops_train, seconds, epochs;
+    esper_compare_spread gain; /* accuracy over `none` on the same seed and budget; n = pairs */
+} esper_compare_summary;
+
+/* With equal_flops a growing line is summarised by its only runs. False: the line has no place in that table. */
+bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_flops,
+                             esper_compare_summary *summary_out);
+
+#endif

@@ -1,0 +1,118 @@
+/* A comparison as JSON Lines. */
+#include <math.h>
+
+#include "base/json_write.h"
+#include "base/status.h"
+#include "ui/compare_table.h"
+
+enum { OBJECT_BYTES = 16384 }; /* two settings of the longest kind with every character escaped, and the rest */
+
+static void put_text(esper_json *json, const char *key, const char *text)
+{
+    esper_json_key(json, key);
+    esper_json_text(json, text);
+}
+
+/* Not known: null. */
+static void put_real(esper_json *json, const char *key, double value)
+{
+    esper_json_key(json, key);
+    if (isnan(value))
+        esper_json_null(json);
+    else
+        esper_json_real(json, value);
+}
+
+static void put_int(esper_json *json, const char *key, int64_t value)
+{
+    esper_json_key(json, key);
+    if (value < 0)
+        esper_json_null(json);
+    else
+        esper_json_int(json, value);
+}
+
+static void put_object(esper_json *json, esper_page *page)
+{
+    esper_json_object_end(json);
+    if (json->overflow && page->status == ESPER_OK)
+        page->status = ESPER_FAIL(ESPER_E_FORMAT, "an object of more than %d bytes", (int)OBJECT_BYTES);
+    esper_page_print(page, "%s\n", json->text);
+}
+
+static const char *budget_of(bool equal_flops)
+{
+    return equal_flops ? "flops" : "epochs";
+}
+
+static void write_run(const esper_compare *compare, const esper_compare_run *run, esper_page *page)
+{
+    const esper_compare_result *result = &run->result;
+    char text[OBJECT_BYTES], name[ESPER_COMPARE_NAME_CHARS];
+    esper_json json;
+
+    esper_json_init(&json, text, sizeof(text));
+    esper_json_object_begin(&json);
+    put_text(&json, "line", compare->lines[run->line].name);
+    esper_json_key(&json, "seed");
+    esper_json_u64(&json, esper_compare_seed(compare, run->seed));
+    put_text(&json, "budget", budget_of(run->equal_flops));
+    put_text(&json, "status", esper_compare_outcome_name(result->outcome));
+    if (result->why[0] != '\0')
+        put_text(&json, "why", result->why);
+    put_real(&json, "acc_test", result->acc_test);
+    put_real(&json, "loss_test", result->loss_test);
+    put_int(&json, "params", result->params);
+    put_real(&json, "flops", result->flops);
+    put_real(&json, "flops_train", result->flops_train);
+    put_int(&json, "epochs", result->epochs);
+    put_real(&json, "seconds", result->seconds);
+    put_text(&json, "kept", result->kept);
+    put_text(&json, "plant", run->plant);
+    if (run->size > 0)
+        put_int(&json, esper_compare_size_key(compare->task), run->size);
+    esper_compare_name(compare, run->same_as >= 0 ? &compare->runs[run->same_as] : run, name);
+    put_text(&json, "run", name);
+    put_object(&json, page);
+}
+
+static void write_summary(const esper_compare *compare, int line, bool equal_flops, esper_page *page)
+{
+    char text[OBJECT_BYTES], gates[ESPER_CONFIG_TEXT_CHARS];
+    esper_compare_summary summary;
+    esper_json json;
+
+    if (!esper_compare_summarise(compare, line, equal_flops, &summary))
+        return;
+    esper_config_value_text(&compare->config, esper_config_find("gates"), gates);
+    esper_json_init(&json, text, sizeof(text));
+    esper_json_object_begin(&json);
+    put_text(&json, "summary", compare->lines[line].name);
+    put_text(&json, "task", compare->task->name);
+    put_text(&json, "gates", gates);
+    put_text(&json, "budget", budget_of(equal_flops));
+    put_int(&json, "n", summary.acc.n);
+    put_int(&json, "n_bad", summary.n_bad);
+    put_real(&json, "acc_mean", summary.acc.mean);
+    put_real(&json, "acc_sd", summary.acc.sd);
+    put_real(&json, "acc_min", summary.acc.min);
+    put_real(&json, "acc_max", summary.acc.max);
+    put_real(&json, "params", summary.params.mean);
+    put_real(&json, "flops", summary.flops.mean);
+    put_real(&json, "flops_train", summary.flops_train.mean);
+    put_real(&json, "epochs", summary.epochs.mean);
+    put_real(&json, "seconds", summary.seconds.mean);
+    put_int(&json, "gain_n", summary.gain.n);
+    put_real(&json, "gain_mean", summary.gain.mean);
+    put_real(&json, "gain_sd", summary.gain.sd);
+    put_object(&json, page);
+}
+
+void esper_compare_write_json(const esper_compare *compare, esper_page *page)
+{
+    for (int i = 0; i < compare->n_runs; i++)
+        write_run(compare, &compare->runs[i], page);
+    for (int flops = 0; flops < 2; flops++)
+        for (int line = 0; line < compare->n_lines && (flops == 0 || compare->grown >= 0); line++)
+            write_summary(compare, line, flops != 0, page);
+}

@@ -1,0 +1,236 @@
+/* The closing tables of a comparison. */
+#include "ui/compare_table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ui/text.h"
+
+static const char *const heads[] = {
+    "line",   "runs",         "test %",         "sd",     "min", "max", "over none", "sd",
+    "params", "FLOPs/sample", "training FLOPs", "epochs", "time"};
+
+enum { N_COLUMNS = sizeof(heads) / sizeof(heads[0]), MAX_ROWS = 1 + ESPER_COMPARE_MAX_LINES };
+
+typedef char cell[ESPER_TEXT_CHARS];
+
+typedef struct sheet {
+    cell cells[MAX_ROWS][N_COLUMNS];
+    int  n_rows; /* the first is the head */
+} sheet;
+
+/* ------------------------------------------------------------------------------------------------ cells */
+
+static void put_points(double value, bool is_difference, cell text)
+{
+    if (isnan(value))
+        snprintf(text, ESPER_TEXT_CHARS, "-");
+    else
+        snprintf(text, ESPER_TEXT_CHARS, is_difference ? "%+.2f" : "%.2f", value);
+}
+
+static void put_flops(double value, cell text)
+{
+    if (isnan(value))
+        snprintf(text, ESPER_TEXT_CHARS, "-");
+    else
+        esper_text_flops(value, text);
+}
+
+static void put_epochs(double value, cell text)
+{
+    if (isnan(value))
+        snprintf(text, ESPER_TEXT_CHARS, "-");
+    else
+        snprintf(text, ESPER_TEXT_CHARS, value == floor(value) ? "%.0f" : "%.1f", value);
+}
+
+static void put_row(const esper_compare *compare, int line, const esper_compare_summary *summary, cell *row)
+{
+    int n_good = summary->acc.n;
+
+    snprintf(row[0], ESPER_TEXT_CHARS, "%s", compare->lines[line].name);
+    if (summary->n_bad == 0)
+        snprintf(row[1], ESPER_TEXT_CHARS, "%d", n_good);
+    else
+        snprintf(row[1], ESPER_TEXT_CHARS, "%d of %d", n_good, n_good + summary->n_bad);
+    put_points(summary->acc.mean, false, row[2]);
+    put_points(summary->acc.sd, false, row[3]);
+    put_points(summary->acc.min, false, row[4]);
+    put_points(summary->acc.max, false, row[5]);
+    put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[6]);
+    put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[7]);
+    snprintf(row[8], ESPER_TEXT_CHARS, "-");
+    if (n_good > 0)
+        esper_text_count((int64_t)(summary->params.mean + 0.5), row[8]);
+    put_flops(summary->flops.mean, row[9]);
+    put_flops(summary->flops_train.mean, row[10]);
+    put_epochs(summary->epochs.mean, row[11]);
+    snprintf(row[12], ESPER_TEXT_CHARS, "-");
+    if (n_good > 0)
+        esper_text_duration(summary->seconds.mean, row[12]);
+}
+
+static void fill_table(const esper_compare *compare, bool equal_flops, sheet *table_out)
+{
+    esper_compare_summary summary;
+
+    for (int c = 0; c < N_COLUMNS; c++)
+        snprintf(table_out->cells[0][c], ESPER_TEXT_CHARS, "%s", heads[c]);
+    table_out->n_rows = 1;
+    for (int line = 0; line < compare->n_lines; line++)
+        if (esper_compare_summarise(compare, line, equal_flops, &summary))
+            put_row(compare, line, &summary, table_out->cells[table_out->n_rows++]);
+}
+
+/* ------------------------------------------------------------------------------------------------ layout */
+
+static int width_of(const sheet *table, int column)
+{
+    int width = 0;
+
+    for (int r = 0; r < table->n_rows; r++)
+        if ((int)strlen(table->cells[r][column]) > width)
+            width = (int)strlen(table->cells[r][column]);
+    return width;
+}
+
+static void write_plain(const sheet *table, esper_page *page)
+{
+    for (int r = 0; r < table->n_rows; r++) {
+        esper_page_print(page, "  %-*s", width_of(table, 0), table->cells[r][0]);
+        for (int c = 1; c < N_COLUMNS; c++)
+            esper_page_print(page, "  %*s", width_of(table, c), table->cells[r][c]);
+        esper_page_print(page, "\n");
+    }
+}
+
+static void write_markdown(const sheet *table, esper_page *page)
+{
+    for (int r = 0; r < table->n_rows; r++) {
+        esper_page_print(page, "|");
+        for (int c = 0; c < N_COLUMNS; c++)
+            esper_page_print(page, " %s |", table->cells[r][c]);
+        esper_page_print(page, "\n");
+        if (r > 0)
+            continue;
+        esper_page_print(page, "|---|");
+        for (int c = 1; c < N_COLUMNS; c++)
+            esper_page_print(page, "---:|");
+        esper_page_print(page, "\n");
+    }
+}
+
+static void write_table(const esper_compare *compare, bool equal_flops, esper_compare_format format, esper_page *page)
+{
+    sheet table;
+
+    fill_table(compare, equal_flops, &table);
+    if (format == ESPER_COMPARE_MARKDOWN)
+        write_markdown(&table, page);
+    else
+        write_plain(&table, page);
+}
+
+/* ------------------------------------------------------------------------------------------------ remarks */
+
+/* Text of others may hold what a line of Markdown gives a meaning. */
+static void write_remark(esper_compare_format format, const char *text, esper_page *page)
+{
+    esper_page_print(page, format == ESPER_COMPARE_MARKDOWN ? "- %s\n" : "  %s\n", text);
+}
+
+static bool is_bad(const esper_compare_run *run)
+{
+    return run->result.outcome != ESPER_COMPARE_GOOD;
+}
+
+static void write_bad(const esper_compare *compare, esper_compare_format format, esper_page *page)
+{
+    char name[ESPER_COMPARE_NAME_CHARS], text[ESPER_COMPARE_NAME_CHARS + ESPER_COMPARE_WHY_CHARS + 32];
+    int n = 0;
+
+    for (int i = 0; i < compare->n_runs; i++) {
+        const esper_compare_run *run = &compare->runs[i];
+
+        if (!is_bad(run))
+            continue;
+        if (n++ == 0)
+            esper_page_print(page, "\nRuns that are not counted:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+        esper_compare_name(compare, run, name);
+        snprintf(text, sizeof(text), "%s: %s%s%s", name, esper_compare_outcome_name(run->result.outcome),
+                 run->result.why[0] != '\0' ? ": " : "", run->result.why);
+        write_remark(format, text, page);
+    }
+}
+
+static void describe_choice(const esper_compare *compare, const esper_compare_run *run, char *text, size_t chars)
+{
+    char params[ESPER_TEXT_CHARS], wanted[ESPER_TEXT_CHARS];
+    const esper_compare_run *grown = esper_compare_find(compare, compare->grown, run->seed, false);
+    const char *name = compare->lines[run->line].name;
+
+    if (compare->lines[run->line].kind == ESPER_COMPARE_EQUAL)
+        snprintf(text, chars, "%s, seed %" PRIu64 ": %s %d, %s parameters (%s ended with %s)", name,
+                 esper_compare_seed(compare, run->seed), esper_compare_size_key(compare->task), run->size,
+                 esper_text_count(run->size_params, params), compare->lines[compare->grown].name,
+                 esper_text_count(grown->result.params, wanted));
+    else if (run->plant[0] == '\0')
+        snprintf(text, chars, "%s, seed %" PRIu64 ": %s kept nothing, so this is the static host", name,
+                 esper_compare_seed(compare, run->seed), compare->lines[compare->grown].name);
+    else
+        snprintf(text, chars, "%s, seed %" PRIu64 ": %s", name, esper_compare_seed(compare, run->seed), run->plant);
+}
+
+static void write_choices(const esper_compare *compare, esper_compare_format format, esper_page *page)
+{
+    char text[ESPER_CONFIG_TEXT_CHARS + 128];
+    int n = 0;
+
+    for (int i = 0; i < compare->n_runs; i++) {
+        const esper_compare_run *run = &compare->runs[i];
+        esper_compare_kind kind = compare->lines[run->line].kind;
+
+        if (!run->prepared || run->equal_flops || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL))
+            continue;
+        if (n++ == 0)
+            esper_page_print(page, "\nWhat was chosen:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+        describe_choice(compare, run, text, sizeof(text));
+        write_remark(format, text, page);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ all of it */
+
+static void write_title(const esper_compare *compare, esper_compare_format format, esper_page *page)
+{
+    const esper_config *config = &compare->config;
+    char gates[ESPER_CONFIG_TEXT_CHARS];
+
+    esper_config_value_text(config, esper_config_find("gates"), gates);
+    esper_page_print(page, "%s%s: %d seed%s from %" PRIu64 ", %d epoch%s, gates %s for all\n",
+                     format == ESPER_COMPARE_MARKDOWN ? "### " : "", compare->task->name, compare->n_seeds,
+                     compare->n_seeds == 1 ? "" : "s", config->seed, config->epochs, config->epochs == 1 ? "" : "s",
+                     gates);
+}
+
+void esper_compare_write(const esper_compare *compare, esper_compare_format format, esper_page *page)
+{
+    const char *gap = format == ESPER_COMPARE_MARKDOWN ? "\n" : "";
+
+    write_title(compare, format, page);
+    esper_page_print(page, "\nAt equal epochs:\n%s", gap);
+    write_table(compare, false, format, page);
+    if (compare->grown >= 0 && compare->n_lines > 1) {
+        esper_page_print(page, "\nAt equal training FLOPs, those of %s on the same seed:\n%s",
+                         compare->lines[compare->grown].name, gap);
+        write_table(compare, true, format, page);
+    }
+    write_bad(compare, format, page);
+    write_choices(compare, format, page);
+    esper_page_print(page,
+                     "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
+                     "differences\nof test accuracy paired by seed, in percentage points.\n");
+}

@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# ctest: timeout=120
+# esper compare from the outside: runs as processes, what is kept and gone on with, and what is refused.
+. "$SOURCE_DIR/tests/cli/common.sh"
+
+quick=("${small[@]}" --gates permissive --checkpoint-every 0)
+
+# The value of a key in the JSON line that holds all the words: field KEY WORD...
+field() {
+    local key=$1 lines=$out word
+    shift
+    for word in "$@"; do
+        lines=$(grep -F -e "$word" <<<"$lines")
+    done
+    sed -n "s/.*\"$key\":\"\{0,1\}\([^,\"}]*\).*/\1/p" <<<"$lines"
+}
+
+expect_file() {
+    n_checks=$((n_checks + 1))
+    [ -e "$1" ] || bad "$last" "$1 is not there"
+}
+
+# ---- refused
+refused 2 "nothing to compare is called 'heuristik'|did you mean 'heuristic'" compare synth --policies none,heuristik
+refused 2 "none stands there twice" compare synth --policies none,none
+refused 2 "static-final is made after a network that has grown" compare synth --policies none,static-final
+refused 2 "--seeds: '0' is no whole number from 1 to" compare synth --seeds 0
+refused 2 "--seeds: 'many' is no whole number" compare synth --seeds many
+refused 2 "--jobs: '0' is no whole number" compare synth --jobs 0
+refused 2 "no task is called 'sinth'|did you mean 'synth'" compare sinth
+refused 2 "one task at a time: 'chars' is too much" compare synth chars
+refused 2 "takes no --policy" compare synth --policy none
+refused 2 "takes no --run-dir" compare synth --run-dir here
+refused 2 "--out wants a file" compare synth --out ""
+refused 2 "kernel 4" compare synth --kernel 4
+refused 2 "epochs is 0" compare synth --epochs 0
+
+# ---- a policy that grows, and all controls. The plan keeps a seed on every seed of the run.
+cat >plan.txt <<END
+1   r0c0  germinate  blueprint=conv_heavy tempo=3
+2   r0c0  advance
+13  r0c0  advance
+18  r0c0  advance
+20  r0c0  fossilize
+END
+grown=("${quick[@]}" --epochs 21 --decisions plan.txt --policies none,scripted,static-final,static-equal --seeds 2 --seed 3)
+esper compare synth "${grown[@]}" --jobs 2 --dir grown --out table.md
+expect_code 0
+expect_equal "standard error" "$err" ""
+expect_words out "compare   synth: none scripted static-final static-equal" "14, 2 at a time, in grown; gates permissive" \
+    "14/14" "0 left" "At equal epochs:" "At equal training FLOPs, those of scripted" "over none" \
+    "static-final, seed 3: r0c0:conv_heavy:add" "static-equal, seed 4: channels 3, 331 parameters" "(scripted ended with 270)" "written   table.md"
+expect_no_word out "not counted"
+table=$(cat table.md)
+expect_words table "### synth: 2 seeds from 3, 21 epochs, gates permissive for all" "|---|---:|" "| static-final | 2 | "
+for run in none-3 none-3-flops scripted-4 static-final-4-flops static-equal-3; do
+    expect_file grown/$run/store.sqlite
+    expect_file grown/$run.log
+done
+printed=$(sed -n '/^synth:/,/^of test/p' <<<"$out")
+
+# ---- again: all is there, and says the same
+esper compare synth "${grown[@]}" --jobs 1 --dir grown
+expect_code 0
+expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 14
+expect_equal "tables of both" "$(sed -n '/^synth:/,/^of test/p' <<<"$out")" "$printed"
+esper compare synth "${grown[@]}" --dir grown --json
+expect_code 0
+expect_words err "(was there)"
+expect_no_word out "At equal"
+expect_equal "objects" "$(wc -l <<<"$out")" $((14 + 8))
+expect_equal "parameters of static-final" "$(field params '"static-final"' '"seed":"3"' '"budget":"epochs"')" 270
+expect_equal "what static-final was given" "$(field plant '"line":"static-final"' '"seed":"4"' '"budget":"flops"')" "r0c0:conv_heavy:add"
+expect_equal "epochs of scripted" "$(field epochs '"line":"scripted"' '"seed":"4"')" 21
+target=$(field flops_train '"line":"scripted"' '"seed":"3"')
+epoch=$(($(field flops_train '"line":"none"' '"seed":"3"' '"budget":"epochs"') / 21))
+expect_equal "epochs of equal FLOPs" "$(field epochs '"line":"none"' '"seed":"3"' '"budget":"flops"')" $(((target + epoch / 2) / epoch))
+refused 2 "grown/scripted-3 holds a run with lr = 0.05, and 0.1 is wanted now" compare synth "${grown[@]}" --dir grown --lr 0.1 --json
+
+# ---- a run that was lost is run again, with the same result
+hash_of() { grep -o '"weight_hash":"[0-9a-f]*"' "$1/events.jsonl" | tail -n 1; }
+was=$(hash_of grown/static-equal-4)
+rm grown/static-equal-4/store.sqlite
+esper compare synth "${grown[@]}" --jobs 2 --dir grown
+expect_code 0
+expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 13
+expect_equal "weights of a run made again" "$(hash_of grown/static-equal-4)" "$was"
+
+# ---- runs are those of grow, whatever the number of jobs
+esper compare synth "${quick[@]}" --policies none --seeds 1 --dir alone --jobs 1
+expect_code 0
+expect_words out "At equal epochs:"
+expect_no_word out "training FLOPs, those"
+esper grow synth "${quick[@]}" --policy none --run-dir by-hand
+expect_equal "weights" "$(hash_of alone/none-1)" "$(hash_of by-hand)"
+
+# ---- without --dir it finds a place
+esper compare synth "${quick[@]}" --policies none --seeds 1
+expect_code 0
+expect_words out "in runs/compare-synth-"
+expect_file "$(echo runs/compare-synth-*-1/none-1/store.sqlite)"
+rm -r runs
+
+# ---- the governor breaks a run off: it is named, and in no mean
+esper compare synth "${quick[@]}" --policies none,heuristic --seeds 1 --jobs 2 --dir broken --inject 3:host:param:nan \
+    --max-rollbacks 0
+expect_code 1
+expect_words out "none-1: broken off: the governor stopped the run: NaN in" "0 of 1" "none-1-flops: not run: it needs heuristic-1"
+esper compare synth "${quick[@]}" --policies none,heuristic --seeds 1 --jobs 2 --dir broken --inject 3:host:param:nan \
+    --max-rollbacks 0
+expect_code 1
+expect_words out "(was there)" "none-1: broken off: the governor stopped the run"
+
+# ---- a process that dies ends nothing else
+esper compare synth "${quick[@]}" --policies none,command --seeds 1 --jobs 1 --dir dies --policy-cmd 'kill -9 $PPID'
+expect_code 1
+expect_words out "command-1: failed: killed by signal 9" "none-1-flops: not run: it needs command-1 (failed)" "3/3"
+
+# ---- a place that is in use
+mkdir held
+n_bad_before=$n_bad
+(
+    flock 9
+    esper compare synth "${quick[@]}" --policies none --seeds 1 --dir held
+    expect_code 1
+    expect_words err "held is in use"
+    exit $((n_bad > n_bad_before))
+) 9>held/compare.lock || n_bad=$((n_bad + 1))
+
+# ---- Ctrl-C: what has ended is kept, what runs is saved, and the same command goes on
+long=("${quick[@]}" --epochs 100 --policies none,random --seeds 1 --seed 5 --jobs 2)
+"$ESPER" compare synth "${long[@]}" --dir long >out.txt 2>err.txt </dev/null &
+pid=$!
+for _ in $(seq 400); do
+    [ -e long/none-5/last.safetensors ] && [ -e long/random-5/last.safetensors ] && break
+    sleep 0.02
+done
+kill -TERM $pid
+wait $pid
+code=$? last="esper compare, stopped" out=$(cat out.txt) err=$(cat err.txt)
+expect_code 130
+expect_words out "none-5: stopped" "random-5: stopped" "At equal epochs:" "the same command with --dir long goes on"
+expect_equal "processes left" "$(pgrep -fc -- "--run-dir=long/")" 0
+esper compare synth "${long[@]}" --dir long
+expect_code 0
+expect_no_word out "not counted"
+expect_equal "runs that went on" "$(grep -l '"event":"run_resumed"' long/*/events.jsonl | wc -l)" 2
+esper compare synth "${long[@]}" --dir unbroken
+for run in none-5 random-5 none-5-flops; do
+    expect_equal "weights of $run, stopped and not" "$(hash_of long/$run)" "$(hash_of unbroken/$run)"
+done
+finish
