@@ -1,5 +1,5 @@
 /* Internal. What the parts of growth (train/growth.h) share: growth.c opens and leads, growth_measure.c measures,
- * growth_act.c does what was decided, growth_record.c writes it down, growth_inject.c spoils numbers for drills. */
+ * growth_act.c does what was decided, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
 #ifndef ESPER_TRAIN_GROWTH_INTERNAL_H
 #define ESPER_TRAIN_GROWTH_INTERNAL_H
 
@@ -98,6 +98,10 @@ esper_slot_merits growth_merits(const esper_growth *growth, int slot);
 void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
 esper_status growth_act(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_rebuild(esper_growth *growth);
+
+/* growth_replay.c */
+esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out);
+esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *entry);
 
 /* growth_record.c */
 esper_status growth_log(esper_growth *growth, const esper_log_entry *entry);
