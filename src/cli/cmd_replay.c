@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -21,7 +23,7 @@ typedef struct original {
     esper_config           config;
     esper_cursor           cursor; /* of its checkpoint */
     uint64_t               weights;
-    char                   kernels[ESPER_LOG_WORD_CHARS]; /* that wrote the checkpoint */
+    int                    n_resumed, epochs; /* how often it was resumed; epochs that were asked for at first */
     esper_decision_history history;
 } original;
 
@@ -35,7 +37,6 @@ static esper_status read_checkpoint(const char *path, original *self)
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
     self->task = checkpoint.task;
     self->config = checkpoint.config;
-    snprintf(self->kernels, sizeof(self->kernels), "%s", checkpoint.kernels);
     status = esper_checkpoint_mark(&checkpoint, &self->cursor, &self->weights);
     if (status == ESPER_OK && !esper_checkpoint_has_growth(&checkpoint))
         status = ESPER_FAIL(ESPER_E_CONFIG,
@@ -56,6 +57,44 @@ static esper_status read_history(original *self)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s is of %s, seed %" PRIu64 "; the checkpoint is of %s, seed %" PRIu64, path,
                           self->history.head.task, self->history.head.seed, self->task->name, self->config.seed);
     return ESPER_OK;
+}
+
+/* One line of the events: what it says of a start or a resumption. */
+static void take_event(const char *line, original *self)
+{
+    const char *started = strstr(line, "\"event\":\"run_started\""), *epochs = strstr(line, "\\nepochs = ");
+
+    self->n_resumed += strstr(line, "\"event\":\"run_resumed\"") != NULL;
+    if (started != NULL && epochs != NULL)
+        (void)sscanf(epochs, "\\nepochs = %d", &self->epochs);
+}
+
+/* A log says what was decided, but not how the run was resumed: the events do. Without them nothing is known. */
+static void read_events(original *self)
+{
+    enum { MOST_BYTES = 1 << 30 };
+    char path[ESPER_PATH_CHARS], *text, *rest, *line;
+    size_t bytes;
+
+    self->epochs = self->config.epochs;
+    if (esper_run_path(self->dir, ESPER_RUN_EVENTS, path) != ESPER_OK ||
+        esper_file_read(path, MOST_BYTES, &text, &bytes) != ESPER_OK)
+        return;
+    rest = text;
+    while ((line = strsep(&rest, "\n")) != NULL)
+        take_event(line, self);
+    esper_mem_free(text);
+}
+
+/* The schedule falls towards the last epoch: with another one every step before was another. */
+static esper_status check_schedule(const original *self)
+{
+    if (self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->epochs == self->config.epochs)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                      "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, which a "
+                      "replay cannot follow",
+                      self->dir, self->epochs, self->config.epochs);
 }
 
 /* What somebody asked for now, laid over the run's configuration. */
@@ -83,6 +122,8 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
     ESPER_TRY(read_checkpoint(path, self));
     ESPER_TRY(read_history(self));
+    read_events(self);
+    ESPER_TRY(check_schedule(self));
     return lay_over(asked, &self->config);
 }
 
@@ -125,7 +166,7 @@ static esper_status judge(const original *self, const esper_run_result *result)
     return ESPER_OK;
 }
 
-/* Steps that nobody logged, since they are no decisions. */
+/* Where a replay and its log part. Snapshots do not outlast a process, so a resumed run goes back to other ones. */
 static esper_status explain(const original *self, esper_status status)
 {
     char message[1024];
@@ -133,7 +174,10 @@ static esper_status explain(const original *self, esper_status status)
     if (status != ESPER_E_STATE)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    return ESPER_FAIL(status, "%s is not made again by its log: %s", self->dir, message);
+    return ESPER_FAIL(status, "%s is not made again by its log: %s%s", self->dir, message,
+                      self->n_resumed > 0 ? ". It was resumed: a replay cannot follow a rollback after that, other "
+                                            "kernels, or other settings of the guard"
+                                          : "");
 }
 
 static int replay(const original *self)

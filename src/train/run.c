@@ -16,9 +16,9 @@
 
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
-static const char *const free_keys[] = {"threads",        "progress",       "log_level",     "checkpoint_every",
-                                        "epochs",         "run_dir",        "data",          "guard",
-                                        "snapshot_every", "guard_checksum", "max_rollbacks", NULL};
+static const char *const free_keys[] = {
+    "threads", "progress",       "log_level",      "checkpoint_every", "epochs",          "run_dir", "data",
+    "guard",   "snapshot_every", "guard_checksum", "max_rollbacks",    "policy_deadline", NULL};
 
 typedef struct run {
     const esper_run_desc *desc;
@@ -165,6 +165,23 @@ static bool is_same_dir(const char *a, const char *b)
            info_a.st_ino == info_b.st_ino;
 }
 
+/* A run that goes on in another directory takes its decisions along: they are its first half. */
+static esper_status carry_log(const char *from, const char *to)
+{
+    enum { MOST_BYTES = 1 << 30 };
+    char path[ESPER_PATH_CHARS], *text;
+    size_t bytes;
+    esper_status status;
+
+    ESPER_TRY(esper_run_path(from, ESPER_RUN_DECISIONS, path));
+    ESPER_TRY(esper_file_read(path, MOST_BYTES, &text, &bytes));
+    status = esper_run_path(to, ESPER_RUN_DECISIONS, path);
+    if (status == ESPER_OK)
+        status = esper_file_write(path, text, bytes);
+    esper_mem_free(text);
+    return status;
+}
+
 /* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
 static esper_status open_trainer(run *self)
 {
@@ -193,8 +210,10 @@ static esper_status open_trainer(run *self)
         slash[slash == path] = '\0'; /* keeps the one of "/file" */
     else
         strcpy(path, ".");
-    if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path))
-        return esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir);
+    if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path)) {
+        ESPER_TRY(esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir));
+        return desc->grows ? carry_log(path, self->result.run_dir) : ESPER_OK;
+    }
     snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", path);
     return ESPER_OK;
 }
