@@ -127,7 +127,8 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
     progress.brief = true;
     observer = esper_progress_observer(&progress);
     if (esper_progress_is_shown(&progress))
-        printf("\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n\n");
+        printf("\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n%s",
+               progress.plain ? "\n" : "");
     status = esper_run_train(&run, &result);
     esper_progress_clear(&progress);
     if (status == ESPER_OK)

@@ -315,18 +315,15 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 
 /* ------------------------------------------------------------------------------------------------ going back */
 
-/* Rung (c) of the ladder: what is not kept is removed. */
+/* Rung (c) of the ladder: what is not kept is removed. The reason begins with "governor_", as slots expect it. */
 static esper_status prune_all(esper_growth *growth, const char *reason, int *n_pruned_out)
 {
     esper_slots *slots = &growth->trainer->slots;
-    char why[ESPER_REASON_CHARS];
-
-    snprintf(why, sizeof(why), "governor_%s", reason);
     *n_pruned_out = 0;
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]) || slots->slot[k].stage == ESPER_STAGE_FOSSILIZED)
             continue;
-        ESPER_TRY(esper_slot_prune(&slots->slot[k], why, "governor", &growth->events));
+        ESPER_TRY(esper_slot_prune(&slots->slot[k], reason, "governor", &growth->events));
         ++*n_pruned_out;
     }
     growth_record_events(growth, growth->trainer->cursor.epoch + 1);

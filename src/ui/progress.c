@@ -82,7 +82,8 @@ static void begin(void *context, const esper_run_view *view)
         return;
     if (!progress->brief)
         esper_banner_print(view, progress->stream);
-    fprintf(progress->stream, "   epoch      loss  accuracy  valid loss  accuracy  samples/s    time    left\n");
+    if (!progress->brief || progress->plain)
+        fprintf(progress->stream, "   epoch      loss  accuracy  valid loss  accuracy  samples/s    time    left\n");
     fflush(progress->stream);
     if (progress->bar)
         draw_cells(progress, view, (double)view->trainer->cursor.batch / view->trainer->steps_per_epoch, "starting");
@@ -124,7 +125,7 @@ static void epoch(void *context, const esper_run_view *view, const esper_epoch_r
     char loss[ESPER_TEXT_CHARS], valid[ESPER_TEXT_CHARS];
     char speed[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
 
-    if (!esper_progress_is_shown(progress))
+    if (!esper_progress_is_shown(progress) || (progress->brief && progress->bar))
         return;
     esper_progress_clear(progress);
     fprintf(progress->stream, " %3u/%-3d  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch,
