@@ -102,9 +102,8 @@ static bool has_ended(const request *asked, char dir[ESPER_PATH_CHARS])
     bool done = false;
     char *slash;
 
-    if (asked->resume == NULL || !asked->control || asked->task != NULL ||
-        esper_run_checkpoint_find(asked->resume, dir) != ESPER_OK ||
-        esper_grow_is_done(dir, asked->config, &done) != ESPER_OK || !done)
+    if (asked->resume == NULL || !asked->control || esper_run_checkpoint_find(asked->resume, dir) != ESPER_OK ||
+        esper_grow_is_done(dir, asked->task, asked->config, &done) != ESPER_OK || !done)
         return false;
     slash = strrchr(dir, '/');
     if (slash == NULL)

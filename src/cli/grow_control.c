@@ -30,7 +30,7 @@ static bool is_asked(const esper_config *asked, const char *key)
     return esper_config_place_of(asked, esper_config_find(key)) > ESPER_CONFIG_PRESET;
 }
 
-esper_status esper_grow_is_done(const char *path, const esper_config *asked, bool *done_out)
+esper_status esper_grow_is_done(const char *path, const esper_task *task, const esper_config *asked, bool *done_out)
 {
     esper_checkpoint checkpoint;
     esper_cursor cursor;
@@ -40,7 +40,8 @@ esper_status esper_grow_is_done(const char *path, const esper_config *asked, boo
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
     status = esper_checkpoint_mark(&checkpoint, &cursor, &weights);
     if (status == ESPER_OK)
-        *done_out = cursor.epoch >= (uint32_t)(is_asked(asked, "epochs") ? asked->epochs : checkpoint.config.epochs);
+        *done_out = esper_checkpoint_has_growth(&checkpoint) && (task == NULL || task == checkpoint.task) &&
+                    cursor.epoch >= (uint32_t)(is_asked(asked, "epochs") ? asked->epochs : checkpoint.config.epochs);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }
@@ -100,7 +101,7 @@ static esper_status prepare(const esper_grow_control_desc *desc, control *self, 
     if (!self->begun)
         return ESPER_OK;
     ESPER_TRY(derive_resumed(desc->asked, self));
-    return esper_grow_is_done(self->checkpoint, &self->config, done_out);
+    return esper_grow_is_done(self->checkpoint, NULL, &self->config, done_out);
 }
 
 static esper_status train(const esper_grow_control_desc *desc, const control *self, bool *stopped_out)

@@ -17,7 +17,8 @@ typedef struct esper_grow_control_desc {
 /* Trains it, goes on with it, or finds that it is done. *stopped_out: on request, before its end; it has been saved. */
 esper_status esper_grow_control_run(const esper_grow_control_desc *desc, bool *stopped_out);
 
-/* Whether the run of a checkpoint has had all the epochs that `asked` (or, where that says nothing, the run itself) wants. */
-esper_status esper_grow_is_done(const char *path, const esper_config *asked, bool *done_out);
+/* Whether a checkpoint is of a grown run of the task (NULL: of any) that has had all the epochs that `asked` (or, where that
+ * says nothing, the run itself) wants. */
+esper_status esper_grow_is_done(const char *path, const esper_task *task, const esper_config *asked, bool *done_out);
 
 #endif

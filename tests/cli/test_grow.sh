@@ -46,6 +46,8 @@ expect_words page "conv_light" "static" "</html>"
 esper grow --resume grown --static-control --progress none # all of it is done: it is shown again
 expect_code 0
 expect_words out "static host    grown host" "fossilized 18"
+esper grow synth --resume grown --static-control --progress none
+expect_code 0
 esper grow --resume grown
 expect_code 1
 expect_words err "has had 20 epochs" "--epochs N"
@@ -286,6 +288,9 @@ esper train synth "${small[@]}" --run-dir fixed
 esper grow --resume fixed
 expect_code 2
 expect_words err "is of a run that does not grow" "esper train --resume"
+esper grow --resume fixed --static-control
+expect_code 2
+expect_words err "is of a run that does not grow"
 esper replay fixed
 expect_code 2
 expect_words err "does not grow"
