@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=180
+# ctest: timeout=900
 # esper grow and replay from the outside: a run with seeds of every kind, resumed, replayed, compared with its fixed host,
 # exported; and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
@@ -115,7 +115,7 @@ esper_stopped() { # LINES SIGNAL ARGUMENTS: stops the program once its decision 
     log=${watched:-${*: -1}/decisions.jsonl}
     "$ESPER" "$@" >out.txt 2>err.txt </dev/null &
     pid=$!
-    for ((i = 0; i < 2000; i++)); do
+    for ((i = 0; i < 12000; i++)); do
         [ "$(grep -c . "$log" 2>/dev/null || true)" -ge "$lines" ] 2>/dev/null && break
         kill -0 $pid 2>/dev/null || break
         sleep 0.005
