@@ -21,7 +21,7 @@ program:
 run:
 	@scripts/setup run
 	@scripts/build release --target esper
-	./build/esper train fashion $(ARGS)
+	./build/esper grow fashion --static-control $(ARGS)
 
 test:
 	@scripts/setup test
@@ -55,8 +55,8 @@ clean:
 
 help:
 	@echo "make            build the program, at build/esper"
-	@echo "make run        install what is missing, build, and train a network on Fashion-MNIST before your eyes;"
-	@echo "                ARGS=\"...\" goes to the program"
+	@echo "make run        install what is missing, build, grow a network on Fashion-MNIST before your eyes, and compare it"
+	@echo "                with its fixed host; ARGS=\"...\" goes to the program"
 	@echo "make test       install what is missing, build and run all tests: plain, under the address, undefined-behaviour"
 	@echo "                and thread sanitizers, and ten seconds of fuzzing for each parser; WERROR=ON as in CI"
 	@echo "make soak       the long tests, and longer fuzzing"

@@ -166,8 +166,11 @@ enum { ESPER_CONFIG_NAME_CHARS = 64 };
 void esper_config_flag_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS]);
 void esper_config_variable_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS]);
 
-/* For people: every flag with its help, by section; and every key in force with its value and where it came from. */
-void esper_config_help(FILE *stream);
+/* Which keys are meant. */
+typedef bool (*esper_config_choose)(const esper_config_key *key, const void *context);
+
+/* For people: every flag that `choose` (NULL: all) takes, with its help, by section; and every key in force with its value and where it came from. */
+void esper_config_help(FILE *stream, esper_config_choose choose, const void *context);
 void esper_config_print_sources(const esper_config *config, FILE *stream);
 
 #endif

@@ -82,13 +82,15 @@ static void print_key_help(FILE *stream, const esper_config_key *key)
     print_wrapped(stream, help, column);
 }
 
-void esper_config_help(FILE *stream)
+void esper_config_help(FILE *stream, esper_config_choose choose, const void *context)
 {
     const char *section = NULL;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
+        if (choose != NULL && !choose(key, context))
+            continue;
         if (key->section != section)
             fprintf(stream, "%s%s\n", section != NULL ? "\n" : "", key->section);
         section = key->section;

@@ -13,13 +13,18 @@ typedef struct esper_command {
     const char *arguments; /* "TASK [options]" */
     const char *summary;   /* one line for `esper --help` */
     const char *help;      /* the rest of `esper NAME --help`, before the options */
+    void (*more_help)(void); /* prints what follows `help`, where that is not the same in every build; or NULL */
     bool        has_config; /* its help lists the configuration's flags */
     const char *const *keys; /* the settings it takes as flags, NULL at the end; NULL = all. Others are refused */
+    const char *without;     /* with keys NULL: a section of settings that it does not take ... */
+    const char *const *but;  /* ... but for these, NULL at the end */
+    const char *instead;     /* the command that takes them */
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
 } esper_command;
 
 extern const esper_command esper_command_train, esper_command_grow, esper_command_eval, esper_command_info,
-    esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report, esper_command_compare;
+    esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report, esper_command_replay,
+    esper_command_compare;
 
 /* All commands, NULL at the end. */
 const esper_command *const *esper_command_list(void);

@@ -86,18 +86,42 @@ static void print_written(const esper_trainer *trainer, const request *asked)
                asked->torch_dir, ESPER_EXPORT_WEIGHTS, asked->torch_dir, ESPER_EXPORT_MODEL);
 }
 
+/* What seeds are weighted by, for those that are not fully part of the stream. */
+typedef struct alphas {
+    char               names[ESPER_MAX_SLOTS][ESPER_NAME_CHARS];
+    esper_torch_number numbers[ESPER_MAX_SLOTS];
+    int                n;
+} alphas;
+
+static void list_alphas(const esper_trainer *trainer, alphas *out)
+{
+    out->n = 0;
+    for (int k = 0; k < trainer->slots.n; k++) {
+        char *name = out->names[out->n];
+
+        snprintf(name, ESPER_NAME_CHARS, "%s.alpha", trainer->slots.slot[k].id);
+        if (esper_net_find(&trainer->net, name) != ESPER_NO_TENSOR)
+            out->numbers[out->n++] =
+                (esper_torch_number){.name = name, .value = esper_splice_alpha(&trainer->splice, k)};
+    }
+}
+
 static esper_status write_out(const esper_trainer *trainer, const request *asked)
 {
     char about[ABOUT_CHARS];
+    alphas weights;
     esper_export what = {
         .torch = {.net = &trainer->net,
                   .class_name = trainer->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
-                  .about = about},
+                  .about = about,
+                  .numbers = weights.numbers},
         .slab = &trainer->slab,
         .n_batches = trainer->cursor.step,
         .force = asked->force,
     };
 
+    list_alphas(trainer, &weights);
+    what.torch.n_numbers = weights.n;
     describe(trainer, asked->file, about);
     if (asked->safetensors != NULL) {
         ESPER_TRY(check_not_itself(asked->file, asked->safetensors));

@@ -1,45 +1,152 @@
 /* esper grow: the main job. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/grow_closing.h"
+#include "cli/grow_control.h"
 #include "cli/job.h"
+#include "cli/report_page.h"
+#include "policy/policy.h"
 #include "train/run.h"
-#include "ui/progress.h"
+#include "ui/grow_observer.h"
 #include "ui/text.h"
 
-static int grow(const esper_task *task, const esper_config *config, const char *resume, bool control)
+/* What was asked for. */
+typedef struct request {
+    const esper_task   *task; /* NULL: the checkpoint says */
+    const esper_config *config;
+    const char         *resume; /* or NULL */
+    bool                control;
+    esper_log           log;
+    const volatile sig_atomic_t *stop;
+} request;
+
+/* ------------------------------------------------------------------------------------------------ the end */
+
+static void print_page(const char *run_dir)
 {
-    esper_log log = {.level = config->log_level, .stream = stderr};
-    esper_progress progress;
+    char path[ESPER_PATH_CHARS], size[ESPER_TEXT_CHARS];
+    esper_report_numbers numbers;
+    esper_status status = esper_run_path(run_dir, ESPER_REPORT_NAME, path);
+    size_t bytes = 0;
+
+    if (status == ESPER_OK)
+        status = esper_report_page_write(run_dir, path, &numbers, &bytes);
+    if (status == ESPER_OK)
+        printf("report    %s (%s): open it in a browser\n", path, esper_text_bytes((double)bytes, size));
+    else
+        fprintf(stderr, "esper: no report was written: %s\n", esper_last_error());
+}
+
+static void print_next(const request *asked, const char *run_dir, bool has_control)
+{
+    const char *program = esper_cli_program();
+
+    printf("next      %s replay %s\n", program, run_dir);
+    printf("          %s export %s --torch DIR\n", program, run_dir);
+    if (!has_control && !asked->control)
+        printf("          %s grow --resume %s --static-control\n", program, run_dir);
+}
+
+/* Table, lineage, and where everything is. result NULL: the run had ended before. */
+static esper_status close_run(const request *asked, const char *run_dir, const esper_run_result *result,
+                              bool has_control)
+{
+    char took[ESPER_TEXT_CHARS];
+
+    if (asked->config->progress != ESPER_CONFIG_PROGRESS_NONE)
+        printf("\n");
+    ESPER_TRY(esper_grow_closing_print(run_dir, result));
+    printf("\n");
+    if (result != NULL) {
+        printf("weights   %016" PRIx64 "\n", result->weight_hash);
+        if (result->n_skipped + result->n_rollbacks > 0)
+            printf("guard     %" PRIu64 " steps skipped, %" PRIu64 " times back to a snapshot: see %s/%s\n",
+                   result->n_skipped, result->n_rollbacks, run_dir, ESPER_RUN_EVENTS);
+        printf("saved     %s/%s after %s\n", run_dir, ESPER_RUN_CHECKPOINT, esper_text_duration(result->seconds, took));
+    }
+    print_page(run_dir);
+    print_next(asked, run_dir, has_control);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the job */
+
+static esper_status grow(const request *asked, esper_run_result *result_out)
+{
+    esper_grow_observer watch;
     esper_run_observer observer;
-    esper_run_desc desc = {.task = task,
-                           .config = config,
-                           .resume = resume,
+    esper_run_desc desc = {.task = asked->task,
+                           .config = asked->config,
+                           .resume = asked->resume,
                            .grows = true,
-                           .log = &log,
-                           .stop = esper_job_listen()};
-    esper_run_result result;
+                           .observer = &observer,
+                           .log = &asked->log,
+                           .stop = asked->stop};
     esper_status status;
 
-    (void)control;
-    esper_progress_init(&progress, config->progress, stdout);
-    observer = esper_progress_observer(&progress);
-    desc.observer = &observer;
-    status = esper_run_train(&desc, &result);
-    esper_progress_clear(&progress);
+    esper_grow_observer_init(&watch, asked->config->progress, stdout);
+    observer = esper_grow_observer_of(&watch);
+    status = esper_run_train(&desc, result_out);
+    esper_grow_view_clear(&watch.view);
+    return status;
+}
+
+/* Whether the run that is to be resumed has ended already, so that only its control is wanted; if so, its directory. Anything
+ * that is wrong with it is found again, and told, when it is resumed. */
+static bool has_ended(const request *asked, char dir[ESPER_PATH_CHARS])
+{
+    bool done = false;
+    char *slash;
+
+    if (asked->resume == NULL || !asked->control || esper_run_checkpoint_find(asked->resume, dir) != ESPER_OK ||
+        esper_grow_is_done(dir, asked->task, asked->config, &done) != ESPER_OK || !done)
+        return false;
+    slash = strrchr(dir, '/');
+    if (slash == NULL)
+        strcpy(dir, ".");
+    else
+        slash[slash == dir] = '\0';
+    return true;
+}
+
+static int end_control_stopped(const request *asked, const char *run_dir, const esper_run_result *result)
+{
+    esper_status status = close_run(asked, run_dir, result, true);
+
     if (status != ESPER_OK)
         return esper_cli_fail(status);
-    if (result.stopped) {
-        esper_job_report_stopped(&result, "grow");
+    printf("\nthe static control is not done; go on with it: %s grow --resume %s --static-control\n",
+           esper_cli_program(), run_dir);
+    return ESPER_EXIT_STOPPED;
+}
+
+static int grow_all(const request *asked)
+{
+    esper_run_result result;
+    char dir[ESPER_PATH_CHARS];
+    bool ended = has_ended(asked, dir), stopped = false;
+    esper_grow_control_desc control = {.run_dir = dir, .asked = asked->config, .log = &asked->log, .stop = asked->stop};
+    esper_status status = ended ? ESPER_OK : grow(asked, &result);
+
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (!ended && result.stopped) {
+        esper_job_report_stopped(&result, asked->control ? "grow --static-control" : "grow");
         return ESPER_EXIT_STOPPED;
     }
-    printf("test %.2f params %" PRId64 " hash %016" PRIx64 " kept %s flops %.3g %.3g\n", result.acc_test, result.params,
-           result.weight_hash, result.kept, result.flops_sample, result.flops_train);
-    return ESPER_EXIT_OK;
+    if (!ended)
+        snprintf(dir, sizeof(dir), "%s", result.run_dir);
+    if (asked->control)
+        status = esper_grow_control_run(&control, &stopped);
+    if (stopped)
+        return end_control_stopped(asked, dir, ended ? NULL : &result);
+    if (status == ESPER_OK)
+        status = close_run(asked, dir, ended ? NULL : &result, asked->control);
+    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
 static int run(int argc, char **argv)
@@ -47,7 +154,7 @@ static int run(int argc, char **argv)
     const char *resume = NULL, *control = NULL;
     const esper_config_option options[] = {{.name = "resume", .has_value = true, .text_out = &resume},
                                            {.name = "static-control", .text_out = &control}};
-    const esper_task *task = NULL;
+    request asked = {0};
     esper_config config;
     esper_status status;
     bool help;
@@ -61,20 +168,51 @@ static int run(int argc, char **argv)
     if (n_left > 1)
         return esper_cli_usage(&esper_command_grow, "one task at a time: '%s' is too much", argv[1]);
     if (n_left == 1 || resume == NULL) {
-        status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &task);
+        status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &asked.task);
         if (status == ESPER_OK)
-            status = esper_task_configure_growth(task, &config);
+            status = esper_task_configure_growth(asked.task, &config);
         if (status != ESPER_OK)
             return esper_cli_fail(status);
     }
-    return grow(task, &config, resume, control != NULL);
+    asked.config = &config;
+    asked.resume = resume;
+    asked.control = control != NULL;
+    asked.log = (esper_log){.level = config.log_level, .stream = stderr};
+    asked.stop = esper_job_listen();
+    return grow_all(&asked);
+}
+
+static void more_help(void)
+{
+    printf("\nwho decides (--policy):\n");
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        printf("  %-15s %s\n", esper_policy_list()[i]->name, esper_policy_list()[i]->about);
+    printf("\nexamples:  esper grow fashion --static-control\n"
+           "           esper grow fashion --epochs 60 --max-params 100000 --blueprints conv_light,norm\n"
+           "           esper grow fashion --policy scripted --decisions my.txt\n"
+           "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
+           "           esper grow --resume last --epochs 60\n");
 }
 
 const esper_command esper_command_grow = {
     .name = "grow",
     .arguments = "[TASK] [flags]",
     .summary = "grow a network while it trains (default task: fashion)",
-    .help = "Trains the task's network and lets seeds grow in its slots.",
+    .help =
+        "Trains the task's network and lets it grow. At the end of every epoch the network is validated, every seed is\n"
+        "measured, and a policy makes one decision: nothing, or one operation on one slot. A seed germinates in a slot,\n"
+        "learns without changing the network's output, is blended in, is put to the test, and is kept for good or\n"
+        "removed. Each of these steps leads through a gate that asks for evidence:\n\n"
+        "  G1  germinated -> training     it is sound          G3  blending -> holding      fully blended in, and stable\n"
+        "  G2  training -> blending       a trial shows gain   G5  holding -> fossilized    its contribution is proven\n\n"
+        "A fault (NaN, Inf, a loss that explodes) is found at the step where it happens; the run goes back to the last good\n"
+        "state and goes on. What was decided is in decisions.jsonl in the run's directory: `esper replay` makes the run\n"
+        "again from it. At the end come a table, the life of every seed, and report.html. Ctrl-C saves and leaves.\n\n"
+        "  --static-control  afterwards train the same host without growth, on the same seed and epochs, and compare\n"
+        "  --resume RUN      go on with a run, bit for bit where it stopped: a directory, the beginning of its name\n"
+        "                    below runs/, 'last', or a checkpoint file\n"
+        "  --config FILE     read settings from a file",
+    .more_help = more_help,
     .has_config = true,
     .run = run,
 };

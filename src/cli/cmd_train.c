@@ -82,7 +82,8 @@ const esper_command esper_command_train = {
     .name = "train",
     .arguments = "[TASK] [flags]",
     .summary = "train a fixed network (default task: fashion)",
-    .help = "Trains the task's network, validates after every epoch, saves, and tests once at the end.\n"
+    .help = "Trains the task's network as it is, validates after every epoch, saves, and tests once at the end.\n"
+            "(`esper grow` lets it grow meanwhile.)\n"
             "Ctrl-C saves and leaves; a second one leaves at once.\n\n"
             "  --resume RUN    go on with a run, bit for bit where it stopped: a directory, the beginning of its name\n"
             "                  below runs/, 'last', or a checkpoint file\n"
@@ -91,5 +92,8 @@ const esper_command esper_command_train = {
             "           esper train chars --data my.txt --layers 2\n"
             "           esper train --resume last --epochs 20",
     .has_config = true,
+    .without = "Growth",
+    .but = (const char *const[]){"plant", "gates", NULL},
+    .instead = "grow",
     .run = run,
 };

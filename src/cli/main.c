@@ -12,8 +12,9 @@
 #include "cli/cli.h"
 
 static const esper_command *const commands[] = {
-    &esper_command_grow,   &esper_command_train,   &esper_command_eval, &esper_command_inspect, &esper_command_export,
-    &esper_command_report, &esper_command_compare, &esper_command_info, &esper_command_bench,   NULL,
+    &esper_command_grow,    &esper_command_train,  &esper_command_eval,   &esper_command_inspect,
+    &esper_command_export,  &esper_command_report, &esper_command_replay, &esper_command_compare,
+    &esper_command_info,    &esper_command_bench,  NULL,
 };
 
 static const char *program = "esper";
@@ -33,20 +34,40 @@ static void print_help(void)
     printf("esper grows neural networks while they train. usage: esper COMMAND [arguments]\n\n");
     for (int i = 0; commands[i] != NULL; i++)
         printf("  esper %-8s %-23s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
-    printf("\nA first run:            esper train fashion\n"
+    printf("\nA first run:            esper grow fashion --static-control\n"
            "What a command takes:   esper COMMAND --help\n"
            "Settings and tasks:     esper info config, esper info tasks\n");
+}
+
+static bool is_in(const char *const *keys, const char *key)
+{
+    for (int i = 0; keys != NULL && keys[i] != NULL; i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a command takes a setting as a flag. */
+static bool takes_key(const esper_config_key *key, const void *context)
+{
+    const esper_command *command = context;
+
+    if (command->keys != NULL)
+        return is_in(command->keys, key->name);
+    return command->without == NULL || strcmp(command->without, key->section) != 0 || is_in(command->but, key->name);
 }
 
 void esper_command_help(const esper_command *command)
 {
     printf("usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
+    if (command->more_help != NULL)
+        command->more_help();
     if (!command->has_config)
         return;
     printf(
         "\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
         "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
-    esper_config_help(stdout);
+    esper_config_help(stdout, takes_key, command);
 }
 
 int esper_cli_fail(esper_status status)
@@ -67,25 +88,20 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
     return ESPER_EXIT_USAGE;
 }
 
-static bool takes_key(const esper_command *command, const char *key)
-{
-    for (int i = 0; command->keys[i] != NULL; i++)
-        if (strcmp(command->keys[i], key) == 0)
-            return true;
-    return false;
-}
-
 /* A flag that a command would pass over in silence is refused; environment and files serve all commands. */
 static esper_status check_keys(const esper_command *command, const esper_config *config)
 {
     char flag[ESPER_CONFIG_NAME_CHARS];
 
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS && command->keys != NULL; i++) {
-        const char *key = esper_config_key_at(i)->name;
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const esper_config_key *key = esper_config_key_at(i);
 
-        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || takes_key(command, key))
+        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || takes_key(key, command))
             continue;
-        esper_config_flag_name(key, flag);
+        esper_config_flag_name(key->name, flag);
+        if (command->instead != NULL)
+            return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s: that is a setting of `esper %s`", command->name,
+                              flag, command->instead);
         return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
     }
     return ESPER_OK;

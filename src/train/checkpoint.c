@@ -626,8 +626,8 @@ static esper_status read_slots(const esper_safetensors *file, esper_trainer *tra
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
     uint8_t *bytes = NULL;
     size_t n = 0;
-    esper_status status = slots != NULL ? read_hex(file, "slots", &bytes, &n)
-                                        : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: slots");
+    esper_status status =
+        slots != NULL ? read_hex(file, "slots", &bytes, &n) : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: slots");
 
     if (status == ESPER_OK && bytes != NULL) {
         status = esper_slots_unpack(bytes, n, slots);
@@ -655,12 +655,25 @@ esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoi
     ESPER_TRY(read_hex(checkpoint->file, "growth", &bytes, &n));
     if (bytes == NULL || n != companion->bytes)
         status = ESPER_FAIL(ESPER_E_FORMAT, "%s: %s", esper_safetensors_name(checkpoint->file),
-                            bytes == NULL ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
-                                          : "what it says of the growth is not what this version writes");
+                            bytes == NULL
+                                ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
+                                : "what it says of the growth is not what this version writes");
     else
         status = companion->unpack(companion->context, bytes, true);
     esper_mem_free(bytes);
     return status;
+}
+
+esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out)
+{
+    const char *text = esper_safetensors_note_find(checkpoint->file, "weight_hash");
+    uint64_t weights;
+
+    if (text == NULL || sscanf(text, "%16" SCNx64, &weights) != 1)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: no hash of the weights", esper_safetensors_name(checkpoint->file));
+    ESPER_TRY(read_cursor(checkpoint->file, cursor_out));
+    *weights_out = weights;
+    return ESPER_OK;
 }
 
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)

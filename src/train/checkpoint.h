@@ -27,6 +27,9 @@ esper_status esper_checkpoint_check(const esper_safetensors *file, const char *p
 esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoint_out);
 void         esper_checkpoint_fini(esper_checkpoint *checkpoint);
 
+/* Where the run stood, and the hash of its weights. */
+esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out);
+
 /* Puts weights, norm buffers and the cursor, and into a trainer with an optimiser also its moments and steps and the
  * tally, back. The trainer must have been made for the checkpoint's task and configuration. On failure the trainer is
  * not to be used further. */

@@ -82,6 +82,52 @@ static esper_status open_tracker(esper_growth *growth)
     return esper_tracker_init(&growth->tracker, &options);
 }
 
+/* Whether somebody asked for this policy: a run's record names every key, so the default there says nothing. */
+static bool is_policy_asked(const esper_config *config)
+{
+    int key = esper_config_find("policy");
+
+    return esper_config_place_of(config, key) > ESPER_CONFIG_FILE ||
+           strcmp(config->policy, esper_config_key_at(key)->preset) != 0;
+}
+
+static esper_status check_policy(const esper_config *config)
+{
+    const esper_policy_ops *policy;
+    bool has_program = config->policy_cmd[0] != '\0';
+
+    if (esper_policy_find(config->policy, &policy) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "policy: ");
+    if (has_program && is_policy_asked(config) && policy != &esper_policy_command)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "policy_cmd and policy = %s: one of them decides. Leave one out, or set policy = command",
+                          policy->name);
+    if (!has_program && policy == &esper_policy_command)
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy = command needs the program: policy_cmd");
+    if (policy == &esper_policy_scripted && !has_program && config->decisions[0] == '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy = scripted needs a decision file: decisions");
+    if (config->decisions[0] != '\0' && (has_program || policy != &esper_policy_scripted))
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "decisions: only policy = scripted reads a decision file, and %s decides here",
+                          has_program ? "a program" : policy->name);
+    return ESPER_OK;
+}
+
+esper_status esper_growth_check_config(const esper_config *config, esper_topology topology)
+{
+    esper_heuristic_settings rules;
+
+    ESPER_TRY(check_policy(config));
+    if (!config->guard)
+        return ESPER_FAIL(ESPER_E_CONFIG, "growing needs the guard, whose scans also measure what gates ask for: "
+                                          "leave guard = true");
+    esper_heuristic_settings_init(&rules, topology);
+    if (config->blueprints[0] != '\0' &&
+        esper_heuristic_settings_rotate(&rules, topology, config->blueprints) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "blueprints: ");
+    return ESPER_OK;
+}
+
 static esper_status open_policy(esper_growth *growth)
 {
     const esper_trainer *trainer = growth->trainer;
@@ -104,9 +150,8 @@ static esper_status open_policy(esper_growth *growth)
         ids[k] = trainer->slots.slot[k].id;
     esper_heuristic_settings_init(&rules, setup.topology);
     rules.plateau_epochs = config->plateau_epochs;
-    if (config->blueprints[0] != '\0' &&
-        esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints) != ESPER_OK)
-        return esper_fail_within(ESPER_E_CONFIG, "blueprints: ");
+    if (config->blueprints[0] != '\0')
+        ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
     if (growth->history != NULL)
         name = "none"; /* what it would say is known already */
     ESPER_TRY(esper_policy_open(name, &setup, &growth->policy));
@@ -152,9 +197,7 @@ esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_hist
     esper_growth *growth;
     esper_status status;
 
-    if (!trainer->config.guard)
-        return ESPER_FAIL(ESPER_E_CONFIG, "growing needs the guard, whose scans also measure what gates ask for: "
-                                          "leave guard = true");
+    ESPER_TRY(esper_growth_check_config(&trainer->config, trainer->host.topology));
     growth = esper_mem_alloc(sizeof(*growth));
     if (growth == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
@@ -206,24 +249,20 @@ esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, c
 
 /* ------------------------------------------------------------------------------------------------ the end of an epoch */
 
-/* The next decision of the history; its epoch must be this one. */
-static esper_status decide_again(esper_growth *growth, const esper_epoch_record *record)
+/* The next entry of the history, if it is a decision. Whether it belongs here is checked when it is logged. */
+static esper_status decide_again(esper_growth *growth)
 {
-    const esper_decision_history *history = growth->history;
-    const esper_log_entry *entry = NULL;
+    const esper_log_entry *entry;
 
-    while (growth->n_replayed < history->n && entry == NULL) {
-        entry = &history->entries[growth->n_replayed++];
-        entry = entry->source == ESPER_LOG_POLICY ? entry : NULL;
-    }
-    if (entry == NULL)
-        return ESPER_FAIL(ESPER_E_STOPPED, "the log ends here");
-    if (entry->epoch != (int)record->epoch || entry->step != growth->trainer->cursor.step)
-        return ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log is of epoch %d, step %llu; this run stands at %u, %llu",
-                          (unsigned long long)entry->number, entry->epoch, (unsigned long long)entry->step,
-                          record->epoch, (unsigned long long)growth->trainer->cursor.step);
+    ESPER_TRY(growth_next_entry(growth, ESPER_LOG_POLICY, &entry));
     growth->decision = entry->decision;
-    return ESPER_OK;
+    growth->decision.slot = -1;
+    if (entry->slot[0] == '\0')
+        return ESPER_OK;
+    growth->decision.slot = esper_slots_find(&growth->trainer->slots, entry->slot);
+    return growth->decision.slot >= 0 ? ESPER_OK
+                                      : ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log: this network has no slot %s",
+                                                   (unsigned long long)entry->number, entry->slot);
 }
 
 static esper_status decide(esper_growth *growth, const esper_epoch_record *record)
@@ -233,7 +272,7 @@ static esper_status decide(esper_growth *growth, const esper_epoch_record *recor
     growth_make_view(growth, record, &view);
     ESPER_TRY(esper_tracker_update(&growth->tracker, (int)record->epoch, record->loss_valid, record->acc_valid,
                                    growth->views, view.n_slots, &view.signals));
-    return growth->history != NULL ? decide_again(growth, record)
+    return growth->history != NULL ? decide_again(growth)
                                    : esper_policy_decide(growth->policy, &view, &growth->decision);
 }
 
@@ -276,19 +315,15 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 
 /* ------------------------------------------------------------------------------------------------ going back */
 
-/* Rung (c) of the ladder: what is not kept is removed. */
+/* Rung (c) of the ladder: what is not kept is removed. The reason begins with "governor_", as slots expect it. */
 static esper_status prune_all(esper_growth *growth, const char *reason, int *n_pruned_out)
 {
     esper_slots *slots = &growth->trainer->slots;
-    char why[ESPER_REASON_CHARS];
-
-    snprintf(why, sizeof(why), "governor_%s", reason);
     *n_pruned_out = 0;
-    growth->events.n = growth->events.n_dropped = 0;
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]) || slots->slot[k].stage == ESPER_STAGE_FOSSILIZED)
             continue;
-        ESPER_TRY(esper_slot_prune(&slots->slot[k], why, "governor", &growth->events));
+        ESPER_TRY(esper_slot_prune(&slots->slot[k], reason, "governor", &growth->events));
         ++*n_pruned_out;
     }
     growth_record_events(growth, growth->trainer->cursor.epoch + 1);
@@ -302,6 +337,7 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
     if (incident->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
     growth->measured = false;
+    growth->events.n = growth->events.n_dropped = 0; /* those of before are told */
     if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
         ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
     growth_record_incident(growth, incident, n_pruned);
@@ -325,6 +361,11 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth)
     };
 }
 
+esper_bound esper_growth_bound_of(const esper_growth *growth, int slot)
+{
+    return growth->state.seed[slot].bound;
+}
+
 double esper_growth_flops_train(const esper_growth *growth)
 {
     return growth->facts.flops;
@@ -333,6 +374,11 @@ double esper_growth_flops_train(const esper_growth *growth)
 double esper_growth_flops_sample(const esper_growth *growth)
 {
     return growth->sample_flops;
+}
+
+bool esper_growth_is_replayed(const esper_growth *growth)
+{
+    return growth->history != NULL && growth->n_replayed == growth->history->n;
 }
 
 uint64_t esper_growth_n_logged(const esper_growth *growth)

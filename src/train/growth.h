@@ -21,10 +21,16 @@
 
 typedef struct esper_growth esper_growth;
 
+/* Whether policy, blueprints and decisions go together, as far as that can be said before there is a network. E_CONFIG names the
+ * key. */
+esper_status esper_growth_check_config(const esper_config *config, esper_topology topology);
+
 /* Opens the policy that the trainer's configuration names and becomes the trainer's companion; the trainer is borrowed, and
- * one for growing. With `history` (borrowed) decisions come from there: a replay. Comes before the guarded trainer is
- * opened. */
-esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history, esper_growth **growth_out);
+ * one for growing. With `history` (borrowed) decisions come from there: a replay, in which every entry has to come again in
+ * its order and with its weights. One that does not is E_STATE; past the last one everything is E_STOPPED. Comes before the
+ * guarded trainer is opened. */
+esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history,
+                               esper_growth **growth_out);
 void         esper_growth_close(esper_growth *growth);
 
 /* Where a growth writes what it does. Members may be NULL. Borrowed until close. */
@@ -65,9 +71,8 @@ typedef struct esper_growth_look {
     const esper_slots       *slots;
     const esper_gate_result *gates;        /* by slot: the last asked; gate -1 = none of its present seed */
     const esper_estimate    *contribution; /* by slot: of the last validation */
-    const esper_bound       *bound;        /* by slot: of its contribution while HOLDING */
     const esper_estimate    *trial;        /* by slot */
-    const esper_slot_event  *events;       /* of the last end of an epoch */
+    const esper_slot_event  *events;       /* of the last end of an epoch, or of what the governor asked for since */
     int                      n_events;
     const esper_decision    *decision;
     bool                     accepted;     /* what was decided is done */
@@ -76,9 +81,15 @@ typedef struct esper_growth_look {
 
 esper_growth_look esper_growth_look_at(const esper_growth *growth);
 
+/* What several epochs say of a seed's contribution together, while it is HOLDING. */
+esper_bound esper_growth_bound_of(const esper_growth *growth, int slot);
+
 double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, attribution included */
 double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
+
+/* Of a replay: every entry of the history has come again. */
+bool esper_growth_is_replayed(const esper_growth *growth);
 
 /* The seeds that are kept, as the setting `plant` takes them. */
 void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_CHARS]);

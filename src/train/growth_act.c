@@ -229,6 +229,8 @@ static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
 
     if (slot->alpha.value > 0.0 && blend != slot->blend)
         blend = 0; /* a style is always given; an operator changes only at alpha 0 */
+    if (blend == ESPER_BLEND_GATE && slot->blend != ESPER_BLEND_GATE)
+        return refuse(growth, "a gate network is born with its seed: germinate with the style gated_gate");
     return unless_refused(growth,
                           esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
 }

@@ -1,5 +1,5 @@
 /* Internal. What the parts of growth (train/growth.h) share: growth.c opens and leads, growth_measure.c measures,
- * growth_act.c does what was decided, growth_record.c writes it down, growth_inject.c spoils numbers for drills. */
+ * growth_act.c does what was decided, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
 #ifndef ESPER_TRAIN_GROWTH_INTERNAL_H
 #define ESPER_TRAIN_GROWTH_INTERNAL_H
 
@@ -99,10 +99,14 @@ void         growth_make_view(esper_growth *growth, const esper_epoch_record *re
 esper_status growth_act(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_rebuild(esper_growth *growth);
 
+/* growth_replay.c */
+esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out);
+esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *entry);
+
 /* growth_record.c */
 esper_status growth_log(esper_growth *growth, const esper_log_entry *entry);
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch);
-void         growth_record_epoch(esper_growth *growth, const esper_epoch_record *record);
+void         growth_record_epoch(esper_growth *growth, const esper_epoch_record *done);
 void         growth_record_events(esper_growth *growth, uint32_t epoch);
 esper_status growth_log_governor(void *context, const esper_incident *incident);
 void         growth_record_incident(esper_growth *growth, const esper_incident *incident, int n_pruned);

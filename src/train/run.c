@@ -16,9 +16,9 @@
 
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
-static const char *const free_keys[] = {"threads",        "progress",       "log_level",     "checkpoint_every",
-                                        "epochs",         "run_dir",        "data",          "guard",
-                                        "snapshot_every", "guard_checksum", "max_rollbacks", NULL};
+static const char *const free_keys[] = {
+    "threads", "progress",       "log_level",      "checkpoint_every", "epochs",          "run_dir", "data",
+    "guard",   "snapshot_every", "guard_checksum", "max_rollbacks",    "policy_deadline", NULL};
 
 typedef struct run {
     const esper_run_desc *desc;
@@ -73,6 +73,15 @@ static esper_status merge_config(const esper_config *saved, const esper_config *
     return ESPER_OK;
 }
 
+/* An identity is backend/kernels/table: other tables change the speed alone (docs/determinism.md). */
+static bool computes_alike(const char *identity, const char *other)
+{
+    const char *slash = strrchr(identity, '/');
+    size_t chars = slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
+
+    return strncmp(identity, other, chars) == 0 && (other[chars] == '\0' || other[chars] == '/');
+}
+
 /* Growth comes before the guard, whose snapshots carry it, and a checkpoint's memory of it before the first snapshot. */
 static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 {
@@ -84,14 +93,23 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
     if (!self->trainer.config.guard)
         return ESPER_OK;
     ESPER_TRY(esper_guarded_open(&self->trainer, &self->guarded));
-    return checkpoint != NULL
-               ? esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded))
-               : ESPER_OK;
+    return checkpoint != NULL ? esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded))
+                              : ESPER_OK;
 }
 
 static esper_use use_of(const run *self)
 {
     return self->desc->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN;
+}
+
+/* What can be said before data is loaded. */
+static esper_status check_growth(const run *self, const esper_task *task, const esper_config *config)
+{
+    bool images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES;
+
+    if (!self->desc->grows)
+        return ESPER_OK;
+    return esper_growth_check_config(config, images ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER);
 }
 
 static esper_status resume_from(run *self, const char *path, esper_checkpoint *checkpoint)
@@ -105,6 +123,7 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is of a run that %s: go on with `esper %s --resume`", path,
                           self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
+    ESPER_TRY(check_growth(self, checkpoint->task, &merged));
     ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, use_of(self)));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
     ESPER_TRY(open_guard(self, checkpoint));
@@ -121,6 +140,22 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
+/* A replay elsewhere would differ in its last bits. */
+static esper_status check_kernels(const run *self)
+{
+    const char *logged = self->desc->replay->head.kernels, *here = esper_backend_identity(self->trainer.backend);
+    const char *slash = strchr(logged, '/'), *name = slash != NULL ? slash + 1 : logged;
+
+    if (computes_alike(logged, here))
+        return ESPER_OK;
+    return ESPER_FAIL(
+        ESPER_E_UNSUPPORTED,
+        "the run was computed by %s, and here it is %s: they differ in the last bits. ESPER_KERNELS=%.*s chooses "
+        "the run's kernels where the processor has them; a run meant for several machines is made with a set that "
+        "all of them have",
+        logged, here, (int)strcspn(name, "/"), name);
+}
+
 /* Whether two paths lead to one directory, however they are spelt. */
 static bool is_same_dir(const char *a, const char *b)
 {
@@ -128,6 +163,23 @@ static bool is_same_dir(const char *a, const char *b)
 
     return stat(a, &info_a) == 0 && stat(b, &info_b) == 0 && info_a.st_dev == info_b.st_dev &&
            info_a.st_ino == info_b.st_ino;
+}
+
+/* A run that goes on in another directory takes its decisions along: they are its first half. */
+static esper_status carry_log(const char *from, const char *to)
+{
+    enum { MOST_BYTES = 1 << 30 };
+    char path[ESPER_PATH_CHARS], *text;
+    size_t bytes;
+    esper_status status;
+
+    ESPER_TRY(esper_run_path(from, ESPER_RUN_DECISIONS, path));
+    ESPER_TRY(esper_file_read(path, MOST_BYTES, &text, &bytes));
+    status = esper_run_path(to, ESPER_RUN_DECISIONS, path);
+    if (status == ESPER_OK)
+        status = esper_file_write(path, text, bytes);
+    esper_mem_free(text);
+    return status;
 }
 
 /* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
@@ -140,10 +192,11 @@ static esper_status open_trainer(run *self)
     esper_status status;
 
     if (desc->resume == NULL) {
+        ESPER_TRY(check_growth(self, desc->task, desc->config));
         ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, use_of(self)));
         ESPER_TRY(open_guard(self, NULL));
         if (desc->replay != NULL)
-            return ESPER_OK; /* it writes nothing */
+            return check_kernels(self); /* it writes nothing */
         return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
     }
     ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
@@ -157,8 +210,10 @@ static esper_status open_trainer(run *self)
         slash[slash == path] = '\0'; /* keeps the one of "/file" */
     else
         strcpy(path, ".");
-    if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path))
-        return esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir);
+    if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path)) {
+        ESPER_TRY(esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir));
+        return desc->grows ? carry_log(path, self->result.run_dir) : ESPER_OK;
+    }
     snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", path);
     return ESPER_OK;
 }
@@ -202,8 +257,7 @@ static esper_store_run identity_of(const run *self)
 
     ESPER_STORE_SET(identity.task, trainer->task->name);
     ESPER_STORE_SET(identity.policy, trainer->config.policy_cmd[0] != '\0' ? "a program" : trainer->config.policy);
-    ESPER_STORE_SET(identity.gate_mode,
-                    trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    ESPER_STORE_SET(identity.gate_mode, trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
     identity.rng_seed = trainer->config.seed;
     ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
     identity.threads = esper_pool_threads(trainer->pool);
@@ -217,22 +271,48 @@ static esper_store_run identity_of(const run *self)
     return identity;
 }
 
+/* The name under which the store knows a run that is resumed: its directory may have been called otherwise then. */
+static void find_name(const run *self, const char *path, char name[ESPER_PATH_CHARS])
+{
+    const esper_run_kin *kin = self->desc->kin;
+    int64_t parent = kin != NULL ? kin->parent : ESPER_STORE_NO_INT;
+    esper_store_reader *reader = NULL;
+    esper_store_cursor *cursor = NULL;
+    esper_store_run found;
+    bool more = false;
+
+    snprintf(name, ESPER_PATH_CHARS, "%s", self->result.run_dir);
+    if (esper_store_reader_open(path, &reader) == ESPER_OK && esper_store_read_runs(reader, &cursor) == ESPER_OK)
+        while (esper_store_next_run(cursor, &found, &more) == ESPER_OK && more)
+            if (found.parent_run == parent && strcmp(found.relation, kin != NULL ? kin->relation : "") == 0)
+                snprintf(name, ESPER_PATH_CHARS, "%s", found.name);
+    esper_store_cursor_close(cursor);
+    esper_store_reader_close(reader);
+}
+
+static esper_status resume_in_store(run *self, const char *path)
+{
+    const esper_cursor *cursor = &self->trainer.cursor;
+    char name[ESPER_PATH_CHARS];
+
+    find_name(self, path, name);
+    return esper_store_resume(self->store, name, cursor->epoch, (int64_t)cursor->step, &self->result.store_run);
+}
+
 /* A run goes on without its store, and says so. */
 static void open_store(run *self)
 {
-    const esper_cursor *cursor = &self->trainer.cursor;
     const esper_run_kin *kin = self->desc->kin;
     esper_store_run identity = identity_of(self);
     char path[ESPER_PATH_CHARS];
     esper_status status = esper_run_path(self->result.run_dir, ESPER_RUN_STORE, path);
 
+    if (status == ESPER_OK && kin != NULL && kin->store != NULL)
+        snprintf(path, sizeof(path), "%s", kin->store);
     if (status == ESPER_OK)
-        status = esper_store_open(kin != NULL && kin->store != NULL ? kin->store : path, NULL, &self->store);
+        status = esper_store_open(path, NULL, &self->store);
     if (status == ESPER_OK) {
-        status = ESPER_E_NOTFOUND;
-        if (self->desc->resume != NULL)
-            status = esper_store_resume(self->store, self->result.run_dir, cursor->epoch, (int64_t)cursor->step,
-                                        &self->result.store_run);
+        status = self->desc->resume != NULL ? resume_in_store(self, path) : ESPER_E_NOTFOUND;
         if (status == ESPER_E_NOTFOUND)
             status = esper_store_begin(self->store, &identity, self->record, &self->result.store_run);
     }
@@ -274,6 +354,7 @@ static void measure_network(run *self)
         return;
     self->result.flops_sample = esper_growth_flops_sample(self->growth);
     self->result.flops_train = esper_growth_flops_train(self->growth);
+    self->result.n_replayed = self->desc->replay != NULL ? esper_growth_n_logged(self->growth) : 0;
     esper_growth_kept(self->growth, self->result.kept);
 }
 
@@ -330,15 +411,6 @@ static void warn(run *self, const char *text)
     event.warning.text = text;
     emit(self, &event);
     esper_log_warn(self->desc->log, "%s", text);
-}
-
-/* An identity is backend/kernels/table: other tables change the speed alone (docs/determinism.md). */
-static bool computes_alike(const char *identity, const char *other)
-{
-    const char *slash = strrchr(identity, '/');
-    size_t chars = slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
-
-    return strncmp(identity, other, chars) == 0 && (other[chars] == '\0' || other[chars] == '/');
 }
 
 static void tell_resumed(run *self)
@@ -424,7 +496,8 @@ static void tell_incident(run *self, const esper_incident *incident)
     emit(self, &event);
     if (incident->restored)
         tell_rollback(self, incident);
-    esper_log_warn(self->desc->log, "guard: %s", esper_incident_describe(incident, text, sizeof(text)));
+    if (self->desc->observer == NULL || self->desc->observer->incident == NULL) /* else it is told there */
+        esper_log_warn(self->desc->log, "guard: %s", esper_incident_describe(incident, text, sizeof(text)));
 }
 
 static void tell_end(run *self, esper_status status)
@@ -593,9 +666,9 @@ static esper_status heed(run *self, const esper_incident *incident)
     if (incident->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
     tell_incident(self, incident);
-    show_incident(self, incident);
     if (self->growth != NULL)
         ESPER_TRY(esper_growth_heed(self->growth, incident));
+    show_incident(self, incident);
     if (incident->restored)
         begin_stretch(self);
     return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
@@ -658,14 +731,13 @@ static esper_status grow(run *self, const esper_epoch_record *record)
     char message[1024];
     esper_status status = esper_growth_end_epoch(self->growth, record);
 
-    self->result.n_replayed = esper_growth_n_logged(self->growth);
     if (status == ESPER_OK || status == ESPER_E_STOPPED)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
     if (self->desc->replay != NULL || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
-    return ESPER_FAIL(status, "%s. The run is saved as it stood before the decision: --resume %s goes on with it", message,
-                      self->result.run_dir);
+    return ESPER_FAIL(status, "%s. The run is saved as it stood before the decision: --resume %s goes on with it",
+                      message, self->result.run_dir);
 }
 
 /* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
@@ -694,10 +766,10 @@ static esper_status finish_epoch(run *self)
         show_epoch(self, &record);
     warn_if_not_finite(self, &record);
     ESPER_TRY(judge(self, record.loss_valid, &good));
-    if (good && self->growth != NULL)
+    if (good && self->growth != NULL) {
         ESPER_TRY(grow(self, &record));
-    if (self->growth != NULL)
-        show_epoch(self, &record);
+        show_epoch(self, &record); /* what was decided belongs to it; an epoch that is undone is an incident */
+    }
     if (good)
         esper_trainer_next_epoch(trainer);
     return ESPER_OK;
@@ -716,6 +788,10 @@ static esper_status leave(run *self, bool stopped)
 {
     bool good;
 
+    if (self->desc->replay != NULL) { /* nothing is saved, and a log that ends has been replayed */
+        self->result.stopped = stop_wanted(self);
+        return ESPER_OK;
+    }
     if (stopped)
         ESPER_TRY(settle(self, &good)); /* what is saved is good either way */
     ESPER_TRY(save(self));
@@ -728,6 +804,12 @@ static esper_status leave(run *self, bool stopped)
     return ESPER_OK;
 }
 
+/* Of a replay: there is nothing left to make again. */
+static bool is_replayed(const run *self)
+{
+    return self->growth != NULL && esper_growth_is_replayed(self->growth);
+}
+
 /* Epochs until the last, or until somebody wants the run to stop. */
 static esper_status train(run *self)
 {
@@ -735,9 +817,10 @@ static esper_status train(run *self)
 
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
-    while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs) {
-        ESPER_TRY(train_epoch(self));
-        status = stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
+    while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs && !is_replayed(self)) {
+        status = train_epoch(self);
+        if (status == ESPER_OK)
+            status = stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
         if (status == ESPER_E_STOPPED)
             return leave(self, true);
         ESPER_TRY(status);
@@ -753,7 +836,7 @@ static esper_status test(run *self)
     esper_tally tally;
     esper_status status;
 
-    if (self->result.stopped)
+    if (self->result.stopped || self->desc->replay != NULL)
         return ESPER_OK;
     status = evaluate(self, ESPER_SPLIT_TEST, &tally);
     self->result.stopped = status == ESPER_E_STOPPED;

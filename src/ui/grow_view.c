@@ -400,16 +400,19 @@ static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *gr
 
 /* ------------------------------------------------------------------------------------------------ public */
 
+bool esper_grow_view_is_due(const esper_grow_view *view, const char *doing_now)
+{
+    bool changed = view->bar && (view->last_doing == NULL || strcmp(view->last_doing, doing_now) != 0);
+    double waited = esper_clock_seconds() - view->last_shown;
+
+    return esper_grow_view_is_shown(view) && (changed || waited >= (view->bar ? bar_interval_s : plain_interval_s));
+}
+
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth)
 {
-    double now = esper_clock_seconds();
-    bool changed = view->bar && (view->last_doing == NULL || strcmp(view->last_doing, doing(growth)) != 0);
-
-    if (!esper_grow_view_is_shown(view))
+    if (!esper_grow_view_is_due(view, doing(growth)))
         return;
-    if (!changed && now - view->last_shown < (view->bar ? bar_interval_s : plain_interval_s))
-        return;
-    view->last_shown = now;
+    view->last_shown = esper_clock_seconds();
     view->last_doing = doing(growth);
     if (view->bar)
         draw_block(view, growth);

@@ -34,6 +34,8 @@ typedef struct esper_grow_view {
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream);
 bool esper_grow_view_is_shown(const esper_grow_view *view);
 
+/* Whether the next call would show anything: asking is cheap, filling in a view is not. */
+bool esper_grow_view_is_due(const esper_grow_view *view, const char *doing);
 /* At any step, and before each batch of an evaluation: shows it when it is time. `doing` must be a static text. */
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth);
 /* At the end of an epoch: always shows. */

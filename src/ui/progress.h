@@ -11,6 +11,7 @@
 typedef struct esper_progress {
     FILE  *stream; /* borrowed */
     bool   bar, plain;
+    bool   brief; /* set after init: without the lines about task, network, data and machine; of a bar nothing stays */
     bool   bar_shown;
     double last_shown; /* clock at the last bar or plain line */
 } esper_progress;

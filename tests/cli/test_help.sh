@@ -5,7 +5,7 @@
 # ---- the front page
 esper --help
 expect_code 0
-expect_words out "usage: esper COMMAND" "esper train fashion" "esper COMMAND --help"
+expect_words out "usage: esper COMMAND" "esper grow fashion" "esper COMMAND --help"
 front=$out
 esper -h
 expect_equal "esper -h" "$out" "$front"
@@ -22,8 +22,8 @@ done
 
 # ---- commands: those that are listed, and no others that a reader might look for
 commands=$(sed -n 's/^  esper \([a-z]*\) .*/\1/p' <<<"$front")
-expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow train eval inspect export report compare info bench "
-for command in learn replay watch serve predict; do
+expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow train eval inspect export report replay compare info bench "
+for command in learn watch serve predict; do
     expect_no_word front "esper $command "
     esper "$command"
     expect_code 2
@@ -54,13 +54,22 @@ for command in $commands; do
     done
 done
 
-# ---- every key of the configuration is a flag of train, with its default
+# ---- every key of the configuration is a flag of grow, with its default; train takes no settings of growing
 esper info config
 keys=$(sed -n 's/^\([a-z_0-9]*\) *= .*/\1/p' <<<"$out")
 expect_equal "keys of the configuration" "$(($(wc -l <<<"$keys") > 30))" 1
-esper train --help
+esper grow --help
 for key in $keys; do
     expect_words out "--${key//_/-}"
+done
+expect_words out "heuristic " "scripted " "G2" "--static-control"
+esper train --help
+for key in $keys; do
+    case $key in
+    policy | policy_cmd | policy_deadline | decisions | max_seeds | max_params | blueprints | plateau | plateau_epochs | \
+        incubation | seed_lr | attribution | inject) expect_no_word out "  --${key//_/-} " ;;
+    *) expect_words out "--${key//_/-}" ;;
+    esac
 done
 expect_words out "--resume" "--config" "--no-flip" "[default 128; a whole number of samples from 1 to 65536]" \
     "ESPER_WEIGHT_DECAY"

@@ -1,0 +1,257 @@
+/* esper replay: makes a grown run again from its seed and its decision log. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli/cli.h"
+#include "cli/job.h"
+#include "train/checkpoint.h"
+#include "train/run.h"
+#include "ui/progress.h"
+#include "ui/text.h"
+
+/* How it is computed and shown, and where the data lies: none of it changes a bit. */
+static const char *const keys[] = {"threads", "progress", "log_level", "data", NULL};
+
+/* What is known of the run. */
+typedef struct original {
+    char                   dir[ESPER_PATH_CHARS];
+    const esper_task      *task;
+    esper_config           config;
+    esper_cursor           cursor; /* of its checkpoint */
+    uint64_t               weights;
+    int                    n_resumed, epochs; /* how often it was resumed; epochs that were asked for at first */
+    esper_decision_history history;
+} original;
+
+/* ------------------------------------------------------------------------------------------------ reading */
+
+static esper_status read_checkpoint(const char *path, original *self)
+{
+    esper_checkpoint checkpoint;
+    esper_status status;
+
+    ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
+    self->task = checkpoint.task;
+    self->config = checkpoint.config;
+    status = esper_checkpoint_mark(&checkpoint, &self->cursor, &self->weights);
+    if (status == ESPER_OK && !esper_checkpoint_has_growth(&checkpoint))
+        status = ESPER_FAIL(ESPER_E_CONFIG,
+                            "%s is of a run that does not grow, and has no decisions to replay: train it again with "
+                            "--config %s/%s",
+                            path, self->dir, ESPER_RUN_CONFIG);
+    esper_checkpoint_fini(&checkpoint);
+    return status;
+}
+
+static esper_status read_history(original *self)
+{
+    char path[ESPER_PATH_CHARS];
+
+    ESPER_TRY(esper_run_path(self->dir, ESPER_RUN_DECISIONS, path));
+    ESPER_TRY(esper_decision_history_read(path, NULL, UINT64_MAX, &self->history));
+    if (strcmp(self->history.head.task, self->task->name) != 0 || self->history.head.seed != self->config.seed)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s is of %s, seed %" PRIu64 "; the checkpoint is of %s, seed %" PRIu64, path,
+                          self->history.head.task, self->history.head.seed, self->task->name, self->config.seed);
+    return ESPER_OK;
+}
+
+/* One line of the events: what it says of a start or a resumption. */
+static void take_event(const char *line, original *self)
+{
+    const char *started = strstr(line, "\"event\":\"run_started\""), *epochs = strstr(line, "\\nepochs = ");
+
+    self->n_resumed += strstr(line, "\"event\":\"run_resumed\"") != NULL;
+    if (started != NULL && epochs != NULL)
+        (void)sscanf(epochs, "\\nepochs = %d", &self->epochs);
+}
+
+/* A log says what was decided, but not how the run was resumed: the events do. Without them nothing is known. */
+static void read_events(original *self)
+{
+    enum { MOST_BYTES = 1 << 30 };
+    char path[ESPER_PATH_CHARS], *text, *rest, *line;
+    size_t bytes;
+
+    self->epochs = self->config.epochs;
+    if (esper_run_path(self->dir, ESPER_RUN_EVENTS, path) != ESPER_OK ||
+        esper_file_read(path, MOST_BYTES, &text, &bytes) != ESPER_OK)
+        return;
+    rest = text;
+    while ((line = strsep(&rest, "\n")) != NULL)
+        take_event(line, self);
+    esper_mem_free(text);
+}
+
+/* The schedule falls towards the last epoch: with another one every step before was another. */
+static esper_status check_schedule(const original *self)
+{
+    if (self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->epochs == self->config.epochs)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                      "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, which a "
+                      "replay cannot follow",
+                      self->dir, self->epochs, self->config.epochs);
+}
+
+/* What somebody asked for now, laid over the run's configuration. */
+static esper_status lay_over(const esper_config *asked, esper_config *config)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    char text[ESPER_CONFIG_TEXT_CHARS];
+
+    for (int i = 0; keys[i] != NULL; i++) {
+        int key = esper_config_find(keys[i]);
+
+        if (esper_config_place_of(asked, key) <= ESPER_CONFIG_PRESET)
+            continue;
+        esper_config_value_text(asked, key, text);
+        ESPER_TRY(esper_config_set(config, keys[i], text, &source));
+    }
+    return ESPER_OK;
+}
+
+static esper_status read_original(const char *name, const esper_config *asked, original *self)
+{
+    char path[ESPER_PATH_CHARS];
+
+    ESPER_TRY(esper_run_dir_find(name, self->dir));
+    ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
+    ESPER_TRY(read_checkpoint(path, self));
+    ESPER_TRY(read_history(self));
+    read_events(self);
+    ESPER_TRY(check_schedule(self));
+    return lay_over(asked, &self->config);
+}
+
+/* ------------------------------------------------------------------------------------------------ replaying */
+
+/* At the end of the run, or at its last checkpoint, there are weights to compare with as well. */
+static bool stands_there(const original *self, const esper_run_result *result)
+{
+    return self->cursor.epoch == result->cursor.epoch && self->cursor.step == result->cursor.step;
+}
+
+static uint64_t count_decisions(const esper_decision_history *history, uint64_t n)
+{
+    uint64_t n_decisions = 0;
+
+    for (uint64_t i = 0; i < n; i++)
+        n_decisions += history->entries[i].source == ESPER_LOG_POLICY;
+    return n_decisions;
+}
+
+static esper_status judge(const original *self, const esper_run_result *result)
+{
+    const char *program = esper_cli_program();
+    uint64_t n_decisions = count_decisions(&self->history, result->n_replayed);
+    bool compared = stands_there(self, result);
+    char took[ESPER_TEXT_CHARS];
+
+    if (compared && self->weights != result->weight_hash)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "after epoch %u the weights are %016" PRIx64 ", and the checkpoint of %s says %016" PRIx64,
+                          result->cursor.epoch, result->weight_hash, self->dir, self->weights);
+    printf("replay    %u epoch%s, %" PRIu64 " decision%s, %" PRIu64 " entr%s of guard and drills: weights equal\n",
+           result->cursor.epoch, result->cursor.epoch == 1 ? "" : "s", n_decisions, n_decisions == 1 ? "" : "s",
+           result->n_replayed - n_decisions, result->n_replayed - n_decisions == 1 ? "y" : "ies");
+    printf("weights   %016" PRIx64 "%s\n", result->weight_hash, compared ? ", as in the checkpoint" : "");
+    if (result->cursor.epoch < result->epochs)
+        printf("          the log ends here, before the run's %u epochs: go on with %s grow --resume %s\n",
+               result->epochs, program, self->dir);
+    printf("took      %s\n", esper_text_duration(result->seconds, took));
+    return ESPER_OK;
+}
+
+/* Where a replay and its log part. Snapshots do not outlast a process, so a resumed run goes back to other ones. */
+static esper_status explain(const original *self, esper_status status)
+{
+    char message[1024];
+
+    if (status != ESPER_E_STATE)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    return ESPER_FAIL(status, "%s is not made again by its log: %s%s", self->dir, message,
+                      self->n_resumed > 0 ? ". It was resumed: a replay cannot follow a rollback after that, other "
+                                            "kernels, or other settings of the guard"
+                                          : "");
+}
+
+static int replay(const original *self)
+{
+    esper_log log = {.level = self->config.log_level, .stream = stderr};
+    esper_progress progress;
+    esper_run_observer observer;
+    esper_run_result result;
+    esper_run_desc desc = {.task = self->task,
+                           .config = &self->config,
+                           .grows = true,
+                           .replay = &self->history,
+                           .observer = &observer,
+                           .log = &log,
+                           .stop = esper_job_listen()};
+    esper_status status;
+
+    esper_progress_init(&progress, self->config.progress, stdout);
+    progress.brief = true;
+    observer = esper_progress_observer(&progress);
+    if (esper_progress_is_shown(&progress))
+        printf("replay of %s: task %s, seed %" PRIu64 ", %s, %" PRIu64 " entries of its log\n\n", self->dir,
+               self->task->name, self->config.seed, self->history.head.kernels, self->history.n);
+    status = esper_run_train(&desc, &result);
+    esper_progress_clear(&progress);
+    if (status == ESPER_OK && result.stopped) {
+        printf("stopped in epoch %u; %" PRIu64 " entries of the log had come again with equal weights\n",
+               result.cursor.epoch + 1, result.n_replayed);
+        return ESPER_EXIT_STOPPED;
+    }
+    if (esper_progress_is_shown(&progress) && status == ESPER_OK)
+        printf("\n");
+    if (status == ESPER_OK)
+        status = judge(self, &result);
+    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(explain(self, status));
+}
+
+static int run(int argc, char **argv)
+{
+    esper_config config;
+    original self = {0};
+    esper_status status;
+    bool help;
+    int n_left, code;
+
+    status = esper_cli_configure(&esper_command_replay, &config, argc, argv, NULL, 0, &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left != 1)
+        return esper_cli_usage(&esper_command_replay, "expected one run, got %d", n_left);
+    status = read_original(argv[0], &config, &self);
+    code = status == ESPER_OK ? replay(&self) : esper_cli_fail(status);
+    esper_decision_history_free(&self.history);
+    return code;
+}
+
+const esper_command esper_command_replay = {
+    .name = "replay",
+    .arguments = "RUN [flags]",
+    .summary = "make a grown run again and compare every weight",
+    .help =
+        "Trains a grown run again from its seed, with the decisions of its log (decisions.jsonl) in place of a policy, and\n"
+        "compares the hash of all weights at every entry of the log, and at the end with the checkpoint's. Equal hashes\n"
+        "prove that the log and the seed are the whole story of the run, faults and rollbacks included. Nothing is written.\n"
+        "The exit status is 1 where the two differ, and the message says at which epoch and step.\n"
+        "RUN is a directory, the beginning of its name below runs/, or 'last'.\n\n"
+        "Bits are the same on any number of threads, but not on other kernels (docs/determinism.md): on a processor\n"
+        "that has several sets, ESPER_KERNELS=avx2 and the like choose the one the run was made with.\n\n"
+        "  --threads N     threads that compute; 0 uses every core\n"
+        "  --progress P    auto, bar, plain or none\n"
+        "  --log-level L   the least important messages still printed\n"
+        "  --data PATH     as for grow, when the data has moved",
+    .keys = keys,
+    .run = run,
+};

@@ -1,0 +1,10 @@
+/* Internal. What `esper grow` says when it is done: the closing table and the lineage, read back from the run's store. */
+#ifndef ESPER_CLI_GROW_CLOSING_H
+#define ESPER_CLI_GROW_CLOSING_H
+
+#include "train/run.h"
+
+/* Prints them. `result` is of this process, or NULL: only where there is no store are its numbers used. */
+esper_status esper_grow_closing_print(const char *run_dir, const esper_run_result *result);
+
+#endif

@@ -1,0 +1,208 @@
+/* From what a run says of itself to what the view of growing shows. */
+#include "ui/grow_observer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "policy/decision.h"
+#include "ui/banner.h"
+#include "ui/grow_words.h"
+
+void esper_grow_observer_init(esper_grow_observer *watch, esper_config_progress kind, FILE *stream)
+{
+    *watch = (esper_grow_observer){.acc_best = (double)NAN};
+    esper_grow_view_init(&watch->view, kind, stream);
+}
+
+/* ------------------------------------------------------------------------------------------------ filling in */
+
+static esper_growth_slot slot_of(const esper_growth *growth, const esper_growth_look *look, int k)
+{
+    const esper_slot *slot = &look->slots->slot[k];
+    esper_bound bound = esper_growth_bound_of(growth, k);
+    bool is_shown = esper_stage_has_seed(slot->stage);
+    esper_growth_slot shown = {.slot = slot,
+                               .gate = look->gates[k],
+                               .contribution = (double)NAN,
+                               .contribution_low = (double)NAN,
+                               .contribution_high = (double)NAN,
+                               .trial_gain = (double)NAN,
+                               .gradient_ratio = (double)NAN};
+
+    if (is_shown && bound.n_epochs > 0) {
+        shown.contribution = esper_bound_mean(&bound);
+        shown.contribution_low = esper_bound_lower(&bound);
+        shown.contribution_high = esper_bound_upper(&bound);
+    } else if (is_shown && (slot->known & ESPER_KNOWN_CONTRIBUTION)) {
+        shown.contribution = slot->contribution;
+    }
+    if (slot->stage == ESPER_STAGE_TRAINING)
+        shown.trial_gain = look->trial[k].value;
+    if (is_shown && (slot->known & ESPER_KNOWN_RATIO))
+        shown.gradient_ratio = slot->grad_ratio;
+    return shown;
+}
+
+static esper_growth_decision decision_of(const esper_growth_look *look)
+{
+    const esper_decision *decision = look->decision;
+    bool has_slot = decision->slot >= 0 && decision->slot < look->slots->n;
+
+    return (esper_growth_decision){.op = esper_slot_op_name(decision->op),
+                                   .slot = has_slot ? look->slots->slot[decision->slot].id : NULL,
+                                   .reason = decision->text,
+                                   .refused = !look->accepted,
+                                   .refusal = look->refusal};
+}
+
+static void fill_seeds(esper_grow_observer *watch, const esper_run_view *run, esper_growth_view *view)
+{
+    esper_growth_look look = esper_growth_look_at(run->growth);
+
+    for (int k = 0; k < look.slots->n; k++)
+        watch->slots[k] = slot_of(run->growth, &look, k);
+    view->slots = watch->slots;
+    view->n_slots = look.slots->n;
+    if (watch->last.epoch > 0)
+        view->decision = decision_of(&look);
+}
+
+static void fill_guard(const esper_run_view *run, esper_growth_view *view)
+{
+    esper_governor_reading reading;
+
+    if (run->guarded == NULL)
+        return;
+    reading = esper_guarded_reading(run->guarded);
+    view->n_rollbacks = reading.n_rollbacks;
+    view->n_skips = reading.n_skipped;
+}
+
+static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_view *run)
+{
+    const esper_trainer *trainer = run->trainer;
+    uint32_t n_epochs = (uint32_t)trainer->config.epochs, epoch = trainer->cursor.epoch;
+    bool begun = trainer->tally.targets > 0, known = watch->last.epoch > 0;
+    esper_growth_view view = {
+        .epoch = epoch < n_epochs ? epoch + 1 : n_epochs,
+        .max_epochs = n_epochs,
+        .part = (double)trainer->cursor.batch / trainer->steps_per_epoch,
+        .doing = "training",
+        .loss_train = begun ? esper_tally_loss(&trainer->tally) : (double)NAN,
+        .acc_train = begun ? esper_tally_accuracy(&trainer->tally) : (double)NAN,
+        .loss_valid = known ? watch->last.loss_valid : (double)NAN,
+        .acc_valid = known ? watch->last.acc_valid : (double)NAN,
+        .acc_best = watch->acc_best,
+        .params_total = esper_net_count_params(&trainer->net, -1),
+        .params_host = esper_net_count_params(&trainer->net, 0),
+        .lr = begun ? trainer->lr : (double)NAN,
+        .samples_per_s = run->samples_per_s,
+        .seconds = watch->last.seconds,
+        .seconds_left = run->seconds_left,
+    };
+
+    fill_seeds(watch, run, &view);
+    fill_guard(run, &view);
+    return view;
+}
+
+/* ------------------------------------------------------------------------------------------------ being told */
+
+static void begin(void *context, const esper_run_view *run)
+{
+    esper_grow_observer *watch = context;
+    esper_growth_view view = view_of(watch, run);
+
+    esper_banner_print(run, watch->view.stream);
+    fflush(watch->view.stream);
+    view.doing = "starting";
+    if (watch->view.bar)
+        esper_grow_view_step(&watch->view, &view);
+}
+
+static void step(void *context, const esper_run_view *run)
+{
+    esper_grow_observer *watch = context;
+    esper_growth_view view;
+
+    if (!esper_grow_view_is_due(&watch->view, "training"))
+        return;
+    view = view_of(watch, run);
+    esper_grow_view_step(&watch->view, &view);
+}
+
+static void evaluation(void *context, const esper_run_view *run, esper_split split, double part)
+{
+    esper_grow_observer *watch = context;
+    const char *doing = split == ESPER_SPLIT_TEST ? "testing" : "validating";
+    esper_growth_view view;
+
+    if (!esper_grow_view_is_due(&watch->view, doing))
+        return;
+    view = view_of(watch, run);
+    view.doing = doing;
+    view.part = part;
+    esper_grow_view_step(&watch->view, &view);
+}
+
+/* The words of the decision go with what it led to, and not with what slots did by themselves. */
+static void tell_events(esper_grow_observer *watch, const esper_growth_look *look, uint32_t epoch)
+{
+    const esper_decision *decision = look->decision;
+    bool acts = look->accepted && decision->op != ESPER_SLOT_OP_WAIT && decision->slot >= 0;
+
+    for (int i = 0; i < look->n_events; i++) {
+        const esper_slot_event *event = &look->events[i];
+        bool meant = acts && strcmp(look->slots->slot[decision->slot].id, event->slot) == 0;
+
+        esper_grow_view_event(&watch->view, epoch, event, meant ? decision->text : NULL);
+    }
+}
+
+/* A gate that stays shut for some epochs is what gates are for, and stands in the block; other refusals are news. */
+static bool is_news(const esper_growth_look *look)
+{
+    if (look->accepted)
+        return false;
+    for (int i = 0; i < look->n_events; i++)
+        if (look->events[i].kind == ESPER_SLOT_EVENT_GATE && !look->events[i].gate.passed)
+            return false;
+    return true;
+}
+
+static void epoch(void *context, const esper_run_view *run, const esper_epoch_record *record)
+{
+    esper_grow_observer *watch = context;
+    esper_growth_look look = esper_growth_look_at(run->growth);
+    esper_growth_decision decision = decision_of(&look);
+    char words[ESPER_WORDS_CHARS];
+    esper_growth_view view;
+
+    watch->last = *record;
+    if (!(record->acc_valid <= watch->acc_best) && !isnan(record->acc_valid))
+        watch->acc_best = record->acc_valid;
+    view = view_of(watch, run);
+    esper_grow_view_epoch(&watch->view, &view);
+    tell_events(watch, &look, record->epoch);
+    if (is_news(&look))
+        esper_grow_view_note(&watch->view, record->epoch, esper_words_decision(&decision, words));
+}
+
+static void incident(void *context, const esper_run_view *run, const esper_incident *what)
+{
+    esper_grow_observer *watch = context;
+    esper_growth_look look = esper_growth_look_at(run->growth);
+    char text[512];
+
+    esper_grow_view_note(&watch->view, what->at.epoch + 1, esper_incident_describe(what, text, sizeof(text)));
+    look.accepted = false; /* what it led to is not the policy's doing */
+    tell_events(watch, &look, what->at.epoch + 1);
+}
+
+esper_run_observer esper_grow_observer_of(esper_grow_observer *watch)
+{
+    if (!esper_grow_view_is_shown(&watch->view))
+        return (esper_run_observer){0};
+    return (esper_run_observer){
+        .context = watch, .begin = begin, .step = step, .evaluation = evaluation, .epoch = epoch, .incident = incident};
+}
