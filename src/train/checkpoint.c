@@ -306,9 +306,12 @@ static esper_status write_companion(draft *out, const esper_companion *companion
 esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
 {
     size_t most = (size_t)trainer->net.n_tensors * N_FAMILIES;
-    draft *out = esper_mem_alloc(sizeof(*out));
     esper_status status = ESPER_OK;
+    draft *out;
 
+    if (trainer->program != esper_splice_key(&trainer->splice))
+        return ESPER_FAIL(ESPER_E_STATE, "the network is not what its slots say: such a checkpoint could not be read");
+    out = esper_mem_alloc(sizeof(*out));
     if (out != NULL) {
         out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
         out->names = esper_mem_alloc(most * sizeof(*out->names));
@@ -626,8 +629,8 @@ static esper_status read_slots(const esper_safetensors *file, esper_trainer *tra
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
     uint8_t *bytes = NULL;
     size_t n = 0;
-    esper_status status = slots != NULL ? read_hex(file, "slots", &bytes, &n)
-                                        : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: slots");
+    esper_status status =
+        slots != NULL ? read_hex(file, "slots", &bytes, &n) : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: slots");
 
     if (status == ESPER_OK && bytes != NULL) {
         status = esper_slots_unpack(bytes, n, slots);
@@ -655,8 +658,9 @@ esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoi
     ESPER_TRY(read_hex(checkpoint->file, "growth", &bytes, &n));
     if (bytes == NULL || n != companion->bytes)
         status = ESPER_FAIL(ESPER_E_FORMAT, "%s: %s", esper_safetensors_name(checkpoint->file),
-                            bytes == NULL ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
-                                          : "what it says of the growth is not what this version writes");
+                            bytes == NULL
+                                ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
+                                : "what it says of the growth is not what this version writes");
     else
         status = companion->unpack(companion->context, bytes, true);
     esper_mem_free(bytes);

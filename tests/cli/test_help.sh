@@ -22,8 +22,8 @@ done
 
 # ---- commands: those that are listed, and no others that a reader might look for
 commands=$(sed -n 's/^  esper \([a-z]*\) .*/\1/p' <<<"$front")
-expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "train eval inspect export report info bench "
-for command in grow learn compare replay watch serve predict; do
+expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow train eval inspect export report info bench "
+for command in learn compare replay watch serve predict; do
     expect_no_word front "esper $command "
     esper "$command"
     expect_code 2

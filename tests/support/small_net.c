@@ -148,7 +148,7 @@ void small_run_open(small_run *run, const char *backend, int n_samples, bool tra
 void small_run_open_on(small_run *run, const char *backend, int n_threads, int n_samples, bool training)
 {
     esper_slab_desc slab = {.n_moments = training ? 1 : 0};
-    esper_plan_net net = {&run->net, &run->slab, &run->pass};
+    esper_plan_net net = {.net = &run->net, .slab = &run->slab, .pass = &run->pass};
 
     if (esper_net_status(&run->net) != ESPER_OK)
         fail_msg("net: %s", esper_last_error());
@@ -201,7 +201,8 @@ static esper_status open_plan(small_fleet *fleet, const small_desc *desc)
                             .training = !desc->inference};
 
     for (int k = 0; k < fleet->n_nets; k++)
-        nets[k] = (esper_plan_net){&fleet->members[k].net, &fleet->members[k].slab, &fleet->members[k].pass};
+        nets[k] = (esper_plan_net){
+            .net = &fleet->members[k].net, .slab = &fleet->members[k].slab, .pass = &fleet->members[k].pass};
     return esper_plan_open(&plan, &fleet->plan);
 }
 
