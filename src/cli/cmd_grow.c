@@ -16,8 +16,12 @@ static int grow(const esper_task *task, const esper_config *config, const char *
     esper_log log = {.level = config->log_level, .stream = stderr};
     esper_progress progress;
     esper_run_observer observer;
-    esper_run_desc desc = {
-        .task = task, .config = config, .resume = resume, .grows = true, .log = &log, .stop = esper_job_listen()};
+    esper_run_desc desc = {.task = task,
+                           .config = config,
+                           .resume = resume,
+                           .grows = true,
+                           .log = &log,
+                           .stop = esper_job_listen()};
     esper_run_result result;
     esper_status status;
 

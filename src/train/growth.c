@@ -289,9 +289,10 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
     growth->state_before = growth->state;
     growth->slots_before = growth->trainer->slots;
     status = end_epoch(growth, record);
-    growth->measured = false;
-    if (status == ESPER_OK)
+    if (status == ESPER_OK) {
+        growth->measured = false;
         return ESPER_OK;
+    }
     snprintf(message, sizeof(message), "%s", esper_last_error());
     undo(growth, &facts);
     return ESPER_FAIL(status, "%s", message);

@@ -24,8 +24,7 @@ typedef struct esper_growth esper_growth;
 /* Opens the policy that the trainer's configuration names and becomes the trainer's companion; the trainer is borrowed, and
  * one for growing. With `history` (borrowed) decisions come from there: a replay. Comes before the guarded trainer is
  * opened. */
-esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history,
-                               esper_growth **growth_out);
+esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history, esper_growth **growth_out);
 void         esper_growth_close(esper_growth *growth);
 
 /* Where a growth writes what it does. Members may be NULL. Borrowed until close. */

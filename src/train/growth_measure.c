@@ -160,9 +160,9 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
-        status =
-            esper_evaluator_run(growth->evaluator, esper_trainer_batches(growth->trainer, ESPER_SPLIT_VALID), variants,
-                                n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
+        status = esper_evaluator_run(growth->evaluator, esper_trainer_batches(growth->trainer, ESPER_SPLIT_VALID),
+                                     variants, n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower,
+                                     tally_out, results);
     if (status == ESPER_OK && n_slice > 0)
         take_results(growth, results, flops);
     esper_mem_free(variants);
@@ -189,8 +189,11 @@ static esper_status plan_probe(esper_growth *growth)
     esper_trainer *trainer = growth->trainer;
     esper_splice splice = trainer->splice;
     esper_plan_net net = {.net = &growth->probe_net, .slab = &trainer->slab, .pass = &trainer->pass};
-    esper_plan_desc desc = {
-        .backend = trainer->backend, .nets = &net, .n_nets = 1, .max_samples = trainer->config.batch, .training = true};
+    esper_plan_desc desc = {.backend = trainer->backend,
+                            .nets = &net,
+                            .n_nets = 1,
+                            .max_samples = trainer->config.batch,
+                            .training = true};
     uint64_t key;
 
     splice.probes = true;
@@ -352,7 +355,7 @@ esper_slot_merits growth_merits(const esper_growth *growth, int slot)
     if (growth->measured && !isnan(gain))
         merits.improvement = (esper_merit){.value = gain, .how = ESPER_MERIT_TRIAL, .n_epochs = 1};
     if (!isnan(lower))
-        merits.contribution =
-            (esper_merit){.value = lower, .how = ESPER_MERIT_LOWER_BOUND, .n_epochs = (int32_t)bound->n_epochs};
+        merits.contribution = (esper_merit){
+            .value = lower, .how = ESPER_MERIT_LOWER_BOUND, .n_epochs = (int32_t)bound->n_epochs};
     return merits;
 }

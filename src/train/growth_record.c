@@ -87,7 +87,8 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
 static void record_decision(const esper_growth *growth, uint32_t epoch)
 {
     const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(growth->trainer->host.topology, decision->blueprint);
+    const esper_blueprint *blueprint =
+        esper_policy_blueprint(growth->trainer->host.topology, decision->blueprint);
     bool has_slot = decision->slot >= 0 && decision->slot < growth->trainer->slots.n;
     const char *slot = has_slot ? growth->trainer->slots.slot[decision->slot].id : "";
     esper_store_record record = record_of(growth, ESPER_STORE_DECISION, epoch);
@@ -116,7 +117,8 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
     event.decided.epoch = epoch;
     event.decided.op = esper_slot_op_name(decision->op);
     event.decided.slot = slot;
-    event.decided.blueprint = decision->op == ESPER_SLOT_OP_GERMINATE && blueprint != NULL ? blueprint->name : "";
+    event.decided.blueprint =
+        decision->op == ESPER_SLOT_OP_GERMINATE && blueprint != NULL ? blueprint->name : "";
     event.decided.accepted = growth->accepted;
     event.decided.reason = decision->text;
     event.decided.refusal = growth->refusal;
