@@ -70,6 +70,8 @@
       "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
     X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
       "Where the cosine schedule ends.")                                                                               \
+    X(TRAINING, lr_epochs, INT, "0", FROM(0), "epochs",                                                                \
+      "Epochs in which the cosine gets there; the rate then stays at lr_min. 0: all epochs of the run.")               \
     X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME",                                                                  \
       "Who decides about seeds: none, heuristic, random, scripted (see decisions) or command (see policy_cmd).")       \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND",                                                                    \

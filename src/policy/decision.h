@@ -47,6 +47,7 @@ typedef enum esper_alpha_choice {
     X(EMBARGO, "embargo")               /* a prune is too recent */      \
     X(UNSTABLE, "unstable")             /* the host has not settled */   \
     X(EARLY, "early")                                                    \
+    X(LATE, "late")                     /* too few epochs are left */    \
     X(NO_SLOT, "no_slot")                                                \
     X(NO_BLUEPRINT, "no_blueprint")     /* none fits a free slot */      \
     X(PLATEAU, "plateau")                                                \

@@ -46,6 +46,7 @@ void esper_heuristic_settings_init(esper_heuristic_settings *settings, esper_top
     *settings = (esper_heuristic_settings){.plateau_epochs = 3,
                                            .min_epoch = 5,
                                            .embargo_epochs = 5,
+                                           .late_epochs = 25,
                                            .failing_epochs = 5,
                                            .failing_drop = 2.0,
                                            .training_epochs = 30,
@@ -137,7 +138,7 @@ static bool is_share(double value)
 
 static esper_status check_numbers(const esper_heuristic_settings *s)
 {
-    if (s->plateau_epochs < 0 || s->min_epoch < 0 || s->embargo_epochs < 0 || s->failing_epochs < 0 ||
+    if (s->plateau_epochs < 0 || s->min_epoch < 0 || s->embargo_epochs < 0 || s->late_epochs < 0 || s->failing_epochs < 0 ||
         s->training_epochs < 0 || s->holding_epochs < 0 || s->bound_epochs < 0)
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: a number of epochs is negative");
     if (!is_share(s->penalty_decay) || !(s->penalty >= 0.0) || isinf(s->penalty) || isnan(s->penalty_threshold))

@@ -8,6 +8,7 @@
  *     pruned when the upper one stays below it, or after 10 epochs. A bare number is judged as recorded;
  *   - no seed blocks its slot for ever: HOLDING ends after 10 epochs without a contribution, and TRAINING after 30 in which
  *     the gate to BLENDING stayed shut (recorded: no limits);
+ *   - nothing germinates that could not be kept before the run ends (recorded: at any time);
  *   - what a prune costs its blueprint outlasts the embargo (recorded: halved every epoch, never above the threshold);
  *   - the default rotation depends on the topology (recorded: that of images, which transformers refuse), and blueprints
  *     that do not fit a slot are passed over.
@@ -26,6 +27,7 @@ typedef struct esper_heuristic_settings {
     int    plateau_epochs;  /* epochs of plateau before a germination: 3 */
     int    min_epoch;       /* no germination before: 5 */
     int    embargo_epochs;  /* no germination for so long after a prune: 5 */
+    int    late_epochs;     /* nor with fewer epochs left than a seed needs to be kept: 25; 0 = never too late */
     int    failing_epochs;  /* a seed is failing after so many epochs in its stage: 5 ... */
     double failing_drop;    /* ... if accuracy fell by more than these points in it: 2 */
     int    training_epochs; /* TRAINING ends in a prune after: 30; 0 = never */

@@ -221,7 +221,8 @@ esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wan
     return esper_slot_move(slot, ESPER_STAGE_GERMINATED, events);
 }
 
-esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how)
+esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int64_t seed_params,
+                              int64_t gate_params)
 {
     static const char *const names[] = {
         [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
@@ -238,6 +239,10 @@ esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     wanted.blend = blend;
     wanted.ramp = blend == ESPER_BLEND_GATE ? ESPER_RAMP_GATED : ESPER_RAMP_LINEAR;
+    wanted.seed_params = seed_params;
+    wanted.gate_params = blend == ESPER_BLEND_GATE ? gate_params : 0;
+    if (seed_params < 0 || wanted.gate_params < 0)
+        return ESPER_FAIL(ESPER_E_NOMEM, "slot %s", slot->id);
     ESPER_TRY(esper_slot_germinate(slot, &wanted, NULL));
     for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
         ESPER_TRY(esper_slot_move(slot, stages[i], NULL));

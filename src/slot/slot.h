@@ -173,8 +173,10 @@ void esper_germination_init(esper_germination *wanted, const char *blueprint, in
 esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germination *wanted);
 esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wanted, esper_slot_events *events);
 
-/* Puts a seed into an empty slot as if it had been kept: a network that begins grown. `how` is an operator's name. */
-esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how);
+/* Puts a seed into an empty slot as if it had been kept: a network that begins grown. `how` is an operator's name; sizes are
+ * those of the seed and, used for `gate` alone, of a gate network; < 0: they could not be counted. */
+esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int64_t seed_params,
+                              int64_t gate_params);
 
 /* Readings that take the place of the slot's own plain numbers at the gates; see esper_merit_how. */
 typedef struct esper_slot_merits {

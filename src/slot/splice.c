@@ -77,12 +77,17 @@ static int add_probe(esper_net *net, int x)
     return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 0, 1) : esper_net_linear(net, x, weight, -1));
 }
 
+/* No gradient reaches the host through the seed. */
+static bool is_alone(const esper_splice *splice, const esper_slot *slot, seed_part part)
+{
+    return part == PART_INCUBATED || (slot->isolate_blending && splice->training);
+}
+
 static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part part, int h)
 {
     const esper_slot *slot = &splice->slots->slot[k];
     const esper_blueprint *blueprint;
-    bool alone = part == PART_INCUBATED || (slot->isolate_blending && splice->training);
-    int u = alone ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
+    int u = is_alone(splice, slot, part) ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
 
     if (splice->stand_in != NULL)
         blueprint = splice->stand_in;
@@ -126,17 +131,37 @@ esper_status esper_splice_build(const esper_splice *splice, const esper_host *ho
     return status == ESPER_OK ? esper_net_status(net) : status;
 }
 
+/* All that a slot has to do with the program, and nothing else: hashed as bytes, so without gaps. */
+typedef struct slot_facts {
+    int32_t part, blend, isolated, incubation;
+} slot_facts;
+
+static slot_facts facts_of(const esper_splice *splice, int k)
+{
+    const esper_slot *slot = &splice->slots->slot[k];
+    seed_part part = part_of(splice, k);
+    slot_facts facts = {.part = (int32_t)part};
+
+    if (part == PART_NONE || part == PART_PROBE)
+        return facts;
+    facts.blend = slot->blend;
+    if (part == PART_INCUBATED)
+        facts.incubation = (int32_t)splice->incubation;
+    else
+        facts.isolated = is_alone(splice, slot, part);
+    return facts;
+}
+
 uint64_t esper_splice_key(const esper_splice *splice)
 {
-    uint64_t key = XXH64(&splice->incubation, sizeof(splice->incubation), splice->training);
+    uint64_t key = splice->training;
 
     for (int k = 0; k < splice->slots->n; k++) {
-        const esper_slot *slot = &splice->slots->slot[k];
-        int32_t facts[] = {part_of(splice, k), slot->blend, slot->isolate_blending, slot->n_seeds};
+        slot_facts facts = facts_of(splice, k);
 
-        key = XXH64(facts, sizeof(facts), key);
-        if (facts[0] != PART_NONE)
-            key = XXH64(slot->blueprint, strlen(slot->blueprint), key);
+        key = XXH64(&facts, sizeof(facts), key);
+        if (esper_splice_has_seed(splice, k))
+            key = XXH64(splice->slots->slot[k].blueprint, strlen(splice->slots->slot[k].blueprint), key);
     }
     return key;
 }
@@ -159,7 +184,7 @@ int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels
     int64_t n;
 
     esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
-    n = esper_net_count_params(&net, -1);
+    n = esper_net_status(&net) == ESPER_OK ? esper_net_count_params(&net, -1) : -1;
     esper_net_fini(&net);
     return n;
 }
@@ -171,7 +196,7 @@ int64_t esper_splice_count_gate(esper_topology topology, int channels)
     int64_t n;
 
     esper_gate_build(&net, x);
-    n = esper_net_count_params(&net, -1);
+    n = esper_net_status(&net) == ESPER_OK ? esper_net_count_params(&net, -1) : -1;
     esper_net_fini(&net);
     return n;
 }

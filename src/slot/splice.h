@@ -53,14 +53,15 @@ esper_status esper_splice_build(const esper_splice *splice, const esper_host *ho
 /* The same for one boundary: an esper_net_hook whose context is the splice, for networks that are no hosts. */
 int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *context);
 
-/* Programs of one host with equal keys are equal, but for the values of alpha. */
+/* Two programs of one host have equal keys when they are equal, but for the values of alpha, and only then. A seed that
+ * follows another of its kind is part of the same program: it lives at the same place. */
 uint64_t esper_splice_key(const esper_splice *splice);
 
 /* Whether the seed of a slot is part of the program, and the value its alpha input, if it has one, wants. */
 bool  esper_splice_has_seed(const esper_splice *splice, int slot);
 float esper_splice_alpha(const esper_splice *splice, int slot);
 
-/* Parameters of a blueprint, and of a gate network, in a slot of so many channels. */
+/* Parameters of a blueprint, and of a gate network, in a slot of so many channels; -1 = no memory to count them. */
 int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels);
 int64_t esper_splice_count_gate(esper_topology topology, int channels);
 

@@ -306,9 +306,12 @@ static esper_status write_companion(draft *out, const esper_companion *companion
 esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
 {
     size_t most = (size_t)trainer->net.n_tensors * N_FAMILIES;
-    draft *out = esper_mem_alloc(sizeof(*out));
     esper_status status = ESPER_OK;
+    draft *out;
 
+    if (trainer->program != esper_splice_key(&trainer->splice))
+        return ESPER_FAIL(ESPER_E_STATE, "the network is not what its slots say: such a checkpoint could not be read");
+    out = esper_mem_alloc(sizeof(*out));
     if (out != NULL) {
         out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
         out->names = esper_mem_alloc(most * sizeof(*out->names));

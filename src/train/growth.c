@@ -62,15 +62,23 @@ static esper_status unpack_memory(void *context, const void *bytes, bool whole)
 /* ------------------------------------------------------------------------------------------------ opening */
 
 /* Readings that depend on the host alone. */
-static void count_blueprints(esper_growth *growth)
+static esper_status count_blueprints(esper_growth *growth)
 {
     const esper_trainer *trainer = growth->trainer;
     const esper_blueprint *const *list = esper_blueprint_list(trainer->host.topology);
+    bool known = true;
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        for (int i = 0; list[i] != NULL; i++)
-            growth->blueprint_params[k][list[i]->index] =
-                esper_splice_count_params(list[i], trainer->slots.slot[k].channels);
+    for (int k = 0; k < trainer->slots.n; k++) {
+        int channels = trainer->slots.slot[k].channels;
+
+        for (int i = 0; list[i] != NULL; i++) {
+            growth->blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
+            known = known && growth->blueprint_params[k][list[i]->index] >= 0;
+        }
+        growth->gate_params[k] = esper_splice_count_gate(trainer->host.topology, channels);
+        known = known && growth->gate_params[k] >= 0;
+    }
+    return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", trainer->slots.n);
 }
 
 static esper_status open_tracker(esper_growth *growth)
@@ -187,7 +195,7 @@ static esper_status open_parts(esper_growth *growth)
     growth->buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
     if (growth->buffers == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
-    count_blueprints(growth);
+    ESPER_TRY(count_blueprints(growth));
     init_memory(growth);
     return ESPER_OK;
 }
@@ -279,7 +287,8 @@ static esper_status decide(esper_growth *growth, const esper_epoch_record *recor
 static esper_status end_epoch(esper_growth *growth, const esper_epoch_record *record)
 {
     growth->events.n = growth->events.n_dropped = 0;
-    ESPER_TRY(growth->drill_status);
+    if (growth->drill_status != ESPER_OK)
+        return ESPER_FAIL(growth->drill_status, "%s", growth->drill_text);
     growth_take_readings(growth, record);
     ESPER_TRY(decide(growth, record));
     ESPER_TRY(growth_log_decision(growth, record->epoch));
@@ -291,26 +300,41 @@ static esper_status end_epoch(esper_growth *growth, const esper_epoch_record *re
     return growth_rebuild(growth);
 }
 
+/* Slots, state and network as they were when the end of the epoch began. */
+static void undo(esper_growth *growth, const growth_facts *facts)
+{
+    esper_trainer *trainer = growth->trainer;
+    uint64_t program = trainer->program;
+
+    trainer->slots = growth->slots_before;
+    growth->state = growth->state_before;
+    growth->facts.n_logged = facts->n_logged; /* what was logged since is cut off when the run is resumed */
+    growth->facts.n_seeds = facts->n_seeds;
+    if (esper_trainer_replan(trainer) == ESPER_OK && program != trainer->program)
+        (void)esper_guarded_restructure(growth->guarded); /* the run ends here; a checkpoint is made of the network */
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (esper_slot_is_empty(&trainer->slots.slot[k]))
+            esper_trainer_clear_region(trainer, k);
+    (void)spread(growth); /* bytes that it packed itself a moment ago */
+}
+
 esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_record *record)
 {
-    uint64_t n_logged = growth->facts.n_logged;
+    growth_facts facts = growth->facts;
+    char message[1024];
     esper_status status;
 
     gather(growth);
     growth->state_before = growth->state;
     growth->slots_before = growth->trainer->slots;
     status = end_epoch(growth, record);
-    growth->measured = false;
-    if (status == ESPER_OK)
+    if (status == ESPER_OK) {
+        growth->measured = false;
         return ESPER_OK;
-    growth->trainer->slots = growth->slots_before;
-    growth->state = growth->state_before;
-    growth->facts.n_logged = n_logged; /* what was logged since is cut off when the run is resumed */
-    for (int k = 0; k < growth->trainer->slots.n; k++)
-        if (esper_slot_is_empty(&growth->trainer->slots.slot[k]))
-            esper_trainer_clear_region(growth->trainer, k);
-    (void)spread(growth); /* bytes that it packed itself a moment ago; the message of the failure stays */
-    return status;
+    }
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    undo(growth, &facts);
+    return ESPER_FAIL(status, "%s", message);
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */

@@ -127,14 +127,20 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
     return refuse(growth, "%s", esper_last_error());
 }
 
+static int count_seeds(const esper_growth *growth)
+{
+    const esper_slots *slots = &growth->trainer->slots;
+    int n = 0;
+
+    for (int k = 0; k < slots->n; k++)
+        n += esper_slot_is_active(&slots->slot[k]);
+    return n;
+}
+
 static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, const esper_epoch_record *record)
 {
     const esper_decision *decision = &growth->decision;
-    const esper_slots *slots = &growth->trainer->slots;
-    int n_seeds = 0;
 
-    for (int k = 0; k < slots->n; k++)
-        n_seeds += esper_slot_is_active(&slots->slot[k]);
     return esper_preflight_check(&(esper_preflight){
         .op = (esper_slot_op)decision->op,
         .stage = slot->stage,
@@ -144,7 +150,7 @@ static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, 
         .has_curve = decision->curve >= 0,
         .loss = record->loss_valid,
         .accuracy = record->acc_valid,
-        .n_seeds = n_seeds,
+        .n_seeds = count_seeds(growth),
         .max_seeds = growth->trainer->config.max_seeds,
         .cooldown = esper_slot_cooldown(slot),
     });
@@ -164,6 +170,8 @@ static esper_status germinate(esper_growth *growth, int k)
     if (blueprint == NULL)
         return refuse(growth, "there is no blueprint %d for a %s", decision->blueprint,
                       esper_topology_name(trainer->host.topology));
+    if (trainer->config.max_seeds > 0 && count_seeds(growth) >= trainer->config.max_seeds)
+        return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
     if ((affordable(growth, k, count_params(growth)) >> decision->blueprint & 1u) == 0)
         return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
                       trainer->config.max_params);
@@ -176,8 +184,7 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&trainer->net, 0);
     wanted.seed_params = growth->blueprint_params[k][blueprint->index];
-    wanted.gate_params =
-        wanted.blend == ESPER_BLEND_GATE ? esper_splice_count_gate(trainer->host.topology, slot->channels) : 0;
+    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
     status = esper_slot_check_germinate(slot, &wanted);
     if (status == ESPER_OK)
         status = esper_slot_germinate(slot, &wanted, &growth->events);
@@ -231,8 +238,7 @@ static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
         blend = 0; /* a style is always given; an operator changes only at alpha 0 */
     if (blend == ESPER_BLEND_GATE && slot->blend != ESPER_BLEND_GATE)
         return refuse(growth, "a gate network is born with its seed: germinate with the style gated_gate");
-    return unless_refused(growth,
-                          esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
+    return unless_refused(growth, esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
 }
 
 static esper_status operate(esper_growth *growth, const esper_epoch_record *record)
@@ -290,12 +296,16 @@ esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
     return ESPER_OK;
 }
 
-/* The network is made what the slots say; where a seed has gone nothing of it stays. */
+/* The network is made what the slots say; where a seed has gone nothing of it stays. What can fail comes first: a seed whose
+ * prune is undone still has its weights. */
 esper_status growth_rebuild(esper_growth *growth)
 {
     esper_trainer *trainer = growth->trainer;
     uint64_t program = trainer->program;
 
+    ESPER_TRY(esper_trainer_replan(trainer));
+    if (program != trainer->program)
+        ESPER_TRY(esper_guarded_restructure(growth->guarded));
     for (int k = 0; k < trainer->slots.n; k++) {
         if (esper_stage_has_seed(trainer->slots.slot[k].stage))
             continue;
@@ -303,6 +313,5 @@ esper_status growth_rebuild(esper_growth *growth)
         growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = growth->state.seed[k].number};
         growth->gates[k].gate = -1;
     }
-    ESPER_TRY(esper_trainer_replan(trainer));
-    return program != trainer->program ? esper_guarded_restructure(growth->guarded) : ESPER_OK;
+    return ESPER_OK;
 }

@@ -76,9 +76,8 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
                          .purpose = ESPER_RNG_FAULT,
                          .step = (uint32_t)fault->step,
                          .tag = (uint32_t)growth->facts.n_injected};
-    esper_log_entry entry = {.step = trainer->cursor.step,
-                             .epoch = (int32_t)trainer->cursor.epoch + 1,
-                             .source = ESPER_LOG_INJECTION};
+    esper_log_entry entry = {
+        .step = trainer->cursor.step, .epoch = (int32_t)trainer->cursor.epoch + 1, .source = ESPER_LOG_INJECTION};
     const esper_guard_tensor *tensor;
     esper_rng rng;
     int64_t chosen;
@@ -94,8 +93,8 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     entry.injection.point = (int32_t)point;
     entry.injection.bit = 1;
     entry.injection.element = esper_rng_below(&rng, (uint32_t)tensor->count);
-    growth->facts.n_injected++;
     ESPER_TRY(growth_log(growth, &entry));
+    growth->facts.n_injected++;
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }
 
@@ -106,13 +105,15 @@ void growth_drill(void *context, esper_guarded *guarded, esper_drill_point point
     esper_drill_point due;
     esper_status status;
 
-    if (growth->facts.n_injected >= (uint64_t)growth->n_faults)
+    if (growth->facts.n_injected >= (uint64_t)growth->n_faults || growth->drill_status != ESPER_OK)
         return;
     fault = &growth->faults[growth->facts.n_injected];
     due = fault->role == ESPER_GUARD_ROLE_GRAD ? ESPER_DRILL_GRADIENTS : ESPER_DRILL_BETWEEN_STEPS;
     if (point != due || growth->trainer->cursor.step < fault->step)
         return;
     status = spoil(growth, esper_guarded_guard(guarded), fault, point);
-    if (status != ESPER_OK)
-        growth->drill_status = status; /* told at the end of the step */
+    if (status == ESPER_OK)
+        return;
+    growth->drill_status = status; /* told at the end of the epoch */
+    snprintf(growth->drill_text, sizeof(growth->drill_text), "%s", esper_last_error());
 }

@@ -7,7 +7,7 @@
 #include "train/growth.h"
 
 enum {
-    GROWTH_POLICY_BYTES = 8192, /* room for what a policy remembers */
+    GROWTH_POLICY_BYTES = 20480, /* room for what a policy remembers: a program may have it keep 16,383 bytes of text */
     GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
     GROWTH_MAX_FAULTS = 64,
     GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in every so many steps; the last look of an epoch counts */
@@ -74,6 +74,7 @@ struct esper_growth {
     uint64_t               counted_program;
     /* of the whole run */
     int64_t                blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
+    int64_t                gate_params[ESPER_MAX_SLOTS];
     esper_plan            *probe_plan;
     esper_net              probe_net;
     uint64_t               probe_program;
@@ -81,6 +82,7 @@ struct esper_growth {
     growth_fault           faults[GROWTH_MAX_FAULTS];
     int                    n_faults;
     esper_status           drill_status; /* a drill cannot fail where it stands: the end of the epoch does */
+    char                   drill_text[512]; /* and says so */
     /* what end_epoch goes back to when it fails */
     esper_slots            slots_before;
     growth_state           state_before;

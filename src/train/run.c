@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/governor.h"
 #include "train/checkpoint.h"
 #include "train/guarded.h"
 
@@ -36,6 +37,8 @@ typedef struct run {
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     bool                  warned;
+    double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
+    size_t                n_vitals;
 } run;
 
 /* ------------------------------------------------------------------------------------------------ resuming */
@@ -725,6 +728,26 @@ static esper_status evaluate(run *self, esper_split split, esper_tally *tally_ou
     return esper_trainer_evaluate(&self->trainer, split, &follower, tally_out);
 }
 
+/* An epoch whose end is to come again is judged again: its loss must not count twice. */
+static esper_status keep_vitals(run *self)
+{
+    const esper_governor *governor = esper_guarded_governor(self->guarded);
+    size_t n = esper_governor_memory_count(governor);
+    void *grown = esper_mem_grow(self->vitals, n * sizeof(*self->vitals));
+
+    if (grown == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a governor's memory of %zu numbers", n);
+    self->vitals = grown;
+    self->n_vitals = n;
+    esper_governor_pack(governor, self->vitals);
+    return ESPER_OK;
+}
+
+static esper_status put_vitals_back(run *self)
+{
+    return esper_governor_unpack(esper_guarded_governor(self->guarded), self->vitals, self->n_vitals);
+}
+
 /* What the epoch leads to. When nobody can decide any more, the run ends before the decision, to be asked for again. */
 static esper_status grow(run *self, const esper_epoch_record *record)
 {
@@ -734,7 +757,7 @@ static esper_status grow(run *self, const esper_epoch_record *record)
     if (status == ESPER_OK || status == ESPER_E_STOPPED)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (self->desc->replay != NULL || save(self) != ESPER_OK)
+    if (self->desc->replay != NULL || put_vitals_back(self) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood before the decision: --resume %s goes on with it",
                       message, self->result.run_dir);
@@ -765,6 +788,8 @@ static esper_status finish_epoch(run *self)
     if (self->growth == NULL)
         show_epoch(self, &record);
     warn_if_not_finite(self, &record);
+    if (self->growth != NULL)
+        ESPER_TRY(keep_vitals(self));
     ESPER_TRY(judge(self, record.loss_valid, &good));
     if (good && self->growth != NULL) {
         ESPER_TRY(grow(self, &record));
@@ -887,6 +912,7 @@ static void close_all(run *self)
     esper_guarded_close(self->guarded);
     esper_trainer_fini(&self->trainer);
     esper_store_close(self->store);
+    esper_mem_free(self->vitals);
 }
 
 esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)

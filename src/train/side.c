@@ -46,11 +46,11 @@ static void close_side(esper_side *side)
     esper_mem_free(side);
 }
 
-void esper_side_close_all(esper_trainer *trainer)
+void esper_side_close_all(struct esper_side **sides)
 {
     for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
-        close_side(trainer->side[k]);
-        trainer->side[k] = NULL;
+        close_side(sides[k]);
+        sides[k] = NULL;
     }
 }
 
@@ -61,11 +61,8 @@ static esper_status plan_side(esper_trainer *trainer, esper_side *side)
                           .slab = &trainer->slab,
                           .pass = &trainer->pass,
                           .frozen = ~((uint64_t)1 << (side->slot + 1))};
-    esper_plan_desc desc = {.backend = trainer->backend,
-                            .nets = &net,
-                            .n_nets = 1,
-                            .max_samples = trainer->config.batch,
-                            .training = true};
+    esper_plan_desc desc = {
+        .backend = trainer->backend, .nets = &net, .n_nets = 1, .max_samples = trainer->config.batch, .training = true};
 
     side->splice = trainer->splice;
     side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
@@ -74,7 +71,7 @@ static esper_status plan_side(esper_trainer *trainer, esper_side *side)
     return esper_plan_open(&desc, &side->plan);
 }
 
-static esper_status open_side(esper_trainer *trainer, int k)
+static esper_status open_side(esper_trainer *trainer, int k, struct esper_side **side_out)
 {
     esper_side *side = esper_mem_alloc(sizeof(*side));
     esper_status status;
@@ -89,17 +86,23 @@ static esper_status open_side(esper_trainer *trainer, int k)
         close_side(side);
         return status;
     }
-    trainer->side[k] = side;
+    *side_out = side;
     return ESPER_OK;
 }
 
-esper_status esper_side_open_all(esper_trainer *trainer)
+esper_status esper_side_open_all(esper_trainer *trainer, struct esper_side **sides_out)
 {
-    esper_side_close_all(trainer);
-    for (int k = 0; k < trainer->slots.n; k++)
+    struct esper_side *sides[ESPER_MAX_SLOTS] = {NULL};
+    esper_status status = ESPER_OK;
+
+    for (int k = 0; status == ESPER_OK && k < trainer->slots.n; k++)
         if (is_wanted(trainer, k))
-            ESPER_TRY(open_side(trainer, k));
-    return ESPER_OK;
+            status = open_side(trainer, k, &sides[k]);
+    if (status != ESPER_OK)
+        esper_side_close_all(sides);
+    else
+        memcpy(sides_out, sides, sizeof(sides));
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ a pass */

@@ -14,9 +14,10 @@
 /* The network has been built: keeps readable what side programs begin with. Before it is planned. */
 void esper_side_keep(esper_trainer *trainer);
 
-/* Opens the side programs that the slots ask for and closes the others. After the network was planned. */
-esper_status esper_side_open_all(esper_trainer *trainer);
-void         esper_side_close_all(esper_trainer *trainer);
+/* Opens the side programs that the slots ask for, by slot, NULL where there is none. After the network was built. On failure
+ * there are none. */
+esper_status esper_side_open_all(esper_trainer *trainer, struct esper_side **sides_out);
+void         esper_side_close_all(struct esper_side **sides);
 
 /* Before the network's pass, while its targets lie there; and after it. */
 void         esper_side_take_targets(esper_trainer *trainer);

@@ -103,8 +103,8 @@ static esper_status open_slots(esper_trainer *trainer, esper_use use)
         .topology = trainer->host.topology,
         .slots = &trainer->slots,
         .training = use != ESPER_USE_EVALUATE,
-        .incubation = config->incubation == ESPER_CONFIG_INCUBATION_STRAIGHT ? ESPER_INCUBATION_STRAIGHT
-                                                                             : ESPER_INCUBATION_ASIDE,
+        .incubation =
+            config->incubation == ESPER_CONFIG_INCUBATION_STRAIGHT ? ESPER_INCUBATION_STRAIGHT : ESPER_INCUBATION_ASIDE,
     };
     trainer->program = esper_splice_key(&trainer->splice);
     find_alpha_inputs(trainer);
@@ -189,8 +189,10 @@ static esper_status fit_slab(esper_trainer *trainer, esper_slab *slab_out)
                                     : esper_slab_init(slab_out, trainer->backend, &trainer->net, &(esper_slab_desc){0});
 }
 
+/* All that can fail comes before the plan is replaced. */
 static esper_status rebuild(esper_trainer *trainer)
 {
+    struct esper_side *sides[ESPER_MAX_SLOTS];
     esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
     esper_plan_desc desc = describe_plan(trainer, &plan_net);
     esper_slab old = trainer->slab, slab;
@@ -200,7 +202,13 @@ static esper_status rebuild(esper_trainer *trainer)
     esper_side_keep(trainer);
     ESPER_TRY(fit_slab(trainer, &slab));
     trainer->slab = slab;
-    status = esper_plan_reopen(&desc, &trainer->plan);
+    status = esper_side_open_all(trainer, sides);
+    if (status == ESPER_OK) {
+        status = esper_plan_reopen(&desc, &trainer->plan);
+        esper_side_close_all(status == ESPER_OK ? trainer->side : sides);
+        if (status == ESPER_OK)
+            memcpy(trainer->side, sides, sizeof(sides));
+    }
     if (status != ESPER_OK)
         trainer->slab = old;
     if (slab.memory != old.memory)
@@ -224,7 +232,6 @@ esper_status esper_trainer_replan(esper_trainer *trainer)
         }
         trainer->program = program;
         find_alpha_inputs(trainer);
-        ESPER_TRY(esper_side_open_all(trainer));
     }
     set_groups(trainer);
     return ESPER_OK;
@@ -250,8 +257,7 @@ esper_status esper_trainer_bear(esper_trainer *trainer, int slot)
 {
     esper_splice splice = trainer->splice;
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
-    esper_birth birth = {.seed = trainer->config.seed,
-                         .number = (uint32_t)trainer->slots.slot[slot].n_seeds - 1};
+    esper_birth birth = {.seed = trainer->config.seed, .number = (uint32_t)trainer->slots.slot[slot].n_seeds - 1};
     esper_net net;
     esper_status status;
 
@@ -277,7 +283,8 @@ static esper_status plant_one(esper_trainer *trainer, const char *word)
 {
     char id[ESPER_SLOT_CHARS + 8], name[ESPER_BLUEPRINT_CHARS + 8], how[16] = "add";
     const esper_blueprint *blueprint;
-    int n = sscanf(word, "%23[^:]:%31[^:]:%15s", id, name, how), k = n >= 1 ? esper_slots_find(&trainer->slots, id) : -1;
+    int n = sscanf(word, "%23[^:]:%31[^:]:%15s", id, name, how),
+        k = n >= 1 ? esper_slots_find(&trainer->slots, id) : -1;
 
     if (n < 2)
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no slot:blueprint, such as r0c1:conv_light", word);
@@ -288,7 +295,9 @@ static esper_status plant_one(esper_trainer *trainer, const char *word)
         return esper_fail_within(ESPER_E_CONFIG, "plant: ");
     if (!esper_slot_is_empty(&trainer->slots.slot[k]))
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: slot %s stands there twice", id);
-    ESPER_TRY(esper_slot_plant(&trainer->slots.slot[k], blueprint, how));
+    ESPER_TRY(esper_slot_plant(&trainer->slots.slot[k], blueprint, how,
+                               esper_splice_count_params(blueprint, trainer->slots.slot[k].channels),
+                               esper_splice_count_gate(trainer->host.topology, trainer->slots.slot[k].channels)));
     return esper_trainer_bear(trainer, k);
 }
 
@@ -343,7 +352,7 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
 
 void esper_trainer_fini(esper_trainer *trainer)
 {
-    esper_side_close_all(trainer);
+    esper_side_close_all(trainer->side);
     esper_optim_close(trainer->optim);
     esper_mem_free(trainer->detour.passed);
     esper_mem_free(trainer->sample_ids);
@@ -425,12 +434,13 @@ static void add_results(const esper_trainer *trainer, esper_tally *tally)
 static double rate_now(const esper_trainer *trainer)
 {
     const esper_config *config = &trainer->config;
+    int epochs = config->lr_epochs > 0 ? config->lr_epochs : config->epochs;
     esper_schedule schedule = {
         .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
         .lr = config->lr,
         .lr_min = config->lr_min,
         .warmup_steps = (uint64_t)llround(config->warmup * trainer->steps_per_epoch),
-        .total_steps = (uint64_t)config->epochs * trainer->steps_per_epoch,
+        .total_steps = (uint64_t)epochs * trainer->steps_per_epoch,
     };
 
     return esper_schedule_lr(&schedule, trainer->cursor.step);

@@ -26,6 +26,7 @@ typedef struct lab {
     esper_config  config;
     esper_trainer hit, clean; /* the one that is spoiled, and the one that is told */
     float        *first;      /* the slab at birth */
+    esper_position start;     /* the rest of it */
     uint64_t      path[EPOCHS * STEPS]; /* hashes of a clean run that passes over nothing, before each step */
 } lab;
 
@@ -61,10 +62,8 @@ static inline uint64_t state_hash(const esper_trainer *trainer)
 
 static inline void put_back(const lab *self, esper_trainer *trainer)
 {
-    static const esper_position start;
-
     memcpy(trainer->slab.memory, self->first, trainer->slab.bytes);
-    check_good(esper_trainer_go_back(trainer, &start));
+    check_good(esper_trainer_go_back(trainer, &self->start));
     trainer->detour.n_passed = 0;
     trainer->detour.lr_scale = 1.0;
     esper_trainer_redraw(trainer, 0);
@@ -89,6 +88,7 @@ static inline void lab_open(lab *self)
     self->first = esper_mem_alloc(self->hit.slab.bytes);
     assert_non_null(self->first);
     memcpy(self->first, self->hit.slab.memory, self->hit.slab.bytes);
+    esper_trainer_position(&self->hit, &self->start);
     record_path(self);
 }
 

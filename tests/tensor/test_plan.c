@@ -418,7 +418,8 @@ static void open_again(small_fleet *fleet)
     esper_plan_desc desc = {fleet->backend, nets, fleet->n_nets, SMALL_SAMPLES, true};
 
     for (int k = 0; k < fleet->n_nets; k++)
-        nets[k] = (esper_plan_net){&fleet->members[k].net, &fleet->members[k].slab, &fleet->members[k].pass};
+        nets[k] = (esper_plan_net){
+            .net = &fleet->members[k].net, .slab = &fleet->members[k].slab, .pass = &fleet->members[k].pass};
     assert_int_equal(esper_plan_reopen(&desc, &fleet->plan), ESPER_OK);
 }
 
@@ -655,7 +656,7 @@ static void test_bytes(void **state)
 
 static void check_open_fails(const small_run *p, esper_plan_desc desc, esper_status status, const char *words)
 {
-    esper_plan_net net = {&p->net, &p->slab, &p->pass};
+    esper_plan_net net = {.net = &p->net, .slab = &p->slab, .pass = &p->pass};
     esper_plan *plan = NULL;
     esper_status got;
 
@@ -758,7 +759,7 @@ static void test_allocation_failures(void **state)
 {
     esper_host host = small_cnn();
     small_run p = {0};
-    esper_plan_net net = {&p.net, &p.slab, &p.pass};
+    esper_plan_net net = {.net = &p.net, .slab = &p.slab, .pass = &p.pass};
     esper_plan_desc desc = {.nets = &net, .n_nets = 1, .max_samples = 2, .training = true};
     esper_mem_stats before, after;
     esper_status status = ESPER_E_NOMEM;

@@ -468,15 +468,18 @@ static void test_unreached_gradients_are_zero(void **state)
     for (int64_t i = 0; i < esper_slab_count(&p.slab, ESPER_FAMILY_GRAD); i++)
         p.slab.family[ESPER_FAMILY_GRAD][i] = 7.0f; /* left by an earlier plan */
     assert_int_equal(
-        esper_plan_open(&(esper_plan_desc){p.backend, &(esper_plan_net){&p.net, &p.slab, &p.pass}, 1, 2, false},
+        esper_plan_open(&(esper_plan_desc){p.backend,
+                                           &(esper_plan_net){.net = &p.net, .slab = &p.slab, .pass = &p.pass}, 1, 2,
+                                           false},
                         &p.plan),
         ESPER_OK);
     assert_true(p.slab.family[ESPER_FAMILY_GRAD][0] == 7.0f); /* a plan for inference has no business there */
     esper_plan_close(p.plan);
-    assert_int_equal(
-        esper_plan_open(&(esper_plan_desc){p.backend, &(esper_plan_net){&p.net, &p.slab, &p.pass}, 1, 2, true},
-                        &p.plan),
-        ESPER_OK);
+    assert_int_equal(esper_plan_open(
+                         &(esper_plan_desc){
+                             p.backend, &(esper_plan_net){.net = &p.net, .slab = &p.slab, .pass = &p.pass}, 1, 2, true},
+                         &p.plan),
+                     ESPER_OK);
     fill_noise(esper_plan_data(p.plan, 0, x), 32, 1);
     assert_int_equal(esper_plan_forward(p.plan), ESPER_OK);
     fill_noise(esper_plan_grad(p.plan, 0, p.net.output), 32, 2);

@@ -236,13 +236,13 @@ static void is_written_as_said(void **state)
     static const char wanted[] =
         "{\"esper_decisions\":1,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
         "\"kernels\":\"cpu avx2\"}\n"
-        "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"source\":\"policy\",\"op\":\"germinate\","
+        "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"weights\":\"0000000000000000\",\"source\":\"policy\",\"op\":\"germinate\","
         "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"style\":\"gated_gate\",\"tempo\":7,"
         "\"target\":0.30000000000000004,\"speed\":3,\"curve\":\"sigmoid_sharp\",\"reason\":\"plateau\","
         "\"confidence\":4.94065645841247e-324,\"text\":\"plateau of 3 epochs\"}\n"
-        "{\"number\":1,\"epoch\":2147483647,\"step\":41,\"source\":\"injection\",\"tensor\":\"head.weight\","
+        "{\"number\":1,\"epoch\":2147483647,\"step\":41,\"weights\":\"0000000000000000\",\"source\":\"injection\",\"tensor\":\"head.weight\","
         "\"role\":\"param\",\"element\":99,\"fault\":\"nan\",\"bit\":4294967295,\"point\":\"gradients\"}\n"
-        "{\"number\":2,\"epoch\":9,\"step\":5,\"source\":\"governor\",\"action\":\"skip\",\"reason\":\"none\","
+        "{\"number\":2,\"epoch\":9,\"step\":5,\"weights\":\"0000000000000000\",\"source\":\"governor\",\"action\":\"skip\",\"reason\":\"none\","
         "\"tensor\":null,\"role\":null,\"problem\":\"\",\"n_elements\":0,\"first_index\":null,\"loss\":\"nan\","
         "\"to_step\":null,\"pruned\":[],\"lr_scale\":1}\n";
     esper_log_entry skip = {.epoch = 9, .step = 5, .source = ESPER_LOG_GOVERNOR};

@@ -178,7 +178,7 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
     const esper_sampler *sampler = self->trainer.samplers[ESPER_SPLIT_VALID];
     bool images = self->trainer.host.topology == ESPER_TOPOLOGY_CNN;
     esper_pass pass = {0};
-    esper_plan_net plan_net = {net, &self->slab, &pass};
+    esper_plan_net plan_net = {.net = net, .slab = &self->slab, .pass = &pass};
     esper_plan_desc desc = {self->trainer.backend, &plan_net, 1, self->trainer.config.batch, false};
     esper_plan *plan;
 
@@ -423,7 +423,7 @@ static void test_flops_are_those_of_the_plans(void **state)
     esper_splice splice = {.topology = ESPER_TOPOLOGY_CNN, .slots = &self->slots};
     esper_pass pass = {0};
     esper_net net;
-    esper_plan_net plan_net = {&net, &self->slab, &pass};
+    esper_plan_net plan_net = {.net = &net, .slab = &self->slab, .pass = &pass};
     esper_plan *plan;
     esper_variant variants[3];
     double network, flops[3], wanted;

@@ -1,0 +1,251 @@
+/* ctest: timeout=120 */
+/* Out of memory while a network grows: opening, validating and every end of an epoch of a seed's whole life. A call that fails
+ * leaves slots, weights and state as they were, so that it can be made again; in the end it is the life that nothing happened
+ * to. And a decision log without room: the run stops, and goes on from its checkpoint. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "train/growing.h"
+
+#define LIFE                                                                                          \
+    "1 r0c0 germinate blueprint=conv_light style=gated_gate tempo=2\n2 r0c0 advance\n13 r0c0 advance\n" \
+    "16 r0c0 advance\n17 r0c0 set_alpha_target target=0.5 speed=2\n20 r0c0 prune\n"                     \
+    "21 r0c1 germinate blueprint=conv_light tempo=1\n22 r0c1 advance\n"
+
+enum { LAST_EPOCH = 24 };
+
+static esper_status try_open(garden *g)
+{
+    ESPER_TRY(esper_trainer_init(&g->trainer, task_named("synth"), &g->config, ESPER_USE_GROW));
+    ESPER_TRY(esper_growth_open(&g->trainer, NULL, &g->growth));
+    ESPER_TRY(esper_guarded_open(&g->trainer, &g->guarded));
+    return esper_growth_attach(g->growth, g->guarded, &(esper_growth_records){.decisions = "open.jsonl"});
+}
+
+static void opens_or_leaves_nothing(void **state)
+{
+    garden *g = calloc(1, sizeof(*g));
+    uint64_t live = live_blocks(), nth = 0;
+    esper_status status;
+
+    (void)state;
+    write_file("script.txt", LIFE);
+    g->config = config_of("synth", GROWING, "policy = scripted\ndecisions = script.txt\n");
+    do {
+        esper_mem_fail_at(++nth);
+        status = try_open(g);
+        esper_mem_fail_at(0);
+        if (status != ESPER_OK && status != ESPER_E_NOMEM)
+            fail_msg("allocation %" PRIu64 " failed: %s (%s)", nth, esper_status_name(status), esper_last_error());
+        if (g->growth != NULL || g->trainer.task != NULL)
+            garden_close(g);
+        g->growth = NULL;
+        g->guarded = NULL;
+        if (live_blocks() != live)
+            fail_msg("allocation %" PRIu64 " failed: blocks are left behind", nth);
+    } while (status != ESPER_OK);
+    print_message("open: %" PRIu64 " allocations failed in turn\n", nth - 1);
+    assert_true(nth > 20);
+    free(g);
+}
+
+/* Slots, weights, moments, buffers, the program and what growth remembers. */
+static uint64_t hash_all(const garden *g)
+{
+    const esper_slab *slab = &g->trainer.slab;
+    uint8_t *memory = calloc(1, g->trainer.companion.bytes);
+    uint64_t hash = esper_slots_hash(&g->trainer.slots);
+
+    g->trainer.companion.pack(g->trainer.companion.context, memory);
+    hash = XXH64(memory, g->trainer.companion.bytes - sizeof(double), hash); /* the last are the FLOPs spent */
+    for (int f = 0; f < ESPER_N_FAMILIES; f++)
+        if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
+            hash = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), hash);
+    hash = XXH64(&g->trainer.program, sizeof(g->trainer.program), hash);
+    for (int r = 0; r < slab->n_regions; r++)
+        hash = XXH64(&esper_optim_group(g->trainer.optim, 0, r)->t, sizeof(uint32_t), hash);
+    free(memory);
+    return hash;
+}
+
+static void check_failure(esper_status status, const garden *g, uint64_t before, const char *what, uint64_t nth)
+{
+    if (status != ESPER_E_NOMEM)
+        fail_msg("epoch %u: %s, allocation %" PRIu64 ": %s (%s)", g->trainer.cursor.epoch + 1, what, nth,
+                 esper_status_name(status), esper_last_error());
+    if (hash_all(g) != before)
+        fail_msg("epoch %u: %s, allocation %" PRIu64 " failed (%s): something has changed", g->trainer.cursor.epoch + 1,
+                 what, nth, esper_last_error());
+}
+
+/* Every allocation of the call fails once; returns how many that were. */
+static uint64_t validate_hard(garden *g, esper_tally *valid)
+{
+    uint64_t before = hash_all(g), nth = 1;
+    esper_status status;
+
+    for (;; nth++) {
+        esper_mem_fail_at(nth);
+        status = esper_growth_validate(g->growth, NULL, valid);
+        esper_mem_fail_at(0);
+        if (status == ESPER_OK)
+            return nth - 1;
+        check_failure(status, g, before, "validation", nth);
+    }
+}
+
+static uint64_t end_hard(garden *g)
+{
+    uint64_t before = hash_all(g), nth = 1;
+    esper_status status;
+
+    for (;; nth++) {
+        esper_mem_fail_at(nth);
+        status = esper_growth_end_epoch(g->growth, &g->last);
+        esper_mem_fail_at(0);
+        if (status == ESPER_OK)
+            return nth - 1;
+        check_failure(status, g, before, "end", nth);
+        check_good(esper_checkpoint_save(&g->trainer, "before.safetensors")); /* it asks again */
+    }
+}
+
+static void fails_whole_or_not_at_all(void **state)
+{
+    static const char *const incubations[] = {"incubation = aside\n", "incubation = straight\n"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        garden *hard = calloc(1, sizeof(*hard)), *easy = calloc(1, sizeof(*easy));
+        uint64_t n_validate = 0, n_end = 0;
+
+        garden_open(hard, incubations[i], LIFE, NULL);
+        garden_open(easy, incubations[i], LIFE, NULL);
+        while (hard->trainer.cursor.epoch < LAST_EPOCH) {
+            esper_tally valid;
+
+            train_epoch(hard);
+            n_validate += validate_hard(hard, &valid);
+            hard->last = measure_epoch(hard);
+            n_end += end_hard(hard);
+            esper_trainer_next_epoch(&hard->trainer);
+            check_good(try_epoch(easy));
+            if (hash_all(hard) != hash_all(easy))
+                fail_msg("after epoch %u the two differ", hard->trainer.cursor.epoch);
+        }
+        check_stage(hard, 1, ESPER_STAGE_TRAINING);
+        print_message("%s%" PRIu64 " failed allocations in validations, %" PRIu64 " in ends of epochs\n",
+                      incubations[i], n_validate, n_end);
+        assert_true(n_validate > 20 && n_end > 20);
+        garden_close(hard);
+        garden_close(easy);
+        free(hard);
+        free(easy);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ no room for the log */
+
+static void set_limit(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static rlim_t size_of(const char *path)
+{
+    size_t bytes;
+    char *text;
+
+    check_good(esper_file_read(path, 1 << 24, &text, &bytes));
+    esper_mem_free(text);
+    return (rlim_t)bytes;
+}
+
+/* A decision that cannot be written is not acted on. */
+static void does_nothing_without_a_record(void **state)
+{
+    garden *g = calloc(1, sizeof(*g));
+    struct rlimit old;
+    uint64_t before;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    garden_open(g, "", "2 r0c0 germinate blueprint=conv_light\n", "full.jsonl");
+    grow_until(g, 1);
+    train_epoch(g);
+    g->last = measure_epoch(g);
+    before = hash_all(g);
+    set_limit(size_of("full.jsonl") + 10);
+    check_fails(esper_growth_end_epoch(g->growth, &g->last), ESPER_E_IO, "full.jsonl");
+    set_limit(old.rlim_cur);
+    assert_int_equal(hash_all(g), before);
+    check_stage(g, 0, ESPER_STAGE_DORMANT);
+    garden_close(g);
+    free(g);
+}
+
+typedef struct filler {
+    struct rlimit old;
+    uint32_t      epoch;
+} filler;
+
+/* From this epoch on the disk is full: the log has no room for its next entry. */
+static void fill_disk(void *context, const esper_run_view *view)
+{
+    const filler *self = context;
+
+    if (view->trainer->cursor.epoch == self->epoch && view->trainer->cursor.batch == 1)
+        set_limit(size_of("full/" ESPER_RUN_DECISIONS) + 10);
+}
+
+static void a_full_disk_stops_the_run(void **state)
+{
+    esper_config config = config_of("synth", GROWING "epochs = 6\n", "policy = scripted\ndecisions = script.txt\n"),
+                 nothing;
+    filler filling = {.epoch = 3};
+    esper_run_observer observer = {.context = &filling, .step = fill_disk};
+    esper_run_desc desc = {.task = task_named("synth"), .config = &config, .grows = true};
+    esper_run_result whole, result;
+    char *a, *b;
+    size_t n, m;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    write_file("script.txt", "1 r0c0 germinate blueprint=conv_light\n2 r0c0 advance\n");
+    esper_config_init(&nothing);
+    set_keys(&config, "run_dir = room\n");
+    check_good(esper_run_train(&desc, &whole));
+    set_keys(&config, "run_dir = full\n");
+    desc.observer = &observer;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &filling.old), 0);
+    if (esper_run_train(&desc, &result) != ESPER_E_IO)
+        fail_msg("expected an error of the disk, not \"%s\"", esper_last_error());
+    set_limit(filling.old.rlim_cur);
+    desc = (esper_run_desc){.config = &nothing, .resume = "full", .grows = true};
+    check_good(esper_run_train(&desc, &result));
+    assert_int_equal(result.weight_hash, whole.weight_hash);
+    check_good(esper_file_read("room/" ESPER_RUN_DECISIONS, 1 << 20, &a, &n));
+    check_good(esper_file_read("full/" ESPER_RUN_DECISIONS, 1 << 20, &b, &m));
+    assert_string_equal(a, b);
+    esper_mem_free(a);
+    esper_mem_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opens_or_leaves_nothing),
+        cmocka_unit_test(fails_whole_or_not_at_all),
+        cmocka_unit_test(does_nothing_without_a_record),
+        cmocka_unit_test(a_full_disk_stops_the_run),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# ctest: timeout=180
+# Four runs that grow, killed at random moments; all 50 are in grow_kill_all.sh.
+. "$SOURCE_DIR/tests/replay/grow_kill.sh"
+
+kill_runs 4
+finish
