@@ -42,11 +42,12 @@ static int build_norm(esper_net *net, int x, esper_blend blend)
 
 /* ------------------------------------------------------------------------------------------------ cnn */
 
-/* x + scale * y, scale born 0: the residual branch is silent at birth, but its scale has a gradient at once. */
+/* x + scale * y, scale born 1/2: what is born silent learns only as fast as its scale grows, which on a settled host takes
+ * a thousand steps. */
 static int add_scaled(esper_net *net, int x, int y)
 {
     int channels = width_of(net, x);
-    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, 0.5f});
 
     return esper_net_add(net, x, esper_net_channel_scale(net, y, scale));
 }

@@ -1,12 +1,12 @@
 /* Internal. Seed blueprints: small modules that keep the shape of what they are put behind.
  *
  * Where they differ, on purpose, from the recorded behaviour in the golden files:
- *   - conv_small, depthwise, conv_light and conv_heavy end in a per-channel scale born 0, after their last ReLU: C more
- *     parameters named `scale`. They are exact identities at birth and learn from the first step (conv_small's zero
- *     convolution in front of a norm and a ReLU never did). With the scale at 1 they compute what was recorded.
+ *   - conv_small, depthwise, conv_light and conv_heavy end in a per-channel scale born 1/2, after their last ReLU: C more
+ *     parameters named `scale`. They learn from the first step (conv_small's zero convolution in front of a norm and a
+ *     ReLU never did; with a scale born 0 they begin at a saddle). With the scale at 1 they compute what was recorded.
  *   - conv_small's convolution is born like any other instead of as zeros.
- *   - For a multiplying blend the last convolution or linear layer is born as zeros, except in those four, which already
- *     are identities and would stop learning.
+ *   - For a multiplying blend the last convolution or linear layer is born as zeros, except in those four, which would
+ *     stop learning.
  * CNN attention keeps its recorded start: it begins as 0.9526 x (0.5 x for a multiplying blend), not as an identity. */
 #ifndef ESPER_NN_BLUEPRINT_H
 #define ESPER_NN_BLUEPRINT_H

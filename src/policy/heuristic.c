@@ -340,6 +340,9 @@ static void decide_germination(heuristic *policy, const esper_policy_view *view,
         wait_for(decision, ESPER_REASON_UNSTABLE, "Host not stabilized");
     else if (view->epoch < settings->min_epoch)
         esper_decision_because(decision, ESPER_REASON_EARLY, "Too early (epoch %d)", view->epoch);
+    else if (view->max_epochs > 0 && view->max_epochs - view->epoch < settings->late_epochs)
+        esper_decision_because(decision, ESPER_REASON_LATE, "Too late (%d epochs left, a seed takes %d)",
+                               view->max_epochs - view->epoch, settings->late_epochs);
     else if (!has_room(view))
         wait_for(decision, ESPER_REASON_NO_SLOT, "No available slots");
     else if (view->signals.plateau_epochs >= settings->plateau_epochs)

@@ -21,7 +21,9 @@
 
 /* A seed takes some thirty epochs to be kept, so those of a run that grows are short. */
 #define FASHION_LR "lr = 0.05\nschedule = cosine\n"
-#define FASHION_GROWTH "epochs = 70\nmax_steps = 150\ncrop = 2\nflip = true\nmax_params = 100000\n"
+#define FASHION_GROWTH                                                                                     \
+    "epochs = 90\nmax_steps = 100\nlr_epochs = 15\nlr_min = 0.003\nblocks = 2\nchannels = 16\ncrop = 2\n" \
+    "flip = true\nmax_params = 100000\n"
 
 static const esper_task *const tasks[] = {
     GROWN("fashion", FASHION, FASHION_LR, FASHION_GROWTH,

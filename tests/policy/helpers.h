@@ -64,7 +64,7 @@ static inline void set_scene(scene *s, esper_topology topology)
     }
     s->view = (esper_policy_view){.topology = topology,
                                   .epoch = 10,
-                                  .max_epochs = 60,
+                                  .max_epochs = 1000,
                                   .loss_train = 0.5,
                                   .accuracy_train = 80,
                                   .loss_valid = 0.6,

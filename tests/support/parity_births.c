@@ -1,7 +1,7 @@
 /* blueprints.jsonl: how every blueprint is born, at many widths, for an adding and for a multiplying blend.
  *
  * Expected is what was recorded, changed exactly as nn/blueprint.h says: conv_small, depthwise, conv_light and
- * conv_heavy have a `scale` more, born 0, hence are identities; and their last convolution, recorded as born 0
+ * conv_heavy have a `scale` more, born 1/2, hence are no identities; and their last convolution, recorded as born 0
  * (conv_small always, the others for a multiplying blend), is born like any other. */
 #include <math.h>
 #include <stdio.h>
@@ -154,7 +154,7 @@ static double expected_constant(const birth_case *birth, const esper_tensor *par
     const json_t *recorded = json_object_get(json_object_get(birth->out, "constant"), param->name);
 
     if (birth->has_scale && strcmp(param->name, "scale") == 0)
-        return 0.0;
+        return 0.5;
     if (recorded == NULL || is_revived(birth, param->name))
         return (double)NAN;
     return json_number_value(recorded);
@@ -187,7 +187,7 @@ static esper_status check_identity(const birth_case *birth, parity_run *run, esp
     esper_rng_key key = {.seed = 7, .purpose = ESPER_RNG_TEST};
     int64_t count = SAMPLES * run->net.tensors[run->net.input].count;
     float *x = esper_plan_data(run->plan, 0, run->net.input);
-    bool expected = birth->has_scale || json_is_true(json_object_get(birth->out, "identity_at_birth")), identity;
+    bool expected = !birth->has_scale && json_is_true(json_object_get(birth->out, "identity_at_birth")), identity;
     esper_rng rng;
 
     esper_rng_init(&rng, &key);
