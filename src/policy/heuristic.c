@@ -138,8 +138,8 @@ static bool is_share(double value)
 
 static esper_status check_numbers(const esper_heuristic_settings *s)
 {
-    if (s->plateau_epochs < 0 || s->min_epoch < 0 || s->embargo_epochs < 0 || s->late_epochs < 0 || s->failing_epochs < 0 ||
-        s->training_epochs < 0 || s->holding_epochs < 0 || s->bound_epochs < 0)
+    if (s->plateau_epochs < 0 || s->min_epoch < 0 || s->embargo_epochs < 0 || s->late_epochs < 0 ||
+        s->failing_epochs < 0 || s->training_epochs < 0 || s->holding_epochs < 0 || s->bound_epochs < 0)
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: a number of epochs is negative");
     if (!is_share(s->penalty_decay) || !(s->penalty >= 0.0) || isinf(s->penalty) || isnan(s->penalty_threshold))
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: penalty %g, decay %g, threshold %g: expected a decay of 0 to 1",

@@ -71,10 +71,10 @@ static int add_probe(esper_net *net, int x)
     const esper_tensor *tensor = &net->tensors[x];
     bool image = tensor->rank == 3;
     int width = image ? tensor->dim[0] : tensor->dim[1];
-    int weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 1, 1},
+    int weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 3, 3},
                                  (esper_init){ESPER_INIT_CONSTANT, 0.0f});
 
-    return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 0, 1) : esper_net_linear(net, x, weight, -1));
+    return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 1, 1) : esper_net_linear(net, x, weight, -1));
 }
 
 /* No gradient reaches the host through the seed. */
@@ -201,6 +201,11 @@ int64_t esper_splice_count_gate(esper_topology topology, int channels)
     return n;
 }
 
+int64_t esper_splice_count_probe(esper_topology topology, int channels)
+{
+    return (int64_t)channels * channels * (topology == ESPER_TOPOLOGY_CNN ? 9 : 1);
+}
+
 static void raise_to(int64_t *value, int64_t least)
 {
     if (*value < least)
@@ -233,7 +238,7 @@ esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topol
     for (int k = 0; k < slots->n; k++) {
         int channels = slots->slot[k].channels;
 
-        raise_to(&desc->region_params[k + 1], (int64_t)channels * channels + ESPER_SLAB_ALIGN);
+        raise_to(&desc->region_params[k + 1], esper_splice_count_probe(topology, channels) + ESPER_SLAB_ALIGN);
         for (int i = 0; list[i] != NULL; i++)
             if ((blueprints >> list[i]->index & 1u) != 0)
                 ESPER_TRY(reserve_one(list[i], channels, &desc->region_params[k + 1], &desc->region_buffers[k + 1]));

@@ -40,7 +40,8 @@ typedef struct esper_splice {
     esper_topology     topology;
     const esper_slots *slots;
     bool               training; /* the program computes gradients */
-    bool               probes;   /* an empty slot gets y = h + W h with W = 0 (parameter <slot>.probe.weight): the gradient
+    bool
+        probes; /* an empty slot gets y = h + W * h, a 3x3 convolution (for text a matrix) with W = 0, parameter <slot>.probe.weight: the gradient
                                   * of W tells what a seed there could gain at once */
     esper_incubation   incubation;
     uint8_t            presence[ESPER_MAX_SLOTS]; /* esper_presence, by index */
@@ -60,6 +61,9 @@ uint64_t esper_splice_key(const esper_splice *splice);
 /* Whether the seed of a slot is part of the program, and the value its alpha input, if it has one, wants. */
 bool  esper_splice_has_seed(const esper_splice *splice, int slot);
 float esper_splice_alpha(const esper_splice *splice, int slot);
+
+/* Elements of a probe's weight. */
+int64_t esper_splice_count_probe(esper_topology topology, int channels);
 
 /* Parameters of a blueprint, and of a gate network, in a slot of so many channels; -1 = no memory to count them. */
 int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels);

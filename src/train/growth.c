@@ -174,7 +174,7 @@ static void init_memory(esper_growth *growth)
     for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
         growth->state.seed[k].ratio = (double)NAN;
         growth->gates[k].gate = -1;
-        growth->evidence[k] = (double)NAN;
+        growth->probed[k] = growth->state.promise[k] = (double)NAN;
     }
     for (int k = 0; k < growth->trainer->slots.n; k++) /* planted ones */
         if (esper_slot_is_active(&growth->trainer->slots.slot[k]))

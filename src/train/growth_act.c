@@ -64,7 +64,7 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
     view->stage = slot->stage;
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
-    view->evidence = growth->evidence[k];
+    view->evidence = growth_evidence(growth, k);
     view->blueprints = affordable(growth, k, params);
     memcpy(view->blueprint_params, growth->blueprint_params[k], sizeof(view->blueprint_params));
     if (esper_slot_is_active(slot))

@@ -28,6 +28,7 @@ typedef struct growth_seed {
 typedef struct growth_state {
     esper_tracker_state tracker;
     growth_seed         seed[ESPER_MAX_SLOTS];
+    double              promise[ESPER_MAX_SLOTS]; /* of what probes of an empty slot found, smoothed; NaN = none yet */
     uint64_t            policy_bytes;
     uint8_t             policy[GROWTH_POLICY_BYTES];
 } growth_state;
@@ -62,7 +63,7 @@ struct esper_growth {
     esper_attribution_plan plan;
     esper_attribution      found;
     bool                   measured;  /* found is of this epoch */
-    double                 evidence[ESPER_MAX_SLOTS];
+    double                 probed[ESPER_MAX_SLOTS]; /* squared gradient of a probe there; NaN = none was made */
     esper_policy_slot      views[ESPER_MAX_SLOTS];
     esper_slot_event       event_room[GROWTH_MAX_EVENTS];
     esper_slot_events      events;
@@ -94,6 +95,7 @@ void         growth_count_flops(esper_growth *growth);
 void         growth_watch_gradients(void *context, const esper_guard_report *report);
 void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_probe(esper_growth *growth);
+double       growth_evidence(const esper_growth *growth, int slot); /* what a seed there promises; NaN = not known */
 esper_slot_merits growth_merits(const esper_growth *growth, int slot);
 
 /* growth_act.c */

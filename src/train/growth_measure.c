@@ -160,9 +160,9 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
-        status = esper_evaluator_run(growth->evaluator, esper_trainer_batches(growth->trainer, ESPER_SPLIT_VALID),
-                                     variants, n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower,
-                                     tally_out, results);
+        status =
+            esper_evaluator_run(growth->evaluator, esper_trainer_batches(growth->trainer, ESPER_SPLIT_VALID), variants,
+                                n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
     if (status == ESPER_OK && n_slice > 0)
         take_results(growth, results, flops);
     esper_mem_free(variants);
@@ -189,11 +189,8 @@ static esper_status plan_probe(esper_growth *growth)
     esper_trainer *trainer = growth->trainer;
     esper_splice splice = trainer->splice;
     esper_plan_net net = {.net = &growth->probe_net, .slab = &trainer->slab, .pass = &trainer->pass};
-    esper_plan_desc desc = {.backend = trainer->backend,
-                            .nets = &net,
-                            .n_nets = 1,
-                            .max_samples = trainer->config.batch,
-                            .training = true};
+    esper_plan_desc desc = {
+        .backend = trainer->backend, .nets = &net, .n_nets = 1, .max_samples = trainer->config.batch, .training = true};
     uint64_t key;
 
     splice.probes = true;
@@ -238,9 +235,8 @@ static void add_probes(const esper_growth *growth, probe_sums *sums)
     }
 }
 
-/* How fast the loss would fall, to first order, along a map of usual size: |dL/dW| sqrt(channels). The gradient of a batch is
- * mostly noise, and its norm measures that; what two batches agree on is not, so the squared norm is estimated by the mean
- * product of two different ones. Below 0 there is nothing but noise. */
+/* The squared norm of dL/dW. The gradient of a batch is mostly noise, and its norm measures that; what two batches agree on is
+ * not, so the square is estimated by the mean product of two different ones. Below 0 there is nothing but noise. */
 static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
     double n_pairs = (double)n_batches * (n_batches - 1.0);
@@ -251,10 +247,10 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
 
         if (!esper_slot_is_empty(slot))
             continue;
-        for (int64_t i = 0; i < (int64_t)slot->channels * slot->channels; i++)
+        for (int64_t i = 0; i < esper_splice_count_probe(growth->trainer->host.topology, slot->channels); i++)
             of_sum += (double)sums[k].sum[i] * (double)sums[k].sum[i];
         if (n_batches > 1)
-            growth->evidence[k] = sqrt(fmax(of_sum - sums[k].squares, 0.0) / n_pairs * slot->channels);
+            growth->probed[k] = (of_sum - sums[k].squares) / n_pairs;
         esper_trainer_clear_region(growth->trainer, k);
     }
 }
@@ -291,17 +287,17 @@ esper_status growth_probe(esper_growth *growth)
     esper_status status;
 
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
-        growth->evidence[k] = (double)NAN;
+        growth->probed[k] = (double)NAN;
     if (!probe_is_due(growth))
         return ESPER_OK;
     for (int k = 0; k < slots->n; k++)
-        room += (size_t)slots->slot[k].channels * (size_t)slots->slot[k].channels;
+        room += (size_t)esper_splice_count_probe(trainer->host.topology, slots->slot[k].channels);
     memory = esper_mem_alloc(room * sizeof(*memory));
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
-        sums[k].sum = sums[k - 1].sum + (size_t)slots->slot[k - 1].channels * (size_t)slots->slot[k - 1].channels;
+        sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(trainer->host.topology, slots->slot[k - 1].channels);
     if (bytes > 0)
         memcpy(growth->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], bytes);
     status = plan_probe(growth);
@@ -346,10 +342,30 @@ static void take_contributions(esper_growth *growth)
     esper_slots_sum_neighbours(slots, measured);
 }
 
+/* Smoothed from epoch to epoch: one probe of a settled host is still half noise. */
+static void take_probes(esper_growth *growth)
+{
+    for (int k = 0; k < growth->trainer->slots.n; k++) {
+        double *promise = &growth->state.promise[k], probed = growth->probed[k];
+
+        if (!isnan(probed))
+            *promise = isnan(*promise) ? probed : 0.7 * *promise + 0.3 * probed;
+    }
+}
+
+/* How fast the loss would fall, to first order, along a map of usual size: |dL/dW| sqrt(channels). */
+double growth_evidence(const esper_growth *growth, int slot)
+{
+    double promise = growth->state.promise[slot];
+
+    return isnan(promise) ? promise : sqrt(fmax(promise, 0.0) * growth->trainer->slots.slot[slot].channels);
+}
+
 void growth_take_readings(esper_growth *growth, const esper_epoch_record *record)
 {
     esper_slots *slots = &growth->trainer->slots;
 
+    take_probes(growth);
     take_contributions(growth);
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]))
@@ -369,7 +385,7 @@ esper_slot_merits growth_merits(const esper_growth *growth, int slot)
     if (growth->measured && !isnan(gain))
         merits.improvement = (esper_merit){.value = gain, .how = ESPER_MERIT_TRIAL, .n_epochs = 1};
     if (!isnan(lower))
-        merits.contribution = (esper_merit){
-            .value = lower, .how = ESPER_MERIT_LOWER_BOUND, .n_epochs = (int32_t)bound->n_epochs};
+        merits.contribution =
+            (esper_merit){.value = lower, .how = ESPER_MERIT_LOWER_BOUND, .n_epochs = (int32_t)bound->n_epochs};
     return merits;
 }

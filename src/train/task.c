@@ -1,8 +1,9 @@
 /* The tasks. Settings not named here are the defaults of base/config_keys.h. */
 #include "train/task.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/status.h"
 #include "base/suggest.h"
@@ -78,6 +79,16 @@ static void join_names(char *text, size_t chars)
     }
 }
 
+/* In any case, and with '-' for '_'. */
+static bool is_name(const char *typed, const char *name)
+{
+    while (*typed != '\0' && (tolower((unsigned char)*typed) == *name || (*typed == '-' && *name == '_'))) {
+        typed++;
+        name++;
+    }
+    return *typed == '\0' && *name == '\0';
+}
+
 esper_status esper_task_find(const char *name, const esper_task **task_out)
 {
     char list[512], hint[ESPER_SUGGEST_TEXT_CHARS];
@@ -86,7 +97,7 @@ esper_status esper_task_find(const char *name, const esper_task **task_out)
     esper_suggest_init(&suggest, name);
     for (int i = 0; tasks[i] != NULL; i++) {
         esper_suggest_offer(&suggest, tasks[i]->name);
-        if (strcasecmp(tasks[i]->name, name) == 0) {
+        if (is_name(name, tasks[i]->name)) {
             *task_out = tasks[i];
             return ESPER_OK;
         }

@@ -17,7 +17,7 @@ typedef struct esper_task {
 /* All tasks, NULL at the end; the first is the default. */
 const esper_task *const *esper_task_list(void);
 
-/* By name, in any case. E_CONFIG with the nearest name and the list when there is none. */
+/* By name, in any case, '-' for '_' too. E_CONFIG with the nearest name and the list when there is none. */
 esper_status esper_task_find(const char *name, const esper_task **task_out);
 
 /* Lays the task's settings over the defaults; then, for a run that grows, those for growing. */

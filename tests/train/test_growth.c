@@ -381,6 +381,9 @@ static void check_refused(const char *more, int epoch, int op, int slot, int blu
     esper_decision_init(&entries[epoch - 1].decision, op);
     entries[epoch - 1].decision.slot = slot;
     entries[epoch - 1].decision.blueprint = blueprint;
+    for (int i = 0; i < EPOCHS; i++)
+        if (entries[i].decision.slot >= 0 && entries[i].decision.slot < g->trainer.slots.n)
+            snprintf(entries[i].slot, sizeof(entries[i].slot), "%s", slot_at(g, entries[i].decision.slot)->id);
     check_good(esper_growth_open(&g->trainer, &history, &g->growth));
     check_good(esper_guarded_open(&g->trainer, &g->guarded));
     check_good(esper_growth_attach(g->growth, g->guarded, &(esper_growth_records){0}));
@@ -409,7 +412,7 @@ static void refuses_what_cannot_be(void **state)
     check_refused(limit, 1, ESPER_SLOT_OP_GERMINATE, 0, light->index, "parameters");
     check_refused("max_seeds = 1\n", 2, ESPER_SLOT_OP_GERMINATE, 1, light->index, "max_seeds");
     check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 0, 77, "blueprint");
-    check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 99, light->index, "slot 99");
+    check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 99, light->index, "no slot");
     check_refused("", 2, ESPER_SLOT_OP_GERMINATE, 0, light->index, "");
     check_refused("", 2, ESPER_SLOT_OP_FOSSILIZE, 0, -1, "");
     check_refused("", 2, ESPER_SLOT_OP_PRUNE, 1, -1, "");
