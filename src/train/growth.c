@@ -19,7 +19,7 @@ typedef struct growth_memory {
 /* The state as it is now: tracker and policy live outside of it. */
 static void gather(esper_growth *growth)
 {
-    growth->state.tracker = growth->tracker.state;
+    esper_tracker_pack(&growth->tracker, growth->state.tracker);
     memset(growth->state.policy, 0, sizeof(growth->state.policy));
     growth->state.policy_bytes = esper_policy_pack_bytes(growth->policy);
     esper_policy_pack(growth->policy, growth->state.policy);
@@ -27,7 +27,7 @@ static void gather(esper_growth *growth)
 
 static esper_status spread(esper_growth *growth)
 {
-    growth->tracker.state = growth->state.tracker;
+    ESPER_TRY(esper_tracker_unpack(&growth->tracker, growth->state.tracker, sizeof(growth->state.tracker)));
     return esper_policy_unpack(growth->policy, growth->state.policy, growth->state.policy_bytes);
 }
 
@@ -52,6 +52,10 @@ static esper_status unpack_memory(void *context, const void *bytes, bool whole)
     if (memory.state.policy_bytes > GROWTH_POLICY_BYTES)
         return ESPER_FAIL(ESPER_E_FORMAT, "what a policy remembers cannot take %llu bytes",
                           (unsigned long long)memory.state.policy_bytes);
+    if (!(memory.facts.flops >= 0.0 && memory.facts.flops < 1e30) || memory.facts.n_seeds < 0 ||
+        memory.facts.n_seeds > INT32_MAX || memory.facts.n_logged > UINT32_MAX)
+        return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %g FLOPs, %lld seeds",
+                          memory.facts.flops, (long long)memory.facts.n_seeds);
     growth->state = memory.state;
     if (whole)
         growth->facts = memory.facts;
@@ -197,6 +201,7 @@ static esper_status open_parts(esper_growth *growth)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
     ESPER_TRY(count_blueprints(growth));
     init_memory(growth);
+    growth_count_flops(growth);
     return ESPER_OK;
 }
 

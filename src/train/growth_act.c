@@ -10,15 +10,15 @@
 
 /* ------------------------------------------------------------------------------------------------ the view */
 
-/* Blueprints that the budget of parameters leaves. */
-static uint32_t affordable(const esper_growth *growth, int k, int64_t params)
+/* Blueprints that the budget of parameters leaves, with or without a gate network of `more` parameters. */
+static uint32_t affordable(const esper_growth *growth, int k, int64_t params, int64_t more)
 {
     const esper_trainer *trainer = growth->trainer;
     int64_t limit = trainer->config.max_params;
     uint32_t bits = esper_policy_blueprints(trainer->host.topology);
 
     for (int i = 0; limit > 0 && i < ESPER_POLICY_BLUEPRINTS; i++)
-        if (params + growth->blueprint_params[k][i] > limit)
+        if (params + more + growth->blueprint_params[k][i] > limit)
             bits &= ~(1u << i);
     return bits;
 }
@@ -42,8 +42,9 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
     view->improvement_total = esper_slot_improvement(slot);
     if (slot->known & ESPER_KNOWN_CONTRIBUTION)
         view->contribution = slot->contribution;
-    if (!slot->permissive && slot->stage == ESPER_STAGE_HOLDING) {
-        view->contribution = esper_bound_mean(bound);
+    if (!slot->permissive &&
+        slot->stage == ESPER_STAGE_HOLDING) { /* known when it has bounds, not by a first reading */
+        view->contribution = bound->n_epochs >= 2 ? esper_bound_mean(bound) : (double)NAN;
         view->contribution_low = esper_bound_lower(bound);
         view->contribution_high = esper_bound_upper(bound);
         view->contribution_epochs = (int)bound->n_epochs;
@@ -65,7 +66,7 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
-    view->blueprints = affordable(growth, k, params);
+    view->blueprints = affordable(growth, k, params, 0);
     memcpy(view->blueprint_params, growth->blueprint_params[k], sizeof(view->blueprint_params));
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);
@@ -165,6 +166,7 @@ static esper_status germinate(esper_growth *growth, int k)
     esper_slot *slot = &trainer->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
+    int64_t gate_params;
     esper_status status;
 
     if (blueprint == NULL)
@@ -172,7 +174,8 @@ static esper_status germinate(esper_growth *growth, int k)
                       esper_topology_name(trainer->host.topology));
     if (trainer->config.max_seeds > 0 && count_seeds(growth) >= trainer->config.max_seeds)
         return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
-    if ((affordable(growth, k, count_params(growth)) >> decision->blueprint & 1u) == 0)
+    gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
+    if ((affordable(growth, k, count_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
         return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
                       trainer->config.max_params);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
@@ -184,7 +187,7 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&trainer->net, 0);
     wanted.seed_params = growth->blueprint_params[k][blueprint->index];
-    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
+    wanted.gate_params = gate_params;
     status = esper_slot_check_germinate(slot, &wanted);
     if (status == ESPER_OK)
         status = esper_slot_germinate(slot, &wanted, &growth->events);
@@ -313,5 +316,7 @@ esper_status growth_rebuild(esper_growth *growth)
         growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = growth->state.seed[k].number};
         growth->gates[k].gate = -1;
     }
+    growth->step_flops = 0.0; /* also an alpha that has left 0 changes what is tested: counted anew */
+    growth_count_flops(growth);
     return ESPER_OK;
 }

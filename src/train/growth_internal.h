@@ -24,9 +24,11 @@ typedef struct growth_seed {
     int32_t     number;          /* of the seed in this run */
 } growth_seed;
 
+_Static_assert(ESPER_TRACKER_PACK_BYTES % 8 == 0, "a state has no holes");
+
 /* Undone by a rollback. Plain memory. */
 typedef struct growth_state {
-    esper_tracker_state tracker;
+    uint8_t             tracker[ESPER_TRACKER_PACK_BYTES];
     growth_seed         seed[ESPER_MAX_SLOTS];
     double              promise[ESPER_MAX_SLOTS]; /* of what probes of an empty slot found, smoothed; NaN = none yet */
     uint64_t            policy_bytes;

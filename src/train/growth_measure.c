@@ -172,15 +172,29 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
 
 /* ------------------------------------------------------------------------------------------------ empty slots */
 
-/* Whether somebody could want to know: a seed may germinate when no other is germinated, in training or cooling down. */
+/* Whether somebody wants to know: policies that look at evidence, on a settled host, when no seed is on its way. */
 static bool probe_is_due(const esper_growth *growth)
 {
+    const char *policy = esper_policy_name(growth->policy);
+    uint32_t rests = 1u << ESPER_STAGE_DORMANT | 1u << ESPER_STAGE_FOSSILIZED;
     const esper_slots *slots = &growth->trainer->slots;
-    uint32_t busy = 1u << ESPER_STAGE_GERMINATED | 1u << ESPER_STAGE_TRAINING | 1u << ESPER_STAGE_PRUNED |
-                    1u << ESPER_STAGE_EMBARGOED | 1u << ESPER_STAGE_RESETTING;
 
-    return growth->history == NULL && strcmp(esper_policy_name(growth->policy), "none") != 0 &&
-           esper_slots_count(slots, busy) == 0 && esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
+    return growth->history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
+           growth->tracker.state.is_stable && esper_slots_count(slots, rests) == slots->n &&
+           esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
+}
+
+/* As many batches as the budget for measuring allows; two at least have to agree, so fewer are none. */
+static uint32_t count_probe_batches(esper_growth *growth)
+{
+    const esper_trainer *trainer = growth->trainer;
+    esper_plan_stats stats = esper_plan_stats_of(growth->probe_plan);
+    double budget = trainer->config.attribution * growth->step_flops * trainer->steps_per_epoch;
+    double n = floor(budget / (stats.forward.flops + stats.backward.flops + 1.0));
+    uint32_t most = esper_trainer_batches(trainer, ESPER_SPLIT_VALID);
+
+    most = most < GROWTH_PROBE_BATCHES ? most : GROWTH_PROBE_BATCHES;
+    return n < 2.0 || most < 2 ? 0 : n < most ? (uint32_t)n : most;
 }
 
 /* The host with a silent linear map in every empty slot. */
@@ -258,10 +272,9 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
 static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
     esper_trainer *trainer = growth->trainer;
-    uint32_t n = esper_trainer_batches(trainer, ESPER_SPLIT_VALID);
+    uint32_t n = count_probe_batches(growth);
     esper_plan_stats stats = esper_plan_stats_of(growth->probe_plan);
 
-    n = n < GROWTH_PROBE_BATCHES ? n : GROWTH_PROBE_BATCHES;
     for (uint32_t batch = 0; batch < n; batch++) {
         esper_trainer_load(trainer, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
         trainer->pass.training = true; /* batch statistics: the ones that gradients go through */

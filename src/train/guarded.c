@@ -649,3 +649,9 @@ void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *co
     guarded->clerk = clerk;
     guarded->clerk_context = context;
 }
+
+esper_status esper_guarded_tell_snapshot(esper_guarded *guarded)
+{
+    return esper_guarded_reading(guarded).pending ? ESPER_OK
+                                                  : esper_governor_snapshot(guarded->governor, guarded->taken[0].step);
+}

@@ -53,6 +53,9 @@ const char *esper_incident_describe(const esper_incident *incident, char *text, 
  * network of its time back. */
 esper_status esper_guarded_restructure(esper_guarded *guarded);
 
+/* The governor's memory was put back behind the opening snapshot: tells it of that one, as it was told of its like before. */
+esper_status esper_guarded_tell_snapshot(esper_guarded *guarded);
+
 /* Somebody who wants to see the scans behind gradients that were found good, before the step they make. */
 typedef void (*esper_scan_watcher)(void *context, const esper_guard_report *report);
 

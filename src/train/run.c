@@ -96,8 +96,10 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
     if (!self->trainer.config.guard)
         return ESPER_OK;
     ESPER_TRY(esper_guarded_open(&self->trainer, &self->guarded));
-    return checkpoint != NULL ? esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded))
-                              : ESPER_OK;
+    if (checkpoint == NULL)
+        return ESPER_OK;
+    ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
+    return esper_guarded_tell_snapshot(self->guarded);
 }
 
 static esper_use use_of(const run *self)
@@ -348,10 +350,21 @@ static void close_store(run *self, esper_status status)
         esper_log_warn(self->desc->log, "the store does not know how the run ended: %s", esper_last_error());
 }
 
+/* Parameters of the network that is tested: seeds that only learn have no part in it. */
+static int64_t count_used(const esper_trainer *trainer)
+{
+    int64_t n = esper_net_count_params(&trainer->net, 0);
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->slots.slot[k].stage != ESPER_STAGE_TRAINING)
+            n += esper_net_count_params(&trainer->net, k + 1);
+    return n;
+}
+
 /* The network's size and price, now. */
 static void measure_network(run *self)
 {
-    self->result.params = esper_net_count_params(&self->trainer.net, -1);
+    self->result.params = count_used(&self->trainer);
     self->result.params_host = esper_net_count_params(&self->trainer.net, 0);
     if (self->growth == NULL)
         return;
@@ -651,11 +664,19 @@ static void begin_stretch(run *self)
     self->epoch_first_samples = self->trainer.tally.samples;
 }
 
+/* Of a replay: there is nothing left to make again. */
+static bool is_replayed(const run *self)
+{
+    return self->growth != NULL && esper_growth_is_replayed(self->growth);
+}
+
 /* Saves what the governor left, so that somebody can go on from it, and says why the run is over. */
 static esper_status end_stopped(run *self, const esper_incident *incident)
 {
     char text[512];
 
+    if (is_replayed(self)) /* as it did then */
+        return ESPER_FAIL(ESPER_E_STOPPED, "the governor stopped the run");
     if (incident->restored)
         ESPER_TRY(save(self));
     return ESPER_FAIL(
@@ -804,6 +825,8 @@ static bool checkpoint_due(const run *self)
 {
     int every = self->trainer.config.checkpoint_every;
 
+    if (self->guarded != NULL && esper_guarded_reading(self->guarded).pending)
+        return false; /* the file that lies there is of a state that nobody doubts */
     return every > 0 && self->trainer.cursor.epoch % (uint32_t)every == 0 &&
            self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs; /* the last one is saved at the end */
 }
@@ -827,12 +850,6 @@ static esper_status leave(run *self, bool stopped)
                           self->checkpoint, self->saved_epoch);
     self->result.stopped = stopped;
     return ESPER_OK;
-}
-
-/* Of a replay: there is nothing left to make again. */
-static bool is_replayed(const run *self)
-{
-    return self->growth != NULL && esper_growth_is_replayed(self->growth);
 }
 
 /* Epochs until the last, or until somebody wants the run to stop. */

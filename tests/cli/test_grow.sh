@@ -304,4 +304,26 @@ esper grow --resume moved --policy random
 expect_code 2
 expect_words err "policy is scripted" "cannot become random"
 
+# ---- the governor remembers over a resume what it would have remembered: the second fault is met on the same rung
+
+drill="--policy none --schedule constant --max-steps 10 --batch 32 --seed 3 --inject 4:host:param:nan,14:host:param:nan"
+esper grow synth $drill --epochs 2 --run-dir two-faults --progress none
+expect_code 0
+hash=$(weights_of)
+esper grow synth $drill --epochs 1 --run-dir one-fault --progress none
+expect_code 0
+esper grow --resume one-fault --epochs 2 --progress none
+expect_code 0
+expect_equal "weights of the run resumed between two faults" "$(weights_of)" "$hash"
+
+# ---- a run that the governor stopped is made again up to there
+
+esper grow synth --policy none --max-steps 10 --batch 32 --epochs 4 --max-rollbacks 1 --run-dir given-up --progress none \
+    --inject 4:host:param:nan,14:host:param:nan,24:host:param:nan
+expect_code 1
+expect_words err "the governor stopped the run"
+esper replay given-up
+expect_code 0
+expect_words out "weights equal"
+
 finish

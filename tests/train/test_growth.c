@@ -308,12 +308,12 @@ static void leaves_nothing_behind(void **state)
 /* A probe of the empty slots: it has run (somebody paid for it), and left no trace. */
 static void probes_leave_no_trace(void **state)
 {
-    garden *g = garden_new("", "30 r0c0 germinate blueprint=conv_light\n");
+    garden *g = garden_new("policy = heuristic\nattribution = 100\nplateau = 0\nlr = 1e-6\n", NULL);
     copy host, seed;
     double spent;
 
     (void)state;
-    grow_until(g, 3);
+    grow_until(g, 5); /* nothing is learnt, so the host has settled; but it is no plateau of accuracy yet */
     train_epoch(g);
     host = copy_region(g, 0);
     seed = copy_region(g, 1);
@@ -523,8 +523,8 @@ static void a_program_that_dies_is_asked_again(void **state)
     esper_config_init(&nothing);
     write_program(ANSWER);
     check_good(run_grow(&config, NULL, true, &whole));
-    assert_true(whole.params > whole.params_host);
     log = read_log("whole");
+    assert_non_null(strstr(log, "\"germinate\""));
     for (int i = 0; i < 2; i++) {
         const char *dir = i == 0 ? "third" : "first";
         char *again;
