@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120
+# ctest: timeout=120 labels=noasan
 # esper compare from the outside: runs as processes, what is kept and gone on with, and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=900
+# ctest: timeout=900 labels=noasan
 # esper grow and replay from the outside: a run with seeds of every kind, resumed, replayed, compared with its fixed host,
 # exported; and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
