@@ -39,7 +39,9 @@ static inline poison poison_of(uint32_t i)
     static const char *const roles[] = {"param", "moment", "grad"}, *const faults[] = {"nan", "inf", "neg_inf"};
     esper_rng_key key = {.seed = 5, .purpose = ESPER_RNG_TEST, .sample = i};
     poison self = {.task = i % 3 == 2 ? "synth_text" : "synth", .two = i % 4 == 3};
-    uint32_t least = self.two ? 2 * POISON_STEPS : 0, n = POISON_EPOCHS * POISON_STEPS - least;
+    uint32_t least = self.two ? 2 * POISON_STEPS : 0;
+    uint32_t n =
+        POISON_EPOCHS * POISON_STEPS - least - 2; /* a first fault costs a batch: the last steps may not come */
     char lines[256];
     size_t used = 0;
     esper_rng rng;
@@ -141,7 +143,8 @@ static inline void poison_runs(uint32_t first, uint32_t n_runs)
         write_plan(&self);
         run_poisoned(&self, "poisoned", &one);
         n = check_answers(&self, "poisoned/" ESPER_RUN_DECISIONS);
-        assert_int_equal(n, 1 + self.two);
+        if (n != 1 + self.two)
+            fail_msg("run %u, inject %s on %s: %d of its faults came about", i, self.inject, self.task, n);
         run_poisoned(&self, "again", &two);
         if (one.weight_hash != two.weight_hash)
             fail_msg("inject %s on %s: weights %016" PRIx64 ", the second time %016" PRIx64, self.inject, self.task,
