@@ -360,8 +360,11 @@ static bool is_live(int stage)
 
 static bool is_failing(const heuristic *policy, const esper_policy_slot *slot)
 {
-    return slot->epochs_in_stage >= policy->settings.failing_epochs &&
-           slot->improvement < -policy->settings.failing_drop;
+    /* In TRAINING a seed cannot do the host any harm: what it would do is what a trial says, where there is one. */
+    bool tried = slot->stage == ESPER_STAGE_TRAINING && !isnan(slot->trial_gain);
+    double change = tried ? slot->trial_gain : slot->improvement;
+
+    return slot->epochs_in_stage >= policy->settings.failing_epochs && change < -policy->settings.failing_drop;
 }
 
 /* A limit of 0 is none. */

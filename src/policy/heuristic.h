@@ -8,6 +8,7 @@
  *     pruned when the upper one stays below it, or after 10 epochs. A bare number is judged as recorded;
  *   - no seed blocks its slot for ever: HOLDING ends after 10 epochs without a contribution, and TRAINING after 30 in which
  *     the gate to BLENDING stayed shut (recorded: no limits);
+ *   - a seed in TRAINING is failing by what a trial of it says (recorded: by the host's accuracy, which it cannot change);
  *   - nothing germinates that could not be kept before the run ends (recorded: at any time);
  *   - what a prune costs its blueprint outlasts the embargo (recorded: halved every epoch, never above the threshold);
  *   - the default rotation depends on the topology (recorded: that of images, which transformers refuse), and blueprints

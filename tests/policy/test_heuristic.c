@@ -354,6 +354,13 @@ static void training_has_an_end(void **state)
     slot->epochs_in_stage = 30;
     assert_int_equal(decide_one(&setup, &s).op, ESPER_SLOT_OP_PRUNE);
     assert_string_equal(decide_one(&setup, &s).text, "Not ready to blend after 30 epochs of TRAINING");
+    slot->epochs_in_stage = 6;
+    slot->improvement = -5.0; /* the host's own doing: a trial says what the seed's would be */
+    slot->trial_gain = 0.2;
+    assert_int_equal(decide_one(&setup, &s).op, ESPER_SLOT_OP_ADVANCE);
+    slot->improvement = 1.0;
+    slot->trial_gain = -5.0;
+    assert_int_equal(decide_one(&setup, &s).op, ESPER_SLOT_OP_PRUNE);
 }
 
 /* ------------------------------------------------------------------------------------------------ germination */
