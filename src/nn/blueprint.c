@@ -213,6 +213,22 @@ static const esper_blueprint *const transformer_blueprints[] = {
     NULL,
 };
 
+const char *esper_blend_name(int blend)
+{
+    static const char *const names[] = {
+        [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
+
+    return blend >= ESPER_BLEND_ADD && blend <= ESPER_BLEND_GATE ? names[blend] : NULL;
+}
+
+int esper_blend_find(const char *name)
+{
+    for (int blend = ESPER_BLEND_ADD; blend <= ESPER_BLEND_GATE; blend++)
+        if (strcmp(esper_blend_name(blend), name) == 0)
+            return blend;
+    return -1;
+}
+
 const esper_blueprint *const *esper_blueprint_list(esper_topology topology)
 {
     return topology == ESPER_TOPOLOGY_CNN ? cnn_blueprints : transformer_blueprints;

@@ -25,6 +25,10 @@ typedef struct esper_blueprint {
     int (*build)(esper_net *net, int x, esper_blend blend);
 } esper_blueprint;
 
+/* "add", "multiply", "gate"; NULL for other codes. The operator of that name; -1 = there is none. */
+const char *esper_blend_name(int blend);
+int         esper_blend_find(const char *name);
+
 /* All blueprints of a topology, by (estimate, name); NULL at the end. */
 const esper_blueprint *const *esper_blueprint_list(esper_topology topology);
 

@@ -224,16 +224,12 @@ esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wan
 esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int64_t seed_params,
                               int64_t gate_params)
 {
-    static const char *const names[] = {
-        [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
     static const int stages[] = {ESPER_STAGE_TRAINING, ESPER_STAGE_BLENDING, ESPER_STAGE_HOLDING,
                                  ESPER_STAGE_FOSSILIZED};
     esper_germination wanted;
-    int blend = ESPER_BLEND_ADD;
+    int blend = esper_blend_find(how);
 
-    while (blend <= ESPER_BLEND_GATE && strcmp(names[blend], how) != 0)
-        blend++;
-    if (blend > ESPER_BLEND_GATE)
+    if (blend < 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "slot %s: no operator is called '%s': there are add, multiply, gate",
                           slot->id, how);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);

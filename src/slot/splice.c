@@ -28,6 +28,31 @@ float esper_splice_alpha(const esper_splice *splice, int slot)
     return (float)splice->slots->slot[slot].alpha.value;
 }
 
+void esper_splice_find_alphas(const esper_splice *splice, const esper_net *net, int inputs_out[ESPER_MAX_SLOTS])
+{
+    char name[ESPER_NAME_CHARS];
+
+    for (int k = 0; k < splice->slots->n; k++) {
+        int t;
+
+        snprintf(name, sizeof(name), "%s.alpha", splice->slots->slot[k].id);
+        t = esper_net_find(net, name);
+        inputs_out[k] = t != ESPER_NO_TENSOR && net->tensors[t].role == ESPER_ROLE_INPUT ? t : ESPER_NO_TENSOR;
+    }
+}
+
+void esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER_MAX_SLOTS], const esper_plan *plan,
+                              int n_samples)
+{
+    for (int k = 0; k < splice->slots->n; k++) {
+        float *values = inputs[k] != ESPER_NO_TENSOR ? esper_plan_data(plan, 0, inputs[k]) : NULL;
+        float alpha = esper_splice_alpha(splice, k);
+
+        for (int i = 0; values != NULL && i < n_samples; i++)
+            values[i] = alpha;
+    }
+}
+
 static seed_part part_of(const esper_splice *splice, int k)
 {
     const esper_slot *slot = &splice->slots->slot[k];

@@ -48,7 +48,7 @@ typedef struct esper_log_governor {
     uint64_t n_elements, first_index;          /* of the tensor that are bad */
     uint64_t to_step;                          /* the snapshot that was gone back to */
     double   loss;                             /* of the vital signs; NaN otherwise */
-    double   lr_scale;                         /* of the learning rate from here on */
+    double   lr_scale;                         /* of the learning rate until then */
     char     pruned[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
 } esper_log_governor;
 

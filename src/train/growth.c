@@ -417,8 +417,6 @@ uint64_t esper_growth_n_logged(const esper_growth *growth)
 
 void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_CHARS])
 {
-    static const char *const names[] = {
-        [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
     size_t n = 0;
 
     text[0] = '\0';
@@ -427,6 +425,6 @@ void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_C
 
         if (slot->stage == ESPER_STAGE_FOSSILIZED)
             n += (size_t)snprintf(text + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", slot->id,
-                                  slot->blueprint, names[slot->blend]);
+                                  slot->blueprint, esper_blend_name(slot->blend));
     }
 }

@@ -6,9 +6,6 @@
 #include "base/status.h"
 #include "train/growth_internal.h"
 
-static const char *const blend_names[] = {
-    [0] = "", [ESPER_BLEND_ADD] = "add", [ESPER_BLEND_MULTIPLY] = "multiply", [ESPER_BLEND_GATE] = "gate"};
-
 static esper_store_record record_of(const esper_growth *growth, esper_store_kind kind, uint32_t epoch)
 {
     return esper_store_record_of(kind, epoch, (int64_t)growth->trainer->cursor.step);
@@ -105,7 +102,7 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
     ESPER_STORE_SET(record.decision.reason, growth->accepted ? decision->text : growth->refusal);
     if (decision->op == ESPER_SLOT_OP_GERMINATE) {
         ESPER_STORE_SET(record.decision.blueprint, blueprint != NULL ? blueprint->name : "");
-        ESPER_STORE_SET(record.decision.blend, blend_names[esper_style_blend(decision->style)]);
+        ESPER_STORE_SET(record.decision.blend, esper_blend_name(esper_style_blend(decision->style)));
         record.decision.tempo = decision->tempo;
         record.decision.alpha_target = decision->target;
     }
@@ -230,7 +227,7 @@ static void record_germination(const esper_growth *growth, int k, uint32_t epoch
     record.germination.seed = growth->state.seed[k].number;
     ESPER_STORE_SET(record.germination.slot, slot->id);
     ESPER_STORE_SET(record.germination.blueprint, slot->blueprint);
-    ESPER_STORE_SET(record.germination.blend, blend_names[slot->blend]);
+    ESPER_STORE_SET(record.germination.blend, esper_blend_name(slot->blend));
     record.germination.params = slot->seed_params + slot->gate_params;
     ESPER_STORE_SET(record.germination.reason, growth->decision.text);
     push(growth, &record);

@@ -12,6 +12,7 @@ typedef struct esper_side {
     esper_splice splice;
     esper_net    net;
     esper_plan  *plan;
+    int          alpha_input[ESPER_MAX_SLOTS];
     int          source; /* the network's tensor that it begins with */
 } esper_side;
 
@@ -68,6 +69,7 @@ static esper_status plan_side(esper_trainer *trainer, esper_side *side)
     side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
     ESPER_TRY(esper_splice_build(&side->splice, &trainer->host, &side->net));
     ESPER_TRY(esper_net_cut(&side->net, stream_at(trainer, &side->net, side->slot)));
+    esper_splice_find_alphas(&side->splice, &side->net, side->alpha_input);
     return esper_plan_open(&desc, &side->plan);
 }
 
@@ -121,20 +123,10 @@ void esper_side_take_targets(esper_trainer *trainer)
 static void fill_inputs(const esper_trainer *trainer, const esper_side *side)
 {
     int n = trainer->pass.n_samples;
-    char name[ESPER_NAME_CHARS];
 
     memcpy(esper_plan_data(side->plan, 0, side->net.input), esper_plan_data(trainer->plan, 0, side->source),
            (size_t)n * (size_t)side->net.tensors[side->net.input].count * sizeof(float));
-    for (int k = 0; k < trainer->slots.n; k++) {
-        float *values;
-        int t;
-
-        snprintf(name, sizeof(name), "%s.alpha", trainer->slots.slot[k].id);
-        t = esper_net_find(&side->net, name);
-        values = t != ESPER_NO_TENSOR ? esper_plan_data(side->plan, 0, t) : NULL;
-        for (int i = 0; values != NULL && i < n; i++)
-            values[i] = esper_splice_alpha(&side->splice, k);
-    }
+    esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, n);
 }
 
 /* In the mode of evaluation, in which the host's norms are what they are: batch statistics would be those of a network that is

@@ -82,16 +82,6 @@ static esper_plan_desc describe_plan(const esper_trainer *trainer, const esper_p
     };
 }
 
-static void find_alpha_inputs(esper_trainer *trainer)
-{
-    char name[ESPER_NAME_CHARS];
-
-    for (int k = 0; k < trainer->slots.n; k++) {
-        snprintf(name, sizeof(name), "%s.alpha", trainer->slots.slot[k].id);
-        trainer->alpha_input[k] = esper_net_find(&trainer->net, name);
-    }
-}
-
 /* The slots of a host, all empty, and how seeds are put there. */
 static esper_status open_slots(esper_trainer *trainer, esper_use use)
 {
@@ -107,7 +97,7 @@ static esper_status open_slots(esper_trainer *trainer, esper_use use)
             config->incubation == ESPER_CONFIG_INCUBATION_STRAIGHT ? ESPER_INCUBATION_STRAIGHT : ESPER_INCUBATION_ASIDE,
     };
     trainer->program = esper_splice_key(&trainer->splice);
-    find_alpha_inputs(trainer);
+    esper_splice_find_alphas(&trainer->splice, &trainer->net, trainer->alpha_input);
     return ESPER_OK;
 }
 
@@ -231,26 +221,26 @@ esper_status esper_trainer_replan(esper_trainer *trainer)
             return status;
         }
         trainer->program = program;
-        find_alpha_inputs(trainer);
+        esper_splice_find_alphas(&trainer->splice, &trainer->net, trainer->alpha_input);
     }
     set_groups(trainer);
     return ESPER_OK;
 }
 
+static void clear_range(float *family, const int64_t *begin, int region)
+{
+    if (family != NULL)
+        memset(family + begin[region], 0, (size_t)(begin[region + 1] - begin[region]) * sizeof(*family));
+}
+
 void esper_trainer_clear_region(esper_trainer *trainer, int slot)
 {
     const esper_slab *slab = &trainer->slab;
-    int region = slot + 1;
 
-    for (int f = 0; f < ESPER_N_FAMILIES; f++) {
-        const int64_t *begin = f == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
-
-        if (slab->family[f] != NULL)
-            memset(slab->family[f] + begin[region], 0,
-                   (size_t)(begin[region + 1] - begin[region]) * sizeof(*slab->family[f]));
-    }
+    clear_range(slab->family[ESPER_FAMILY_PARAM], slab->param_begin, slot + 1);
+    clear_range(slab->family[ESPER_FAMILY_BUFFER], slab->buffer_begin, slot + 1);
     if (trainer->optim != NULL)
-        esper_optim_group(trainer->optim, 0, region)->t = 0;
+        esper_optim_reset(trainer->optim, 0, slot + 1);
 }
 
 esper_status esper_trainer_bear(esper_trainer *trainer, int slot)
@@ -369,33 +359,13 @@ void esper_trainer_fini(esper_trainer *trainer)
 
 /* ------------------------------------------------------------------------------------------------ a batch */
 
-/* Every sample has an alpha of its own; here they are all the slot's. */
-static void fill_alphas(const esper_trainer *trainer, const esper_plan *plan, const esper_net *net)
-{
-    char name[ESPER_NAME_CHARS];
-
-    for (int k = 0; k < trainer->slots.n; k++) {
-        int t = trainer->alpha_input[k];
-        float *values;
-
-        if (t == ESPER_NO_TENSOR)
-            continue;
-        if (net != &trainer->net) { /* it has the same inputs, but elsewhere */
-            snprintf(name, sizeof(name), "%s.alpha", trainer->slots.slot[k].id);
-            t = esper_net_find(net, name);
-        }
-        values = esper_plan_data(plan, 0, t);
-        for (int i = 0; i < trainer->pass.n_samples; i++)
-            values[i] = esper_splice_alpha(&trainer->splice, k);
-    }
-}
-
 void esper_trainer_load(esper_trainer *trainer, const esper_plan *plan, const esper_net *net, esper_split split,
                         uint32_t batch)
 {
     const esper_sampler *sampler = trainer->samplers[split];
     void *input = esper_plan_data(plan, 0, net->input);
     bool images = trainer->host.topology == ESPER_TOPOLOGY_CNN;
+    int inputs[ESPER_MAX_SLOTS];
     esper_batch dest = {
         .images = images ? input : NULL,
         .tokens = images ? NULL : input,
@@ -403,12 +373,15 @@ void esper_trainer_load(esper_trainer *trainer, const esper_plan *plan, const es
         .ids = trainer->sample_ids,
     };
 
+    memcpy(inputs, trainer->alpha_input, sizeof(inputs));
     esper_batch_fill(sampler, batch, trainer->pool, &dest);
     trainer->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     trainer->pass.training = split == ESPER_SPLIT_TRAIN;
     trainer->pass.step = (uint32_t)trainer->cursor.step;
     trainer->pass.loss_scale = 1.0f / ((float)trainer->pass.n_samples * (float)net->tensors[net->target].count);
-    fill_alphas(trainer, plan, net);
+    if (net != &trainer->net) /* another program of the same slots */
+        esper_splice_find_alphas(&trainer->splice, net, inputs);
+    esper_splice_fill_alphas(&trainer->splice, inputs, plan, trainer->pass.n_samples);
 }
 
 static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch)
