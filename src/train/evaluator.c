@@ -142,19 +142,11 @@ static esper_status build_net(const esper_evaluator *evaluator, const esper_spli
     return cut == WHOLE ? ESPER_OK : esper_net_cut(net, tensor_before(net, &splice->slots->slot[cut]));
 }
 
-static void find_tensors(program *self, const esper_slots *slots)
+static void find_tensors(program *self, const esper_splice *splice)
 {
-    char name[ESPER_NAME_CHARS];
-
-    for (int k = 0; k < slots->n; k++) {
-        int alpha;
-
-        self->before[k] = tensor_before(&self->net, &slots->slot[k]);
-        snprintf(name, sizeof(name), "%s.alpha", slots->slot[k].id);
-        alpha = esper_net_find(&self->net, name);
-        if (alpha != ESPER_NO_TENSOR && self->net.tensors[alpha].role != ESPER_ROLE_INPUT) /* it was cut off */
-            alpha = ESPER_NO_TENSOR;
-        self->alpha[k] = alpha;
+    esper_splice_find_alphas(splice, &self->net, self->alpha);
+    for (int k = 0; k < splice->slots->n; k++) {
+        self->before[k] = tensor_before(&self->net, &splice->slots->slot[k]);
         if ((self->kept >> k & 1u) != 0)
             self->net.tensors[self->before[k]].keep = true;
     }
@@ -176,7 +168,7 @@ static esper_status plan_program(const esper_evaluator *evaluator, const esper_s
     esper_plan_desc plan_desc = {.backend = desc->backend, .nets = &plan_net, .n_nets = 1, .max_samples = desc->batch};
 
     ESPER_TRY(build_net(evaluator, splice, self->cut, &self->net));
-    find_tensors(self, desc->slots);
+    find_tensors(self, splice);
     return esper_plan_open(&plan_desc, &self->plan);
 }
 
@@ -267,19 +259,6 @@ static void *data_of(const program *self, int tensor)
     return esper_plan_data(self->plan, 0, tensor);
 }
 
-static void fill_alphas(const program *self, const esper_splice *splice)
-{
-    for (int k = 0; k < splice->slots->n; k++) {
-        float *values = data_of(self, self->alpha[k]), alpha;
-
-        if (values == NULL)
-            continue;
-        alpha = esper_splice_alpha(splice, k);
-        for (int i = 0; i < self->pass.n_samples; i++)
-            values[i] = alpha;
-    }
-}
-
 /* Everything but what the program begins with is there. */
 static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
                                 int n_samples)
@@ -287,7 +266,7 @@ static esper_status run_program(const esper_evaluator *evaluator, program *self,
     size_t n = (size_t)n_samples * (size_t)evaluator->n_targets;
 
     self->pass = (esper_pass){.n_samples = n_samples, .loss_scale = 1.0f / (float)n};
-    fill_alphas(self, splice);
+    esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples);
     memcpy(data_of(self, self->net.target), evaluator->targets, n * sizeof(*evaluator->targets));
     ESPER_TRY(esper_plan_forward(self->plan));
     return esper_backend_sync(evaluator->desc.backend);
