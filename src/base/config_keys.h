@@ -72,6 +72,8 @@
       "Where the cosine schedule ends.")                                                                               \
     X(TRAINING, lr_epochs, INT, "0", FROM(0), "epochs",                                                                \
       "Epochs in which the cosine gets there; the rate then stays at lr_min. 0: all epochs of the run.")               \
+    X(TRAINING, lr_finish, INT, "0", FROM(0), "epochs",                                                                \
+      "Last epochs of a cosine run that fall once more, from lr to 0. A host settles, grows, and is finished. 0: none.") \
     X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME",                                                                  \
       "Who decides about seeds: none, heuristic, random, scripted (see decisions) or command (see policy_cmd).")       \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND",                                                                    \

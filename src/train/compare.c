@@ -350,6 +350,20 @@ static esper_status set_int(esper_config *config, const char *key, int64_t value
     return set(config, key, text);
 }
 
+/* A run of other length than asked for gets the same schedule, stretched. */
+static esper_status set_epochs(const esper_compare *compare, int epochs, esper_config *config)
+{
+    const esper_config *asked = &compare->config;
+    double factor = (double)epochs / asked->epochs;
+
+    ESPER_TRY(set_int(config, "epochs", epochs));
+    if (asked->lr_epochs > 0 && epochs != asked->epochs)
+        ESPER_TRY(set_int(config, "lr_epochs", llround(fmax(asked->lr_epochs * factor, 1.0))));
+    if (asked->lr_finish > 0 && epochs != asked->epochs)
+        ESPER_TRY(set_int(config, "lr_finish", llround(asked->lr_finish * factor)));
+    return ESPER_OK;
+}
+
 esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
                                      int threads, esper_config *config_out)
 {
@@ -367,7 +381,7 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
     if (policy != esper_policy_scripted.name)
         ESPER_TRY(set(config_out, "decisions", ""));
     ESPER_TRY(set(config_out, "plant", run->plant));
-    ESPER_TRY(set_int(config_out, "epochs", run->epochs));
+    ESPER_TRY(set_epochs(compare, run->epochs, config_out));
     ESPER_TRY(set_int(config_out, "threads", threads));
     if (run->size > 0)
         ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));

@@ -407,13 +407,17 @@ static void add_results(const esper_trainer *trainer, esper_tally *tally)
 static double rate_now(const esper_trainer *trainer)
 {
     const esper_config *config = &trainer->config;
-    int epochs = config->lr_epochs > 0 ? config->lr_epochs : config->epochs;
+    int finish = config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
+    int before = config->epochs - finish;
+    int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
     esper_schedule schedule = {
         .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
         .lr = config->lr,
         .lr_min = config->lr_min,
         .warmup_steps = (uint64_t)llround(config->warmup * trainer->steps_per_epoch),
         .total_steps = (uint64_t)epochs * trainer->steps_per_epoch,
+        .finish_from = (uint64_t)before * trainer->steps_per_epoch,
+        .finish_steps = (uint64_t)finish * trainer->steps_per_epoch,
     };
 
     return esper_schedule_lr(&schedule, trainer->cursor.step);

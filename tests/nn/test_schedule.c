@@ -77,6 +77,28 @@ static void test_cosine_never_rises_after_warmup(void **state)
                      esper_schedule_lr(&schedule, step + 1));
 }
 
+/* 8 steps from 1 to 0.2, flat to step 12, and 4 more from 1 to 0. */
+static void test_finish(void **state)
+{
+    esper_schedule schedule = {.kind = ESPER_SCHEDULE_COSINE,
+                               .lr = 1.0,
+                               .lr_min = 0.2,
+                               .total_steps = 8,
+                               .finish_from = 12,
+                               .finish_steps = 4};
+
+    (void)state;
+    check(&schedule, 4, 0.6);
+    check(&schedule, 11, 0.2);
+    check(&schedule, 12, 1.0);
+    check(&schedule, 14, 0.5);
+    check(&schedule, 15, 0.5 * (1.0 - sqrt(0.5)));
+    check(&schedule, 16, 0.0);
+    schedule.finish_from = 6; /* before the first fall is over */
+    check(&schedule, 5, 0.2 + 0.4 * (1.0 + cos(3.14159265358979323846 * 5 / 8)));
+    check(&schedule, 6, 1.0);
+}
+
 /* Warm-up as long as the run or longer, and a run of no steps, have rates too. */
 static void test_odd_lengths(void **state)
 {
@@ -102,6 +124,7 @@ int main(void)
         cmocka_unit_test(test_cosine),
         cmocka_unit_test(test_cosine_with_warmup),
         cmocka_unit_test(test_cosine_never_rises_after_warmup),
+        cmocka_unit_test(test_finish),
         cmocka_unit_test(test_odd_lengths),
     };
 
