@@ -28,6 +28,7 @@ typedef struct esper_program {
     esper_launch *launches;
     int          *chain; /* (n_launches) how many from this one on can be run in one go; 0: with one before it */
     double        flops; /* of a full batch */
+    bool          meets; /* it may meet other ranks on its way: to be run by the caller, after the programs before it */
 } esper_program;
 
 /* A backend object begins with this; the rest is the backend's own. */

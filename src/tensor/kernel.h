@@ -23,7 +23,7 @@ typedef struct esper_phase {
     int (*units)(const esper_lane *lane); /* how many results there are; NULL = the samples of the pass */
 } esper_phase;
 
-enum { ESPER_MAX_PHASES = 5 };
+enum { ESPER_MAX_PHASES = 6 };
 
 /* Work that can be cut for the caches in two ways: name, the first way, which a table of phases has, and the other one. Both
  * give the same bits. Which is taken is said by the tune table (tensor/tune.h).
@@ -66,7 +66,23 @@ typedef struct esper_op_kernels {
      * that follow each other may run as a chain, a few results at a time. */
     bool local_forward, local_backward;
     const esper_ways *ways_forward, *ways_backward; /* phases that can be computed otherwise; NULL = none */
+    /* The phases of a training pass where the batch is spread over ranks (lane->exchange), in a table of their own; NULL =
+     * they are the same, samples having nothing to do with each other. Both tables ask for the same scratch. */
+    const struct esper_op_kernels *shared;
+    /* Of such a table: the values that are summed over the ranks, and in each direction the phase that finds the sums.
+     * The first of them is how many elements of a channel there are. */
+    double *(*values)(const esper_lane *lane, bool backward, size_t *count_out);
+    int summed_forward, summed_backward;
 } esper_op_kernels;
+
+/* The table a lane is to be computed with: the operation's own, or its shared one. */
+static inline const esper_op_kernels *esper_kernels_of(const esper_op_kernels *op, const esper_lane *lane)
+{
+    return lane->exchange != NULL && op->shared != NULL && lane->pass->training ? op->shared : op;
+}
+
+/* What comes before a phase of a lane: summing over the ranks, where this is the phase for it. By the calling thread. */
+esper_status esper_kernels_meet(const esper_op_kernels *op, const esper_lane *lane, bool backward, int phase);
 
 /* Two families. `op` computes on canonical layouts. `lanes` is for image networks: 16 samples lie side by side in the lanes
  * of vectors, so that every operation on images is vertical whatever their size. A block of a per-sample tensor is

@@ -9,7 +9,10 @@
 #define ESPER_TENSOR_OP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "esper.h"
 
 enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
 
@@ -141,11 +144,21 @@ typedef struct esper_view {
 typedef struct esper_pass {
     int32_t         n_samples;  /* in this batch: at most what the plan was made for */
     bool            training;   /* batch statistics and dropout, or not */
-    float           loss_scale; /* gradient weight of one target: 1 / targets counted in the whole batch */
+    float           loss_scale; /* gradient weight of one target: 1 / targets counted in the whole batch, over all ranks
+                                 * that have a slice of it; then the sum of their gradients is the batch's */
     uint64_t        seed;
     uint32_t        network, step;
     const uint32_t *sample_id; /* (N) global index of each sample: keys dropout */
 } esper_pass;
+
+/* How the ranks of a job, each with a slice of the same batch, add up what they have counted: batch norm then takes its
+ * statistics of the whole batch. `sum` replaces every value by its sum over the ranks, with the same bits on each of them.
+ * It is called by the thread that runs the pass, never twice at a time, in the same order on every rank; it may not use the
+ * thread pool. When it fails, the pass ends with its status. */
+typedef struct esper_exchange {
+    esper_status (*sum)(void *context, double *values, size_t count);
+    void *context;
+} esper_exchange;
 
 /* Settings of an optimiser group for the next step. Kept by the optimiser, read by its lanes. */
 typedef struct esper_group {
@@ -180,6 +193,7 @@ typedef struct esper_lane {
     esper_attr         attr;
     const esper_pass  *pass;  /* NULL for flat work */
     const esper_group *group; /* NULL unless flat work */
+    const esper_exchange *exchange; /* NULL: the batch is all here */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
 

@@ -43,7 +43,8 @@ typedef struct planned_net {
     uint32_t      *add_mask;  /* (n_ops) inputs whose gradient is added to */
     size_t         arena_base;
     bool           draws;       /* it has dropout */
-    int            min_samples; /* in training: batch norm needs two values for each channel */
+    bool           meets;       /* it has batch norm over ranks */
+    int            min_samples; /* in training: batch norm needs two values for each channel, on all ranks together */
     int            next_op; /* while launches are merged */
 } planned_net;
 
@@ -364,7 +365,7 @@ static esper_lane lane_shape_of(const planned_net *planned, int o)
 {
     const esper_op *op = &planned->given.net->ops[o];
     const esper_op_info *info = esper_op_info_of(op->kind);
-    esper_lane lane = {.attr = op->attr, .pass = planned->given.pass};
+    esper_lane lane = {.attr = op->attr, .pass = planned->given.pass, .exchange = planned->given.exchange};
 
     for (int i = 0; i < info->n_in; i++) {
         lane.in[i] = shape_of(planned, op->in[i]);
@@ -572,6 +573,7 @@ static void join_programs(esper_plan *plan, int k)
     backward->chain = forward->chain + forward->n_launches;
     find_chains(plan, forward);
     find_chains(plan, backward);
+    forward->meets = backward->meets = plan->gradients[k].meets = plan->nets[k].meets;
     plan->gradients[k].n_launches = forward->n_launches + backward->n_launches;
     plan->gradients[k].flops = count_flops(plan, &plan->gradients[k]);
 }
@@ -681,7 +683,11 @@ static void find_pass_rules(planned_net *planned)
 
         if (op->kind == ESPER_OP_DROPOUT || (op->kind == ESPER_OP_ATTENTION && op->attr.attention.drop > 0.0f))
             planned->draws = true;
-        if (op->kind == ESPER_OP_BATCH_NORM && x->count == x->dim[0])
+        if (op->kind != ESPER_OP_BATCH_NORM)
+            continue;
+        if (planned->given.exchange != NULL)
+            planned->meets = true; /* and the ranks count their values when they meet */
+        else if (x->count == x->dim[0])
             planned->min_samples = 2;
     }
 }

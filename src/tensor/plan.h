@@ -18,6 +18,10 @@ typedef struct esper_plan_net {
     const esper_slab *slab;
     const esper_pass *pass;
     uint64_t          frozen; /* bits 1 << region: parameters there get no gradient from this plan */
+    /* The network's batches are spread over ranks, and batch norm counts them together in training; borrowed as well. All
+     * ranks have the same network, max_samples and order of passes, and each at least one sample. NULL: one rank, or each
+     * for itself. */
+    const esper_exchange *exchange;
 } esper_plan_net;
 
 typedef struct esper_plan_desc {
@@ -35,7 +39,9 @@ esper_status esper_plan_reopen(const esper_plan_desc *desc, esper_plan **plan);
 void         esper_plan_close(esper_plan *plan);
 
 /* Enqueues a pass over pass->n_samples of each network. Backward follows the forward pass of the same batch; it overwrites
- * the gradients of all parameters that take part. */
+ * the gradients of all parameters that take part. With an exchange, gradients of parameters are those of the rank's own
+ * samples: summed over ranks they are the batch's. After a failed exchange, running statistics and gradients are those of
+ * a pass that broke off half-way. */
 esper_status esper_plan_forward(esper_plan *plan);
 esper_status esper_plan_backward(esper_plan *plan);
 /* Both: no network waits for another between them. */

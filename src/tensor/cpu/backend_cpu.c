@@ -74,8 +74,7 @@ static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, i
 
 static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
 {
-    esper_crew_run_launch(((const esper_ram_backend *)be)->crew, launch);
-    return ESPER_OK;
+    return esper_crew_run_launch(((const esper_ram_backend *)be)->crew, launch);
 }
 
 static bool is_local(const esper_backend *be, const esper_launch *launch)
@@ -96,8 +95,7 @@ static bool chains_cpu(const esper_backend *be, const esper_launch *before, cons
 
 static esper_status enqueue_programs_cpu(esper_backend *be, const esper_program *programs, int n_programs)
 {
-    esper_crew_run(((const esper_ram_backend *)be)->crew, programs, n_programs);
-    return ESPER_OK;
+    return esper_crew_run(((const esper_ram_backend *)be)->crew, programs, n_programs);
 }
 
 const esper_backend_ops esper_backend_cpu = {

@@ -32,6 +32,8 @@ struct esper_crew {
     crew_bench             *benches;  /* (n_threads) */
     const esper_program    *programs; /* of the current run */
     int                     n_programs;
+    bool                    meets;    /* a program of the run meets other ranks */
+    esper_status            status;   /* of such a run: written by the caller alone */
     atomic_int              next_program;
     atomic_int              n_unfinished;
 };
@@ -107,7 +109,7 @@ static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
 /* Alone while every thread has a network of its own; else in items that others can take. */
 static void run_job(esper_crew *crew, crew_bench *bench)
 {
-    bool alone = atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
+    bool alone = !crew->meets && atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
     int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
     if (!alone && n_items > 1)
@@ -128,15 +130,25 @@ static const esper_phase *phase_of(const esper_crew *crew, const esper_launch *l
     return esper_tune_phase(crew->tune, op, backward, i, launch->lanes);
 }
 
+/* What comes before phase i of a launch of one lane. */
+static esper_status meet(const esper_crew *crew, const esper_launch *launch, int i)
+{
+    return esper_kernels_meet(esper_job_kernels(crew->kernels, launch), launch->lanes,
+                              launch->direction == ESPER_BACKWARD, i);
+}
+
 /* A launch by itself: one job a phase. */
-static void run_phases(esper_crew *crew, crew_bench *bench, const esper_launch *launch)
+static esper_status run_phases(esper_crew *crew, crew_bench *bench, const esper_launch *launch)
 {
     const esper_phase *phase;
 
     for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
+        if (crew->meets)
+            ESPER_TRY(meet(crew, launch, i));
         bench->job = (esper_job){.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = 1};
         run_job(crew, bench);
     }
+    return ESPER_OK;
 }
 
 /* Launches of one phase each, which run in one go. */
@@ -154,15 +166,16 @@ static void run_chain(esper_crew *crew, crew_bench *bench, const esper_launch *l
     }
 }
 
-static void run_program(esper_crew *crew, crew_bench *bench, const esper_program *program)
+static esper_status run_program(esper_crew *crew, crew_bench *bench, const esper_program *program)
 {
     for (int i = 0, n; i < program->n_launches; i += n) {
         n = program->chain[i];
         if (n > 1)
             run_chain(crew, bench, &program->launches[i], n);
         else
-            run_phases(crew, bench, &program->launches[i]);
+            ESPER_TRY(run_phases(crew, bench, &program->launches[i]));
     }
+    return ESPER_OK;
 }
 
 /* Takes items from any bench until every network is through. */
@@ -180,6 +193,14 @@ static void help(esper_crew *crew)
     }
 }
 
+/* Programs that meet other ranks are the caller's, all of them, in turn; after a failure they are passed over. */
+static void run_in_turn(esper_crew *crew)
+{
+    for (int k = 0; k < crew->n_programs && crew->status == ESPER_OK; k++)
+        crew->status = run_program(crew, &crew->benches[0], &crew->programs[k]);
+    atomic_store_explicit(&crew->n_unfinished, 0, memory_order_release);
+}
+
 /* What each thread does. One that comes late finds all done and leaves. */
 static void take_part(void *context, int item, int worker)
 {
@@ -187,20 +208,28 @@ static void take_part(void *context, int item, int worker)
     int k;
 
     (void)item;
-    while ((k = atomic_fetch_add_explicit(&crew->next_program, 1, memory_order_relaxed)) < crew->n_programs) {
-        run_program(crew, &crew->benches[worker], &crew->programs[k]);
+    if (crew->meets && worker == 0 && atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) > 0)
+        run_in_turn(crew);
+    while (!crew->meets &&
+           (k = atomic_fetch_add_explicit(&crew->next_program, 1, memory_order_relaxed)) < crew->n_programs) {
+        (void)run_program(crew, &crew->benches[worker], &crew->programs[k]); /* cannot fail: it meets nobody */
         atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
     }
     help(crew);
 }
 
-void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
+esper_status esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
 {
     crew->programs = programs;
     crew->n_programs = n_programs;
+    crew->status = ESPER_OK;
+    crew->meets = false;
+    for (int k = 0; k < n_programs; k++)
+        crew->meets |= programs[k].meets;
     atomic_store_explicit(&crew->next_program, 0, memory_order_relaxed);
     atomic_store_explicit(&crew->n_unfinished, n_programs, memory_order_relaxed);
     esper_pool_run(crew->pool, crew->n_threads, take_part, crew);
+    return crew->status;
 }
 
 static void run_pool_item(void *context, int item, int worker)
@@ -209,8 +238,8 @@ static void run_pool_item(void *context, int item, int worker)
     esper_job_run_item(context, item);
 }
 
-/* All lanes compute the same way. */
-static void run_alike(esper_crew *crew, const esper_launch *launch)
+/* All lanes compute the same way; one that has an exchange is alone. */
+static esper_status run_alike(esper_crew *crew, const esper_launch *launch)
 {
     const esper_phase *phase;
 
@@ -218,22 +247,32 @@ static void run_alike(esper_crew *crew, const esper_launch *launch)
         esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
         int n_items = esper_job_cut(&job, ITEMS_PER_THREAD * crew->n_threads);
 
+        ESPER_TRY(meet(crew, launch, i));
         esper_pool_run(crew->pool, n_items, run_pool_item, &job);
     }
+    return ESPER_OK;
 }
 
-void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch)
+static bool are_alike(const esper_crew *crew, const esper_launch *launch)
 {
     const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
+
+    for (int l = 0; l < launch->n_lanes; l++)
+        if (launch->lanes[l].exchange != NULL)
+            return false;
+    return op->ways_forward == NULL && op->ways_backward == NULL;
+}
+
+esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch)
+{
     esper_launch one = *launch;
 
-    if (op->ways_forward == NULL && op->ways_backward == NULL) {
-        run_alike(crew, launch);
-        return;
-    }
+    if (are_alike(crew, launch))
+        return run_alike(crew, launch);
     one.n_lanes = 1;
     for (int l = 0; l < launch->n_lanes; l++) {
         one.lanes = &launch->lanes[l];
-        run_alike(crew, &one);
+        ESPER_TRY(run_alike(crew, &one));
     }
+    return ESPER_OK;
 }

@@ -9,7 +9,7 @@ enum { CHAIN_BYTES = 1 << 15 };
 
 const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch)
 {
-    return launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind];
+    return esper_kernels_of(launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind], launch->lanes);
 }
 
 static int count_results(const esper_phase *phase, const esper_lane *lane)

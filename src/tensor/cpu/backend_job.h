@@ -20,7 +20,7 @@ typedef struct esper_job {
     int                items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
 } esper_job;
 
-/* The kernels of a launch. */
+/* The kernels of a launch of one lane, or of lanes that are all alike. */
 const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch);
 
 /* Cuts the job into n_wanted items or a few more, and returns how many: 0 = there is nothing to do. */

@@ -1,4 +1,5 @@
 /* The reference backend: one thread, one range, the reference kernels. Slow, plain, and the definition of correct. */
+#include "base/status.h"
 #include "tensor/backends.h"
 
 static esper_status open_ref(esper_pool *pool, esper_backend **be_out)
@@ -6,18 +7,32 @@ static esper_status open_ref(esper_pool *pool, esper_backend **be_out)
     return esper_ram_backend_open(&esper_backend_ref, pool, &esper_kernels_ref, be_out);
 }
 
+static esper_status run_lane(const esper_op_kernels *op, const esper_lane *lane, bool backward)
+{
+    const esper_phase *phases = backward ? op->backward : op->forward;
+
+    for (int i = 0; phases[i].run != NULL; i++) {
+        ESPER_TRY(esper_kernels_meet(op, lane, backward, i));
+        phases[i].run(lane, 0, phases[i].units != NULL ? phases[i].units(lane) : lane->pass->n_samples);
+    }
+    return ESPER_OK;
+}
+
 static esper_status enqueue_ref(esper_backend *be, const esper_launch *launch)
 {
     const esper_op_kernels *op = ((const esper_ram_backend *)be)->kernels->op[launch->kind];
-    const esper_phase *phases = launch->direction == ESPER_FORWARD ? op->forward : op->backward;
 
-    for (const esper_phase *phase = phases; phase->run != NULL; phase++)
-        for (int l = 0; l < launch->n_lanes; l++) {
-            const esper_lane *lane = &launch->lanes[l];
-
-            phase->run(lane, 0, phase->units != NULL ? phase->units(lane) : lane->pass->n_samples);
-        }
+    for (int l = 0; l < launch->n_lanes; l++)
+        ESPER_TRY(
+            run_lane(esper_kernels_of(op, &launch->lanes[l]), &launch->lanes[l], launch->direction == ESPER_BACKWARD));
     return ESPER_OK;
+}
+
+static size_t scratch_ref(const esper_backend *be, const esper_launch *launch, int max_samples)
+{
+    const esper_op_kernels *op = ((const esper_ram_backend *)be)->kernels->op[launch->kind];
+
+    return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
 }
 
 const esper_backend_ops esper_backend_ref = {
@@ -29,6 +44,7 @@ const esper_backend_ops esper_backend_ref = {
     .alloc = esper_ram_backend_alloc,
     .release = esper_ram_backend_release,
     .supports = esper_ram_backend_supports,
+    .scratch = scratch_ref,
     .enqueue = enqueue_ref,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,

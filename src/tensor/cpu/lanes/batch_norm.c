@@ -15,6 +15,7 @@ static batch_norm norm_in(const esper_lane *lane, bool backward, int n_blocks, s
         .pixels = pixels_of(&lane->in[0]),
         .eps = lane->attr.norm.eps,
         .momentum = lane->attr.norm.momentum,
+        .shared = lane->exchange != NULL,
     };
 
     batch_norm_lay_out(&norm, backward, n_blocks, at);
@@ -106,8 +107,57 @@ static void backward(const esper_lane *lane, int begin, int end)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ over ranks */
+
+static double *values(const esper_lane *lane, bool back, size_t *count_out)
+{
+    batch_norm norm = norm_of(lane, back);
+
+    *count_out = batch_norm_n_values(&norm);
+    return norm.values;
+}
+
+static void offer(const esper_lane *lane, int begin, int end)
+{
+    batch_norm norm = norm_of(lane, false);
+
+    batch_norm_offer(&norm, lane, (size_t)begin, (size_t)end);
+}
+
+static void choose_shared(const esper_lane *lane, int begin, int end)
+{
+    batch_norm norm = norm_of(lane, false);
+
+    batch_norm_choose_shared(&norm, (size_t)begin, (size_t)end);
+}
+
+static void offer_back(const esper_lane *lane, int begin, int end)
+{
+    batch_norm norm = norm_of(lane, true);
+
+    batch_norm_offer_back(&norm, lane, (size_t)begin, (size_t)end);
+}
+
+static void join_shared(const esper_lane *lane, int begin, int end)
+{
+    batch_norm norm = norm_of(lane, true);
+
+    batch_norm_factors(&norm, (size_t)begin, (size_t)end);
+    batch_norm_join_shared(&norm, (size_t)begin, (size_t)end);
+}
+
+static const esper_op_kernels shared = {
+    .forward = {{measure, count_blocks}, {offer, channels}, {choose_shared, channels}, {forward, count_blocks}},
+    .backward = {{take_sums, count_blocks}, {offer_back, channels}, {join_shared, channels}, {backward, count_blocks}},
+    .scratch = scratch,
+    .values = values,
+    .summed_forward = 2,
+    .summed_backward = 2,
+};
+
 const esper_op_kernels ESPER_LANES_KERNELS(batch_norm) = {
     .forward = {{measure, count_blocks}, {choose, channels}, {forward, count_blocks}},
     .backward = {{take_sums, count_blocks}, {join, channels}, {backward, count_blocks}},
     .scratch = scratch,
+    .shared = &shared,
 };

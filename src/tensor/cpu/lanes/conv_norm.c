@@ -39,6 +39,7 @@ static conv_norm lay_out(const esper_lane *lane, bool backward, int n_blocks, sc
                 .pixels = pixels_of(y),
                 .eps = lane->attr.conv_norm.eps,
                 .momentum = lane->attr.conv_norm.momentum,
+                .shared = lane->exchange != NULL,
             },
     };
 
@@ -208,6 +209,69 @@ static const esper_ways ways_backward[] = {
     {.width = NULL},
 };
 
+/* ------------------------------------------------------------------------------------------------ over ranks */
+
+static double *values(const esper_lane *lane, bool backward, size_t *count_out)
+{
+    conv_norm both = both_of(lane, backward);
+
+    *count_out = batch_norm_n_values(&both.norm);
+    return both.norm.values;
+}
+
+static void offer(const esper_lane *lane, int begin, int end)
+{
+    conv_norm both = both_of(lane, false);
+
+    batch_norm_offer(&both.norm, lane, (size_t)begin, (size_t)end);
+}
+
+static void choose_shared(const esper_lane *lane, int begin, int end)
+{
+    conv_norm both = both_of(lane, false);
+
+    batch_norm_choose_shared(&both.norm, (size_t)begin, (size_t)end);
+}
+
+static void offer_sums(const esper_lane *lane, int begin, int end)
+{
+    conv_norm both = both_of(lane, true);
+
+    batch_norm_offer_back(&both.norm, lane, (size_t)begin, (size_t)end);
+}
+
+static void join_shared(const esper_lane *lane, int begin, int end)
+{
+    conv_norm both = both_of(lane, true);
+
+    batch_norm_join_shared(&both.norm, (size_t)begin, (size_t)end);
+}
+
+static const esper_ways ways_backward_shared[] = {
+    {4, ESPER_WORK_CONV_DX, width, {backward_split, count_blocks}},
+    {.width = NULL},
+};
+
+static const esper_op_kernels shared = {
+    .forward = {{pack, groups},
+                {convolve_whole, count_blocks},
+                {offer, channels},
+                {choose_shared, channels},
+                {normalise, count_blocks}},
+    .backward = {{prepare, groups},
+                 {take_sums, count_blocks},
+                 {offer_sums, channels},
+                 {join_shared, channels},
+                 {backward_whole, count_blocks},
+                 {finish_weights, units_of_weights}},
+    .scratch = scratch,
+    .ways_forward = ways_forward,
+    .ways_backward = ways_backward_shared,
+    .values = values,
+    .summed_forward = 3,
+    .summed_backward = 3,
+};
+
 const esper_op_kernels ESPER_LANES_KERNELS(conv_norm) = {
     .forward = {{pack, groups}, {convolve_whole, count_blocks}, {choose, channels}, {normalise, count_blocks}},
     .backward = {{prepare, groups},
@@ -218,4 +282,5 @@ const esper_op_kernels ESPER_LANES_KERNELS(conv_norm) = {
     .scratch = scratch,
     .ways_forward = ways_forward,
     .ways_backward = ways_backward,
+    .shared = &shared,
 };
