@@ -37,6 +37,9 @@ typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_confi
 #define X(name, text) ESPER_CONFIG_GATES_##name,
 typedef enum esper_config_gates { ESPER_CONFIG_GATES_LIST(X) } esper_config_gates;
 #undef X
+#define X(name, text) ESPER_CONFIG_COMM_##name,
+typedef enum esper_config_comm { ESPER_CONFIG_COMM_LIST(X) } esper_config_comm;
+#undef X
 #define X(name, text) ESPER_CONFIG_INCUBATION_##name,
 typedef enum esper_config_incubation { ESPER_CONFIG_INCUBATION_LIST(X) } esper_config_incubation;
 #undef X

@@ -15,7 +15,9 @@
 #include "base/log.h"
 
 #define ESPER_CONFIG_SECTION_LIST(X) \
-    X(RUN, "Run") X(TRAINING, "Training") X(GROWTH, "Growth") X(GUARD, "Guard") X(DATA, "Data") X(NETWORK, "Network")
+    X(RUN, "Run")                    \
+    X(TRAINING, "Training")          \
+    X(GROWTH, "Growth") X(GUARD, "Guard") X(RANKS, "Ranks") X(DATA, "Data") X(NETWORK, "Network")
 
 /* The words a choice may be. The log level's are those of the log. */
 #define ESPER_CONFIG_BACKEND_LIST(X)   X(AUTO, "auto") X(CPU, "cpu") X(REF, "ref") X(NULL, "null")
@@ -24,6 +26,7 @@
 #define ESPER_CONFIG_OPTIMIZER_LIST(X) X(SGD, "sgd") X(ADAMW, "adamw")
 #define ESPER_CONFIG_SCHEDULE_LIST(X)  X(CONSTANT, "constant") X(COSINE, "cosine")
 #define ESPER_CONFIG_GATES_LIST(X)     X(STRICT, "strict") X(PERMISSIVE, "permissive")
+#define ESPER_CONFIG_COMM_LIST(X)      X(AUTO, "auto") X(SELF, "self") X(MPI, "mpi")
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(ASIDE, "aside")
 
 /* clang-format off */
@@ -103,7 +106,7 @@
     X(GROWTH, attribution, REAL, "0.25", FROM(0), "",                                                                  \
       "Most FLOPs spent on finding out what each seed is worth, as a share of the epoch's training.")                  \
     X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...",                                                      \
-      "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf (docs/growing.md).")  \
+      "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf@2 (docs/growing.md).") \
     X(GUARD, guard, BOOL, "true", ANY, "",                                                                             \
       "Scans parameters, moments and gradients at every step; skips a bad step, goes back to the last good state.")    \
     X(GUARD, snapshot_every, INT, "100", FROM(1), "steps",                                                             \
@@ -112,6 +115,12 @@
       "Also compares checksums of the state from the end of a step to the start of the next: finds any flipped bit.")  \
     X(GUARD, max_rollbacks, INT, "3", FROM(0), "times",                                                                \
       "Times the governor may go back before it stops the run.")                                                       \
+    X(RANKS, comm, CHOICE, "auto", ANY, "",                                                                            \
+      "How processes work on one run together: auto is mpi below mpirun or srun, and self, a job of one, elsewhere.")  \
+    X(RANKS, rank_deadline, REAL, "30", OVER(0), "seconds",                                                            \
+      "How long a rank may keep the others waiting before they take it for lost, save and leave.")                     \
+    X(RANKS, sync_norm, BOOL, "false", ANY, "",                                                                        \
+      "Batch norm over the whole batch of all ranks instead of each rank's part of it.")                               \
     X(DATA, data, TEXT, "", ANY, "",                                                                                   \
       "Where the data lies, several paths separated by ':'. Empty: the task's usual place.")                           \
     X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "",                                                            \

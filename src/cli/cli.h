@@ -15,6 +15,7 @@ typedef struct esper_command {
     const char *help;      /* the rest of `esper NAME --help`, before the options */
     void (*more_help)(void); /* prints what follows `help`, where that is not the same in every build; or NULL */
     bool        has_config; /* its help lists the configuration's flags */
+    bool        has_ranks;  /* several processes may work on it together; others are refused below a launcher */
     const char *const *keys; /* the settings it takes as flags, NULL at the end; NULL = all. Others are refused */
     const char *without;     /* with keys NULL: a section of settings that it does not take ... */
     const char *const *but;  /* ... but for these, NULL at the end */
@@ -36,6 +37,9 @@ void esper_command_help(const esper_command *command);
 
 /* Prints "esper: " and the last error, and gives the exit code for a status. */
 int esper_cli_fail(esper_status status);
+
+/* Failures are said to be of this rank from now on. */
+void esper_cli_name_rank(int rank);
 
 /* Prints a usage error with a pointer to the command's help. */
 int esper_cli_usage(const esper_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -99,5 +99,6 @@ const esper_command esper_command_bench = {
         "Environment: ESPER_KERNELS=avx512|avx2|portable takes another kernel set than the fastest; ESPER_TUNE=FILE another\n"
         "tune table than the one built in (docs/determinism.md).",
     .keys = (const char *const[]){"threads", "backend", NULL},
+    .has_ranks = true, /* gate and ranks; the others are each rank's own */
     .run = run,
 };

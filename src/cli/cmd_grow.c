@@ -21,7 +21,7 @@ typedef struct request {
     const char         *resume; /* or NULL */
     bool                control;
     esper_log           log;
-    const volatile sig_atomic_t *stop;
+    esper_job           job;
 } request;
 
 /* ------------------------------------------------------------------------------------------------ the end */
@@ -85,7 +85,8 @@ static esper_status grow(const request *asked, esper_run_result *result_out)
                            .grows = true,
                            .observer = &observer,
                            .log = &asked->log,
-                           .stop = asked->stop};
+                           .stop = asked->job.stop,
+                           .comm = asked->job.comm};
     esper_status status;
 
     esper_grow_observer_init(&watch, asked->config->progress, stdout);
@@ -129,7 +130,8 @@ static int grow_all(const request *asked)
     esper_run_result result;
     char dir[ESPER_PATH_CHARS];
     bool ended = has_ended(asked, dir), stopped = false;
-    esper_grow_control_desc control = {.run_dir = dir, .asked = asked->config, .log = &asked->log, .stop = asked->stop};
+    esper_grow_control_desc control = {
+        .run_dir = dir, .asked = asked->config, .log = &asked->log, .stop = asked->job.stop};
     esper_status status = ended ? ESPER_OK : grow(asked, &result);
 
     if (status != ESPER_OK)
@@ -138,6 +140,8 @@ static int grow_all(const request *asked)
         esper_job_report_stopped(&result, asked->control ? "grow --static-control" : "grow");
         return ESPER_EXIT_STOPPED;
     }
+    if (esper_job_is_silent(&asked->job))
+        return ESPER_EXIT_OK; /* the rest is for the rank that writes */
     if (!ended)
         snprintf(dir, sizeof(dir), "%s", result.run_dir);
     if (asked->control)
@@ -158,7 +162,7 @@ static int run(int argc, char **argv)
     esper_config config;
     esper_status status;
     bool help;
-    int n_left;
+    int n_left, code;
 
     status = esper_cli_configure(&esper_command_grow, &config, argc, argv, options, 2, &n_left, &help);
     if (status != ESPER_OK)
@@ -178,8 +182,13 @@ static int run(int argc, char **argv)
     asked.resume = resume;
     asked.control = control != NULL;
     asked.log = (esper_log){.level = config.log_level, .stream = stderr};
-    asked.stop = esper_job_listen();
-    return grow_all(&asked);
+    status = esper_job_open(&config, &asked.job);
+    if (status == ESPER_OK && asked.control && asked.job.comm != NULL && esper_comm_size(asked.job.comm) > 1)
+        status = ESPER_FAIL(ESPER_E_CONFIG, "--static-control is for a job of one rank: train the host by itself with "
+                                            "`esper train` and the same flags, below the same launcher");
+    code = status == ESPER_OK ? grow_all(&asked) : esper_cli_fail(status);
+    esper_job_close(&asked.job);
+    return code;
 }
 
 static void more_help(void)
@@ -214,5 +223,6 @@ const esper_command esper_command_grow = {
         "  --config FILE     read settings from a file",
     .more_help = more_help,
     .has_config = true,
+    .has_ranks = true,
     .run = run,
 };

@@ -180,7 +180,7 @@ static esper_status explain(const original *self, esper_status status)
                                           : "");
 }
 
-static int replay(const original *self)
+static int replay(const original *self, const esper_job *job)
 {
     esper_log log = {.level = self->config.log_level, .stream = stderr};
     esper_progress progress;
@@ -192,7 +192,8 @@ static int replay(const original *self)
                            .replay = &self->history,
                            .observer = &observer,
                            .log = &log,
-                           .stop = esper_job_listen()};
+                           .stop = job->stop,
+                           .comm = job->comm};
     esper_status status;
 
     esper_progress_init(&progress, self->config.progress, stdout);
@@ -220,6 +221,7 @@ static int run(int argc, char **argv)
     esper_config config;
     original self = {0};
     esper_status status;
+    esper_job job;
     bool help;
     int n_left, code;
 
@@ -230,8 +232,11 @@ static int run(int argc, char **argv)
         return ESPER_EXIT_OK;
     if (n_left != 1)
         return esper_cli_usage(&esper_command_replay, "expected one run, got %d", n_left);
-    status = read_original(argv[0], &config, &self);
-    code = status == ESPER_OK ? replay(&self) : esper_cli_fail(status);
+    status = esper_job_open(&config, &job);
+    if (status == ESPER_OK)
+        status = read_original(argv[0], &config, &self);
+    code = status == ESPER_OK ? replay(&self, &job) : esper_cli_fail(status);
+    esper_job_close(&job);
     esper_decision_history_free(&self.history);
     return code;
 }
@@ -253,5 +258,6 @@ const esper_command esper_command_replay = {
         "  --log-level L   the least important messages still printed\n"
         "  --data PATH     as for grow, when the data has moved",
     .keys = keys,
+    .has_ranks = true,
     .run = run,
 };

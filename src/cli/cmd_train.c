@@ -26,13 +26,14 @@ static void report(const esper_run_result *result)
     printf("next      %s eval %s\n", esper_cli_program(), result->run_dir);
 }
 
-static int train(const esper_task *task, const esper_config *config, const char *resume)
+static int train(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)
 {
     esper_log log = {.level = config->log_level, .stream = stderr};
     esper_progress progress;
     esper_run_observer observer;
     esper_run_result result;
-    esper_run_desc desc = {.task = task, .config = config, .resume = resume, .log = &log, .stop = esper_job_listen()};
+    esper_run_desc desc = {
+        .task = task, .config = config, .resume = resume, .log = &log, .stop = job->stop, .comm = job->comm};
     esper_status status;
 
     esper_progress_init(&progress, config->progress, stdout);
@@ -58,8 +59,9 @@ static int run(int argc, char **argv)
     const esper_task *task = NULL;
     esper_config config;
     esper_status status;
+    esper_job job;
     bool help;
-    int n_left;
+    int n_left, code;
 
     status = esper_cli_configure(&esper_command_train, &config, argc, argv, options, 1, &n_left, &help);
     if (status != ESPER_OK)
@@ -75,7 +77,10 @@ static int run(int argc, char **argv)
         if (status != ESPER_OK)
             return esper_cli_fail(status);
     }
-    return train(task, &config, resume);
+    status = esper_job_open(&config, &job);
+    code = status == ESPER_OK ? train(task, &config, resume, &job) : esper_cli_fail(status);
+    esper_job_close(&job);
+    return code;
 }
 
 const esper_command esper_command_train = {
@@ -92,6 +97,7 @@ const esper_command esper_command_train = {
             "           esper train chars --data my.txt --layers 2\n"
             "           esper train --resume last --epochs 20",
     .has_config = true,
+    .has_ranks = true,
     .without = "Growth",
     .but = (const char *const[]){"plant", "gates", NULL},
     .instead = "grow",

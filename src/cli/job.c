@@ -2,16 +2,23 @@
 #include "cli/job.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
+#include "base/status.h"
 #include "cli/cli.h"
 #include "ui/text.h"
 
 static volatile sig_atomic_t stop;
+static volatile sig_atomic_t is_rank, cut_off; /* one of several; told by the launcher that the job is over */
 
-/* The first signal asks the run to save and leave; the second is the system's to handle. */
+/* The first signal asks the run to save and leave; the second is the system's to handle. A launcher gives its ranks a moment
+ * after SIGTERM, too short to agree on anything. */
 static void ask_to_stop(int number)
 {
-    stop = 1;
+    if (is_rank != 0 && number == SIGTERM)
+        cut_off = 1;
+    else
+        stop = 1;
     signal(number, SIG_DFL);
 }
 
@@ -25,6 +32,61 @@ const volatile sig_atomic_t *esper_job_listen(void)
     signal(SIGPIPE, SIG_IGN); /* Ctrl-C also ends the `tee` we write to: that must not end us before we have saved */
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
     return &stop;
+}
+
+static const char *const comm_names[] = {
+#define X(name, text) text,
+    ESPER_CONFIG_COMM_LIST(X)
+#undef X
+};
+
+/* A program that decides is asked by rank 0 while the others wait. */
+static double longest_wait(const esper_config *config)
+{
+    return config->rank_deadline + (config->policy_cmd[0] != '\0' ? config->policy_deadline : 0.0);
+}
+
+static esper_status share_cores(esper_config *config, const esper_comm *comm)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_DEFAULT};
+    long n_cores = sysconf(_SC_NPROCESSORS_ONLN), n = n_cores / esper_comm_neighbours(comm);
+    char text[32];
+
+    if (config->threads != 0)
+        return ESPER_OK;
+    snprintf(text, sizeof(text), "%ld", n > 1 ? n : 1);
+    return esper_config_set(config, "threads", text, &source);
+}
+
+esper_status esper_job_open(esper_config *config, esper_job *job_out)
+{
+    esper_comm_options options = {
+        .kind = comm_names[config->comm], .deadline_s = longest_wait(config), .abort = &cut_off};
+
+    *job_out = (esper_job){.stop = esper_job_listen()};
+    ESPER_TRY(esper_comm_open(&options, &job_out->comm));
+    if (esper_comm_size(job_out->comm) == 1)
+        return ESPER_OK;
+    is_rank = 1;
+    esper_cli_name_rank(esper_comm_rank(job_out->comm));
+    if (esper_job_is_silent(job_out)) {
+        config->progress = ESPER_CONFIG_PROGRESS_NONE;
+        config->log_level = ESPER_LOG_ERROR; /* what there is to warn of, rank 0 says */
+        if (freopen("/dev/null", "w", stdout) == NULL)
+            return ESPER_FAIL(ESPER_E_IO, "/dev/null cannot be opened");
+    }
+    return share_cores(config, job_out->comm);
+}
+
+void esper_job_close(esper_job *job)
+{
+    esper_comm_close(job->comm);
+    job->comm = NULL;
+}
+
+bool esper_job_is_silent(const esper_job *job)
+{
+    return esper_comm_rank(job->comm) > 0;
 }
 
 void esper_job_report_stopped(const esper_run_result *result, const char *command)

@@ -7,6 +7,19 @@
 /* From now on Ctrl-C and other polite signals set the flag: the run saves and leaves. A second one ends the program. */
 const volatile sig_atomic_t *esper_job_listen(void);
 
+/* A long job: listens to signals, and is a rank where a launcher has started several. */
+typedef struct esper_job {
+    const volatile sig_atomic_t *stop;
+    esper_comm                  *comm;
+} esper_job;
+
+/* Ranks beyond the first are silent from now on, but for failures, and each takes its share of the machine's cores unless `threads`
+ * says otherwise. Below a launcher SIGTERM means that the job is over: nobody is waited for. */
+esper_status esper_job_open(esper_config *config, esper_job *job_out);
+void         esper_job_close(esper_job *job);
+
+bool esper_job_is_silent(const esper_job *job);
+
 /* Where a run that was stopped stands, and how to go on with it by `command`. */
 void esper_job_report_stopped(const esper_run_result *result, const char *command);
 

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "dist/launch.h"
 
 static const esper_command *const commands[] = {
     &esper_command_grow,
@@ -78,9 +79,19 @@ void esper_command_help(const esper_command *command)
     esper_config_help(stdout, takes_key, command);
 }
 
+static int rank = -1; /* -1: there is but one */
+
+void esper_cli_name_rank(int number)
+{
+    rank = number;
+}
+
 int esper_cli_fail(esper_status status)
 {
-    fprintf(stderr, "esper: %s\n", esper_last_error());
+    if (rank >= 0)
+        fprintf(stderr, "esper: rank %d: %s\n", rank, esper_last_error());
+    else
+        fprintf(stderr, "esper: %s\n", esper_last_error());
     return status == ESPER_E_CONFIG || status == ESPER_E_ARG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
 }
 
@@ -191,6 +202,7 @@ static bool is_one_of(const char *word, const char *a, const char *b, const char
 
 static int dispatch(int argc, char **argv)
 {
+    esper_launcher launcher = esper_launcher_look();
     const esper_command *command;
 
     if (argc < 2) {
@@ -205,6 +217,10 @@ static int dispatch(int argc, char **argv)
         return ESPER_EXIT_OK;
     }
     command = find_command(argv[1]);
+    if (command != NULL && !command->has_ranks && launcher.launched && launcher.size != 1)
+        return esper_cli_usage(
+            command, "`esper %s` is work for one process, and a launcher (%s) has started several: call it by itself",
+            command->name, launcher.sign);
     return command != NULL ? command->run(argc - 2, argv + 2) : unknown_command(argv[1]);
 }
 

@@ -13,6 +13,7 @@ enum { SAMPLES_PER_ITEM = 16, MAX_MARGIN = 4096 };
 struct esper_sampler {
     esper_sampler_desc desc;
     uint32_t           epoch, n_samples;
+    uint32_t           rank, n_ranks;
     uint32_t          *order; /* (n_samples) ids in the order of the epoch */
 };
 
@@ -44,6 +45,7 @@ esper_status esper_sampler_open(const esper_sampler_desc *desc, esper_sampler **
     if (sampler == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "sampler of %s", esper_split_name(desc->split));
     sampler->desc = *desc;
+    sampler->n_ranks = 1;
     sampler->n_samples = esper_dataset_count(desc->set, desc->split);
     if (sampler->n_samples > 0) {
         sampler->order = esper_mem_alloc(sampler->n_samples * sizeof(*sampler->order));
@@ -103,7 +105,7 @@ uint32_t esper_sampler_batches(const esper_sampler *sampler)
     return whole;
 }
 
-uint32_t esper_sampler_batch_count(const esper_sampler *sampler, uint32_t batch)
+uint32_t esper_sampler_batch_total(const esper_sampler *sampler, uint32_t batch)
 {
     uint64_t first = (uint64_t)batch * sampler->desc.batch_size;
 
@@ -113,9 +115,31 @@ uint32_t esper_sampler_batch_count(const esper_sampler *sampler, uint32_t batch)
                                                                  : sampler->desc.batch_size;
 }
 
+void esper_sampler_share(esper_sampler *sampler, uint32_t rank, uint32_t n_ranks)
+{
+    assert(rank < n_ranks);
+    sampler->rank = rank;
+    sampler->n_ranks = n_ranks;
+}
+
+/* The first sample of a batch of `total` that falls to a rank. */
+static uint32_t first_of(const esper_sampler *sampler, uint32_t total, uint32_t rank)
+{
+    return (uint32_t)((uint64_t)total * rank / sampler->n_ranks);
+}
+
+uint32_t esper_sampler_batch_count(const esper_sampler *sampler, uint32_t batch)
+{
+    uint32_t total = esper_sampler_batch_total(sampler, batch);
+
+    return first_of(sampler, total, sampler->rank + 1) - first_of(sampler, total, sampler->rank);
+}
+
 const uint32_t *esper_sampler_batch_ids(const esper_sampler *sampler, uint32_t batch)
 {
-    return sampler->order + (uint64_t)batch * sampler->desc.batch_size;
+    uint32_t total = esper_sampler_batch_total(sampler, batch);
+
+    return sampler->order + (uint64_t)batch * sampler->desc.batch_size + first_of(sampler, total, sampler->rank);
 }
 
 /* All draws are made, always, in this order. */

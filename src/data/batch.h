@@ -51,8 +51,15 @@ void esper_sampler_redraw(esper_sampler *sampler, uint32_t epoch, uint32_t draw)
 /* Batches of every epoch. A training split smaller than a batch makes one short batch. */
 uint32_t esper_sampler_batches(const esper_sampler *sampler);
 
-/* Samples of a batch, and their ids; the list holds until the next start. */
-uint32_t        esper_sampler_batch_count(const esper_sampler *sampler, uint32_t batch);
+/* From now on batches are the part of them that falls to one rank of several: parts differ by one sample at most, and may
+ * be empty where a batch has fewer samples than there are ranks. */
+void esper_sampler_share(esper_sampler *sampler, uint32_t rank, uint32_t n_ranks);
+
+/* Samples of a batch that fall to this rank, and of all ranks together. */
+uint32_t esper_sampler_batch_count(const esper_sampler *sampler, uint32_t batch);
+uint32_t esper_sampler_batch_total(const esper_sampler *sampler, uint32_t batch);
+
+/* The ids of this rank's samples; the list holds until the next start. */
 const uint32_t *esper_sampler_batch_ids(const esper_sampler *sampler, uint32_t batch);
 
 /* Where a batch goes: the caller's memory, n = samples of the batch. Members that are NULL are not written. */

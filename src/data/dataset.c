@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/shuffle.h"
@@ -369,6 +371,27 @@ uint32_t esper_dataset_count(const esper_dataset *set, esper_split split)
 uint64_t esper_dataset_bytes(const esper_dataset *set)
 {
     return set->info.n_bytes;
+}
+
+static uint64_t hash_array(const void *items, uint64_t n_bytes, uint64_t hash)
+{
+    return items != NULL ? XXH64(items, n_bytes, hash) : hash;
+}
+
+uint64_t esper_dataset_hash(const esper_dataset *set)
+{
+    const esper_dataset_info *info = &set->info;
+    uint64_t n_pixels = (uint64_t)info->channels * (uint64_t)info->height * (uint64_t)info->width, hash = 0;
+
+    for (int i = 0; i < ESPER_N_STORES; i++) {
+        const esper_store *store = &set->stores[i];
+
+        hash = hash_array(&store->n_items, sizeof(store->n_items), hash);
+        hash = hash_array(store->images, store->n_items * n_pixels, hash);
+        hash = hash_array(store->labels, store->n_items, hash);
+        hash = hash_array(store->tokens, store->n_items * sizeof(*store->tokens), hash);
+    }
+    return hash;
 }
 
 uint32_t esper_dataset_id(const esper_dataset *set, esper_split split, uint32_t index)

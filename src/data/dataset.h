@@ -81,6 +81,9 @@ const esper_dataset_info *esper_dataset_info_get(const esper_dataset *set);
 uint32_t                  esper_dataset_count(const esper_dataset *set, esper_split split);
 uint64_t                  esper_dataset_bytes(const esper_dataset *set); /* info->n_bytes */
 
+/* Of all contents: sets that are equal have equal ones, wherever they were loaded from. Reads everything once. */
+uint64_t esper_dataset_hash(const esper_dataset *set);
+
 /* The id of sample `index` of a split; ids rise with the index. */
 uint32_t esper_dataset_id(const esper_dataset *set, esper_split split, uint32_t index);
 

@@ -21,7 +21,7 @@ struct esper_comm {
 /* ------------------------------------------------------------------------------------------------ choosing the kind */
 
 /* A job of one needs no MPI, whoever started it. */
-static esper_status choose(const char *name, const esper_launch *launch, const esper_comm_kind **kind_out)
+static esper_status choose(const char *name, const esper_launcher *launch, const esper_comm_kind **kind_out)
 {
     bool is_auto = strcmp(name, "auto") == 0;
 
@@ -42,7 +42,7 @@ static esper_status choose(const char *name, const esper_launch *launch, const e
 }
 
 /* Under a launcher that MPI does not know everybody finds itself alone. */
-static esper_status check_size(const esper_comm *comm, const esper_launch *launch)
+static esper_status check_size(const esper_comm *comm, const esper_launcher *launch)
 {
     int size = comm->link->size;
 
@@ -67,7 +67,7 @@ static esper_status open_kind(esper_comm *comm, const esper_comm_options *option
 
 esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out)
 {
-    esper_launch launch = esper_launch_look();
+    esper_launcher launch = esper_launcher_look();
     const esper_comm_kind *kind;
     esper_comm *comm;
     esper_status status;
@@ -99,7 +99,7 @@ void esper_comm_close(esper_comm *comm)
 
 esper_status esper_comm_describe(const char *name, char *text_out, size_t chars)
 {
-    const esper_launch alone = {0};
+    const esper_launcher alone = {0};
     const esper_comm_kind *kind;
 
     ESPER_TRY(choose(name, &alone, &kind));
@@ -122,6 +122,11 @@ int esper_comm_rank(const esper_comm *comm)
 int esper_comm_size(const esper_comm *comm)
 {
     return comm->link->size;
+}
+
+int esper_comm_neighbours(const esper_comm *comm)
+{
+    return comm->link->n_here;
 }
 
 bool esper_comm_is_broken(const esper_comm *comm)

@@ -36,6 +36,7 @@ esper_status esper_comm_describe(const char *kind, char *text_out, size_t chars)
 const char *esper_comm_name(const esper_comm *comm); /* "self", "mpi" */
 int         esper_comm_rank(const esper_comm *comm);
 int         esper_comm_size(const esper_comm *comm);
+int         esper_comm_neighbours(const esper_comm *comm); /* ranks on this machine, this one included */
 
 /* After a failure: who did not come, as far as this rank can know; and the first rank that is not among them, which is the
  * one to write what is to be kept (ranks may see it differently: what they write must not hurt if two do). */

@@ -15,6 +15,7 @@ enum { ESPER_COMM_ABI = 1, ESPER_COMM_WHY_CHARS = 400 };
 /* What a kind's own record begins with. Functions that fail write `why` and mark who is lost. */
 typedef struct esper_comm_link {
     int   rank, size;
+    int   n_here; /* ranks on this machine */
     bool *is_lost; /* for each rank; the kind's memory */
     char  why[ESPER_COMM_WHY_CHARS];
 } esper_comm_link;

@@ -20,14 +20,14 @@ static bool is_set(const char *name)
     return value != NULL && value[0] != '\0';
 }
 
-esper_launch esper_launch_look(void)
+esper_launcher esper_launcher_look(void)
 {
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
         if (is_set(launchers[i].sign)) {
             const char *size = launchers[i].size;
             int n = size != NULL ? (int)strtol(getenv(size), NULL, 10) : 0;
 
-            return (esper_launch){.launched = true, .size = n > 0 ? n : 0, .sign = launchers[i].sign};
+            return (esper_launcher){.launched = true, .size = n > 0 ? n : 0, .sign = launchers[i].sign};
         }
-    return (esper_launch){0};
+    return (esper_launcher){0};
 }

@@ -4,12 +4,12 @@
 
 #include <stdbool.h>
 
-typedef struct esper_launch {
+typedef struct esper_launcher {
     bool        launched;
     int         size; /* of the job; 0 = launched, and it is not said */
     const char *sign; /* the variable that told */
-} esper_launch;
+} esper_launcher;
 
-esper_launch esper_launch_look(void);
+esper_launcher esper_launcher_look(void);
 
 #endif

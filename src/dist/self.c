@@ -24,7 +24,7 @@ static esper_status open_self(const esper_comm_start *start, esper_comm_link **l
         return ESPER_E_NOMEM;
     }
     self->release = start->release;
-    self->link.size = 1;
+    self->link.size = self->link.n_here = 1;
     self->link.is_lost = self->is_lost;
     *link_out = &self->link;
     return ESPER_OK;

@@ -361,6 +361,7 @@ static esper_status write_head(esper_decision_log *log, const esper_log_head *he
     esper_json_key(&json, "seed");
     esper_json_u64(&json, head->seed);
     put_text(&json, "kernels", head->kernels);
+    put_int(&json, "ranks", head->ranks);
     esper_json_object_end(&json);
     return end_line(log, &json);
 }

@@ -79,6 +79,7 @@ typedef struct esper_log_head {
     char           task[ESPER_LOG_WORD_CHARS], kernels[ESPER_LOG_WORD_CHARS];
     esper_topology topology;
     uint64_t       seed;
+    int32_t        ranks; /* that computed it: sums of another number differ in their last bits */
 } esper_log_head;
 
 /* A governor's entry of nothing: no tensor, no numbers, learning rate as it was. */

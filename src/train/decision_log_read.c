@@ -354,6 +354,7 @@ static esper_status read_head(members *in, esper_log_head *head)
     topology = take_code(in, "topology", topology_name, 0);
     head->seed = take_u64(in, "seed");
     take_name(in, "kernels", false, head->kernels, sizeof(head->kernels));
+    head->ranks = take_int(in, "ranks");
     head->topology = (esper_topology)(topology > 0 ? topology : 0);
     return finish(in);
 }

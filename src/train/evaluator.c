@@ -348,6 +348,59 @@ static esper_status run_variants(const esper_evaluator *evaluator, evaluation *r
     return ESPER_OK;
 }
 
+/* Counts are whole numbers far below 2^53: as doubles they are exact. */
+static size_t put_tally(double *sums, size_t at, const esper_tally *tally)
+{
+    sums[at] = tally->loss;
+    sums[at + 1] = (double)tally->correct;
+    sums[at + 2] = (double)tally->targets;
+    sums[at + 3] = (double)tally->samples;
+    return at + 4;
+}
+
+static size_t take_tally(const double *sums, size_t at, esper_tally *tally)
+{
+    *tally = (esper_tally){.loss = sums[at],
+                           .correct = (uint64_t)sums[at + 1],
+                           .targets = (uint64_t)sums[at + 2],
+                           .samples = (uint64_t)sums[at + 3]};
+    return at + 4;
+}
+
+/* The sums of all ranks. */
+static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
+{
+    enum { OF_TALLY = 4, OF_JOB = OF_TALLY + 2 };
+    const esper_ranks *ranks = evaluator->desc.ranks;
+    size_t n = 0, most = 2 * OF_TALLY + (size_t)run->n_jobs * OF_JOB;
+    double *sums;
+    esper_status status;
+
+    if (ranks == NULL || !esper_ranks_are_many(ranks))
+        return ESPER_OK;
+    sums = esper_mem_alloc(most * sizeof(*sums));
+    if (sums == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "sums of %d variants", run->n_jobs);
+    n = put_tally(sums, n, &run->tally);
+    n = put_tally(sums, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++) {
+        n = put_tally(sums, n, &run->jobs[i].tally);
+        sums[n++] = (double)run->jobs[i].sum;
+        sums[n++] = (double)run->jobs[i].sum_squares;
+    }
+    status = esper_ranks_sum(ranks, sums, n);
+    n = 0;
+    n = take_tally(sums, n, &run->tally);
+    n = take_tally(sums, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++) {
+        n = take_tally(sums, n, &run->jobs[i].tally);
+        run->jobs[i].sum = (int64_t)sums[n++];
+        run->jobs[i].sum_squares = (int64_t)sums[n++];
+    }
+    esper_mem_free(sums);
+    return status;
+}
+
 static esper_status run_batches(const esper_evaluator *evaluator, evaluation *run, uint32_t n_batches, uint32_t n_slice,
                                 const esper_follower *follower)
 {
@@ -359,12 +412,14 @@ static esper_status run_batches(const esper_evaluator *evaluator, evaluation *ru
         ESPER_TRY(ask(evaluator, follower));
         if (follower->batch != NULL)
             follower->batch(follower->context, evaluator->desc.split, batch, n_batches);
+        if (esper_sampler_batch_count(evaluator->desc.sampler, batch) == 0)
+            continue; /* it falls to other ranks */
         ESPER_TRY(run_network(evaluator, run, batch));
         add_results(evaluator, run->network, &run->tally);
         if (batch < n_slice)
             ESPER_TRY(run_variants(evaluator, run, follower));
     }
-    return ESPER_OK;
+    return join_sums(evaluator, run);
 }
 
 /* ------------------------------------------------------------------------------------------------ results */

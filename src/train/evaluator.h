@@ -28,7 +28,8 @@ typedef struct esper_evaluator_desc {
     const esper_slots   *slots;
     const esper_sampler *sampler; /* of the split */
     esper_split          split;   /* as followers are told */
-    int                  batch;   /* its largest batch */
+    int                  batch;   /* its largest batch, this rank's part of it */
+    const esper_ranks   *ranks;   /* that share the batches; NULL = there is one */
 } esper_evaluator_desc;
 
 esper_status esper_evaluator_open(const esper_evaluator_desc *desc, esper_evaluator **evaluator_out);

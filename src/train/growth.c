@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -20,6 +21,8 @@ typedef struct growth_memory {
 static void gather(esper_growth *growth)
 {
     esper_tracker_pack(&growth->tracker, growth->state.tracker);
+    if (growth->follows)
+        return;
     memset(growth->state.policy, 0, sizeof(growth->state.policy));
     growth->state.policy_bytes = esper_policy_pack_bytes(growth->policy);
     esper_policy_pack(growth->policy, growth->state.policy);
@@ -28,6 +31,8 @@ static void gather(esper_growth *growth)
 static esper_status spread(esper_growth *growth)
 {
     ESPER_TRY(esper_tracker_unpack(&growth->tracker, growth->state.tracker, sizeof(growth->state.tracker)));
+    if (growth->follows)
+        return ESPER_OK;
     return esper_policy_unpack(growth->policy, growth->state.policy, growth->state.policy_bytes);
 }
 
@@ -164,8 +169,9 @@ static esper_status open_policy(esper_growth *growth)
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
-    if (growth->history != NULL)
-        name = "none"; /* what it would say is known already */
+    growth->follows = trainer->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
+    if (growth->history != NULL || growth->follows)
+        name = "none"; /* what it would say is known already, or comes from rank 0 */
     ESPER_TRY(esper_policy_open(name, &setup, &growth->policy));
     if (esper_policy_pack_bytes(growth->policy) > GROWTH_POLICY_BYTES)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "policy %s remembers %zu bytes: there is room for %d", name,
@@ -245,7 +251,8 @@ void esper_growth_close(esper_growth *growth)
 esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records)
 {
     const esper_trainer *trainer = growth->trainer;
-    esper_log_head head = {.topology = trainer->host.topology, .seed = trainer->config.seed};
+    esper_log_head head = {
+        .topology = trainer->host.topology, .seed = trainer->config.seed, .ranks = trainer->ranks.size};
 
     growth->guarded = guarded;
     growth->records = *records;
@@ -278,6 +285,21 @@ static esper_status decide_again(esper_growth *growth)
                                                    (unsigned long long)entry->number, entry->slot);
 }
 
+/* A program may say anything: rank 0 asks, and the others take its answer and what it remembers. */
+static esper_status decide_by_program(esper_growth *growth, const esper_policy_view *view)
+{
+    const esper_ranks *ranks = &growth->trainer->ranks;
+    esper_status status = ESPER_OK;
+
+    if (!growth->follows)
+        status = esper_policy_decide(growth->policy, view, &growth->decision);
+    ESPER_TRY(esper_ranks_settle(ranks, status));
+    gather(growth);
+    ESPER_TRY(esper_ranks_share(ranks, &growth->decision, sizeof(growth->decision)));
+    ESPER_TRY(esper_ranks_share(ranks, &growth->state.policy_bytes, sizeof(growth->state.policy_bytes)));
+    return esper_ranks_share(ranks, growth->state.policy, sizeof(growth->state.policy));
+}
+
 static esper_status decide(esper_growth *growth, const esper_epoch_record *record)
 {
     esper_policy_view view;
@@ -285,8 +307,11 @@ static esper_status decide(esper_growth *growth, const esper_epoch_record *recor
     growth_make_view(growth, record, &view);
     ESPER_TRY(esper_tracker_update(&growth->tracker, (int)record->epoch, record->loss_valid, record->acc_valid,
                                    growth->views, view.n_slots, &view.signals));
-    return growth->history != NULL ? decide_again(growth)
-                                   : esper_policy_decide(growth->policy, &view, &growth->decision);
+    if (growth->history != NULL)
+        return decide_again(growth);
+    if (growth->follows || strcmp(esper_policy_name(growth->policy), esper_policy_command.name) == 0)
+        return decide_by_program(growth, &view);
+    return esper_policy_decide(growth->policy, &view, &growth->decision);
 }
 
 static esper_status end_epoch(esper_growth *growth, const esper_epoch_record *record)
@@ -403,6 +428,20 @@ double esper_growth_flops_train(const esper_growth *growth)
 double esper_growth_flops_sample(const esper_growth *growth)
 {
     return growth->sample_flops;
+}
+
+uint64_t esper_growth_verdict(const esper_growth *growth)
+{
+    uint64_t hash = XXH64(&growth->decision, sizeof(growth->decision), growth->accepted);
+
+    hash = XXH64(growth->refusal, strlen(growth->refusal), hash);
+    for (int k = 0; k < growth->trainer->slots.n; k++) {
+        const esper_gate_result *gate = &growth->gates[k];
+        int64_t said[] = {gate->gate, gate->passed};
+
+        hash = XXH64(said, sizeof(said), hash);
+    }
+    return XXH64(&growth->facts.n_logged, sizeof(growth->facts.n_logged), hash);
 }
 
 bool esper_growth_is_replayed(const esper_growth *growth)

@@ -88,6 +88,9 @@ double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, 
 double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
 
+/* A hash of the last decision and what became of it: ranks compare it. */
+uint64_t esper_growth_verdict(const esper_growth *growth);
+
 /* Of a replay: every entry of the history has come again. */
 bool esper_growth_is_replayed(const esper_growth *growth);
 

@@ -1,6 +1,6 @@
 /* Faults on purpose: the setting `inject`, a list of STEP:WHERE:ROLE:FAULT. WHERE is a tensor's name, or `host` or `seed`: one
- * of those, drawn by the run's random numbers, as the element is. A fault that finds nothing to spoil waits until there is
- * something. Each is written to the decision log before it is done. */
+ * of those, drawn by the run's random numbers, as the element is. FAULT may end with @RANK: then it strikes that rank alone. A
+ * fault that finds nothing to spoil waits until there is something. Each is written to the decision log before it is done. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,13 +11,14 @@
 
 static esper_status read_fault(esper_growth *growth, const char *word)
 {
-    growth_fault fault = {0};
+    growth_fault fault = {.rank = -1};
     char role[16], name[16];
     int end = 0;
 
     if (growth->n_faults == GROWTH_MAX_FAULTS)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: at most %d faults", (int)GROWTH_MAX_FAULTS);
-    if (sscanf(word, "%" SCNu64 ":%79[^:]:%15[^:]:%15[^:]%n", &fault.step, fault.where, role, name, &end) != 4 ||
+    if (sscanf(word, "%" SCNu64 ":%79[^:]:%15[^:]:%15[^:@]%n@%d%n", &fault.step, fault.where, role, name, &end,
+               &fault.rank, &end) < 4 ||
         word[end] != '\0')
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: '%s' is no STEP:WHERE:ROLE:FAULT, such as 300:host:param:nan", word);
     fault.role = esper_log_find(esper_log_role_name, role);
@@ -27,6 +28,9 @@ static esper_status read_fault(esper_growth *growth, const char *word)
     if (fault.fault < 0)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "inject: '%s' is no fault: there are nan, inf, neg_inf, exponent and mantissa", name);
+    if (fault.rank >= growth->trainer->ranks.size)
+        return ESPER_FAIL(ESPER_E_CONFIG, "inject: '%s': the last of %d ranks is %d", word, growth->trainer->ranks.size,
+                          growth->trainer->ranks.size - 1);
     if (growth->n_faults > 0 && growth->faults[growth->n_faults - 1].step >= fault.step)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: steps go up; %" PRIu64 " comes too late", fault.step);
     growth->faults[growth->n_faults++] = fault;
@@ -95,6 +99,8 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     entry.injection.element = esper_rng_below(&rng, (uint32_t)tensor->count);
     ESPER_TRY(growth_log(growth, &entry));
     growth->facts.n_injected++;
+    if (fault->rank >= 0 && fault->rank != trainer->ranks.rank)
+        return ESPER_OK;
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }
 

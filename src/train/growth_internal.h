@@ -47,6 +47,7 @@ typedef struct growth_fault {
     uint64_t    step;
     char        where[ESPER_NAME_CHARS]; /* "host", "seed" or a tensor */
     int         role, fault;
+    int         rank; /* it is spoiled there; -1 = on every rank */
 } growth_fault;
 
 struct esper_growth {
@@ -54,6 +55,7 @@ struct esper_growth {
     esper_guarded       *guarded;
     esper_evaluator     *evaluator;
     esper_policy        *policy;
+    bool                 follows; /* a program decides, and rank 0 alone asks it: state.policy is what that remembers */
     esper_tracker        tracker;
     growth_state         state;
     growth_facts         facts;

@@ -1,5 +1,6 @@
 /* What growth measures: accuracies of coalitions, gradients of seeds, and what an empty slot promises. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -17,7 +18,8 @@ esper_status growth_open_evaluator(esper_growth *growth)
         .slots = &trainer->slots,
         .sampler = trainer->samplers[ESPER_SPLIT_VALID],
         .split = ESPER_SPLIT_VALID,
-        .batch = trainer->config.batch,
+        .batch = esper_trainer_max_samples(trainer),
+        .ranks = &trainer->ranks,
     };
 
     return esper_evaluator_open(&desc, &growth->evaluator);
@@ -27,15 +29,13 @@ esper_status growth_open_evaluator(esper_growth *growth)
 void growth_count_flops(esper_growth *growth)
 {
     const esper_trainer *trainer = growth->trainer;
-    esper_plan_stats stats;
     double none;
 
     if (growth->counted_program == trainer->program && growth->step_flops > 0.0)
         return;
-    stats = esper_plan_stats_of(trainer->plan);
     growth->step_flops = esper_trainer_step_flops(trainer);
     if (esper_evaluator_flops(growth->evaluator, NULL, 0, &growth->sample_flops, &none) != ESPER_OK)
-        growth->sample_flops = stats.forward.flops / trainer->config.batch;
+        growth->sample_flops = esper_plan_stats_of(trainer->plan).forward.flops / esper_trainer_max_samples(trainer);
     growth->counted_program = trainer->program;
 }
 
@@ -69,7 +69,7 @@ void growth_watch_gradients(void *context, const esper_guard_report *report)
     const esper_guard_group *host;
 
     growth_count_flops(growth);
-    growth->facts.flops += growth->step_flops * trainer->pass.n_samples / trainer->config.batch;
+    growth->facts.flops += growth->step_flops * esper_trainer_n_loaded(trainer) / trainer->config.batch;
     if (trainer->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
         return;
     host = find_group(report, "host");
@@ -188,12 +188,13 @@ static bool probe_is_due(const esper_growth *growth)
 static uint32_t count_probe_batches(esper_growth *growth)
 {
     const esper_trainer *trainer = growth->trainer;
-    esper_plan_stats stats = esper_plan_stats_of(growth->probe_plan);
     double budget = trainer->config.attribution * growth->step_flops * trainer->steps_per_epoch;
-    double n = floor(budget / (stats.forward.flops + stats.backward.flops + 1.0));
+    double n = floor(budget / (esper_trainer_plan_flops(trainer, growth->probe_plan) + 1.0));
     uint32_t most = esper_trainer_batches(trainer, ESPER_SPLIT_VALID);
 
-    most = most < GROWTH_PROBE_BATCHES ? most : GROWTH_PROBE_BATCHES;
+    while (most > 0 &&
+           esper_sampler_batch_total(trainer->samplers[ESPER_SPLIT_VALID], most - 1) < (uint32_t)trainer->ranks.size)
+        most--; /* a rank without samples would have nothing to say */
     return n < 2.0 || most < 2 ? 0 : n < most ? (uint32_t)n : most;
 }
 
@@ -204,7 +205,12 @@ static esper_status plan_probe(esper_growth *growth)
     esper_splice splice = trainer->splice;
     esper_plan_net net = {.net = &growth->probe_net, .slab = &trainer->slab, .pass = &trainer->pass};
     esper_plan_desc desc = {
-        .backend = trainer->backend, .nets = &net, .n_nets = 1, .max_samples = trainer->config.batch, .training = true};
+        .backend = trainer->backend,
+        .nets = &net,
+        .n_nets = 1,
+        .max_samples = esper_trainer_max_samples(trainer),
+        .training = true,
+    };
     uint64_t key;
 
     splice.probes = true;
@@ -226,14 +232,14 @@ typedef struct probe_sums {
     double squares;
 } probe_sums;
 
-static void add_probes(const esper_growth *growth, probe_sums *sums)
+static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
 {
     const esper_trainer *trainer = growth->trainer;
     char name[ESPER_NAME_CHARS];
 
     for (int k = 0; k < trainer->slots.n; k++) {
         const esper_tensor *tensor;
-        const float *grad;
+        float *grad;
         int t;
 
         snprintf(name, sizeof(name), "%s.probe.weight", trainer->slots.slot[k].id);
@@ -242,29 +248,42 @@ static void add_probes(const esper_growth *growth, probe_sums *sums)
             continue;
         tensor = &growth->probe_net.tensors[t];
         grad = esper_slab_at(&trainer->slab, ESPER_FAMILY_GRAD, tensor);
+        ESPER_TRY(esper_ranks_sum_f32(&trainer->ranks, grad, (size_t)tensor->count));
         for (int64_t i = 0; i < tensor->count; i++) {
             sums[k].sum[i] += grad[i];
             sums[k].squares += (double)grad[i] * (double)grad[i];
         }
     }
+    return ESPER_OK;
 }
 
-/* The squared norm of dL/dW. The gradient of a batch is mostly noise, and its norm measures that; what two batches agree on is
- * not, so the square is estimated by the mean product of two different ones. Below 0 there is nothing but noise. */
+/* How far the loss would fall if the probe were trained: 1/2 g' F^-1 g, of the gradient g of its weights and their Fisher
+ * information F, which is taken for the same in all directions: the variance of a sample's gradient, spread over the weights.
+ * It has no unit, so slots of any size, depth and scale can be compared by it. The squared norm of a batch's gradient is mostly
+ * noise; what two batches agree on is not, so it is estimated by the mean product of two different ones. Below 0 there is nothing
+ * but noise. */
+static double expected_fall(const float *sum, int64_t n_weights, double squares, double n_batches, double n_samples)
+{
+    double of_sum = 0.0, signal, noise;
+
+    for (int64_t i = 0; i < n_weights; i++)
+        of_sum += (double)sum[i] * (double)sum[i];
+    signal = (of_sum - squares) / (n_batches * (n_batches - 1.0));
+    noise = n_samples * (squares / n_batches - signal); /* of one sample */
+    return noise > 0.0 ? 0.5 * (double)n_weights * signal / noise : 0.0;
+}
+
 static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
-    double n_pairs = (double)n_batches * (n_batches - 1.0);
-
     for (int k = 0; k < growth->trainer->slots.n; k++) {
         const esper_slot *slot = &growth->trainer->slots.slot[k];
-        double of_sum = 0.0;
 
         if (!esper_slot_is_empty(slot))
             continue;
-        for (int64_t i = 0; i < esper_splice_count_probe(growth->trainer->host.topology, slot->channels); i++)
-            of_sum += (double)sums[k].sum[i] * (double)sums[k].sum[i];
         if (n_batches > 1)
-            growth->probed[k] = (of_sum - sums[k].squares) / n_pairs;
+            growth->probed[k] =
+                expected_fall(sums[k].sum, esper_splice_count_probe(growth->trainer->host.topology, slot->channels),
+                              sums[k].squares, n_batches, growth->trainer->config.batch);
         esper_trainer_clear_region(growth->trainer, k);
     }
 }
@@ -273,16 +292,15 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
     esper_trainer *trainer = growth->trainer;
     uint32_t n = count_probe_batches(growth);
-    esper_plan_stats stats = esper_plan_stats_of(growth->probe_plan);
+    double flops = esper_trainer_plan_flops(trainer, growth->probe_plan);
 
     for (uint32_t batch = 0; batch < n; batch++) {
         esper_trainer_load(trainer, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
         trainer->pass.training = true; /* batch statistics: the ones that gradients go through */
         ESPER_TRY(esper_plan_gradients(growth->probe_plan));
         ESPER_TRY(esper_backend_sync(trainer->backend));
-        add_probes(growth, sums);
-        growth->facts.flops +=
-            (stats.forward.flops + stats.backward.flops) * trainer->pass.n_samples / trainer->config.batch;
+        ESPER_TRY(add_probes(growth, sums));
+        growth->facts.flops += flops * esper_trainer_n_loaded(trainer) / trainer->config.batch;
     }
     take_evidence(growth, sums, n);
     return ESPER_OK;
@@ -366,12 +384,12 @@ static void take_probes(esper_growth *growth)
     }
 }
 
-/* How fast the loss would fall, to first order, along a map of usual size: |dL/dW| sqrt(channels). */
+/* Each seed that was removed there halves it: what was tried in vain is evidence too. */
 double growth_evidence(const esper_growth *growth, int slot)
 {
     double promise = growth->state.promise[slot];
 
-    return isnan(promise) ? promise : sqrt(fmax(promise, 0.0) * growth->trainer->slots.slot[slot].channels);
+    return isnan(promise) ? promise : ldexp(fmax(promise, 0.0), -growth->trainer->slots.slot[slot].n_seeds);
 }
 
 void growth_take_readings(esper_growth *growth, const esper_epoch_record *record)

@@ -39,8 +39,8 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     whole.weights = esper_trainer_hash(growth->trainer);
     if (growth->history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
-    if (growth->log != NULL)
-        ESPER_TRY(esper_decision_log_append(growth->log, &whole));
+    ESPER_TRY(esper_ranks_settle(&growth->trainer->ranks,
+                                 growth->log != NULL ? esper_decision_log_append(growth->log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
 }

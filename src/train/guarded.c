@@ -265,8 +265,11 @@ static esper_status remember_sums(esper_guarded *guarded)
 
 static esper_incident nothing_at(const esper_guarded *guarded)
 {
-    return (esper_incident){
-        .at = guarded->trainer->cursor, .first_index = ESPER_GUARD_NONE, .loss = (double)NAN, .problem = ""};
+    return (esper_incident){.at = guarded->trainer->cursor,
+                            .first_index = ESPER_GUARD_NONE,
+                            .rank = -1,
+                            .loss = (double)NAN,
+                            .problem = ""};
 }
 
 /* Which tensor to name: the first in the order of registration. The norm buffers stand before the gradients, but behind a
@@ -280,25 +283,86 @@ static uint64_t find_culprit(const esper_guarded *guarded, const esper_guard_rep
     return report->first_bad;
 }
 
-static void name_finding(esper_guarded *guarded, const esper_guard_report *report, esper_incident *incident)
+/* What a rank has to say of its scan. Sent as it is: no holes. */
+typedef struct finding {
+    uint32_t bad;     /* 0 = nothing */
+    uint32_t spoiled; /* what this rank gave to the exchange was not finite */
+    uint64_t index;   /* of the tensor to name */
+    uint64_t n_nan, n_inf, first_index, n_tensors;
+} finding;
+
+static finding find(const esper_guarded *guarded, const esper_guard_report *report, uint32_t bad)
+{
+    finding found = {.bad = bad, .spoiled = guarded->trainer->ranks.spoiled};
+    bool finite = report->first_bad == ESPER_GUARD_NONE;
+    const esper_guard_stat *stat;
+
+    if (bad == 0)
+        return found;
+    found.index = finite ? report->changed : find_culprit(guarded, report);
+    stat = &report->stats[found.index];
+    found.n_nan = stat->n_nan;
+    found.n_inf = stat->n_pos_inf + stat->n_neg_inf;
+    found.first_index = stat->first_bad;
+    found.n_tensors = finite ? 1 : report->n_bad;
+    return found;
+}
+
+/* The rank to name: whose state is bad, or who gave the others what is not finite, or who found something. */
+static int choose_rank(const finding *found, int n_ranks)
+{
+    const uint32_t of_gradients = ESPER_GUARD_BAD_NAN_GRAD | ESPER_GUARD_BAD_INF_GRAD;
+
+    for (int r = 0; r < n_ranks; r++)
+        if ((found[r].bad & ~of_gradients) != 0)
+            return r;
+    for (int r = 0; r < n_ranks; r++)
+        if (found[r].bad != 0 && found[r].spoiled != 0)
+            return r;
+    for (int r = 0; r < n_ranks; r++)
+        if (found[r].bad != 0)
+            return r;
+    return 0;
+}
+
+/* Somebody found something: the same finding on every rank, and whose it is. */
+static esper_status share_finding(const esper_guarded *guarded, finding *found, int *rank_out)
+{
+    const esper_ranks *ranks = &guarded->trainer->ranks;
+    finding *all;
+    esper_status status;
+
+    *rank_out = -1;
+    if (!esper_ranks_are_many(ranks))
+        return ESPER_OK;
+    all = esper_mem_alloc((size_t)ranks->size * sizeof(*all));
+    if (all == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "findings of %d ranks", ranks->size);
+    status = esper_ranks_gather(ranks, found, sizeof(*found), all);
+    if (status == ESPER_OK) {
+        *rank_out = choose_rank(all, ranks->size);
+        *found = all[*rank_out];
+    }
+    esper_mem_free(all);
+    return status;
+}
+
+static void name_finding(esper_guarded *guarded, const finding *found, esper_incident *incident)
 {
     static const char *const role_names[] = {
 #define X(name, text) text,
         ESPER_GUARD_ROLE_LIST(X)
 #undef X
     };
-    bool finite = report->first_bad == ESPER_GUARD_NONE;
-    uint64_t index = finite ? report->changed : find_culprit(guarded, report);
-    const esper_guard_tensor *tensor = esper_guard_tensor_at(guarded->guard, index);
-    const esper_guard_stat *stat = &report->stats[index];
+    const esper_guard_tensor *tensor = esper_guard_tensor_at(guarded->guard, found->index);
 
     snprintf(guarded->named, sizeof(guarded->named), "%s", tensor->name);
     incident->tensor = guarded->named;
     incident->role = role_names[tensor->role];
-    incident->n_tensors = finite ? 1 : report->n_bad;
-    incident->problem = finite ? "changed" : stat->n_nan > 0 ? "NaN" : "Inf";
-    incident->n_elements = stat->n_nan + stat->n_pos_inf + stat->n_neg_inf;
-    incident->first_index = stat->first_bad;
+    incident->n_tensors = found->n_tensors;
+    incident->n_elements = found->n_nan + found->n_inf;
+    incident->problem = incident->n_elements == 0 ? "changed" : found->n_nan > 0 ? "NaN" : "Inf";
+    incident->first_index = found->first_index;
 }
 
 esper_status esper_guarded_restructure(esper_guarded *guarded)
@@ -352,10 +416,16 @@ static esper_status put_back(esper_guarded *guarded, const void *blob, esper_cur
 static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
 {
     esper_ring_restored restored;
+    bool found =
+        esper_ring_rollback(guarded->ring, 1, &restored) == ESPER_OK && restored.blob_bytes == guarded->blob_bytes;
+    bool alike;
 
-    if (esper_ring_rollback(guarded->ring, 1, &restored) != ESPER_OK || restored.blob_bytes != guarded->blob_bytes) {
+    snprintf(incident->failure, sizeof(incident->failure), "%s", found ? "" : esper_last_error());
+    ESPER_TRY(esper_ranks_are_alike(&guarded->trainer->ranks, found ? restored.step : UINT64_MAX, &alike));
+    if (!alike)
+        snprintf(incident->failure, sizeof(incident->failure), "snapshots of some ranks are damaged and others not");
+    if (!found || !alike) {
         incident->action = ESPER_GOVERNOR_STOP;
-        snprintf(incident->failure, sizeof(incident->failure), "%s", esper_last_error());
         return esper_governor_rolled_back(guarded->governor, 0, 1);
     }
     ESPER_TRY(put_back(guarded, restored.blob, &incident->to));
@@ -425,18 +495,24 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
 {
     const esper_guard_report *report;
     esper_governor_reading reading;
+    uint64_t anywhere;
     uint32_t bad;
 
     ESPER_TRY(scan(guarded, roles, what, &report));
     bad = roles == 0 ? verdict_behind_pass(report) : report->bad;
     bad |= what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
-    if (bad == 0 && roles == state_roles)
+    anywhere = bad;
+    ESPER_TRY(esper_ranks_any(&guarded->trainer->ranks, &anywhere));
+    if (anywhere == 0 && roles == state_roles)
         return ESPER_OK;
-    if (bad != 0)
-        name_finding(guarded, report, incident);
-    else if (roles == 0 && guarded->watcher != NULL)
+    if (anywhere != 0) {
+        finding found = find(guarded, report, bad);
+
+        ESPER_TRY(share_finding(guarded, &found, &incident->rank));
+        name_finding(guarded, &found, incident);
+    } else if (roles == 0 && guarded->watcher != NULL)
         guarded->watcher(guarded->watcher_context, report);
-    ESPER_TRY(esper_governor_scan(guarded->governor, bad, &reading));
+    ESPER_TRY(esper_governor_scan(guarded->governor, (uint32_t)anywhere, &reading));
     return obey(guarded, &reading, incident);
 }
 
@@ -500,6 +576,7 @@ static esper_status train_batch(esper_guarded *guarded, esper_incident *incident
     drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD);
     ESPER_TRY(esper_trainer_gradients(trainer));
     drill_at(guarded, ESPER_DRILL_GRADIENTS);
+    ESPER_TRY(esper_trainer_exchange(trainer));
     ESPER_TRY(inspect(guarded, 0, SUMS_OFF, incident));
     if (incident->action != ESPER_GOVERNOR_GO)
         return ESPER_OK;
@@ -549,6 +626,15 @@ esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incide
     return ESPER_OK;
 }
 
+esper_status esper_guarded_retreat(esper_guarded *guarded)
+{
+    esper_ring_restored restored;
+    esper_cursor cursor;
+
+    ESPER_TRY(esper_ring_rollback(guarded->ring, 1, &restored));
+    return put_back(guarded, restored.blob, &cursor);
+}
+
 esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out)
 {
     esper_incident incident = nothing_at(guarded);
@@ -572,14 +658,19 @@ static const char *plural(uint64_t n)
 /* What was found, in words. */
 static int describe_finding(const esper_incident *incident, char *text, size_t chars)
 {
+    char where[32] = "";
+
     if (incident->tensor == NULL)
         return snprintf(text, chars, "%s: validation loss %g", esper_governor_reason_name(incident->reason),
                         incident->loss);
+    if (incident->rank >= 0)
+        snprintf(where, sizeof(where), " on rank %d", incident->rank);
     if (incident->n_elements == 0)
-        return snprintf(text, chars, "%s (%s) is not what the last step left", incident->tensor, incident->role);
+        return snprintf(text, chars, "%s (%s)%s is not what the last step left", incident->tensor, incident->role,
+                        where);
     return snprintf(
-        text, chars, "%s in %s (%s): %" PRIu64 " element%s, the first at %" PRIu64 "; %" PRIu64 " bad tensor%s",
-        incident->problem, incident->tensor, incident->role, incident->n_elements, plural(incident->n_elements),
+        text, chars, "%s in %s (%s)%s: %" PRIu64 " element%s, the first at %" PRIu64 "; %" PRIu64 " bad tensor%s",
+        incident->problem, incident->tensor, incident->role, where, incident->n_elements, plural(incident->n_elements),
         incident->first_index, incident->n_tensors, plural(incident->n_tensors));
 }
 

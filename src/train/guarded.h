@@ -3,13 +3,15 @@
  *
  * A step:
  *
- *     scan of the state ──> snapshot, when due ──> gradients ──> scan of everything ──> optimiser step, or skipped
+ *     scan of the state ──> snapshot, when due ──> gradients, of all ranks ──> scan of everything ──> optimiser step, or skipped
  *
  * Parameters, moments and norm buffers are scanned before they are used, and again with the gradients they led to; within a
  * scan, state stands before gradients. So what is named is what was hit, not what it spoiled. A forward pass that met NaN or
  * Inf leaves them in the norm buffers as well: those are put back from a copy, so the step is skipped, as the weights are
  * good, and a gradient is named. A skipped step leaves nothing behind: no moments, no counts, no norm buffers, as if its
  * batch had been passed over.
+ *
+ * Among ranks, what any of them finds is everybody's finding: they skip and go back together.
  *
  * Whatever happened is decided by the readings alone, so a run that is told to pass over the same batches
  * (esper_trainer_pass_over) is the same run, bit for bit. */
@@ -36,6 +38,7 @@ typedef struct esper_incident {
     uint64_t    n_elements;  /* of the tensor that are bad */
     uint64_t    first_index; /* of them; ESPER_GUARD_NONE when not known */
     uint64_t    n_tensors;   /* bad ones in all */
+    int         rank;        /* where it was, the first of them; -1 = there is but one, or it cannot be said */
     double      loss;        /* of the vital signs; NaN otherwise */
     /* What was done. */
     bool         restored; /* the state is that of the snapshot at `to` */
@@ -67,6 +70,9 @@ esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident
 
 /* Scans the state now: before it is validated or saved. */
 esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incident_out);
+
+/* Puts the newest good snapshot back and asks nobody: for the end of a job whose ranks have lost each other. */
+esper_status esper_guarded_retreat(esper_guarded *guarded);
 
 /* Lets the governor judge a validation loss. */
 esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out);

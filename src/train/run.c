@@ -11,15 +11,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "dist/agree.h"
 #include "guard/governor.h"
 #include "train/checkpoint.h"
 #include "train/guarded.h"
+#include "train/pact.h"
 
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
 static const char *const free_keys[] = {
-    "threads", "progress",       "log_level",      "checkpoint_every", "epochs",          "run_dir", "data",
-    "guard",   "snapshot_every", "guard_checksum", "max_rollbacks",    "policy_deadline", NULL};
+    "threads",        "progress",       "log_level",     "checkpoint_every", "epochs", "run_dir",       "data", "guard",
+    "snapshot_every", "guard_checksum", "max_rollbacks", "policy_deadline",  "comm",   "rank_deadline", NULL};
 
 typedef struct run {
     const esper_run_desc *desc;
@@ -37,6 +39,7 @@ typedef struct run {
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     bool                  warned;
+    volatile sig_atomic_t stop;    /* somebody wants the run to stop: all ranks know */
     double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
     size_t                n_vitals;
 } run;
@@ -102,6 +105,26 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
     return esper_guarded_tell_snapshot(self->guarded);
 }
 
+/* Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
+static bool writes(const run *self)
+{
+    return self->desc->replay == NULL && self->trainer.ranks.rank == 0;
+}
+
+/* Each rank opens its trainer by itself; then they find out whether they can work together. */
+static esper_status join(run *self, esper_status opened)
+{
+    esper_comm *comm = self->desc->comm;
+    esper_ranks ranks;
+
+    if (comm == NULL || esper_comm_size(comm) == 1)
+        return opened;
+    ranks = (esper_ranks){.comm = comm, .rank = esper_comm_rank(comm), .size = esper_comm_size(comm)};
+    ESPER_TRY(esper_ranks_settle(&ranks, opened));
+    ESPER_TRY(esper_pact_check(&self->trainer, comm, is_free));
+    return esper_trainer_join(&self->trainer, comm);
+}
+
 static esper_use use_of(const run *self)
 {
     return self->desc->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN;
@@ -129,7 +152,7 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
                           self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
     ESPER_TRY(check_growth(self, checkpoint->task, &merged));
-    ESPER_TRY(esper_trainer_init(&self->trainer, checkpoint->task, &merged, use_of(self)));
+    ESPER_TRY(join(self, esper_trainer_init(&self->trainer, checkpoint->task, &merged, use_of(self))));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
     ESPER_TRY(open_guard(self, checkpoint));
     if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
@@ -151,6 +174,12 @@ static esper_status check_kernels(const run *self)
     const char *logged = self->desc->replay->head.kernels, *here = esper_backend_identity(self->trainer.backend);
     const char *slash = strchr(logged, '/'), *name = slash != NULL ? slash + 1 : logged;
 
+    if (self->desc->replay->head.ranks != self->trainer.ranks.size)
+        return ESPER_FAIL(
+            ESPER_E_CONFIG,
+            "the run was computed by %d ranks, and here are %d: sums over ranks differ in their last bits. "
+            "Start the replay with mpirun -n %d",
+            self->desc->replay->head.ranks, self->trainer.ranks.size, self->desc->replay->head.ranks);
     if (computes_alike(logged, here))
         return ESPER_OK;
     return ESPER_FAIL(
@@ -187,6 +216,17 @@ static esper_status carry_log(const char *from, const char *to)
     return status;
 }
 
+/* Made by the rank that writes, known to all. */
+static esper_status make_dir(run *self, const char *task)
+{
+    esper_status status = ESPER_OK;
+
+    if (writes(self))
+        status = esper_run_dir_make(self->desc->config->run_dir, task, self->result.run_dir);
+    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, status));
+    return esper_ranks_share(&self->trainer.ranks, self->result.run_dir, sizeof(self->result.run_dir));
+}
+
 /* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
 static esper_status open_trainer(run *self)
 {
@@ -198,11 +238,11 @@ static esper_status open_trainer(run *self)
 
     if (desc->resume == NULL) {
         ESPER_TRY(check_growth(self, desc->task, desc->config));
-        ESPER_TRY(esper_trainer_init(&self->trainer, desc->task, desc->config, use_of(self)));
+        ESPER_TRY(join(self, esper_trainer_init(&self->trainer, desc->task, desc->config, use_of(self))));
         ESPER_TRY(open_guard(self, NULL));
         if (desc->replay != NULL)
             return check_kernels(self); /* it writes nothing */
-        return esper_run_dir_make(desc->config->run_dir, desc->task->name, self->result.run_dir);
+        return make_dir(self, desc->task->name);
     }
     ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
@@ -216,8 +256,8 @@ static esper_status open_trainer(run *self)
     else
         strcpy(path, ".");
     if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path)) {
-        ESPER_TRY(esper_run_dir_make(desc->config->run_dir, task->name, self->result.run_dir));
-        return desc->grows ? carry_log(path, self->result.run_dir) : ESPER_OK;
+        ESPER_TRY(make_dir(self, task->name));
+        return desc->grows && writes(self) ? carry_log(path, self->result.run_dir) : ESPER_OK;
     }
     snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", path);
     return ESPER_OK;
@@ -382,7 +422,7 @@ static esper_status attach_growth(run *self)
 
     if (self->growth == NULL)
         return ESPER_OK;
-    if (self->desc->replay != NULL)
+    if (!writes(self))
         return esper_growth_attach(self->growth, self->guarded, &(esper_growth_records){0});
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_DECISIONS, path));
     return esper_growth_attach(self->growth, self->guarded, &records);
@@ -396,10 +436,11 @@ static esper_status open_records(run *self)
     uint64_t n_events = 0;
 
     measure_network(self);
-    if (self->desc->replay != NULL)
+    if (self->desc->replay == NULL)
+        ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
+    if (!writes(self))
         return attach_growth(self);
     esper_run_dir_clean(self->result.run_dir);
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
     ESPER_TRY(write_config(self));
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_EVENTS, path));
     if (resumed)
@@ -625,9 +666,21 @@ static void show_evaluation(void *context, esper_split split, uint32_t n_done, u
 
 /* ------------------------------------------------------------------------------------------------ the loop */
 
+/* Asked between steps: one rank's wish is everybody's, so that all leave at the same place. */
+static esper_status ask_to_stop(run *self)
+{
+    uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
+
+    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &wanted));
+    self->stop = wanted != 0;
+    return ESPER_OK;
+}
+
+/* A rank alone need not ask anybody. */
 static bool stop_wanted(const run *self)
 {
-    return self->desc->stop != NULL && *self->desc->stop != 0;
+    return esper_ranks_are_many(&self->trainer.ranks) ? self->stop != 0
+                                                      : self->desc->stop != NULL && *self->desc->stop != 0;
 }
 
 /* Whether the weights are of no more use, as far as the losses tell. */
@@ -640,20 +693,28 @@ static bool is_lost(const run *self)
     return !isfinite(self->trainer.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
-/* Weights that are lost do not take the place of sound ones. */
-static esper_status save(run *self)
+static esper_status write_checkpoint(run *self)
 {
     esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
     struct stat info;
 
-    if (self->desc->replay != NULL || (is_lost(self) && stat(self->checkpoint, &info) == 0))
-        return ESPER_OK;
     ESPER_TRY(esper_checkpoint_save(&self->trainer, self->checkpoint));
-    self->saved_epoch = self->trainer.cursor.epoch;
     event.checkpoint_saved.path = self->checkpoint;
     event.checkpoint_saved.epoch = self->trainer.cursor.epoch;
     event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
     emit(self, &event);
+    return ESPER_OK;
+}
+
+/* Weights that are lost do not take the place of sound ones. */
+static esper_status save(run *self)
+{
+    struct stat info;
+
+    if (self->desc->replay != NULL || (is_lost(self) && (!writes(self) || stat(self->checkpoint, &info) == 0)))
+        return ESPER_OK;
+    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, writes(self) ? write_checkpoint(self) : ESPER_OK));
+    self->saved_epoch = self->trainer.cursor.epoch;
     return ESPER_OK;
 }
 
@@ -736,13 +797,16 @@ static esper_status train_epoch(run *self)
     while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !stop_wanted(self)) {
         ESPER_TRY(step(self));
         show_step(self);
+        ESPER_TRY(ask_to_stop(self));
     }
     return ESPER_OK;
 }
 
 static esper_status evaluate(run *self, esper_split split, esper_tally *tally_out)
 {
-    const esper_follower follower = {.stop = self->desc->stop, .context = self, .batch = show_evaluation};
+    bool many = esper_ranks_are_many(&self->trainer.ranks);
+    const esper_follower follower = {
+        .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
 
     if (self->growth != NULL && split == ESPER_SPLIT_VALID)
         return esper_growth_validate(self->growth, &follower, tally_out);
@@ -784,6 +848,30 @@ static esper_status grow(run *self, const esper_epoch_record *record)
                       message, self->result.run_dir);
 }
 
+/* Whether all ranks stand where this one does. They compute alike, so what differs is a fault, and nobody can go on. */
+static esper_status agree(run *self)
+{
+    const esper_trainer *trainer = &self->trainer;
+    esper_agree_state state = {.table = esper_slots_hash(&trainer->slots),
+                               .sequence = trainer->cursor.step,
+                               .verdict = self->growth != NULL ? esper_growth_verdict(self->growth) : 0};
+    esper_agree_result result;
+    char text[512];
+
+    if (!esper_ranks_are_many(&trainer->ranks))
+        return ESPER_OK;
+    state.weights = esper_trainer_hash(trainer);
+    ESPER_TRY(esper_agree(trainer->ranks.comm, &state, &result));
+    if (result.fields == 0)
+        return ESPER_OK;
+    esper_agree_text(&result, trainer->ranks.size, text, sizeof(text));
+    return ESPER_FAIL(
+        ESPER_E_STATE,
+        "epoch %u: %s. The ranks no longer compute the same. The checkpoint of epoch %u, on which they agreed, is "
+        "kept: --resume %s",
+        trainer->cursor.epoch + 1, text, self->saved_epoch, self->result.run_dir);
+}
+
 /* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
  * stands before it. */
 static esper_status finish_epoch(run *self)
@@ -816,8 +904,10 @@ static esper_status finish_epoch(run *self)
         ESPER_TRY(grow(self, &record));
         show_epoch(self, &record); /* what was decided belongs to it; an epoch that is undone is an incident */
     }
-    if (good)
-        esper_trainer_next_epoch(trainer);
+    if (!good)
+        return ESPER_OK;
+    ESPER_TRY(agree(self));
+    esper_trainer_next_epoch(trainer);
     return ESPER_OK;
 }
 
@@ -902,6 +992,21 @@ static void note_place(run *self)
     self->result.seconds = esper_clock_seconds() - self->began;
 }
 
+/* The other ranks are out of reach: what this one still has of the state that all shared is saved. Every survivor does so, as none
+ * knows which of them there are; their files are of the same run, and the last one stays. */
+static esper_status rescue(run *self, esper_status status)
+{
+    char message[1024];
+
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    if (self->guarded == NULL || self->desc->replay != NULL || esper_guarded_retreat(self->guarded) != ESPER_OK ||
+        esper_checkpoint_save(&self->trainer, self->checkpoint) != ESPER_OK)
+        return ESPER_FAIL(status, "%s", message);
+    return ESPER_FAIL(
+        status, "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",
+        message, (unsigned long long)self->trainer.cursor.step, self->trainer.cursor.epoch + 1, self->result.run_dir);
+}
+
 static esper_status run_all(run *self)
 {
     esper_status status;
@@ -912,6 +1017,8 @@ static esper_status run_all(run *self)
     tell_start(self);
     show_begin(self);
     status = train(self);
+    if (status != ESPER_OK && self->desc->comm != NULL && esper_comm_is_broken(self->desc->comm))
+        status = rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
     if (self->guarded != NULL) {

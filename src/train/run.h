@@ -49,6 +49,7 @@ typedef struct esper_run_desc {
     const esper_run_observer    *observer; /* or NULL */
     const esper_log             *log;
     const volatile sig_atomic_t *stop; /* becomes non-zero: save and leave. Or NULL */
+    esper_comm                  *comm; /* the ranks of the job, which all call this alike; rank 0 writes. NULL: one */
 } esper_run_desc;
 
 typedef struct esper_run_result {

@@ -62,8 +62,11 @@ static esper_status plan_side(esper_trainer *trainer, esper_side *side)
                           .slab = &trainer->slab,
                           .pass = &trainer->pass,
                           .frozen = ~((uint64_t)1 << (side->slot + 1))};
-    esper_plan_desc desc = {
-        .backend = trainer->backend, .nets = &net, .n_nets = 1, .max_samples = trainer->config.batch, .training = true};
+    esper_plan_desc desc = {.backend = trainer->backend,
+                            .nets = &net,
+                            .n_nets = 1,
+                            .max_samples = esper_trainer_max_samples(trainer),
+                            .training = true};
 
     side->splice = trainer->splice;
     side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
@@ -159,11 +162,8 @@ double esper_side_flops(const esper_trainer *trainer)
     double flops = 0.0;
 
     for (int k = 0; k < trainer->slots.n; k++)
-        if (trainer->side[k] != NULL) {
-            esper_plan_stats stats = esper_plan_stats_of(trainer->side[k]->plan);
-
-            flops += stats.forward.flops + stats.backward.flops;
-        }
+        if (trainer->side[k] != NULL)
+            flops += esper_trainer_plan_flops(trainer, trainer->side[k]->plan);
     return flops;
 }
 

@@ -24,7 +24,7 @@
  * a host that has settled. */
 #define FASHION_LR "lr = 0.05\nschedule = cosine\n"
 #define FASHION_GROWTH                                                                                     \
-    "epochs = 90\nmax_steps = 100\nlr_epochs = 15\nlr_min = 0.003\ncrop = 2\nflip = true\nmax_params = 100000\n"
+    "epochs = 80\nmax_steps = 100\nlr_epochs = 15\nlr_min = 0.003\nlr_finish = 25\ncrop = 2\nflip = true\nmax_params = 100000\n"
 #define SHALLOW "blocks = 2\nchannels = 16\n"
 
 static const esper_task *const tasks[] = {

@@ -54,6 +54,11 @@ uint32_t esper_trainer_batches(const esper_trainer *trainer, esper_split split)
     return cap > 0 && cap < n && split != ESPER_SPLIT_TEST ? cap : n;
 }
 
+int esper_trainer_max_samples(const esper_trainer *trainer)
+{
+    return (trainer->config.batch + trainer->ranks.size - 1) / trainer->ranks.size;
+}
+
 /* Batch statistics of a single value are undefined. */
 static esper_status check_batch_norms(const esper_trainer *trainer)
 {
@@ -65,10 +70,20 @@ static esper_status check_batch_norms(const esper_trainer *trainer)
 
         if (op->kind == ESPER_OP_BATCH_NORM && (int64_t)n_samples * x->dim[1] * x->dim[2] == 1)
             return ESPER_FAIL(ESPER_E_CONFIG,
-                              "batches of one sample with maps of one pixel leave batch norm nothing to "
-                              "average: use a larger --batch or fewer --pools");
+                              "%s of one sample with maps of one pixel leave batch norm nothing to "
+                              "average: use a larger --batch or fewer --pools",
+                              esper_ranks_are_many(&trainer->ranks) ? "parts of a batch" : "batches");
     }
     return ESPER_OK;
+}
+
+/* The network as it is planned for training. */
+static esper_plan_net describe_net(const esper_trainer *trainer)
+{
+    return (esper_plan_net){.net = &trainer->net,
+                            .slab = &trainer->slab,
+                            .pass = &trainer->pass,
+                            .exchange = trainer->exchange.sum != NULL ? &trainer->exchange : NULL};
 }
 
 static esper_plan_desc describe_plan(const esper_trainer *trainer, const esper_plan_net *net)
@@ -77,7 +92,7 @@ static esper_plan_desc describe_plan(const esper_trainer *trainer, const esper_p
         .backend = trainer->backend,
         .nets = net,
         .n_nets = 1,
-        .max_samples = trainer->config.batch,
+        .max_samples = esper_trainer_max_samples(trainer),
         .training = trainer->splice.training,
     };
 }
@@ -119,7 +134,7 @@ static esper_status open_slab(esper_trainer *trainer, esper_use use)
 
 static esper_status build_network(esper_trainer *trainer, esper_use use)
 {
-    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_plan_net plan_net = describe_net(trainer);
     esper_plan_desc plan_desc;
 
     trainer->host = esper_task_host(trainer->task, &trainer->config, esper_dataset_info_get(trainer->data));
@@ -183,7 +198,7 @@ static esper_status fit_slab(esper_trainer *trainer, esper_slab *slab_out)
 static esper_status rebuild(esper_trainer *trainer)
 {
     struct esper_side *sides[ESPER_MAX_SLOTS];
-    esper_plan_net plan_net = {.net = &trainer->net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_plan_net plan_net = describe_net(trainer);
     esper_plan_desc desc = describe_plan(trainer, &plan_net);
     esper_slab old = trainer->slab, slab;
     esper_status status;
@@ -330,6 +345,7 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
     esper_status status;
 
     memset(trainer, 0, sizeof(*trainer));
+    trainer->ranks.size = 1;
     trainer->task = task;
     trainer->config = *config;
     trainer->detour.lr_scale = 1.0;
@@ -340,8 +356,47 @@ esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, 
     return status;
 }
 
+/* Every rank must have something of every training batch, or it would have no gradients to give. */
+static esper_status check_shares(const esper_trainer *trainer)
+{
+    uint32_t n = esper_sampler_batch_total(trainer->samplers[ESPER_SPLIT_TRAIN], 0);
+
+    if (n < (uint32_t)trainer->ranks.size)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "batches of %u samples cannot be shared by %d ranks: use a larger --batch or fewer ranks", n,
+                          trainer->ranks.size);
+    return trainer->optim != NULL ? check_batch_norms(trainer) : ESPER_OK;
+}
+
+static esper_status sum_over_ranks(void *ranks, double *values, size_t count)
+{
+    return esper_ranks_sum(ranks, values, count);
+}
+
+esper_status esper_trainer_join(esper_trainer *trainer, esper_comm *comm)
+{
+    esper_plan_net plan_net;
+    esper_plan_desc desc;
+    bool alike;
+
+    ESPER_TRY(esper_ranks_init(&trainer->ranks, comm, &trainer->slab));
+    if (!esper_ranks_are_many(&trainer->ranks))
+        return ESPER_OK;
+    for (int split = 0; split < ESPER_N_SPLITS; split++)
+        esper_sampler_share(trainer->samplers[split], (uint32_t)trainer->ranks.rank, (uint32_t)trainer->ranks.size);
+    ESPER_TRY(check_shares(trainer));
+    if (trainer->config.sync_norm)
+        trainer->exchange = (esper_exchange){.sum = sum_over_ranks, .context = &trainer->ranks};
+    plan_net = describe_net(trainer);
+    desc = describe_plan(trainer, &plan_net);
+    ESPER_TRY(esper_plan_reopen(&desc, &trainer->plan));
+    ESPER_TRY(esper_ranks_are_alike(&trainer->ranks, esper_trainer_hash(trainer), &alike));
+    return alike ? ESPER_OK : ESPER_FAIL(ESPER_E_STATE, "the ranks begin with different weights");
+}
+
 void esper_trainer_fini(esper_trainer *trainer)
 {
+    esper_ranks_fini(&trainer->ranks);
     esper_side_close_all(trainer->side);
     esper_optim_close(trainer->optim);
     esper_mem_free(trainer->detour.passed);
@@ -378,7 +433,8 @@ void esper_trainer_load(esper_trainer *trainer, const esper_plan *plan, const es
     trainer->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     trainer->pass.training = split == ESPER_SPLIT_TRAIN;
     trainer->pass.step = (uint32_t)trainer->cursor.step;
-    trainer->pass.loss_scale = 1.0f / ((float)trainer->pass.n_samples * (float)net->tensors[net->target].count);
+    trainer->n_loaded = esper_sampler_batch_total(sampler, batch);
+    trainer->pass.loss_scale = 1.0f / ((float)trainer->n_loaded * (float)net->tensors[net->target].count);
     if (net != &trainer->net) /* another program of the same slots */
         esper_splice_find_alphas(&trainer->splice, net, inputs);
     esper_splice_fill_alphas(&trainer->splice, inputs, plan, trainer->pass.n_samples);
@@ -389,19 +445,22 @@ static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch
     esper_trainer_load(trainer, trainer->plan, &trainer->net, split, batch);
 }
 
-/* Adds the results of the batch just run, in the order of its samples. */
-static void add_results(const esper_trainer *trainer, esper_tally *tally)
+/* The results of this rank's part of the batch just run, added in the order of its samples. */
+static void add_results(const esper_trainer *trainer, esper_batch_sums *sums)
 {
     const float *loss = esper_plan_data(trainer->plan, 0, trainer->net.loss);
     const float *correct = esper_plan_data(trainer->plan, 0, trainer->net.correct);
-    int n = trainer->pass.n_samples;
 
-    for (int i = 0; i < n; i++) {
-        tally->loss += (double)loss[i];
-        tally->correct += (uint64_t)correct[i];
+    for (int i = 0; i < trainer->pass.n_samples; i++) {
+        sums->loss += (double)loss[i];
+        sums->correct += (double)correct[i];
     }
-    tally->samples += (uint64_t)n;
-    tally->targets += (uint64_t)n * (uint64_t)trainer->net.tensors[trainer->net.target].count;
+}
+
+static void count_batch(const esper_trainer *trainer, esper_tally *tally)
+{
+    tally->samples += trainer->n_loaded;
+    tally->targets += trainer->n_loaded * (uint64_t)trainer->net.tensors[trainer->net.target].count;
 }
 
 static double rate_now(const esper_trainer *trainer)
@@ -464,7 +523,27 @@ esper_status esper_trainer_gradients(esper_trainer *trainer)
     esper_side_take_targets(trainer);
     ESPER_TRY(esper_plan_gradients(trainer->plan));
     ESPER_TRY(esper_backend_sync(trainer->backend));
+    trainer->sums = (esper_batch_sums){0};
+    add_results(trainer, &trainer->sums);
     return esper_side_gradients(trainer);
+}
+
+/* The host's and those with a seed in them, whether it learns or not. */
+static uint64_t regions_in_use(const esper_trainer *trainer)
+{
+    uint64_t regions = 1;
+
+    for (int k = 0; k < trainer->slots.n && k + 1 < trainer->slab.n_regions; k++)
+        if (esper_splice_has_seed(&trainer->splice, k))
+            regions |= (uint64_t)1 << (k + 1);
+    return regions;
+}
+
+esper_status esper_trainer_exchange(esper_trainer *trainer)
+{
+    double share = (double)trainer->pass.n_samples / trainer->n_loaded;
+
+    return esper_ranks_exchange(&trainer->ranks, &trainer->slab, regions_in_use(trainer), share, &trainer->sums);
 }
 
 esper_status esper_trainer_apply(esper_trainer *trainer)
@@ -475,7 +554,9 @@ esper_status esper_trainer_apply(esper_trainer *trainer)
         esper_optim_group(trainer->optim, 0, r)->lr = (float)seed_rate(trainer, r - 1);
     ESPER_TRY(esper_optim_step(trainer->optim));
     ESPER_TRY(esper_backend_sync(trainer->backend));
-    add_results(trainer, &trainer->tally);
+    trainer->tally.loss += trainer->sums.loss;
+    trainer->tally.correct += (uint64_t)trainer->sums.correct;
+    count_batch(trainer, &trainer->tally);
     trainer->grad_norm = esper_optim_norm(trainer->optim, 0, 0);
     trainer->cursor.batch++;
     trainer->cursor.step++;
@@ -487,6 +568,7 @@ esper_status esper_trainer_step(esper_trainer *trainer)
     if (trainer->cursor.batch < trainer->steps_per_epoch && !esper_trainer_batch_due(trainer))
         return ESPER_OK;
     ESPER_TRY(esper_trainer_gradients(trainer));
+    ESPER_TRY(esper_trainer_exchange(trainer));
     return esper_trainer_apply(trainer);
 }
 
@@ -563,6 +645,7 @@ esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, c
 {
     static const esper_follower nobody;
     uint32_t n = esper_trainer_batches(trainer, split);
+    esper_batch_sums sums = {0};
     esper_tally tally = {0};
 
     if (follower == NULL)
@@ -573,11 +656,17 @@ esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, c
         if (follower->batch != NULL)
             follower->batch(follower->context, split, batch, n);
         load_batch(trainer, split, batch);
+        count_batch(trainer, &tally);
+        if (trainer->pass.n_samples == 0)
+            continue;
         trainer->pass.training = false;
         ESPER_TRY(esper_plan_forward(trainer->plan));
         ESPER_TRY(esper_backend_sync(trainer->backend));
-        add_results(trainer, &tally);
+        add_results(trainer, &sums);
     }
+    ESPER_TRY(esper_ranks_sum(&trainer->ranks, &sums.loss, 2));
+    tally.loss = sums.loss;
+    tally.correct = (uint64_t)sums.correct;
     *tally_out = tally;
     return ESPER_OK;
 }
@@ -592,7 +681,8 @@ esper_memory esper_trainer_memory(const esper_trainer *trainer)
         .data = (size_t)esper_dataset_bytes(trainer->data),
         .slab = slab->bytes,
         .activations = plan.arena_bytes + esper_side_bytes(trainer),
-        .tables = plan.table_bytes + (size_t)trainer->config.batch * sizeof(*trainer->sample_ids),
+        .tables = plan.table_bytes + (size_t)trainer->config.batch * sizeof(*trainer->sample_ids) +
+                  trainer->ranks.room * sizeof(*trainer->ranks.bucket),
     };
 
     for (int split = 0; split < ESPER_N_SPLITS; split++)
@@ -603,11 +693,21 @@ esper_memory esper_trainer_memory(const esper_trainer *trainer)
     return memory;
 }
 
+double esper_trainer_plan_flops(const esper_trainer *trainer, const esper_plan *plan)
+{
+    esper_plan_stats stats = esper_plan_stats_of(plan);
+
+    return (stats.forward.flops + stats.backward.flops) * trainer->config.batch / esper_trainer_max_samples(trainer);
+}
+
 double esper_trainer_step_flops(const esper_trainer *trainer)
 {
-    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
+    return esper_trainer_plan_flops(trainer, trainer->plan) + esper_side_flops(trainer);
+}
 
-    return stats.forward.flops + stats.backward.flops + esper_side_flops(trainer);
+uint32_t esper_trainer_n_loaded(const esper_trainer *trainer)
+{
+    return trainer->n_loaded;
 }
 
 uint64_t esper_trainer_hash(const esper_trainer *trainer)

@@ -11,6 +11,7 @@
 #include "nn/optim.h"
 #include "slot/splice.h"
 #include "tensor/plan.h"
+#include "train/ranks.h"
 #include "train/task.h"
 
 /* Where the run stands: the next batch to train on. */
@@ -79,14 +80,18 @@ typedef struct esper_trainer {
     double            lr;        /* of the last step */
     esper_governor   *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
     esper_companion   companion; /* pack NULL: there is none */
+    esper_ranks       ranks;     /* among which it is one */
     /* Private. */
     esper_splice   splice;
     uint64_t       program;                       /* key of what is planned */
     int            alpha_input[ESPER_MAX_SLOTS];  /* tensor, or ESPER_NO_TENSOR */
     struct esper_side *side[ESPER_MAX_SLOTS];     /* where a seed learns aside; NULL elsewhere */
     esper_pass     pass;
+    esper_exchange exchange; /* sum NULL: norms are each rank's own */
     esper_sampler *samplers[ESPER_N_SPLITS];
     uint32_t      *sample_ids; /* (batch) */
+    esper_batch_sums sums;     /* of the batch whose gradients are there */
+    uint32_t       n_loaded;
     bool           epoch_drawn;
 } esper_trainer;
 
@@ -95,6 +100,10 @@ typedef struct esper_trainer {
 esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
                                 esper_use use);
 void         esper_trainer_fini(esper_trainer *trainer);
+
+/* Becomes one of the ranks of a job (borrowed): takes its part of every batch from now on. Right after esper_trainer_init, on
+ * all ranks; their weights are found to be equal. */
+esper_status esper_trainer_join(esper_trainer *trainer, esper_comm *comm);
 
 /* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn.
  * On failure the old program stays. */
@@ -110,10 +119,12 @@ void esper_trainer_clear_region(esper_trainer *trainer, int slot);
  * epoch is to be passed over there is nothing to train on, and the cursor moves to the end. */
 esper_status esper_trainer_step(esper_trainer *trainer);
 
-/* The same in parts, for those who look between them: is there a batch (after those to pass over)? Its gradients; then
- * the step they make, or none. Without the step nothing has changed but the gradients and the norm buffers. */
+/* The same in parts, for those who look between them: is there a batch (after those to pass over)? This rank's gradients;
+ * those of all ranks; then the step they make, or none. Without the step nothing has changed but the gradients and the norm
+ * buffers. */
 bool         esper_trainer_batch_due(esper_trainer *trainer);
 esper_status esper_trainer_gradients(esper_trainer *trainer);
+esper_status esper_trainer_exchange(esper_trainer *trainer);
 esper_status esper_trainer_apply(esper_trainer *trainer);
 
 /* Detours. Batches to pass over are places in the draw in force; those before a cursor can be forgotten when the run will
@@ -154,7 +165,8 @@ esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, c
 /* Batches of a split that count: max_steps caps validation as it caps epochs, but not the test. */
 uint32_t esper_trainer_batches(const esper_trainer *trainer, esper_split split);
 
-/* Puts a batch of a split into the inputs of a plan of the trainer's, made for its pass, and tells the pass about it. */
+/* Puts this rank's part of a batch into the inputs of a plan of the trainer's, made for its pass, and tells the pass about
+ * it. A part without samples is not to be run. */
 void esper_trainer_load(esper_trainer *trainer, const esper_plan *plan, const esper_net *net, esper_split split,
                         uint32_t batch);
 
@@ -165,8 +177,15 @@ typedef struct esper_memory {
 
 esper_memory esper_trainer_memory(const esper_trainer *trainer);
 
-/* FLOPs of a training step on a full batch. */
+/* The most samples of a batch that fall to one rank: what its plans are made for. */
+int esper_trainer_max_samples(const esper_trainer *trainer);
+
+/* FLOPs of a full batch, of all ranks together: of such a plan's passes, and of a training step. */
+double esper_trainer_plan_flops(const esper_trainer *trainer, const esper_plan *plan);
 double esper_trainer_step_flops(const esper_trainer *trainer);
+
+/* Samples of the batch that was loaded last, of all ranks together. */
+uint32_t esper_trainer_n_loaded(const esper_trainer *trainer);
 
 uint64_t esper_trainer_hash(const esper_trainer *trainer);
 

@@ -608,6 +608,45 @@ static void test_ranges(void **state)
     esper_dataset_close(set);
 }
 
+/* The parts of ranks are the batch, in order, whatever the number of ranks. */
+static void test_shares(void **state)
+{
+    esper_dataset *set = open_images();
+    esper_sampler_desc desc = training(set, 10);
+    esper_sampler *whole = open_sampler(&desc), *part = open_sampler(&desc);
+
+    (void)state;
+    desc.training = false; /* with a short last batch */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t n_ranks = 1; n_ranks <= 13; n_ranks++) {
+            for (uint32_t batch = 0; batch < esper_sampler_batches(whole); batch++) {
+                const uint32_t *ids = esper_sampler_batch_ids(whole, batch);
+                uint32_t total = esper_sampler_batch_total(whole, batch), n = 0;
+
+                assert_int_equal(esper_sampler_batch_count(whole, batch), total);
+                for (uint32_t rank = 0; rank < n_ranks; rank++) {
+                    uint32_t count;
+
+                    esper_sampler_share(part, rank, n_ranks);
+                    count = esper_sampler_batch_count(part, batch);
+                    assert_int_equal(esper_sampler_batch_total(part, batch), total);
+                    assert_in_range(count, total / n_ranks, (total + n_ranks - 1) / n_ranks);
+                    assert_memory_equal(esper_sampler_batch_ids(part, batch), ids + n, count * sizeof(*ids));
+                    n += count;
+                }
+                assert_int_equal(n, total);
+            }
+        }
+        esper_sampler_close(whole);
+        esper_sampler_close(part);
+        whole = open_sampler(&desc);
+        part = open_sampler(&desc);
+    }
+    esper_sampler_close(whole);
+    esper_sampler_close(part);
+    esper_dataset_close(set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -626,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_resume_without_memory),
         cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_shares),
     };
 
     return cmocka_run_group_tests_name("batch", tests, scratch_enter, scratch_leave);

@@ -16,7 +16,7 @@
 #define PATH "decisions.jsonl"
 
 static const esper_log_head head = {
-    .task = "fashion", .kernels = "cpu avx2", .topology = ESPER_TOPOLOGY_CNN, .seed = UINT64_MAX - 1};
+    .task = "fashion", .kernels = "cpu avx2", .topology = ESPER_TOPOLOGY_CNN, .seed = UINT64_MAX - 1, .ranks = 4};
 
 static const char *const slot_ids[] = {"r0c0", "r0c1", "r1c0"};
 static const esper_log_slots slots = {slot_ids, 3};
@@ -235,7 +235,7 @@ static void is_written_as_said(void **state)
 {
     static const char wanted[] =
         "{\"esper_decisions\":1,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
-        "\"kernels\":\"cpu avx2\"}\n"
+        "\"kernels\":\"cpu avx2\",\"ranks\":4}\n"
         "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"weights\":\"0000000000000000\",\"source\":\"policy\",\"op\":\"germinate\","
         "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"style\":\"gated_gate\",\"tempo\":7,"
         "\"target\":0.30000000000000004,\"speed\":3,\"curve\":\"sigmoid_sharp\",\"reason\":\"plateau\","
@@ -451,10 +451,14 @@ static void damaged_headers_are_named(void **state)
         {"{\"esper_decisions\":1", "no whole line"},
         {"{\"epoch\":1}\n", "no decision log"},
         {"{\"esper_decisions\":2}\n", "version 2"},
-        {"{\"esper_decisions\":1,\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\"}\n", "task is missing"},
-        {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"graph\",\"seed\":\"1\",\"kernels\":\"ref\"}\n",
+        {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\"}\n",
+         "ranks is missing"},
+        {"{\"esper_decisions\":1,\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1}\n",
+         "task is missing"},
+        {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"graph\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1}\n",
          "'graph'"},
-        {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"-1\",\"kernels\":\"ref\"}\n", "seed"},
+        {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"-1\",\"kernels\":\"ref\",\"ranks\":1}\n",
+         "seed"},
     };
     esper_decision_history history;
 

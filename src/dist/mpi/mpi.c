@@ -111,10 +111,8 @@ static esper_status all_say(mpi_link *mpi, bool yes, bool *all_out)
 static bool wants_shared_memory(const mpi_link *mpi)
 {
     const char *setting = getenv("ESPER_MPI_SHARED");
-    int n_here = 0;
 
-    MPI_Comm_size(mpi->node, &n_here);
-    return n_here == mpi->link.size && (setting == NULL || strcmp(setting, "0") != 0);
+    return mpi->link.n_here == mpi->link.size && (setting == NULL || strcmp(setting, "0") != 0);
 }
 
 /* The first whole cache line: MPI gives memory of any alignment, but the same in every process. */
@@ -179,6 +177,7 @@ static esper_status join(mpi_link *mpi)
         snprintf(mpi->link.why, ESPER_COMM_WHY_CHARS, "MPI makes no communicators");
         return ESPER_E_PEER;
     }
+    MPI_Comm_size(mpi->node, &mpi->link.n_here);
     return open_window(mpi);
 }
 

@@ -1,0 +1,61 @@
+# What the tests of training on several ranks share, after tests/cli/common.sh.
+if ! command -v mpirun >/dev/null; then
+    echo "skipped: there is no mpirun here (Debian package openmpi-bin)"
+    exit 77
+fi
+if [ ! -f "$(dirname "$ESPER")/libesper-mpi.so" ] && [ ! -f "$(dirname "$ESPER")/lib/libesper-mpi.so" ]; then
+    echo "skipped: this build has no libesper-mpi.so (Debian package libopenmpi-dev)"
+    exit 77
+fi
+
+# on_ranks N COMMAND...: exit status in $code, output in $out and $err, as `esper` does.
+on_ranks() {
+    local n=$1
+    shift
+    last="mpirun -n $n esper $*"
+    RANKS_SECONDS=${RANKS_SECONDS:-60} bash "$SOURCE_DIR/tests/dist/ranks.sh" "$n" "$ESPER" "$@" --threads 1 \
+        >out.txt 2>err.txt </dev/null
+    code=$?
+    out=$(cat out.txt)
+    err=$(cat err.txt)
+}
+
+# two_kinds FLAGS FLAGS: a rank with the first, and one with the second. $second: what mpirun is told of that one.
+two_kinds() {
+    last="mpirun -n 1 esper train $1 : -n 1 esper train $2"
+    # shellcheck disable=SC2086 # flags are words
+    bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" train synth --epochs 1 --max-steps 2 --progress none --run-dir two $1 \
+        : -n 1 ${second:-} "$ESPER" train synth --epochs 1 --max-steps 2 --progress none --run-dir two $2 \
+        >out.txt 2>err.txt </dev/null
+    code=$?
+    out=$(cat out.txt)
+    err=$(cat err.txt)
+}
+
+# losses_of RUN: the training loss of every epoch, a line each.
+losses_of() {
+    grep '"epoch_ended"' "$1/events.jsonl" | sed 's/.*"loss_train":\([^,]*\),.*/\1/'
+}
+
+weights_of() {
+    "$ESPER" inspect "$1" | sed -n 's/^weight_hash *//p'
+}
+
+# expect_close A B N PART: N numbers each, equal to within a part of their size.
+expect_close() {
+    n_checks=$((n_checks + 1))
+    paste "$1" "$2" | awk -v n="$3" -v part="$4" '
+        { d = $1 - $2; d = d < 0 ? -d : d; if (!($1 > 0) || d > part * $1) { print "line " NR ": " $0; wrong = 1 } }
+        END { if (NR != n) { print NR " lines"; wrong = 1 } exit wrong }' >close.txt ||
+        bad "$last" "$1 and $2 differ by more than $4:" "$(head -3 close.txt)"
+}
+
+expect_equal() {
+    n_checks=$((n_checks + 1))
+    [ "$2" = "$3" ] || bad "$1: '$2' and '$3'"
+}
+
+expect_same() {
+    n_checks=$((n_checks + 1))
+    cmp -s "$2" "$3" || bad "$1: $2 and $3 differ"
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# ctest: timeout=300 labels=noasan
+# Training and growing on several ranks: the same as on one, the same again, together in faults, and never a hang.
+. "$SOURCE_DIR/tests/cli/common.sh"
+. "$SOURCE_DIR/tests/train/ranks_common.sh"
+
+# ---------------------------------------------------------------------------- the same losses on any number of ranks
+
+# An epoch of one step has that step's loss.
+for n in 1 2 3 4; do
+    on_ranks $n train synth --epochs 100 --max-steps 1 --sync-norm --checkpoint-every 0 \
+        --run-dir sync-$n --progress none
+    expect_code 0
+    losses_of sync-$n >sync-$n.txt
+    expect_close sync-1.txt sync-$n.txt 100 1e-4
+done
+
+# Without it norms are each rank's own: another network, but one for all ranks.
+on_ranks 3 train synth --epochs 2 --batch 32 --run-dir own-norm --progress none
+expect_code 0
+expect_words out "accuracy"
+
+# Text has no batch norm.
+for n in 1 4; do
+    on_ranks $n train synth_text --epochs 20 --max-steps 1 --batch 8 --layers 2 --width 16 --context 16 --dropout 0.1 \
+        --checkpoint-every 0 --run-dir text-$n --progress none
+    expect_code 0
+    losses_of text-$n >text-$n.txt
+done
+expect_close text-1.txt text-4.txt 20 1e-4
+
+# ---------------------------------------------------------------------------- growing, and the same again
+
+cat >script.txt <<'END'
+1 r0c0 germinate blueprint=conv_light style=linear_add tempo=3
+2 r0c0 advance
+13 r0c0 advance
+16 r1c1 germinate blueprint=norm
+END
+grow=(grow synth --epochs 18 --max-steps 4 --batch 24 --blocks 2 --channels 4 --gates permissive --policy scripted
+    --decisions script.txt --progress none)
+for again in 1 2; do
+    on_ranks 3 "${grow[@]}" --run-dir grown-$again
+    expect_code 0
+done
+expect_same "decisions of two runs" grown-1/decisions.jsonl grown-2/decisions.jsonl
+expect_equal "weights of two runs" "$(weights_of grown-1)" "$(weights_of grown-2)"
+on_ranks 3 replay grown-1 --progress none
+expect_code 0
+expect_words out "weights equal"
+on_ranks 2 replay grown-1 --progress none
+expect_code 2
+expect_words err "3 ranks" "mpirun -n 3"
+
+# A program that decides is asked by rank 0 alone, and obeyed by all.
+cat >policy.sh <<'END'
+#!/bin/bash
+echo $$ >>pids.txt
+while read -r line; do echo '{"op":"wait"}'; done
+END
+chmod +x policy.sh
+on_ranks 3 grow synth --epochs 2 --max-steps 2 --batch 24 --policy-cmd ./policy.sh --progress none --run-dir by-program
+expect_code 0
+expect_equal "programs started" "$(wc -l <pids.txt)" 1
+
+# ---------------------------------------------------------------------------- faults on one rank
+
+on_ranks 4 grow synth --epochs 3 --max-steps 6 --batch 24 --policy none --inject 3:host:grad:nan@2,9:host:param:nan@2 \
+    --run-dir drill --progress none
+expect_code 0
+events=$(cat drill/events.jsonl)
+expect_words events '"action":"skip"' '"action":"roll_back"'
+expect_words out "1 steps skipped, 1 times back"
+
+# A flipped bit that stays a number is seen when the epoch ends, by everybody.
+on_ranks 3 grow synth --epochs 3 --max-steps 4 --batch 24 --policy none --inject 5:host:param:mantissa@1 --run-dir flipped \
+    --progress none
+expect_code 1
+expect_words err "epoch 2" "rank 1 of 3 differs" "weights" "epoch 1, on which they agreed"
+on_ranks 2 grow synth --epochs 3 --max-steps 4 --batch 24 --policy none --inject 5:host:param:mantissa@1 --run-dir flipped-2 \
+    --progress none
+expect_code 1
+expect_words err "epoch 2" "rank 0" "rank 1" "differ"
+
+# ---------------------------------------------------------------------------- ranks that cannot work together
+
+two_kinds "--lr 0.1" "--lr 0.2"
+expect_words err "lr = '0.1' on rank 0 and '0.2' on rank 1" "--lr"
+two_kinds "--threads 1" "--threads 2" # these may differ
+expect_code 0
+second="-x ESPER_KERNELS=portable" two_kinds "" ""
+if [ "$code" -ne 0 ]; then # a processor with portable kernels alone has nothing to differ in
+    expect_words err "the kernels are" "portable" "ESPER_KERNELS"
+fi
+on_ranks 3 train synth --batch 2 --epochs 1 --run-dir too-many --progress none
+expect_code 2
+expect_words err "cannot be shared by 3 ranks"
+on_ranks 2 grow synth --epochs 1 --static-control --run-dir control
+expect_code 2
+expect_words err "--static-control"
+on_ranks 2 compare synth
+expect_code 2
+expect_words err "one process"
+
+finish
