@@ -54,6 +54,18 @@ add_library(esper_dependencies INTERFACE)
 target_link_libraries(esper_dependencies INTERFACE
     PkgConfig::ZLIB PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::INIH PkgConfig::SQLITE Threads::Threads m)
 
+# xxHash's choice of vectors at run time: a part of the library that not every build of it has.
+include(CheckCSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
+check_c_source_compiles("
+    #include <xxhash.h>
+    #include <xxh_x86dispatch.h>
+    int main(int argc, char **argv) { return (int)XXH3_64bits_withSeed(argv, (size_t)argc, 1); }" ESPER_HAVE_XXH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(ESPER_HAVE_XXH_DISPATCH)
+    target_compile_definitions(esper_dependencies INTERFACE ESPER_XXH_DISPATCH)
+endif()
+
 set(ESPER_HAVE_CMOCKA ${CMOCKA_FOUND})
 if(ESPER_HAVE_CMOCKA)
     add_library(esper_cmocka INTERFACE)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ctest: timeout=240 labels=noasan
 # Jobs of 1, 2, 3 and 4 ranks on this machine: what every communicator promises, random lifecycle traffic with an agreement
-# after each epoch. Each by shared memory and by messages.
+# after each epoch. Each by shared memory and by messages. And launchers that MPI does not know.
 set -uo pipefail
 
 . "$SOURCE_DIR/tests/dist/common.sh"
@@ -18,6 +18,12 @@ for n in 1 2 3 4; do
             fi
         done
     done
+done
+
+# ---- the benchmark: every rank takes part, one prints
+for n in 2 3; do
+    bash "$runner" $n "$ESPER" bench gate --json --quick >log.txt 2>&1
+    [ "$(grep -c "\"unit\":\"us\".*\"ranks\":$n,\"comm\":\"mpi\"" log.txt)" -eq 2 ] || bad "esper bench gate with $n ranks"
 done
 
 # ---- a launcher that MPI does not know, and MPI that is not there
