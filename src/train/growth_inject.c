@@ -94,6 +94,7 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     entry.injection.bit = 1;
     entry.injection.element = esper_rng_below(&rng, (uint32_t)tensor->count);
     ESPER_TRY(growth_log(growth, &entry));
+    growth_record_injection(growth, &entry);
     growth->facts.n_injected++;
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }
