@@ -28,12 +28,19 @@ static void print_communicators(void)
     }
 }
 
-static esper_status info_backends(const esper_config *config, const char *task_name)
+/* What somebody wants to know. */
+typedef struct question {
+    const esper_config *config;
+    const char         *task;  /* NULL: the first */
+    bool                timed; /* with --time */
+    bool                grows; /* with --grow: as `esper grow` has it, not `esper train` */
+} question;
+
+static esper_status info_backends(const question *asked)
 {
     const esper_kernel_set *kernels = esper_kernels_choose();
 
-    (void)config;
-    (void)task_name;
+    (void)asked;
     printf("esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(), esper_build_type(),
            esper_build_compiler());
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
@@ -43,10 +50,9 @@ static esper_status info_backends(const esper_config *config, const char *task_n
     return ESPER_OK;
 }
 
-static esper_status info_ops(const esper_config *config, const char *task_name)
+static esper_status info_ops(const question *asked)
 {
-    (void)config;
-    (void)task_name;
+    (void)asked;
     printf("operations (inputs -> outputs)\n");
     for (int kind = 0; kind < ESPER_N_OPS; kind++) {
         const esper_op_info *info = esper_op_info_of((esper_op_kind)kind);
@@ -56,10 +62,9 @@ static esper_status info_ops(const esper_config *config, const char *task_name)
     return ESPER_OK;
 }
 
-static esper_status info_tasks(const esper_config *config, const char *task_name)
+static esper_status info_tasks(const question *asked)
 {
-    (void)config;
-    (void)task_name;
+    (void)asked;
     printf("tasks (a tick: the data is here)\n");
     for (int i = 0; esper_task_list()[i] != NULL; i++) {
         const esper_task *task = esper_task_list()[i];
@@ -76,12 +81,11 @@ static esper_status info_tasks(const esper_config *config, const char *task_name
     return ESPER_OK;
 }
 
-static esper_status info_blueprints(const esper_config *config, const char *task_name)
+static esper_status info_blueprints(const question *asked)
 {
     char count[ESPER_TEXT_CHARS];
 
-    (void)config;
-    (void)task_name;
+    (void)asked;
     for (int topology = ESPER_TOPOLOGY_CNN; topology <= ESPER_TOPOLOGY_TRANSFORMER; topology++) {
         const esper_blueprint *const *list = esper_blueprint_list((esper_topology)topology);
 
@@ -93,34 +97,45 @@ static esper_status info_blueprints(const esper_config *config, const char *task
     return ESPER_OK;
 }
 
-static esper_status info_config(const esper_config *config, const char *task_name)
+/* The task, and the configuration a run of it would have. */
+static esper_status configure(const question *asked, const esper_task **task_out, esper_config *config_out)
 {
-    esper_config with_task = *config;
     const esper_task *task = esper_task_list()[0];
 
-    if (task_name != NULL)
-        ESPER_TRY(esper_task_find(task_name, &task));
-    ESPER_TRY(esper_task_configure(task, &with_task));
-    printf("# configuration in force for %s\n", task->name);
-    esper_config_print_sources(&with_task, stdout);
+    if (asked->task != NULL)
+        ESPER_TRY(esper_task_find(asked->task, &task));
+    *config_out = *asked->config;
+    *task_out = task;
+    return asked->grows ? esper_task_configure_growth(task, config_out) : esper_task_configure(task, config_out);
+}
+
+static esper_status info_config(const question *asked)
+{
+    const esper_task *task;
+    esper_config config;
+
+    ESPER_TRY(configure(asked, &task, &config));
+    printf("# configuration in force for %s%s\n", task->name,
+           asked->grows              ? ", when it grows"
+           : task->growth[0] != '\0' ? "; `esper grow` has another: --grow"
+                                     : "");
+    esper_config_print_sources(&config, stdout);
     return ESPER_OK;
 }
 
-/* Opens a task as `esper train` would. */
-static esper_status open_task(const esper_config *config, const char *task_name, esper_trainer **trainer_out)
+/* Opens a task as `esper train` or `esper grow` would. */
+static esper_status open_task(const question *asked, esper_trainer **trainer_out)
 {
-    esper_config with_task = *config;
-    const esper_task *task = esper_task_list()[0];
+    const esper_task *task;
+    esper_config config;
     esper_trainer *trainer;
     esper_status status;
 
-    if (task_name != NULL)
-        ESPER_TRY(esper_task_find(task_name, &task));
-    ESPER_TRY(esper_task_configure(task, &with_task));
+    ESPER_TRY(configure(asked, &task, &config));
     trainer = esper_mem_alloc(sizeof(*trainer));
     if (trainer == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "task %s", task->name);
-    status = esper_trainer_init(trainer, task, &with_task, ESPER_USE_TRAIN);
+    status = esper_trainer_init(trainer, task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN);
     if (status != ESPER_OK) {
         esper_mem_free(trainer);
         return status;
@@ -135,56 +150,46 @@ static void close_task(esper_trainer *trainer)
     esper_mem_free(trainer);
 }
 
-static esper_status info_net(const esper_config *config, const char *task_name)
+static esper_status info_net(const question *asked)
 {
     esper_trainer *trainer;
 
-    ESPER_TRY(open_task(config, task_name, &trainer));
+    ESPER_TRY(open_task(asked, &trainer));
     esper_net_print(&trainer->net, stdout);
     close_task(trainer);
     return ESPER_OK;
 }
 
-static esper_status info_plan(const esper_config *config, const char *task_name)
+static esper_status info_plan(const question *asked)
 {
     esper_trainer *trainer;
     esper_status status;
 
-    ESPER_TRY(open_task(config, task_name, &trainer));
-    status = esper_info_plan(trainer, false);
-    close_task(trainer);
-    return status;
-}
-
-static esper_status info_plan_timed(const esper_config *config, const char *task_name)
-{
-    esper_trainer *trainer;
-    esper_status status;
-
-    ESPER_TRY(open_task(config, task_name, &trainer));
-    status = esper_info_plan(trainer, true);
+    ESPER_TRY(open_task(asked, &trainer));
+    status = esper_info_plan(trainer, asked->timed);
     close_task(trainer);
     return status;
 }
 
 static const struct {
     const char *name;
-    esper_status (*print)(const esper_config *config, const char *task_name);
-    esper_status (*print_timed)(const esper_config *config, const char *task_name); /* with --time; NULL = not for it */
+    esper_status (*print)(const question *asked);
+    bool of_task, timed; /* takes --grow, and --time */
 } topics[] = {
-    {"backends", info_backends, NULL},     {"ops", info_ops, NULL},       {"tasks", info_tasks, NULL},
-    {"blueprints", info_blueprints, NULL}, {"config", info_config, NULL}, {"net", info_net, NULL},
-    {"plan", info_plan, info_plan_timed},
+    {"backends", info_backends, false, false},     {"ops", info_ops, false, false},
+    {"tasks", info_tasks, false, false},           {"blueprints", info_blueprints, false, false},
+    {"config", info_config, true, false},          {"net", info_net, true, false},
+    {"plan", info_plan, true, true},
 };
 
 enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
 
 /* Without a topic: what most people look for, and where the rest is. */
-static esper_status print_overview(const esper_config *config)
+static esper_status print_overview(const question *asked)
 {
-    ESPER_TRY(info_backends(config, NULL));
+    ESPER_TRY(info_backends(asked));
     printf("\n");
-    ESPER_TRY(info_tasks(config, NULL));
+    ESPER_TRY(info_tasks(asked));
     printf("\nmore: esper info TOPIC, where TOPIC is");
     for (int i = 0; i < N_TOPICS; i++)
         printf("%s %s", i == 0 ? "" : i + 1 < N_TOPICS ? "," : " or", topics[i].name);
@@ -192,7 +197,7 @@ static esper_status print_overview(const esper_config *config)
     return ESPER_OK;
 }
 
-static int print_topic(const esper_config *config, const char *name, const char *task_name, bool timed)
+static int print_topic(const question *asked, const char *name)
 {
     char hint[ESPER_SUGGEST_TEXT_CHARS];
     esper_suggest suggest;
@@ -203,9 +208,11 @@ static int print_topic(const esper_config *config, const char *name, const char 
         esper_suggest_offer(&suggest, topics[i].name);
         if (strcmp(topics[i].name, name) != 0)
             continue;
-        if (timed && topics[i].print_timed == NULL)
+        if (asked->timed && !topics[i].timed)
             return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
-        status = timed ? topics[i].print_timed(config, task_name) : topics[i].print(config, task_name);
+        if (asked->grows && !topics[i].of_task)
+            return esper_cli_usage(&esper_command_info, "--grow is for config, net and plan");
+        status = topics[i].print(asked);
         return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
     }
     return esper_cli_usage(&esper_command_info, "no topic is called '%s'%s", name,
@@ -214,24 +221,29 @@ static int print_topic(const esper_config *config, const char *name, const char 
 
 static int run(int argc, char **argv)
 {
-    const char *timed = NULL;
-    const esper_config_option options[] = {{.name = "time", .text_out = &timed}};
+    const char *timed = NULL, *grows = NULL;
+    const esper_config_option options[] = {{.name = "time", .text_out = &timed}, {.name = "grow", .text_out = &grows}};
     esper_config config;
+    question asked = {.config = &config};
     esper_status status;
     bool help;
     int n_left;
 
-    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 1, &n_left, &help);
+    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 2, &n_left, &help);
     if (status == ESPER_OK && help)
         return ESPER_EXIT_OK;
     if (status == ESPER_OK && n_left > 2)
         return esper_cli_usage(&esper_command_info, "'%s' is too much", argv[2]);
+    asked.task = status == ESPER_OK && n_left > 1 ? argv[1] : NULL;
+    asked.timed = timed != NULL;
+    asked.grows = grows != NULL;
     if (status == ESPER_OK && n_left > 0)
-        return print_topic(&config, argv[0], n_left > 1 ? argv[1] : NULL, timed != NULL);
-    if (status == ESPER_OK && timed != NULL)
-        return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
+        return print_topic(&asked, argv[0]);
+    if (status == ESPER_OK && (asked.timed || asked.grows))
+        return esper_cli_usage(&esper_command_info, "%s is for `esper info %s`", asked.timed ? "--time" : "--grow",
+                               asked.timed ? "plan" : "config");
     if (status == ESPER_OK)
-        status = print_overview(&config);
+        status = print_overview(&asked);
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
@@ -248,6 +260,7 @@ const esper_command esper_command_info = {
             "  net [TASK]      the network as a list of operations\n"
             "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
             "                  and memory; --time runs some steps and shows measured shares beside\n\n"
-            "config, net and plan take the flags of `esper train`. Without a topic: version, backends and tasks.",
+            "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
+            "settings for a task may be others. Without a topic: version, backends and tasks.",
     .run = run,
 };

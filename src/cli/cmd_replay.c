@@ -86,10 +86,12 @@ static void read_events(original *self)
     esper_mem_free(text);
 }
 
-/* The schedule falls towards the last epoch: with another one every step before was another. */
+/* A schedule may fall towards the last epoch: with another one every step before was another. With lr_epochs it falls
+ * towards that. */
 static esper_status check_schedule(const original *self)
 {
-    if (self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->epochs == self->config.epochs)
+    if (self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->config.lr_epochs > 0 ||
+        self->epochs == self->config.epochs)
         return ESPER_OK;
     return ESPER_FAIL(ESPER_E_UNSUPPORTED,
                       "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, which a "

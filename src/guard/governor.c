@@ -493,6 +493,12 @@ esper_status esper_governor_unpack(esper_governor *governor, const double *numbe
     governor->again = numbers[6] != 0.0;
     governor->restored_step = (uint64_t)numbers[7];
     governor->loss_reason = governor->pending ? ESPER_GOVERNOR_DIVERGENCE : ESPER_GOVERNOR_NONE;
+    return esper_governor_unpack_history(governor, numbers, n_numbers);
+}
+
+esper_status esper_governor_unpack_history(esper_governor *governor, const double *numbers, size_t n_numbers)
+{
+    ESPER_TRY(check_numbers(governor, numbers, n_numbers));
     governor->n_history = 0;
     governor->oldest = 0;
     for (size_t i = N_COUNTERS; i < n_numbers; i++)

@@ -12,4 +12,7 @@ size_t esper_governor_memory_count(const esper_governor *governor);
 void         esper_governor_pack(const esper_governor *governor, double *numbers_out);
 esper_status esper_governor_unpack(esper_governor *governor, const double *numbers, size_t n_numbers);
 
+/* Takes back the losses of such a memory alone: those that were judged since will be judged again. */
+esper_status esper_governor_unpack_history(esper_governor *governor, const double *numbers, size_t n_numbers);
+
 #endif

@@ -66,6 +66,12 @@ void esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_b
     fill_region(net, slab, birth, region);
 }
 
+uint64_t esper_weight_hash_add(uint64_t hash, const esper_tensor *tensor, const void *values)
+{
+    hash = XXH64(tensor->name, strlen(tensor->name), hash);
+    return XXH64(values, (size_t)tensor->count * sizeof(float), hash);
+}
+
 uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab)
 {
     uint64_t hash = 0;
@@ -74,10 +80,8 @@ uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab)
         const esper_tensor *tensor = &net->tensors[t];
         const float *values = state_of(slab, tensor);
 
-        if (values == NULL)
-            continue;
-        hash = XXH64(tensor->name, strlen(tensor->name), hash);
-        hash = XXH64(values, (size_t)tensor->count * sizeof(*values), hash);
+        if (values != NULL)
+            hash = esper_weight_hash_add(hash, tensor, values);
     }
     return hash;
 }

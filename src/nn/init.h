@@ -17,7 +17,9 @@ typedef struct esper_birth {
 /* The same for the seed in a region. */
 void esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region);
 
-/* A hash of the net's parameters and norm buffers (names and bits): equal weights, equal hash. */
+/* A hash of the net's parameters and norm buffers (names and bits): equal weights, equal hash. It goes on from 0, tensor by
+ * tensor, in the net's order. */
 uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab);
+uint64_t esper_weight_hash_add(uint64_t hash, const esper_tensor *tensor, const void *values);
 
 #endif

@@ -237,6 +237,9 @@ esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint
     wanted.ramp = blend == ESPER_BLEND_GATE ? ESPER_RAMP_GATED : ESPER_RAMP_LINEAR;
     wanted.seed_params = seed_params;
     wanted.gate_params = blend == ESPER_BLEND_GATE ? gate_params : 0;
+    if (seed_params < -1)
+        return ESPER_FAIL(ESPER_E_CONFIG, "slot %s: %s cannot be built for a width of %d", slot->id, blueprint->name,
+                          (int)slot->channels);
     if (seed_params < 0 || wanted.gate_params < 0)
         return ESPER_FAIL(ESPER_E_NOMEM, "slot %s", slot->id);
     ESPER_TRY(esper_slot_germinate(slot, &wanted, NULL));

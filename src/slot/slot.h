@@ -174,7 +174,7 @@ esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germ
 esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wanted, esper_slot_events *events);
 
 /* Puts a seed into an empty slot as if it had been kept: a network that begins grown. `how` is an operator's name; sizes are
- * those of the seed and, used for `gate` alone, of a gate network; < 0: they could not be counted. */
+ * those of the seed and, used for `gate` alone, of a gate network; -1: they could not be counted, below: it does not fit. */
 esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int64_t seed_params,
                               int64_t gate_params);
 

@@ -209,7 +209,17 @@ int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels
     int64_t n;
 
     esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
-    n = esper_net_status(&net) == ESPER_OK ? esper_net_count_params(&net, -1) : -1;
+    switch (esper_net_status(&net)) {
+    case ESPER_OK:
+        n = esper_net_count_params(&net, -1);
+        break;
+    case ESPER_E_NOMEM:
+        n = -1;
+        break;
+    default:
+        n = ESPER_SPLICE_UNFIT;
+        break;
+    }
     esper_net_fini(&net);
     return n;
 }
@@ -237,7 +247,7 @@ static void raise_to(int64_t *value, int64_t least)
         *value = least;
 }
 
-/* What one kind of seed takes in a region, gaps between tensors included. */
+/* What one kind of seed takes in a region, gaps between tensors included; nothing where it is unfit. */
 static esper_status reserve_one(const esper_blueprint *blueprint, int channels, int64_t *params, int64_t *buffers)
 {
     esper_net net;
@@ -247,10 +257,12 @@ static esper_status reserve_one(const esper_blueprint *blueprint, int channels, 
     esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
     esper_gate_build(&net, x);
     status = esper_net_status(&net);
-    raise_to(params, net.region_params[0]);
-    raise_to(buffers, net.region_buffers[0]);
+    if (status == ESPER_OK) {
+        raise_to(params, net.region_params[0]);
+        raise_to(buffers, net.region_buffers[0]);
+    }
     esper_net_fini(&net);
-    return status;
+    return status == ESPER_E_NOMEM ? status : ESPER_OK;
 }
 
 esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,

@@ -72,12 +72,15 @@ void esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER
 /* Elements of a probe's weight. */
 int64_t esper_splice_count_probe(esper_topology topology, int channels);
 
-/* Parameters of a blueprint, and of a gate network, in a slot of so many channels; -1 = no memory to count them. */
+/* A blueprint that cannot be built at a width: attention wants one that its heads divide. */
+enum { ESPER_SPLICE_UNFIT = -2 };
+
+/* Parameters of a blueprint, and of a gate network, in a slot of so many channels; -1 = no memory to count them, UNFIT. */
 int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels);
 int64_t esper_splice_count_gate(esper_topology topology, int channels);
 
 /* Raises the regions of a slab's description to what every blueprint (bits 1u << index) needs in each slot, its gate network
- * and a probe included. */
+ * and a probe included. Blueprints that are unfit for a slot are passed over there. */
 esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topology, uint32_t blueprints,
                                   esper_slab_desc *desc);
 

@@ -464,12 +464,47 @@ static esper_status find_run(esper_store *store, const char *name, int64_t *id_o
     return code == SQLITE_ROW ? ESPER_OK : esper_store_sql_fail(store->db, code, store->path);
 }
 
-static esper_status cut_table(esper_store *store, int64_t run, esper_store_kind kind, int64_t epoch, int64_t step)
+/* Where a checkpoint lies: by what was trained, and by the records that are known to be from before and from after it. */
+typedef struct mark {
+    int64_t epoch, step;
+    int64_t seq_before, seq_after;
+} mark;
+
+/* One number from the decisions of a run. */
+static esper_status ask_decisions(esper_store *store, const char *what, int64_t run, const char *which, int64_t number,
+                                  int64_t *value_out)
+{
+    esper_store_text sql = {.used = 0};
+    sqlite3_stmt *statement;
+    int code;
+
+    esper_store_text_add(&sql, "SELECT %s FROM decisions WHERE run = %lld AND number %s %lld", what, (long long)run,
+                         which, (long long)number);
+    ESPER_TRY(prepare(store, sql.text, &statement));
+    code = sqlite3_step(statement);
+    if (code == SQLITE_ROW && sqlite3_column_type(statement, 0) != SQLITE_NULL)
+        *value_out = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return code == SQLITE_ROW ? ESPER_OK : esper_store_sql_fail(store->db, code, store->path);
+}
+
+static esper_status mark_decisions(esper_store *store, int64_t run, int64_t n_decisions, mark *at)
+{
+    if (n_decisions == ESPER_STORE_NO_INT)
+        return ESPER_OK;
+    ESPER_TRY(ask_decisions(store, "max(seq)", run, "<", n_decisions, &at->seq_before));
+    return ask_decisions(store, "min(seq)", run, ">=", n_decisions, &at->seq_after);
+}
+
+static esper_status cut_table(esper_store *store, int64_t run, esper_store_kind kind, const mark *at)
 {
     esper_store_text sql = {.used = 0};
 
-    esper_store_text_add(&sql, "DELETE FROM %s WHERE run = %lld AND epoch > %lld AND step >= %lld",
-                         esper_store_table(kind), (long long)run, (long long)epoch, (long long)step);
+    esper_store_text_add(&sql,
+                         "DELETE FROM %s WHERE run = %lld AND "
+                         "(seq >= %lld OR (seq > %lld AND epoch > %lld AND step >= %lld))",
+                         esper_store_table(kind), (long long)run, (long long)at->seq_after, (long long)at->seq_before,
+                         (long long)at->epoch, (long long)at->step);
     return execute(store, sql.text);
 }
 
@@ -487,11 +522,11 @@ static esper_status reopen_run(esper_store *store, int64_t run, bool resumed)
     return execute(store, sql.text);
 }
 
-static esper_status cut_all(esper_store *store, int64_t run, int64_t epoch, int64_t step, bool resumed)
+static esper_status cut_all(esper_store *store, int64_t run, const mark *at, bool resumed)
 {
     ESPER_TRY(execute(store, "BEGIN IMMEDIATE"));
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
-        ESPER_TRY(cut_table(store, run, kind, epoch, step));
+        ESPER_TRY(cut_table(store, run, kind, at));
     ESPER_TRY(reopen_run(store, run, resumed));
     return execute(store, "COMMIT");
 }
@@ -521,13 +556,12 @@ static esper_status find_next_seq(esper_store *store, int64_t run, int64_t *seq_
 }
 
 /* Under db_lock. */
-static esper_status cut_and_count(esper_store *store, int64_t run, int64_t epoch, int64_t step, bool resumed,
-                                  int64_t *seq_out)
+static esper_status cut_and_count(esper_store *store, int64_t run, const mark *at, bool resumed, int64_t *seq_out)
 {
     esper_status status;
 
     sqlite3_busy_timeout(store->db, store->options.patience_ms);
-    status = cut_all(store, run, epoch, step, resumed);
+    status = cut_all(store, run, at, resumed);
     if (status != ESPER_OK) {
         sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
         return status;
@@ -535,8 +569,10 @@ static esper_status cut_and_count(esper_store *store, int64_t run, int64_t epoch
     return find_next_seq(store, run, seq_out);
 }
 
-esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t *id_out)
+esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t n_decisions,
+                                int64_t *id_out)
 {
+    mark at = {.epoch = epoch, .step = step, .seq_before = -1, .seq_after = INT64_MAX};
     int64_t run = 0, next_seq = 0;
     esper_status status;
 
@@ -546,7 +582,9 @@ esper_status esper_store_resume(esper_store *store, const char *name, int64_t ep
     if (status == ESPER_OK && run == 0)
         status = ESPER_FAIL(ESPER_E_NOTFOUND, "%s: has no run %s", store->path, name);
     if (status == ESPER_OK)
-        status = cut_and_count(store, run, epoch, step, true, &next_seq);
+        status = mark_decisions(store, run, n_decisions, &at);
+    if (status == ESPER_OK)
+        status = cut_and_count(store, run, &at, true, &next_seq);
     pthread_mutex_unlock(&store->db_lock);
     ESPER_TRY(status);
     ESPER_TRY(take_up(store, run, next_seq));
@@ -563,13 +601,14 @@ static esper_status check_begun(const esper_store *store, const char *what)
 
 esper_status esper_store_cut(esper_store *store, int64_t epoch, int64_t step)
 {
+    const mark at = {.epoch = epoch, .step = step, .seq_before = -1, .seq_after = INT64_MAX};
     int64_t next_seq = 0;
     esper_status status;
 
     ESPER_TRY(check_begun(store, "cut"));
     ESPER_TRY(esper_store_flush(store));
     pthread_mutex_lock(&store->db_lock);
-    status = cut_and_count(store, store->run, epoch, step, false, &next_seq);
+    status = cut_and_count(store, store->run, &at, false, &next_seq);
     pthread_mutex_unlock(&store->db_lock);
     ESPER_TRY(status);
     return take_up(store, store->run, next_seq);

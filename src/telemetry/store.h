@@ -117,8 +117,10 @@ void esper_store_close(esper_store *store);
 esper_status esper_store_begin(esper_store *store, const esper_store_run *run, const char *config, int64_t *id_out);
 
 /* Goes on with the newest run of that name, cut back to a checkpoint of `epoch` finished epochs at `step`; E_NOTFOUND: there
- * is none. */
-esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t *id_out);
+ * is none. n_decisions: entries of the decision log then. They tell what came before the checkpoint although it lies at later
+ * steps, since a rollback had undone it, and what came after it at earlier ones. ESPER_STORE_NO_INT: not known. */
+esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t n_decisions,
+                                int64_t *id_out);
 
 /* Removes the run's rows that lie after a checkpoint: those of later epochs from `step` on. All or none. Nobody pushes
  * meanwhile. */

@@ -14,7 +14,7 @@
 #ifndef ESPER_TELEMETRY_STORE_LIST_H
 #define ESPER_TELEMETRY_STORE_LIST_H
 
-#define ESPER_STORE_VERSION 1
+#define ESPER_STORE_VERSION 2
 
 #define ESPER_STORE_LIST(TABLE)                                                                              \
     TABLE(EPOCH, epoch_done, epochs, KEPT, UNDONE, "an epoch was trained and validated")                          \
@@ -133,7 +133,7 @@
 #define ESPER_STORE_DECISION_COLUMNS(COL, e)                                  \
     COL(e, INT, 0, number, "place in the decision log, from 0")               \
     COL(e, TEXT, 16, source, "policy, governor or injection")                 \
-    COL(e, TEXT, 32, op, "what to do: an operation of a policy, or a rung of the governor's ladder") \
+    COL(e, TEXT, 32, op, "an operation of a policy, a rung of the governor's ladder, or a fault") \
     COL(e, TEXT, 16, slot, "where")                                           \
     COL(e, INT, 0, seed, "with which seed")                                   \
     COL(e, TEXT, 48, blueprint, "germinate: what to make")                    \
@@ -142,9 +142,9 @@
     COL(e, REAL, 0, alpha_target, "where its weight shall go")                \
     COL(e, INT, 0, alpha_speed, "in so many epochs")                          \
     COL(e, TEXT, 16, alpha_curve, "along this curve")                         \
-    COL(e, INT, 0, accepted, "1: done; 0: refused")                           \
-    COL(e, TEXT, 160, reason, "why it was decided, or refused")               \
-    COL(e, TEXT, 256, line, "the line of the decision log")
+    COL(e, INT, 0, accepted, "1: done; 0: refused, which a policy alone can be") \
+    COL(e, TEXT, 160, reason, "why it was decided, or refused; of a fault: what was hit") \
+    COL(e, TEXT, 512, line, "the line of the decision log; what is longer is cut short")
 
 #define ESPER_STORE_HEALTH_COLUMNS(COL, e)                                       \
     COL(e, REAL, 0, grad_norm, "of all gradients")                               \

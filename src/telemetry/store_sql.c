@@ -129,14 +129,16 @@ static void compose_table(esper_store_text *sql, esper_store_kind kind)
 }
 
 /* A row is undone when the run later went back to a snapshot from before it. Snapshots are taken between a decision and the
- * next step, so what happened at the snapshot's own step stands. */
+ * next step, so what happened at the snapshot's own step stands. What the governor did, and faults on purpose, stand
+ * always: a rollback does not undo the reason for it. */
 static void compose_standing(esper_store_text *sql, esper_store_kind kind)
 {
     esper_store_text_add(
         sql,
-        "CREATE VIEW %s_standing AS SELECT * FROM %s AS t WHERE NOT EXISTS (SELECT 1 FROM rollbacks AS b "
+        "CREATE VIEW %s_standing AS SELECT * FROM %s AS t WHERE %sNOT EXISTS (SELECT 1 FROM rollbacks AS b "
         "WHERE b.run = t.run AND b.seq > t.seq AND b.to_step < t.step)",
-        esper_store_table(kind), esper_store_table(kind));
+        esper_store_table(kind), esper_store_table(kind),
+        kind == ESPER_STORE_DECISION ? "t.source IN ('governor', 'injection') OR " : "");
 }
 
 static const char drops_sql[] = "CREATE TABLE drops (run INTEGER NOT NULL REFERENCES runs (id), records TEXT NOT NULL, "

@@ -14,6 +14,7 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "guard/governor.h"
+#include "nn/init.h"
 
 enum {
     NOTE_CHARS = 128,
@@ -564,13 +565,56 @@ static esper_status read_detour(const esper_safetensors *file, esper_trainer *tr
     return ESPER_OK;
 }
 
+static uint64_t hash_in_file(const esper_safetensors *file, const esper_net *net)
+{
+    uint64_t hash = 0;
+
+    for (int t = 0; t < net->n_tensors; t++) {
+        const esper_tensor *tensor = &net->tensors[t];
+        bool is_param = tensor->role == ESPER_ROLE_PARAM;
+        char name[ESPER_NAME_CHARS + 16];
+        const esper_safetensors_tensor *found;
+
+        if (!is_param && tensor->role != ESPER_ROLE_BUFFER)
+            continue;
+        state_name(name, sizeof(name), is_param ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor);
+        found = esper_safetensors_find(file, name);
+        if (found != NULL && found->n_bytes == (uint64_t)tensor->count * sizeof(float))
+            hash = esper_weight_hash_add(hash, tensor, found->data);
+    }
+    return hash;
+}
+
+/* A trainer that only evaluates has no place for seeds without weight: those in TRAINING, and those whose alpha is 0. So what
+ * the network was that was saved is asked of the file. */
+static esper_status hash_weights(const esper_safetensors *file, const esper_trainer *trainer, uint64_t *hash_out)
+{
+    esper_splice splice = trainer->splice;
+    esper_net net;
+    esper_status status;
+
+    if (splice.training) {
+        *hash_out = esper_trainer_hash(trainer);
+        return ESPER_OK;
+    }
+    splice.training = true;
+    esper_net_init(&net);
+    status = esper_splice_build(&splice, &trainer->host, &net);
+    if (status == ESPER_OK)
+        *hash_out = hash_in_file(file, &net);
+    esper_net_fini(&net);
+    return status;
+}
+
 /* The file is sound; this tells whether its weights arrived where they were when it was written. */
 static esper_status check_weights(const esper_safetensors *file, const esper_trainer *trainer)
 {
     const char *recorded = esper_safetensors_note_find(file, "weight_hash");
     char found[NOTE_CHARS];
+    uint64_t hash;
 
-    snprintf(found, sizeof(found), "%016" PRIx64, esper_trainer_hash(trainer));
+    ESPER_TRY(hash_weights(file, trainer, &hash));
+    snprintf(found, sizeof(found), "%016" PRIx64, hash);
     if (recorded == NULL || strcmp(recorded, found) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: weights of hash %.20s were recorded, but what was read gives %s: the network is another",

@@ -238,15 +238,16 @@ static void give_up(const esper_compare *compare, esper_compare_run *run, const 
              esper_compare_outcome_name(needed->result.outcome));
 }
 
-/* What the grown run kept, besides what was there from the start. */
+/* What was tested in the end, besides what was there from the start. Planted seeds have full weight: a network in which
+ * one was still being blended in has the same parameters, and finds weights of its own. */
 static esper_status choose_plant(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *grown)
 {
-    const char *planted = compare->config.plant, *kept = grown->result.kept;
+    const char *planted = compare->config.plant, *tested = grown->result.tested;
     int n = snprintf(run->plant, sizeof(run->plant), "%s%s%s", planted,
-                     planted[0] != '\0' && kept[0] != '\0' ? "," : "", kept);
+                     planted[0] != '\0' && tested[0] != '\0' ? "," : "", tested);
 
     if (n >= (int)sizeof(run->plant))
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds that were kept do not fit into the setting plant", name_final);
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds of the network do not fit into the setting plant", name_final);
     return ESPER_OK;
 }
 

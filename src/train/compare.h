@@ -60,7 +60,7 @@ typedef struct esper_compare_result {
     double                acc_test, loss_test;
     double                flops, flops_train, seconds;
     int64_t               params, epochs;
-    char                  kept[ESPER_CONFIG_TEXT_CHARS]; /* seeds, as `plant` takes them */
+    char                  tested[ESPER_CONFIG_TEXT_CHARS]; /* seeds with a part in the network, as `plant` takes them */
     char                  why[ESPER_COMPARE_WHY_CHARS];  /* of an outcome that is not good */
 } esper_compare_result;
 

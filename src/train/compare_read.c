@@ -65,29 +65,37 @@ static esper_status find_run(esper_store_reader *reader, esper_store_run *run_ou
     return status;
 }
 
-static esper_status add_kept(const esper_store_seed *seed, char kept[ESPER_CONFIG_TEXT_CHARS])
+/* The test is of the network as it stands at the end: seeds that blend or hold are part of it like those that were kept. */
+static bool is_tested(const esper_store_seed *seed)
 {
-    size_t n = strlen(kept);
+    return strcmp(seed->stage, esper_stage_name(ESPER_STAGE_BLENDING)) == 0 ||
+           strcmp(seed->stage, esper_stage_name(ESPER_STAGE_HOLDING)) == 0 ||
+           strcmp(seed->stage, esper_stage_name(ESPER_STAGE_FOSSILIZED)) == 0;
+}
 
-    if (strcmp(seed->stage, esper_stage_name(ESPER_STAGE_FOSSILIZED)) != 0)
+static esper_status add_seed(const esper_store_seed *seed, char tested[ESPER_CONFIG_TEXT_CHARS])
+{
+    size_t n = strlen(tested);
+
+    if (!is_tested(seed))
         return ESPER_OK;
-    if (snprintf(kept + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", seed->slot, seed->blueprint,
+    if (snprintf(tested + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", seed->slot, seed->blueprint,
                  seed->blend) >= (int)(ESPER_CONFIG_TEXT_CHARS - n))
-        return ESPER_FAIL(ESPER_E_CONFIG, "more seeds were kept than the setting plant can name");
+        return ESPER_FAIL(ESPER_E_CONFIG, "the network has more seeds than the setting plant can name");
     return ESPER_OK;
 }
 
-static esper_status read_kept(esper_store_reader *reader, int64_t run, char kept[ESPER_CONFIG_TEXT_CHARS])
+static esper_status read_tested(esper_store_reader *reader, int64_t run, char tested[ESPER_CONFIG_TEXT_CHARS])
 {
     esper_store_cursor *cursor;
     esper_store_seed seed;
     esper_status status;
     bool found = true;
 
-    kept[0] = '\0';
+    tested[0] = '\0';
     ESPER_TRY(esper_store_read_seeds(reader, run, &cursor));
     while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found) {
-        status = add_kept(&seed, kept);
+        status = add_seed(&seed, tested);
         if (status != ESPER_OK)
             break;
     }
@@ -147,7 +155,7 @@ static esper_status take_run(esper_store_reader *reader, const esper_store_run *
     result->outcome = judge(run);
     if (result->outcome == ESPER_COMPARE_PENDING)
         return ESPER_OK;
-    ESPER_TRY(read_kept(reader, run->id, result->kept));
+    ESPER_TRY(read_tested(reader, run->id, result->tested));
     ESPER_TRY(read_seconds(reader, run, &seconds));
     result->acc_test = real_of(run->acc_test);
     result->loss_test = real_of(run->loss_test);

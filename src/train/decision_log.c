@@ -489,8 +489,14 @@ esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_
     esper_json_init(&json, log->line, LINE_BYTES - 1);
     put_entry(&json, log, entry);
     ESPER_TRY(end_line(log, &json));
+    log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */
     log->n_entries++;
     return ESPER_OK;
+}
+
+const char *esper_decision_log_line(const esper_decision_log *log)
+{
+    return log->n_entries > 0 ? log->line : "";
 }
 
 uint64_t esper_decision_log_count(const esper_decision_log *log)

@@ -46,7 +46,7 @@ typedef struct esper_log_governor {
     char     tensor[ESPER_LOG_TENSOR_CHARS];   /* "" likewise */
     char     problem[ESPER_LOG_PROBLEM_CHARS]; /* "NaN", "Inf", "changed"; "" likewise */
     uint64_t n_elements, first_index;          /* of the tensor that are bad */
-    uint64_t to_step;                          /* the snapshot that was gone back to */
+    uint64_t to_step;                          /* the snapshot to go back to */
     double   loss;                             /* of the vital signs; NaN otherwise */
     double   lr_scale;                         /* of the learning rate until then */
     char     pruned[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
@@ -110,6 +110,9 @@ void         esper_decision_log_close(esper_decision_log *log);
 /* Writes the entry with the next number and waits until it is on disk. Allocates nothing. E_ARG: not whole; E_IO: the file
  * is as before, or, when that could not be had either, the log takes no more entries. */
 esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry);
+
+/* The line of the last entry, without its end; "" before there is one. Borrowed until the next append. */
+const char *esper_decision_log_line(const esper_decision_log *log);
 
 uint64_t esper_decision_log_count(const esper_decision_log *log);
 uint64_t esper_decision_log_bytes(const esper_decision_log *log); /* of the file */

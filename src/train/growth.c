@@ -82,7 +82,7 @@ static esper_status count_blueprints(esper_growth *growth)
 
         for (int i = 0; list[i] != NULL; i++) {
             growth->blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
-            known = known && growth->blueprint_params[k][list[i]->index] >= 0;
+            known = known && growth->blueprint_params[k][list[i]->index] != -1;
         }
         growth->gate_params[k] = esper_splice_count_gate(trainer->host.topology, channels);
         known = known && growth->gate_params[k] >= 0;

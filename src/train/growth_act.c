@@ -10,15 +10,16 @@
 
 /* ------------------------------------------------------------------------------------------------ the view */
 
-/* Blueprints that the budget of parameters leaves, with or without a gate network of `more` parameters. */
+/* Blueprints that fit the slot and the budget of parameters, with or without a gate network of `more` parameters. */
 static uint32_t affordable(const esper_growth *growth, int k, int64_t params, int64_t more)
 {
     const esper_trainer *trainer = growth->trainer;
     int64_t limit = trainer->config.max_params;
     uint32_t bits = esper_policy_blueprints(trainer->host.topology);
 
-    for (int i = 0; limit > 0 && i < ESPER_POLICY_BLUEPRINTS; i++)
-        if (params + more + growth->blueprint_params[k][i] > limit)
+    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
+        if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
+            (limit > 0 && params + more + growth->blueprint_params[k][i] > limit))
             bits &= ~(1u << i);
     return bits;
 }
@@ -174,6 +175,8 @@ static esper_status germinate(esper_growth *growth, int k)
                       esper_topology_name(trainer->host.topology));
     if (trainer->config.max_seeds > 0 && count_seeds(growth) >= trainer->config.max_seeds)
         return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
+    if (growth->blueprint_params[k][blueprint->index] == ESPER_SPLICE_UNFIT)
+        return refuse(growth, "%s cannot be built for a width of %d", blueprint->name, (int)slot->channels);
     gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
     if ((affordable(growth, k, count_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
         return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,

@@ -98,6 +98,7 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     entry.injection.bit = 1;
     entry.injection.element = esper_rng_below(&rng, (uint32_t)tensor->count);
     ESPER_TRY(growth_log(growth, &entry));
+    growth_record_injection(growth, &entry);
     growth->facts.n_injected++;
     if (fault->rank >= 0 && fault->rank != trainer->ranks.rank)
         return ESPER_OK;

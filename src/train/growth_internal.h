@@ -116,6 +116,7 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry);
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch);
 void         growth_record_epoch(esper_growth *growth, const esper_epoch_record *done);
 void         growth_record_events(esper_growth *growth, uint32_t epoch);
+void         growth_record_injection(esper_growth *growth, const esper_log_entry *entry); /* that was just logged */
 esper_status growth_log_governor(void *context, const esper_incident *incident);
 void         growth_record_incident(esper_growth *growth, const esper_incident *incident, int n_pruned);
 

@@ -1,4 +1,5 @@
 /* What growth does, written down: the decision log, which must hold, and copies for the store and the bus. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,19 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     return ESPER_OK;
 }
 
+/* The store's copy of the entry just logged: what all of them have. */
+static esper_store_record copy_of_entry(const esper_growth *growth, const char *source, const char *op, uint32_t epoch)
+{
+    esper_store_record record = record_of(growth, ESPER_STORE_DECISION, epoch);
+
+    record.decision.number = (int64_t)growth->facts.n_logged - 1;
+    ESPER_STORE_SET(record.decision.source, source);
+    ESPER_STORE_SET(record.decision.op, op);
+    if (growth->log != NULL)
+        ESPER_STORE_SET(record.decision.line, esper_decision_log_line(growth->log));
+    return record;
+}
+
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
 {
     const esper_slots *slots = &growth->trainer->slots;
@@ -59,6 +73,24 @@ esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
     return growth_log(growth, &entry);
 }
 
+static void record_governor(const esper_growth *growth, const esper_log_entry *entry)
+{
+    const esper_log_governor *governor = &entry->governor;
+    const char *action = esper_governor_action_name((esper_governor_action)governor->action);
+    const char *reason = esper_governor_reason_name((esper_governor_reason)governor->reason);
+    esper_store_record record = copy_of_entry(growth, "governor", action, (uint32_t)entry->epoch);
+    char why[ESPER_LOG_TENSOR_CHARS + 96];
+
+    if (governor->role >= 0)
+        snprintf(why, sizeof(why), "%s: %s in %s (%s)", reason, governor->problem, governor->tensor,
+                 esper_log_role_name(governor->role));
+    else
+        snprintf(why, sizeof(why), "%s: validation loss %g", reason, governor->loss);
+    record.decision.accepted = 1;
+    ESPER_STORE_SET(record.decision.reason, why);
+    push(growth, &record);
+}
+
 esper_status growth_log_governor(void *context, const esper_incident *incident)
 {
     esper_growth *growth = context;
@@ -71,6 +103,11 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
     governor->reason = (int32_t)incident->reason;
     governor->loss = incident->loss;
     governor->lr_scale = growth->trainer->detour.lr_scale;
+    if (incident->action != ESPER_GOVERNOR_SKIP)
+        governor->to_step = incident->to.step;
+    for (int k = 0; incident->action == ESPER_GOVERNOR_PRUNE && k < growth->trainer->slots.n; k++)
+        if ((incident->unkept >> k & 1u) != 0)
+            snprintf(governor->pruned[governor->n_pruned++], ESPER_SLOT_CHARS, "%s", growth->trainer->slots.slot[k].id);
     if (incident->tensor != NULL) {
         snprintf(governor->tensor, sizeof(governor->tensor), "%s", incident->tensor);
         snprintf(governor->problem, sizeof(governor->problem), "%s", incident->problem);
@@ -78,7 +115,23 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
         governor->n_elements = incident->n_elements;
         governor->first_index = incident->first_index;
     }
-    return growth_log(growth, &entry);
+    ESPER_TRY(growth_log(growth, &entry));
+    record_governor(growth, &entry);
+    return ESPER_OK;
+}
+
+void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
+{
+    const esper_log_injection *injection = &entry->injection;
+    esper_store_record record =
+        copy_of_entry(growth, "injection", esper_log_fault_name(injection->fault), (uint32_t)entry->epoch);
+    char what[ESPER_LOG_TENSOR_CHARS + 64];
+
+    snprintf(what, sizeof(what), "%s (%s), element %" PRIu64, injection->tensor, esper_log_role_name(injection->role),
+             injection->element);
+    record.decision.accepted = 1;
+    ESPER_STORE_SET(record.decision.reason, what);
+    push(growth, &record);
 }
 
 /* ------------------------------------------------------------------------------------------------ epochs */
@@ -89,13 +142,10 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
     const esper_blueprint *blueprint = esper_policy_blueprint(growth->trainer->host.topology, decision->blueprint);
     bool has_slot = decision->slot >= 0 && decision->slot < growth->trainer->slots.n;
     const char *slot = has_slot ? growth->trainer->slots.slot[decision->slot].id : "";
-    esper_store_record record = record_of(growth, ESPER_STORE_DECISION, epoch);
+    esper_store_record record = copy_of_entry(growth, "policy", esper_slot_op_name(decision->op), epoch);
     esper_event event = {.kind = ESPER_EVENT_DECIDED};
 
-    record.decision.number = (int64_t)growth->facts.n_logged - 1;
     record.decision.accepted = growth->accepted;
-    ESPER_STORE_SET(record.decision.source, "policy");
-    ESPER_STORE_SET(record.decision.op, esper_slot_op_name(decision->op));
     ESPER_STORE_SET(record.decision.slot, slot);
     if (has_slot && esper_slot_is_active(&growth->trainer->slots.slot[decision->slot]))
         record.decision.seed = growth->state.seed[decision->slot].number;

@@ -1,6 +1,7 @@
 /* Training under guard. The order of things is in guarded.h; the rules are the governor's. */
 #include "train/guarded.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +9,19 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/governor.h"
 
-enum { N_SNAPSHOTS = 2 };
+enum { N_SNAPSHOTS = 2, WINDOW = 20, MOST_VITALS = WINDOW + 16 };
+
+/* What is remembered of a snapshot beside what lies in the ring. */
+typedef struct taken {
+    esper_cursor cursor;
+    uint32_t     unkept; /* bits 1 << slot: seeds that were there, and not kept */
+    uint32_t     n_passed, draw; /* of the detour then */
+    double       lr_scale;
+    size_t       n_vitals;
+    double       vitals[MOST_VITALS]; /* the governor's memory then */
+} taken;
 
 /* Below so many bytes of state one thread scans faster than several meet. */
 static const size_t one_thread_bytes = (size_t)4 << 20;
@@ -51,7 +63,7 @@ struct esper_guarded {
     esper_cursor suspect;
     /* The snapshots that may be gone back to, the newest first. */
     int          n_taken;
-    esper_cursor taken[N_SNAPSHOTS];
+    taken        taken[N_SNAPSHOTS];
     esper_drill  drill;
     void        *drill_context;
     esper_clerk        clerk; /* or NULL */
@@ -166,6 +178,7 @@ static esper_status open_governor(esper_guarded *guarded)
     options.absolute = images ? 12.0 : 15.0;
     options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
     options.max_rollbacks = (uint32_t)trainer->config.max_rollbacks;
+    options.window = WINDOW;
     return esper_governor_open(&options, &guarded->governor);
 }
 
@@ -392,12 +405,23 @@ static esper_status take_detour(esper_guarded *guarded, const esper_incident *in
 /* The snapshots that are still ahead of us will not be gone back to. */
 static void forget_newer(esper_guarded *guarded, const esper_cursor *cursor)
 {
-    while (guarded->n_taken > 0 && memcmp(&guarded->taken[0], cursor, sizeof(*cursor)) != 0)
+    while (guarded->n_taken > 0 && memcmp(&guarded->taken[0].cursor, cursor, sizeof(*cursor)) != 0)
         memmove(&guarded->taken[0], &guarded->taken[1], (size_t)--guarded->n_taken * sizeof(guarded->taken[0]));
 }
 
+static uint32_t unkept_seeds(const esper_trainer *trainer)
+{
+    uint32_t bits = 0;
+
+    _Static_assert(ESPER_MAX_SLOTS <= 32, "a bit for every slot");
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (esper_slot_is_active(&trainer->slots.slot[k]) && trainer->slots.slot[k].stage != ESPER_STAGE_FOSSILIZED)
+            bits |= 1u << k;
+    return bits;
+}
+
 /* The rest of a snapshot: where the run stood, what the network was, and what a companion knew then. */
-static esper_status put_back(esper_guarded *guarded, const void *blob, esper_cursor *cursor_out)
+static esper_status put_back(esper_guarded *guarded, const void *blob, bool whole, esper_cursor *cursor_out)
 {
     esper_trainer *trainer = guarded->trainer;
     uint64_t program = trainer->program;
@@ -406,7 +430,7 @@ static esper_status put_back(esper_guarded *guarded, const void *blob, esper_cur
     ESPER_TRY(esper_trainer_go_back(trainer, guarded->blob));
     if (trainer->companion.pack != NULL)
         ESPER_TRY(trainer->companion.unpack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position),
-                                            false));
+                                            whole));
     *cursor_out = trainer->cursor;
     return program != trainer->program ? esper_guarded_restructure(guarded) : remember_sums(guarded);
 }
@@ -428,8 +452,10 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
         incident->action = ESPER_GOVERNOR_STOP;
         return esper_governor_rolled_back(guarded->governor, 0, 1);
     }
-    ESPER_TRY(put_back(guarded, restored.blob, &incident->to));
+    ESPER_TRY(put_back(guarded, restored.blob, false, &incident->to));
     forget_newer(guarded, &incident->to);
+    ESPER_TRY(esper_governor_unpack_history(guarded->governor, guarded->taken[0].vitals, guarded->taken[0].n_vitals));
+    incident->unkept = unkept_seeds(guarded->trainer);
     incident->restored = true;
     incident->n_damaged = restored.n_passed_over;
     incident->seconds = restored.seconds;
@@ -439,6 +465,26 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
         return esper_governor_rolled_back(guarded->governor, restored.step, 0);
     guarded->trainer->governor = NULL; /* it has given up; who goes on from a checkpoint begins with another */
     return ESPER_OK;
+}
+
+esper_status esper_guarded_retreat(esper_guarded *guarded)
+{
+    esper_trainer *trainer = guarded->trainer;
+    esper_detour *detour = &trainer->detour;
+    const taken *newest = &guarded->taken[0];
+    esper_ring_restored restored;
+    esper_cursor cursor;
+
+    ESPER_TRY(esper_ring_rollback(guarded->ring, 1, &restored));
+    if (restored.blob_bytes != guarded->blob_bytes)
+        return ESPER_FAIL(ESPER_E_STATE, "the snapshot is not one of this run's");
+    ESPER_TRY(put_back(guarded, restored.blob, true, &cursor));
+    if (guarded->n_taken == 0 || memcmp(&newest->cursor, &cursor, sizeof(cursor)) != 0)
+        return ESPER_FAIL(ESPER_E_STATE, "the newest snapshot is damaged");
+    detour->n_passed = newest->n_passed; /* since then they were added alone */
+    detour->lr_scale = newest->lr_scale;
+    esper_trainer_redraw(trainer, newest->draw);
+    return esper_governor_unpack(guarded->governor, newest->vitals, newest->n_vitals);
 }
 
 /* The step is not taken and its batch is passed over, now and when the run comes by again. */
@@ -460,6 +506,10 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
     incident->action = reading->action;
     incident->reason = reading->reason;
     esper_ring_hold(guarded->ring, reading->pending != 0);
+    if (reading->action > ESPER_GOVERNOR_SKIP && guarded->n_taken > 0) {
+        incident->to = guarded->taken[0].cursor;
+        incident->unkept = guarded->taken[0].unkept;
+    }
     if (reading->action != ESPER_GOVERNOR_GO && guarded->clerk != NULL)
         ESPER_TRY(guarded->clerk(guarded->clerk_context, incident));
     if (reading->action == ESPER_GOVERNOR_SKIP)
@@ -521,12 +571,27 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
 /* At the first step of an epoch and every so many steps; put off while something is not yet judged. */
 static bool snapshot_due(const esper_guarded *guarded)
 {
-    const esper_cursor *now = &guarded->trainer->cursor, *last = &guarded->taken[0];
+    const esper_cursor *now = &guarded->trainer->cursor, *last = &guarded->taken[0].cursor;
 
     if (esper_guarded_reading(guarded).pending)
         return false;
     return guarded->n_taken == 0 || now->epoch != last->epoch ||
            now->step - last->step >= (uint64_t)guarded->trainer->config.snapshot_every;
+}
+
+/* What the newest snapshot's time knew. */
+static void remember(esper_guarded *guarded)
+{
+    const esper_detour *detour = &guarded->trainer->detour;
+    taken *newest = &guarded->taken[0];
+
+    newest->unkept = unkept_seeds(guarded->trainer);
+    newest->n_passed = detour->n_passed;
+    newest->draw = detour->draw;
+    newest->lr_scale = detour->lr_scale;
+    newest->n_vitals = esper_governor_memory_count(guarded->governor);
+    assert(newest->n_vitals <= MOST_VITALS);
+    esper_governor_pack(guarded->governor, newest->vitals);
 }
 
 static esper_status take_snapshot(esper_guarded *guarded)
@@ -541,12 +606,13 @@ static esper_status take_snapshot(esper_guarded *guarded)
     ESPER_TRY(esper_ring_status_get(guarded->ring, 1, &status));
     if (status.newest != ESPER_RING_GOOD)
         return ESPER_OK; /* spoiled since the scan just before: the next one will say so */
-    for (int i = N_SNAPSHOTS - 1; i > 0; i--)
-        guarded->taken[i] = guarded->taken[i - 1];
-    guarded->taken[0] = trainer->cursor;
+    memmove(&guarded->taken[1], &guarded->taken[0], (N_SNAPSHOTS - 1) * sizeof(guarded->taken[0]));
     guarded->n_taken += guarded->n_taken < N_SNAPSHOTS;
-    esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1]);
-    return esper_governor_snapshot(guarded->governor, trainer->cursor.step);
+    guarded->taken[0].cursor = trainer->cursor;
+    esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1].cursor);
+    ESPER_TRY(esper_governor_snapshot(guarded->governor, trainer->cursor.step));
+    remember(guarded);
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ a step */
@@ -624,15 +690,6 @@ esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incide
     ESPER_TRY(inspect_state(guarded, &incident));
     *incident_out = incident;
     return ESPER_OK;
-}
-
-esper_status esper_guarded_retreat(esper_guarded *guarded)
-{
-    esper_ring_restored restored;
-    esper_cursor cursor;
-
-    ESPER_TRY(esper_ring_rollback(guarded->ring, 1, &restored));
-    return put_back(guarded, restored.blob, &cursor);
 }
 
 esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out)
@@ -743,6 +800,8 @@ void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *co
 
 esper_status esper_guarded_tell_snapshot(esper_guarded *guarded)
 {
-    return esper_guarded_reading(guarded).pending ? ESPER_OK
-                                                  : esper_governor_snapshot(guarded->governor, guarded->taken[0].step);
+    if (!esper_guarded_reading(guarded).pending)
+        ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->taken[0].cursor.step));
+    remember(guarded);
+    return ESPER_OK;
 }

@@ -43,6 +43,7 @@ typedef struct esper_incident {
     /* What was done. */
     bool         restored; /* the state is that of the snapshot at `to` */
     esper_cursor to;
+    uint32_t     unkept;    /* bits 1 << slot: seeds that are there at `to` and not kept */
     uint32_t     n_damaged; /* newer snapshots that were found damaged and passed over */
     double       seconds;   /* of the restore */
     char         failure[192]; /* why there was none, where one was wanted; else "" */
@@ -71,18 +72,21 @@ esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident
 /* Scans the state now: before it is validated or saved. */
 esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incident_out);
 
-/* Puts the newest good snapshot back and asks nobody: for the end of a job whose ranks have lost each other. */
-esper_status esper_guarded_retreat(esper_guarded *guarded);
-
 /* Lets the governor judge a validation loss. */
 esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out);
 
 esper_governor_reading esper_guarded_reading(const esper_guarded *guarded);
 esper_governor        *esper_guarded_governor(esper_guarded *guarded);
 
-/* Somebody who writes down what the governor said, before it is done. `restored`, `to` and what follows are not known yet.
- * A failure ends the step with it, and nothing is done. */
+/* Somebody who writes down what the governor said, before it is done. Where the run is to go back, `to` and `unkept` are of the
+ * newest snapshot, unless it proves damaged; `restored` and what else follows is not known yet. A failure ends the step with
+ * it, and nothing is done. */
 typedef esper_status (*esper_clerk)(void *context, const esper_incident *incident);
+
+/* For a run that ends because of such a failure, or whose ranks have lost each other (nobody is asked): the newest snapshot as if the run had never gone on from it. Facts, detours and
+ * the governor's memory are those of then, too, so that a checkpoint of it goes on like one that was made then. On failure
+ * the state is not to be saved. */
+esper_status esper_guarded_retreat(esper_guarded *guarded);
 
 void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context);
 

@@ -341,7 +341,8 @@ static esper_status resume_in_store(run *self, const char *path)
     char name[ESPER_PATH_CHARS];
 
     find_name(self, path, name);
-    return esper_store_resume(self->store, name, cursor->epoch, (int64_t)cursor->step, &self->result.store_run);
+    return esper_store_resume(self->store, name, cursor->epoch, (int64_t)cursor->step,
+                              (int64_t)esper_growth_n_logged(self->growth), &self->result.store_run);
 }
 
 /* A run goes on without its store, and says so. */
@@ -759,23 +760,41 @@ static esper_status heed(run *self, const esper_incident *incident)
     return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
 }
 
+/* What the governor said could not be written down, so it is not done: the run ends, and is saved as it last stood well. */
+static esper_status end_unwritten(run *self, esper_status status)
+{
+    char message[1024];
+
+    if (status != ESPER_E_IO || self->growth == NULL || self->desc->replay != NULL)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    if (esper_guarded_retreat(self->guarded) != ESPER_OK || save(self) != ESPER_OK)
+        return ESPER_FAIL(status, "%s", message);
+    return ESPER_FAIL(status, "%s. The run is saved as it stood at step %llu: --resume %s goes on with it", message,
+                      (unsigned long long)self->trainer.cursor.step, self->result.run_dir);
+}
+
 static esper_status step(run *self)
 {
     esper_incident incident;
+    esper_status status;
 
     if (self->guarded == NULL)
         return esper_trainer_step(&self->trainer);
-    ESPER_TRY(esper_guarded_step(self->guarded, &incident));
-    return heed(self, &incident);
+    status = esper_guarded_step(self->guarded, &incident);
+    return status == ESPER_OK ? heed(self, &incident) : end_unwritten(self, status);
 }
 
 /* Is the state as it should be, now that it is to be validated or saved? If not, the run has gone back. */
 static esper_status settle(run *self, bool *good_out)
 {
     esper_incident incident = {.action = ESPER_GOVERNOR_GO};
+    esper_status status = ESPER_OK;
 
     if (self->guarded != NULL)
-        ESPER_TRY(esper_guarded_settle(self->guarded, &incident));
+        status = esper_guarded_settle(self->guarded, &incident);
+    if (status != ESPER_OK)
+        return end_unwritten(self, status);
     *good_out = incident.action == ESPER_GOVERNOR_GO;
     return heed(self, &incident);
 }
@@ -784,9 +803,12 @@ static esper_status settle(run *self, bool *good_out)
 static esper_status judge(run *self, double loss, bool *good_out)
 {
     esper_incident incident = {.action = ESPER_GOVERNOR_GO};
+    esper_status status = ESPER_OK;
 
     if (self->guarded != NULL)
-        ESPER_TRY(esper_guarded_judge(self->guarded, loss, &incident));
+        status = esper_guarded_judge(self->guarded, loss, &incident);
+    if (status != ESPER_OK)
+        return end_unwritten(self, status);
     *good_out = incident.action == ESPER_GOVERNOR_GO;
     return heed(self, &incident);
 }

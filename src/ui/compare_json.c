@@ -67,7 +67,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     put_real(&json, "flops_train", result->flops_train);
     put_int(&json, "epochs", result->epochs);
     put_real(&json, "seconds", result->seconds);
-    put_text(&json, "kept", result->kept);
+    put_text(&json, "tested", result->tested);
     put_text(&json, "plant", run->plant);
     if (run->size > 0)
         put_int(&json, esper_compare_size_key(compare->task), run->size);

@@ -77,6 +77,15 @@ epoch=$(($(field flops_train '"line":"none"' '"seed":"3"' '"budget":"epochs"') /
 expect_equal "epochs of equal FLOPs" "$(field epochs '"line":"none"' '"seed":"3"' '"budget":"flops"')" $(((target + epoch / 2) / epoch))
 refused 2 "grown/scripted-3 holds a run with lr = 0.05, and 0.1 is wanted now" compare synth "${grown[@]}" --dir grown --lr 0.1 --json
 
+# ---- a seed that is still being blended in is part of what was tested, so static-final has it, too
+head -n 3 plan.txt >blends.txt
+esper compare synth "${quick[@]}" --epochs 15 --decisions blends.txt --policies scripted,static-final --seeds 1 --jobs 2 \
+    --dir blends --json
+expect_code 0
+expect_equal "what was tested" "$(field tested '"line":"scripted"')" "r0c0:conv_heavy:add"
+expect_equal "what static-final was given" "$(field plant '"line":"static-final"' '"budget":"epochs"')" "r0c0:conv_heavy:add"
+expect_equal "parameters of both" "$(field params '"line":"static-final"' '"budget":"epochs"')" "$(field params '"line":"scripted"')"
+
 # ---- a run that was lost is run again, with the same result
 hash_of() { grep -o '"weight_hash":"[0-9a-f]*"' "$1/events.jsonl" | tail -n 1; }
 was=$(hash_of grown/static-equal-4)

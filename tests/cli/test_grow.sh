@@ -163,6 +163,23 @@ expect_code 0
 esper replay falling --progress none
 expect_code 1
 expect_words err "was begun for 2 epochs and resumed for 3"
+esper grow synth "${tiny[@]}" --schedule cosine --lr-epochs 2 --epochs 2 --policy none --run-dir settled
+esper grow --resume settled --epochs 4 --progress none
+expect_code 0
+esper replay settled --progress none # with lr_epochs the schedule is the same one
+expect_code 0
+expect_words out "4 decisions" "weights equal"
+
+# ---- a width that some blueprint cannot be built for: the others can
+width=("${small_text[@]}" --width 6 --run-dir)
+esper grow synth_text "${width[@]}" odd --epochs 6 --policy random --gates permissive --progress none
+expect_code 0
+expect_equal "attention in a width of 6" "$(grep -c '"blueprint":".*attention"' odd/decisions.jsonl)" 0
+echo "2 r0c0 germinate blueprint=attention" >unfit.txt
+esper grow synth_text "${width[@]}" unfit --policy scripted --decisions unfit.txt
+expect_code 1
+expect_words err "unfit.txt:1: epoch 2" "blueprint attention does not fit r0c0"
+refused 2 "slot r0c0: attention cannot be built for a width of 6" train synth_text "${width[@]}" x --plant r0c0:attention
 
 # ---- stopped in the control: the grown run is shown, and the control goes on later
 watched=ctl/control/decisions.jsonl esper_stopped 6 INT grow synth "${scripted[@]}" --static-control --run-dir ctl

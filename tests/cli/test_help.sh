@@ -92,6 +92,18 @@ for topic in $topics; do
     expect_code 0
     expect_equal "esper info $topic says something" "$((${#out} > 100))" 1
 done
+esper info config fashion --epochs 7
+expect_words out "\`esper grow\` has another: --grow"
+expect_equal "steps of an epoch when it trains" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 0
+esper info config fashion --grow --epochs 7
+expect_code 0
+expect_words out "# configuration in force for fashion, when it grows"
+expect_equal "steps of an epoch when it grows" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 100
+expect_equal "a flag lies over both" "$(sed -n 's/^epochs *= *\([0-9]*\).*/\1/p' <<<"$out")" 7
+esper info config synth
+expect_no_word out "--grow"
+esper info net synth --grow
+expect_code 0
 esper info ops
 expect_words out "conv2d" "softmax_xent"
 esper info blueprints

@@ -7,17 +7,15 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "data/safetensors.h"
 #include "support/op_nets.h"
 #include "support/small_net.h"
+#include "support/torch_case.h"
 #include "train/export.h"
 
 enum { N_SAMPLES = 5, FOSSILISED = SMALL_N_MODES, N_MODES, MOST_NUMBERS = 8 };
@@ -99,63 +97,6 @@ static int number_inputs(const esper_net *net, float alpha, esper_torch_number n
 
 /* ---- a case on disk ---- */
 
-typedef struct vector {
-    esper_safetensors_tensor tensor;
-    int64_t                 *ids; /* its data where it holds ids: PyTorch counts in int64 */
-} vector;
-
-static vector vector_of(const small_run *run, const char *name, int t)
-{
-    const esper_tensor *tensor = &run->net.tensors[t];
-    vector out = {.tensor = {.name = name,
-                             .dtype = ESPER_SAFETENSORS_F32,
-                             .rank = 1 + tensor->rank,
-                             .shape = {N_SAMPLES},
-                             .data = esper_plan_data(run->plan, 0, t)}};
-
-    for (int i = 0; i < tensor->rank; i++)
-        out.tensor.shape[1 + i] = (uint64_t)tensor->dim[i];
-    if (tensor->dtype == ESPER_I32) {
-        out.ids = calloc((size_t)tensor->count * N_SAMPLES, sizeof(*out.ids));
-        for (int64_t i = 0; i < tensor->count * N_SAMPLES; i++)
-            out.ids[i] = ((const int32_t *)out.tensor.data)[i];
-        out.tensor.dtype = ESPER_SAFETENSORS_I64;
-        out.tensor.data = out.ids;
-    }
-    return out;
-}
-
-/* The mean over targets that count: all but one. */
-static float mean_loss(const small_run *run)
-{
-    const float *loss = esper_plan_data(run->plan, 0, run->net.loss);
-    double sum = 0.0;
-
-    for (int i = 0; i < N_SAMPLES; i++)
-        sum += (double)loss[i];
-    return (float)(sum / (double)(run->net.tensors[run->net.target].count * N_SAMPLES - 1));
-}
-
-static void write_vectors(const small_run *run, const char *dir)
-{
-    bool has_loss = run->net.loss != ESPER_NO_TENSOR;
-    float loss = has_loss ? mean_loss(run) : 0.0f;
-    vector vectors[3] = {vector_of(run, "input", run->net.input), vector_of(run, "output", run->net.output)};
-    esper_safetensors_tensor tensors[4] = {vectors[0].tensor, vectors[1].tensor};
-    char path[256];
-
-    if (has_loss) {
-        vectors[2] = vector_of(run, "targets", run->net.target);
-        tensors[2] = vectors[2].tensor;
-        tensors[3] = (esper_safetensors_tensor){
-            .name = "loss", .dtype = ESPER_SAFETENSORS_F32, .rank = 1, .shape = {1}, .data = &loss};
-    }
-    snprintf(path, sizeof(path), "%s/vectors.safetensors", dir);
-    check_good(esper_safetensors_write(path, tensors, has_loss ? 4 : 2, NULL, 0));
-    for (int i = 0; i < 3; i++)
-        free(vectors[i].ids);
-}
-
 /* Takes over run->net. */
 static void write_case(small_run *run, const char *name, float alpha)
 {
@@ -175,7 +116,7 @@ static void write_case(small_run *run, const char *name, float alpha)
     what.slab = &run->slab;
     snprintf(dir, sizeof(dir), "%s/%s", folder, name);
     check_good(esper_export_torch(&what, dir));
-    write_vectors(run, dir);
+    torch_case_write(&run->net, run->plan, N_SAMPLES, dir);
     small_run_close(run);
 }
 
@@ -286,33 +227,12 @@ static void write_crowded(void **state)
 
 /* ---- PyTorch ---- */
 
-/* The interpreter that has it; NULL when there is none. */
-static const char *find_python(void)
-{
-    const char *candidates[] = {getenv("PYTHON"), "/usr/bin/python3", "python3"};
-    char command[512];
-
-    for (int i = 0; i < 3; i++) {
-        if (candidates[i] == NULL || candidates[i][0] == '\0')
-            continue;
-        snprintf(command, sizeof(command), "'%s' -c 'import torch' >/dev/null 2>&1", candidates[i]);
-        if (system(command) == 0)
-            return candidates[i];
-    }
-    return NULL;
-}
-
 static const char *python;
 
 static void pytorch_gives_our_outputs(void **state)
 {
-    char command[1200];
-
     (void)state;
-    snprintf(command, sizeof(command), "'%s' '%s/tests/parity/torch_compare.py' %s", python, ESPER_SOURCE_DIR, folder);
-    fflush(stdout);
-    if (system(command) != 0)
-        fail_msg("%s: see above", command);
+    torch_case_compare(python, folder);
 }
 
 int main(void)
@@ -324,10 +244,8 @@ int main(void)
         cmocka_unit_test(pytorch_gives_our_outputs),
     };
 
-    python = find_python();
-    if (python == NULL) {
-        printf("skipped: no python3 here can import torch (on Debian: apt-get install python3-torch)\n");
+    python = torch_case_python();
+    if (python == NULL)
         return 77;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

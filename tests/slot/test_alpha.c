@@ -234,6 +234,13 @@ static void test_only_from_rest(void **state)
         assert_memory_equal(&before, &alpha, sizeof(alpha));
         esper_alpha_step(&alpha);
     }
+    assert_int_equal(esper_alpha_retarget(&alpha, 0.5, &ramp), ESPER_OK); /* and down */
+    for (int i = 0; i < 5; i++) {
+        before = alpha;
+        assert_int_equal(esper_alpha_retarget(&alpha, i % 2 == 0 ? 1.0 : 0.5, &ramp), ESPER_E_STATE);
+        assert_memory_equal(&before, &alpha, sizeof(alpha));
+        esper_alpha_step(&alpha);
+    }
     assert_int_equal(esper_alpha_retarget(&alpha, 0.5, &ramp), ESPER_OK);
 }
 

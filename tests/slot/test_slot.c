@@ -48,16 +48,21 @@ static esper_slot new_slot(bool permissive, uint32_t auto_forward)
     return slots.slot[0];
 }
 
-static void germinate(esper_slot *slot, double target)
+static void germinate_one(esper_slot *slot, const char *blueprint, int index, double target)
 {
     esper_germination wanted;
 
-    esper_germination_init(&wanted, "conv_light", 1);
+    esper_germination_init(&wanted, blueprint, index);
     wanted.ramp = ESPER_RAMP_LINEAR;
     wanted.tempo = 3;
     wanted.target = target;
     wanted.seed_params = 100;
     check_good(esper_slot_germinate(slot, &wanted, no_events_yet()));
+}
+
+static void germinate(esper_slot *slot, double target)
+{
+    germinate_one(slot, "conv_light", 1, target);
 }
 
 static void record(esper_slot *slot, int n, double first, double step)
@@ -195,11 +200,13 @@ static void test_fossils_stay(void **state)
 /* Seven ticks after a prune, and not before, the slot takes a seed again, which knows nothing of the last one. */
 static void test_cooldown(void **state)
 {
+    static const char *const blueprints[] = {"conv_light", "norm", "attention"};
     esper_slot slot = new_slot(true, 0);
 
     (void)state;
     for (int cycle = 0; cycle < 10; cycle++) {
-        germinate(&slot, 1.0);
+        germinate_one(&slot, blueprints[cycle % 3], cycle % 3, 1.0); /* of whatever kind the last one was */
+        assert_string_equal(slot.blueprint, blueprints[cycle % 3]);
         assert_true(slot.acc_best == 0.0 && slot.known == 0 && slot.epochs_total == 0);
         assert_int_equal(slot.n_seeds, cycle + 1);
         assert_true(advance(&slot));
@@ -237,7 +244,7 @@ static void test_ticks_alone(void **state)
         measure_gradient(&slot);
         for (int t = 0; t < 60; t++) {
             record(&slot, 1, 60.0 + t, 0.0);
-            esper_slot_set_contribution(&slot, -50.0);
+            esper_slot_set_contribution(&slot, t % 3 == 0 ? -50.0 : t % 3 == 1 ? 50.0 : (double)NAN);
             esper_slot_tick(&slot, NULL, no_events_yet());
             assert_int_equal(slot.stage, resting[i]);
             assert_int_equal(events.n, 0);
@@ -393,6 +400,7 @@ static void test_accuracies(void **state)
         best = fmax(best, accuracy);
         assert_true(slot.acc_best == best && slot.acc_now == accuracy && slot.epochs_total == i + 1);
         assert_true(esper_slot_improvement(&slot) == accuracy - 50.0);
+        assert_true(esper_slot_blending_delta(&slot) == 0.0);
     }
     before = slot;
     assert_int_equal(esper_slot_record_accuracy(&slot, (double)NAN), ESPER_E_ARG);

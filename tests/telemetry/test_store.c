@@ -476,8 +476,9 @@ static void resume_cuts_back(void **state)
     assert_int_equal(ask("cut.sqlite", sql), 6006);
 
     store = open_store("cut.sqlite", NULL);
-    check_fails(esper_store_resume(store, "runs/other", 4, 40, &id), ESPER_E_NOTFOUND, "runs/other");
-    check_good(esper_store_resume(store, "runs/cut", 4, 40, &id));
+    check_fails(esper_store_resume(store, "runs/other", 4, 40, ESPER_STORE_NO_INT, &id), ESPER_E_NOTFOUND,
+                "runs/other");
+    check_good(esper_store_resume(store, "runs/cut", 4, 40, ESPER_STORE_NO_INT, &id));
     assert_int_equal(id, 2);
     assert_int_equal(ask("cut.sqlite", sql), 4004);
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {

@@ -73,7 +73,7 @@ static void survives_kill(void **state)
         assert_int_equal(ask("killed.sqlite", "SELECT max(seq) + 1 FROM decisions"), n_rows); /* and no gap */
         assert_int_equal(ask("killed.sqlite", "SELECT ended IS NULL FROM runs"), 1);
         check_good(esper_store_open("killed.sqlite", NULL, &store));
-        check_good(esper_store_resume(store, "killed", 3, 30, &id));
+        check_good(esper_store_resume(store, "killed", 3, 30, ESPER_STORE_NO_INT, &id));
         assert_int_equal(id, 1);
         esper_store_close(store);
         assert_int_equal(ask("killed.sqlite", "SELECT max(epoch) FROM decisions"), 3);
@@ -281,7 +281,7 @@ static void refuses_what_is_no_store(void **state)
     check_refused("other.sqlite", ESPER_E_FORMAT, "other.sqlite|another program|choose another file");
     fill_store("version.sqlite");
     change("version.sqlite", "PRAGMA user_version = 99");
-    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|version 1|move the file away");
+    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|version 2|move the file away");
     assert_int_equal(ask("other.sqlite", "SELECT x FROM t"), 1); /* as it was */
 }
 

@@ -188,7 +188,7 @@ static bool is_ready(esper_compare *compare, const char *name)
 }
 
 static void end_run(esper_compare *compare, const char *name, double acc, double flops, int64_t params,
-                    const char *kept)
+                    const char *tested)
 {
     esper_compare_run *run = run_named(compare, name);
 
@@ -202,7 +202,7 @@ static void end_run(esper_compare *compare, const char *name, double acc, double
     run->result.params = params;
     run->result.epochs = run->epochs;
     run->result.seconds = 1.5;
-    snprintf(run->result.kept, sizeof(run->result.kept), "%s", kept);
+    snprintf(run->result.tested, sizeof(run->result.tested), "%s", tested);
 }
 
 static void break_run(esper_compare *compare, const char *name, const char *why)
@@ -404,7 +404,7 @@ static void results_come_from_the_store(void **state)
     check_real(result.flops_train, floor(ran.flops_train));
     assert_int_equal(result.params, ran.params);
     assert_int_equal(result.epochs, 3);
-    assert_string_equal(result.kept, ""); /* what was planted is not kept: it was there */
+    assert_string_equal(result.tested, ""); /* but for what was planted: it was there */
     check_fails(esper_compare_read("a-run", &other, &result), ESPER_E_CONFIG, "a-run|lr = 0.05|0.3 is wanted");
     assert_int_equal(live_blocks(), 0);
 }

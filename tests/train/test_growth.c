@@ -209,6 +209,7 @@ static void whole_gradients(esper_trainer *trainer, float *grads_out, size_t n)
                             .n_nets = 1,
                             .max_samples = trainer->config.batch,
                             .training = true};
+    int inputs[ESPER_MAX_SLOTS];
     esper_plan *plan;
     size_t count;
     const float *grads;
@@ -218,6 +219,8 @@ static void whole_gradients(esper_trainer *trainer, float *grads_out, size_t n)
     check_good(esper_splice_build(&splice, &trainer->host, &net));
     check_good(esper_plan_open(&desc, &plan));
     esper_trainer_load(trainer, plan, &net, ESPER_SPLIT_TRAIN, trainer->cursor.batch);
+    esper_splice_find_alphas(&splice, &net, inputs);
+    esper_splice_fill_alphas(&splice, inputs, plan, trainer->pass.n_samples); /* full weight: not what the slot has */
     trainer->pass.training = false;
     check_good(esper_plan_gradients(plan));
     check_good(esper_backend_sync(trainer->backend));
@@ -230,7 +233,7 @@ static void whole_gradients(esper_trainer *trainer, float *grads_out, size_t n)
 
 /* Aside, a seed learns by what it would do: a transformer, in which training and evaluation are one for a host without
  * dropout, so that the whole network can be asked. */
-static void learns_aside_by_the_whole_loss(void **state)
+static void check_aside(int blend)
 {
     esper_config config =
         config_of("synth_text", SMALL_TEXT, "policy = none\nincubation = aside\ngates = permissive\nclip = 0\n");
@@ -242,10 +245,11 @@ static void learns_aside_by_the_whole_loss(void **state)
     double most = 0.0;
     size_t n;
 
-    (void)state;
     check_good(esper_trainer_init(trainer, task_named("synth_text"), &config, ESPER_USE_GROW));
     check_good(esper_blueprint_find(ESPER_TOPOLOGY_TRANSFORMER, "mlp_small", &blueprint));
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
+    wanted.blend = blend;
+    wanted.ramp = blend == ESPER_BLEND_GATE ? ESPER_RAMP_GATED : ESPER_RAMP_LINEAR;
     check_good(esper_slot_germinate(&trainer->slots.slot[0], &wanted, NULL));
     check_good(esper_trainer_bear(trainer, 0));
     check_good(esper_slot_advance(&trainer->slots.slot[0], -1, NULL, NULL, &result));
@@ -261,15 +265,22 @@ static void learns_aside_by_the_whole_loss(void **state)
     for (size_t i = 0; i < n; i++) {
         most = fmax(most, fabs((double)whole[i]));
         if (!(fabs((double)aside[i] - (double)whole[i]) <= 1e-6 * fmax(1.0, fabs((double)whole[i]))))
-            fail_msg("gradient %zu of the seed: %.9g aside, %.9g in the whole network", i, (double)aside[i],
-                     (double)whole[i]);
+            fail_msg("%s: gradient %zu of the seed: %.9g aside, %.9g in the whole network", esper_blend_name(blend), i,
+                     (double)aside[i], (double)whole[i]);
     }
-    print_message("largest gradient of the seed: %g\n", most);
+    print_message("%s: largest gradient of the seed: %g\n", esper_blend_name(blend), most);
     assert_true(most > 1e-4);
     free(aside);
     free(whole);
     esper_trainer_fini(trainer);
     free(trainer);
+}
+
+static void learns_aside_by_the_whole_loss(void **state)
+{
+    (void)state;
+    for (int blend = ESPER_BLEND_ADD; blend <= ESPER_BLEND_GATE; blend++)
+        check_aside(blend);
 }
 
 /* ------------------------------------------------------------------------------------------------ coming and going */

@@ -3,6 +3,10 @@
  * the ladder is in the decision log before it acts. */
 #include <xxhash.h>
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "train/growing.h"
 
 /* All that a run goes on from, but for what a rollback does not undo. */
@@ -254,6 +258,10 @@ static void climbs_the_ladder(void **state)
         assert_string_equal(entries[i].governor.tensor, incident.tensor);
         assert_string_equal(entries[i].governor.problem, "NaN");
         assert_true(entries[i].governor.lr_scale == scale);
+        assert_int_equal(entries[i].governor.to_step, incident.to.step);
+        assert_int_equal(entries[i].governor.n_pruned, rungs[i] == ESPER_GOVERNOR_PRUNE);
+        if (rungs[i] == ESPER_GOVERNOR_PRUNE)
+            assert_string_equal(entries[i].governor.pruned[0], slot_at(g, 1)->id);
         check_stage(g, 0, ESPER_STAGE_FOSSILIZED); /* what is kept is kept */
         assert_true(incident.restored);
         if (rungs[i] != ESPER_GOVERNOR_PRUNE)
@@ -298,6 +306,100 @@ static void does_not_act_without_a_record(void **state)
     garden_free(g);
 }
 
+/* A loss that was judged behind the snapshot is judged again, and counts once. */
+static void losses_count_once(void **state)
+{
+    garden *g = garden_new("snapshot_every = 1000\n", NULL, NULL);
+    esper_incident incident;
+
+    (void)state;
+    for (uint32_t n = 0; n < 5; n++) {
+        train_epoch(g);
+        g->last = measure_epoch(g);
+        check_good(esper_guarded_judge(g->guarded, g->last.loss_valid, &incident));
+        assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
+        assert_int_equal(esper_guarded_reading(g->guarded).history_count, n == 4 ? 4 : n + 1);
+        check_good(esper_growth_end_epoch(g->growth, &g->last));
+        esper_trainer_next_epoch(&g->trainer);
+        if (n != 3)
+            continue;
+        spoil_host(g); /* before epoch 5 has a snapshot of its own: that of epoch 4 is put back */
+        incident = step(g);
+        assert_int_equal(incident.to.epoch, 3);
+        assert_int_equal(esper_guarded_reading(g->guarded).history_count, 3);
+    }
+    garden_free(g);
+}
+
+/* Makes the log fail at a step, and the host bad, so that the governor has something to say. */
+typedef struct saboteur {
+    uint64_t at_step;
+    bool     done;
+} saboteur;
+
+enum { LIMIT = 1 << 26 };
+
+/* Files may grow to LIMIT, and the log ends behind it. */
+static void sabotage(void *context, const esper_run_view *view)
+{
+    saboteur *self = context;
+    esper_trainer *trainer = (esper_trainer *)(uintptr_t)view->trainer;
+    struct rlimit limit;
+
+    if (self->done || trainer->cursor.step != self->at_step)
+        return;
+    self->done = true;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = LIMIT;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(truncate("unwritten/decisions.jsonl", LIMIT), 0);
+    trainer->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
+}
+
+static void allow_files(void)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* The run ends as it last stood well, and goes on from there as if nothing had been: in an epoch, at its beginning, and when
+ * steps were skipped behind the snapshot. */
+static void an_unwritten_rung_ends_a_run(void **state)
+{
+    static const uint64_t at[] = {13, 15, 19};
+    esper_run_result result, plain;
+
+    (void)state;
+    write_file("unwritten.txt", "1 r0c0 germinate blueprint=conv_light\n2 r0c0 advance\n");
+    for (int i = -1; i < 3; i++) {
+        esper_config config = config_of("synth", GROWING "epochs = 6\ncheckpoint_every = 0\n",
+                                        "policy = scripted\ndecisions = unwritten.txt\nrun_dir = unwritten\n"
+                                        "inject = 18:host:grad:inf\n");
+        saboteur bad = {.at_step = i >= 0 ? at[i] : UINT64_MAX};
+        esper_run_observer observer = {.context = &bad, .step = sabotage};
+        esper_run_desc desc = {.task = task_named("synth"), .config = &config, .grows = true, .observer = &observer};
+        esper_config nothing;
+
+        if (i < 0) {
+            check_good(esper_run_train(&desc, &plain));
+        } else {
+            check_fails(esper_run_train(&desc, &result), ESPER_E_IO,
+                        "decisions.jsonl|saved as it stood at step|--resume");
+            allow_files();
+            esper_config_init(&nothing);
+            desc = (esper_run_desc){.config = &nothing, .resume = "unwritten", .grows = true};
+            check_good(esper_run_train(&desc, &result));
+            assert_int_equal(result.last.epoch, 6);
+            assert_int_equal(result.weight_hash, plain.weight_hash);
+        }
+        assert_int_equal(system("rm -rf unwritten"), 0);
+    }
+}
+
 /* The last rung ends a run with an error, and what it saved can be gone on with. */
 static void a_stopped_run_goes_on(void **state)
 {
@@ -324,9 +426,13 @@ static void a_stopped_run_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goes_back_over_a_birth),        cmocka_unit_test(goes_back_over_a_program),
-        cmocka_unit_test(climbs_the_ladder),             cmocka_unit_test(does_not_act_without_a_record),
+        cmocka_unit_test(goes_back_over_a_birth),
+        cmocka_unit_test(goes_back_over_a_program),
+        cmocka_unit_test(climbs_the_ladder),
+        cmocka_unit_test(does_not_act_without_a_record),
         cmocka_unit_test(a_stopped_run_goes_on),
+        cmocka_unit_test(losses_count_once),
+        cmocka_unit_test(an_unwritten_rung_ends_a_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -451,8 +451,8 @@ static void checkpoint_keeps_the_way(void **state)
     const esper_detour *detour = &other->trainer.detour;
 
     (void)state;
+    judge(self, 1.5); /* before the snapshot that is gone back to: it stays */
     steps(self, 5);
-    judge(self, 1.5);
     self->bad_weight_at = self->n_calls;
     expect(step(self), ESPER_GOVERNOR_ROLL_BACK, 3); /* batch 4 lies ahead */
     judge(self, (double)NAN);                        /* prunes, and draws anew: batch 4 is another now */

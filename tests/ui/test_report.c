@@ -646,7 +646,7 @@ static void a_resumed_run(void **state)
         push_epoch(store, epoch, 70.0 + (double)epoch, 9418, 0);
     esper_store_close(store);
     store = open_store("resumed.sqlite", NULL);
-    check_good(esper_store_resume(store, run.name, 3, 3 * STEPS, &id)); /* the fourth was cut off */
+    check_good(esper_store_resume(store, run.name, 3, 3 * STEPS, ESPER_STORE_NO_INT, &id)); /* the fourth was cut off */
     push_epoch(store, 4, 74.0, 9418, 0);
     end(store, &run, 73.0, 9418, 4000000000);
     reader = open_reader("resumed.sqlite");
