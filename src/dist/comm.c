@@ -97,13 +97,13 @@ void esper_comm_close(esper_comm *comm)
     esper_mem_free(comm);
 }
 
-esper_status esper_comm_describe(const char *name, char *text_out, size_t chars)
+esper_status esper_comm_describe(const char *kind, char *text_out, size_t chars)
 {
     const esper_launcher alone = {0};
-    const esper_comm_kind *kind;
+    const esper_comm_kind *found;
 
-    ESPER_TRY(choose(name, &alone, &kind));
-    kind->about(text_out, chars);
+    ESPER_TRY(choose(kind, &alone, &found));
+    found->about(text_out, chars);
     return ESPER_OK;
 }
 

@@ -13,21 +13,20 @@ static const struct {
     {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS"}, {"PMI_RANK", NULL},       {"PMIX_RANK", NULL},
 };
 
-static bool is_set(const char *name)
+static const char *value_of(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = name != NULL ? getenv(name) : NULL;
 
-    return value != NULL && value[0] != '\0';
+    return value != NULL ? value : "";
 }
 
 esper_launcher esper_launcher_look(void)
 {
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (is_set(launchers[i].sign)) {
-            const char *size = launchers[i].size;
-            int n = size != NULL ? (int)strtol(getenv(size), NULL, 10) : 0;
+        if (value_of(launchers[i].sign)[0] != '\0') {
+            long size = strtol(value_of(launchers[i].size), NULL, 10);
 
-            return (esper_launcher){.launched = true, .size = n > 0 ? n : 0, .sign = launchers[i].sign};
+            return (esper_launcher){.launched = true, .size = size > 0 ? (int)size : 0, .sign = launchers[i].sign};
         }
     return (esper_launcher){0};
 }

@@ -73,7 +73,7 @@ static esper_status expected_status(const char *how, bool shared)
     return strcmp(how, "other") == 0 && shared ? ESPER_E_STATE : ESPER_E_PEER;
 }
 
-/* Where memory is shared the lost rank is known, and all but waiting for it is noticed at once. */
+/* The lost rank is known; where memory is shared all but waiting for it is noticed at once. */
 static void check_failure(esper_comm *comm, const char *how, bool shared, double took, esper_status status)
 {
     int rank = esper_comm_rank(comm);
@@ -88,9 +88,9 @@ static void check_failure(esper_comm *comm, const char *how, bool shared, double
         bad(rank, "did not wait for the deadline");
     snprintf(reason, sizeof(reason), "%s", esper_last_error());
     snprintf(name, sizeof(name), "rank %d", LOST);
-    if (shared && strstr(reason, name) == NULL)
+    if ((shared || status == ESPER_E_PEER) && strstr(reason, name) == NULL)
         bad(rank, "the lost rank is not named");
-    if (shared && status == ESPER_E_PEER && (!esper_comm_is_lost(comm, LOST) || esper_comm_first_survivor(comm) != 0))
+    if (status == ESPER_E_PEER && (!esper_comm_is_lost(comm, LOST) || esper_comm_first_survivor(comm) != 0))
         bad(rank, "the lost rank is not known");
 }
 

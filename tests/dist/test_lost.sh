@@ -30,8 +30,9 @@ for n in 2 4; do
     expect_noticed $n 1 close "rank 1 has ended its part of the job"
     expect_noticed $n 1 other "rank 1 is at a gather of 8, this one at a sum"
     expect_noticed $n 1 abort "stopped by request in a sum, while rank 1 had not come"
-    expect_noticed $n 0 never "did not answer within 0.6 s"
-    expect_noticed $n 0 stop "did not answer within 0.6 s"
+    expect_noticed $n 0 never "rank 1 did not come within 0.6 s, nor answer"
+    expect_noticed $n 0 stop "rank 1 did not come within 0.6 s, nor answer"
+    expect_noticed $n 0 close "rank 1 did not come within 0.6 s, nor answer"
     expect_noticed $n 0 abort "stopped by request while waiting for rank"
 done
 

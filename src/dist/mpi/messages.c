@@ -7,7 +7,13 @@
 
 #include "dist/mpi/tree.h"
 
-enum { NOBODY = MPI_PROC_NULL, TAG = 1 };
+enum {
+    NOBODY = MPI_PROC_NULL,
+    TAG = 1,
+    ROLL_TAG = 2,
+    ROLL_LEAST_NS = 300000000,
+    ROLL_MOST_NS = 1000000000,
+};
 
 static esper_status fail_mpi(esper_messages *m, int error)
 {
@@ -19,20 +25,91 @@ static esper_status fail_mpi(esper_messages *m, int error)
     return ESPER_E_PEER;
 }
 
-/* Who does not answer may itself wait for somebody, so nobody is marked as lost but for a partner without partners. */
-static esper_status fail_wait(esper_messages *m, int from, int to, esper_wait_end end)
+/* -------------------------------------------------------------------------------------------------------- roll call */
+
+/* Whom one waits for may itself wait for another. So a rank whose wait was too long tells all others that it is there, and
+ * listens for a while who else does: ranks that wait for the same one come to this at about the same time. */
+static uint64_t roll_call_ns(const esper_wait_rules *rules)
 {
-    int rank = from != NOBODY ? from : to;
+    uint64_t quarter = rules->deadline_ns / 4;
+
+    return quarter < ROLL_LEAST_NS ? ROLL_LEAST_NS : quarter > ROLL_MOST_NS ? ROLL_MOST_NS : quarter;
+}
+
+static void answer_roll_call(esper_messages *m, MPI_Comm comm)
+{
+    static const char here = 1;
+
+    for (int r = 0; r < m->link->size; r++) {
+        MPI_Request request;
+
+        if (r != m->link->rank && MPI_Isend(&here, 1, MPI_BYTE, r, ROLL_TAG, comm, &request) == MPI_SUCCESS)
+            MPI_Request_free(&request); /* nobody waits for it */
+    }
+}
+
+/* Marks the ranks that are not heard of; returns how many. */
+static int listen_to_roll_call(esper_messages *m, MPI_Comm comm)
+{
+    uint64_t end = esper_clock_ns() + roll_call_ns(m->rules);
+    int n_missing = m->link->size - 1;
+
+    for (int r = 0; r < m->link->size; r++)
+        m->link->is_lost[r] = r != m->link->rank;
+    while (n_missing > 0 && esper_clock_ns() < end && (m->rules->abort == NULL || !*m->rules->abort)) {
+        MPI_Status status;
+        int is_there = 0;
+        char byte;
+
+        if (MPI_Iprobe(MPI_ANY_SOURCE, ROLL_TAG, comm, &is_there, &status) != MPI_SUCCESS)
+            break;
+        if (!is_there) {
+            nanosleep(&(struct timespec){.tv_nsec = ESPER_WAIT_SLEEP_NS}, NULL);
+            continue;
+        }
+        MPI_Recv(&byte, 1, MPI_BYTE, status.MPI_SOURCE, ROLL_TAG, comm, MPI_STATUS_IGNORE);
+        m->link->is_lost[status.MPI_SOURCE] = false;
+        n_missing--;
+    }
+    return n_missing;
+}
+
+static void name_lost(const esper_messages *m, char *text, size_t chars)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int r = 0; r < m->link->size && used + 16 < chars; r++)
+        if (m->link->is_lost[r])
+            used += (size_t)snprintf(text + used, chars - used, "%s%d", used > 0 ? ", " : "", r);
+}
+
+static esper_status fail_wait(esper_messages *m, int rank, esper_wait_end end)
+{
+    MPI_Comm comm = *(const MPI_Comm *)m->comm;
+    double seconds = 1e-9 * (double)m->rules->deadline_ns;
+    char *why = m->link->why, who[128];
+    int n_missing;
 
     if (end == ESPER_WAIT_ABORT) {
-        snprintf(m->link->why, ESPER_COMM_WHY_CHARS, "stopped by request while waiting for rank %d", rank);
+        snprintf(why, ESPER_COMM_WHY_CHARS, "stopped by request while waiting for rank %d", rank);
         return ESPER_E_STOPPED;
     }
-    m->link->is_lost[rank] = m->link->size == 2;
-    snprintf(m->link->why, ESPER_COMM_WHY_CHARS, "rank %d did not answer within %.3g s%s", rank,
-             1e-9 * (double)m->rules->deadline_ns, m->link->size > 2 ? ", or a rank that it waits for" : "");
+    answer_roll_call(m, comm);
+    n_missing = listen_to_roll_call(m, comm);
+    name_lost(m, who, sizeof(who));
+    if (n_missing > 0)
+        snprintf(why, ESPER_COMM_WHY_CHARS, "%s %s did not come within %.3g s, nor answer then",
+                 n_missing == 1 ? "rank" : "ranks", who, seconds);
+    else
+        snprintf(why, ESPER_COMM_WHY_CHARS,
+                 "rank %d did not come within %.3g s, though all ranks answer: they are not at the "
+                 "same call",
+                 rank, seconds);
     return ESPER_E_PEER;
 }
+
+/* --------------------------------------------------------------------------------------------------------- messages */
 
 static esper_status exchange(esper_messages *m, int to, const void *sent, size_t n_sent, int from, void *received,
                              size_t n_received)
@@ -53,7 +130,7 @@ static esper_status exchange(esper_messages *m, int to, const void *sent, size_t
             break;
         end = esper_wait_once(m->rules, &wait);
         if (end != ESPER_WAIT_ON && end != ESPER_WAIT_LONG)
-            return fail_wait(m, from, to, end);
+            return fail_wait(m, from != NOBODY ? from : to, end);
     }
     return error == MPI_SUCCESS ? ESPER_OK : fail_mpi(m, error);
 }

@@ -15,10 +15,10 @@ typedef struct esper_messages {
     void                   *scratch; /* ESPER_MESSAGE_BYTES */
 } esper_messages;
 
-esper_status esper_messages_sum(esper_messages *messages, void *values, size_t count, esper_comm_number number);
-esper_status esper_messages_or(esper_messages *messages, uint64_t *words, size_t count);
-esper_status esper_messages_broadcast(esper_messages *messages, void *bytes, size_t count, int root);
-esper_status esper_messages_gather(esper_messages *messages, const void *mine, size_t count, void *all_out);
-esper_status esper_messages_barrier(esper_messages *messages);
+esper_status esper_messages_sum(esper_messages *m, void *values, size_t count, esper_comm_number number);
+esper_status esper_messages_or(esper_messages *m, uint64_t *words, size_t count);
+esper_status esper_messages_broadcast(esper_messages *m, void *bytes, size_t count, int root);
+esper_status esper_messages_gather(esper_messages *m, const void *mine, size_t count, void *all_out);
+esper_status esper_messages_barrier(esper_messages *m);
 
 #endif
