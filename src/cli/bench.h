@@ -23,7 +23,7 @@ typedef struct esper_bench_subject {
 } esper_bench_subject;
 
 extern const esper_bench_subject esper_bench_train, esper_bench_fleet, esper_bench_guard, esper_bench_gate,
-    esper_bench_tune;
+    esper_bench_ranks, esper_bench_tune;
 
 bool esper_bench_is_wanted(const esper_bench_request *request, const char *name);
 

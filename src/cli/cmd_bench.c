@@ -6,8 +6,13 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-static const esper_bench_subject *const subjects[] = {&esper_bench_train, &esper_bench_fleet, &esper_bench_guard,
-                                                      &esper_bench_gate,  &esper_bench_tune,  NULL};
+static const esper_bench_subject *const subjects[] = {&esper_bench_train,
+                                                      &esper_bench_fleet,
+                                                      &esper_bench_guard,
+                                                      &esper_bench_gate,
+                                                      &esper_bench_ranks,
+                                                      &esper_bench_tune,
+                                                      NULL};
 
 static int by_value(const void *a, const void *b)
 {
@@ -83,6 +88,8 @@ const esper_command esper_command_bench = {
         "  gate            ranks agreeing on their state after an epoch: a table of ten slots hashed, one record exchanged and\n"
         "                  checked, beside the exchange alone (gate.agree); 100,000 gradients summed over all ranks, beside\n"
         "                  copying them in and out (gate.sum); start it with mpirun -n N, rank 0 prints\n"
+        "  ranks           the part of a training step (99,922 parameters, batches of 128 over all ranks) that the exchange of\n"
+        "                  gradients takes (ranks.exchange); with mpirun -n N, too\n"
         "  tune            the ways that kernels can be computed in, each beside the other, for the tune table\n"
         "                  (tune.linear.y, tune.linear.dx, tune.linear.dw, tune.conv.y, tune.conv.dx); measures the kernel\n"
         "                  set in force\n"

@@ -1,0 +1,157 @@
+/* esper bench ranks: what the exchange of gradients takes of a training step. Every rank runs it; rank 0 prints. */
+#include <stdio.h>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "cli/bench.h"
+#include "train/trainer.h"
+
+enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
+
+static const double deadline_s = 30.0;
+
+/* A network of 99,922 parameters on 3x32x32 images, batches of 128 over all ranks. */
+static const char settings[] = "batch = 128\nblocks = 5\nchannels = 8\nclip = 0\n";
+
+/* In seconds, medians. */
+typedef struct ranks_times {
+    double step, exchange, wait; /* the exchange itself; waiting for ranks that are not there yet */
+} ranks_times;
+
+static esper_status time_step(esper_trainer *trainer, ranks_times *times_out)
+{
+    double began, computed, met, exchanged;
+
+    if (trainer->cursor.batch >= trainer->steps_per_epoch)
+        esper_trainer_next_epoch(trainer);
+    began = esper_clock_seconds();
+    ESPER_TRY(esper_trainer_gradients(trainer));
+    computed = esper_clock_seconds();
+    ESPER_TRY(
+        esper_comm_barrier(trainer->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
+    met = esper_clock_seconds();
+    ESPER_TRY(esper_trainer_exchange(trainer));
+    exchanged = esper_clock_seconds();
+    ESPER_TRY(esper_trainer_apply(trainer));
+    *times_out =
+        (ranks_times){.step = esper_clock_seconds() - began, .exchange = exchanged - met, .wait = met - computed};
+    return ESPER_OK;
+}
+
+static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *times_out)
+{
+    double values[3][STEPS];
+    ranks_times times;
+
+    for (int i = -WARM_STEPS; i < n_steps; i++) {
+        ESPER_TRY(time_step(trainer, &times));
+        if (i < 0)
+            continue;
+        values[0][i] = times.step;
+        values[1][i] = times.exchange;
+        values[2][i] = times.wait;
+    }
+    *times_out = (ranks_times){.step = esper_bench_quantile(values[0], n_steps, 0.5),
+                               .exchange = esper_bench_quantile(values[1], n_steps, 0.5),
+                               .wait = esper_bench_quantile(values[2], n_steps, 0.5)};
+    return ESPER_OK;
+}
+
+static void print_line(const esper_trainer *trainer, const ranks_times *times, const esper_bench_request *request)
+{
+    int n_ranks = esper_comm_size(trainer->ranks.comm);
+    double share = 100.0 * times->exchange / times->step;
+    char text[512];
+    esper_json out;
+
+    if (!request->json) {
+        printf(
+            "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu floats, and %.1f us of waiting for the slowest; "
+            "%d rank%s%s\n",
+            share, 1e3 * times->step, 1e6 * times->exchange, trainer->ranks.room, 1e6 * times->wait, n_ranks,
+            n_ranks == 1 ? "" : "s", request->quick ? "   quick" : "");
+        return;
+    }
+    esper_json_init(&out, text, sizeof(text));
+    esper_json_object_begin(&out);
+    esper_json_key(&out, "name"), esper_json_text(&out, "ranks.exchange");
+    esper_json_key(&out, "value"), esper_json_real(&out, share);
+    esper_json_key(&out, "unit"), esper_json_text(&out, "% of step");
+    esper_json_key(&out, "step_ms"), esper_json_real(&out, 1e3 * times->step);
+    esper_json_key(&out, "exchange_us"), esper_json_real(&out, 1e6 * times->exchange);
+    esper_json_key(&out, "wait_us"), esper_json_real(&out, 1e6 * times->wait);
+    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)trainer->ranks.room);
+    esper_json_key(&out, "ranks"), esper_json_int(&out, n_ranks);
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
+    esper_json_key(&out, "commit"), esper_json_text(&out, esper_build_commit());
+    if (request->quick)
+        esper_json_key(&out, "quick"), esper_json_bool(&out, true);
+    esper_json_object_end(&out);
+    printf("%s\n", text);
+}
+
+static esper_status configure(const esper_bench_request *request, const esper_comm *comm, esper_config *config,
+                              const esper_task **task_out)
+{
+    esper_task task;
+
+    esper_config_init(config);
+    config->backend = request->config->backend;
+    config->threads = request->config->threads;
+    if (config->threads == 0 && esper_comm_size(comm) > 1)
+        config->threads = 1;
+    ESPER_TRY(esper_task_find("synth", task_out));
+    task = **task_out;
+    task.settings = settings;
+    ESPER_TRY(esper_task_configure(*task_out, config));
+    return esper_task_configure(&task, config);
+}
+
+static esper_status bench(esper_comm *comm, const esper_bench_request *request)
+{
+    esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
+    const esper_task *task;
+    ranks_times times;
+    esper_config config;
+    esper_status status;
+
+    if (trainer == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
+    status = configure(request, comm, &config, &task);
+    if (status == ESPER_OK)
+        status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
+    if (status == ESPER_OK) {
+        status = esper_trainer_join(trainer, comm);
+        if (status == ESPER_OK)
+            status = measure(trainer, request->quick ? QUICK_STEPS : STEPS, &times);
+        if (status == ESPER_OK && esper_comm_rank(comm) == 0)
+            print_line(trainer, &times, request);
+        esper_trainer_fini(trainer);
+    }
+    esper_mem_free(trainer);
+    return status;
+}
+
+static esper_status run(esper_bench_request *request)
+{
+    esper_comm_options options = {.kind = "auto", .deadline_s = deadline_s};
+    esper_comm *comm = NULL;
+    esper_status status;
+
+    if (!esper_bench_is_wanted(request, "ranks.exchange"))
+        return ESPER_OK;
+    request->n_run++;
+    if (request->device != NULL || request->paced)
+        return ESPER_FAIL(ESPER_E_CONFIG, "ranks takes no --device and no --paced");
+    status = esper_comm_open(&options, &comm);
+    if (status == ESPER_OK)
+        status = bench(comm, request);
+    fflush(stdout);
+    esper_comm_close(comm);
+    return status;
+}
+
+const esper_bench_subject esper_bench_ranks = {.name = "ranks", .run = run};

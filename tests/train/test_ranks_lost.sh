@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# ctest: timeout=240 labels=noasan
+# Ranks that are killed, stopped, or cut off in the midst of a run: the others notice, save, and say how to go on.
+. "$SOURCE_DIR/tests/cli/common.sh"
+. "$SOURCE_DIR/tests/train/ranks_common.sh"
+
+long=(grow synth --epochs 100000 --max-steps 6 --batch 24 --policy none --progress none --checkpoint-every 0 --threads 1)
+
+# begin N DIR FLAGS...: a long job in the background, once it has finished an epoch.
+begin() {
+    local n=$1 dir=$2
+    shift 2
+    last="mpirun -n $n esper ${long[*]} --run-dir $dir $*"
+    RANKS_SECONDS=60 bash "$SOURCE_DIR/tests/dist/ranks.sh" "$n" "$ESPER" "${long[@]}" --run-dir "$dir" "$@" \
+        >"$dir.out" 2>"$dir.err" </dev/null &
+    job=$!
+    wait_for 30 grep -q epoch_ended "$dir/events.jsonl" || bad "$last" "no epoch in 30 s" "$(cat "$dir.err")"
+}
+
+wait_for() {
+    local seconds=$1 i
+    shift
+    for ((i = 0; i < seconds * 20; i++)); do
+        "$@" 2>/dev/null && return
+        sleep 0.05
+    done
+    return 1
+}
+
+# pid_of RANK DIR
+pid_of() {
+    local pid
+    for pid in $(pgrep -x esper); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
+            tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -e "--run-dir $2 " && echo "$pid" && return
+    done
+}
+
+# expect_end DIR SECONDS: the job is over by then, and has not ended well. Its errors in $err.
+expect_end() {
+    local began=$EPOCHREALTIME
+    wait "$job"
+    code=$?
+    took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    err=$(cat "$1.err")
+    n_checks=$((n_checks + 2))
+    [ "$code" -ne 0 ] || bad "$last" "exit status 0"
+    awk -v t="$took" -v most="$2" 'BEGIN { exit !(t <= most) }' || bad "$last" "it took $took s, expected $2 at most" "$err"
+    echo "$1: over after $took s"
+}
+
+# expect_resumed DIR N: goes on with N ranks from behind the first checkpoint.
+expect_resumed() {
+    local steps
+    steps=$("$ESPER" inspect "$1" | sed -n 's/^cursor .* step //p')
+    n_checks=$((n_checks + 1))
+    [ "${steps:-0}" -gt 0 ] || bad "$last" "the checkpoint is of step '$steps'" "$err"
+    on_ranks "$2" grow --resume "$1" --epochs $((steps / 6 + 2)) --progress none
+    expect_code 0
+}
+
+# ---------------------------------------------------------------------------- killed
+
+begin 3 killed
+kill -9 "$(pid_of 1 killed)"
+expect_end killed 5
+expect_words err "rank 1 ended or left the job" "is saved: --resume killed"
+expect_resumed killed 2
+
+begin 2 killed-first
+kill -9 "$(pid_of 0 killed-first)" # the one that writes
+expect_end killed-first 5
+expect_words err "rank 0" "is saved: --resume killed-first"
+expect_resumed killed-first 1
+
+# ---------------------------------------------------------------------------- stopped
+
+begin 3 stopped --rank-deadline 1.5
+kill -STOP "$(pid_of 2 stopped)"
+expect_end stopped 8
+expect_words err "rank 2" "is saved: --resume stopped"
+expect_resumed stopped 3
+
+# ---------------------------------------------------------------------------- told to leave
+
+begin 2 told
+for pid in $(pid_of 0 told) $(pid_of 1 told); do kill -TERM "$pid"; done # as mpirun does
+expect_end told 5
+expect_words err "is saved: --resume told"
+expect_resumed told 2
+
+begin 2 asked
+kill -INT "$(pid_of 1 asked)" # one rank's wish is everybody's
+wait "$job"
+code=$?
+n_checks=$((n_checks + 1))
+[ "$code" -eq 130 ] || [ "$code" -ne 0 ] || bad "$last" "exit status $code"
+out=$(cat asked.out)
+expect_words out "go on with" "asked"
+
+# ---------------------------------------------------------------------------- cut off
+
+# Two ranks in network namespaces of their own, over TCP. Where the machine lets us make them.
+near=esper-a-$$ far=esper-b-$$
+cleanup() {
+    ip netns del "$near" 2>/dev/null
+    ip netns del "$far" 2>/dev/null
+}
+connect() {
+    ip netns add "$near" && ip netns add "$far" &&
+        ip link add veth0 netns "$near" type veth peer name veth0 netns "$far" &&
+        ip -n "$near" addr add 10.97.31.1/24 dev veth0 && ip -n "$far" addr add 10.97.31.2/24 dev veth0 &&
+        ip -n "$near" link set veth0 up && ip -n "$far" link set veth0 up &&
+        ip -n "$near" link set lo up && ip -n "$far" link set lo up
+}
+if [ "$(id -u)" -ne 0 ] || ! command -v ip >/dev/null || ! connect 2>netns.txt; then
+    echo "skipped: the part with network namespaces, which cannot be made here: $(head -1 netns.txt 2>/dev/null)"
+    cleanup
+    finish
+fi
+trap cleanup EXIT
+cat >agent <<END
+#!/bin/bash
+# In place of ssh: HOST COMMAND...
+host=\$1
+shift
+exec ip netns exec \$([ "\$host" = near ] && echo "$near" || echo "$far") bash -c "\$*"
+END
+chmod +x agent
+apart=(timeout -k 5 60 ip netns exec "$near" mpirun --allow-run-as-root --mca plm rsh --mca plm_rsh_agent "$PWD/agent"
+    --mca btl tcp,self --mca btl_tcp_if_include 10.97.31.0/24 --mca oob_tcp_if_include 10.97.31.0/24 --bind-to none
+    --host near:1,far:1 -n 2)
+
+last="${apart[*]} esper train"
+"${apart[@]}" "$ESPER" train synth --epochs 2 --max-steps 4 --batch 24 --progress none --threads 1 --run-dir apart \
+    >apart.out 2>apart.err </dev/null
+code=$?
+out=$(cat apart.out) err=$(cat apart.err)
+expect_code 0
+expect_words out "accuracy"
+
+last="${apart[*]} esper ${long[*]}"
+"${apart[@]}" "$ESPER" "${long[@]}" --run-dir cut --rank-deadline 2 >cut.out 2>cut.err </dev/null &
+job=$!
+wait_for 30 grep -q epoch_ended cut/events.jsonl || bad "$last" "no epoch in 30 s" "$(cat cut.err)"
+ip -n "$near" link set veth0 down
+for pid in $(pid_of 1 cut) $(pid_of 0 cut); do
+    wait_for 10 eval "! kill -0 $pid" || bad "$last" "process $pid still waits, 10 s after the line was cut"
+done
+n_checks=$((n_checks + 2))
+kill -TERM "$job" 2>/dev/null # mpirun itself waits for word of its far half
+wait "$job"
+err=$(cat cut.err)
+expect_words err "is saved: --resume cut"
+expect_resumed cut 1
+
+finish
