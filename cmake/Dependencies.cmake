@@ -3,6 +3,7 @@
 #
 #   esper_dependencies   what the engine needs
 #   esper_cmocka         what the tests need besides; only where ESPER_HAVE_CMOCKA
+#   esper_mpi            what the module for ranks needs; only where ESPER_HAVE_MPI
 
 find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)
@@ -37,6 +38,7 @@ esper_probe(JANSSON jansson jansson libjansson-dev YES)
 esper_probe(XXHASH libxxhash xxHash libxxhash-dev YES)
 esper_probe(INIH inih inih libinih-dev YES)
 esper_probe(SQLITE sqlite3 SQLite libsqlite3-dev YES)
+esper_probe(MPI ompi-c "Open MPI (ranks)" libopenmpi-dev NO)
 esper_probe(CMOCKA cmocka "cmocka (tests)" libcmocka-dev ${need_cmocka})
 
 if(missing_libraries)
@@ -52,8 +54,26 @@ add_library(esper_dependencies INTERFACE)
 target_link_libraries(esper_dependencies INTERFACE
     PkgConfig::ZLIB PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::INIH PkgConfig::SQLITE Threads::Threads m)
 
+# xxHash's choice of vectors at run time: a part of the library that not every build of it has.
+include(CheckCSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
+check_c_source_compiles("
+    #include <xxhash.h>
+    #include <xxh_x86dispatch.h>
+    int main(int argc, char **argv) { return (int)XXH3_64bits_withSeed(argv, (size_t)argc, 1); }" ESPER_HAVE_XXH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(ESPER_HAVE_XXH_DISPATCH)
+    target_compile_definitions(esper_dependencies INTERFACE ESPER_XXH_DISPATCH)
+endif()
+
 set(ESPER_HAVE_CMOCKA ${CMOCKA_FOUND})
 if(ESPER_HAVE_CMOCKA)
     add_library(esper_cmocka INTERFACE)
     target_link_libraries(esper_cmocka INTERFACE PkgConfig::CMOCKA)
+endif()
+
+set(ESPER_HAVE_MPI ${MPI_FOUND})
+if(ESPER_HAVE_MPI)
+    add_library(esper_mpi INTERFACE)
+    target_link_libraries(esper_mpi INTERFACE PkgConfig::MPI)
 endif()

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 
 static const esper_bench_subject *const subjects[] = {&esper_bench_train, &esper_bench_fleet, &esper_bench_guard,
-                                                      &esper_bench_tune, NULL};
+                                                      &esper_bench_gate,  &esper_bench_tune,  NULL};
 
 static int by_value(const void *a, const void *b)
 {
@@ -80,15 +80,18 @@ const esper_command esper_command_bench = {
         "  guard           health scans and rollbacks, each beside the time that reading or copying the same bytes\n"
         "                  takes, measured in turn with it (guard.scan: gpt2, gpt2_grads, small100, small100_grads, tiny10k,\n"
         "                  1b, 1b_grads; guard.rollback: gpt2, gpt2_adam, gpt2_pinned)\n"
+        "  gate            ranks agreeing on their state after an epoch: a table of ten slots hashed, one record exchanged and\n"
+        "                  checked, beside the exchange alone (gate.agree); 100,000 gradients summed over all ranks, beside\n"
+        "                  copying them in and out (gate.sum); start it with mpirun -n N, rank 0 prints\n"
         "  tune            the ways that kernels can be computed in, each beside the other, for the tune table\n"
         "                  (tune.linear.y, tune.linear.dx, tune.linear.dw, tune.conv.y, tune.conv.dx); measures the kernel\n"
         "                  set in force\n"
         "NAME is one of these, or a longer name such as guard.scan.gpt2.\n\n"
         "limit is the best that any program could do in the figure's place, by the same threads or on the same device:\n"
         "train: the multiply-add peak; guard.scan: the time to read the same bytes once and do nothing with them;\n"
-        "guard.rollback: the time to copy them once; fleet: twice one thread. The percentage (ratio) says how near the\n"
-        "figure comes: 100 % is nothing left to gain; chance, and caches, may show a little more. fleet.replan stands\n"
-        "beside its goal of 1 ms instead: less is better.\n\n"
+        "guard.rollback: the time to copy them once; fleet: twice one thread; gate: as above. The percentage (ratio) says\n"
+        "how near the figure comes: 100 % is nothing left to gain; chance, and caches, may show a little more.\n"
+        "fleet.replan stands beside its goal of 1 ms instead: less is better.\n\n"
         "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
         "  --device NAME   guard: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
         "  --out FILE      tune: write the table, with the faster ways, to this file; ESPER_TUNE=FILE takes it\n"

@@ -8,10 +8,25 @@
 #include "base/suggest.h"
 #include "cli/cli.h"
 #include "cli/info_plan.h"
+#include "dist/comm.h"
 #include "nn/blueprint.h"
 #include "tensor/kernel.h"
 #include "train/trainer.h"
 #include "ui/text.h"
+
+/* How several processes work as one job; where that cannot be, why. */
+static void print_communicators(void)
+{
+    static const char *const kinds[] = {"self", "mpi"};
+
+    printf("\ncommunicators\n");
+    for (int i = 0; i < 2; i++) {
+        char text[128];
+        bool is_here = esper_comm_describe(kinds[i], text, sizeof(text)) == ESPER_OK;
+
+        printf("  %s %-4s %s\n", is_here ? "\u2713" : "\u2717", kinds[i], is_here ? text : esper_last_error());
+    }
+}
 
 static esper_status info_backends(const esper_config *config, const char *task_name)
 {
@@ -24,6 +39,7 @@ static esper_status info_backends(const esper_config *config, const char *task_n
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
         printf("  %-6s %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
+    print_communicators();
     return ESPER_OK;
 }
 
@@ -224,7 +240,7 @@ const esper_command esper_command_info = {
     .arguments = "[TOPIC] [TASK] [flags]",
     .summary = "backends, operations, tasks, configuration in force",
     .help = "topics:\n"
-            "  backends        what can compute here\n"
+            "  backends        what can compute here, and how ranks can work together\n"
             "  ops             the operations networks are made of\n"
             "  tasks           what can be trained, and whether its data is here\n"
             "  blueprints      what can be grown into a network\n"

@@ -19,18 +19,29 @@ typedef struct esper_comm esper_comm;
 
 typedef struct esper_comm_options {
     const char                  *kind;       /* "auto" (mpi when a launcher started this process), "self", "mpi" */
-    double                       deadline_s; /* how long a rank may keep the others waiting; 0: for ever */
+    double                       deadline_s; /* how long a rank may keep the others waiting; 0: for ever. Opening: a minute or more */
     const volatile sig_atomic_t *abort;      /* or NULL; becomes non-zero: every wait ends with E_STOPPED */
 } esper_comm_options;
 
 /* Under a launcher without a usable MPI module this fails and says what to install: N jobs of one are not a job of N. */
 esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out);
-/* Orderly when nothing failed; else without waiting for anybody. NULL is fine. */
+/* Orderly when nothing failed; else without waiting for anybody: the process should then exit non-zero soon, and the
+ * launcher ends what is left of the job. Once in a process for mpi: it cannot be opened again. NULL is fine. */
 void esper_comm_close(esper_comm *comm);
+
+/* What is behind "self" or "mpi" here, in words ("Open MPI v4.1.4"); fails with the reason where it cannot be used. Starts
+ * nothing. */
+esper_status esper_comm_describe(const char *kind, char *text_out, size_t chars);
 
 const char *esper_comm_name(const esper_comm *comm); /* "self", "mpi" */
 int         esper_comm_rank(const esper_comm *comm);
 int         esper_comm_size(const esper_comm *comm);
+
+/* After a failure: who did not come, as far as this rank can know; and the first rank that is not among them, which is the
+ * one to write what is to be kept (ranks may see it differently: what they write must not hurt if two do). */
+bool esper_comm_is_broken(const esper_comm *comm);
+bool esper_comm_is_lost(const esper_comm *comm, int rank);
+int  esper_comm_first_survivor(const esper_comm *comm);
 
 /* In place; the same result on every rank. */
 esper_status esper_comm_sum_f32(esper_comm *comm, float *values, size_t count);

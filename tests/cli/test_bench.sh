@@ -30,6 +30,20 @@ out=$(cat out.txt)
 expect_equal "lines" "$(wc -l <out.txt)" 3
 expect_words out '"ready":true' '"threads":1' '"unit":"ms"'
 
+# ---- gate: alone it is a job of one; tests/dist/test_ranks.sh has more
+esper bench gate --json --quick
+expect_code 0
+expect_equal "lines" "$(wc -l <out.txt)" 2
+expect_words out '"name":"gate.agree"' '"name":"gate.sum"' '"unit":"us"' '"limit":' '"ratio":' '"ranks":1' '"comm":"self"'
+esper bench gate.agree --quick
+expect_code 0
+expect_words out "gate.agree" "us" "limit" "1 rank (self)"
+esper bench gate --paced
+expect_code 2
+expect_words err "gate takes no --device and no --paced"
+esper info backends
+expect_words out "communicators" "self a job of one process" " mpi "
+
 # ---- tune: a line for each row, and a table that the program takes
 esper bench tune --quick --threads 1 --out my.table
 expect_code 0

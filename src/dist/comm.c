@@ -1,0 +1,193 @@
+/* Communicators: choosing the kind, and what all kinds have in common. */
+#include "dist/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "dist/kind.h"
+#include "dist/launch.h"
+#include "dist/module.h"
+
+static const char mpi_module[] = "libesper-mpi.so";
+
+struct esper_comm {
+    const esper_comm_kind *kind;
+    esper_comm_link       *link;
+    esper_status           broken; /* ESPER_OK, or the first failure; link->why says of what */
+};
+
+/* ------------------------------------------------------------------------------------------------ choosing the kind */
+
+/* A job of one needs no MPI, whoever started it. */
+static esper_status choose(const char *name, const esper_launch *launch, const esper_comm_kind **kind_out)
+{
+    bool is_auto = strcmp(name, "auto") == 0;
+
+    if (strcmp(name, "self") == 0 || (is_auto && (!launch->launched || launch->size == 1))) {
+        *kind_out = &esper_comm_self;
+        return ESPER_OK;
+    }
+    if (!is_auto && strcmp(name, "mpi") != 0)
+        return ESPER_FAIL(ESPER_E_ARG, "no communicator is called '%s'; there are auto, self and mpi", name);
+    if (esper_module_load(mpi_module, kind_out) == ESPER_OK)
+        return ESPER_OK;
+    if (is_auto)
+        return esper_fail_within(ESPER_E_UNSUPPORTED,
+                                 "a launcher started this process as one of several (%s is set), "
+                                 "but MPI cannot be used: ",
+                                 launch->sign);
+    return esper_fail_within(ESPER_E_UNSUPPORTED, "MPI cannot be used: ");
+}
+
+/* Under a launcher that MPI does not know everybody finds itself alone. */
+static esper_status check_size(const esper_comm *comm, const esper_launch *launch)
+{
+    int size = comm->link->size;
+
+    if (!launch->launched || launch->size == 0 || launch->size == size || comm->kind == &esper_comm_self)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                      "the launcher started %d processes (%s), but MPI sees %d: the launcher and this "
+                      "MPI do not know each other. Start it with mpirun of the same Open MPI, or with srun --mpi=pmix",
+                      launch->size, launch->sign, size);
+}
+
+static esper_status open_kind(esper_comm *comm, const esper_comm_options *options)
+{
+    char why[ESPER_COMM_WHY_CHARS] = "";
+    esper_comm_start start = {.options = options, .alloc = esper_mem_alloc, .release = esper_mem_free, .why = why};
+    esper_status status = comm->kind->open(&start, &comm->link);
+
+    if (status != ESPER_OK)
+        return ESPER_FAIL(status, "%s: %s", comm->kind->name, why);
+    return ESPER_OK;
+}
+
+esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out)
+{
+    esper_launch launch = esper_launch_look();
+    const esper_comm_kind *kind;
+    esper_comm *comm;
+    esper_status status;
+
+    ESPER_TRY(choose(options->kind, &launch, &kind));
+    comm = esper_mem_alloc(sizeof(*comm));
+    if (comm == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "communicator");
+    comm->kind = kind;
+    status = open_kind(comm, options);
+    if (status == ESPER_OK)
+        status = check_size(comm, &launch);
+    if (status != ESPER_OK) {
+        esper_comm_close(comm);
+        return status;
+    }
+    *comm_out = comm;
+    return ESPER_OK;
+}
+
+void esper_comm_close(esper_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    if (comm->link != NULL)
+        comm->kind->close(comm->link, comm->broken == ESPER_OK);
+    esper_mem_free(comm);
+}
+
+esper_status esper_comm_describe(const char *name, char *text_out, size_t chars)
+{
+    const esper_launch alone = {0};
+    const esper_comm_kind *kind;
+
+    ESPER_TRY(choose(name, &alone, &kind));
+    kind->about(text_out, chars);
+    return ESPER_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- asking */
+
+const char *esper_comm_name(const esper_comm *comm)
+{
+    return comm->kind->name;
+}
+
+int esper_comm_rank(const esper_comm *comm)
+{
+    return comm->link->rank;
+}
+
+int esper_comm_size(const esper_comm *comm)
+{
+    return comm->link->size;
+}
+
+bool esper_comm_is_broken(const esper_comm *comm)
+{
+    return comm->broken != ESPER_OK;
+}
+
+bool esper_comm_is_lost(const esper_comm *comm, int rank)
+{
+    return rank >= 0 && rank < comm->link->size && comm->link->is_lost[rank];
+}
+
+int esper_comm_first_survivor(const esper_comm *comm)
+{
+    for (int r = 0; r < comm->link->rank; r++)
+        if (!comm->link->is_lost[r])
+            return r;
+    return comm->link->rank;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- calls */
+
+/* The first failure is the one to tell: what follows from it is no news. */
+static esper_status fail_again(const esper_comm *comm)
+{
+    return ESPER_FAIL(comm->broken, "rank %d of %d: %s", comm->link->rank, comm->link->size, comm->link->why);
+}
+
+/* Every call: nothing when broken, else the kind's own; a failure breaks the communicator. */
+#define CALL(comm, function, ...)                                              \
+    do {                                                                       \
+        if ((comm)->broken == ESPER_OK)                                        \
+            (comm)->broken = (comm)->kind->function((comm)->link, __VA_ARGS__); \
+        return (comm)->broken == ESPER_OK ? ESPER_OK : fail_again(comm);       \
+    } while (0)
+
+esper_status esper_comm_sum_f32(esper_comm *comm, float *values, size_t count)
+{
+    CALL(comm, sum, values, count, ESPER_COMM_F32);
+}
+
+esper_status esper_comm_sum_f64(esper_comm *comm, double *values, size_t count)
+{
+    CALL(comm, sum, values, count, ESPER_COMM_F64);
+}
+
+esper_status esper_comm_or_u64(esper_comm *comm, uint64_t *words, size_t count)
+{
+    CALL(comm, or_u64, words, count);
+}
+
+esper_status esper_comm_broadcast(esper_comm *comm, void *bytes, size_t count, int root)
+{
+    if (root < 0 || root >= comm->link->size)
+        return ESPER_FAIL(ESPER_E_ARG, "broadcast from rank %d, there are %d", root, comm->link->size);
+    CALL(comm, broadcast, bytes, count, root);
+}
+
+esper_status esper_comm_gather(esper_comm *comm, const void *mine, size_t count, void *all_out)
+{
+    CALL(comm, gather, mine, count, all_out);
+}
+
+esper_status esper_comm_barrier(esper_comm *comm)
+{
+    if (comm->broken == ESPER_OK)
+        comm->broken = comm->kind->barrier(comm->link);
+    return comm->broken == ESPER_OK ? ESPER_OK : fail_again(comm);
+}
