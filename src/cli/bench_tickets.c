@@ -37,7 +37,7 @@ static const ticket tickets[] = {
         .after_is = "the same by the ring, which waits for the streams that write the weights",
         .unit = "ms",
         .needs = "a CUDA device",
-        .see = "esper bench guard.rollback",
+        .see = "esper bench guard.rollback; beside PyTorch: bench/vs_torch guard.rollback.gpt2",
         .measure = esper_ticket_rollback,
         .elsewhere = {50.9, 9.23, 5.5, "NVIDIA H200, driver 580.159"},
     },
@@ -59,7 +59,7 @@ static const ticket tickets[] = {
         .after_is = "a table of ten slots hashed, one OR of 64 bytes, the answer checked",
         .unit = "us",
         .needs = "two ranks: mpirun -n 2 esper bench tickets.B3-DRL-18",
-        .see = "mpirun -n 2 esper bench gate; bench/vs_torch gate",
+        .see = "mpirun -n 2 esper bench gate; beside PyTorch: bench/vs_torch gate",
         .measure = esper_ticket_gate,
         .elsewhere = {4.82, 0.647, 7.5, "2 ranks on 2 cores of an AMD EPYC"},
     },
@@ -69,7 +69,7 @@ static const ticket tickets[] = {
         .before_is = "GPT-2's weights and gradients: NaN? Inf? of each, by a mask, one answer after the other",
         .after_is = "one scan: counts, first bad index, norm and extremes of every tensor",
         .unit = "ms",
-        .see = "esper bench guard.scan",
+        .see = "esper bench guard.scan; beside PyTorch: bench/vs_torch guard.scan.gpt2 --form before",
         .measure = esper_ticket_checks,
     },
     {
@@ -78,7 +78,7 @@ static const ticket tickets[] = {
         .before_is = "memory: GPT-2's gradients in a flat copy, and a mask of it to count NaN, Inf and 0",
         .after_is = "memory: one scan, which keeps a record for each tensor",
         .unit = "MB",
-        .see = "esper bench guard.scan.gpt2_grads",
+        .see = "esper bench guard.scan.gpt2_grads; beside PyTorch: bench/vs_torch guard.scan.gpt2 --form grads_cat",
         .measure = esper_ticket_statistics,
     },
 };
@@ -177,8 +177,8 @@ static void print_note(const ticket *of, const esper_ticket_result *result)
     if (result->before_ms > 0.0)
         printf("%*s  time:   %.1f ms before, %.1f ms after\n", TICKET_CHARS, "", result->before_ms, result->after_ms);
     if (!result->measured)
-        printf("%*s  needs   %s\n", TICKET_CHARS, "", of->needs);
-    printf("%*s  see     %s\n", TICKET_CHARS, "", of->see);
+        printf("%*s  needs:  %s\n", TICKET_CHARS, "", of->needs);
+    printf("%*s  see:    %s\n", TICKET_CHARS, "", of->see);
 }
 
 /* ---- the subject */

@@ -1,8 +1,8 @@
 /* B3-DRL-18, in a job of several ranks. Before: rank 0 turns a gate's result into text, sends its length and its bytes,
- * and the others make an object of it again. After: the agreement record. Both over the same communicator. */
+ * and the others make an object of it again; the objects are jansson's, in memory of its own. After: the agreement
+ * record. Both over the same communicator. */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
