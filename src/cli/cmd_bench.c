@@ -12,6 +12,7 @@ static const esper_bench_subject *const subjects[] = {&esper_bench_train,
                                                       &esper_bench_gate,
                                                       &esper_bench_ranks,
                                                       &esper_bench_tune,
+                                                      &esper_bench_tickets,
                                                       NULL};
 
 static int by_value(const void *a, const void *b)
@@ -93,14 +94,17 @@ const esper_command esper_command_bench = {
         "  tune            the ways that kernels can be computed in, each beside the other, for the tune table\n"
         "                  (tune.linear.y, tune.linear.dx, tune.linear.dw, tune.conv.y, tune.conv.dx); measures the kernel\n"
         "                  set in force\n"
+        "  tickets         the five findings that the engine began with, each as it was found and as it is now, in turn\n"
+        "                  (tickets.B1-PT-02, tickets.B3-CR-05, tickets.B3-DRL-18, tickets.B7-PT-02, tickets.B7-PT-03);\n"
+        "                  what cannot be measured on this machine shows recorded figures, and says so: docs/tickets.md\n"
         "NAME is one of these, or a longer name such as guard.scan.gpt2.\n\n"
         "limit is the best that any program could do in the figure's place, by the same threads or on the same device:\n"
         "train: the multiply-add peak; guard.scan: the time to read the same bytes once and do nothing with them;\n"
         "guard.rollback: the time to copy them once; fleet: twice one thread; gate: as above. The percentage (ratio) says\n"
         "how near the figure comes: 100 % is nothing left to gain; chance, and caches, may show a little more.\n"
         "fleet.replan stands beside its goal of 1 ms instead: less is better.\n\n"
-        "  --json          one JSON object a line: name, value, unit, limit, ratio\n"
-        "  --device NAME   guard: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
+        "  --json          one JSON object a line: name, value, unit, limit, ratio; tickets: name, before, after, unit, ratio\n"
+        "  --device NAME   guard, tickets: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
         "  --out FILE      tune: write the table, with the faster ways, to this file; ESPER_TUNE=FILE takes it\n"
         "  --quick         small shapes and few rounds: to see it work, not to measure; guard: lines say \"quick\", no more\n"
         "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
