@@ -68,12 +68,12 @@ static esper_status agree_once(esper_comm *comm, const esper_slots *slots, int e
     return ESPER_OK;
 }
 
-/* An exchange of as many bytes that mean nothing. */
+/* An exchange of as many bytes that mean nothing; with the communicator's own word they are 64. */
 static esper_status exchange_once(esper_comm *comm)
 {
-    uint64_t words[8] = {0};
+    uint64_t words[7] = {0};
 
-    return esper_comm_or_u64(comm, words, 8);
+    return esper_comm_or_u64(comm, words, 7);
 }
 
 static esper_status measure_agree(esper_comm *comm, gate_times *times)

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-_Static_assert(sizeof(esper_agree_record) == 64, "the record is one cache line");
+_Static_assert(sizeof(esper_agree_record) == 56, "with the communicator's word the record is one cache line");
 
 const char *esper_agree_field_name(int field)
 {
@@ -20,28 +20,32 @@ const char *esper_agree_field_name(int field)
     return field >= 0 && field < ESPER_AGREE_N_FIELDS ? names[field] : NULL;
 }
 
-/* Both halves of a hash count. */
-static uint64_t fold(uint64_t hash)
+/* Half a word of a number, in which both halves of a hash count; its complement in the other half. */
+static uint64_t half(uint64_t number)
 {
-    return (hash ^ hash >> 32) & UINT32_MAX;
+    uint64_t low = (number ^ number >> 32) & UINT32_MAX;
+
+    return low | ~low << 32;
 }
 
 void esper_agree_fill(const esper_agree_state *state, esper_agree_record *record_out)
 {
-    uint64_t weights = fold(state->weights);
+    *record_out = (esper_agree_record){{state->health, state->table, ~state->table, state->verdict, ~state->verdict,
+                                        half(state->sequence), half(state->weights)}};
+}
 
-    *record_out = (esper_agree_record){{state->health, state->table, ~state->table, state->sequence, ~state->sequence,
-                                        state->verdict, ~state->verdict, weights | ~weights << 32}};
+static bool halves_differ(uint64_t word)
+{
+    return (uint32_t)word != (uint32_t) ~(word >> 32);
 }
 
 /* Anything but a number beside its complement: also what only a damaged exchange could bring. */
 unsigned esper_agree_differing(const esper_agree_record *reduced)
 {
     const uint64_t *w = reduced->words;
-    uint32_t low = (uint32_t)w[7], high = (uint32_t)(w[7] >> 32);
 
-    return (unsigned)(w[1] != ~w[2]) << ESPER_AGREE_TABLE | (unsigned)(w[3] != ~w[4]) << ESPER_AGREE_SEQUENCE |
-           (unsigned)(w[5] != ~w[6]) << ESPER_AGREE_VERDICT | (unsigned)(low != (uint32_t)~high) << ESPER_AGREE_WEIGHTS;
+    return (unsigned)(w[1] != ~w[2]) << ESPER_AGREE_TABLE | (unsigned)halves_differ(w[5]) << ESPER_AGREE_SEQUENCE |
+           (unsigned)(w[3] != ~w[4]) << ESPER_AGREE_VERDICT | (unsigned)halves_differ(w[6]) << ESPER_AGREE_WEIGHTS;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- judging */
@@ -235,7 +239,7 @@ esper_status esper_agree(esper_comm *comm, const esper_agree_state *state, esper
     esper_agree_record record;
 
     esper_agree_fill(state, &record);
-    ESPER_TRY(esper_comm_or_u64(comm, record.words, 8));
+    ESPER_TRY(esper_comm_or_u64(comm, record.words, 7));
     if (esper_agree_differing(&record) != 0)
         return find_out(comm, state, result_out);
     result_out->health = record.words[0];

@@ -1,7 +1,10 @@
 /* Internal. The agreement record: whether all ranks are in the same state, for the price of one OR of 64 bytes.
  *
- *   word   0       1      2       3         4          5        6         7
- *          health  table  ~table  sequence  ~sequence  verdict  ~verdict  weights (low half), ~weights (high half)
+ *   word   0       1      2       3        4         5                    6                  7
+ *          health  table  ~table  verdict  ~verdict  sequence, ~sequence  weights, ~weights  the communicator's own step
+ *
+ * The last one is not ours to fill: it travels with every exchange. So all of it is one cache line. Sequence number and
+ * weights have half a word each, and their complement the other half.
  *
  * After the OR a pair in which all ranks said the same is still a number and its complement: exactly one of each two bits
  * is set. A bit that is set on both sides was 1 on one rank and 0 on another. Only then is everybody asked in full, and the
@@ -28,14 +31,14 @@ typedef enum esper_agree_field {
 } esper_agree_field;
 
 /* What a rank has to say. health may differ: its bits are the caller's, and everybody learns which are up anywhere. The
- * others are hashes and counts the caller makes; of weights the record carries 32 bits. */
+ * others are hashes and counts the caller makes; of sequence and weights the record carries 32 bits. */
 typedef struct esper_agree_state {
     uint64_t health;
     uint64_t table, sequence, verdict, weights;
 } esper_agree_state;
 
 typedef struct esper_agree_record {
-    uint64_t words[8];
+    uint64_t words[7];
 } esper_agree_record;
 
 enum { ESPER_AGREE_NAMED = 8 };

@@ -14,9 +14,14 @@ enum { SUM = 1, OR, BROADCAST, GATHER, BARRIER, END };
 static const char *const call_names[] = {[SUM] = "a sum",       [OR] = "an OR",          [BROADCAST] = "a broadcast",
                                          [GATHER] = "a gather", [BARRIER] = "a barrier", [END] = "the end of the job"};
 
-static uint64_t what_of(int call, size_t count)
+enum { CALL_BITS = 4, WHAT_BITS = 16 };
+
+/* The step, and what it is for: the call, and as much of its count as there is room for. */
+static uint64_t tag_of(uint64_t step, int call, size_t count)
 {
-    return (uint64_t)count << 8 | (uint64_t)call;
+    uint64_t what = (uint64_t)count % 4093 << CALL_BITS | (uint64_t)call;
+
+    return step << WHAT_BITS | what;
 }
 
 void esper_window_sit(esper_window *window)
@@ -53,7 +58,9 @@ void esper_window_leave(esper_window *window)
 
 static bool has_come(const esper_window *window, int rank)
 {
-    return atomic_load_explicit(&window->seats[rank]->step, memory_order_acquire) >= window->step;
+    const esper_seat_line *line = &window->seats[rank]->lines[window->step & 1];
+
+    return atomic_load_explicit(&line->tag, memory_order_acquire) >> WHAT_BITS == window->step;
 }
 
 static bool will_not_come(const esper_window *window, int rank)
@@ -106,9 +113,9 @@ static esper_status fail_wait(esper_window *window, int call, esper_wait_end end
     return ESPER_E_PEER;
 }
 
-static esper_status fail_what(esper_window *window, int call, int rank, uint64_t what)
+static esper_status fail_tag(esper_window *window, int call, int rank, uint64_t tag)
 {
-    uint64_t other = what & 0xff;
+    uint64_t other = tag & ((1 << CALL_BITS) - 1);
     char *why = window->link->why;
 
     if (other == END) {
@@ -118,18 +125,24 @@ static esper_status fail_what(esper_window *window, int call, int rank, uint64_t
         return ESPER_E_PEER;
     }
     snprintf(why, ESPER_COMM_WHY_CHARS,
-             "rank %d is at %s of %llu, this one at %s: ranks must make the same calls in the same "
-             "order",
-             rank, other >= SUM && other <= END ? call_names[other] : "something else", (unsigned long long)(what >> 8),
-             call_names[call]);
+             "rank %d is at %s, this one at %s%s: ranks must make the same calls in the same order", rank,
+             other >= SUM && other <= END ? call_names[other] : "something else", call_names[call],
+             other == (uint64_t)call ? " of another size" : "");
     return ESPER_E_STATE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ steps */
 
-static unsigned char *my_letter(esper_window *window)
+/* Where a letter of so many bytes lies in a seat. */
+static unsigned char *letter_in(esper_seat *seat, uint64_t step, size_t bytes)
 {
-    return window->mine->letter[(window->step + 1) & 1];
+    return bytes <= ESPER_LINE_BYTES ? seat->lines[step & 1].letter : seat->sheets[step & 1];
+}
+
+/* The letter to write for the next step. */
+static unsigned char *my_letter(const esper_window *window, size_t bytes)
+{
+    return letter_in(window->mine, window->step + 1, bytes);
 }
 
 static esper_status wait_for(esper_window *window, int call, int rank)
@@ -146,14 +159,12 @@ static esper_status wait_for(esper_window *window, int call, int rank)
     return ESPER_OK;
 }
 
-/* My letter is written: counts, and waits for all. Then letters[] are everybody's. */
-static esper_status do_step(esper_window *window, int call, size_t count)
+/* My letter of so many bytes is written: puts the tag, and waits for all. Then letters[] are everybody's. */
+static esper_status do_step(esper_window *window, int call, size_t count, size_t bytes)
 {
-    uint64_t what = what_of(call, count);
-    int side = (int)(++window->step & 1);
+    uint64_t step = ++window->step, tag = tag_of(step, call, count);
 
-    window->mine->what[side] = what;
-    atomic_store_explicit(&window->mine->step, window->step, memory_order_release);
+    atomic_store_explicit(&window->mine->lines[step & 1].tag, tag, memory_order_release);
     for (int r = 0; r < window->link->size; r++) {
         esper_seat *seat = window->seats[r];
 
@@ -163,9 +174,9 @@ static esper_status do_step(esper_window *window, int call, size_t count)
             if (status != ESPER_OK)
                 return status;
         }
-        if (seat->what[side] != what)
-            return fail_what(window, call, r, seat->what[side]);
-        window->letters[r] = seat->letter[side];
+        if (seat->lines[step & 1].tag != tag)
+            return fail_tag(window, call, r, seat->lines[step & 1].tag);
+        window->letters[r] = letter_in(seat, step, bytes);
     }
     return ESPER_OK;
 }
@@ -174,12 +185,12 @@ static esper_status do_step(esper_window *window, int call, size_t count)
 
 esper_status esper_window_barrier(esper_window *window)
 {
-    return do_step(window, BARRIER, 0);
+    return do_step(window, BARRIER, 0, 0);
 }
 
 esper_status esper_window_end(esper_window *window)
 {
-    return do_step(window, END, 0);
+    return do_step(window, END, 0, 0);
 }
 
 esper_status esper_window_or(esper_window *window, uint64_t *words, size_t count)
@@ -190,8 +201,8 @@ esper_status esper_window_or(esper_window *window, uint64_t *words, size_t count
         size_t n = count - at < MOST ? count - at : MOST;
         esper_status status;
 
-        memcpy(my_letter(window), words + at, n * sizeof(uint64_t));
-        status = do_step(window, OR, count);
+        memcpy(my_letter(window, n * sizeof(uint64_t)), words + at, n * sizeof(uint64_t));
+        status = do_step(window, OR, count, n * sizeof(uint64_t));
         if (status != ESPER_OK)
             return status;
         for (int r = 0; r < window->link->size; r++) {
@@ -211,8 +222,8 @@ esper_status esper_window_broadcast(esper_window *window, void *bytes, size_t co
         esper_status status;
 
         if (window->link->rank == root)
-            memcpy(my_letter(window), (const char *)bytes + at, n);
-        status = do_step(window, BROADCAST, count);
+            memcpy(my_letter(window, n), (const char *)bytes + at, n);
+        status = do_step(window, BROADCAST, count, n);
         if (status != ESPER_OK)
             return status;
         if (window->link->rank != root)
@@ -227,8 +238,8 @@ esper_status esper_window_gather(esper_window *window, const void *mine, size_t 
         size_t n = count - at < ESPER_LETTER_BYTES ? count - at : ESPER_LETTER_BYTES;
         esper_status status;
 
-        memcpy(my_letter(window), (const char *)mine + at, n);
-        status = do_step(window, GATHER, count);
+        memcpy(my_letter(window, n), (const char *)mine + at, n);
+        status = do_step(window, GATHER, count, n);
         if (status != ESPER_OK)
             return status;
         for (int r = 0; r < window->link->size; r++)
@@ -253,13 +264,13 @@ static esper_status sum_letter(esper_window *window, void *values, size_t n, siz
     int rank = window->link->rank, size = window->link->size;
     esper_status status;
 
-    memcpy(my_letter(window), values, n * bytes);
-    status = do_step(window, SUM, count);
+    memcpy(my_letter(window, n * bytes), values, n * bytes);
+    status = do_step(window, SUM, count, n * bytes);
     if (status != ESPER_OK)
         return status;
     esper_tree_sum(number, window->letters, size, part_begin(n, bytes, rank, size),
-                   part_begin(n, bytes, rank + 1, size), my_letter(window));
-    status = do_step(window, SUM, count);
+                   part_begin(n, bytes, rank + 1, size), my_letter(window, n * bytes));
+    status = do_step(window, SUM, count, n * bytes);
     if (status != ESPER_OK)
         return status;
     for (int r = 0; r < size; r++) {

@@ -1,14 +1,14 @@
 /* Internal. Exchange between ranks that share memory: all of them on one machine.
  *
- * Every rank has a seat in the memory, which it alone writes: a counter of steps and two letters. A step is: write a
- * letter, count, wait until everybody has counted as far, read their letters.
+ * Every rank has a seat in the memory, which it alone writes: two lines for short letters and two sheets for long ones. A
+ * step is: write a letter, put the step's tag on the line, wait until everybody's line has it, read their letters.
  *
- *   rank 0   step ───┐                       step 7 is read from letters 7 & 1. A rank that counts 8 has read all of 7,
- *            letter 0│ letter 1              and nobody counts 9 before all have counted 8: so the letter of 7 is not
- *   rank 1   step <──┘                       written again before everybody has read it.
- *            letter 0  letter 1
+ *   rank 0   line 0   tag of step 6, words      Step 7 uses the lines 7 & 1. A rank that puts tag 8 has read all of 7, and
+ *            line 1   tag of step 7, words      nobody puts 9 before all have put 8: so what belongs to 7 is not written
+ *   rank 1   line 0   ...                       again before everybody has read it.
  *
- * With the counter stands what the step is for, so ranks that are not at the same call are noticed. */
+ * A line is a cache line: a short letter comes with its tag in one transfer between cores. The tag also says what the step
+ * is for, so ranks that are not at the same call are noticed. */
 #ifndef ESPER_DIST_MPI_WINDOW_H
 #define ESPER_DIST_MPI_WINDOW_H
 
@@ -17,15 +17,19 @@
 #include "dist/kind.h"
 #include "dist/mpi/wait.h"
 
-enum { ESPER_LETTER_BYTES = 1 << 17 };
+enum { ESPER_LETTER_BYTES = 1 << 17, ESPER_LINE_BYTES = 56 };
+
+typedef struct esper_seat_line {
+    _Alignas(64) _Atomic uint64_t tag; /* step and call; written last */
+    unsigned char letter[ESPER_LINE_BYTES];
+} esper_seat_line;
 
 /* Begins on a cache line of its own. */
 typedef struct esper_seat {
-    _Alignas(64) _Atomic uint64_t step;
-    uint64_t    what[2]; /* of the last two steps */
-    int64_t     process, rank;
+    esper_seat_line lines[2];
+    _Alignas(64) int64_t process, rank;
     atomic_bool has_left; /* and will not come again */
-    _Alignas(64) unsigned char letter[2][ESPER_LETTER_BYTES];
+    _Alignas(64) unsigned char sheets[2][ESPER_LETTER_BYTES];
 } esper_seat;
 
 typedef struct esper_window {
