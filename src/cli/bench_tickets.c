@@ -185,7 +185,7 @@ static void print_note(const ticket *of, const esper_ticket_result *result)
 
 static esper_status check_request(const esper_bench_request *request)
 {
-    esper_launch launch = esper_launch_look();
+    esper_launcher launch = esper_launcher_look();
 
     if (esper_config_place_of(request->config, esper_config_find("backend")) == ESPER_CONFIG_FLAG || request->paced)
         return ESPER_FAIL(ESPER_E_CONFIG, "tickets takes neither --backend nor --paced");

@@ -140,7 +140,7 @@ esper_status esper_ticket_gate(const esper_bench_request *request, esper_ticket_
                               .prepare = begin_together,
                               .context = &setup,
                               .n_rounds = request->quick ? QUICK_ROUNDS : ROUNDS};
-    esper_launch launch = esper_launch_look();
+    esper_launcher launch = esper_launcher_look();
     esper_status status;
 
     if (!launch.launched || launch.size == 1)
