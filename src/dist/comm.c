@@ -152,7 +152,7 @@ int esper_comm_first_survivor(const esper_comm *comm)
 /* The first failure is the one to tell: what follows from it is no news. */
 static esper_status fail_again(const esper_comm *comm)
 {
-    return ESPER_FAIL(comm->broken, "rank %d of %d: %s", comm->link->rank, comm->link->size, comm->link->why);
+    return ESPER_FAIL(comm->broken, "%s", comm->link->why);
 }
 
 /* Every call: nothing when broken, else the kind's own; a failure breaks the communicator. */
