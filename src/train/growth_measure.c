@@ -175,7 +175,7 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
 /* Whether somebody wants to know: policies that look at evidence, on a settled host, when no seed is on its way. */
 static bool probe_is_due(const esper_growth *growth)
 {
-    const char *policy = esper_policy_name(growth->policy);
+    const char *policy = growth->follows ? esper_policy_command.name : esper_policy_name(growth->policy);
     uint32_t rests = 1u << ESPER_STAGE_DORMANT | 1u << ESPER_STAGE_FOSSILIZED;
     const esper_slots *slots = &growth->trainer->slots;
 

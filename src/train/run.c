@@ -711,8 +711,12 @@ static esper_status write_checkpoint(run *self)
 static esper_status save(run *self)
 {
     struct stat info;
+    uint64_t keeps = is_lost(self) && writes(self) && stat(self->checkpoint, &info) == 0;
 
-    if (self->desc->replay != NULL || (is_lost(self) && (!writes(self) || stat(self->checkpoint, &info) == 0)))
+    if (self->desc->replay != NULL)
+        return ESPER_OK;
+    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &keeps));
+    if (keeps != 0)
         return ESPER_OK;
     ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, writes(self) ? write_checkpoint(self) : ESPER_OK));
     self->saved_epoch = self->trainer.cursor.epoch;

@@ -59,7 +59,7 @@ echo $$ >>pids.txt
 while read -r line; do echo "{$(grep -o '"epoch":[0-9]*' <<<"$line" | head -1),\"op\":\"wait\"}"; done
 END
 chmod +x policy.sh
-on_ranks 3 grow synth --epochs 2 --max-steps 2 --batch 24 --policy-cmd ./policy.sh --progress none --run-dir by-program
+on_ranks 3 grow synth --epochs 16 --max-steps 6 --batch 24 --lr 0.001 --attribution 5 --policy-cmd ./policy.sh --progress none --run-dir by-program
 expect_code 0
 expect_equal "programs started" "$(wc -l <pids.txt)" 1
 
@@ -71,6 +71,9 @@ expect_code 0
 events=$(cat drill/events.jsonl)
 expect_words events '"action":"skip"' '"action":"roll_back"'
 expect_words out "1 steps skipped, 1 times back"
+on_ranks 4 replay drill --progress none
+expect_code 0
+expect_words out "weights equal"
 
 # A flipped bit that stays a number is seen when the epoch ends, by everybody.
 on_ranks 3 grow synth --epochs 3 --max-steps 4 --batch 24 --policy none --inject 5:host:param:mantissa@1 --run-dir flipped \
