@@ -33,6 +33,7 @@
     FIELD(e, TEXT, config)                       \
     FIELD(e, TEXT, kernels)                      \
     FIELD(e, INT, threads)                       \
+    FIELD(e, INT, ranks)                         \
     FIELD(e, INT, params)                        \
     FIELD(e, TEXT, commit)
 
@@ -59,6 +60,7 @@
     FIELD(e, INT, epoch)                         \
     FIELD(e, TEXT, kernels)                      \
     FIELD(e, INT, threads)                       \
+    FIELD(e, INT, ranks)                         \
     FIELD(e, TEXT, config)
 
 /* What was found: a tensor with bad elements (problem: NaN, Inf, changed; index -1 = not known), or, with an empty tensor,

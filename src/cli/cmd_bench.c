@@ -6,14 +6,9 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-static const esper_bench_subject *const subjects[] = {&esper_bench_train,
-                                                      &esper_bench_fleet,
-                                                      &esper_bench_guard,
-                                                      &esper_bench_gate,
-                                                      &esper_bench_ranks,
-                                                      &esper_bench_tune,
-                                                      &esper_bench_tickets,
-                                                      NULL};
+static const esper_bench_subject *const subjects[] = {
+    &esper_bench_train, &esper_bench_fleet, &esper_bench_guard,   &esper_bench_gate,
+    &esper_bench_ranks, &esper_bench_tune,  &esper_bench_tickets, NULL};
 
 static int by_value(const void *a, const void *b)
 {

@@ -86,7 +86,9 @@ static esper_status grow(const request *asked, esper_run_result *result_out)
                            .observer = &observer,
                            .log = &asked->log,
                            .stop = asked->job.stop,
-                           .comm = asked->job.comm};
+                           .comm = asked->job.comm,
+                           .cut_off = asked->job.cut_off,
+                           .threads = asked->job.threads};
     esper_status status;
 
     esper_grow_observer_init(&watch, asked->config->progress, stdout);
@@ -181,8 +183,8 @@ static int run(int argc, char **argv)
     asked.config = &config;
     asked.resume = resume;
     asked.control = control != NULL;
-    asked.log = (esper_log){.level = config.log_level, .stream = stderr};
     status = esper_job_open(&config, &asked.job);
+    asked.log = (esper_log){.level = config.log_level, .stream = stderr};
     if (status == ESPER_OK && asked.control && asked.job.comm != NULL && esper_comm_size(asked.job.comm) > 1)
         status = ESPER_FAIL(ESPER_E_CONFIG, "--static-control is for a job of one rank: train the host by itself with "
                                             "`esper train` and the same flags, below the same launcher");

@@ -178,7 +178,7 @@ static esper_status explain(const original *self, esper_status status)
     snprintf(message, sizeof(message), "%s", esper_last_error());
     return ESPER_FAIL(status, "%s is not made again by its log: %s%s", self->dir, message,
                       self->n_resumed > 0 ? ". It was resumed: a replay cannot follow a rollback after that, other "
-                                            "kernels, or other settings of the guard"
+                                            "kernels, another number of ranks, or other settings of the guard"
                                           : "");
 }
 
@@ -195,7 +195,9 @@ static int replay(const original *self, const esper_job *job)
                            .observer = &observer,
                            .log = &log,
                            .stop = job->stop,
-                           .comm = job->comm};
+                           .comm = job->comm,
+                           .cut_off = job->cut_off,
+                           .threads = job->threads};
     esper_status status;
 
     esper_progress_init(&progress, self->config.progress, stdout);

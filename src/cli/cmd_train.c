@@ -32,8 +32,14 @@ static int train(const esper_task *task, const esper_config *config, const char 
     esper_progress progress;
     esper_run_observer observer;
     esper_run_result result;
-    esper_run_desc desc = {
-        .task = task, .config = config, .resume = resume, .log = &log, .stop = job->stop, .comm = job->comm};
+    esper_run_desc desc = {.task = task,
+                           .config = config,
+                           .resume = resume,
+                           .log = &log,
+                           .stop = job->stop,
+                           .comm = job->comm,
+                           .cut_off = job->cut_off,
+                           .threads = job->threads};
     esper_status status;
 
     esper_progress_init(&progress, config->progress, stdout);

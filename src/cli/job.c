@@ -1,11 +1,13 @@
 /* Long jobs on the command line: how they are asked to stop, and what is said then. */
 #include "cli/job.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/status.h"
 #include "cli/cli.h"
+#include "dist/launch.h"
 #include "ui/text.h"
 
 static volatile sig_atomic_t stop;
@@ -46,16 +48,15 @@ static double longest_wait(const esper_config *config)
     return config->rank_deadline + (config->policy_cmd[0] != '\0' ? config->policy_deadline : 0.0);
 }
 
-static esper_status share_cores(esper_config *config, const esper_comm *comm)
+/* Cores that this process may use, unless launcher or user bound it to fewer than it would share. */
+static int share_of_cores(const esper_comm *comm)
 {
-    static const esper_config_source source = {.place = ESPER_CONFIG_DEFAULT};
-    long n_cores = sysconf(_SC_NPROCESSORS_ONLN), n = n_cores / esper_comm_neighbours(comm);
-    char text[32];
+    long n = sysconf(_SC_NPROCESSORS_ONLN) / esper_comm_neighbours(comm);
+    cpu_set_t mine;
 
-    if (config->threads != 0)
-        return ESPER_OK;
-    snprintf(text, sizeof(text), "%ld", n > 1 ? n : 1);
-    return esper_config_set(config, "threads", text, &source);
+    if (sched_getaffinity(0, sizeof(mine), &mine) == 0 && CPU_COUNT(&mine) < n)
+        n = CPU_COUNT(&mine);
+    return n > 1 ? (int)n : 1;
 }
 
 esper_status esper_job_open(esper_config *config, esper_job *job_out)
@@ -63,11 +64,13 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
     esper_comm_options options = {
         .kind = comm_names[config->comm], .deadline_s = longest_wait(config), .abort = &cut_off};
 
-    *job_out = (esper_job){.stop = esper_job_listen()};
+    *job_out = (esper_job){.stop = esper_job_listen(), .cut_off = &cut_off};
+    is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     ESPER_TRY(esper_comm_open(&options, &job_out->comm));
     if (esper_comm_size(job_out->comm) == 1)
         return ESPER_OK;
     is_rank = 1;
+    job_out->threads = share_of_cores(job_out->comm);
     esper_cli_name_rank(esper_comm_rank(job_out->comm));
     if (esper_job_is_silent(job_out)) {
         config->progress = ESPER_CONFIG_PROGRESS_NONE;
@@ -75,7 +78,7 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
         if (freopen("/dev/null", "w", stdout) == NULL)
             return ESPER_FAIL(ESPER_E_IO, "/dev/null cannot be opened");
     }
-    return share_cores(config, job_out->comm);
+    return ESPER_OK;
 }
 
 void esper_job_close(esper_job *job)

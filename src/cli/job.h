@@ -11,10 +11,12 @@ const volatile sig_atomic_t *esper_job_listen(void);
 typedef struct esper_job {
     const volatile sig_atomic_t *stop;
     esper_comm                  *comm;
+    const volatile sig_atomic_t *cut_off;
+    int                          threads; /* of the machine's cores, this rank's share; 0 = all */
 } esper_job;
 
-/* Ranks beyond the first are silent from now on, but for failures, and each takes its share of the machine's cores unless `threads`
- * says otherwise. Below a launcher SIGTERM means that the job is over: nobody is waited for. */
+/* Ranks beyond the first are silent from now on, but for failures. Below a launcher SIGTERM means that the job is over: nobody is
+ * waited for. */
 esper_status esper_job_open(esper_config *config, esper_job *job_out);
 void         esper_job_close(esper_job *job);
 

@@ -367,6 +367,18 @@ static size_t take_tally(const double *sums, size_t at, esper_tally *tally)
     return at + 4;
 }
 
+static void take_sums(const double *sums, evaluation *run)
+{
+    size_t n = take_tally(sums, 0, &run->tally);
+
+    n = take_tally(sums, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++) {
+        n = take_tally(sums, n, &run->jobs[i].tally);
+        run->jobs[i].sum = (int64_t)sums[n++];
+        run->jobs[i].sum_squares = (int64_t)sums[n++];
+    }
+}
+
 /* The sums of all ranks. */
 static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
 {
@@ -389,14 +401,8 @@ static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
         sums[n++] = (double)run->jobs[i].sum_squares;
     }
     status = esper_ranks_sum(ranks, sums, n);
-    n = 0;
-    n = take_tally(sums, n, &run->tally);
-    n = take_tally(sums, n, &run->slice);
-    for (int i = 0; i < run->n_jobs; i++) {
-        n = take_tally(sums, n, &run->jobs[i].tally);
-        run->jobs[i].sum = (int64_t)sums[n++];
-        run->jobs[i].sum_squares = (int64_t)sums[n++];
-    }
+    if (status == ESPER_OK)
+        take_sums(sums, run);
     esper_mem_free(sums);
     return status;
 }

@@ -38,7 +38,8 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     esper_log_entry whole = *entry;
 
     whole.weights = esper_trainer_hash(growth->trainer);
-    ESPER_TRY(esper_ranks_share(&growth->trainer->ranks, &whole.weights, sizeof(whole.weights))); /* a fault may be one rank's */
+    ESPER_TRY(esper_ranks_share(&growth->trainer->ranks, &whole.weights,
+                                sizeof(whole.weights))); /* a fault may be one rank's */
     if (growth->history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
     ESPER_TRY(esper_ranks_settle(&growth->trainer->ranks,

@@ -124,7 +124,7 @@ static esper_status open_guard(esper_guarded *guarded)
     esper_guard_options options;
 
     esper_guard_options_init(&options);
-    options.n_threads = trainer->slab.bytes < one_thread_bytes ? 1 : trainer->config.threads;
+    options.n_threads = trainer->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(trainer->pool);
     ESPER_TRY(esper_guard_open(&options, &guarded->guard));
     return add_tensors(guarded);
 }
@@ -138,7 +138,7 @@ static esper_status open_whole(esper_guarded *guarded)
     size_t n = 0;
 
     esper_guard_options_init(&options);
-    options.n_threads = slab->bytes < one_thread_bytes ? 1 : guarded->trainer->config.threads;
+    options.n_threads = slab->bytes < one_thread_bytes ? 1 : esper_pool_threads(guarded->trainer->pool);
     ESPER_TRY(esper_guard_open(&options, &guarded->whole));
     for (int f = 0; f < N_FAMILIES; f++)
         if (families[f].role != ESPER_GUARD_ROLE_GRAD && slab->family[families[f].family] != NULL &&
@@ -558,6 +558,7 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
     if (anywhere != 0) {
         finding found = find(guarded, report, bad);
 
+        incident->n_ranks = roles == 0 ? guarded->trainer->ranks.n_spoiled : 0;
         ESPER_TRY(share_finding(guarded, &found, &incident->rank));
         name_finding(guarded, &found, incident);
     } else if (roles == 0 && guarded->watcher != NULL)
@@ -715,12 +716,14 @@ static const char *plural(uint64_t n)
 /* What was found, in words. */
 static int describe_finding(const esper_incident *incident, char *text, size_t chars)
 {
-    char where[32] = "";
+    char where[48] = "";
 
     if (incident->tensor == NULL)
         return snprintf(text, chars, "%s: validation loss %g", esper_governor_reason_name(incident->reason),
                         incident->loss);
-    if (incident->rank >= 0)
+    if (incident->rank >= 0 && incident->n_ranks > 1)
+        snprintf(where, sizeof(where), " on rank %d and %d more", incident->rank, incident->n_ranks - 1);
+    else if (incident->rank >= 0)
         snprintf(where, sizeof(where), " on rank %d", incident->rank);
     if (incident->n_elements == 0)
         return snprintf(text, chars, "%s (%s)%s is not what the last step left", incident->tensor, incident->role,

@@ -39,6 +39,7 @@ typedef struct esper_incident {
     uint64_t    first_index; /* of them; ESPER_GUARD_NONE when not known */
     uint64_t    n_tensors;   /* bad ones in all */
     int         rank;        /* where it was, the first of them; -1 = there is but one, or it cannot be said */
+    int         n_ranks;     /* that had something bad in their part of the batch; 0 = not known */
     double      loss;        /* of the vital signs; NaN otherwise */
     /* What was done. */
     bool         restored; /* the state is that of the snapshot at `to` */

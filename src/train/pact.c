@@ -40,8 +40,18 @@ static void put_kernels(const esper_trainer *trainer, char text[TEXT_CHARS])
         *slash = '\0';
 }
 
+static bool may_differ(const char *key)
+{
+    static const char *const keys[] = {"threads", "progress", "log_level", "run_dir", "data", "rank_deadline", NULL};
+
+    for (int i = 0; keys[i] != NULL; i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
 /* The same list, in the same order, on every rank. */
-static int list_clauses(const esper_trainer *trainer, bool (*is_free)(const char *key), clause *clauses)
+static int list_clauses(const esper_trainer *trainer, clause *clauses)
 {
     char text[TEXT_CHARS], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
     int n = 0;
@@ -56,7 +66,7 @@ static int list_clauses(const esper_trainer *trainer, bool (*is_free)(const char
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const char *key = esper_config_key_at(i)->name;
 
-        if (is_free(key))
+        if (may_differ(key))
             continue;
         esper_config_value_text(&trainer->config, i, text);
         esper_config_flag_name(key, flag);
@@ -73,8 +83,9 @@ static void compare(const clause *ours, const clause *theirs, int n, int rank, c
         if (strcmp(ours[i].value, theirs[i].value) != 0) {
             const char *is = i < N_FIXED ? "" : " =";
 
-            snprintf(saying, SAYING_CHARS, "rank 0 and rank %d differ: %s%s '%s' on rank 0 and '%s' on rank %d: %s",
-                     rank, ours[i].what, is, theirs[i].value, ours[i].value, rank, ours[i].remedy);
+            snprintf(saying, SAYING_CHARS,
+                     "rank 0 and rank %d differ: %s%s '%.120s' on rank 0 and '%.120s' on rank %d: %s", rank,
+                     ours[i].what, is, theirs[i].value, ours[i].value, rank, ours[i].remedy);
             return;
         }
 }
@@ -96,7 +107,7 @@ static esper_status hear(esper_comm *comm, const char saying[SAYING_CHARS])
     return status;
 }
 
-esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm, bool (*is_free)(const char *key))
+esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm)
 {
     clause *ours = esper_mem_alloc(2 * MAX_CLAUSES * sizeof(*ours)), *theirs = ours + MAX_CLAUSES;
     char saying[SAYING_CHARS] = "";
@@ -105,7 +116,7 @@ esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm, bo
 
     if (ours == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "what ranks have in common");
-    n = list_clauses(trainer, is_free, ours);
+    n = list_clauses(trainer, ours);
     memcpy(theirs, ours, (size_t)n * sizeof(*ours));
     status = esper_comm_broadcast(comm, theirs, (size_t)n * sizeof(*theirs), 0);
     if (status == ESPER_OK) {

@@ -5,7 +5,7 @@
 #include "train/trainer.h"
 
 /* Compares build, kernels, configuration and data of all ranks with rank 0's. The first difference is E_CONFIG on every rank:
- * its rank, both values, and what makes them equal. Settings that may differ (`is_free`) are not looked at. */
-esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm, bool (*is_free)(const char *key));
+ * its rank, both values, and what makes them equal. Only settings that say where things are and what is shown may differ. */
+esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm);
 
 #endif

@@ -11,38 +11,15 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "dist/agree.h"
 #include "guard/governor.h"
 #include "train/checkpoint.h"
-#include "train/guarded.h"
-#include "train/pact.h"
+#include "train/run_internal.h"
 
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
 static const char *const free_keys[] = {
     "threads",        "progress",       "log_level",     "checkpoint_every", "epochs", "run_dir",       "data", "guard",
     "snapshot_every", "guard_checksum", "max_rollbacks", "policy_deadline",  "comm",   "rank_deadline", NULL};
-
-typedef struct run {
-    const esper_run_desc *desc;
-    esper_trainer         trainer;
-    esper_guarded        *guarded; /* NULL: the guard is off */
-    esper_growth         *growth;  /* NULL: the network stays as it is */
-    esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
-    esper_bus             bus;
-    esper_run_result      result;
-    char                  checkpoint[ESPER_PATH_CHARS];
-    char                  resumed_from[ESPER_PATH_CHARS];
-    char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
-    char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
-    double                began, epoch_began;
-    uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
-    uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
-    bool                  warned;
-    volatile sig_atomic_t stop;    /* somebody wants the run to stop: all ranks know */
-    double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
-    size_t                n_vitals;
-} run;
 
 /* ------------------------------------------------------------------------------------------------ resuming */
 
@@ -105,26 +82,6 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
     return esper_guarded_tell_snapshot(self->guarded);
 }
 
-/* Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
-static bool writes(const run *self)
-{
-    return self->desc->replay == NULL && self->trainer.ranks.rank == 0;
-}
-
-/* Each rank opens its trainer by itself; then they find out whether they can work together. */
-static esper_status join(run *self, esper_status opened)
-{
-    esper_comm *comm = self->desc->comm;
-    esper_ranks ranks;
-
-    if (comm == NULL || esper_comm_size(comm) == 1)
-        return opened;
-    ranks = (esper_ranks){.comm = comm, .rank = esper_comm_rank(comm), .size = esper_comm_size(comm)};
-    ESPER_TRY(esper_ranks_settle(&ranks, opened));
-    ESPER_TRY(esper_pact_check(&self->trainer, comm, is_free));
-    return esper_trainer_join(&self->trainer, comm);
-}
-
 static esper_use use_of(const run *self)
 {
     return self->desc->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN;
@@ -152,8 +109,9 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
                           self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
     ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
     ESPER_TRY(check_growth(self, checkpoint->task, &merged));
-    ESPER_TRY(join(self, esper_trainer_init(&self->trainer, checkpoint->task, &merged, use_of(self))));
+    ESPER_TRY(run_open_trainer(self, checkpoint->task, &merged, use_of(self)));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
+    ESPER_TRY(run_check_restored(self, path));
     ESPER_TRY(open_guard(self, checkpoint));
     if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
         return ESPER_FAIL(ESPER_E_STATE,
@@ -161,6 +119,7 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
                           "with `esper eval`",
                           path, self->trainer.cursor.epoch, merged.epochs);
     self->saved_epoch = self->trainer.cursor.epoch;
+    self->saved_step = self->trainer.cursor.step;
     snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
     snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
     return ESPER_OK;
@@ -216,17 +175,6 @@ static esper_status carry_log(const char *from, const char *to)
     return status;
 }
 
-/* Made by the rank that writes, known to all. */
-static esper_status make_dir(run *self, const char *task)
-{
-    esper_status status = ESPER_OK;
-
-    if (writes(self))
-        status = esper_run_dir_make(self->desc->config->run_dir, task, self->result.run_dir);
-    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, status));
-    return esper_ranks_share(&self->trainer.ranks, self->result.run_dir, sizeof(self->result.run_dir));
-}
-
 /* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
 static esper_status open_trainer(run *self)
 {
@@ -238,11 +186,11 @@ static esper_status open_trainer(run *self)
 
     if (desc->resume == NULL) {
         ESPER_TRY(check_growth(self, desc->task, desc->config));
-        ESPER_TRY(join(self, esper_trainer_init(&self->trainer, desc->task, desc->config, use_of(self))));
+        ESPER_TRY(run_open_trainer(self, desc->task, desc->config, use_of(self)));
         ESPER_TRY(open_guard(self, NULL));
         if (desc->replay != NULL)
             return check_kernels(self); /* it writes nothing */
-        return make_dir(self, desc->task->name);
+        return run_make_dir(self, desc->task->name);
     }
     ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
@@ -256,8 +204,8 @@ static esper_status open_trainer(run *self)
     else
         strcpy(path, ".");
     if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path)) {
-        ESPER_TRY(make_dir(self, task->name));
-        return desc->grows && writes(self) ? carry_log(path, self->result.run_dir) : ESPER_OK;
+        ESPER_TRY(run_make_dir(self, task->name));
+        return desc->grows && run_writes(self) ? carry_log(path, self->result.run_dir) : ESPER_OK;
     }
     snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", path);
     return ESPER_OK;
@@ -423,7 +371,7 @@ static esper_status attach_growth(run *self)
 
     if (self->growth == NULL)
         return ESPER_OK;
-    if (!writes(self))
+    if (!run_writes(self))
         return esper_growth_attach(self->growth, self->guarded, &(esper_growth_records){0});
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_DECISIONS, path));
     return esper_growth_attach(self->growth, self->guarded, &records);
@@ -439,7 +387,7 @@ static esper_status open_records(run *self)
     measure_network(self);
     if (self->desc->replay == NULL)
         ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
-    if (!writes(self))
+    if (!run_writes(self))
         return attach_growth(self);
     esper_run_dir_clean(self->result.run_dir);
     ESPER_TRY(write_config(self));
@@ -481,6 +429,7 @@ static void tell_resumed(run *self)
     event.run_resumed.epoch = self->trainer.cursor.epoch;
     event.run_resumed.kernels = identity;
     event.run_resumed.threads = esper_pool_threads(self->trainer.pool);
+    event.run_resumed.ranks = self->trainer.ranks.size;
     event.run_resumed.config = self->record;
     emit(self, &event);
     if (computes_alike(identity, self->resumed_kernels))
@@ -505,6 +454,7 @@ static void tell_start(run *self)
     event.run_started.config = self->record;
     event.run_started.kernels = esper_backend_identity(self->trainer.backend);
     event.run_started.threads = esper_pool_threads(self->trainer.pool);
+    event.run_started.ranks = self->trainer.ranks.size;
     event.run_started.params = self->result.params;
     event.run_started.commit = esper_build_commit();
     emit(self, &event);
@@ -657,32 +607,16 @@ static void show_incident(const run *self, const esper_incident *incident)
 
 static void show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches)
 {
-    const run *self = context;
+    run *self = context;
     const esper_run_observer *observer = self->desc->observer;
     esper_run_view view = view_of(self);
 
+    (void)run_ask_to_stop(self); /* a failure is everybody's next one */
     if (observer != NULL && observer->evaluation != NULL)
         observer->evaluation(observer->context, &view, split, (double)n_done / n_batches);
 }
 
 /* ------------------------------------------------------------------------------------------------ the loop */
-
-/* Asked between steps: one rank's wish is everybody's, so that all leave at the same place. */
-static esper_status ask_to_stop(run *self)
-{
-    uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
-
-    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &wanted));
-    self->stop = wanted != 0;
-    return ESPER_OK;
-}
-
-/* A rank alone need not ask anybody. */
-static bool stop_wanted(const run *self)
-{
-    return esper_ranks_are_many(&self->trainer.ranks) ? self->stop != 0
-                                                      : self->desc->stop != NULL && *self->desc->stop != 0;
-}
 
 /* Whether the weights are of no more use, as far as the losses tell. */
 static bool is_lost(const run *self)
@@ -711,15 +645,16 @@ static esper_status write_checkpoint(run *self)
 static esper_status save(run *self)
 {
     struct stat info;
-    uint64_t keeps = is_lost(self) && writes(self) && stat(self->checkpoint, &info) == 0;
+    uint64_t keeps = is_lost(self) && run_writes(self) && stat(self->checkpoint, &info) == 0;
 
     if (self->desc->replay != NULL)
         return ESPER_OK;
     ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, writes(self) ? write_checkpoint(self) : ESPER_OK));
+    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
     self->saved_epoch = self->trainer.cursor.epoch;
+    self->saved_step = self->trainer.cursor.step;
     return ESPER_OK;
 }
 
@@ -769,8 +704,9 @@ static esper_status end_unwritten(run *self, esper_status status)
 {
     char message[1024];
 
-    if (status != ESPER_E_IO || self->growth == NULL || self->desc->replay != NULL)
-        return status;
+    if ((status != ESPER_E_IO && status != ESPER_E_PEER) || self->growth == NULL || self->desc->replay != NULL ||
+        run_is_cut_off(self))
+        return status; /* E_PEER: it is rank 0 that could not write */
     snprintf(message, sizeof(message), "%s", esper_last_error());
     if (esper_guarded_retreat(self->guarded) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
@@ -820,10 +756,10 @@ static esper_status judge(run *self, double loss, bool *good_out)
 static esper_status train_epoch(run *self)
 {
     begin_stretch(self);
-    while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !stop_wanted(self)) {
+    while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !run_stop_wanted(self)) {
         ESPER_TRY(step(self));
         show_step(self);
-        ESPER_TRY(ask_to_stop(self));
+        ESPER_TRY(run_ask_to_stop(self));
     }
     return ESPER_OK;
 }
@@ -874,30 +810,6 @@ static esper_status grow(run *self, const esper_epoch_record *record)
                       message, self->result.run_dir);
 }
 
-/* Whether all ranks stand where this one does. They compute alike, so what differs is a fault, and nobody can go on. */
-static esper_status agree(run *self)
-{
-    const esper_trainer *trainer = &self->trainer;
-    esper_agree_state state = {.table = esper_slots_hash(&trainer->slots),
-                               .sequence = trainer->cursor.step,
-                               .verdict = self->growth != NULL ? esper_growth_verdict(self->growth) : 0};
-    esper_agree_result result;
-    char text[512];
-
-    if (!esper_ranks_are_many(&trainer->ranks))
-        return ESPER_OK;
-    state.weights = esper_trainer_hash(trainer);
-    ESPER_TRY(esper_agree(trainer->ranks.comm, &state, &result));
-    if (result.fields == 0)
-        return ESPER_OK;
-    esper_agree_text(&result, trainer->ranks.size, text, sizeof(text));
-    return ESPER_FAIL(
-        ESPER_E_STATE,
-        "epoch %u: %s. The ranks no longer compute the same. The checkpoint of epoch %u, on which they agreed, is "
-        "kept: --resume %s",
-        trainer->cursor.epoch + 1, text, self->saved_epoch, self->result.run_dir);
-}
-
 /* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
  * stands before it. */
 static esper_status finish_epoch(run *self)
@@ -932,7 +844,7 @@ static esper_status finish_epoch(run *self)
     }
     if (!good)
         return ESPER_OK;
-    ESPER_TRY(agree(self));
+    ESPER_TRY(run_agree(self));
     esper_trainer_next_epoch(trainer);
     return ESPER_OK;
 }
@@ -952,8 +864,10 @@ static esper_status leave(run *self, bool stopped)
 {
     bool good;
 
+    if (run_is_cut_off(self))
+        return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
     if (self->desc->replay != NULL) { /* nothing is saved, and a log that ends has been replayed */
-        self->result.stopped = stop_wanted(self);
+        self->result.stopped = run_stop_wanted(self);
         return ESPER_OK;
     }
     if (stopped)
@@ -978,7 +892,7 @@ static esper_status train(run *self)
     while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs && !is_replayed(self)) {
         status = train_epoch(self);
         if (status == ESPER_OK)
-            status = stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
+            status = run_stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
         if (status == ESPER_E_STOPPED)
             return leave(self, true);
         ESPER_TRY(status);
@@ -1018,33 +932,20 @@ static void note_place(run *self)
     self->result.seconds = esper_clock_seconds() - self->began;
 }
 
-/* The other ranks are out of reach: what this one still has of the state that all shared is saved. Every survivor does so, as none
- * knows which of them there are; their files are of the same run, and the last one stays. */
-static esper_status rescue(run *self, esper_status status)
-{
-    char message[1024];
-
-    snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (self->guarded == NULL || self->desc->replay != NULL || esper_guarded_retreat(self->guarded) != ESPER_OK ||
-        esper_checkpoint_save(&self->trainer, self->checkpoint) != ESPER_OK)
-        return ESPER_FAIL(status, "%s", message);
-    return ESPER_FAIL(
-        status, "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",
-        message, (unsigned long long)self->trainer.cursor.step, self->trainer.cursor.epoch + 1, self->result.run_dir);
-}
-
 static esper_status run_all(run *self)
 {
     esper_status status;
 
     self->began = self->epoch_began = esper_clock_seconds();
-    ESPER_TRY(open_trainer(self));
-    ESPER_TRY(open_records(self));
+    status = open_trainer(self);
+    if (status == ESPER_OK)
+        status = open_records(self);
+    ESPER_TRY(run_settle(self, status));
     tell_start(self);
     show_begin(self);
     status = train(self);
-    if (status != ESPER_OK && self->desc->comm != NULL && esper_comm_is_broken(self->desc->comm))
-        status = rescue(self, status);
+    if (status != ESPER_OK && run_is_cut_off(self))
+        status = run_rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
     if (self->guarded != NULL) {

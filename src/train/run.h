@@ -49,7 +49,10 @@ typedef struct esper_run_desc {
     const esper_run_observer    *observer; /* or NULL */
     const esper_log             *log;
     const volatile sig_atomic_t *stop; /* becomes non-zero: save and leave. Or NULL */
-    esper_comm                  *comm; /* the ranks of the job, which all call this alike; rank 0 writes. NULL: one */
+    /* of a job of several ranks, which all call this alike; rank 0 writes */
+    esper_comm                  *comm;    /* NULL: there is but one */
+    const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */
+    int                          threads; /* for a configuration that says 0; 0 = every core */
 } esper_run_desc;
 
 typedef struct esper_run_result {

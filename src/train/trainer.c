@@ -62,7 +62,10 @@ int esper_trainer_max_samples(const esper_trainer *trainer)
 /* Batch statistics of a single value are undefined. */
 static esper_status check_batch_norms(const esper_trainer *trainer)
 {
-    uint32_t n_samples = esper_sampler_batch_count(trainer->samplers[ESPER_SPLIT_TRAIN], 0);
+    const esper_sampler *sampler = trainer->samplers[ESPER_SPLIT_TRAIN];
+    uint32_t n_samples = trainer->config.sync_norm
+                             ? esper_sampler_batch_total(sampler, 0)
+                             : esper_sampler_batch_total(sampler, 0) / (uint32_t)trainer->ranks.size;
 
     for (int o = 0; o < trainer->net.n_ops; o++) {
         const esper_op *op = &trainer->net.ops[o];
@@ -647,6 +650,7 @@ esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, c
     uint32_t n = esper_trainer_batches(trainer, split);
     esper_batch_sums sums = {0};
     esper_tally tally = {0};
+    double both[2];
 
     if (follower == NULL)
         follower = &nobody;
@@ -664,9 +668,11 @@ esper_status esper_trainer_evaluate(esper_trainer *trainer, esper_split split, c
         ESPER_TRY(esper_backend_sync(trainer->backend));
         add_results(trainer, &sums);
     }
-    ESPER_TRY(esper_ranks_sum(&trainer->ranks, &sums.loss, 2));
-    tally.loss = sums.loss;
-    tally.correct = (uint64_t)sums.correct;
+    both[0] = sums.loss;
+    both[1] = sums.correct;
+    ESPER_TRY(esper_ranks_sum(&trainer->ranks, both, 2));
+    tally.loss = both[0];
+    tally.correct = (uint64_t)both[1];
     *tally_out = tally;
     return ESPER_OK;
 }

@@ -32,6 +32,16 @@ two_kinds() {
     err=$(cat err.txt)
 }
 
+# two_resumed RUN RUN: a rank that goes on with the first, and one with the second.
+two_resumed() {
+    last="mpirun -n 1 esper train --resume $1 : -n 1 esper train --resume $2"
+    bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" train --resume "$1" --epochs 4 --progress none \
+        : -n 1 "$ESPER" train --resume "$2" --epochs 4 --progress none >out.txt 2>err.txt </dev/null
+    code=$?
+    out=$(cat out.txt)
+    err=$(cat err.txt)
+}
+
 # losses_of RUN: the training loss of every epoch, a line each.
 losses_of() {
     grep '"epoch_ended"' "$1/events.jsonl" | sed 's/.*"loss_train":\([^,]*\),.*/\1/'

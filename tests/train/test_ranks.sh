@@ -66,10 +66,11 @@ expect_equal "programs started" "$(wc -l <pids.txt)" 1
 # ---------------------------------------------------------------------------- faults on one rank
 
 on_ranks 4 grow synth --epochs 3 --max-steps 6 --batch 24 --policy none --inject 3:host:grad:nan@2,9:host:param:nan@2 \
-    --run-dir drill --progress none
+    --run-dir drill --progress none --log-level warn
 expect_code 0
 events=$(cat drill/events.jsonl)
 expect_words events '"action":"skip"' '"action":"roll_back"'
+expect_words err "on rank 2: 1 element"
 expect_words out "1 steps skipped, 1 times back"
 on_ranks 4 replay drill --progress none
 expect_code 0
@@ -88,9 +89,37 @@ expect_words err "epoch 2" "rank 0" "rank 1" "differ"
 # ---------------------------------------------------------------------------- ranks that cannot work together
 
 two_kinds "--lr 0.1" "--lr 0.2"
+expect_code 2
 expect_words err "lr = '0.1' on rank 0 and '0.2' on rank 1" "--lr"
+two_kinds "--epochs 2" "--epochs 3"
+expect_code 2
+expect_words err "epochs = '2' on rank 0 and '3' on rank 1"
+two_kinds "--guard=true" "--guard=false"
+expect_code 2
+expect_words err "guard = 'true' on rank 0 and 'false' on rank 1"
 two_kinds "--threads 1" "--threads 2" # these may differ
 expect_code 0
+on_ranks 1 train synth --epochs 1 --max-steps 2 --progress none --run-dir old-a
+on_ranks 1 train synth --epochs 2 --max-steps 2 --progress none --run-dir old-b
+two_resumed old-a old-b
+expect_code 2
+expect_words err "different checkpoints"
+
+# Rank 0 alone fails at opening: everybody leaves, and nothing is written in its place.
+mkdir -p blocked/config.ini
+on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir blocked
+[ "$code" -ne 0 ] || bad "$last" "exit status 0"
+expect_words err "config.ini" "another rank had to stop"
+expect_equal "checkpoints there" "$(ls blocked | grep -c safetensors)" 0
+
+# By messages instead of shared memory.
+export ESPER_MPI_SHARED=0
+on_ranks 3 train synth --epochs 2 --max-steps 3 --batch 24 --progress none --run-dir by-messages
+unset ESPER_MPI_SHARED
+expect_code 0
+on_ranks 3 train synth --epochs 2 --max-steps 3 --batch 24 --progress none --run-dir by-memory
+expect_code 0
+expect_equal "weights by messages and by memory" "$(weights_of by-messages)" "$(weights_of by-memory)"
 second="-x ESPER_KERNELS=portable" two_kinds "" ""
 if [ "$code" -ne 0 ]; then # a processor with portable kernels alone has nothing to differ in
     expect_words err "the kernels are" "portable" "ESPER_KERNELS"

@@ -9,11 +9,19 @@
 
 enum {
     NOBODY = MPI_PROC_NULL,
-    TAG = 1,
-    ROLL_TAG = 2,
+    ROLL_TAG = 1,
+    FIRST_TAG = 16,
     ROLL_LEAST_NS = 300000000,
     ROLL_MOST_NS = 1000000000,
 };
+
+/* MPI allows tags up to 32767 at least. */
+enum { SUM_F32, SUM_F64, OR, BROADCAST, GATHER, BARRIER, N_CALLS = 8, N_TURNS = 2048 };
+
+static void begin_call(esper_messages *m, int call)
+{
+    m->tag = FIRST_TAG + (int)(m->n_calls++ % N_TURNS) * N_CALLS + call;
+}
 
 static esper_status fail_mpi(esper_messages *m, int error)
 {
@@ -109,6 +117,14 @@ static esper_status fail_wait(esper_messages *m, int rank, esper_wait_end end)
     return ESPER_E_PEER;
 }
 
+static esper_status fail_size(esper_messages *m, int rank, int n_came, size_t n_wanted)
+{
+    snprintf(m->link->why, ESPER_COMM_WHY_CHARS,
+             "rank %d sent %d bytes, %zu were expected: ranks must make the same calls in the same order", rank, n_came,
+             n_wanted);
+    return ESPER_E_STATE;
+}
+
 /* --------------------------------------------------------------------------------------------------------- messages */
 
 static esper_status exchange(esper_messages *m, int to, const void *sent, size_t n_sent, int from, void *received,
@@ -116,23 +132,28 @@ static esper_status exchange(esper_messages *m, int to, const void *sent, size_t
 {
     MPI_Comm comm = *(const MPI_Comm *)m->comm;
     MPI_Request requests[2];
+    MPI_Status statuses[2];
     esper_wait wait = {0};
-    int done = 0, error;
+    int done = 0, n_came = 0, error;
 
-    error = MPI_Irecv(received, (int)n_received, MPI_BYTE, from, TAG, comm, &requests[0]);
+    error = MPI_Irecv(received, (int)n_received, MPI_BYTE, from, m->tag, comm, &requests[0]);
     if (error == MPI_SUCCESS)
-        error = MPI_Isend(sent, (int)n_sent, MPI_BYTE, to, TAG, comm, &requests[1]);
+        error = MPI_Isend(sent, (int)n_sent, MPI_BYTE, to, m->tag, comm, &requests[1]);
     while (error == MPI_SUCCESS) {
         esper_wait_end end;
 
-        error = MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE);
+        error = MPI_Testall(2, requests, &done, statuses);
         if (error != MPI_SUCCESS || done)
             break;
         end = esper_wait_once(m->rules, &wait);
         if (end != ESPER_WAIT_ON && end != ESPER_WAIT_LONG)
             return fail_wait(m, from != NOBODY ? from : to, end);
     }
-    return error == MPI_SUCCESS ? ESPER_OK : fail_mpi(m, error);
+    if (error == MPI_SUCCESS && from != NOBODY)
+        error = MPI_Get_count(&statuses[0], MPI_BYTE, &n_came);
+    if (error != MPI_SUCCESS)
+        return fail_mpi(m, error);
+    return from == NOBODY || n_came == (int)n_received ? ESPER_OK : fail_size(m, from, n_came, n_received);
 }
 
 /* Round by round everybody hears from twice as many. */
@@ -140,6 +161,7 @@ esper_status esper_messages_barrier(esper_messages *m)
 {
     int rank = m->link->rank, size = m->link->size;
 
+    begin_call(m, BARRIER);
     for (int d = 1; d < size; d *= 2) {
         esper_status status = exchange(m, (rank + d) % size, NULL, 0, (rank - d + size) % size, NULL, 0);
 
@@ -171,6 +193,7 @@ esper_status esper_messages_or(esper_messages *m, uint64_t *words, size_t count)
 {
     enum { MOST = ESPER_MESSAGE_BYTES / sizeof(uint64_t) };
 
+    begin_call(m, OR);
     for (size_t at = 0; at < count; at += MOST) {
         esper_status status = or_piece(m, words + at, count - at < MOST ? count - at : MOST);
 
@@ -200,6 +223,7 @@ static esper_status broadcast_piece(esper_messages *m, void *bytes, size_t n, in
 
 esper_status esper_messages_broadcast(esper_messages *m, void *bytes, size_t count, int root)
 {
+    begin_call(m, BROADCAST);
     for (size_t at = 0; at < count; at += ESPER_MESSAGE_BYTES) {
         esper_status status = broadcast_piece(
             m, (char *)bytes + at, count - at < ESPER_MESSAGE_BYTES ? count - at : ESPER_MESSAGE_BYTES, root);
@@ -216,6 +240,7 @@ esper_status esper_messages_gather(esper_messages *m, const void *mine, size_t c
     int rank = m->link->rank, size = m->link->size, to = (rank + 1) % size, from = (rank - 1 + size) % size;
     char *all = all_out;
 
+    begin_call(m, GATHER);
     if (count > 0)
         memmove(all + (size_t)rank * count, mine, count);
     for (int round = 0; round + 1 < size; round++) {
@@ -318,6 +343,7 @@ esper_status esper_messages_sum(esper_messages *m, void *values, size_t count, e
 {
     size_t bytes = esper_tree_bytes(number), most = ESPER_MESSAGE_BYTES / bytes;
 
+    begin_call(m, number == ESPER_COMM_F32 ? SUM_F32 : SUM_F64);
     for (size_t at = 0; at < count; at += most) {
         size_t n = count - at < most ? count - at : most;
         esper_status status =

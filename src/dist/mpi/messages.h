@@ -13,6 +13,8 @@ typedef struct esper_messages {
     const esper_wait_rules *rules;
     const void             *comm;    /* an MPI_Comm; not by its type, which only mpi.h knows */
     void                   *scratch; /* ESPER_MESSAGE_BYTES */
+    unsigned                n_calls; /* made so far, as on every other rank ... */
+    int                     tag;     /* ... and with what the present one is, its tag: calls that differ never meet */
 } esper_messages;
 
 esper_status esper_messages_sum(esper_messages *m, void *values, size_t count, esper_comm_number number);

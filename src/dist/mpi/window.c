@@ -16,7 +16,8 @@ static const char *const call_names[] = {[SUM] = "a sum",       [OR] = "an OR", 
 
 enum { CALL_BITS = 4, WHAT_BITS = 16 };
 
-/* The step, and what it is for: the call, and as much of its count as there is room for. */
+/* The step, and what it is for: the call, and as much of its count as there is room for. What else a call has (the kind of number,
+ * the root) its caller puts into the count. */
 static uint64_t tag_of(uint64_t step, int call, size_t count)
 {
     uint64_t what = (uint64_t)count % 4093 << CALL_BITS | (uint64_t)call;
@@ -223,7 +224,7 @@ esper_status esper_window_broadcast(esper_window *window, void *bytes, size_t co
 
         if (window->link->rank == root)
             memcpy(my_letter(window, n), (const char *)bytes + at, n);
-        status = do_step(window, BROADCAST, count, n);
+        status = do_step(window, BROADCAST, count + (size_t)root * 31, n);
         if (status != ESPER_OK)
             return status;
         if (window->link->rank != root)
@@ -265,12 +266,12 @@ static esper_status sum_letter(esper_window *window, void *values, size_t n, siz
     esper_status status;
 
     memcpy(my_letter(window, n * bytes), values, n * bytes);
-    status = do_step(window, SUM, count, n * bytes);
+    status = do_step(window, SUM, 2 * count + number, n * bytes);
     if (status != ESPER_OK)
         return status;
     esper_tree_sum(number, window->letters, size, part_begin(n, bytes, rank, size),
                    part_begin(n, bytes, rank + 1, size), my_letter(window, n * bytes));
-    status = do_step(window, SUM, count, n * bytes);
+    status = do_step(window, SUM, 2 * count + number, n * bytes);
     if (status != ESPER_OK)
         return status;
     for (int r = 0; r < size; r++) {
