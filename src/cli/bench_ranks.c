@@ -60,6 +60,11 @@ static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *ti
     return ESPER_OK;
 }
 
+static size_t count_floats(const esper_trainer *trainer)
+{
+    return (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_GRAD) + trainer->ranks.room;
+}
+
 static void print_line(const esper_trainer *trainer, const ranks_times *times, const esper_bench_request *request)
 {
     int n_ranks = esper_comm_size(trainer->ranks.comm);
@@ -71,7 +76,7 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
         printf(
             "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu floats, and %.1f us of waiting for the slowest; "
             "%d rank%s%s\n",
-            share, 1e3 * times->step, 1e6 * times->exchange, trainer->ranks.room, 1e6 * times->wait, n_ranks,
+            share, 1e3 * times->step, 1e6 * times->exchange, count_floats(trainer), 1e6 * times->wait, n_ranks,
             n_ranks == 1 ? "" : "s", request->quick ? "   quick" : "");
         return;
     }
@@ -83,7 +88,7 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
     esper_json_key(&out, "step_ms"), esper_json_real(&out, 1e3 * times->step);
     esper_json_key(&out, "exchange_us"), esper_json_real(&out, 1e6 * times->exchange);
     esper_json_key(&out, "wait_us"), esper_json_real(&out, 1e6 * times->wait);
-    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)trainer->ranks.room);
+    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_floats(trainer));
     esper_json_key(&out, "ranks"), esper_json_int(&out, n_ranks);
     esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
     esper_json_key(&out, "commit"), esper_json_text(&out, esper_build_commit());

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* Before the gradients: the batch's results, and how many ranks had something that is not finite. */
-enum { HEAD_LOSS, HEAD_CORRECT, HEAD_SPOILED, N_HEAD = 16 };
+/* What stands before the norm buffers in the bucket: the batch's results, and whether this rank's part of it was finite. */
+enum { HEAD_LOSS, HEAD_CORRECT, HEAD_SPOILED, N_HEAD };
 
 esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_slab *slab)
 {
@@ -19,8 +19,7 @@ esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_
     ranks->size = esper_comm_size(comm);
     if (slab->family[ESPER_FAMILY_GRAD] == NULL)
         return ESPER_OK;
-    ranks->room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD) +
-                  (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
+    ranks->room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
     ranks->bucket = esper_mem_alloc(ranks->room * sizeof(*ranks->bucket));
     return ranks->bucket != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "%zu floats to exchange", ranks->room);
 }
@@ -33,17 +32,22 @@ void esper_ranks_fini(esper_ranks *ranks)
 
 /* ------------------------------------------------------------------------------------------------ a step */
 
+/* In strides of a fixed length, which compilers turn into vectors. */
 static bool is_finite_range(const float *values, size_t n)
 {
-    uint32_t spoiled = 0;
+    enum { STRIDE = 32 };
+    uint32_t spoiled[STRIDE] = {0}, any = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
+    for (size_t i = 0; i < n; i += STRIDE) {
+        uint32_t bits[STRIDE] = {0};
 
-        memcpy(&bits, &values[i], sizeof(bits));
-        spoiled |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
+        memcpy(bits, values + i, (n - i < STRIDE ? n - i : STRIDE) * sizeof(*bits));
+        for (int j = 0; j < STRIDE; j++)
+            spoiled[j] |= (uint32_t) - ((bits[j] & 0x7f800000u) == 0x7f800000u);
     }
-    return spoiled == 0;
+    for (int j = 0; j < STRIDE; j++)
+        any |= spoiled[j];
+    return any == 0;
 }
 
 /* Where a region's part of a family lies. */
@@ -55,61 +59,67 @@ static float *range_of(const esper_slab *slab, esper_family family, int region, 
     return slab->family[family] + begin[region];
 }
 
-/* Returns how many floats the bucket holds. */
-static size_t pack(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share)
+static bool is_used(uint64_t regions, int region)
 {
-    float *at = ranks->bucket + N_HEAD;
-    size_t n;
-
-    for (int r = 0; r < slab->n_regions; r++) {
-        const float *from;
-
-        if ((regions >> r & 1u) == 0)
-            continue;
-        from = range_of(slab, ESPER_FAMILY_GRAD, r, &n);
-        memcpy(at, from, n * sizeof(*at));
-        at += n;
-        from = range_of(slab, ESPER_FAMILY_BUFFER, r, &n);
-        for (size_t i = 0; i < n; i++)
-            at[i] = from[i] * (float)share;
-        at += n;
-    }
-    return (size_t)(at - ranks->bucket);
+    return (regions >> region & 1u) != 0;
 }
 
-static void unpack(const esper_ranks *ranks, const esper_slab *slab, uint64_t regions)
+/* Gradients are summed where they lie, a message for each region. */
+static esper_status sum_gradients(esper_ranks *ranks, const esper_slab *slab, uint64_t regions)
 {
-    static const esper_family families[] = {ESPER_FAMILY_GRAD, ESPER_FAMILY_BUFFER};
-    const float *at = ranks->bucket + N_HEAD;
+    for (int r = 0; r < slab->n_regions; r++) {
+        size_t n;
+        float *grads = range_of(slab, ESPER_FAMILY_GRAD, r, &n);
 
-    for (int r = 0; r < slab->n_regions; r++)
-        for (int f = 0; f < 2 && (regions >> r & 1u) != 0; f++) {
-            size_t n;
-            float *to = range_of(slab, families[f], r, &n);
+        if (!is_used(regions, r))
+            continue;
+        ranks->spoiled = ranks->spoiled || !is_finite_range(grads, n);
+        ESPER_TRY(esper_comm_sum_f32(ranks->comm, grads, n));
+    }
+    return ESPER_OK;
+}
 
-            memcpy(to, at, n * sizeof(*to));
-            at += n;
-        }
+/* The norm buffers into the bucket, or, summed, back. Returns how many floats there are with the head. */
+static size_t move_buffers(const esper_ranks *ranks, const esper_slab *slab, uint64_t regions, float share, bool back)
+{
+    size_t at = N_HEAD;
+
+    for (int r = 0; r < slab->n_regions; r++) {
+        size_t n;
+        float *buffers = range_of(slab, ESPER_FAMILY_BUFFER, r, &n);
+
+        if (!is_used(regions, r))
+            continue;
+        for (size_t i = 0; i < n; i++)
+            if (back)
+                buffers[i] = ranks->bucket[at + i];
+            else
+                ranks->bucket[at + i] = buffers[i] * share;
+        at += n;
+    }
+    return at;
 }
 
 esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share,
                                   esper_batch_sums *sums)
 {
+    float *bucket = ranks->bucket;
     size_t n;
 
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
-    memset(ranks->bucket, 0, N_HEAD * sizeof(*ranks->bucket));
-    n = pack(ranks, slab, regions, share);
-    ranks->spoiled = !is_finite_range(ranks->bucket + N_HEAD, n - N_HEAD);
-    ranks->bucket[HEAD_LOSS] = (float)sums->loss;
-    ranks->bucket[HEAD_CORRECT] = (float)sums->correct;
-    ranks->bucket[HEAD_SPOILED] = ranks->spoiled ? 1.0f : 0.0f;
-    ESPER_TRY(esper_comm_sum_f32(ranks->comm, ranks->bucket, n));
-    unpack(ranks, slab, regions);
-    sums->loss = (double)ranks->bucket[HEAD_LOSS];
-    sums->correct = (double)ranks->bucket[HEAD_CORRECT];
-    ranks->n_spoiled = (int)ranks->bucket[HEAD_SPOILED];
+    ranks->spoiled = false;
+    ESPER_TRY(sum_gradients(ranks, slab, regions));
+    n = move_buffers(ranks, slab, regions, (float)share, false);
+    ranks->spoiled = ranks->spoiled || !is_finite_range(bucket + N_HEAD, n - N_HEAD);
+    bucket[HEAD_LOSS] = (float)sums->loss;
+    bucket[HEAD_CORRECT] = (float)sums->correct;
+    bucket[HEAD_SPOILED] = ranks->spoiled ? 1.0f : 0.0f;
+    ESPER_TRY(esper_comm_sum_f32(ranks->comm, bucket, n));
+    move_buffers(ranks, slab, regions, 0.0f, true);
+    sums->loss = (double)bucket[HEAD_LOSS];
+    sums->correct = (double)bucket[HEAD_CORRECT];
+    ranks->n_spoiled = (int)bucket[HEAD_SPOILED];
     return ESPER_OK;
 }
 

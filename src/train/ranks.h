@@ -13,7 +13,7 @@
 typedef struct esper_ranks {
     esper_comm *comm; /* NULL: a job of one */
     int         rank, size;
-    float      *bucket; /* what is summed in a step, in one piece */
+    float      *bucket; /* what is summed in a step beside the gradients, in one piece */
     size_t      room;   /* floats */
     bool        spoiled; /* this rank's own part of the last exchange was not finite */
     int         n_spoiled; /* ranks of which that is true */
@@ -34,7 +34,7 @@ static inline bool esper_ranks_are_many(const esper_ranks *ranks)
 }
 
 /* Brings a batch's gradients and norm buffers together, of the regions with bits 1 << region, and its results. `share` is this
- * rank's part of the batch. One message. */
+ * rank's part of the batch. A message for each region, and one for all the rest. */
 esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share,
                                   esper_batch_sums *sums);
 
