@@ -152,6 +152,8 @@ static esper_status run(esper_bench_request *request)
     if (request->device != NULL || request->paced)
         return ESPER_FAIL(ESPER_E_CONFIG, "ranks takes no --device and no --paced");
     status = esper_comm_open(&options, &comm);
+    if (status == ESPER_OK && esper_comm_size(comm) == 1)
+        status = ESPER_FAIL(ESPER_E_CONFIG, "one rank has nobody to exchange with: start it with mpirun -n 2");
     if (status == ESPER_OK)
         status = bench(comm, request);
     fflush(stdout);

@@ -64,8 +64,11 @@ static esper_status close_run(const request *asked, const char *run_dir, const e
     if (result != NULL) {
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         if (result->n_skipped + result->n_rollbacks > 0)
-            printf("guard     %" PRIu64 " steps skipped, %" PRIu64 " times back to a snapshot: see %s/%s\n",
-                   result->n_skipped, result->n_rollbacks, run_dir, ESPER_RUN_EVENTS);
+            printf("guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
+                   result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
+                   result->n_rollbacks == 1 ? "" : "s", run_dir, ESPER_RUN_EVENTS);
+        if (result->n_faults_left > 0)
+            printf("drill     %" PRIu64 " of the faults asked for found nothing to strike\n", result->n_faults_left);
         printf("saved     %s/%s after %s\n", run_dir, ESPER_RUN_CHECKPOINT, esper_text_duration(result->seconds, took));
     }
     print_page(run_dir);
@@ -157,6 +160,7 @@ static int grow_all(const request *asked)
 
 static int run(int argc, char **argv)
 {
+    static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG}; /* a decision file says who decides */
     const char *resume = NULL, *control = NULL;
     const esper_config_option options[] = {{.name = "resume", .has_value = true, .text_out = &resume},
                                            {.name = "static-control", .text_out = &control}};
@@ -177,6 +181,12 @@ static int run(int argc, char **argv)
         status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &asked.task);
         if (status == ESPER_OK)
             status = esper_task_configure_growth(asked.task, &config);
+        if (status != ESPER_OK)
+            return esper_cli_fail(status);
+    }
+    if (config.decisions[0] != '\0' &&
+        esper_config_place_of(&config, esper_config_find("policy")) <= ESPER_CONFIG_PRESET) {
+        status = esper_config_set(&config, "policy", esper_policy_scripted.name, &by_flag);
         if (status != ESPER_OK)
             return esper_cli_fail(status);
     }

@@ -19,8 +19,9 @@ static void report(const esper_run_result *result)
     printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count),
            result->weight_hash);
     if (result->n_skipped + result->n_rollbacks > 0)
-        printf("guard     %" PRIu64 " steps skipped, %" PRIu64 " times back to a snapshot: see %s/%s\n",
-               result->n_skipped, result->n_rollbacks, result->run_dir, ESPER_RUN_EVENTS);
+        printf("guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
+               result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
+               result->n_rollbacks == 1 ? "" : "s", result->run_dir, ESPER_RUN_EVENTS);
     printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
            esper_text_duration(result->seconds, took));
     printf("next      %s eval %s\n", esper_cli_program(), result->run_dir);

@@ -66,12 +66,18 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
 
     *job_out = (esper_job){.stop = esper_job_listen(), .cut_off = &cut_off};
     is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
+    if (is_rank && config->comm == ESPER_CONFIG_COMM_SELF)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "comm = self, and a launcher has started several processes: each would do the whole job. "
+                          "Leave --comm out, or call the program by itself");
     ESPER_TRY(esper_comm_open(&options, &job_out->comm));
     if (esper_comm_size(job_out->comm) == 1)
         return ESPER_OK;
     is_rank = 1;
     job_out->threads = share_of_cores(job_out->comm);
     esper_cli_name_rank(esper_comm_rank(job_out->comm));
+    if (config->progress == ESPER_CONFIG_PROGRESS_AUTO) /* launchers make terminals of pipes */
+        config->progress = ESPER_CONFIG_PROGRESS_PLAIN;
     if (esper_job_is_silent(job_out)) {
         config->progress = ESPER_CONFIG_PROGRESS_NONE;
         config->log_level = ESPER_LOG_ERROR; /* what there is to warn of, rank 0 says */

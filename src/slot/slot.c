@@ -43,7 +43,7 @@ static esper_slot_event describe(const esper_slot *slot, esper_slot_event_kind k
     event.epochs_in_stage = slot->epochs_in_stage;
     event.ramp = slot->ramp;
     event.tempo = slot->tempo;
-    event.params = slot->seed_params;
+    event.params = slot->seed_params + slot->gate_params;
     return event;
 }
 

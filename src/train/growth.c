@@ -430,6 +430,11 @@ double esper_growth_flops_sample(const esper_growth *growth)
     return growth->sample_flops;
 }
 
+uint64_t esper_growth_n_faults_left(const esper_growth *growth)
+{
+    return (uint64_t)growth->n_faults - growth->facts.n_injected;
+}
+
 uint64_t esper_growth_verdict(const esper_growth *growth)
 {
     uint64_t hash = XXH64(&growth->decision, sizeof(growth->decision), growth->accepted);

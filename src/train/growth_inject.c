@@ -1,6 +1,7 @@
 /* Faults on purpose: the setting `inject`, a list of STEP:WHERE:ROLE:FAULT. WHERE is a tensor's name, or `host` or `seed`: one
  * of those, drawn by the run's random numbers, as the element is. FAULT may end with @RANK: then it strikes that rank alone. A
- * fault that finds nothing to spoil waits until there is something. Each is written to the decision log before it is done. */
+ * fault that finds nothing to spoil waits until there is something; one of a rank that does not exist strikes nobody, as a run may
+ * be resumed with fewer. Each is written to the decision log before it is done. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,9 +29,6 @@ static esper_status read_fault(esper_growth *growth, const char *word)
     if (fault.fault < 0)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "inject: '%s' is no fault: there are nan, inf, neg_inf, exponent and mantissa", name);
-    if (fault.rank >= growth->trainer->ranks.size)
-        return ESPER_FAIL(ESPER_E_CONFIG, "inject: '%s': the last of %d ranks is %d", word, growth->trainer->ranks.size,
-                          growth->trainer->ranks.size - 1);
     if (growth->n_faults > 0 && growth->faults[growth->n_faults - 1].step >= fault.step)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: steps go up; %" PRIu64 " comes too late", fault.step);
     growth->faults[growth->n_faults++] = fault;

@@ -399,9 +399,9 @@ void growth_record_incident(esper_growth *growth, const esper_incident *incident
         return;
     record = esper_store_record_of(ESPER_STORE_ROLLBACK, incident->to.epoch + 1, (int64_t)incident->to.step);
     ESPER_STORE_SET(record.rollback.action, esper_governor_action_name(incident->action));
-    record.rollback.from_epoch = incident->at.epoch;
+    record.rollback.from_epoch = incident->at.epoch + 1;
     record.rollback.from_step = (int64_t)incident->at.step;
-    record.rollback.to_epoch = incident->to.epoch;
+    record.rollback.to_epoch = incident->to.epoch + 1;
     record.rollback.to_step = (int64_t)incident->to.step;
     record.rollback.n_damaged = incident->n_damaged;
     record.rollback.n_pruned = n_pruned;

@@ -18,7 +18,7 @@ typedef struct clause {
     char remedy[128]; /* what makes it equal */
 } clause;
 
-enum { N_FIXED = 3, MAX_CLAUSES = N_FIXED + ESPER_CONFIG_N_KEYS };
+enum { N_FIXED = 5, MAX_CLAUSES = N_FIXED + ESPER_CONFIG_N_KEYS };
 
 static void add(clause *clauses, int *n, const char *what, const char *value, const char *remedy)
 {
@@ -51,13 +51,15 @@ static bool may_differ(const char *key)
 }
 
 /* The same list, in the same order, on every rank. */
-static int list_clauses(const esper_trainer *trainer, clause *clauses)
+static int list_clauses(const esper_trainer *trainer, bool grows, clause *clauses)
 {
     char text[TEXT_CHARS], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
     int n = 0;
 
     snprintf(text, sizeof(text), "%s %s", ESPER_VERSION, esper_build_commit());
     add(clauses, &n, "the build is", text, "install the same build everywhere");
+    add(clauses, &n, "the command is", grows ? "grow" : "train", "start the same command on all ranks");
+    add(clauses, &n, "the task is", trainer->task->name, "name the same task on all ranks");
     put_kernels(trainer, text);
     add(clauses, &n, "the kernels are", text,
         "set ESPER_KERNELS to a set that all ranks' processors have, such as avx2 or portable");
@@ -107,7 +109,7 @@ static esper_status hear(esper_comm *comm, const char saying[SAYING_CHARS])
     return status;
 }
 
-esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm)
+esper_status esper_pact_check(const esper_trainer *trainer, bool grows, esper_comm *comm)
 {
     clause *ours = esper_mem_alloc(2 * MAX_CLAUSES * sizeof(*ours)), *theirs = ours + MAX_CLAUSES;
     char saying[SAYING_CHARS] = "";
@@ -116,7 +118,7 @@ esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm)
 
     if (ours == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "what ranks have in common");
-    n = list_clauses(trainer, ours);
+    n = list_clauses(trainer, grows, ours);
     memcpy(theirs, ours, (size_t)n * sizeof(*ours));
     status = esper_comm_broadcast(comm, theirs, (size_t)n * sizeof(*theirs), 0);
     if (status == ESPER_OK) {

@@ -6,6 +6,6 @@
 
 /* Compares build, kernels, configuration and data of all ranks with rank 0's. The first difference is E_CONFIG on every rank:
  * its rank, both values, and what makes them equal. Only settings that say where things are and what is shown may differ. */
-esper_status esper_pact_check(const esper_trainer *trainer, esper_comm *comm);
+esper_status esper_pact_check(const esper_trainer *trainer, bool grows, esper_comm *comm);
 
 #endif

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/build_info.h"
 #include "base/clock.h"
@@ -360,6 +361,7 @@ static void measure_network(run *self)
     self->result.flops_sample = esper_growth_flops_sample(self->growth);
     self->result.flops_train = esper_growth_flops_train(self->growth);
     self->result.n_replayed = self->desc->replay != NULL ? esper_growth_n_logged(self->growth) : 0;
+    self->result.n_faults_left = esper_growth_n_faults_left(self->growth);
     esper_growth_kept(self->growth, self->result.kept);
 }
 
@@ -389,6 +391,7 @@ static esper_status open_records(run *self)
         ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
     if (!run_writes(self))
         return attach_growth(self);
+    ESPER_TRY(esper_run_dir_lock(self->result.run_dir, &self->lock));
     esper_run_dir_clean(self->result.run_dir);
     ESPER_TRY(write_config(self));
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_EVENTS, path));
@@ -964,6 +967,8 @@ static void close_all(run *self)
     esper_trainer_fini(&self->trainer);
     esper_store_close(self->store);
     esper_mem_free(self->vitals);
+    if (self->lock >= 0)
+        close(self->lock);
 }
 
 esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)
@@ -974,6 +979,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "run");
     self->desc = desc;
+    self->lock = -1;
     self->result.loss_test = self->result.acc_test = (double)NAN;
     esper_bus_init(&self->bus, 0);
     status = run_all(self);

@@ -70,6 +70,7 @@ typedef struct esper_run_result {
     /* of a run that grows */
     int64_t            params_host, store_run; /* number in its store; 0 = there is none */
     double             flops_sample, flops_train;
+    uint64_t           n_faults_left; /* of drills: they found nothing to strike */
     uint64_t           n_replayed; /* of a replay: entries of the log that came again, all with equal weights */
     char               kept[ESPER_CONFIG_TEXT_CHARS]; /* seeds that were kept, as `plant` takes them */
 } esper_run_result;

@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,6 +107,22 @@ static bool is_draft(const char *name)
         if (n > strlen(files[i]) + strlen(end) && strncmp(name, files[i], strlen(files[i])) == 0)
             return strcmp(name + n - strlen(end), end) == 0;
     return false;
+}
+
+esper_status esper_run_dir_lock(const char *dir, int *fd_out)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be opened: %s", dir, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* where nobody can lock, nobody is kept out */
+        close(fd);
+        return ESPER_FAIL(
+            ESPER_E_STATE,
+            "%s is in use: another process runs there. Wait until it has ended, or choose another --run-dir", dir);
+    }
+    *fd_out = fd;
+    return ESPER_OK;
 }
 
 void esper_run_dir_clean(const char *dir)

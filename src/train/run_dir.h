@@ -19,6 +19,10 @@ enum { ESPER_PATH_CHARS = 1200 };
  * refused. */
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
 
+/* Held until the file is closed, or the process ends: two runs in one directory would spoil each other's. E_STATE: somebody has
+ * it. */
+esper_status esper_run_dir_lock(const char *dir, int *fd_out);
+
 /* Removes the drafts that a run which was killed while it wrote has left in its directory. */
 void esper_run_dir_clean(const char *dir);
 

@@ -23,6 +23,7 @@ typedef struct run {
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     uint64_t              saved_step;          /* and steps */
     bool                  warned;
+    int                   lock; /* of the run's directory; -1 = none */
     volatile sig_atomic_t stop;    /* several ranks: somebody wants the run to stop, and all know */
     double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
     size_t                n_vitals;

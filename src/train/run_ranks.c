@@ -45,7 +45,7 @@ esper_status run_open_trainer(run *self, const esper_task *task, const esper_con
     if (!esper_ranks_are_many(&ranks))
         return status;
     ESPER_TRY(esper_ranks_settle(&ranks, status));
-    ESPER_TRY(esper_pact_check(&self->trainer, ranks.comm));
+    ESPER_TRY(esper_pact_check(&self->trainer, self->desc->grows, ranks.comm));
     return esper_trainer_join(&self->trainer, ranks.comm);
 }
 
@@ -149,7 +149,10 @@ esper_status run_rescue(run *self, esper_status status)
     bool is_sound = status != ESPER_E_STATE; /* ranks that are not at the same call may not have the same state */
     char message[1024];
 
-    snprintf(message, sizeof(message), "%s", esper_last_error());
+    if (self->desc->cut_off != NULL && *self->desc->cut_off != 0)
+        snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
+    else
+        snprintf(message, sizeof(message), "%s", esper_last_error());
     if (!is_sound || self->guarded == NULL || self->desc->replay != NULL ||
         esper_guarded_retreat(self->guarded) != ESPER_OK || cursor->step <= self->saved_step)
         return ESPER_FAIL(status, "%s. The checkpoint of epoch %u is as it was: --resume %s", message,

@@ -29,7 +29,6 @@ static void print_cnn(const esper_host_cnn *host, FILE *stream)
 static void print_network(const esper_trainer *trainer, FILE *stream)
 {
     const esper_host_transformer *host = &trainer->host.transformer;
-    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
     fprintf(stream, "  network   ");
@@ -40,7 +39,9 @@ static void print_network(const esper_trainer *trainer, FILE *stream)
                 host->layers == 1 ? "" : "s", host->width, host->heads, host->heads == 1 ? "" : "s", host->context);
     fprintf(stream, "\n            %s parameters; a step of %d %s takes %s\n",
             esper_text_count(esper_net_count_params(&trainer->net, -1), a), trainer->config.batch, unit_of(trainer),
-            esper_text_flops(stats.forward.flops + stats.backward.flops, b));
+            esper_text_flops(esper_trainer_step_flops(trainer), b));
+    if (trainer->ranks.size > 1)
+        fprintf(stream, "            %d ranks, each with its part of every batch\n", trainer->ranks.size);
 }
 
 /* Where it can grow, and who decides. */

@@ -33,14 +33,17 @@ expect_words out '"ready":true' '"threads":1' '"unit":"ms"'
 # ---- gate: alone it is a job of one; tests/dist/test_ranks.sh has more
 esper bench gate --json --quick
 expect_code 0
-expect_equal "lines" "$(wc -l <out.txt)" 2
-expect_words out '"name":"gate.agree"' '"name":"gate.sum"' '"unit":"us"' '"limit":' '"ratio":' '"ranks":1' '"comm":"self"'
+expect_equal "lines" "$(wc -l <out.txt)" 1
+expect_words out '"name":"gate.agree"' '"unit":"us"' '"limit":' '"ratio":' '"ranks":1' '"comm":"self"'
 esper bench gate.agree --quick
 expect_code 0
 expect_words out "gate.agree" "us" "limit" "1 rank (self)"
 esper bench gate --paced
 expect_code 2
 expect_words err "gate takes no --device and no --paced"
+esper bench ranks
+expect_code 2
+expect_words err "mpirun -n 2"
 esper info backends
 expect_words out "communicators" "self a job of one process" " mpi "
 

@@ -203,7 +203,7 @@ expect_equal "the control" "$(ls shown/control/last.safetensors)" shown/control/
 esper grow synth "${scripted[@]}" --inject 35:host:param:nan,55:seed:moment:inf,75:host:grad:nan --run-dir drill
 expect_code 0
 expect_words err "warn: guard: NaN in" "back from step"
-expect_words out "guard     1 steps skipped, 2 times back to a snapshot"
+expect_words out "guard     1 step skipped, 2 times back to a snapshot"
 drilled=$(weights_of)
 expect_equal "faults in the log" "$(grep -c '"source":"injection"' drill/decisions.jsonl)" 3
 expect_equal "the governor in the log" "$(grep -c '"source":"governor"' drill/decisions.jsonl)" 3
@@ -242,7 +242,8 @@ refused 2 "policy = scripted needs a decision file: decisions" grow synth --poli
 refused 2 "policy = command needs the program: policy_cmd" grow synth --policy command
 refused 2 "policy_cmd and policy = heuristic" grow synth --policy heuristic --policy-cmd cat
 refused 2 "policy_cmd and policy = random" grow synth --policy random --policy-cmd cat
-refused 2 "decisions: only policy = scripted|heuristic decides" grow synth --decisions plan.txt
+refused 2 "decisions: only policy = scripted|random decides" grow synth --policy random --decisions plan.txt
+refused 2 "plan.txt:4: epoch 4: the run has 3 epochs" grow synth --decisions plan.txt # scripted goes without saying
 refused 2 "growing needs the guard" grow synth --no-guard
 refused 2 "plant: this host has no slot 'r9c9'" grow synth "${tiny[@]}" --plant r9c9:norm
 refused 2 "plant: |nothing" grow synth "${tiny[@]}" --plant r0c0:nothing

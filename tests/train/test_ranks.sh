@@ -71,7 +71,7 @@ expect_code 0
 events=$(cat drill/events.jsonl)
 expect_words events '"action":"skip"' '"action":"roll_back"'
 expect_words err "on rank 2: 1 element"
-expect_words out "1 steps skipped, 1 times back"
+expect_words out "1 step skipped, 1 time back"
 on_ranks 4 replay drill --progress none
 expect_code 0
 expect_words out "weights equal"

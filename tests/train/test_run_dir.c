@@ -231,6 +231,22 @@ static void directory_that_cannot_be(void **state)
     check_not_found("last", "no run below runs/");
 }
 
+/* ---- one process at a time ---- */
+
+static void locked_by_one(void **state)
+{
+    int first, second;
+
+    (void)state;
+    check_good(esper_file_make_dirs("runs/one"));
+    check_good(esper_run_dir_lock("runs/one", &first));
+    check_fails(esper_run_dir_lock("runs/one", &second), ESPER_E_STATE, "is in use");
+    close(first);
+    check_good(esper_run_dir_lock("runs/one", &second));
+    close(second);
+    check_fails(esper_run_dir_lock("runs/none", &first), ESPER_E_IO, "cannot be opened");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +264,7 @@ int main(void)
         cmocka_unit_test_setup(wanted_directory, set_up),
         cmocka_unit_test_setup(directory_that_holds_a_run, set_up),
         cmocka_unit_test_setup(directory_that_cannot_be, set_up),
+        cmocka_unit_test_setup(locked_by_one, set_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,10 +16,11 @@ enum {
 };
 
 /* MPI allows tags up to 32767 at least. */
-enum { SUM_F32, SUM_F64, OR, BROADCAST, GATHER, BARRIER, N_CALLS = 8, N_TURNS = 2048 };
+enum { SUM_F32, SUM_F64, OR, BROADCAST, GATHER, BARRIER, END, N_CALLS, N_TURNS = 2048 };
 
 static void begin_call(esper_messages *m, int call)
 {
+    m->call = (char)call;
     m->tag = FIRST_TAG + (int)(m->n_calls++ % N_TURNS) * N_CALLS + call;
 }
 
@@ -35,8 +36,8 @@ static esper_status fail_mpi(esper_messages *m, int error)
 
 /* -------------------------------------------------------------------------------------------------------- roll call */
 
-/* Whom one waits for may itself wait for another. So a rank whose wait was too long tells all others that it is there, and
- * listens for a while who else does: ranks that wait for the same one come to this at about the same time. */
+/* Whom one waits for may itself wait for another. So a rank whose wait was too long tells all others that it is there, and at
+ * which call, and listens for a while who else does: ranks that wait for the same one come to this at about the same time. */
 static uint64_t roll_call_ns(const esper_wait_rules *rules)
 {
     uint64_t quarter = rules->deadline_ns / 4;
@@ -46,18 +47,16 @@ static uint64_t roll_call_ns(const esper_wait_rules *rules)
 
 static void answer_roll_call(esper_messages *m, MPI_Comm comm)
 {
-    static const char here = 1;
-
     for (int r = 0; r < m->link->size; r++) {
         MPI_Request request;
 
-        if (r != m->link->rank && MPI_Isend(&here, 1, MPI_BYTE, r, ROLL_TAG, comm, &request) == MPI_SUCCESS)
+        if (r != m->link->rank && MPI_Isend(&m->call, 1, MPI_BYTE, r, ROLL_TAG, comm, &request) == MPI_SUCCESS)
             MPI_Request_free(&request); /* nobody waits for it */
     }
 }
 
-/* Marks the ranks that are not heard of; returns how many. */
-static int listen_to_roll_call(esper_messages *m, MPI_Comm comm)
+/* Marks the ranks that are not heard of, and those that want to end the job; returns how many are not heard of. */
+static int listen_to_roll_call(esper_messages *m, MPI_Comm comm, int *n_ended_out)
 {
     uint64_t end = esper_clock_ns() + roll_call_ns(m->rules);
     int n_missing = m->link->size - 1;
@@ -76,7 +75,8 @@ static int listen_to_roll_call(esper_messages *m, MPI_Comm comm)
             continue;
         }
         MPI_Recv(&byte, 1, MPI_BYTE, status.MPI_SOURCE, ROLL_TAG, comm, MPI_STATUS_IGNORE);
-        m->link->is_lost[status.MPI_SOURCE] = false;
+        m->link->is_lost[status.MPI_SOURCE] = byte == END;
+        *n_ended_out += byte == END;
         n_missing--;
     }
     return n_missing;
@@ -97,16 +97,19 @@ static esper_status fail_wait(esper_messages *m, int rank, esper_wait_end end)
     MPI_Comm comm = *(const MPI_Comm *)m->comm;
     double seconds = 1e-9 * (double)m->rules->deadline_ns;
     char *why = m->link->why, who[128];
-    int n_missing;
+    int n_missing, n_ended = 0;
 
     if (end == ESPER_WAIT_ABORT) {
         snprintf(why, ESPER_COMM_WHY_CHARS, "stopped by request while waiting for rank %d", rank);
         return ESPER_E_STOPPED;
     }
     answer_roll_call(m, comm);
-    n_missing = listen_to_roll_call(m, comm);
+    n_missing = listen_to_roll_call(m, comm, &n_ended);
     name_lost(m, who, sizeof(who));
-    if (n_missing > 0)
+    if (n_ended > 0)
+        snprintf(why, ESPER_COMM_WHY_CHARS, "%s %s has ended its part of the job",
+                 n_missing + n_ended == 1 ? "rank" : "one of ranks", who);
+    else if (n_missing > 0)
         snprintf(why, ESPER_COMM_WHY_CHARS, "%s %s did not come within %.3g s, nor answer then",
                  n_missing == 1 ? "rank" : "ranks", who, seconds);
     else
@@ -157,11 +160,11 @@ static esper_status exchange(esper_messages *m, int to, const void *sent, size_t
 }
 
 /* Round by round everybody hears from twice as many. */
-esper_status esper_messages_barrier(esper_messages *m)
+static esper_status meet(esper_messages *m, int call)
 {
     int rank = m->link->rank, size = m->link->size;
 
-    begin_call(m, BARRIER);
+    begin_call(m, call);
     for (int d = 1; d < size; d *= 2) {
         esper_status status = exchange(m, (rank + d) % size, NULL, 0, (rank - d + size) % size, NULL, 0);
 
@@ -169,6 +172,16 @@ esper_status esper_messages_barrier(esper_messages *m)
             return status;
     }
     return ESPER_OK;
+}
+
+esper_status esper_messages_barrier(esper_messages *m)
+{
+    return meet(m, BARRIER);
+}
+
+esper_status esper_messages_end(esper_messages *m)
+{
+    return meet(m, END);
 }
 
 /* The same with the words of all heard so far: to hear of a rank twice does no harm. */

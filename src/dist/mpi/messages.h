@@ -14,6 +14,7 @@ typedef struct esper_messages {
     const void             *comm;    /* an MPI_Comm; not by its type, which only mpi.h knows */
     void                   *scratch; /* ESPER_MESSAGE_BYTES */
     unsigned                n_calls; /* made so far, as on every other rank ... */
+    char                    call;
     int                     tag;     /* ... and with what the present one is, its tag: calls that differ never meet */
 } esper_messages;
 
@@ -22,5 +23,6 @@ esper_status esper_messages_or(esper_messages *m, uint64_t *words, size_t count)
 esper_status esper_messages_broadcast(esper_messages *m, void *bytes, size_t count, int root);
 esper_status esper_messages_gather(esper_messages *m, const void *mine, size_t count, void *all_out);
 esper_status esper_messages_barrier(esper_messages *m);
+esper_status esper_messages_end(esper_messages *m); /* the last barrier */
 
 #endif

@@ -217,8 +217,7 @@ static void close_mpi(esper_comm_link *link, bool orderly)
     mpi_link *mpi = (mpi_link *)link;
 
     if (orderly)
-        orderly =
-            (is_window(mpi) ? esper_window_end(&mpi->window) : esper_messages_barrier(&mpi->messages)) == ESPER_OK;
+        orderly = (is_window(mpi) ? esper_window_end(&mpi->window) : esper_messages_end(&mpi->messages)) == ESPER_OK;
     if (is_window(mpi) && !orderly)
         esper_window_leave(&mpi->window);
     if (orderly && is_window(mpi)) {
