@@ -115,10 +115,10 @@
       "Also compares checksums of the state from the end of a step to the start of the next: finds any flipped bit.")  \
     X(GUARD, max_rollbacks, INT, "3", FROM(0), "times",                                                                \
       "Times the governor may go back before it stops the run.")                                                       \
-    X(RANKS, comm, CHOICE, "auto", ANY, "",                                                                            \
-      "How processes work on one run together: auto is mpi below mpirun or srun, and self, a job of one, elsewhere.")  \
     X(RANKS, rank_deadline, REAL, "30", OVER(0), "seconds",                                                            \
       "How long a rank may keep the others waiting before they take it for lost, save and leave.")                     \
+    X(RANKS, comm, CHOICE, "auto", ANY, "",                                                                            \
+      "How processes work on one run together: auto is mpi below mpirun or srun, and self, a job of one, elsewhere.")  \
     X(RANKS, sync_norm, BOOL, "false", ANY, "",                                                                        \
       "Batch norm over the whole batch of all ranks instead of each rank's part of it.")                               \
     X(DATA, data, TEXT, "", ANY, "",                                                                                   \

@@ -79,17 +79,17 @@ void esper_command_help(const esper_command *command)
     esper_config_help(stdout, takes_key, command);
 }
 
-static int rank = -1; /* -1: there is but one */
+static int own_rank = -1; /* -1: there is but one */
 
-void esper_cli_name_rank(int number)
+void esper_cli_name_rank(int rank)
 {
-    rank = number;
+    own_rank = rank;
 }
 
 int esper_cli_fail(esper_status status)
 {
-    if (rank >= 0)
-        fprintf(stderr, "esper: rank %d: %s\n", rank, esper_last_error());
+    if (own_rank >= 0)
+        fprintf(stderr, "esper: rank %d: %s\n", own_rank, esper_last_error());
     else
         fprintf(stderr, "esper: %s\n", esper_last_error());
     return status == ESPER_E_CONFIG || status == ESPER_E_ARG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
