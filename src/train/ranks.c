@@ -32,21 +32,30 @@ void esper_ranks_fini(esper_ranks *ranks)
 
 /* ------------------------------------------------------------------------------------------------ a step */
 
-/* In strides of a fixed length, which compilers turn into vectors. */
+enum { STRIDE = 32 };
+
+/* Marks what is not finite among STRIDE values: a fixed number, which compilers turn into vectors. */
+static inline void mark_spoiled(const float *values, uint32_t marks[STRIDE])
+{
+    uint32_t bits[STRIDE];
+
+    memcpy(bits, values, sizeof(bits));
+    for (int j = 0; j < STRIDE; j++)
+        marks[j] |= (uint32_t)-((bits[j] & 0x7f800000u) == 0x7f800000u);
+}
+
 static bool is_finite_range(const float *values, size_t n)
 {
-    enum { STRIDE = 32 };
-    uint32_t spoiled[STRIDE] = {0}, any = 0;
+    uint32_t marks[STRIDE] = {0}, any = 0;
+    float rest[STRIDE] = {0};
+    size_t n_whole = n / STRIDE * STRIDE;
 
-    for (size_t i = 0; i < n; i += STRIDE) {
-        uint32_t bits[STRIDE] = {0};
-
-        memcpy(bits, values + i, (n - i < STRIDE ? n - i : STRIDE) * sizeof(*bits));
-        for (int j = 0; j < STRIDE; j++)
-            spoiled[j] |= (uint32_t) - ((bits[j] & 0x7f800000u) == 0x7f800000u);
-    }
+    for (size_t i = 0; i < n_whole; i += STRIDE)
+        mark_spoiled(values + i, marks);
+    memcpy(rest, values + n_whole, (n - n_whole) * sizeof(*rest));
+    mark_spoiled(rest, marks);
     for (int j = 0; j < STRIDE; j++)
-        any |= spoiled[j];
+        any |= marks[j];
     return any == 0;
 }
 
