@@ -41,7 +41,7 @@ static inline void mark_spoiled(const float *values, uint32_t marks[STRIDE])
 
     memcpy(bits, values, sizeof(bits));
     for (int j = 0; j < STRIDE; j++)
-        marks[j] |= (uint32_t)-((bits[j] & 0x7f800000u) == 0x7f800000u);
+        marks[j] |= (uint32_t) - ((bits[j] & 0x7f800000u) == 0x7f800000u);
 }
 
 static bool is_finite_range(const float *values, size_t n)
