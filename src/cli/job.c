@@ -48,7 +48,7 @@ static double longest_wait(const esper_config *config)
     return config->rank_deadline + (config->policy_cmd[0] != '\0' ? config->policy_deadline : 0.0);
 }
 
-/* Cores that this process may use, unless launcher or user bound it to fewer than it would share. */
+/* An equal part of the machine, or as many cores as the process is bound to where that is less. */
 static int share_of_cores(const esper_comm *comm)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN) / esper_comm_neighbours(comm);

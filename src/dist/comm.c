@@ -139,14 +139,6 @@ bool esper_comm_is_lost(const esper_comm *comm, int rank)
     return rank >= 0 && rank < comm->link->size && comm->link->is_lost[rank];
 }
 
-int esper_comm_first_survivor(const esper_comm *comm)
-{
-    for (int r = 0; r < comm->link->rank; r++)
-        if (!comm->link->is_lost[r])
-            return r;
-    return comm->link->rank;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
 /* The first failure is the one to tell: what follows from it is no news. */

@@ -38,11 +38,9 @@ int         esper_comm_rank(const esper_comm *comm);
 int         esper_comm_size(const esper_comm *comm);
 int         esper_comm_neighbours(const esper_comm *comm); /* ranks on this machine, this one included */
 
-/* After a failure: who did not come, as far as this rank can know; and the first rank that is not among them, which is the
- * one to write what is to be kept (ranks may see it differently: what they write must not hurt if two do). */
+/* Whether a call has failed; and then who did not come, as far as this rank can know. */
 bool esper_comm_is_broken(const esper_comm *comm);
 bool esper_comm_is_lost(const esper_comm *comm, int rank);
-int  esper_comm_first_survivor(const esper_comm *comm);
 
 /* In place; the same result on every rank. */
 esper_status esper_comm_sum_f32(esper_comm *comm, float *values, size_t count);
