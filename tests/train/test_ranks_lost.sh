@@ -113,7 +113,9 @@ expect_words out "go on with" "asked"
 
 # Two ranks in network namespaces of their own, over TCP. Where the machine lets us make them.
 near=esper-a-$$ far=esper-b-$$
+temporary=$(mktemp -d) # below /tmp: a path of sockets is short
 cleanup() {
+    rm -rf "$temporary"
     ip netns del "$near" 2>/dev/null
     ip netns del "$far" 2>/dev/null
 }
@@ -132,15 +134,18 @@ fi
 trap cleanup EXIT
 cat >agent <<END
 #!/bin/bash
-# In place of ssh: HOST COMMAND...
+# In place of ssh: HOST COMMAND... Each host has temporary files of its own, as machines have: daemons that make the
+# same directory at once fail now and then.
 host=\$1
 shift
+mkdir -p "$temporary/\$host"
+export TMPDIR="$temporary/\$host"
 exec ip netns exec \$([ "\$host" = near ] && echo "$near" || echo "$far") bash -c "\$*"
 END
 chmod +x agent
 apart=(timeout -k 5 60 ip netns exec "$near" mpirun --allow-run-as-root --mca plm rsh --mca plm_rsh_agent "$PWD/agent"
     --mca btl tcp,self --mca btl_tcp_if_include 10.97.31.0/24 --mca oob_tcp_if_include 10.97.31.0/24 --bind-to none
-    --host near:1,far:1 -n 2)
+    --mca rtc_hwloc_vmhole none --host near:1,far:1 -n 2)
 
 last="${apart[*]} esper train"
 "${apart[@]}" "$ESPER" train synth --epochs 2 --max-steps 4 --batch 24 --progress none --threads 1 --run-dir apart \
