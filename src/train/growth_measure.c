@@ -273,17 +273,36 @@ static double expected_fall(const float *sum, int64_t n_weights, double squares,
     return noise > 0.0 ? 0.5 * (double)n_weights * signal / noise : 0.0;
 }
 
+/* What a map there costs, as a part of the network it joins: FLOPs of a sample's forward pass. */
+static double relative_cost(const esper_growth *growth, const esper_slot *slot, int64_t n_weights)
+{
+    const esper_net *net = &growth->probe_net;
+
+    for (int i = 0; i < net->n_boundaries; i++) {
+        const esper_boundary *boundary = &net->boundaries[i];
+
+        if (strcmp(boundary->slot, slot->id) == 0) {
+            double places = (double)(net->tensors[boundary->tensor].count / boundary->channels);
+
+            return 2.0 * (double)n_weights * places / fmax(growth->sample_flops, 1.0);
+        }
+    }
+    return 1.0;
+}
+
+/* The fall for its cost: early slots see many places, where the same fall is paid for by more computing. */
 static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
     for (int k = 0; k < growth->trainer->slots.n; k++) {
         const esper_slot *slot = &growth->trainer->slots.slot[k];
+        int64_t n_weights = esper_splice_count_probe(growth->trainer->host.topology, slot->channels);
 
         if (!esper_slot_is_empty(slot))
             continue;
         if (n_batches > 1)
             growth->probed[k] =
-                expected_fall(sums[k].sum, esper_splice_count_probe(growth->trainer->host.topology, slot->channels),
-                              sums[k].squares, n_batches, growth->trainer->config.batch);
+                expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches, growth->trainer->config.batch) /
+                relative_cost(growth, slot, n_weights);
         esper_trainer_clear_region(growth->trainer, k);
     }
 }
