@@ -172,7 +172,8 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
 
 /* ------------------------------------------------------------------------------------------------ empty slots */
 
-/* Whether somebody wants to know: policies that look at evidence, on a settled host, when no seed is on its way. */
+/* Whether somebody wants to know: policies that look at evidence, when no seed is on its way. From the host's first calm epoch
+ * on, so that there are readings when it counts as settled and the first seed is to be placed. */
 static bool probe_is_due(const esper_growth *growth)
 {
     const char *policy = growth->follows ? esper_policy_command.name : esper_policy_name(growth->policy);
@@ -180,7 +181,8 @@ static bool probe_is_due(const esper_growth *growth)
     const esper_slots *slots = &growth->trainer->slots;
 
     return growth->history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
-           growth->tracker.state.is_stable && esper_slots_count(slots, rests) == slots->n &&
+           (growth->tracker.state.is_stable || growth->tracker.state.stable_epochs > 0) &&
+           esper_slots_count(slots, rests) == slots->n &&
            esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
 }
 
