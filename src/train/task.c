@@ -31,9 +31,9 @@ static const esper_task *const tasks[] = {
     GROWN("fashion", FASHION, FASHION_LR, FASHION_GROWTH SHALLOW,
           "Fashion-MNIST, 28x28 grey, 10 classes; 3 blocks of 8-16-32 channels, to grow from 2 of 16-32"),
     GROWN("fashion_long", FASHION, FASHION_LR "epochs = 100\ncrop = 2\nflip = true\n",
-          "epochs = 230\nmax_steps = 100\nlr_epochs = 10\nlr_min = 0.003\nlr_finish = 110\nblocks = 2\nchannels = 24\n"
+          "epochs = 260\nmax_steps = 100\nlr_epochs = 10\nlr_min = 0.003\nlr_finish = 210\nblocks = 2\nchannels = 32\n"
           "blueprints = conv_heavy\nmax_params = 100000\n",
-          "the same for longer, from 2 blocks of 24-48: how far growing gets below 100,000 parameters"),
+          "the same for longer, from 2 blocks of 32-64: how far growing gets below 100,000 parameters"),
     GROWN("fashion_impaired", FASHION, FASHION_LR "channels = 4\nkernel = 1\n",
           FASHION_GROWTH "epochs = 115\n", /* for two or three seeds, one after the other */
           "Fashion-MNIST; a host of 1x1 kernels and 4-8-16 channels that needs help"),
