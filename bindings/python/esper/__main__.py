@@ -28,7 +28,7 @@ def foreign() -> str:
     """Says so where this package's files are mixed with those of another package called esper."""
     import esper
 
-    if hasattr(esper, "Guard") or hasattr(esper, "GuardError"):
+    if hasattr(esper, "GuardError"):  # and not "Guard", which would import torch
         return ""
     return (f"{getattr(esper, '__file__', 'esper')} is not the guard's: another package called \"esper\" was installed "
             "over it. Both cannot be in one environment: `pip uninstall esper esper-guard`, then install esper-guard "
