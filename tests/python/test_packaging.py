@@ -96,6 +96,14 @@ class TestWheel(Folder):
         two = self.built(self.place("co/bindings/python"), "wheel", "two", ESPER_GUARD_LIBRARY=LIBRARY)
         self.assertEqual(content(one), content(two))
 
+    def test_command(self):
+        """What `make wheel` calls."""
+        done = subprocess.run([sys.executable, os.path.join(PACKAGE, "backend", "esper_build.py"), self.place("w")],
+                              env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"), stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"w/esper_guard-[0-9.]+-py3-none-linux_\w+\.whl is ready")
+        self.assertEqual([name[-4:] for name in os.listdir(self.place("w"))], [".whl"])
+
     def test_library_of_the_checkout(self):
         package = self.copy()
         os.mkdir(self.place("co/build"))

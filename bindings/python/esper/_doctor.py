@@ -50,8 +50,9 @@ def _show_library() -> _abi.Library:
 
     _say("package", f"esper-guard {__version__} at {os.path.dirname(os.path.abspath(__file__))}")
     _say("python", f"{platform.python_version()} at {sys.executable}")
-    if os.environ.get("ESPER_GUARD") == "0":
-        _say("switched off", "ESPER_GUARD=0 is set: guards do nothing (the self-test runs all the same)")
+    if os.environ.get("ESPER_GUARD", "1") != "1":
+        _say("switch", f"ESPER_GUARD={os.environ['ESPER_GUARD']} is set: with 0, guards do nothing. The self-test runs "
+                       "all the same")
     try:
         library = _abi.load()
     except ImportError as error:
