@@ -416,11 +416,11 @@ class Guard:
             report.world = self._peers.world
 
     def _act_on_gradients(self, report: Report, untouched: bool, scaled: bool, agreed: bool = True) -> str:
-        """What is done about bad gradients: "go", "skip" or "rollback". When the state is bad, that is why. `agreed`: all
-        ranks are here."""
+        """What is done about bad gradients: "go", "skip" or "rollback". When the state is bad although no step was made
+        with them, that is why. `agreed`: all ranks are here."""
         if untouched and not self._settle_deep():  # the state behind that step is on its way already
             return "rollback"
-        deeper = self._look_deeper(report.step, agreed)
+        deeper = self._look_deeper(report.step, agreed) if untouched else None
         if deeper is not None:
             self.last = deeper
             answer, report = self._policy.of_state(deeper), deeper
@@ -433,8 +433,6 @@ class Guard:
 
     def _look_deeper(self, step: int, agreed: bool) -> Optional[Report]:
         """A report on the state as it is now, if it is bad."""
-        if self._deep is not None:
-            return None  # it is being looked at already
         scanner = self._state.scanner()
         if scanner is None:
             return None

@@ -55,7 +55,9 @@ class Entry:
         self.step = step
         self.slot = slot  # buffers, also such as this entry has no use for
         self.keys: List[Key] = []
+        self.devices: Dict[Key, torch.device] = {}
         self.loose: Dict[str, List[Tuple[Key, Any]]] = {}  # by parameter: what of its optimiser state is no tensor
+        self.lists: Dict[str, Dict[Any, int]] = {}  # by parameter: which of its state are lists of tensors, how long
         self.groups: List[Dict[str, Any]] = []
         self.extras: Dict[str, Any] = {}
         self.rng: Dict[int, torch.Tensor] = {}
@@ -128,6 +130,7 @@ class Ring:
             self._free.append(self.good.pop(0).slot)
         entry = Entry(step, self._free.pop())
         entry.keys = [key for key, _ in tensors]
+        entry.devices = {key: tensor.device for key, tensor in tensors}
         _copy([self._buffer(entry.slot, key, tensor) for key, tensor in tensors], [tensor for _, tensor in tensors])
         self._keep_rest(entry, tensors)
         return entry
@@ -138,6 +141,8 @@ class Ring:
             if parameter in optimizer.state:
                 entry.loose[name] = [(key, copy.deepcopy(value)) for key, value in flat(optimizer.state[parameter])
                                      if not isinstance(value, torch.Tensor)]
+                entry.lists[name] = {key: len(value) for key, value in optimizer.state[parameter].items()
+                                     if isinstance(value, list) and any(isinstance(v, torch.Tensor) for v in value)}
         entry.groups = [{key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
                         for group in optimizer.param_groups]
         entry.extras = {name: copy.deepcopy(item.state_dict()) for name, item in self._extras.items()}
@@ -174,8 +179,9 @@ class Ring:
 
     def _put_back(self, entry: Entry, lr_backoff: float) -> None:
         watched = self._state.watched
+        self._shape_optimizer(entry)
         live = {key: tensor for key, _, tensor in self._state.tensors()}
-        self._put_back_optimizer(entry, live)
+        self._make_missing(entry, live)
         pairs = [(_tensors.local(live[key].detach()), entry.slot[key]) for key in entry.keys if key in live]
         _copy([to for to, _ in pairs], [buffer for _, buffer in pairs])
         entry.n_restored += 1
@@ -191,27 +197,36 @@ class Ring:
             if device >= 0:
                 torch.cuda.set_rng_state(state, device)
 
-    def _put_back_optimizer(self, entry: Entry, live: Dict[Key, torch.Tensor]) -> None:
-        """State that was not there yet goes; tensors that are gone come again; what is there is written in place."""
+    def _shape_optimizer(self, entry: Entry) -> None:
+        """State that was not there yet goes, what is no tensor is set, and lists get their length."""
         optimizer = self._state.watched.optimizer
-        wanted = set(entry.keys)
+        tops: Dict[str, set] = {name: {key[0] for key, _ in loose if key} for name, loose in entry.loose.items()}
+        for key in entry.keys:
+            if key[0] == "state":
+                tops[key[1]].add(key[2])
         for name, parameter in self._state.watched.parameters:
-            if parameter not in optimizer.state:
-                continue
             if name not in entry.loose:
-                del optimizer.state[parameter]
+                optimizer.state.pop(parameter, None)
                 continue
             state = optimizer.state[parameter]
-            known = {key[0] for key, _ in entry.loose[name]} | {key[2] for key in wanted if key[:2] == ("state", name)}
-            for key in [key for key in state if str(key) not in known]:
+            for key in [key for key in state if str(key) not in tops[name]]:
                 del state[key]
+            for key, length in entry.lists[name].items():
+                state[key] = (state.get(key) or [])[:length]
+                state[key] += [None] * (length - len(state[key]))
             for key, value in entry.loose[name]:
                 if key:
                     put(state, key, copy.deepcopy(value))
+
+    def _make_missing(self, entry: Entry, live: Dict[Key, torch.Tensor]) -> None:
+        """Tensors of the optimiser's that are gone come again; those that are there are written in place."""
+        parameters = dict(self._state.watched.parameters)
         for key in entry.keys:
-            if key[0] == "state" and key not in live:
-                parameter = dict(self._state.watched.parameters)[key[1]]
-                put(optimizer.state[parameter], key[2:], entry.slot[key].to(_tensors.local(parameter).device, copy=True))
+            saved = entry.slot[key]
+            if key[0] == "state" and (key not in live or live[key].shape != saved.shape):
+                parameter = parameters[key[1]]
+                live[key] = saved.to(entry.devices[key], copy=True)
+                put(self._state.watched.optimizer.state[parameter], key[2:], live[key])
 
     def _back_off(self, factor: float) -> None:
         for group in self._state.watched.optimizer.param_groups:
