@@ -86,7 +86,7 @@ class Gradients:
         return scanners
 
     def _bind_odd(self) -> List[Scanner]:
-        """Sparse gradients and views with gaps: registered anew each time, for their size or place is never the same."""
+        """Sparse gradients and views with gaps: registered anew each time, as size or place is never the same."""
         found = [_tensors.make(name, _abi.GRAD, parameter.grad) for name, parameter in self._odd
                  if parameter.grad is not None]
         items, self.not_covered = _tensors.sort(found)
@@ -126,7 +126,8 @@ class Gradients:
         if self._pattern.scanner is not None:
             self._pattern.scanner.move([item.pointer for item in items])
 
-    def _new_pattern(self, key: Any, dense: List[Tuple[str, torch.nn.Parameter]], items: List[_tensors.Item]) -> _Pattern:
+    def _new_pattern(self, key: Any, dense: List[Tuple[str, torch.nn.Parameter]],
+                     items: List[_tensors.Item]) -> _Pattern:
         if items and _tensors.capturing(max(item.device for item in items)):
             raise RuntimeError("these gradients were not scanned before, and nothing can be registered while a CUDA "
                                "graph is captured: make one or two warm-up steps with the guard first")

@@ -252,7 +252,7 @@ class Guard:
         return bool(self._ring.good) and self._ring.good[-1] is not before
 
     def rollback(self) -> int:
-        """Puts the newest good snapshot back: model, optimiser, random state, and what `state` named. Gives its step."""
+        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step."""
         if not self.enabled:
             return self.steps
         if self._ring is None:
@@ -452,7 +452,7 @@ class Guard:
     # -------------------------------------------------------------------------------------------------- GradScaler
 
     def _scaled_step(self, scaler: Any, do: Callable[[], Any]) -> Any:
-        """A step that GradScaler makes: gradients are unscaled first, and what the scan finds goes into its found-inf."""
+        """A step that GradScaler makes: gradients are unscaled first; what the scan finds goes into its found-inf."""
         noted = _optim.scaler_state(scaler, self.optimizer)
         if noted is None:
             raise Unsupported(f"{type(scaler).__name__} is not a GradScaler that the guard knows")

@@ -147,7 +147,7 @@ class DeviceFlag:
 
 
 def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimiser passes a step over when its attribute `found_inf` is 1: asked of a small one of its kind."""
+    """Whether the optimiser passes a step over when its `found_inf` is 1: a small one of its kind is asked."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
     if "grad_scaler" in inspect.signature(type(optimizer).step).parameters:
