@@ -213,14 +213,23 @@ class Guard:
 
     # ------------------------------------------------------------------------------------------------ one scan more
 
-    def launch(self) -> Pending:
-        """Scans the gradients as they are now. Under capture the scan becomes part of the CUDA graph."""
+    def launch(self, scan: Sequence[str] = ("grad",)) -> Pending:
+        """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part of
+        the CUDA graph; only gradients can be scanned there."""
         if not self.enabled:
             return _NoPending()
         captured = self._capturing()
         if not captured:
             self._settle()
-        return self._launch_all(self._collect(), captured)
+        pending = self._launch_all(self._collect() if "grad" in scan else [], captured)
+        roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _STATE_ROLES)
+        if roles:
+            scanner = self._state.scanner(validate=False)
+            if scanner is not None:
+                scanner.launch(roles=roles)
+                self._state.drop()
+                pending._scanners.append(scanner)
+        return pending
 
     def result(self) -> Optional[Report]:
         """Waits for the newest scan and gives its report; after a replay, that of the scan in the graph."""
@@ -325,7 +334,7 @@ class Guard:
         return self._gradients.collect()
 
     def _capturing(self) -> bool:
-        return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
     def _launch_all(self, scanners: List[Scanner], captured: bool = False, flag: Optional[int] = None) -> Pending:
         """One scan over all gradients. Clipping is part of it where all of them are seen by one launch."""

@@ -142,7 +142,7 @@ class Report:
             return str(entry)
         if self.first_rank is not None:
             return f"NaN or Inf on rank {self.first_rank}, none on this one"
-        count = sum(len(reading.items) for reading in self.readings)
+        count = sum(stat.scanned for reading in self.readings for stat in reading.stats())
         has_grads = any(item.role == _abi.GRAD for reading in self.readings for item in reading.items)
         return f"all {count:,} tensors are finite" + (f", gradient norm {self.total_norm:.4g}" if has_grads else "")
 

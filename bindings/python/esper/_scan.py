@@ -109,10 +109,10 @@ class Scanner:
         self._library.check(self._library.guard_move(self._handle, addresses.buffer_info()[0], len(pointers)))
         self.pointers = pointers
 
-    def launch(self, clip: float = 0.0, flag: Optional[int] = None, checksum: int = 0) -> None:
-        """Queues a scan behind what torch has queued; on the CPU it is done at once."""
+    def launch(self, clip: float = 0.0, flag: Optional[int] = None, checksum: int = 0, roles: int = 0) -> None:
+        """Queues a scan behind what torch has queued; on the CPU it is done at once. roles: bits, 0 is all."""
         scan = self._scan
-        scan.clip_norm, scan.skip_flag, scan.checksum = clip, flag, checksum
+        scan.clip_norm, scan.skip_flag, scan.checksum, scan.roles = clip, flag, checksum, roles
         if self._streams is not None:
             for device in self._cuda:
                 self._streams[device] = current_stream(device)
