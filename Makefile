@@ -1,7 +1,7 @@
 # The front door of Esper: `make help` tells what is here. The build itself is CMake's: CMakeLists.txt and
 # CMakePresets.json.
 .DEFAULT_GOAL := build
-.PHONY: build program run test soak bench kit install lint format clean help
+.PHONY: build program run test soak bench kit wheel install lint format clean help
 
 # Further arguments of the program in `make run` and `make bench`: make run ARGS="--epochs 2"
 ARGS ?=
@@ -16,7 +16,7 @@ build: program
 
 program:
 	@scripts/setup --check build
-	@scripts/build release --target esper
+	@scripts/build release --target product
 
 run:
 	@scripts/setup run
@@ -39,6 +39,12 @@ kit:
 	@scripts/setup test
 	@scripts/kit
 
+wheel:
+	@scripts/setup --check build
+	@scripts/build release --target esper_guard
+	@rm -rf build/wheel
+	@ESPER_GUARD_LIBRARY=build/libesper-guard.so python3 bindings/python/backend/esper_build.py build/wheel
+
 install:
 	@scripts/setup --check build
 	@scripts/build release --target product
@@ -54,7 +60,7 @@ clean:
 	rm -rf build
 
 help:
-	@echo "make            build the program, at build/esper"
+	@echo "make            build the program, at build/esper, and the guard, build/libesper-guard.so"
 	@echo "make run        install what is missing, build, grow a network on Fashion-MNIST before your eyes, and compare it"
 	@echo "                with its fixed host; ARGS=\"...\" goes to the program"
 	@echo "make test       install what is missing, build and run all tests: plain, under the address, undefined-behaviour"
@@ -62,9 +68,10 @@ help:
 	@echo "make soak       the long tests, and longer fuzzing"
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
+	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel"
 	@echo "make install    put the program, libesper-guard.so, its header, pkg-config and CMake files below PREFIX"
 	@echo "                (/usr/local unless given; DESTDIR=... goes before it)"
-	@echo "make lint       check the formatting and run clang-tidy;  make format  repairs the formatting"
+	@echo "make lint       check the formatting, run clang-tidy and pyflakes;  make format  repairs the formatting"
 	@echo "make clean      remove build/"
 	@echo ""
 	@echo "For a debug build: cmake --preset debug && cmake --build build/debug. More in CONTRIBUTING.md."

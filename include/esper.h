@@ -155,6 +155,11 @@ ESPER_API esper_status esper_guard_clear(esper_guard *guard);
  * open follow. Graphs that hold a scan read the new ones from their next launch on; it waits for those that run. */
 ESPER_API esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors);
 
+/* The same for a caller whose tensors move at every step, and who knows that they lie on the devices they are registered
+ * for: nobody asks the driver or the system about each address, which takes longer than a small scan. A wrong address is
+ * found by the scan that reads it, and then the device is lost, or the process. */
+ESPER_API esper_status esper_guard_move(esper_guard *guard, void *const *data, size_t n_tensors);
+
 /* Compares what the caller believes with what is registered: E_STATE names the first tensor that differs, in what, and what
  * to do about it. */
 ESPER_API esper_status esper_guard_verify(const esper_guard *guard, const esper_guard_tensor *tensors,

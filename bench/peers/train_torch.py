@@ -12,7 +12,6 @@ attention is PyTorch's own where it has one. On the CPU it runs with OMP_NUM_THR
 """
 import json
 import math
-import os
 import statistics
 import sys
 import time

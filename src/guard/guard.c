@@ -211,7 +211,9 @@ esper_status esper_guard_clear(esper_guard *guard)
     return ESPER_OK;
 }
 
-static esper_status check_addresses(const esper_guard_table *table, void *const *data)
+/* Whether the tensors may lie at these addresses. Asking about their memory takes a call of the system or of the driver for
+ * each; with `trusts` that is left to the caller. */
+static esper_status check_addresses(const esper_guard_table *table, void *const *data, bool trusts)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {
         const esper_guard_tensor *tensor = &table->tensors[i];
@@ -221,7 +223,8 @@ static esper_status check_addresses(const esper_guard_table *table, void *const 
         if (data[i] == NULL && tensor->count > 0)
             return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", i, tensor->name,
                               (unsigned long long)tensor->count);
-        ESPER_TRY(check_memory(table, tensor, data[i]));
+        if (!trusts)
+            ESPER_TRY(check_memory(table, tensor, data[i]));
     }
     return ESPER_OK;
 }
@@ -240,21 +243,21 @@ static esper_status rebind_slot(esper_guard_table *table, esper_guard_slot *slot
     return status;
 }
 
-esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors)
+static esper_status give_addresses(esper_guard *guard, void *const *data, size_t n_tensors, bool trusts,
+                                   const char *what)
 {
     esper_guard_table *table;
     esper_status status = ESPER_OK;
 
-    ESPER_TRY(esper_guard_check_idle(guard, "esper_guard_replace"));
+    ESPER_TRY(esper_guard_check_idle(guard, what));
     table = &guard->table;
     if (n_tensors != table->n_tensors)
-        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_replace: %zu addresses for %zu tensors", n_tensors,
-                          table->n_tensors);
+        return ESPER_FAIL(ESPER_E_ARG, "%s: %zu addresses for %zu tensors", what, n_tensors, table->n_tensors);
     if (n_tensors == 0)
         return ESPER_OK;
     if (data == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "esper_guard_replace: no addresses");
-    ESPER_TRY(check_addresses(table, data));
+        return ESPER_FAIL(ESPER_E_ARG, "%s: no addresses", what);
+    ESPER_TRY(check_addresses(table, data, trusts));
     for (size_t s = 0; s < table->n_slots && status == ESPER_OK; s++)
         status = rebind_slot(table, &table->slots[s], data);
     if (status != ESPER_OK) { /* engines that have the new ones are bound anew, to the old ones, before the next scan */
@@ -265,6 +268,16 @@ esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n
     for (size_t i = 0; i < n_tensors; i++)
         table->tensors[i].data = data[i];
     return ESPER_OK;
+}
+
+esper_status esper_guard_replace(esper_guard *guard, void *const *data, size_t n_tensors)
+{
+    return give_addresses(guard, data, n_tensors, false, "esper_guard_replace");
+}
+
+esper_status esper_guard_move(esper_guard *guard, void *const *data, size_t n_tensors)
+{
+    return give_addresses(guard, data, n_tensors, true, "esper_guard_move");
 }
 
 static esper_status differs(const esper_guard_tensor *known, size_t i, const char *what, const char *is,

@@ -2,7 +2,8 @@
 # ctest: timeout=240 labels=noasan
 # The documentation against the program and the tree:
 #   - blocks that begin with ```sh test run, each in a folder of its own that has the program at build/esper;
-#   - every command and flag of esper, every make target, file and name of the code that is mentioned exists;
+#   - every command and flag of esper, every make target, file and name of the code that is mentioned exists, those of the
+#     Python package among them;
 #   - every relative link leads to a file, and to a heading in it;
 #   - the parts that are generated are up to date, and what they list is explained.
 set -uo pipefail
@@ -98,7 +99,7 @@ check_path() {
 
     case "$path" in
     *[\<\>\*\ ]*) return ;;
-    src/* | tests/* | scripts/* | cmake/* | include/* | docs/* | .ci/*) ;;
+    src/* | tests/* | scripts/* | cmake/* | include/* | docs/* | bindings/* | examples/* | .ci/*) ;;
     *) return ;;
     esac
     seen paths
@@ -111,8 +112,33 @@ check_name() {
 
     [[ $name =~ ^(esper_[a-z0-9_]+|ESPER_[A-Z0-9_]+)$ ]] || return
     seen names
-    [[ $name == *_ ]] || grep -rqw -- "$name" include src cmake scripts tests/CMakeLists.txt ||
+    [[ $name == *_ ]] || grep -rqw -- "$name" include src cmake scripts bindings tests/CMakeLists.txt ||
         fail "$page:$line: nothing in the sources is called $name"
+}
+
+# What `import esper` gives: `esper.Guard(model, optimizer)`.
+check_python_name() {
+    local page=$1 line=$2 text=$3
+
+    [[ $text =~ ^esper\.([A-Za-z_]+) && $text != esper.h ]] || return
+    seen "names of the Python package"
+    grep -qw -- "${BASH_REMATCH[1]}" bindings/python/esper/__init__.py ||
+        fail "$page:$line: bindings/python/esper/__init__.py has no ${BASH_REMATCH[1]}"
+}
+
+# What follows `-m esper`: a command of the Python package, and flags that it knows.
+check_python_command() {
+    local page=$1 line=$2 text=$3 word
+
+    [[ $text =~ -m\ esper\ ([a-z-][^\|\>\<\;\&\)#]*) ]] || return
+    for word in ${BASH_REMATCH[1]}; do
+        seen "words of the Python command"
+        case "$word" in
+        --help) ;;
+        --*) grep -q "add_argument(\"$word\"" bindings/python/esper/__main__.py ;;
+        *) [ "$word" = cpu ] || grep -q "add_parser(\"$word\"" bindings/python/esper/__main__.py ;;
+        esac || fail "$page:$line: python -m esper does not know $word"
+    done
 }
 
 check_make_target() {
@@ -193,7 +219,9 @@ check_page() {
         check_name "$page" "$line" "$text"
         check_flag "$page" "$line" "$text"
         check_make_target "$page" "$line" "$text"
-        check_command "$page" "$line" "$text"
+        check_python_name "$page" "$line" "$text"
+        check_python_command "$page" "$line" "$text"
+        [[ $text == *"-m esper"* ]] || check_command "$page" "$line" "$text"
     done < <(code_of "$page")
 }
 
@@ -293,6 +321,8 @@ expect_seen paths 40
 expect_seen names 10
 expect_seen flags 5
 expect_seen commands 20
+expect_seen "names of the Python package" 5
+expect_seen "words of the Python command" 2
 expect_seen "make targets" 5
 expect_seen tasks 10
 expect_seen "events and fields" 20

@@ -544,6 +544,44 @@ static void new_addresses(void **state)
     esper_guard_close(guard);
 }
 
+/* The same without a question to the system for each address. */
+static void addresses_that_are_trusted(void **state)
+{
+    float a[2] = {1.0f, 0.0f}, b[2] = {2.0f, 0.0f}, c[2] = {7.0f, 0.0f};
+    esper_guard_tensor tensors[] = {tensor_of("a", "g", ESPER_GUARD_ROLE_GRAD, a, 2),
+                                    tensor_of("b", "g", ESPER_GUARD_ROLE_GRAD, b, 2),
+                                    tensor_of("none", "g", ESPER_GUARD_ROLE_GRAD, NULL, 0)};
+    void *data[] = {c, a, NULL};
+    esper_guard *guard = open_guard(1);
+    const esper_guard_report *report;
+    esper_mem_stats before, after;
+
+    (void)state;
+    tensors[1].device = -2;
+    check_good(esper_guard_add(guard, tensors, 3));
+    esper_mem_stats_get(&before);
+    check_good(esper_guard_move(guard, data, 3));
+    report = scan(guard, NULL);
+    esper_mem_stats_get(&after);
+    assert_int_equal(after.n_allocs, before.n_allocs);
+    check_near(report->stats[0].norm, 7.0, 1e-15);
+    check_near(report->stats[1].norm, 1.0, 1e-15);
+    assert_ptr_equal(esper_guard_tensor_at(guard, 1)->data, a);
+    data[1] = NULL; /* what can be seen without asking is */
+    assert_int_equal(esper_guard_move(guard, data, 3), ESPER_E_ARG);
+    assert_non_null(strstr(esper_last_error(), "tensor 1 (b): 2 elements at NULL"));
+    assert_int_equal(esper_guard_move(guard, data, 2), ESPER_E_ARG);
+    assert_non_null(strstr(esper_last_error(), "esper_guard_move: 2 addresses for 3 tensors"));
+    data[1] = (void *)16; /* nobody's memory: believed, and not read */
+    check_good(esper_guard_move(guard, data, 3));
+    data[1] = b;
+    check_good(esper_guard_move(guard, data, 3));
+    check_near(scan(guard, NULL)->stats[1].norm, 2.0, 1e-15);
+    check_good(esper_guard_launch(guard, NULL));
+    assert_int_equal(esper_guard_move(guard, data, 3), ESPER_E_STATE);
+    esper_guard_close(guard);
+}
+
 static void checksums(void **state)
 {
     static float w[70000], m[100];
@@ -880,6 +918,7 @@ int main(void)
         cmocka_unit_test(clipping_of_large_gradients),
         cmocka_unit_test(rounding_changes_nothing),
         cmocka_unit_test(new_addresses),
+        cmocka_unit_test(addresses_that_are_trusted),
         cmocka_unit_test(checksums),
         cmocka_unit_test(many_tiny_tensors),
         cmocka_unit_test(groups_over_partitions),

@@ -1,0 +1,188 @@
+"""How the guard comes between gradients and optimiser: hooks, or a wrapped `step` where torch has no hooks; and the
+device flag with which fused optimisers pass a step over by themselves."""
+
+import functools
+import inspect
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from ._dist import Peers
+
+
+class Attachment:
+    """Calls before() ahead of every step and after(went) behind it. A step that is not to be is made with the gradients
+    laid aside: an optimiser does nothing to a parameter without one."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, before: Callable[[], bool],
+                 after: Callable[[bool], None]) -> None:
+        self._optimizer = optimizer
+        self._before = before
+        self._after = after
+        self._aside: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        self._went = True
+        self._active = True
+        self._handles: List[Any] = []
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self._handles = [optimizer.register_step_pre_hook(self._pre), optimizer.register_step_post_hook(self._post)]
+        else:
+            self._wrap()
+
+    def detach(self) -> None:
+        """Nothing is called any more."""
+        self._active = False
+        for handle in self._handles:
+            handle.remove()
+        if getattr(self._optimizer.__dict__.get("step"), "__esper__", None) is self:
+            del self._optimizer.step  # unless somebody has wrapped it since: then it only passes calls on
+
+    def _wrap(self) -> None:
+        original = self._optimizer.step
+
+        @functools.wraps(original)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            changed = self._pre(self._optimizer, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                self._bring_back()
+                raise
+            self._post(self._optimizer, args, kwargs)
+            return result
+
+        step.__esper__ = self
+        self._optimizer.step = step
+
+    def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        if not self._active:
+            return None
+        closure = args[0] if args and callable(args[0]) else kwargs.get("closure")
+        if closure is None:
+            self._ask()
+            return None
+
+        @functools.wraps(closure)
+        def watched() -> Any:  # the gradients come to be inside the step
+            loss = closure()
+            self._bring_back()
+            self._ask()
+            return loss
+
+        if "closure" in kwargs:
+            return args, dict(kwargs, closure=watched)
+        return (watched, *args[1:]), kwargs
+
+    def _ask(self) -> None:
+        self._went = self._before()
+        if not self._went:
+            self._aside = [(parameter, parameter.grad) for group in self._optimizer.param_groups
+                           for parameter in group["params"] if parameter.grad is not None]
+            for parameter, _ in self._aside:
+                parameter.grad = None
+
+    def _post(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        if self._active:
+            self._bring_back()
+            self._after(self._went)
+
+    def _bring_back(self) -> None:
+        for parameter, grad in self._aside:
+            parameter.grad = grad
+        self._aside = []
+
+
+class DeviceFlag:
+    """A word that a scan sets on the device, as the number, 0 or 1, that fused optimisers read; and, over a process
+    group, which rank was the first to set it."""
+
+    def __init__(self, device: torch.device, peers: Peers) -> None:
+        self.word = torch.zeros((), dtype=torch.int32, device=device)
+        self._pair = torch.zeros(2, dtype=torch.float32, device=device)
+        self.found = self._pair[0]
+        self._code = self._pair[1]
+        self._peers = peers
+        self._told = torch.zeros(2, pin_memory=True) if device.type == "cuda" else torch.zeros(2)
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+        self._set = False
+
+    @property
+    def pointer(self) -> int:
+        return self.word.data_ptr()
+
+    def convert(self) -> None:
+        """The scan's word as 0 or 1, on all ranks if it is set on one."""
+        torch.ne(self.word, 0, out=self.found)
+        if self._peers:
+            torch.mul(self.found, float(self._peers.world - self._peers.rank), out=self._code)
+            self._peers.spread(self._pair)
+            self._told.copy_(self._pair, non_blocking=True)
+            if self._event is not None:
+                self._event.record()
+
+    def first_rank(self) -> Optional[int]:
+        """The lowest rank that had set the flag converted last; waits for the exchange, not for what came after it."""
+        if not self._peers:
+            return None
+        if self._event is not None:
+            self._event.synchronize()
+        found, code = self._told.tolist()
+        return self._peers.world - int(code) if found else None
+
+    def give(self, optimizer: torch.optim.Optimizer) -> None:
+        """Hands it to the step that comes; together with GradScaler's, where there is one."""
+        theirs = getattr(optimizer, "found_inf", None)
+        if theirs is not None:
+            optimizer.found_inf = torch.maximum(theirs.to(self.found.device), self.found)
+        else:
+            optimizer.found_inf = self.found
+            self._set = True
+
+    def take(self, optimizer: torch.optim.Optimizer) -> None:
+        """After the step: as if nothing had been."""
+        if self._set:
+            del optimizer.found_inf
+            self._set = False
+
+
+def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimiser passes a step over when its `found_inf` is 1: a small one of its kind is asked."""
+    if not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return False
+    if "grad_scaler" in inspect.signature(type(optimizer).step).parameters:
+        return False  # an earlier way, which needs a GradScaler
+    if not all(group.get("fused", True) for group in optimizer.param_groups):
+        return False
+    for options in ({"fused": True}, {}):
+        try:
+            return _tries_out(optimizer, options)
+        except Exception:  # whatever it is, that optimiser is not one to be trusted with a flag
+            continue
+    return False
+
+
+def _tries_out(optimizer: torch.optim.Optimizer, options: Dict[str, Any]) -> bool:
+    device = optimizer.param_groups[0]["params"][0].device
+    parameter = torch.nn.Parameter(torch.ones(4, device=device))
+    trial = type(optimizer)([parameter], lr=0.5, **options)
+    seen = []
+    for found in (0.0, 1.0, 0.0):
+        parameter.grad = torch.ones_like(parameter)
+        trial.found_inf = torch.full((), found, device=device)
+        trial.step()
+        seen.append(float(parameter.detach()[0]))
+    return 1.0 != seen[0] == seen[1] != seen[2]
+
+
+def has_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimiser has stepped: some kinds leave what they make in a first step that is passed over unset."""
+    if not optimizer.state:
+        return not any(group.get("momentum") for group in optimizer.param_groups) and "momentum" in optimizer.defaults
+    return True
+
+
+def scaler_state(scaler: Any, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:
+    """What a GradScaler has noted of an optimiser since its last update."""
+    states = getattr(scaler, "_per_optimizer_states", None)
+    return None if states is None else states[id(optimizer)]

@@ -1,0 +1,526 @@
+# ctest: timeout=240
+"""The coverage table: each row injects a fault into one form of training and requires the right name."""
+import os
+import unittest
+
+from guard_cases import DEVICES, Case, Net, backward, can_fuse, needs, seeded, state_of, train
+
+import torch
+import torch.nn as nn
+
+import esper
+from esper import _names
+
+
+class TestRows(Case):
+    """Rows that need nothing but a model, on every device that is there."""
+
+    def bad_gradient(self, model, optimizer, name, run, **options):
+        """Runs `run(guard)`, which is to meet BadGradient that names `name`."""
+        guard = self.guard(model, optimizer, **options)
+        with self.assertRaises(esper.BadGradient) as met:
+            run(guard)
+        self.assertEqual(met.exception.report.first_bad, name)
+        self.assertIn(name, str(met.exception))
+        self.assertIn("optimizer untouched", str(met.exception))
+        return met.exception.report
+
+    def test_each_gradient_by_name(self):
+        for device in DEVICES:
+            for name in ("first.weight", "second.bias", "last.weight"):
+                model, optimizer = seeded(Net, device)
+                before = state_of(model, optimizer)
+
+                def run(guard):
+                    backward(model, 0, device)
+                    guard.inject(name + ".grad", 2, "inf")
+                    guard.step(optimizer)
+
+                report = self.bad_gradient(model, optimizer, name + ".grad", run)
+                entry = report.bad[0]
+                self.assertEqual((entry.kind, entry.n_bad, entry.first, report.n_bad), ("Inf", 1, 2, 1))
+                self.assertSameState(before, state_of(model, optimizer))
+
+    def test_text(self):
+        model = nn.Sequential()
+        model.add_module("c_proj", nn.Linear(768, 768, bias=False))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        guard = self.guard(model, optimizer)
+        guard.steps = 846
+        model(torch.ones(1, 768)).sum().backward()
+        for at in (41102, 41200, 50000):
+            guard.inject("c_proj.weight.grad", at)
+        with self.assertRaises(esper.BadGradient) as met:
+            guard.step(optimizer)
+        self.assertEqual(str(met.exception), "step 847: NaN in c_proj.weight.grad, 3 of 589,824, first at 41,102; "
+                         "optimizer untouched")
+
+    def test_gradient_accumulation(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+
+            def run(guard):
+                for step in range(4):
+                    for part in range(3):
+                        backward(model, 3 * step + part, device)
+                        if (step, part) == (2, 1):
+                            guard.inject("second.weight.grad", 7)
+                    guard.step(optimizer)
+                    optimizer.zero_grad()
+
+            report = self.bad_gradient(model, optimizer, "second.weight.grad", run)
+            self.assertEqual(report.step, 3)
+
+    def test_set_to_none_and_in_place(self):
+        for device in DEVICES:
+            for to_none in (True, False):
+                model, optimizer = seeded(Net, device)
+
+                def run(guard):
+                    guard.attach()
+                    for step in range(9):
+                        optimizer.zero_grad(set_to_none=to_none)
+                        backward(model, step, device)
+                        if step == 6:
+                            guard.inject("last.bias.grad", 1)
+                        optimizer.step()
+
+                self.assertEqual(self.bad_gradient(model, optimizer, "last.bias.grad", run).step, 7)
+
+    def test_group_added_later(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            extra = nn.Linear(3, 2).to(device)
+
+            def run(guard):
+                guard.attach()
+                train(model, optimizer, 2, device)
+                optimizer.add_param_group({"params": list(extra.parameters())})
+                for step in range(3):
+                    optimizer.zero_grad()
+                    backward(model, step, device)
+                    extra(torch.ones(1, 3, device=device)).sum().backward()
+                    if step == 2:
+                        guard.inject("optimizer.group1.param0.grad", 5)
+                    optimizer.step()
+
+            self.bad_gradient(model, optimizer, "optimizer.group1.param0.grad", run)
+
+    def test_tied(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embedding = nn.Embedding(10, 4)
+                self.head = nn.Linear(4, 10, bias=False)
+                self.head.weight = self.embedding.weight
+
+        for device in DEVICES:
+            model, optimizer = seeded(Tied, device)
+
+            def run(guard):
+                model.head(model.embedding(torch.arange(3, device=device))).sum().backward()
+                guard.inject("embedding.weight.grad", 39)
+                guard.step(optimizer)
+
+            report = self.bad_gradient(model, optimizer, "embedding.weight.grad", run)
+            self.assertEqual(len(report.table), 1)
+
+    def test_none(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer).attach()
+            for step in range(12):  # another pattern of gradients each time
+                optimizer.zero_grad(set_to_none=True)
+                backward(model, step, device)
+                absent = [(step + i) % 6 for i in range(step % 4)]
+                for i, parameter in enumerate(model.parameters()):
+                    if i in absent:
+                        parameter.grad = None
+                optimizer.step()
+                self.assertEqual(len(guard.last.table), 6 - len(absent))
+            optimizer.zero_grad(set_to_none=True)
+            optimizer.step()  # none at all
+            backward(model, 0, device)
+            model.first.weight.grad = None
+            guard.inject("second.weight.grad", 3)
+            with self.assertRaises(esper.BadGradient) as met:
+                optimizer.step()
+            self.assertEqual(met.exception.report.first_bad, "second.weight.grad")
+            guard.detach()
+
+    def test_sparse(self):
+        class Sparse(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embedding = nn.Embedding(50, 4, sparse=True)
+                self.out = nn.Linear(4, 1)
+
+        for device in DEVICES:
+            model, optimizer = seeded(Sparse, device, optimizer=torch.optim.SGD)
+            guard = self.guard(model, optimizer, "raise", clip=0.5).attach()
+            for step in range(5):
+                optimizer.zero_grad()
+                words = torch.arange(2 + step, device=device) % 3  # some of them twice
+                model.out(model.embedding(words)).sum().backward()
+                exact = torch.cat([p.grad.to_dense().flatten() for p in model.parameters()]).double().norm()
+                optimizer.step()
+                self.assertAlmostEqual(guard.last.total_norm, float(exact), delta=1e-5 * float(exact))
+                after = torch.cat([p.grad.to_dense().flatten() for p in model.parameters()]).norm()
+                self.assertAlmostEqual(float(after), 0.5, delta=1e-4)  # clipped, the sparse one too
+            optimizer.zero_grad()
+            model.out(model.embedding(torch.tensor([4, 9], device=device))).sum().backward()
+            model.embedding.weight.grad._values()[1, 2] = float("nan")
+            with self.assertRaises(esper.BadGradient) as met:
+                optimizer.step()
+            self.assertEqual(met.exception.report.first_bad, "embedding.weight.grad")
+            guard.detach()
+
+    def test_channels_last(self):
+        for device in DEVICES:
+            torch.manual_seed(0)
+            model = nn.Conv2d(3, 4, 3).to(device).to(memory_format=torch.channels_last)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def run(guard):
+                x = torch.randn(2, 3, 8, 8, device=device).to(memory_format=torch.channels_last)
+                model(x).sum().backward()
+                model.weight.grad = model.weight.grad.to(memory_format=torch.channels_last)
+                with torch.no_grad():
+                    model.weight.grad[2, 1, 0, 2] = float("nan")
+                guard.step(optimizer)
+
+            report = self.bad_gradient(model, optimizer, "weight.grad", run)
+            self.assertEqual(report.bad[0].first, ((2 * 3 + 1) * 3 + 0) * 3 + 2)
+
+    def test_views_with_gaps(self):
+        for device in DEVICES:
+            model = nn.Linear(4, 6).to(device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def run(guard):
+                wide = torch.zeros(6, 8, device=device)
+                model.weight.grad = wide[:, ::2]
+                guard.step(optimizer)
+                wide[3, 1] = float("nan")  # in a gap
+                guard.step(optimizer)
+                wide[3, 2] = float("nan")
+                guard.step(optimizer)
+
+            report = self.bad_gradient(model, optimizer, "weight.grad", run)
+            self.assertEqual((report.step, report.bad[0].first), (3, 3 * 4 + 1))
+
+    def test_half_types(self):
+        for device in DEVICES:
+            for dtype in (torch.bfloat16, torch.float16, torch.float64):
+                model = nn.Linear(5, 5).to(device).to(dtype)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+                def run(guard):
+                    for parameter in model.parameters():
+                        parameter.grad = torch.ones_like(parameter)
+                    guard.inject("bias.grad", 4)
+                    guard.step(optimizer)
+
+                self.bad_gradient(model, optimizer, "bias.grad", run)
+
+    def test_complex(self):
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def run(guard):
+            model.weight.grad = torch.tensor([1 + 1j, complex(0, float("inf")), 0])
+            guard.step(optimizer)
+
+        self.bad_gradient(model, optimizer, "weight.grad", run)
+
+    def test_autocast(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+
+            def run(guard):
+                guard.attach()
+                for step in range(4):
+                    optimizer.zero_grad()
+                    with torch.autocast(device, dtype=torch.bfloat16):
+                        loss = model(torch.ones(2, 6, device=device)).float().sum()
+                    loss.backward()
+                    if step == 3:
+                        guard.inject("first.weight.grad", 1, "-inf")
+                    optimizer.step()
+
+            self.bad_gradient(model, optimizer, "first.weight.grad", run)
+
+    def test_closure(self):
+        model, optimizer = seeded(Net, optimizer=torch.optim.LBFGS, lr=0.1)
+        poison = []
+
+        def run(guard):
+            guard.attach()
+
+            def closure():
+                optimizer.zero_grad()
+                loss = backward(model, 0)
+                if poison:
+                    guard.inject("second.bias.grad", 1)
+                return loss
+
+            optimizer.step(closure)
+            poison.append(1)
+            optimizer.step(closure)
+
+        self.bad_gradient(model, optimizer, "second.bias.grad", run)
+
+    def test_wrapped_names(self):
+        class Compiled(nn.Module):  # what torch.compile makes, as far as names are concerned
+            def __init__(self, inner):
+                super().__init__()
+                self._orig_mod = inner
+
+        model, _ = seeded(Net)
+        model.second = Compiled(model.second)
+        wrapped = Compiled(model)
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+        self.assertEqual([name for name, _ in _names.parameters(wrapped)],
+                         ["first.weight", "first.bias", "second.weight", "second.bias", "last.weight", "last.bias"])
+
+        def run(guard):
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            guard.inject("second.weight.grad")
+            guard.step(optimizer)
+
+        self.bad_gradient(wrapped, optimizer, "second.weight.grad", run)
+
+
+class TestState(Case):
+    """Parameters, buffers and optimiser state."""
+
+    def test_each_kind_by_name(self):
+        cases = {"first.weight": "param", "norm.running_var": "buffer", "second.weight.exp_avg_sq": "moment",
+                 "last.bias.exp_avg": "moment"}
+        for device in DEVICES:
+            for name, role in cases.items():
+                model, optimizer = seeded(lambda: Net(norm=True), device)
+                guard = self.guard(model, optimizer, deep_every=1).attach()
+                train(model, optimizer, 3, device)
+                with self.assertRaises(esper.BadState) as met:
+                    train(model, optimizer, 2, device, before=lambda step: guard.inject(name, 1, "nan"))
+                entry = met.exception.report.bad[0]
+                self.assertEqual((entry.name, entry.role), (name, role))
+                guard.detach()
+
+    def test_deep_every(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=10).attach()
+        train(model, optimizer, 12)
+        model.last.weight.requires_grad_(False)
+        guard.inject("last.weight.exp_avg", 3)  # used by nobody any more: gradients stay clean
+        model.last.weight.grad = None
+        with self.assertRaises(esper.BadState) as met:
+            train(model, optimizer, 20, start=12)
+        self.assertEqual((met.exception.report.first_bad, met.exception.report.step), ("last.weight.exp_avg", 20))
+
+    def test_lazy_state(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer, deep_every=1).attach()
+            names = []
+            for step in range(2):
+                train(model, optimizer, 1, device, step)
+                names.append({item.name for item in guard._state._scanner.items})
+            guard.result()
+            self.assertIn("first.weight.exp_avg", names[0])
+            report = esper.check(model, optimizer)
+            self.assertTrue(report.ok)
+            self.assertEqual(len(report.table), 6 * 5)
+            guard.detach()
+
+    def test_scan_of_everything_each_step(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, scan=("grad", "param", "moment")).attach()
+        train(model, optimizer, 3)
+        with self.assertRaises(esper.BadState) as met:
+            train(model, optimizer, 2, before=lambda step: guard.inject("first.bias.exp_avg"))
+        self.assertEqual(met.exception.report.first_bad, "first.bias.exp_avg")
+
+    def test_bad_parameter_is_named_rather_than_its_gradients(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer).attach()
+            train(model, optimizer, 3, device)
+            guard.inject("second.weight", 9, "nan")
+            with self.assertRaises(esper.BadState) as met:
+                train(model, optimizer, 1, device)
+            self.assertEqual(met.exception.report.first_bad, "second.weight")
+            guard.detach()
+
+
+class TestNotCovered(Case):
+    def test_is_told(self):
+        model, _ = seeded(Net)
+        if hasattr(torch, "float8_e4m3fn"):
+            model.register_buffer("small", torch.zeros(3).to(torch.float8_e4m3fn))
+        else:
+            model.register_buffer("small", torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8))
+            self.skipTest("no type of this torch's is a float that the library cannot read")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        guard = self.guard(model, optimizer, deep_every=1).attach()
+        train(model, optimizer, 2)
+        self.assertIn("small", " ".join(guard.not_covered))
+
+    @needs(hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), "post-accumulate-grad hooks")
+    def test_hooks_after_accumulation(self):
+        model, optimizer = seeded(Net)
+        model.first.weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.clamp_(-1, 1))
+        self.assertIn("first.weight", self.guard(model, optimizer).not_covered[0])
+
+
+class TestReport(Case):
+    def test_numbers(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer).attach()
+            train(model, optimizer, 1, device)
+            report = guard.last
+            exact = torch.cat([p.grad.flatten() for p in model.parameters()]).double()
+            self.assertTrue(report.ok)
+            self.assertIsNone(report.first_bad)
+            self.assertEqual(report.bad, [])
+            self.assertAlmostEqual(report.total_norm, float(exact.norm()), delta=1e-9)
+            self.assertAlmostEqual(report.norms["last.weight.grad"], float(model.last.weight.grad.double().norm()),
+                                   delta=1e-9)
+            self.assertIn("all 6 tensors are finite, gradient norm", str(report))
+            self.assertEqual([row.name for row in report.table][:2], ["first.weight.grad", "first.bias.grad"])
+            guard.detach()
+
+    def test_check(self):
+        model, optimizer = seeded(lambda: Net(norm=True))
+        backward(model, 0)
+        self.assertTrue(esper.check(model).ok)
+        with torch.no_grad():
+            model.norm.running_mean[4] = float("inf")
+        report = esper.check(model)
+        self.assertEqual(report.first_bad, "norm.running_mean")
+        self.assertIn("Inf in norm.running_mean, 1 of 16, first at 4", str(report))
+
+    def test_launch_and_result(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer)
+            backward(model, 0, device)
+            pending = guard.launch()
+            report = pending.result()
+            self.assertTrue(report.ok)
+            self.assertIs(pending.result(), report)
+            guard.inject("first.bias.grad")
+            self.assertEqual(guard.launch().result().first_bad, "first.bias.grad")
+
+    def test_gradients_are_not_kept_alive(self):
+        import weakref
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip").attach()
+        train(model, optimizer, 3)
+        kept = [weakref.ref(p.grad) for p in model.parameters()]
+        optimizer.zero_grad(set_to_none=True)
+        self.assertEqual([k() for k in kept], [None] * 6)
+
+
+class TestCompile(Case):
+    @needs(hasattr(torch, "compile"), "torch.compile")
+    def test_names_without_wrappers(self):
+        for device in DEVICES:
+            model, _ = seeded(Net, device)
+            compiled = torch.compile(model, backend="aot_eager")
+            optimizer = torch.optim.AdamW(compiled.parameters())
+            guard = self.guard(compiled, optimizer).attach()
+            train(compiled, optimizer, 3, device)
+            with self.assertRaises(esper.BadGradient) as met:
+                train(compiled, optimizer, 1, device, before=lambda step: guard.inject("second.weight.grad", 3))
+            self.assertEqual(met.exception.report.first_bad, "second.weight.grad")
+            guard.detach()
+
+
+class TestGraphs(Case):
+    @needs(torch.cuda.is_available(), "CUDA")
+    def test_launch_in_a_graph(self):
+        model, optimizer = seeded(Net, "cuda")
+        guard = self.guard(model, optimizer)
+        x = torch.randn(12, 6, device="cuda")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                optimizer.zero_grad(set_to_none=True)
+                model(x).pow(2).mean().backward()
+                self.assertTrue(guard.launch().result().ok)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            model(x).pow(2).mean().backward()
+            pending = guard.launch()
+        for _ in range(3):
+            graph.replay()
+            self.assertTrue(pending.result().ok)
+        x[3, 2] = float("nan")
+        graph.replay()
+        report = pending.result()
+        self.assertEqual(report.first_bad, "first.weight.grad")
+        x.zero_()
+        graph.replay()
+        self.assertTrue(pending.result().ok)
+
+    @needs(can_fuse("cuda"), "CUDA and fused AdamW that is told through found_inf")
+    def test_whole_step_in_a_graph(self):
+        model, optimizer = seeded(Net, "cuda", fused=True, capturable=True)
+        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        x = torch.randn(12, 6, device="cuda")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                optimizer.zero_grad(set_to_none=True)
+                model(x).pow(2).mean().backward()
+                optimizer.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        guard.result()
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+        graph.replay()
+        self.assertTrue(guard.result().ok)
+        before = state_of(model, optimizer)
+        good = x.clone()
+        x[0, 0] = float("inf")
+        graph.replay()
+        self.assertEqual(guard.result().first_bad, "first.weight.grad")
+        self.assertSameState(before, state_of(model, optimizer))
+        x.copy_(good)
+        graph.replay()
+        self.assertTrue(guard.result().ok)
+        self.assertFalse(torch.equal(before["first.weight"], model.first.weight))
+
+
+class TestOff(Case):
+    def test_environment(self):
+        os.environ["ESPER_GUARD"] = "0"
+        self.addCleanup(os.environ.pop, "ESPER_GUARD")
+        model, optimizer = seeded(Net)
+        guard = esper.Guard(model, optimizer, "rollback").attach()
+        before = optimizer.__dict__.get("step")
+        train(model, optimizer, 2, before=lambda step: guard.inject("first.weight.grad"))
+        guard.step(optimizer)
+        self.assertIsNone(before)
+        self.assertIsNone(guard.last)
+        self.assertTrue(guard.commit() and guard.launch().result().ok and esper.check(model).ok)
+        self.assertEqual((guard.not_covered, guard.memory()["host"]), ([], 0))
+        guard.rollback()
+        guard.refresh()
+        guard.detach()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,210 @@
+# ctest: timeout=120
+"""Bad input: each an exception with a sentence that says what to do."""
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+from guard_cases import PACKAGE, Case, Net, backward, needs, seeded, train
+
+import torch
+
+import esper
+
+
+class TestModel(Case):
+    def met(self, kind, words, run):
+        with self.assertRaises(kind) as met:
+            run()
+        self.assertIn(words, str(met.exception))
+
+    def test_replaced(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=2).attach()
+        train(model, optimizer, 2)
+        model.second = torch.nn.Linear(16, 8)
+        self.met(esper.ModelChanged, "second.weight is not the parameter that was registered",
+                 lambda: train(model, optimizer, 1))
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        guard.refresh()
+        train(model, optimizer, 5)
+
+    def test_resized(self):
+        model, optimizer = seeded(Net)
+        self.guard(model, optimizer).attach()
+        train(model, optimizer, 2)
+        model.last.weight.data = torch.zeros(5, 8)
+        model.last.bias.data = torch.zeros(5)
+        optimizer.zero_grad(set_to_none=True)
+        model(torch.ones(2, 6)).sum().backward()
+        self.met(esper.ModelChanged, "last.weight was resized from (3, 8) to (5, 8)", optimizer.step)
+
+    def test_converted(self):
+        model, optimizer = seeded(Net)
+        self.guard(model, optimizer).attach()
+        train(model, optimizer, 2)
+        model.double()
+        optimizer.zero_grad(set_to_none=True)
+        model(torch.ones(2, 6).double()).sum().backward()
+        self.met(esper.ModelChanged, "first.weight was torch.float32 and is torch.float64", optimizer.step)
+
+    def test_added(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=1).attach()
+        train(model, optimizer, 1)
+        model.more = torch.nn.Linear(2, 2)
+        self.met(esper.ModelChanged, "more.weight is a parameter that was not there",
+                 lambda: train(model, optimizer, 2))
+        guard.refresh()
+        train(model, optimizer, 2)
+
+    @needs(torch.cuda.is_available(), "CUDA")
+    def test_moved(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer).attach()
+        train(model, optimizer, 2)
+        model.cuda()
+        optimizer.zero_grad(set_to_none=True)
+        backward(model, 0, "cuda")
+        self.met(esper.ModelChanged, "first.weight was moved from cpu to cuda:0", optimizer.step)
+        optimizer.state.clear()
+        guard.refresh()
+        train(model, optimizer, 2, "cuda")
+        self.assertTrue(guard.last.ok)
+
+    def test_moved_as_the_guard_sees_it(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        guard._watched.forms[2] = (guard._watched.forms[2][0], torch.device("cuda", 1), torch.float32)
+        backward(model, 0)
+        self.met(esper.ModelChanged, "second.weight was moved from cuda:1 to cpu: move the model before",
+                 lambda: guard.step(optimizer))
+
+    def test_two_guards(self):
+        model, optimizer = seeded(Net)
+        first = self.guard(model, optimizer)
+        self.met(esper.GuardError, "already watched by another esper.Guard", lambda: esper.Guard(model, optimizer))
+        first.detach()
+        second = self.guard(model, optimizer)
+        del second
+        self.doCleanups()
+        self.guard(model, optimizer)
+
+    def test_rollback_before_the_first_snapshot(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots())
+        self.met(esper.NoSnapshot, "guard.commit() before the first step", guard.rollback)
+        guard.detach()
+        guard = self.guard(model, optimizer)
+        self.met(esper.NoSnapshot, "snapshot=esper.Snapshots()", guard.rollback)
+        self.met(esper.GuardError, "snapshot=esper.Snapshots()", guard.commit)
+
+    def test_rollback_asked_for_without_snapshots(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, lambda report: "rollback").attach()
+        guard.inject("first.weight")
+        self.met(esper.NoSnapshot, "nothing to roll back to", lambda: train(model, optimizer, 1))
+
+
+class TestForms(Case):
+    def test_fsdp1(self):
+        module = types.ModuleType("torch.distributed.fsdp.fully_sharded_data_parallel")
+        kind = type("FullyShardedDataParallel", (Net,), {"__module__": module.__name__})
+        model = torch.nn.Sequential(kind())
+        with self.assertRaises(esper.Unsupported) as met:
+            esper.Guard(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        self.assertIn("use fully_shard (FSDP2)", str(met.exception))
+
+    @needs(hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), "post-accumulate-grad hooks")
+    def test_optimizer_in_backward(self):
+        model, optimizer = seeded(Net)
+        each = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+        def hook(parameter):
+            each[parameter].step()
+            each[parameter].zero_grad()
+
+        model.last.weight.register_post_accumulate_grad_hook(hook)
+        with self.assertRaises(esper.Unsupported) as met:
+            esper.Guard(model, optimizer)
+        self.assertIn("last.weight has a hook that steps an optimizer", str(met.exception))
+
+    def test_optimizer_in_backward_of_torch(self):
+        model, optimizer = seeded(Net)
+        model.first.bias._in_backward_optimizers = [optimizer]
+        with self.assertRaises(esper.Unsupported):
+            esper.Guard(model, optimizer)
+
+    def test_not_a_model(self):
+        model, optimizer = seeded(Net)
+        for arguments in ((model.parameters(), optimizer), (model, model), (model, [optimizer])):
+            with self.assertRaises(TypeError):
+                esper.Guard(*arguments)
+        guard = self.guard(model, optimizer)
+        with self.assertRaises(esper.GuardError):
+            guard.step(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+class TestOptions(Case):
+    def test_values(self):
+        model, optimizer = seeded(Net)
+        for options in ({"on_bad": "ignore"}, {"scan": ("loss",)}, {"deep_every": -1}, {"clip": 0.0},
+                        {"clip": float("nan")}, {"lr_backoff": 0.0}, {"lr_backoff": 2.0}):
+            with self.assertRaises(ValueError, msg=str(options)):
+                esper.Guard(model, optimizer, **options)
+        for options in ({"every": 0}, {"keep": 1}, {"where": "disk"}):
+            with self.assertRaises(ValueError, msg=str(options)):
+                esper.Snapshots(**options)
+        with self.assertRaises(esper.GuardError):
+            esper.Guard(model, optimizer, group="some")
+        self.guard(model, optimizer)  # none of them has taken the model
+
+    def test_inject(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        with self.assertRaises(KeyError):
+            guard.inject("nothing.weight")
+        with self.assertRaises(ValueError):
+            guard.inject("first.weight", fault="fire")
+        with self.assertRaises(esper.GuardError):
+            guard.inject("first.weight", at=10**9)
+
+    def test_log_to_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "guard.log")
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, "skip", log=path).attach()
+            train(model, optimizer, 2, before=lambda step: guard.inject("first.weight.grad"))
+            with open(path) as file:
+                self.assertEqual(file.read().count("step skipped"), 2)
+        with self.assertRaises(OSError):
+            esper.Guard(Net(), optimizer, log="/nowhere/at/all")
+
+
+class TestLibrary(unittest.TestCase):
+    def run_python(self, code, **environment):
+        environment = dict(os.environ, PYTHONPATH=PACKAGE, **environment)
+        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+                              timeout=100)
+
+    def test_missing(self):
+        met = self.run_python("from esper import _abi; _abi.load()", ESPER_GUARD_LIBRARY="/nowhere/libesper-guard.so")
+        self.assertIn("esper._errors.LibraryNotFound: libesper-guard.so was not found. Looked at: /nowhere/",
+                      met.stderr)
+        self.assertIn("ESPER_GUARD_LIBRARY=", met.stderr)
+
+    def test_not_a_library(self):
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            met = self.run_python("from esper import _abi; _abi.load()", ESPER_GUARD_LIBRARY=file.name)
+        self.assertIn("LibraryNotFound", met.stderr)
+
+    def test_without_torch(self):
+        met = self.run_python("import sys; sys.modules['torch'] = None\nimport esper; print('imported'); esper.Guard")
+        self.assertIn("imported", met.stdout)
+        self.assertIn("ImportError: esper needs PyTorch", met.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,348 @@
+# ctest: timeout=300
+"""What is done about a bad tensor, on every path: waiting, told on the device, with GradScaler."""
+import collections
+import unittest
+
+from guard_cases import DEVICES, Case, Net, backward, can_fuse, seeded, state_of, train
+
+import torch
+
+import esper
+
+
+class FlagSGD(torch.optim.Optimizer):
+    """An optimiser that is told through found_inf, for versions of torch whose own are not."""
+
+    _step_supports_amp_scaling = True
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+        self.seen = []
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        found = getattr(self, "found_inf", None)
+        self.seen.append(None if found is None else float(found))
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.state[parameter]["count"] = self.state[parameter].get("count", 0) + 1
+                    if not self.seen[-1]:
+                        parameter.add_(parameter.grad, alpha=-group["lr"])
+
+
+class PlainScaler:
+    """What of GradScaler the guard and the loop use, on the CPU, for versions of torch that have none there."""
+
+    def __init__(self):
+        self._scale = 1024.0
+        self._per_optimizer_states = collections.defaultdict(lambda: {"found_inf_per_device": {}})
+
+    def is_enabled(self):
+        return True
+
+    def scale(self, loss):
+        return loss * self._scale
+
+    def unscale_(self, optimizer):
+        bad = False
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(1 / self._scale)
+                bad = bad or not bool(torch.isfinite(parameter.grad).all())
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {"cpu": torch.full((1,), float(bad))}
+
+    def step(self, optimizer):
+        state = self._per_optimizer_states[id(optimizer)]
+        if not state["found_inf_per_device"]:
+            self.unscale_(optimizer)
+        if not any(bool(t) for t in state["found_inf_per_device"].values()):
+            optimizer.step()
+
+    def update(self):
+        found = any(bool(t) for s in self._per_optimizer_states.values() for t in s["found_inf_per_device"].values())
+        self._scale *= 0.5 if found else 1.0
+        self._per_optimizer_states.clear()
+
+
+def scalers():
+    """(device, maker) for every GradScaler there is here."""
+    found = [("cpu", PlainScaler)]
+    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+        found += [(device, lambda device=device: torch.amp.GradScaler(device, init_scale=1024.0)) for device in DEVICES]
+    elif torch.cuda.is_available():
+        found.append(("cuda", lambda: torch.cuda.amp.GradScaler(init_scale=1024.0)))
+    return found
+
+
+class TestPolicies(Case):
+    def test_raise_leaves_the_optimizer_untouched(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer).attach()
+            train(model, optimizer, 3, device)
+            before = state_of(model, optimizer)
+            with self.assertRaises(esper.BadGradient):
+                train(model, optimizer, 1, device, 3, lambda step: guard.inject("last.bias.grad"))
+            self.assertSameState(before, state_of(model, optimizer))
+            train(model, optimizer, 1, device, 3)  # who catches it may go on
+            self.assertTrue(guard.last.ok)
+            guard.detach()
+
+    def test_report_goes_on(self):
+        model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
+        guard = self.guard(model, optimizer, "report").attach()
+        self.assertIn("no wait", guard.path)
+        train(model, optimizer, 3, before=lambda step: step == 1 and guard.inject("last.bias.grad"))
+        guard.detach()
+        told = [line for line in self.lines if "last.bias" in line]
+        self.assertIn("step 2: NaN in last.bias.grad, 1 of 3, first at 0; reported only; the step was made", told)
+        self.assertTrue(bool(torch.isnan(model.last.bias).any()))
+
+    def test_skip_waits_for_others(self):
+        for device in DEVICES:
+            for kind in (torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad):
+                model, optimizer = seeded(Net, device, optimizer=kind)
+                guard = self.guard(model, optimizer, "skip").attach()
+                self.assertIn("one wait", guard.path)
+                train(model, optimizer, 3, device)
+                before = state_of(model, optimizer)
+                train(model, optimizer, 2, device, 3, lambda step: guard.inject("second.bias.grad", 3))
+                self.assertSameState(before, state_of(model, optimizer))
+                self.assertEqual((guard.n_skipped, guard.steps), (2, 5))
+                self.assertTrue(torch.isnan(model.second.bias.grad[3]))  # there for who wants to look
+                train(model, optimizer, 1, device, 5)
+                self.assertFalse(torch.equal(before["first.weight"], model.first.weight))
+                guard.detach()
+        self.assertEqual(sum("step skipped, optimizer untouched" in line for line in self.lines), 8 * len(DEVICES))
+
+    def test_skip_with_a_closure(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip").attach()
+        before = state_of(model, optimizer)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = backward(model, 0)
+            guard.inject("first.bias.grad")
+            return loss
+
+        self.assertTrue(float(optimizer.step(closure)) > 0)
+        self.assertSameState(before, state_of(model, optimizer))
+
+    def test_too_many_in_a_row(self):
+        for policy in ("skip", "rollback"):
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, policy, max_skips=3, max_rollbacks=1).attach()
+            train(model, optimizer, 2)
+            with self.assertRaises(esper.BadGradient) as met:
+                train(model, optimizer, 20, start=2, before=lambda step: guard.inject("second.bias.grad"))
+            self.assertEqual(guard.n_rollbacks, policy == "rollback")
+            self.assertIn("4 bad steps in a row" if policy == "skip" else "1 rollbacks were made already",
+                          str(met.exception))
+            guard.detach()
+
+    def test_skip_cannot_mend_state(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip").attach()
+        train(model, optimizer, 2)
+        guard.inject("first.weight")
+        with self.assertRaises(esper.BadState) as met:
+            train(model, optimizer, 2)
+        self.assertIn("on_bad='rollback' could", str(met.exception))
+
+    def test_callable(self):
+        asked = []
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, lambda report: asked.append(report) or answers.pop(0)).attach()
+        answers = ["skip", None]
+        before = state_of(model, optimizer)
+        train(model, optimizer, 1, before=lambda step: guard.inject("second.bias.grad"))
+        self.assertSameState(before, state_of(model, optimizer))
+        train(model, optimizer, 1, before=lambda step: guard.inject("second.bias.grad"))
+        self.assertEqual([report.first_bad for report in asked], ["second.bias.grad"] * 2)
+        self.assertTrue(bool(torch.isnan(model.second.bias).any()))
+        answers = ["perhaps"]
+        with self.assertRaises(ValueError):
+            train(model, optimizer, 1)
+
+    def test_clip(self):
+        for device in DEVICES:
+            for policy in ("raise", "report", "skip"):
+                model, optimizer = seeded(Net, device)
+                guard = self.guard(model, optimizer, policy, clip=0.01).attach()
+                train(model, optimizer, 2, device)
+                report = guard.result()
+                after = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+                self.assertGreater(report.total_norm, 0.01)
+                self.assertAlmostEqual(float(after), 0.01, delta=1e-6)
+                guard.detach()
+
+
+class TestFlag(Case):
+    """No wait: the optimiser is told on the device."""
+
+    def kinds(self):
+        yield "cpu", FlagSGD, {}
+        for device in DEVICES:
+            if can_fuse(device):
+                yield device, torch.optim.AdamW, {"fused": True}
+                yield device, torch.optim.Adam, {"fused": True}
+                try:
+                    torch.optim.SGD([torch.nn.Parameter(torch.ones(2, device=device))], lr=0.1, fused=True)
+                except (TypeError, RuntimeError):
+                    continue
+                yield device, torch.optim.SGD, {"fused": True, "momentum": 0.9}
+                yield device, torch.optim.SGD, {"fused": True}
+
+    def test_a_bad_step_is_passed_over_and_told_later(self):
+        for device, kind, options in self.kinds():
+            with self.subTest(device=device, kind=kind.__name__, **options):
+                model, optimizer = seeded(Net, device, optimizer=kind, **options)
+                guard = self.guard(model, optimizer, "skip").attach()
+                self.assertIn("found_inf", guard.path)
+                train(model, optimizer, 3, device)
+                before = state_of(model, optimizer)
+                count = len(self.lines)
+                train(model, optimizer, 1, device, 3, lambda step: guard.inject("second.weight.grad", 6))
+                if kind is not FlagSGD:  # which counts what it passes over
+                    self.assertSameState(before, state_of(model, optimizer))
+                self.assertTrue(torch.equal(before["second.weight"], model.second.weight))
+                self.assertEqual((len(self.lines), guard.last.step), (count, 3))  # nobody has waited
+                train(model, optimizer, 1, device, 4)
+                self.assertFalse(torch.equal(before["second.weight"], model.second.weight))
+                self.assertEqual((guard.last.step, guard.last.first_bad), (4, "second.weight.grad"))
+                self.assertIn("step 4: NaN in second.weight.grad, 1 of 128, first at 6; step skipped", self.lines[-1])
+                self.assertTrue(guard.result().ok)
+                self.assertFalse(hasattr(optimizer, "found_inf"))
+                guard.detach()
+
+    def test_rollback_from_there(self):
+        for device, kind, options in self.kinds():
+            with self.subTest(device=device, kind=kind.__name__, **options):
+                model, optimizer = seeded(Net, device, optimizer=kind, **options)
+                guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=4)).attach()
+                train(model, optimizer, 6, device)
+                before = {}
+                guard.inject("last.weight", 2)
+                train(model, optimizer, 2, device, 6, lambda step: before.update(state_of(model, optimizer)))
+                self.assertEqual((guard.n_rollbacks, guard.steps), (1, 4))
+                self.assertTrue(esper.check(model, optimizer).ok or not torch.isfinite(model.last.weight.grad).all())
+                self.assertTrue(bool(torch.isfinite(model.last.weight).all()))
+                guard.detach()
+
+    def test_first_step_waits(self):
+        model, optimizer = seeded(Net, optimizer=FlagSGD)
+        guard = self.guard(model, optimizer, "skip").attach()
+        train(model, optimizer, 2)
+        self.assertEqual(optimizer.seen, [None, 0.0])
+
+
+class TestScaler(Case):
+    def test_unscaled_values_and_no_alarm(self):
+        for device, make in scalers():
+            for attached in (True, False):
+                with self.subTest(device=device, attached=attached):
+                    model, optimizer = seeded(Net, device)
+                    scaler = make()
+                    guard = self.guard(model, optimizer, "raise")
+                    if attached:
+                        guard.attach(scaler=scaler)
+                    self.run_scaled(model, optimizer, scaler, guard, device, attached)
+                    guard.detach()
+        self.assertEqual([line for line in self.lines if "NaN" in line or "Inf" in line], [])
+
+    def run_scaled(self, model, optimizer, scaler, guard, device, attached):
+        norms = []
+        for step in range(8):
+            optimizer.zero_grad()
+            generator = torch.Generator().manual_seed(step)
+            x = torch.randn(12, 6, generator=generator).to(device)
+            scaler.scale(model(x).pow(2).mean()).backward()
+            if step == 5:
+                guard.inject("second.weight.grad", 4, "inf")
+            before = state_of(model, optimizer)
+            if attached:
+                scaler.step(optimizer)
+            else:
+                guard.step(optimizer, scaler)
+            scaler.update()
+            report = guard.result()
+            self.assertEqual(report.step, step + 1)
+            if step == 5:
+                self.assertEqual(report.first_bad, "second.weight.grad")
+                self.assertFalse(report.alarm)
+                self.assertSameState(before, state_of(model, optimizer))
+            else:
+                self.assertTrue(report.ok)
+                exact = torch.cat([p.grad.flatten() for p in model.parameters()]).double().norm()
+                norms.append((report.total_norm, float(exact)))
+        for told, exact in norms:
+            self.assertAlmostEqual(told, exact, delta=1e-6 * exact)
+
+    def test_bad_state_is_an_alarm(self):
+        for device, make in scalers():
+            model, optimizer = seeded(Net, device)
+            scaler = make()
+            guard = self.guard(model, optimizer, "raise").attach(scaler=scaler)
+            with self.assertRaises(esper.BadState) as met:
+                for step in range(6):
+                    optimizer.zero_grad()
+                    scaler.scale(backward_loss(model, device)).backward()
+                    if step == 3:
+                        guard.inject("first.weight", 1)
+                        optimizer.zero_grad()
+                        scaler.scale(backward_loss(model, device)).backward()
+                    scaler.step(optimizer)
+                    scaler.update()
+            self.assertEqual(met.exception.report.first_bad, "first.weight")
+            guard.detach()
+
+    def test_backing_off_for_ever_is_an_alarm(self):
+        model, optimizer = seeded(Net)
+        scaler = PlainScaler()
+        guard = self.guard(model, optimizer, "raise", max_skips=4).attach(scaler=scaler)
+        with self.assertRaises(esper.BadGradient):
+            for step in range(9):
+                optimizer.zero_grad()
+                scaler.scale(backward_loss(model, "cpu")).backward()
+                guard.inject("first.bias.grad")
+                scaler.step(optimizer)
+                scaler.update()
+        self.assertEqual(guard.last.step, 5)
+
+    def test_fused_without_being_told_of_the_scaler(self):
+        tried = 0
+        for device, make in scalers():
+            if make is PlainScaler or not can_fuse(device):
+                continue
+            tried += 1
+            model, optimizer = seeded(Net, device, fused=True)
+            scaler = make()
+            guard = self.guard(model, optimizer, "skip").attach()
+            for step in range(6):
+                optimizer.zero_grad()
+                scaler.scale(backward_loss(model, device)).backward()
+                exact = torch.cat([p.grad.flatten() for p in model.parameters()]).double().norm() / scaler.get_scale()
+                if step == 4:
+                    guard.inject("first.bias.grad")
+                before = state_of(model, optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+                report = guard.result()
+                if step == 4:
+                    self.assertEqual((report.first_bad, report.alarm), ("first.bias.grad", False))
+                    self.assertSameState(before, state_of(model, optimizer))
+                else:
+                    self.assertAlmostEqual(report.total_norm, float(exact), delta=1e-5 * float(exact))
+            guard.detach()
+        if not tried:
+            self.skipTest("needs a fused optimizer and a GradScaler on one device; this is torch " + torch.__version__)
+
+
+def backward_loss(model, device):
+    return model(torch.ones(4, 6, device=device)).pow(2).mean()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,209 @@
+# ctest: timeout=240
+"""Snapshots and the way back."""
+import random
+import unittest
+
+from guard_cases import DEVICES, Case, Net, backward, seeded, state_of, train
+
+import torch
+
+import esper
+
+
+class TestRestore(Case):
+    def test_exactly(self):
+        for device in DEVICES:
+            for where in ("auto", "device", "host"):
+                for kind, options in ((torch.optim.AdamW, {"amsgrad": True}), (torch.optim.SGD, {"momentum": 0.9}),
+                                      (torch.optim.Adagrad, {}), (torch.optim.SGD, {})):
+                    model, optimizer = seeded(lambda: Net(norm=True), device, optimizer=kind, **options)
+                    guard = self.guard(model, optimizer, snapshot=esper.Snapshots(every=10, where=where)).attach()
+                    train(model, optimizer, 4, device)
+                    self.assertTrue(guard.commit())
+                    before, noise = state_of(model, optimizer), torch.get_rng_state()
+                    drawn = torch.rand(3, device=device)
+                    train(model, optimizer, 3, device, 4)
+                    after = state_of(model, optimizer)
+                    self.assertEqual(guard.rollback(), 4)
+                    self.assertSameState(before, state_of(model, optimizer))
+                    if device == "cpu":
+                        self.assertTrue(torch.equal(noise, torch.get_rng_state()))
+                    self.assertTrue(torch.equal(drawn, torch.rand(3, device=device)))
+                    train(model, optimizer, 3, device, 4)  # and again, to the same bits
+                    self.assertSameState(after, state_of(model, optimizer))
+                    guard.detach()
+
+    def test_before_there_was_optimizer_state(self):
+        for kind in (torch.optim.AdamW, torch.optim.LBFGS):
+            model, optimizer = seeded(Net, optimizer=kind)
+            guard = self.guard(model, optimizer, snapshot=esper.Snapshots()).attach()
+            before = state_of(model, optimizer)
+
+            def closure():
+                optimizer.zero_grad()
+                return backward(model, 0)
+
+            optimizer.step(closure)
+            optimizer.step(closure)
+            after = state_of(model, optimizer)
+            self.assertEqual(guard.rollback(), 0)
+            self.assertSameState(before, state_of(model, optimizer))
+            optimizer.step(closure)
+            optimizer.step(closure)
+            self.assertSameState(after, state_of(model, optimizer))
+            guard.detach()
+
+    def test_state_that_was_removed(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots()).attach()
+        train(model, optimizer, 3)
+        guard.commit()
+        before = state_of(model, optimizer)
+        optimizer.state.clear()
+        guard.rollback()
+        self.assertSameState(before, state_of(model, optimizer))
+
+    def test_schedule_and_backoff(self):
+        model, optimizer = seeded(Net, lr=1.0)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+        guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=4), lr_backoff=0.1,
+                           state={"schedule": schedule}).attach()
+        rates = []
+        for step in range(12):
+            optimizer.zero_grad()
+            backward(model, step)
+            if step in (6, 8):
+                guard.inject("first.weight")
+                optimizer.zero_grad()
+                backward(model, step)
+            optimizer.step()
+            schedule.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+        self.assertEqual(guard.n_rollbacks, 2)
+        told = [line for line in self.lines if "rolled back" in line]
+        self.assertIn("rolled back to step 4 (1 of 3)", told[0])
+        # steps 1-6 as ever; back to step 4 (rate 0.5) times 0.1; then times 0.01
+        self.assertAlmostEqual(rates[5], 0.25)
+        self.assertAlmostEqual(rates[6], 0.05)
+        self.assertAlmostEqual(rates[8], 0.005)
+
+    def test_state_objects(self):
+        class Cursor:
+            at = 0
+
+            def state_dict(self):
+                return {"at": self.at}
+
+            def load_state_dict(self, state):
+                self.at = state["at"]
+
+        cursor = Cursor()
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots(), state={"cursor": cursor}).attach()
+        cursor.at = 7
+        guard.commit()
+        cursor.at = 9
+        guard.rollback()
+        self.assertEqual(cursor.at, 7)
+        with self.assertRaises(TypeError):
+            self.guard(Net(), optimizer, state={"no": 3})
+
+
+class TestRing(Case):
+    def test_a_bad_state_is_no_snapshot(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "report", snapshot=esper.Snapshots()).attach()
+        train(model, optimizer, 2)
+        self.assertTrue(guard.commit())
+        before = state_of(model, optimizer)
+        guard.inject("first.bias.exp_avg", 1)
+        self.assertFalse(guard.commit())
+        self.assertFalse(guard.commit())
+        self.assertIn("first.bias.exp_avg", self.lines[-1])
+        guard.rollback()
+        self.assertSameState(before, state_of(model, optimizer))
+
+    def test_damaged_ones_are_passed_over(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots(keep=3)).attach()
+        states = [state_of(model, optimizer)]
+        for step in range(2):
+            train(model, optimizer, 1, start=step)
+            guard.commit()
+            states.append(state_of(model, optimizer))
+        train(model, optimizer, 2, start=2)
+        guard.result()
+        newest = guard._ring.good[-1]
+        newest.slot[("param", "first.weight")][3, 1] += 1e-3  # still finite
+        self.assertEqual(guard.rollback(), 1)
+        self.assertSameState(states[1], state_of(model, optimizer))
+        self.assertIn("the snapshot of step 2 was damaged", self.lines[-1])
+        for entry in guard._ring.good:
+            entry.slot[("param", "last.bias")][0] = 77.0
+        with self.assertRaises(esper.NoSnapshot) as met:
+            guard.rollback()
+        self.assertIn("not to be trusted", str(met.exception))
+
+    def test_memory(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device, optimizer=torch.optim.SGD)
+            one = sum(p.numel() * 4 for p in model.parameters())
+            guard = self.guard(model, optimizer, snapshot=esper.Snapshots(every=1, keep=3)).attach()
+            self.assertEqual(sum("snapshots: 3 of" in line for line in self.lines), 1)
+            train(model, optimizer, 8, device)
+            guard.result()
+            self.assertEqual(guard.memory()["host" if device == "cpu" else "device"], 3 * one)
+            self.assertEqual(len(guard._ring.good), 3)
+            self.assertEqual(sum("snapshots: 3 of" in line for line in self.lines), 1)  # said once
+            guard.detach()
+            self.lines.clear()
+
+    def test_cap(self):
+        model, optimizer = seeded(Net)
+        one = sum(p.numel() * 4 for p in model.parameters())
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots(max_bytes=2 * one - 1))
+        with self.assertRaises(esper.GuardError) as met:
+            guard.attach()
+        self.assertIn("more than max_bytes", str(met.exception))
+
+    def test_seen_by_torch(self):
+        if not torch.cuda.is_available():
+            self.skipTest("needs CUDA: torch counts no memory of the CPU")
+        model = torch.nn.Linear(1024, 1024).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = torch.cuda.memory_allocated()
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots(where="device")).attach()
+        guard.commit()
+        self.assertGreaterEqual(torch.cuda.memory_allocated() - before, 2 * 4 * 1024 * 1024)
+
+
+class TestRollback(Case):
+    def test_every_kind_of_fault_is_undone(self):
+        random.seed(5)
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=5), max_rollbacks=100)
+            guard.attach()
+            train(model, optimizer, 7, device)
+            for name in ("first.weight.grad", "second.bias", "last.weight.exp_avg", "first.bias.exp_avg_sq"):
+                n_lines = len(self.lines)
+                train(model, optimizer, 12, device, before=lambda step: step == 3 and guard.inject(name, 1))
+                told = [line for line in self.lines[n_lines:] if "NaN" in line]
+                self.assertEqual(len(told), 1, told)
+                self.assertIn(f"NaN in {name},", told[0])
+                self.assertTrue(esper.check(model, optimizer).ok)
+            guard.detach()
+
+    def test_max_rollbacks(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback", max_rollbacks=2).attach()
+        with self.assertRaises(esper.BadState) as met:
+            for step in range(9):
+                guard.inject("second.weight")
+                train(model, optimizer, 1, start=step)
+        self.assertEqual(guard.n_rollbacks, 2)
+        self.assertIn("2 rollbacks were made already", str(met.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
