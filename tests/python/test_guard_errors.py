@@ -55,7 +55,8 @@ class TestModel(Case):
         guard = self.guard(model, optimizer, deep_every=1).attach()
         train(model, optimizer, 1)
         model.more = torch.nn.Linear(2, 2)
-        self.met(esper.ModelChanged, "more.weight is a parameter that was not there", lambda: train(model, optimizer, 2))
+        self.met(esper.ModelChanged, "more.weight is a parameter that was not there",
+                 lambda: train(model, optimizer, 2))
         guard.refresh()
         train(model, optimizer, 2)
 
@@ -185,11 +186,12 @@ class TestOptions(Case):
 class TestLibrary(unittest.TestCase):
     def run_python(self, code, **environment):
         environment = dict(os.environ, PYTHONPATH=PACKAGE, **environment)
-        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
+        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+                              timeout=100)
 
     def test_missing(self):
         met = self.run_python("from esper import _abi; _abi.load()", ESPER_GUARD_LIBRARY="/nowhere/libesper-guard.so")
-        self.assertIn("esper._errors.LibraryNotFound: libesper-guard.so was not found. Looked at: /nowhere/", met.stderr)
+        self.assertIn("LibraryNotFound: libesper-guard.so was not found. Looked at: /nowhere/", met.stderr)
         self.assertIn("ESPER_GUARD_LIBRARY=", met.stderr)
 
     def test_not_a_library(self):

@@ -1,8 +1,8 @@
 """Copies of the last good states, in memory that torch allocates, and the way back to them.
 
 A snapshot counts only after the scan of the state it was taken from found it finite. That scan also sums the bytes of
-every tensor; after a rollback the restored state is summed again, and an entry that was damaged meanwhile is passed over
-for the next older one.
+every tensor; after a rollback the restored state is summed again, and an entry that was damaged meanwhile is passed
+over for the next older one.
 """
 
 import copy
@@ -92,7 +92,7 @@ class Ring:
         return sizes
 
     def _plan(self, tensors: List[Tuple[Key, torch.Tensor]]) -> None:
-        """Before the first copy, and when the state has grown: where copies go, whether they may, and how much it is."""
+        """Before the first copy, and when the state has grown: where copies go, whether they may, how much it is."""
         one = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors)
         if one == self._told:
             return
@@ -104,8 +104,8 @@ class Ring:
             self._on_host = self.config.where == "host" or (self.config.where == "auto" and not _fits(tensors, need))
         where = "host memory" if self._on_host or all(not t.is_cuda for _, t in tensors) else "device memory"
         if self._told == 0:
-            self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where}" +
-                      ("" if any(key[0] == "state" for key, _ in tensors) else "; optimizer state joins when there is any"))
+            more = "" if any(key[0] == "state" for key, _ in tensors) else "; optimizer state joins when there is any"
+            self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where}{more}")
         else:
             self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where} from now on")
         self._told = one
