@@ -12,9 +12,10 @@ Forms, each in turn in every round, the order changing:
     clip            torch.nn.utils.clip_grad_norm_
     anomaly         torch.autograd.detect_anomaly
 
-One JSON line for each number of tokens and form: ms a step (median of the rounds' medians, smallest and largest of them)
-and `overhead`, the median over the rounds of the time against `none` in the same round, with its spread. Then lines on
-what one scan costs from Python, end to end: python.100_tensors (gradients), python.gpt2 (parameters and gradients).
+One JSON line for each number of tokens and form: ms a step (median of the rounds' medians, smallest and largest of
+them) and `overhead`, the median over the rounds of the time against `none` in the same round, with its spread. Then
+lines on what one scan costs from Python, end to end: python.100_tensors (gradients), python.gpt2 (parameters and
+gradients).
 Needs a package that finds its library: PYTHONPATH=bindings/python ESPER_GUARD_LIBRARY=...
 """
 import argparse

@@ -3,8 +3,8 @@
 
     usage: guard_soak.py [--faults N] [--healthy N] [--seed S]      (500 and 10,000 unless said)
 
-Each fault hits one element of a gradient, a parameter or a moment, under float32, bfloat16 autocast or, where there is a
-GradScaler, float16: it has to be named by the first scan that covers it, and training has to go on finite from there.
+Each fault hits one element of a gradient, a parameter or a moment, under float32, bfloat16 autocast or, where there is
+a GradScaler, float16: it has to be named by the first scan that covers it, and training has to go on finite from there.
 Healthy steps, of the same kinds, must raise no alarm. One JSON line for each kind; exit status 1 when something failed.
 """
 import argparse

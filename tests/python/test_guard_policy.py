@@ -1,9 +1,10 @@
 # ctest: timeout=300
 """What is done about a bad tensor, on every path: waiting, told on the device, with GradScaler."""
 import collections
+import types
 import unittest
 
-from guard_cases import DEVICES, Case, Net, backward, can_fuse, seeded, state_of, train
+from guard_cases import DEVICES, HAS_HOOKS, Case, Net, backward, can_fuse, seeded, state_of, train
 
 import torch
 
@@ -177,6 +178,72 @@ class TestPolicies(Case):
                 self.assertGreater(report.total_norm, 0.01)
                 self.assertAlmostEqual(float(after), 0.01, delta=1e-6)
                 guard.detach()
+
+
+class HookedSGD(torch.optim.SGD):
+    """An optimiser with step hooks as torch 2 calls them, for versions that have none."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.pre, self.post = [], []
+
+    def register_step_pre_hook(self, hook):
+        return self._register(self.pre, hook)
+
+    def register_step_post_hook(self, hook):
+        return self._register(self.post, hook)
+
+    @staticmethod
+    def _register(hooks, hook):
+        hooks.append(hook)
+        return types.SimpleNamespace(remove=lambda: hooks.remove(hook))
+
+    def step(self, *args, **kwargs):
+        args = (self, *args)
+        for hook in self.pre:
+            args, kwargs = hook(self, args, kwargs) or (args, kwargs)
+        loss = super().step(*args[1:], **kwargs)
+        for hook in self.post:
+            hook(self, args, kwargs)
+        return loss
+
+
+class TestHooks(Case):
+    def test_skip_and_detach(self):
+        kind = torch.optim.SGD if HAS_HOOKS else HookedSGD
+        for by_closure in (None, "positional", "keyword"):
+            model, optimizer = seeded(Net, optimizer=kind)
+            guard = self.guard(model, optimizer, "skip").attach()
+            self.assertNotIn("step", optimizer.__dict__)
+            poison = [True]
+
+            def closure():
+                optimizer.zero_grad()
+                loss = backward(model, 0)
+                if poison[0]:
+                    guard.inject("first.bias.grad")
+                return loss
+
+            def step():
+                if by_closure is None:
+                    closure()
+                    optimizer.step()
+                elif by_closure == "positional":
+                    optimizer.step(closure)
+                else:
+                    optimizer.step(closure=closure)
+
+            before = state_of(model, optimizer)
+            step()
+            self.assertSameState(before, state_of(model, optimizer))
+            self.assertTrue(bool(torch.isnan(model.first.bias.grad[0])))
+            poison[0] = False
+            step()
+            self.assertFalse(torch.equal(before["first.bias"], model.first.bias))
+            self.assertEqual((guard.steps, guard.n_skipped), (2, 1))
+            guard.detach()
+            step()
+            self.assertEqual(guard.steps, 2)
 
 
 class TestFlag(Case):

@@ -87,7 +87,7 @@ class Peers:
         return self._reduce([float(good)], torch.distributed.ReduceOp.MIN, self.groups)[0] == 1.0
 
     def spread(self, flag: torch.Tensor) -> None:
-        """A flag on the device becomes the largest of all ranks'; the host does not wait where the backend does not."""
+        """A flag on the device becomes the largest of all ranks', without a wait where the backend has none."""
         for group in self.groups:
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX, group=group)
 

@@ -22,25 +22,32 @@ class _Pattern:
 
     def __init__(self, dense: List[Tuple[str, torch.nn.Parameter]], items: List[_tensors.Item]) -> None:
         self.parameters = [parameter for _, parameter in dense]
-        self.counts = [item.count for item in items]
-        self.devices = [item.device for item in items]
-        self.dtypes = [item.tensor.dtype for item in items]
         self.contiguous = [item.layout is None for item in items]
         self.permuted = [(i, item.layout[1]) for i, item in enumerate(items) if item.layout is not None]
         self.sharded = any(parameter.grad is not item.tensor and hasattr(parameter, "_local_tensor")
                            for parameter, item in zip(self.parameters, items))
         self.scanner: Optional[Scanner] = None
+        self.homes = self._homes()
+
+    def _homes(self) -> List[int]:
+        """Where the parameters are."""
+        if self.sharded:
+            return [_tensors.local(parameter).data_ptr() for parameter in self.parameters]
+        return [parameter.data_ptr() for parameter in self.parameters]
+
+    def settle(self) -> None:
+        """The parameters were looked at, and are as they were registered."""
+        self.homes = self._homes()
 
     def addresses(self) -> Optional[List[int]]:
-        """Where the gradients are now; None when this is not their pattern any more."""
+        """Where the gradients are now; None when this is not their pattern any more. torch sees to it that a gradient
+        has its parameter's size, type and device, and those cannot change while the parameter stays where it is."""
         try:
             grads = [parameter.grad for parameter in self.parameters]
             if self.sharded:
                 grads = [_tensors.local(grad) for grad in grads]
             addresses = [grad.data_ptr() for grad in grads]
-            same = ([grad.numel() for grad in grads] == self.counts
-                    and [grad.get_device() for grad in grads] == self.devices
-                    and [grad.dtype for grad in grads] == self.dtypes
+            same = (self._homes() == self.homes
                     and [grad.is_contiguous() for grad in grads] == self.contiguous
                     and all(grads[i].stride() == strides for i, strides in self.permuted))
         except (AttributeError, RuntimeError):  # None, or sparse
@@ -86,7 +93,7 @@ class Gradients:
         return scanners
 
     def _bind_odd(self) -> List[Scanner]:
-        """Sparse gradients and views with gaps: registered anew each time, as size or place is never the same."""
+        """Sparse gradients and views with gaps: registered anew each time, for they are never the same."""
         found = [_tensors.make(name, _abi.GRAD, parameter.grad) for name, parameter in self._odd
                  if parameter.grad is not None]
         items, self.not_covered = _tensors.sort(found)
@@ -120,9 +127,10 @@ class Gradients:
                 items.append(item)
             else:
                 self._odd.append((name, parameter))
-        key = tuple((item.name, item.layout) for item in items)
+        key = tuple((item.form, item.layout) for item in items)
         self._pattern = self._patterns.get(key) or self._new_pattern(key, dense, items)
         self._patterns.move_to_end(key)
+        self._pattern.settle()
         if self._pattern.scanner is not None:
             self._pattern.scanner.move([item.pointer for item in items])
 

@@ -44,7 +44,7 @@ class Pending:
         """The report; waits if the scan is not done."""
         if self._report is None or self._captured:
             self._report = Report(self.step, self.read(), self._guard.not_covered)
-            if self._guard._newest is self:
+            if self._guard._newest is self and not self._captured:
                 self._guard._newest = None
             self._guard.last = self._report
         return self._report
@@ -214,8 +214,8 @@ class Guard:
     # ------------------------------------------------------------------------------------------------ one scan more
 
     def launch(self, scan: Sequence[str] = ("grad",)) -> Pending:
-        """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part of
-        the CUDA graph; only gradients can be scanned there."""
+        """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
+        of the CUDA graph; only gradients can be scanned there."""
         if not self.enabled:
             return _NoPending()
         captured = self._capturing()
@@ -461,7 +461,7 @@ class Guard:
     # -------------------------------------------------------------------------------------------------- GradScaler
 
     def _scaled_step(self, scaler: Any, do: Callable[[], Any]) -> Any:
-        """A step that GradScaler makes: gradients are unscaled first; what the scan finds goes into its found-inf."""
+        """A step that GradScaler makes: gradients are unscaled first, what the scan finds goes into its found-inf."""
         noted = _optim.scaler_state(scaler, self.optimizer)
         if noted is None:
             raise Unsupported(f"{type(scaler).__name__} is not a GradScaler that the guard knows")

@@ -1,6 +1,6 @@
 """Names as the user wrote them: without what torch.compile, DDP and checkpointing put around modules."""
 
-from typing import Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -34,6 +34,17 @@ def buffers(model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
     """Every buffer once."""
     for name, buffer in unwrap(model).named_buffers():
         yield clean(name), buffer
+
+
+def buffer_places(model: torch.nn.Module) -> List[Tuple[Dict[str, Any], str]]:
+    """Where `buffers` finds them: dicts of modules and keys, so that they are found again without a walk."""
+    seen, places = set(), []
+    for module in unwrap(model).modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and id(buffer) not in seen:
+                seen.add(id(buffer))
+                places.append((module._buffers, name))
+    return places
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer, known: List[Tuple[str, torch.nn.Parameter]]

@@ -58,7 +58,9 @@ class Attachment:
     def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         if not self._active:
             return None
-        closure = args[0] if args and callable(args[0]) else kwargs.get("closure")
+        own = args[:1] if args and args[0] is optimizer else ()  # hooks are given the method's self too
+        rest = args[len(own):]
+        closure = rest[0] if rest else kwargs.get("closure")
         if closure is None:
             self._ask()
             return None
@@ -72,7 +74,7 @@ class Attachment:
 
         if "closure" in kwargs:
             return args, dict(kwargs, closure=watched)
-        return (watched, *args[1:]), kwargs
+        return (*own, watched, *rest[1:]), kwargs
 
     def _ask(self) -> None:
         self._went = self._before()
@@ -113,7 +115,7 @@ class DeviceFlag:
 
     def convert(self) -> None:
         """The scan's word as 0 or 1, on all ranks if it is set on one."""
-        torch.ne(self.word, 0, out=self.found)
+        self.found.copy_(self.word).clamp_(max=1.0)
         if self._peers:
             torch.mul(self.found, float(self._peers.world - self._peers.rank), out=self._code)
             self._peers.spread(self._pair)
@@ -147,7 +149,7 @@ class DeviceFlag:
 
 
 def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimiser passes a step over when its `found_inf` is 1: a small one of its kind is asked."""
+    """Whether the optimiser passes a step over when its attribute `found_inf` is 1: a small one of its kind tells."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
     if "grad_scaler" in inspect.signature(type(optimizer).step).parameters:

@@ -55,7 +55,7 @@ class Policy:
         self.in_a_row = 0
 
     def of_gradients(self, report: Report, untouched: bool, scaled: bool = False) -> str:
-        """A report that is not ok: "go", "skip" or "rollback". `untouched`: the optimiser has not used these."""
+        """A report that is not ok: "go", "skip" or "rollback". `untouched`: no step was made with these."""
         self.in_a_row += 1
         if scaled and self.in_a_row <= self.max_skips:
             report.action = "left to GradScaler, which passes the step over and lowers its scale"

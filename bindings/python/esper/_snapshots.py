@@ -104,9 +104,8 @@ class Ring:
             self._on_host = self.config.where == "host" or (self.config.where == "auto" and not _fits(tensors, need))
         where = "host memory" if self._on_host or all(not t.is_cuda for _, t in tensors) else "device memory"
         if self._told == 0:
-            self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where}" +
-                      ("" if any(key[0] == "state" for key, _ in tensors) else
-                       "; optimizer state joins when there is any"))
+            more = "" if any(key[0] == "state" for key, _ in tensors) else "; optimizer state joins when there is any"
+            self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where}{more}")
         else:
             self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where} from now on")
         self._told = one
@@ -224,9 +223,9 @@ class Ring:
         parameters = dict(self._state.watched.parameters)
         for key in entry.keys:
             saved = entry.slot[key]
-            if key[0] == "state" and (key not in live or live[key].shape != saved.shape):
+            if key[0] == "state" and (key not in live or _tensors.local(live[key]).shape != saved.shape):
                 parameter = parameters[key[1]]
-                live[key] = saved.to(entry.devices[key], copy=True)
+                live[key] = _made_anew(saved, parameter, entry.devices[key])
                 put(self._state.watched.optimizer.state[parameter], key[2:], live[key])
 
     def _back_off(self, factor: float) -> None:
@@ -249,6 +248,13 @@ class Ring:
         reading = scanner.read()
         now = {(item.name, item.role): stat.checksum for item, stat in zip(reading.items, reading.stats())}
         return all(now.get(name) == checksum for name, checksum in entry.checksums.items())
+
+
+def _made_anew(saved: torch.Tensor, parameter: torch.nn.Parameter, device: torch.device) -> torch.Tensor:
+    """The optimiser's tensor for a copy of it: sharded as its parameter is, where it has that shape."""
+    if hasattr(parameter, "_local_tensor") and _tensors.local(parameter).shape == saved.shape:
+        return torch.zeros_like(parameter.detach(), dtype=saved.dtype)  # its values are put back with the others
+    return saved.to(device, copy=True)
 
 
 def _put_back_group(group: Dict[str, Any], saved: Dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ class State:
         self.watched = watched
         self._scanner: Optional[Scanner] = None
         self.not_covered: List[str] = []
+        self._buffers: List[Tuple[Dict[str, Any], str]] = []
         self._n_tensors = -1
         self._readable: List[int] = []  # which of the tensors are scanned
         self._forms: Tuple[List[int], List[int], List[torch.dtype]] = ([], [], [])
@@ -42,8 +43,9 @@ class State:
         """Ready to be launched; None where nothing can be scanned. Without `validate` the model is believed to have the
         parameters that it had."""
         grew = self.watched.grew()
-        if validate:
+        if validate or self._n_tensors < 0:
             self.watched.validate()
+            self._buffers = _names.buffer_places(self.watched.model)
         tensors = [tensor for _, _, tensor in self.tensors()] if self._nested else self._gather()
         if grew or not self._is_known(tensors):
             self._look_anew(tensors)
@@ -57,7 +59,7 @@ class State:
             if parameter in state:
                 found += [value for value in state[parameter].values() if isinstance(value, torch.Tensor)]
         found += [parameter for _, parameter in self.watched.parameters]
-        found += [buffer for _, buffer in _names.buffers(self.watched.model)]
+        found += [buffers[name] for buffers, name in self._buffers if buffers.get(name) is not None]
         return found
 
     def _is_known(self, tensors: List[torch.Tensor]) -> bool:
