@@ -173,11 +173,11 @@
     COL(e, TEXT, 128, reason, "why")
 
 #define ESPER_STORE_ATTRIBUTION_COLUMNS(COL, e)                                      \
-    COL(e, TEXT, 16, measure, "contribution, synergy, shapley or trial")             \
+    COL(e, TEXT, 16, measure, "contribution, synergy, shapley, trial, or evidence of an empty slot") \
     COL(e, INT, 0, seed, "the seed")                                                 \
     COL(e, TEXT, 16, slot, "its slot")                                               \
     COL(e, INT, 0, other_seed, "the second of a pair")                               \
-    COL(e, REAL, 0, value, "percentage points of validation accuracy")               \
+    COL(e, REAL, 0, value, "percentage points of validation accuracy; of evidence: no unit") \
     COL(e, REAL, 0, lower, "one-sided 95 % bound below")                             \
     COL(e, REAL, 0, upper, "one-sided 95 % bound above")                             \
     COL(e, INT, 0, n_samples, "validation samples it rests on")                      \

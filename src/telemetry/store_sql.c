@@ -395,7 +395,10 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
     if (stat(path, &info) != 0)
         return ESPER_FAIL(errno == ENOENT ? ESPER_E_NOTFOUND : ESPER_E_IO, "%s: cannot be opened: %s", path,
                           strerror(errno));
-    ESPER_TRY(open_file(path, path, SQLITE_OPEN_READONLY, patience_ms, &db));
+    /* Not as a reader by its flags: that one leaves the files of WAL behind, which the last to close takes away. Where we may
+     * not write SQLite takes it for a reader anyway. */
+    ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE, patience_ms, &db));
+    sqlite3_exec(db, "PRAGMA query_only = ON", NULL, NULL, NULL);
     code = sqlite3_exec(db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL) & 0xff;
     if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY) && !has_wal(path)) {
         sqlite3_close(db);

@@ -172,7 +172,8 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
 
 /* ------------------------------------------------------------------------------------------------ empty slots */
 
-/* Whether somebody wants to know: policies that look at evidence, on a settled host, when no seed is on its way. */
+/* Whether somebody wants to know: policies that look at evidence, when no seed is on its way. From the host's first calm epoch
+ * on, so that there are readings when it counts as settled and the first seed is to be placed. */
 static bool probe_is_due(const esper_growth *growth)
 {
     const char *policy = growth->follows ? esper_policy_command.name : esper_policy_name(growth->policy);
@@ -180,7 +181,8 @@ static bool probe_is_due(const esper_growth *growth)
     const esper_slots *slots = &growth->trainer->slots;
 
     return growth->history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
-           growth->tracker.state.is_stable && esper_slots_count(slots, rests) == slots->n &&
+           (growth->tracker.state.is_stable || growth->tracker.state.stable_epochs > 0) &&
+           esper_slots_count(slots, rests) == slots->n &&
            esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
 }
 
@@ -273,17 +275,36 @@ static double expected_fall(const float *sum, int64_t n_weights, double squares,
     return noise > 0.0 ? 0.5 * (double)n_weights * signal / noise : 0.0;
 }
 
+/* What a map there costs, as a part of the network it joins: FLOPs of a sample's forward pass. */
+static double relative_cost(const esper_growth *growth, const esper_slot *slot, int64_t n_weights)
+{
+    const esper_net *net = &growth->probe_net;
+
+    for (int i = 0; i < net->n_boundaries; i++) {
+        const esper_boundary *boundary = &net->boundaries[i];
+
+        if (strcmp(boundary->slot, slot->id) == 0) {
+            double places = (double)(net->tensors[boundary->tensor].count / boundary->channels);
+
+            return 2.0 * (double)n_weights * places / fmax(growth->sample_flops, 1.0);
+        }
+    }
+    return 1.0;
+}
+
+/* The fall for its cost: early slots see many places, where the same fall is paid for by more computing. */
 static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
     for (int k = 0; k < growth->trainer->slots.n; k++) {
         const esper_slot *slot = &growth->trainer->slots.slot[k];
+        int64_t n_weights = esper_splice_count_probe(growth->trainer->host.topology, slot->channels);
 
         if (!esper_slot_is_empty(slot))
             continue;
         if (n_batches > 1)
             growth->probed[k] =
-                expected_fall(sums[k].sum, esper_splice_count_probe(growth->trainer->host.topology, slot->channels),
-                              sums[k].squares, n_batches, growth->trainer->config.batch);
+                expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches, growth->trainer->config.batch) /
+                relative_cost(growth, slot, n_weights);
         esper_trainer_clear_region(growth->trainer, k);
     }
 }

@@ -241,6 +241,22 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
     }
 }
 
+/* What the policy is shown of empty slots. */
+static void record_evidence(const esper_growth *growth, uint32_t epoch)
+{
+    for (int k = 0; k < growth->trainer->slots.n; k++) {
+        esper_store_record record = record_of(growth, ESPER_STORE_ATTRIBUTION, epoch);
+
+        if (isnan(growth->probed[k]))
+            continue;
+        ESPER_STORE_SET(record.attribution.measure, "evidence");
+        ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[k].id);
+        record.attribution.value = known(growth_evidence(growth, k));
+        record.attribution.n_epochs = 1;
+        push(growth, &record);
+    }
+}
+
 void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 {
     const esper_trainer *trainer = growth->trainer;
@@ -263,6 +279,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     push(growth, &record);
     if (growth->measured)
         record_attribution(growth, done->epoch);
+    record_evidence(growth, done->epoch);
     record_decision(growth, done->epoch);
     for (int k = 0; k < trainer->slots.n; k++)
         if (esper_slot_is_active(&trainer->slots.slot[k]))

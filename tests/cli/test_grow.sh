@@ -33,7 +33,7 @@ expect_equal "standard error of a run" "$err" ""
 expect_words out "static host    grown host    difference" "test accuracy" "training FLOPs" "fossilized 18" "blending" \
     "grown/last.safetensors" "grown/report.html" "replay grown" "export grown"
 hash=$(weights_of)
-expect_equal "files of the run" "$(ls grown | grep -v -e -wal -e -shm | tr '\n' ' ')" \
+expect_equal "files of the run" "$(ls grown | tr '\n' ' ')" \
     "config.ini control decisions.jsonl events.jsonl last.safetensors report.html store.sqlite "
 expect_equal "decisions in the log" "$(grep -c '"source":"policy"' grown/decisions.jsonl)" 20
 expect_equal "files of the control" "$(ls grown/control | tr '\n' ' ')" \

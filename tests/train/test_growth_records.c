@@ -1,4 +1,5 @@
-/* The store's copy of the decision log: entry for entry the same, whoever decided, and still so when the run is resumed. */
+/* The store's copy of the decision log: entry for entry the same, whoever decided, and still so when the run is resumed;
+ * and what was shown to who decided. */
 #include "base/file.h"
 #include "telemetry/store.h"
 #include "train/growing.h"
@@ -134,11 +135,47 @@ static void the_copy_survives_a_resume(void **state)
     }
 }
 
+/* What the policy was shown of empty slots can be looked up: a row for each of them, in every epoch that is calm
+ * behind another calm one. */
+static void evidence_of_empty_slots_is_kept(void **state)
+{
+    esper_config config = config_of("synth", GROWING "epochs = 8\n",
+                                    "policy = heuristic\nattribution = 100\nplateau = 0\nlr = 1e-6\nrun_dir = shown\n");
+    esper_run_desc desc = {.task = task_named("synth"), .config = &config, .grows = true};
+    esper_store_filter filter = {.run = 1, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY};
+    esper_store_reader *reader;
+    esper_store_cursor *cursor;
+    esper_store_record record;
+    esper_run_result result;
+    int n_first = 0, n_second = 0;
+    int64_t begins = INT64_MAX;
+    bool more;
+
+    (void)state;
+    check_good(esper_run_train(&desc, &result));
+    check_good(esper_store_reader_open("shown/store.sqlite", &reader));
+    check_good(esper_store_read(reader, ESPER_STORE_ATTRIBUTION, &filter, &cursor));
+    for (check_good(esper_store_next(cursor, &record, &more)); more;) {
+        assert_string_equal(record.attribution.measure, "evidence"); /* there was no seed to measure anything else of */
+        assert_true(isfinite(record.attribution.value) && record.attribution.value >= 0.0);
+        begins = record.epoch < begins ? record.epoch : begins;
+        n_first += strcmp(record.attribution.slot, "r0c0") == 0;
+        n_second += strcmp(record.attribution.slot, "r0c1") == 0;
+        check_good(esper_store_next(cursor, &record, &more));
+    }
+    assert_true(n_first > 0);
+    assert_int_equal(n_first, n_second);
+    assert_true(begins <= 3); /* it counts as settled after epoch 4, and the first seed may come right then */
+    esper_store_cursor_close(cursor);
+    esper_store_reader_close(reader);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_store_has_every_entry),
         cmocka_unit_test(the_copy_survives_a_resume),
+        cmocka_unit_test(evidence_of_empty_slots_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
