@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/bench.h"
+#include "cli/bench_task.h"
 #include "train/trainer.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
@@ -60,7 +61,7 @@ static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *ti
     return ESPER_OK;
 }
 
-static size_t count_floats(const esper_trainer *trainer)
+static size_t count_numbers(const esper_trainer *trainer)
 {
     return (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_GRAD) + trainer->ranks.room;
 }
@@ -74,9 +75,9 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
 
     if (!request->json) {
         printf(
-            "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu floats, and %.1f us of waiting for the slowest; "
+            "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu numbers, and %.1f us of waiting for the slowest; "
             "%d rank%s%s\n",
-            share, 1e3 * times->step, 1e6 * times->exchange, count_floats(trainer), 1e6 * times->wait, n_ranks,
+            share, 1e3 * times->step, 1e6 * times->exchange, count_numbers(trainer), 1e6 * times->wait, n_ranks,
             n_ranks == 1 ? "" : "s", request->quick ? "   quick" : "");
         return;
     }
@@ -88,7 +89,7 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
     esper_json_key(&out, "step_ms"), esper_json_real(&out, 1e3 * times->step);
     esper_json_key(&out, "exchange_us"), esper_json_real(&out, 1e6 * times->exchange);
     esper_json_key(&out, "wait_us"), esper_json_real(&out, 1e6 * times->wait);
-    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_floats(trainer));
+    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_numbers(trainer));
     esper_json_key(&out, "ranks"), esper_json_int(&out, n_ranks);
     esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
     esper_json_key(&out, "commit"), esper_json_text(&out, esper_build_commit());
@@ -96,23 +97,6 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
         esper_json_key(&out, "quick"), esper_json_bool(&out, true);
     esper_json_object_end(&out);
     printf("%s\n", text);
-}
-
-static esper_status configure(const esper_bench_request *request, const esper_comm *comm, esper_config *config,
-                              const esper_task **task_out)
-{
-    esper_task task;
-
-    esper_config_init(config);
-    config->backend = request->config->backend;
-    config->threads = request->config->threads;
-    if (config->threads == 0 && esper_comm_size(comm) > 1)
-        config->threads = 1;
-    ESPER_TRY(esper_task_find("synth", task_out));
-    task = **task_out;
-    task.settings = settings;
-    ESPER_TRY(esper_task_configure(*task_out, config));
-    return esper_task_configure(&task, config);
 }
 
 static esper_status bench(esper_comm *comm, const esper_bench_request *request)
@@ -125,7 +109,9 @@ static esper_status bench(esper_comm *comm, const esper_bench_request *request)
 
     if (trainer == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = configure(request, comm, &config, &task);
+    status = esper_bench_configure("synth", settings, request->config, &config, &task);
+    if (config.threads == 0 && esper_comm_size(comm) > 1)
+        config.threads = 1;
     if (status == ESPER_OK)
         status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
     if (status == ESPER_OK) {

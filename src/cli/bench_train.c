@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/bench.h"
+#include "cli/bench_task.h"
 #include "tensor/cpu_peak.h"
 #include "train/trainer.h"
 #include "ui/text.h"
@@ -85,23 +86,6 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     fflush(stdout);
 }
 
-/* The case's settings, and of what was asked for only what leaves the work the same: an ESPER_BATCH in the environment
- * must not change what a figure means. */
-static esper_status configure(const bench_case *bench, const esper_config *asked, esper_config *config,
-                              const esper_task **task_out)
-{
-    esper_task task;
-
-    esper_config_init(config);
-    config->threads = asked->threads;
-    config->backend = asked->backend;
-    ESPER_TRY(esper_task_find(bench->task, task_out));
-    task = **task_out;
-    task.settings = bench->settings;
-    ESPER_TRY(esper_task_configure(*task_out, config));
-    return esper_task_configure(&task, config);
-}
-
 /* Once, above the first line. */
 static void print_header(const esper_trainer *trainer)
 {
@@ -153,7 +137,7 @@ static esper_status bench_train(const bench_case *bench, const esper_bench_reque
 
     if (trainer == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = configure(bench, request->config, &config, &task);
+    status = esper_bench_configure(bench->task, bench->settings, request->config, &config, &task);
     if (status == ESPER_OK)
         status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
     if (status == ESPER_OK) {

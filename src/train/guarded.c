@@ -64,6 +64,9 @@ struct esper_guarded {
     /* The snapshots that may be gone back to, the newest first. */
     int          n_taken;
     taken        taken[N_SNAPSHOTS];
+    /* The state on which ranks last agreed, beside them; NULL for a rank alone, and before they have. */
+    esper_ring  *kept_ring;
+    taken        kept;
     esper_drill  drill;
     void        *drill_context;
     esper_clerk        clerk; /* or NULL */
@@ -155,15 +158,15 @@ static esper_status open_whole(esper_guarded *guarded)
     return esper_guard_add(guarded->whole, list, n);
 }
 
-static esper_status open_ring(esper_guarded *guarded)
+static esper_status open_ring(esper_guarded *guarded, uint32_t n_entries, esper_ring **ring_out)
 {
     esper_ring_options options;
 
     esper_ring_options_init(&options);
-    options.n_entries = N_SNAPSHOTS;
+    options.n_entries = n_entries;
     options.place = ESPER_RING_HOST;
     options.roles = state_roles;
-    return esper_ring_open(guarded->whole, &options, &guarded->ring);
+    return esper_ring_open(guarded->whole, &options, ring_out);
 }
 
 /* A loss that is normal for language is far too high for images. */
@@ -208,7 +211,7 @@ static esper_status open_parts(esper_guarded *guarded)
 {
     ESPER_TRY(open_guard(guarded));
     ESPER_TRY(open_whole(guarded));
-    ESPER_TRY(open_ring(guarded));
+    ESPER_TRY(open_ring(guarded, N_SNAPSHOTS, &guarded->ring));
     ESPER_TRY(take_blob(guarded));
     ESPER_TRY(open_governor(guarded));
     ESPER_TRY(take_buffers(guarded));
@@ -246,6 +249,7 @@ void esper_guarded_close(esper_guarded *guarded)
     esper_mem_free(guarded->buffers);
     esper_mem_free(guarded->blob);
     esper_governor_close(guarded->governor);
+    esper_ring_close(guarded->kept_ring);
     esper_ring_close(guarded->ring);
     esper_guard_close(guarded->whole);
     esper_guard_close(guarded->guard);
@@ -467,24 +471,38 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
     return ESPER_OK;
 }
 
-esper_status esper_guarded_retreat(esper_guarded *guarded)
+/* To what a ring's newest snapshot should be. */
+static esper_status retreat_to(esper_guarded *guarded, esper_ring *ring, const taken *then)
 {
     esper_trainer *trainer = guarded->trainer;
     esper_detour *detour = &trainer->detour;
-    const taken *newest = &guarded->taken[0];
     esper_ring_restored restored;
     esper_cursor cursor;
 
-    ESPER_TRY(esper_ring_rollback(guarded->ring, 1, &restored));
+    ESPER_TRY(esper_ring_rollback(ring, 1, &restored));
     if (restored.blob_bytes != guarded->blob_bytes)
         return ESPER_FAIL(ESPER_E_STATE, "the snapshot is not one of this run's");
     ESPER_TRY(put_back(guarded, restored.blob, true, &cursor));
-    if (guarded->n_taken == 0 || memcmp(&newest->cursor, &cursor, sizeof(cursor)) != 0)
+    if (memcmp(&then->cursor, &cursor, sizeof(cursor)) != 0)
         return ESPER_FAIL(ESPER_E_STATE, "the newest snapshot is damaged");
-    detour->n_passed = newest->n_passed; /* since then they were added alone */
-    detour->lr_scale = newest->lr_scale;
-    esper_trainer_redraw(trainer, newest->draw);
-    return esper_governor_unpack(guarded->governor, newest->vitals, newest->n_vitals);
+    detour->n_passed = then->n_passed; /* since then they were added alone */
+    detour->lr_scale = then->lr_scale;
+    esper_trainer_redraw(trainer, then->draw);
+    return esper_governor_unpack(guarded->governor, then->vitals, then->n_vitals);
+}
+
+esper_status esper_guarded_retreat(esper_guarded *guarded)
+{
+    if (guarded->n_taken == 0)
+        return ESPER_FAIL(ESPER_E_STATE, "there is no snapshot");
+    return retreat_to(guarded, guarded->ring, &guarded->taken[0]);
+}
+
+esper_status esper_guarded_retreat_to_kept(esper_guarded *guarded)
+{
+    if (guarded->kept_ring == NULL)
+        return ESPER_FAIL(ESPER_E_STATE, "the ranks have not agreed yet");
+    return retreat_to(guarded, guarded->kept_ring, &guarded->kept);
 }
 
 /* The step is not taken and its batch is passed over, now and when the run comes by again. */
@@ -580,22 +598,22 @@ static bool snapshot_due(const esper_guarded *guarded)
            now->step - last->step >= (uint64_t)guarded->trainer->config.snapshot_every;
 }
 
-/* What the newest snapshot's time knew. */
-static void remember(esper_guarded *guarded)
+/* What is known now, beside what lies in a ring. */
+static void remember(const esper_guarded *guarded, taken *now)
 {
     const esper_detour *detour = &guarded->trainer->detour;
-    taken *newest = &guarded->taken[0];
 
-    newest->unkept = unkept_seeds(guarded->trainer);
-    newest->n_passed = detour->n_passed;
-    newest->draw = detour->draw;
-    newest->lr_scale = detour->lr_scale;
-    newest->n_vitals = esper_governor_memory_count(guarded->governor);
-    assert(newest->n_vitals <= MOST_VITALS);
-    esper_governor_pack(guarded->governor, newest->vitals);
+    now->cursor = guarded->trainer->cursor;
+    now->unkept = unkept_seeds(guarded->trainer);
+    now->n_passed = detour->n_passed;
+    now->draw = detour->draw;
+    now->lr_scale = detour->lr_scale;
+    now->n_vitals = esper_governor_memory_count(guarded->governor);
+    assert(now->n_vitals <= MOST_VITALS);
+    esper_governor_pack(guarded->governor, now->vitals);
 }
 
-static esper_status take_snapshot(esper_guarded *guarded)
+static esper_status take_into(esper_guarded *guarded, esper_ring *ring, bool *good_out)
 {
     const esper_trainer *trainer = guarded->trainer;
     esper_ring_status status;
@@ -603,16 +621,40 @@ static esper_status take_snapshot(esper_guarded *guarded)
     esper_trainer_position(trainer, guarded->blob);
     if (trainer->companion.pack != NULL)
         trainer->companion.pack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position));
-    ESPER_TRY(esper_ring_take(guarded->ring, trainer->cursor.step, guarded->blob, guarded->blob_bytes));
-    ESPER_TRY(esper_ring_status_get(guarded->ring, 1, &status));
-    if (status.newest != ESPER_RING_GOOD)
+    ESPER_TRY(esper_ring_take(ring, trainer->cursor.step, guarded->blob, guarded->blob_bytes));
+    ESPER_TRY(esper_ring_status_get(ring, 1, &status));
+    *good_out = status.newest == ESPER_RING_GOOD;
+    return ESPER_OK;
+}
+
+static esper_status take_snapshot(esper_guarded *guarded)
+{
+    bool good;
+
+    ESPER_TRY(take_into(guarded, guarded->ring, &good));
+    if (!good)
         return ESPER_OK; /* spoiled since the scan just before: the next one will say so */
     memmove(&guarded->taken[1], &guarded->taken[0], (N_SNAPSHOTS - 1) * sizeof(guarded->taken[0]));
     guarded->n_taken += guarded->n_taken < N_SNAPSHOTS;
-    guarded->taken[0].cursor = trainer->cursor;
-    esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1].cursor);
-    ESPER_TRY(esper_governor_snapshot(guarded->governor, trainer->cursor.step));
-    remember(guarded);
+    guarded->taken[0].cursor = guarded->trainer->cursor;
+    if (guarded->kept_ring == NULL) /* else what is kept counts on all that were passed over before it */
+        esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1].cursor);
+    ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->trainer->cursor.step));
+    remember(guarded, &guarded->taken[0]);
+    return ESPER_OK;
+}
+
+esper_status esper_guarded_keep(esper_guarded *guarded)
+{
+    bool good;
+
+    if (esper_guarded_reading(guarded).pending)
+        return ESPER_OK; /* what was kept before is of a state that nobody doubts */
+    if (guarded->kept_ring == NULL)
+        ESPER_TRY(open_ring(guarded, N_SNAPSHOTS, &guarded->kept_ring));
+    ESPER_TRY(take_into(guarded, guarded->kept_ring, &good));
+    if (good)
+        remember(guarded, &guarded->kept);
     return ESPER_OK;
 }
 
@@ -805,6 +847,6 @@ esper_status esper_guarded_tell_snapshot(esper_guarded *guarded)
 {
     if (!esper_guarded_reading(guarded).pending)
         ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->taken[0].cursor.step));
-    remember(guarded);
+    remember(guarded, &guarded->taken[0]);
     return ESPER_OK;
 }

@@ -89,6 +89,11 @@ typedef esper_status (*esper_clerk)(void *context, const esper_incident *inciden
  * the state is not to be saved. */
 esper_status esper_guarded_retreat(esper_guarded *guarded);
 
+/* The ranks have found that they agree: the state as it is now is kept beside the snapshots, in place of the one that was, and
+ * a run whose ranks part goes back to it in the same way. */
+esper_status esper_guarded_keep(esper_guarded *guarded);
+esper_status esper_guarded_retreat_to_kept(esper_guarded *guarded);
+
 void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context);
 
 /* Drills: called at these places of a step, to do there what a fault would do. */

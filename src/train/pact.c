@@ -29,15 +29,11 @@ static void add(clause *clauses, int *n, const char *what, const char *value, co
     snprintf(next->remedy, sizeof(next->remedy), "%s", remedy);
 }
 
-/* Backend and kernels; the table behind them changes the speed alone (docs/determinism.md). */
-static void put_kernels(const esper_trainer *trainer, char text[TEXT_CHARS])
+size_t esper_pact_kernel_chars(const char *identity)
 {
-    char *slash;
+    const char *slash = strrchr(identity, '/');
 
-    snprintf(text, TEXT_CHARS, "%s", esper_backend_identity(trainer->backend));
-    slash = strrchr(text, '/');
-    if (slash != NULL && slash[1] == 't')
-        *slash = '\0';
+    return slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
 }
 
 static bool may_differ(const char *key)
@@ -53,6 +49,7 @@ static bool may_differ(const char *key)
 /* The same list, in the same order, on every rank. */
 static int list_clauses(const esper_trainer *trainer, bool grows, clause *clauses)
 {
+    const char *identity = esper_backend_identity(trainer->backend);
     char text[TEXT_CHARS], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
     int n = 0;
 
@@ -60,7 +57,7 @@ static int list_clauses(const esper_trainer *trainer, bool grows, clause *clause
     add(clauses, &n, "the build is", text, "install the same build everywhere");
     add(clauses, &n, "the command is", grows ? "grow" : "train", "start the same command on all ranks");
     add(clauses, &n, "the task is", trainer->task->name, "name the same task on all ranks");
-    put_kernels(trainer, text);
+    snprintf(text, sizeof(text), "%.*s", (int)esper_pact_kernel_chars(identity), identity);
     add(clauses, &n, "the kernels are", text,
         "set ESPER_KERNELS to a set that all ranks' processors have, such as avx2 or portable");
     snprintf(text, sizeof(text), "%016" PRIx64, esper_dataset_hash(trainer->data));

@@ -21,7 +21,7 @@ esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_
         return ESPER_OK;
     ranks->room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
     ranks->bucket = esper_mem_alloc(ranks->room * sizeof(*ranks->bucket));
-    return ranks->bucket != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "%zu floats to exchange", ranks->room);
+    return ranks->bucket != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", ranks->room);
 }
 
 void esper_ranks_fini(esper_ranks *ranks)
@@ -88,8 +88,9 @@ static esper_status sum_gradients(esper_ranks *ranks, const esper_slab *slab, ui
     return ESPER_OK;
 }
 
-/* The norm buffers into the bucket, or, summed, back. Returns how many floats there are with the head. */
-static size_t move_buffers(const esper_ranks *ranks, const esper_slab *slab, uint64_t regions, float share, bool back)
+/* The norm buffers into the bucket, or, summed, back. Returns how many numbers there are with the head. In double, so that
+ * buffers that are equal on all ranks stay what they are. */
+static size_t move_buffers(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share, bool back)
 {
     size_t at = N_HEAD;
 
@@ -99,11 +100,13 @@ static size_t move_buffers(const esper_ranks *ranks, const esper_slab *slab, uin
 
         if (!is_used(regions, r))
             continue;
+        if (!back)
+            ranks->spoiled = ranks->spoiled || !is_finite_range(buffers, n);
         for (size_t i = 0; i < n; i++)
             if (back)
-                buffers[i] = ranks->bucket[at + i];
+                buffers[i] = (float)ranks->bucket[at + i];
             else
-                ranks->bucket[at + i] = buffers[i] * share;
+                ranks->bucket[at + i] = (double)buffers[i] * share;
         at += n;
     }
     return at;
@@ -112,22 +115,21 @@ static size_t move_buffers(const esper_ranks *ranks, const esper_slab *slab, uin
 esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share,
                                   esper_batch_sums *sums)
 {
-    float *bucket = ranks->bucket;
+    double *bucket = ranks->bucket;
     size_t n;
 
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
     ranks->spoiled = false;
     ESPER_TRY(sum_gradients(ranks, slab, regions));
-    n = move_buffers(ranks, slab, regions, (float)share, false);
-    ranks->spoiled = ranks->spoiled || !is_finite_range(bucket + N_HEAD, n - N_HEAD);
-    bucket[HEAD_LOSS] = (float)sums->loss;
-    bucket[HEAD_CORRECT] = (float)sums->correct;
-    bucket[HEAD_SPOILED] = ranks->spoiled ? 1.0f : 0.0f;
-    ESPER_TRY(esper_comm_sum_f32(ranks->comm, bucket, n));
-    move_buffers(ranks, slab, regions, 0.0f, true);
-    sums->loss = (double)bucket[HEAD_LOSS];
-    sums->correct = (double)bucket[HEAD_CORRECT];
+    n = move_buffers(ranks, slab, regions, share, false);
+    bucket[HEAD_LOSS] = sums->loss;
+    bucket[HEAD_CORRECT] = sums->correct;
+    bucket[HEAD_SPOILED] = ranks->spoiled ? 1.0 : 0.0;
+    ESPER_TRY(esper_comm_sum_f64(ranks->comm, bucket, n));
+    move_buffers(ranks, slab, regions, 0.0, true);
+    sums->loss = bucket[HEAD_LOSS];
+    sums->correct = bucket[HEAD_CORRECT];
     ranks->n_spoiled = (int)bucket[HEAD_SPOILED];
     return ESPER_OK;
 }

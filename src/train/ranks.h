@@ -13,8 +13,8 @@
 typedef struct esper_ranks {
     esper_comm *comm; /* NULL: a job of one */
     int         rank, size;
-    float      *bucket; /* what is summed in a step beside the gradients, in one piece */
-    size_t      room;   /* floats */
+    double     *bucket; /* what is summed in a step beside the gradients, in one piece */
+    size_t      room;   /* numbers in it */
     bool        spoiled; /* this rank's own part of the last exchange was not finite */
     int         n_spoiled; /* ranks of which that is true */
 } esper_ranks;

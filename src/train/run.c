@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "guard/governor.h"
 #include "train/checkpoint.h"
+#include "train/pact.h"
 #include "train/run_internal.h"
 
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
@@ -57,13 +58,11 @@ static esper_status merge_config(const esper_config *saved, const esper_config *
     return ESPER_OK;
 }
 
-/* An identity is backend/kernels/table: other tables change the speed alone (docs/determinism.md). */
 static bool computes_alike(const char *identity, const char *other)
 {
-    const char *slash = strrchr(identity, '/');
-    size_t chars = slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
+    size_t chars = esper_pact_kernel_chars(identity);
 
-    return strncmp(identity, other, chars) == 0 && (other[chars] == '\0' || other[chars] == '/');
+    return chars == esper_pact_kernel_chars(other) && strncmp(identity, other, chars) == 0;
 }
 
 /* Growth comes before the guard, whose snapshots carry it, and a checkpoint's memory of it before the first snapshot. */
@@ -849,7 +848,7 @@ static esper_status finish_epoch(run *self)
         return ESPER_OK;
     ESPER_TRY(run_agree(self));
     esper_trainer_next_epoch(trainer);
-    return ESPER_OK;
+    return run_keep_agreed(self);
 }
 
 static bool checkpoint_due(const run *self)

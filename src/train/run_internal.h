@@ -54,8 +54,11 @@ bool         run_stop_wanted(const run *self);
 bool run_is_cut_off(const run *self);
 
 /* At the end of an epoch: do all ranks stand where this one does? They compute alike, so what differs is a fault, and nobody can go
- * on. */
+ * on. What they last agreed on is saved then, unless it is. */
 esper_status run_agree(run *self);
+
+/* Behind it, when the next epoch is about to begin: the state that is saved where the ranks part later. */
+esper_status run_keep_agreed(run *self);
 
 /* This rank is cut off: what it still has of the state that all shared is saved, unless something newer is. Every survivor does so, as
  * none knows which of them there are; their files are of the same run, and the last one stays. Gives `status`, with what to

@@ -120,25 +120,77 @@ static esper_agree_state state_of(const run *self)
                                .weights = esper_trainer_hash(trainer)};
 }
 
+/* Back to where the ranks last agreed, all of them: whether they still do, and none of their copies is damaged. */
+static esper_status return_to_agreed(run *self, bool *sound_out)
+{
+    const esper_ranks *ranks = &self->trainer.ranks;
+    uint64_t failed = self->guarded == NULL || esper_guarded_retreat_to_kept(self->guarded) != ESPER_OK;
+    bool same_weights, same_step;
+
+    ESPER_TRY(esper_ranks_any(ranks, &failed));
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    *sound_out = failed == 0 && same_weights && same_step;
+    return ESPER_OK;
+}
+
+/* Saves that state, unless the checkpoint that lies there is of it. */
+static esper_status save_agreed(run *self, bool *saved_out)
+{
+    const esper_trainer *trainer = &self->trainer;
+    esper_status status = ESPER_OK;
+    bool is_sound;
+
+    *saved_out = false;
+    if (self->desc->replay != NULL)
+        return ESPER_OK;
+    ESPER_TRY(return_to_agreed(self, &is_sound));
+    if (!is_sound || trainer->cursor.step <= self->saved_step)
+        return ESPER_OK;
+    if (run_writes(self))
+        status = esper_checkpoint_save(trainer, self->checkpoint);
+    ESPER_TRY(esper_ranks_settle(&trainer->ranks, status));
+    self->saved_epoch = trainer->cursor.epoch;
+    self->saved_step = trainer->cursor.step;
+    *saved_out = true;
+    return ESPER_OK;
+}
+
+/* Whatever becomes of saving, why the run is over comes first. */
+static esper_status end_parted(run *self, const esper_agree_result *result)
+{
+    uint32_t epoch = self->trainer.cursor.epoch + 1;
+    char text[512];
+    bool saved;
+
+    esper_agree_text(result, self->trainer.ranks.size, text, sizeof(text));
+    if (save_agreed(self, &saved) != ESPER_OK)
+        saved = false;
+    return ESPER_FAIL(
+        ESPER_E_STATE,
+        "epoch %u: %s. The ranks no longer compute the same. The checkpoint of epoch %u, on which they agreed, is "
+        "%s: --resume %s",
+        epoch, text, self->saved_epoch, saved ? "saved" : "kept", self->result.run_dir);
+}
+
 esper_status run_agree(run *self)
 {
     const esper_ranks *ranks = &self->trainer.ranks;
     esper_agree_state state;
     esper_agree_result result;
-    char text[512];
 
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
     state = state_of(self);
     ESPER_TRY(esper_agree(ranks->comm, &state, &result));
-    if (result.fields == 0)
-        return ESPER_OK;
-    esper_agree_text(&result, ranks->size, text, sizeof(text));
-    return ESPER_FAIL(
-        ESPER_E_STATE,
-        "epoch %u: %s. The ranks no longer compute the same. The checkpoint of epoch %u, on which they agreed, is "
-        "kept: --resume %s",
-        self->trainer.cursor.epoch + 1, text, self->saved_epoch, self->result.run_dir);
+    return result.fields == 0 ? ESPER_OK : end_parted(self, &result);
+}
+
+esper_status run_keep_agreed(run *self)
+{
+    bool many = esper_ranks_are_many(&self->trainer.ranks);
+
+    return many && self->guarded != NULL ? esper_guarded_keep(self->guarded) : ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the end of a job */

@@ -448,7 +448,26 @@ static void load_batch(esper_trainer *trainer, esper_split split, uint32_t batch
     esper_trainer_load(trainer, trainer->plan, &trainer->net, split, batch);
 }
 
-/* The results of this rank's part of the batch just run, added in the order of its samples. */
+/* The sum of the first half and that of the second, as gradients are summed: the halves may be those of two ranks. */
+static double sum_in_halves(const float *values, int n)
+{
+    int half = n - n / 2;
+
+    if (n <= 1)
+        return n == 1 ? (double)values[0] : 0.0;
+    return sum_in_halves(values, half) + sum_in_halves(values + half, n - half);
+}
+
+/* The results of this rank's part of the training batch just run. */
+static esper_batch_sums sum_results(const esper_trainer *trainer)
+{
+    int n = trainer->pass.n_samples;
+
+    return (esper_batch_sums){.loss = sum_in_halves(esper_plan_data(trainer->plan, 0, trainer->net.loss), n),
+                              .correct = sum_in_halves(esper_plan_data(trainer->plan, 0, trainer->net.correct), n)};
+}
+
+/* Those of an evaluation are added in the order of its samples. */
 static void add_results(const esper_trainer *trainer, esper_batch_sums *sums)
 {
     const float *loss = esper_plan_data(trainer->plan, 0, trainer->net.loss);
@@ -526,8 +545,7 @@ esper_status esper_trainer_gradients(esper_trainer *trainer)
     esper_side_take_targets(trainer);
     ESPER_TRY(esper_plan_gradients(trainer->plan));
     ESPER_TRY(esper_backend_sync(trainer->backend));
-    trainer->sums = (esper_batch_sums){0};
-    add_results(trainer, &trainer->sums);
+    trainer->sums = sum_results(trainer);
     return esper_side_gradients(trainer);
 }
 

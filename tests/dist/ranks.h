@@ -2,8 +2,10 @@
 #ifndef ESPER_TESTS_DIST_RANKS_H
 #define ESPER_TESTS_DIST_RANKS_H
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/status.h"
 #include "dist/comm.h"
 
 /* ESPER_TEST_COMM says which kind is to be tested ("self" unless said), ESPER_TEST_RANKS how many there must be. */
@@ -20,6 +22,21 @@ static inline int ranks_expected(void)
     const char *n = getenv("ESPER_TEST_RANKS");
 
     return n != NULL ? (int)strtol(n, NULL, 10) : 1;
+}
+
+/* For the setup of a group of tests: 0, or it has said what is wrong. */
+static inline int ranks_begin(esper_comm **comm_out, int *rank_out, int *size_out)
+{
+    if (ranks_open(30.0, NULL, comm_out) != ESPER_OK) {
+        printf("%s\n", esper_last_error());
+        return 1;
+    }
+    *rank_out = esper_comm_rank(*comm_out);
+    *size_out = esper_comm_size(*comm_out);
+    if (*size_out == ranks_expected())
+        return 0;
+    printf("%d ranks, expected %d\n", *size_out, ranks_expected());
+    return 1;
 }
 
 #endif

@@ -44,37 +44,25 @@ static double number(int of_rank, uint32_t i)
 }
 
 /* The order as it is promised: pairs are folded from the front until a power of two is left, then neighbours. */
-static double sum_f64(double *x, int n)
-{
-    int whole = 1;
+#define SUM_AS_PROMISED(name, type)             \
+    static type name(type *x, int n)            \
+    {                                           \
+        int whole = 1;                          \
+                                                \
+        while (2 * whole <= n)                  \
+            whole *= 2;                         \
+        for (int k = 0; k < n - whole; k++)     \
+            x[k] = x[2 * k] + x[2 * k + 1];     \
+        for (int k = n - whole; k < whole; k++) \
+            x[k] = x[k + n - whole];            \
+        for (; whole > 1; whole /= 2)           \
+            for (int k = 0; k < whole / 2; k++) \
+                x[k] = x[2 * k] + x[2 * k + 1]; \
+        return x[0];                            \
+    }
 
-    while (2 * whole <= n)
-        whole *= 2;
-    for (int k = 0; k < n - whole; k++)
-        x[k] = x[2 * k] + x[2 * k + 1];
-    for (int k = n - whole; k < whole; k++)
-        x[k] = x[k + n - whole];
-    for (; whole > 1; whole /= 2)
-        for (int k = 0; k < whole / 2; k++)
-            x[k] = x[2 * k] + x[2 * k + 1];
-    return x[0];
-}
-
-static float sum_f32(float *x, int n)
-{
-    int whole = 1;
-
-    while (2 * whole <= n)
-        whole *= 2;
-    for (int k = 0; k < n - whole; k++)
-        x[k] = x[2 * k] + x[2 * k + 1];
-    for (int k = n - whole; k < whole; k++)
-        x[k] = x[k + n - whole];
-    for (; whole > 1; whole /= 2)
-        for (int k = 0; k < whole / 2; k++)
-            x[k] = x[2 * k] + x[2 * k + 1];
-    return x[0];
-}
+SUM_AS_PROMISED(sum_f64, double)
+SUM_AS_PROMISED(sum_f32, float)
 
 /* Room for so many bytes and a guard behind them. */
 static unsigned char *new_bytes(size_t bytes)
@@ -361,17 +349,7 @@ static void test_no_allocation(void **state)
 static int open_comm(void **state)
 {
     (void)state;
-    if (ranks_open(30.0, NULL, &comm) != ESPER_OK) {
-        printf("%s\n", esper_last_error());
-        return 1;
-    }
-    rank = esper_comm_rank(comm);
-    size = esper_comm_size(comm);
-    if (size != ranks_expected() || size > MOST_RANKS) {
-        printf("%d ranks, expected %d\n", size, ranks_expected());
-        return 1;
-    }
-    return 0;
+    return ranks_begin(&comm, &rank, &size) != 0 || size > MOST_RANKS;
 }
 
 static int close_comm(void **state)

@@ -124,13 +124,7 @@ static void test_traffic(void **state)
 static int open_comm(void **state)
 {
     (void)state;
-    if (ranks_open(30.0, NULL, &comm) != ESPER_OK) {
-        printf("%s\n", esper_last_error());
-        return 1;
-    }
-    rank = esper_comm_rank(comm);
-    size = esper_comm_size(comm);
-    return size != ranks_expected();
+    return ranks_begin(&comm, &rank, &size);
 }
 
 static int close_comm(void **state)

@@ -744,6 +744,35 @@ static void test_hundred_losses(void **state)
     }
 }
 
+/* So many weights that their gradient is not kept for each block (tensor/cpu/lanes/convolution.h). */
+static int many_weights(esper_net *net, int x)
+{
+    return new_norm(net, new_conv(net, x, "w", 96, 3), "norm", 0.1f);
+}
+
+/* The kernels of the cpu backend for images sum over blocks of sixteen samples in halves: where both ranks have whole blocks
+ * nothing is left to differ. */
+static void check_bits(const setting *how, const void *context)
+{
+    static const tolerance none = {.loss = 3e-7}; /* which this test adds up in its own order */
+    setting with = *how;
+
+    if (strcmp(how->backend, "cpu") != 0)
+        return;
+    memcpy(with.slices, (int[MAX_RANKS + 1]){16, 16}, sizeof(with.slices));
+    check_equal(context, &with, 6, &none);
+}
+
+static void test_whole_blocks_give_the_same_bits(void **state)
+{
+    subject host = {.name = "cnn", .host = small_cnn()};
+    subject many = {.name = "many weights", .build = many_weights, .dim = {96, 3, 3}};
+
+    (void)state;
+    on_each(check_bits, &host);
+    on_each(check_bits, &many);
+}
+
 /* No batch norm, but dropout in attention and elsewhere: drawn for the sample, wherever it is. Nobody meets. */
 static void test_transformer_trains_alike(void **state)
 {
@@ -1023,6 +1052,7 @@ int main(void)
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_host_trains_alike),
         cmocka_unit_test(test_hundred_losses),
+        cmocka_unit_test(test_whole_blocks_give_the_same_bits),
         cmocka_unit_test(test_transformer_trains_alike),
         cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_far_from_zero),

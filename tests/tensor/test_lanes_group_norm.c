@@ -71,7 +71,7 @@ static void check_case(const group_case *c)
     float *dx = lanes_case_pack(c->before, c->N, c->count, 0), *y = lanes_case_floats(n_blocks * size);
     float *stat = lanes_case_floats(n_blocks * stat_size);
     double *dscale = lanes_case_doubles((size_t)c->C), *dshift = lanes_case_doubles((size_t)c->C);
-    double *scale_part = lanes_case_doubles((size_t)c->C), *shift_part = lanes_case_doubles((size_t)c->C);
+    float *scale_part = lanes_case_floats((size_t)c->C), *shift_part = lanes_case_floats((size_t)c->C);
 
     for (size_t b = 0; b < n_blocks; b++) {
         lanes_group_norm_forward(x + b * size, c->C, pixels, c->groups, c->scale, c->shift, 1e-5f, stat + b * stat_size,
@@ -79,8 +79,8 @@ static void check_case(const group_case *c)
         lanes_group_norm_back(x + b * size, g + b * size, c->C, pixels, c->groups, c->scale, stat + b * stat_size,
                               lanes_case_valid(c->N, (int)b), c->add, dx + b * size, scale_part, shift_part);
         for (int i = 0; i < c->C; i++) {
-            dscale[i] += scale_part[i];
-            dshift[i] += shift_part[i];
+            dscale[i] += (double)scale_part[i];
+            dshift[i] += (double)shift_part[i];
         }
     }
     lanes_case_compare_blocks(c->text, c->stat, stat, c->N, 2 * (size_t)c->groups, false);

@@ -20,12 +20,14 @@ on_ranks() {
     err=$(cat err.txt)
 }
 
-# two_kinds FLAGS FLAGS: a rank with the first, and one with the second. $second: what mpirun is told of that one.
+# two_kinds FLAGS FLAGS: a rank with the first, and one with the second. $second: what mpirun is told of that one; $program: what
+# it runs; $task: what both do.
 two_kinds() {
-    last="mpirun -n 1 esper train $1 : -n 1 esper train $2"
+    local all="train ${task:-synth} --epochs 1 --max-steps 2 --progress none --run-dir two"
+
+    last="mpirun -n 1 esper $all $1 : -n 1 esper $all $2"
     # shellcheck disable=SC2086 # flags are words
-    bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" train synth --epochs 1 --max-steps 2 --progress none --run-dir two $1 \
-        : -n 1 ${second:-} "$ESPER" train synth --epochs 1 --max-steps 2 --progress none --run-dir two $2 \
+    bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" $all $1 : -n 1 ${second:-} "${program:-$ESPER}" $all $2 \
         >out.txt 2>err.txt </dev/null
     code=$?
     out=$(cat out.txt)

@@ -15,6 +15,15 @@ for n in 1 2 3 4; do
     expect_close sync-1.txt sync-$n.txt 100 1e-4
 done
 
+# Whole blocks of sixteen samples on a power of two of ranks: the same bits, at whatever rate.
+for n in 1 2 4; do
+    on_ranks $n train synth --epochs 2 --max-steps 5 --batch 64 --lr 0.05 --sync-norm --run-dir bits-$n --progress none
+    expect_code 0
+    losses_of bits-$n >bits-$n.txt
+    expect_same "losses on 1 and $n ranks" bits-1.txt bits-$n.txt
+    expect_equal "weights on 1 and $n ranks" "$(weights_of bits-1)" "$(weights_of bits-$n)"
+done
+
 # Without it norms are each rank's own: another network, but one for all ranks.
 on_ranks 3 train synth --epochs 2 --batch 32 --run-dir own-norm --progress none
 expect_code 0
@@ -86,6 +95,17 @@ on_ranks 2 grow synth --epochs 3 --max-steps 4 --batch 24 --policy none --inject
 expect_code 1
 expect_words err "epoch 2" "rank 0" "rank 1" "differ"
 
+# What they last agreed on is saved then, if it was not; the run goes on from it (and meets its drill again).
+on_ranks 2 grow synth --epochs 4 --max-steps 4 --batch 24 --policy none --inject 10:host:param:mantissa@0 --run-dir parted \
+    --checkpoint-every 0 --progress none
+expect_code 1
+expect_words err "epoch 3" "differ" "epoch 2, on which they agreed, is saved: --resume parted"
+out=$("$ESPER" inspect parted)
+expect_words out "epoch 2 batch 0 step 8"
+on_ranks 2 grow --resume parted --progress none
+expect_code 1
+expect_words err "epoch 3" "epoch 2, on which they agreed, is kept"
+
 # ---------------------------------------------------------------------------- ranks that cannot work together
 
 two_kinds "--lr 0.1" "--lr 0.2"
@@ -104,6 +124,24 @@ on_ranks 1 train synth --epochs 2 --max-steps 2 --progress none --run-dir old-b
 two_resumed old-a old-b
 expect_code 2
 expect_words err "different checkpoints"
+
+# Other data, and another build: one that has another commit in its text.
+seq 1 3000 >here.txt
+sed 's/2000/2001/' here.txt >there.txt
+text="--threads 1 --batch 4 --layers 2 --width 8 --heads 2 --context 8"
+task=chars two_kinds "--data here.txt $text" "--data here.txt $text"
+expect_code 0
+task=chars two_kinds "--data here.txt $text" "--data there.txt $text"
+expect_code 2
+expect_words err "the data has the hash" "on rank 0" "on rank 1" "--data"
+commit=$("$ESPER" --version | sed 's/^[^(]*(\([^,]*\),.*/\1/')
+mkdir other
+cp "$(dirname "$ESPER")"/libesper-mpi.so other/ 2>/dev/null || cp -r "$(dirname "$ESPER")"/lib other/
+sed "s/$commit/${commit//?/f}/g" "$ESPER" >other/esper
+chmod +x other/esper
+program=$PWD/other/esper two_kinds "" ""
+expect_code 2
+expect_words err "the build is" "$commit' on rank 0" "${commit//?/f}' on rank 1" "install the same build everywhere"
 
 # Rank 0 alone fails at opening: everybody leaves, and nothing is written in its place.
 mkdir -p blocked/config.ini

@@ -80,7 +80,7 @@ static inline void lanes_group_norm_forward(const float *x, int C, size_t pixels
 /* For one group: the lanes' sums over it of g scale (a) and g scale (x - mean) (b), and the block's part of the
  * gradients of scale and shift. */
 static inline void lanes_group_sums(const float *x, const float *g, lanes_group s, const float *stat,
-                                    const float *scale, int n_valid, lanes_sums *sums, double *dscale, double *dshift)
+                                    const float *scale, int n_valid, lanes_sums *sums, float *dscale, float *dshift)
 {
     lanes_acc mean = lanes_acc_load(stat);
     lanes_wide rstd = lanes_widen(lanes_acc_load(stat + LANES_WIDTH));
@@ -89,13 +89,13 @@ static inline void lanes_group_sums(const float *x, const float *g, lanes_group 
         lanes_sums plane = {0};
 
         lanes_product_sums(g, x, s.pixels, mean, &plane);
-        dshift[c] = lanes_join(plane.a, n_valid);
+        dshift[c] = (float)lanes_join(plane.a, n_valid);
         for (int i = 0; i < LANES_WIDE_VECS; i++) {
             sums->a.v[i] += (double)scale[c] * plane.a.v[i];
             sums->b.v[i] += (double)scale[c] * plane.b.v[i];
             plane.b.v[i] *= rstd.v[i];
         }
-        dscale[c] = lanes_join(plane.b, n_valid);
+        dscale[c] = (float)lanes_join(plane.b, n_valid);
     }
 }
 
@@ -142,7 +142,7 @@ LANES_INLINE void lanes_group_dx(const float *x, const float *g, lanes_group s, 
 /* dscale, dshift: (C) the block's part; dx may be NULL, or g itself when it is not added to. */
 static inline void lanes_group_norm_back(const float *x, const float *g, int C, size_t pixels, int groups,
                                          const float *scale, const float *stat, int n_valid, bool add, float *dx,
-                                         double *dscale, double *dshift)
+                                         float *dscale, float *dshift)
 {
     lanes_group s = {C / groups, pixels};
 

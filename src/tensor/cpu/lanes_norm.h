@@ -2,7 +2,7 @@
  *
  *     z = (y - mean) * factor + shift,  factor = scale / std        out = pool(relu(z))
  *
- * Statistics are taken of each block when the convolution has just written it, and joined over the blocks in order.
+ * Statistics are taken of each block when the convolution has just written it, and joined over the blocks afterwards.
  * Everything else is a single pass over y: nothing is kept but y and a few numbers a channel, z and the places of the
  * maxima being computed anew on the way back. What happens at ties, at 0 and with NaN is what the three operations of
  * the reference do one after the other.
@@ -15,10 +15,11 @@
 
 /* ------------------------------------------------------------------------------------------------ statistics */
 
-/* Of one channel of a block. */
+/* Of one channel of a block, or of several: sums over the pixels of the valid lanes. About zero, which all blocks have in
+ * common: in double that costs the variance some m^2 2^-53 at a mean of m, which is no more than the values' own rounding to
+ * float has added to it. */
 typedef struct lanes_moments {
-    double mean, m2; /* m2: the sum of squared deviations from the mean */
-    double count;    /* pixels of the valid lanes */
+    double sum, squares;
 } lanes_moments;
 
 /* One channel of a block. Good where the mean is far larger than the deviations, too. */
@@ -26,39 +27,30 @@ static inline void lanes_norm_moments(const float *plane, size_t pixels, int n_v
 {
     lanes_acc centre = lanes_near_mean(plane, pixels);
     lanes_wide mean = lanes_widen(centre), m2;
-    double n = (double)pixels, share = 1 / n, total;
+    double n = (double)pixels, share = 1 / n, total, mean_all;
     lanes_sums sums = {0};
 
     lanes_moment_sums(plane, pixels, centre, &sums);
     for (int i = 0; i < LANES_WIDE_VECS; i++)
         mean.v[i] += sums.a.v[i] * share;
-    out->count = n * n_valid;
-    out->mean = lanes_join(mean, n_valid) / n_valid;
+    mean_all = lanes_join(mean, n_valid) / n_valid;
     for (int i = 0; i < LANES_WIDE_VECS; i++) {
-        lanes_wide_vec off = mean.v[i] - out->mean; /* of the lane's mean from that of all */
+        lanes_wide_vec off = mean.v[i] - mean_all; /* of the lane's mean from that of all */
 
         m2.v[i] = sums.b.v[i] - sums.a.v[i] * sums.a.v[i] * share + off * off * n;
     }
     total = lanes_join(m2, n_valid);
-    out->m2 = total < 0 ? 0 : total;
+    out->sum = mean_all * (n * n_valid);
+    out->squares = (total < 0 ? 0 : total) + mean_all * mean_all * (n * n_valid);
 }
 
-/* One channel of all blocks, `stride` structs apart: the batch's mean and (biased) variance. */
-static inline void lanes_norm_join(const lanes_moments *blocks, int n_blocks, size_t stride, double *mean_out,
-                                   double *var_out)
+/* The mean and the (biased) variance of `count` values. */
+static inline void lanes_norm_statistics(lanes_moments of, double count, double *mean_out, double *var_out)
 {
-    double mean = blocks->mean, m2 = blocks->m2, count = blocks->count;
+    double mean = of.sum / count, var = of.squares / count - mean * mean;
 
-    for (int b = 1; b < n_blocks; b++) {
-        const lanes_moments *next = blocks + (size_t)b * stride;
-        double off = next->mean - mean, total = count + next->count;
-
-        mean += off * (next->count / total);
-        m2 += next->m2 + off * off * (count * next->count / total);
-        count = total;
-    }
     *mean_out = mean;
-    *var_out = m2 / count;
+    *var_out = var < 0 ? 0 : var;
 }
 
 /* ------------------------------------------------------------------------------------------------ one channel */

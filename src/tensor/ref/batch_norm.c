@@ -114,15 +114,16 @@ static sums_of_g sum_gradients(const esper_lane *lane, int c, const channel *ch)
     return sum;
 }
 
-static void put_parameters(const esper_lane *lane, int c, const sums_of_g *sum)
+/* Of which this rank gives a share. */
+static void put_parameters(const esper_lane *lane, int c, const sums_of_g *sum, double share)
 {
     const esper_view *scale = &lane->in[1], *shift = &lane->in[2];
     double rstd = (double)((const real *)lane->out[2].data)[c];
 
     if (scale->grad != NULL)
-        grad_put(scale, (real *)scale->grad + c, (real)(sum->gx * rstd));
+        grad_put(scale, (real *)scale->grad + c, (real)(sum->gx * share * rstd));
     if (shift->grad != NULL)
-        grad_put(shift, (real *)shift->grad + c, (real)sum->g);
+        grad_put(shift, (real *)shift->grad + c, (real)(sum->g * share));
 }
 
 static void backward_channel(const esper_lane *lane, int c)
@@ -137,7 +138,7 @@ static void backward_channel(const esper_lane *lane, int c)
                (real)(sum.gx / ch.count * (double)rstd * (double)rstd));
     else if (lane->in[0].grad != NULL)
         put_dx(lane, &ch, mean, factor, 0, 0);
-    put_parameters(lane, c, &sum);
+    put_parameters(lane, c, &sum, 1.0);
 }
 
 static void backward(const esper_lane *lane, int begin, int end)
@@ -213,7 +214,6 @@ static void forward_shared(const esper_lane *lane, int begin, int end)
     }
 }
 
-/* The gradients of scale and shift are the rank's own part, like all gradients of parameters. */
 static void take_sums(const esper_lane *lane, int begin, int end)
 {
     for (int c = begin; c < end; c++) {
@@ -221,20 +221,24 @@ static void take_sums(const esper_lane *lane, int begin, int end)
         sums_of_g sum = sum_gradients(lane, c, &ch);
 
         put_values(lane, c, &ch, sum.g, sum.gx);
-        put_parameters(lane, c, &sum);
     }
 }
 
+/* All ranks have all of the gradients of scale and shift, and as gradients are summed over ranks, each gives its share of
+ * them. With equal shares of a power of two nothing is rounded: the sum is that of one rank. */
 static void backward_shared(const esper_lane *lane, int begin, int end)
 {
     const double *sums = lane->scratch;
 
-    for (int c = begin; c < end && lane->in[0].grad != NULL; c++) {
+    for (int c = begin; c < end; c++) {
         real mean = ((const real *)lane->out[1].data)[c], rstd = ((const real *)lane->out[2].data)[c];
         channel ch = channel_of(lane, c);
+        sums_of_g sum = {sums[1 + 2 * c], sums[2 + 2 * c]};
 
-        put_dx(lane, &ch, mean, ((const real *)lane->in[1].data)[c] * rstd, (real)(sums[1 + 2 * c] / sums[0]),
-               (real)(sums[2 + 2 * c] / sums[0] * (double)rstd * (double)rstd));
+        put_parameters(lane, c, &sum, ch.count / sums[0]);
+        if (lane->in[0].grad != NULL)
+            put_dx(lane, &ch, mean, ((const real *)lane->in[1].data)[c] * rstd, (real)(sum.g / sums[0]),
+                   (real)(sum.gx / sums[0] * (double)rstd * (double)rstd));
     }
 }
 

@@ -143,7 +143,7 @@ static void join_shared(const esper_lane *lane, int begin, int end)
     batch_norm norm = norm_of(lane, true);
 
     batch_norm_factors(&norm, (size_t)begin, (size_t)end);
-    batch_norm_join_shared(&norm, (size_t)begin, (size_t)end);
+    batch_norm_join_shared(&norm, lane, (size_t)begin, (size_t)end);
 }
 
 static const esper_op_kernels shared = {

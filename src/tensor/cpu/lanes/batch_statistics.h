@@ -73,18 +73,38 @@ static inline void batch_norm_use(const batch_norm *norm, size_t c, double mean,
     norm->factor[c] = ((const float *)norm->scale->data)[c] * norm->rstd_used[c];
 }
 
-/* Units are channels: the batch's statistics in training, which move the running ones; otherwise those. */
+/* A channel's sums over n_blocks blocks, of which these are the first. */
+static inline lanes_moments batch_norm_add_moments(const batch_norm *norm, const lanes_moments *blocks, int n_blocks)
+{
+    int half = blocks_in_half(n_blocks);
+    lanes_moments first, second;
+
+    if (n_blocks == 1)
+        return *blocks;
+    first = batch_norm_add_moments(norm, blocks, half);
+    second = batch_norm_add_moments(norm, blocks + (size_t)half * norm->channels, n_blocks - half);
+    return (lanes_moments){first.sum + second.sum, first.squares + second.squares};
+}
+
+/* The statistics of the whole batch, which move the running ones. */
+static inline void batch_norm_use_batch(const batch_norm *norm, size_t c, lanes_moments of, double count)
+{
+    double mean, var;
+
+    lanes_norm_statistics(of, count, &mean, &var);
+    batch_norm_move_running(norm, c, count, mean, var);
+    batch_norm_use(norm, c, mean, var);
+}
+
+/* Units are channels: the batch's statistics in training, otherwise the running ones. */
 static inline void batch_norm_choose(const batch_norm *norm, const esper_lane *lane, size_t begin, size_t end)
 {
-    for (size_t c = begin; c < end; c++) {
-        double mean = (double)norm->mean[c], var = (double)norm->var[c];
-
-        if (lane->pass->training) {
-            lanes_norm_join(norm->moments + c, count_blocks(lane), norm->channels, &mean, &var);
-            batch_norm_move_running(norm, c, batch_norm_count(norm, lane), mean, var);
-        }
-        batch_norm_use(norm, c, mean, var);
-    }
+    for (size_t c = begin; c < end; c++)
+        if (lane->pass->training)
+            batch_norm_use_batch(norm, c, batch_norm_add_moments(norm, norm->moments + c, count_blocks(lane)),
+                                 batch_norm_count(norm, lane));
+        else
+            batch_norm_use(norm, c, (double)norm->mean[c], (double)norm->var[c]);
 }
 
 static inline void batch_norm_put_values(const batch_norm *norm, const esper_lane *lane, size_t c, double first,
@@ -99,28 +119,19 @@ static inline void batch_norm_put_values(const batch_norm *norm, const esper_lan
 /* Units are channels. Before the ranks meet: the sums of this one. */
 static inline void batch_norm_offer(const batch_norm *norm, const esper_lane *lane, size_t begin, size_t end)
 {
-    double count = batch_norm_count(norm, lane);
-
     for (size_t c = begin; c < end; c++) {
-        double mean, var;
+        lanes_moments sums = batch_norm_add_moments(norm, norm->moments + c, count_blocks(lane));
 
-        lanes_norm_join(norm->moments + c, count_blocks(lane), norm->channels, &mean, &var);
-        batch_norm_put_values(norm, lane, c, mean * count, (var + mean * mean) * count);
+        batch_norm_put_values(norm, lane, c, sums.sum, sums.squares);
     }
 }
 
-/* Units are channels. After it: the statistics of the whole batch, which move the running ones. */
+/* Units are channels. After it. */
 static inline void batch_norm_choose_shared(const batch_norm *norm, size_t begin, size_t end)
 {
-    double count = norm->values[0];
-
-    for (size_t c = begin; c < end; c++) {
-        double mean = norm->values[1 + 2 * c] / count, var = norm->values[2 + 2 * c] / count - mean * mean;
-
-        var = var < 0 ? 0 : var;
-        batch_norm_move_running(norm, c, count, mean, var);
-        batch_norm_use(norm, c, mean, var);
-    }
+    for (size_t c = begin; c < end; c++)
+        batch_norm_use_batch(norm, c, (lanes_moments){norm->values[1 + 2 * c], norm->values[2 + 2 * c]},
+                             norm->values[0]);
 }
 
 /* Units are channels: scale / std as it was forward. */
@@ -130,18 +141,30 @@ static inline void batch_norm_factors(const batch_norm *norm, size_t begin, size
         norm->factor[c] = ((const float *)norm->scale->data)[c] * norm->rstd_used[c];
 }
 
-/* The channel's two sums over all blocks; the gradients of scale and shift are made of them. */
+/* A channel's sum k over n_blocks blocks, of which these are the first. */
+static inline double batch_norm_add_sums(const batch_norm *norm, const double *blocks, int n_blocks)
+{
+    int half = blocks_in_half(n_blocks);
+
+    if (n_blocks == 1)
+        return *blocks;
+    return batch_norm_add_sums(norm, blocks, half) +
+           batch_norm_add_sums(norm, blocks + (size_t)half * norm->channels * 2, n_blocks - half);
+}
+
 static inline void batch_norm_sum_blocks(const batch_norm *norm, const esper_lane *lane, size_t c, double sum[2])
 {
-    sum[0] = sum[1] = 0;
-    for (int b = 0; b < count_blocks(lane); b++) {
-        sum[0] += norm->sums[((size_t)b * norm->channels + c) * 2];
-        sum[1] += norm->sums[((size_t)b * norm->channels + c) * 2 + 1];
-    }
+    for (size_t k = 0; k < 2; k++)
+        sum[k] = batch_norm_add_sums(norm, norm->sums + 2 * c + k, count_blocks(lane));
+}
+
+/* The gradients of scale and shift, of which this rank gives a share. */
+static inline void batch_norm_put_gradients(const batch_norm *norm, size_t c, const double sum[2], double share)
+{
     if (norm->scale->grad != NULL)
-        grad_put(norm->scale, (float *)norm->scale->grad + c, (float)(sum[1] * (double)norm->rstd_used[c]));
+        grad_put(norm->scale, (float *)norm->scale->grad + c, (float)(sum[1] * share * (double)norm->rstd_used[c]));
     if (norm->shift->grad != NULL)
-        grad_put(norm->shift, (float *)norm->shift->grad + c, (float)sum[0]);
+        grad_put(norm->shift, (float *)norm->shift->grad + c, (float)(sum[0] * share));
 }
 
 /* What the batch takes from every gradient of a channel. */
@@ -160,6 +183,7 @@ static inline void batch_norm_join(const batch_norm *norm, const esper_lane *lan
 
     for (size_t c = begin; c < end; c++) {
         batch_norm_sum_blocks(norm, lane, c, sum);
+        batch_norm_put_gradients(norm, c, sum, 1.0);
         if (lane->pass->training)
             batch_norm_level(norm, c, sum, batch_norm_count(norm, lane));
         else
@@ -167,8 +191,7 @@ static inline void batch_norm_join(const batch_norm *norm, const esper_lane *lan
     }
 }
 
-/* Units are channels. Before the ranks meet: the sums of this one, and what the gradients of scale and shift have of them,
- * which like those of all parameters are the rank's own. */
+/* Units are channels. Before the ranks meet: the sums of this one. */
 static inline void batch_norm_offer_back(const batch_norm *norm, const esper_lane *lane, size_t begin, size_t end)
 {
     double sum[2];
@@ -179,11 +202,16 @@ static inline void batch_norm_offer_back(const batch_norm *norm, const esper_lan
     }
 }
 
-/* Units are channels. After it. */
-static inline void batch_norm_join_shared(const batch_norm *norm, size_t begin, size_t end)
+/* Units are channels. After it. All ranks have all of the gradients of scale and shift, and as gradients are summed over
+ * ranks, each gives its share of them. With equal shares of a power of two nothing is rounded: the sum is that of one rank. */
+static inline void batch_norm_join_shared(const batch_norm *norm, const esper_lane *lane, size_t begin, size_t end)
 {
-    for (size_t c = begin; c < end; c++)
+    double share = batch_norm_count(norm, lane) / norm->values[0];
+
+    for (size_t c = begin; c < end; c++) {
+        batch_norm_put_gradients(norm, c, norm->values + 1 + 2 * c, share);
         batch_norm_level(norm, c, norm->values + 1 + 2 * c, norm->values[0]);
+    }
 }
 
 #endif

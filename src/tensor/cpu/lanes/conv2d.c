@@ -4,7 +4,7 @@
 /* What lies in scratch. */
 typedef struct pieces {
     float *packed;  /* weights, as the direction reads them */
-    float *partial; /* (blocks, weights) backward: gradients of weights, of each block */
+    float *partial; /* backward: parts of the weights' gradient */
 } pieces;
 
 static convolution convolution_in(const esper_lane *lane)
@@ -15,11 +15,10 @@ static convolution convolution_in(const esper_lane *lane)
 static pieces lay_out(const esper_lane *lane, bool backward, int n_blocks, scratch_cursor *at)
 {
     convolution v = convolution_in(lane);
-    size_t weights = has_many_weights(&lane->in[1]) ? 0 : (size_t)lane->in[1].count;
     pieces p = {.packed = scratch_take(at, packed_all(&v, backward) * sizeof(float))};
 
     if (backward)
-        p.partial = scratch_take(at, (size_t)n_blocks * weights * sizeof(float));
+        p.partial = scratch_take(at, weights_room(&lane->in[1], n_blocks) * sizeof(float));
     return p;
 }
 

@@ -13,7 +13,7 @@ typedef struct conv_norm {
     convolution conv;
     batch_norm  norm;
     float      *packed;  /* weights, as the direction reads them */
-    float      *partial; /* (blocks, weights) backward: gradients of weights, of each block */
+    float *partial;      /* backward: parts of the weights' gradient */
 } conv_norm;
 
 static int channels(const esper_lane *lane)
@@ -24,7 +24,6 @@ static int channels(const esper_lane *lane)
 static conv_norm lay_out(const esper_lane *lane, bool backward, int n_blocks, scratch_cursor *at)
 {
     const esper_view *y = &lane->out[1];
-    size_t weights = has_many_weights(&lane->in[1]) ? 0 : (size_t)lane->in[1].count;
     conv_norm both = {
         .conv = convolution_of(&lane->in[0], &lane->in[1], y, lane->attr.conv_norm.pad, lane->attr.conv_norm.groups),
         .norm =
@@ -46,7 +45,7 @@ static conv_norm lay_out(const esper_lane *lane, bool backward, int n_blocks, sc
     both.packed = scratch_take(at, packed_all(&both.conv, backward) * sizeof(float));
     batch_norm_lay_out(&both.norm, backward, n_blocks, at);
     if (backward)
-        both.partial = scratch_take(at, (size_t)n_blocks * weights * sizeof(float));
+        both.partial = scratch_take(at, weights_room(&lane->in[1], n_blocks) * sizeof(float));
     return both;
 }
 
@@ -244,7 +243,7 @@ static void join_shared(const esper_lane *lane, int begin, int end)
 {
     conv_norm both = both_of(lane, true);
 
-    batch_norm_join_shared(&both.norm, (size_t)begin, (size_t)end);
+    batch_norm_join_shared(&both.norm, lane, (size_t)begin, (size_t)end);
 }
 
 static const esper_ways ways_backward_shared[] = {

@@ -2,7 +2,8 @@
  * gradient.
  *
  * The gradient of a few weights is summed for each block apart and then joined; the sums of many would not fit the caches,
- * so there a unit is a few output channels, and goes through all blocks. Which it is depends on the weights alone. */
+ * so there a unit is a few output channels, and goes through all blocks. Which it is depends on the weights alone; the sums
+ * are taken in the same order. */
 #ifndef ESPER_TENSOR_CPU_LANES_CONVOLUTION_H
 #define ESPER_TENSOR_CPU_LANES_CONVOLUTION_H
 
@@ -14,7 +15,7 @@
 
 _Static_assert((int)LANES_CONV_TAPS == ESPER_BLOCK_KERNEL * ESPER_BLOCK_KERNEL, "lowering lets no larger kernel pass");
 
-enum { MANY_WEIGHTS = 1 << 16, JOIN_CHUNK = 256, UNIT_CHANNELS = LANES_OUTER_OUT };
+enum { MANY_WEIGHTS = 1 << 16, UNIT_CHANNELS = LANES_OUTER_OUT };
 
 typedef struct convolution {
     lanes_conv group; /* what one group does */
@@ -152,23 +153,75 @@ static inline void weights_of_block(const convolution *v, const float *x, const 
                            dw + (size_t)i * v->weights, false);
 }
 
+/* Floats of scratch behind the weights' gradient: what each block gives to few weights; of many, the halves of sums that
+ * wait for their other half. */
+static inline size_t weights_room(const esper_view *w, int n_blocks)
+{
+    size_t n_waiting = w->add ? 1 : 0; /* the whole sum is one that waits where there is a gradient already */
+
+    if (!has_many_weights(w))
+        return (size_t)n_blocks * (size_t)w->count;
+    for (; n_blocks > 1; n_blocks = blocks_in_half(n_blocks))
+        n_waiting++;
+    return n_waiting * (size_t)w->count;
+}
+
+/* Output channels of one group, and all that is needed for the gradient of their weights. */
+typedef struct weights_part {
+    lanes_conv        conv; /* of these channels */
+    const esper_view *x;
+    size_t            in_at;   /* where the group begins in a block of x */
+    const float      *g;       /* the gradient at the first of these channels in the first block */
+    size_t            g_block; /* floats from a block of it to the next */
+    size_t            n, all;  /* weights of these channels, and of the whole convolution */
+} weights_part;
+
+/* What n_blocks blocks give, of which `first` is the first. waiting: room behind it for the halves. */
+static inline void weights_of_blocks(const weights_part *p, int first, int n_blocks, float *dw, float *waiting)
+{
+    int half = blocks_in_half(n_blocks);
+
+    if (n_blocks == 1) {
+        lanes_conv_weights(&p->conv, data_block(p->x, first) + p->in_at, p->g + (size_t)first * p->g_block, dw, false);
+        return;
+    }
+    weights_of_blocks(p, first, half, dw, waiting + p->all);
+    weights_of_blocks(p, first + half, n_blocks - half, waiting, waiting + p->all);
+    for (size_t i = 0; i < p->n; i++)
+        dw[i] += waiting[i];
+}
+
+static inline void put_part(const weights_part *p, bool add, int n_blocks, float *dw, float *waiting)
+{
+    if (!add) {
+        weights_of_blocks(p, 0, n_blocks, dw, waiting);
+        return;
+    }
+    weights_of_blocks(p, 0, n_blocks, waiting, waiting + p->all);
+    for (size_t i = 0; i < p->n; i++)
+        dw[i] += waiting[i];
+}
+
 /* What all blocks give to the weights of output channels begin .. end-1, of which each lies in one group. g is the gradient
  * at the convolution's output, g_block floats for each block. */
 static inline void weights_of_channels(const convolution *v, const esper_view *x, const float *g, size_t g_block,
-                                       int n_blocks, int begin, int end, const esper_view *w)
+                                       float *waiting, int n_blocks, int begin, int end, const esper_view *w)
 {
     size_t taps = v->weights / (size_t)v->group.out_c, plane = v->out_size / (size_t)v->group.out_c;
 
     for (int o = begin, n; o < end; o += n) {
         int group = o / v->group.out_c, group_end = (group + 1) * v->group.out_c;
-        lanes_conv part = v->group;
+        weights_part part = {.conv = v->group,
+                             .x = x,
+                             .in_at = (size_t)group * v->in_size,
+                             .g = g + (size_t)o * plane,
+                             .g_block = g_block,
+                             .all = (size_t)w->count};
 
         n = (group_end < end ? group_end : end) - o;
-        part.out_c = n;
-        for (int b = 0; b < n_blocks; b++)
-            lanes_conv_weights(&part, data_block(x, b) + (size_t)group * v->in_size,
-                               g + (size_t)b * g_block + (size_t)o * plane, (float *)w->grad + (size_t)o * taps,
-                               w->add || b > 0);
+        part.conv.out_c = n;
+        part.n = (size_t)n * taps;
+        put_part(&part, w->add, n_blocks, (float *)w->grad + (size_t)o * taps, waiting + (size_t)o * taps);
     }
 }
 
@@ -179,31 +232,21 @@ static inline int weight_units(const esper_view *w)
                                      : (w->count + JOIN_CHUNK - 1) / JOIN_CHUNK);
 }
 
-/* Joins the sums of blocks, each as long as the weights, for chunks begin .. end-1. */
-static inline void join_weights(const esper_view *w, const float *partial, int n_blocks, int begin, int end)
-{
-    size_t first = (size_t)begin * JOIN_CHUNK, last = (size_t)end * JOIN_CHUNK, count = (size_t)w->count;
-    float *dw = w->grad;
-
-    last = last < count ? last : count;
-    for (int b = 0; b < n_blocks; b++, partial += count)
-        for (size_t i = first; i < last; i++)
-            dw[i] = b == 0 && !w->add ? partial[i] : dw[i] + partial[i];
-}
-
-/* The last phase of both operations. */
+/* The last phase of both operations. `partial` is weights_room floats. */
 static inline void put_weights(const convolution *v, const esper_view *x, const esper_view *w, const float *g,
-                               size_t g_block, const float *partial, int n_blocks, int begin, int end)
+                               size_t g_block, float *partial, int n_blocks, int begin, int end)
 {
+    size_t last = (size_t)end * JOIN_CHUNK, count = (size_t)w->count;
+
     if (w->grad == NULL)
         return;
     if (!has_many_weights(w))
-        join_weights(w, partial, n_blocks, begin, end);
+        join_blocks(w, partial, count, n_blocks, (size_t)begin * JOIN_CHUNK, last < count ? last : count);
     else /* unit by unit: how sums are taken depends on how many channels there are */
         for (int unit = begin; unit < end; unit++) {
             int first = unit * UNIT_CHANNELS, left = w->dim[0] - first;
 
-            weights_of_channels(v, x, g, g_block, n_blocks, first,
+            weights_of_channels(v, x, g, g_block, partial, n_blocks, first,
                                 first + (left < UNIT_CHANNELS ? left : UNIT_CHANNELS), w);
         }
 }

@@ -13,9 +13,9 @@ static void forward(const esper_lane *lane, int begin, int end)
 }
 
 /* Scratch is the parts of each block, (blocks, 2, C): of the scale's gradient, and of the shift's. */
-static double *parts_of(const esper_lane *lane, int block)
+static float *parts_of(const esper_lane *lane, int block)
 {
-    return (double *)lane->scratch + (size_t)block * 2 * (size_t)lane->in[0].dim[0];
+    return (float *)lane->scratch + (size_t)block * 2 * (size_t)lane->in[0].dim[0];
 }
 
 static void backward(const esper_lane *lane, int begin, int end)
@@ -32,20 +32,11 @@ static void backward(const esper_lane *lane, int begin, int end)
 /* Units are channels. */
 static void join(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *scale = &lane->in[1], *shift = &lane->in[2];
+    size_t C = (size_t)lane->in[0].dim[0];
 
-    for (int c = begin; c < end; c++) {
-        double dscale = 0, dshift = 0;
-
-        for (int b = 0; b < count_blocks(lane); b++) {
-            dscale += parts_of(lane, b)[c];
-            dshift += parts_of(lane, b)[lane->in[0].dim[0] + c];
-        }
-        if (scale->grad != NULL)
-            grad_put(scale, (float *)scale->grad + c, (float)dscale);
-        if (shift->grad != NULL)
-            grad_put(shift, (float *)shift->grad + c, (float)dshift);
-    }
+    for (int i = 0; i < 2; i++)
+        join_blocks(&lane->in[1 + i], parts_of(lane, 0) + (size_t)i * C, 2 * C, count_blocks(lane), (size_t)begin,
+                    (size_t)end);
 }
 
 static int channels(const esper_lane *lane)
@@ -55,7 +46,7 @@ static int channels(const esper_lane *lane)
 
 static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 {
-    return backward ? (size_t)esper_blocks_of(max_samples) * 2 * (size_t)lane->in[0].dim[0] * sizeof(double) : 0;
+    return backward ? (size_t)esper_blocks_of(max_samples) * 2 * (size_t)lane->in[0].dim[0] * sizeof(float) : 0;
 }
 
 const esper_op_kernels ESPER_LANES_KERNELS(group_norm) = {

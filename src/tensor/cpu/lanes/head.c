@@ -42,16 +42,11 @@ static void linear_backward(const esper_lane *lane, int begin, int end)
 static void linear_join(const esper_lane *lane, int begin, int end)
 {
     const esper_view *w = &lane->in[1], *bias = &lane->in[2];
-    size_t I = (size_t)w->dim[1];
+    const float *parts = parts_of(lane, 0);
+    size_t I = (size_t)w->dim[1], stride = part_size(lane);
 
-    for (int b = 0; b < count_blocks(lane); b++) {
-        const float *parts = parts_of(lane, b), *bias_parts = parts + w->count;
-
-        for (size_t i = (size_t)begin * I; i < (size_t)end * I && w->grad != NULL; i++)
-            ((float *)w->grad)[i] = (b > 0 || w->add ? ((float *)w->grad)[i] : 0) + parts[i];
-        for (int o = begin; o < end && bias->grad != NULL; o++)
-            ((float *)bias->grad)[o] = (b > 0 || bias->add ? ((float *)bias->grad)[o] : 0) + bias_parts[o];
-    }
+    join_blocks(w, parts, stride, count_blocks(lane), (size_t)begin * I, (size_t)end * I);
+    join_blocks(bias, parts + w->count, stride, count_blocks(lane), (size_t)begin, (size_t)end);
 }
 
 static int outputs(const esper_lane *lane)

@@ -2,9 +2,11 @@
  *
  * A source defines tables, `const esper_op_kernels ESPER_LANES_KERNELS(relu) = {...}`, and table.c lists them all. A
  * parameter's gradient is summed over the lanes and pixels of each block by itself, into scratch, and then over blocks in
- * their order: so neither threads nor other networks change a bit. */
+ * halves (blocks_in_half): so neither threads nor other networks change a bit, nor do ranks that have whole blocks. */
 #ifndef ESPER_TENSOR_CPU_LANES_KERNELS_H
 #define ESPER_TENSOR_CPU_LANES_KERNELS_H
+
+#include <string.h>
 
 #include "tensor/cpu/lanes.h"
 #include "tensor/ref/ref.h"
@@ -25,6 +27,13 @@ static inline int samples_in(const esper_lane *lane, int block)
     int left = lane->pass->n_samples - block * LANES_WIDTH;
 
     return left < LANES_WIDTH ? left : LANES_WIDTH;
+}
+
+/* A sum over blocks is that of the first half and that of the second, each taken in the same way. So the halves of a batch
+ * can be two ranks', and their halves four ranks': ranks are added in pairs and pairs of pairs (dist/mpi/tree.h). */
+static inline int blocks_in_half(int n_blocks)
+{
+    return n_blocks - n_blocks / 2;
 }
 
 static inline size_t block_size(const esper_view *view)
@@ -81,6 +90,43 @@ static inline esper_lane planes_as_samples(const esper_lane *lane, int n_in)
         planes.in[i].count = (int64_t)plane_size(&lane->in[i]);
     planes.out[0].count = (int64_t)plane_size(&lane->out[0]);
     return planes;
+}
+
+enum { JOIN_CHUNK = 256 }; /* numbers that are summed over all blocks in one go: they stay in the first cache */
+
+/* to = the sum over blocks of n <= JOIN_CHUNK numbers, those of a block `stride` floats behind those of the one before. */
+static inline void add_blocks(const float *parts, size_t stride, int n_blocks, size_t n, float *to)
+{
+    const float *next = parts + (size_t)blocks_in_half(n_blocks) * stride;
+    float more[JOIN_CHUNK];
+
+    if (n_blocks == 1) {
+        memcpy(to, parts, n * sizeof(*to));
+        return;
+    }
+    if (n_blocks > 2) {
+        add_blocks(parts, stride, blocks_in_half(n_blocks), n, to);
+        add_blocks(next, stride, n_blocks / 2, n, more);
+        parts = to;
+        next = more;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = parts[i] + next[i];
+}
+
+/* Numbers first .. last-1 of a parameter's gradient. */
+static inline void join_blocks(const esper_view *view, const float *parts, size_t stride, int n_blocks, size_t first,
+                               size_t last)
+{
+    float sum[JOIN_CHUNK], *grad = view->grad;
+
+    for (size_t at = first; at < last && grad != NULL; at += JOIN_CHUNK) {
+        size_t n = last - at < JOIN_CHUNK ? last - at : JOIN_CHUNK;
+
+        add_blocks(parts + at, stride, n_blocks, n, view->add ? sum : grad + at);
+        for (size_t i = 0; i < n && view->add; i++)
+            grad[at + i] += sum[i];
+    }
 }
 
 /* Scratch is handed out piece by piece, each at a multiple of 64 bytes. */
