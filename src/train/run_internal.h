@@ -19,6 +19,7 @@ typedef struct run {
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     double                began, epoch_began;
+    bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     uint64_t              saved_step;          /* and steps */
@@ -43,7 +44,7 @@ esper_status run_check_restored(const run *self, const char *path);
 esper_status run_make_dir(run *self, const char *task);
 
 /* The end of something that a rank may fail at by itself: then all of them have failed. */
-esper_status run_settle(const run *self, esper_status status);
+esper_status run_settle(run *self, esper_status status);
 
 /* Asked between steps, and between batches of an evaluation: one rank's wish is everybody's, so that all leave at the same place. A
  * rank alone need not ask. */

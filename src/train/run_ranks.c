@@ -24,11 +24,15 @@ static esper_ranks ranks_of(const run *self)
     return (esper_ranks){.comm = comm, .rank = esper_comm_rank(comm), .size = esper_comm_size(comm)};
 }
 
-esper_status run_settle(const run *self, esper_status status)
+esper_status run_settle(run *self, esper_status status)
 {
     esper_ranks ranks = ranks_of(self);
 
-    return esper_ranks_settle(&ranks, status);
+    if (self->failure_is_known)
+        return status;
+    status = esper_ranks_settle(&ranks, status);
+    self->failure_is_known = status != ESPER_OK;
+    return status;
 }
 
 esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use)
@@ -44,7 +48,7 @@ esper_status run_open_trainer(run *self, const esper_task *task, const esper_con
         self->trainer.config.threads = config->threads; /* what is written down is what was asked for */
     if (!esper_ranks_are_many(&ranks))
         return status;
-    ESPER_TRY(esper_ranks_settle(&ranks, status));
+    ESPER_TRY(run_settle(self, status));
     ESPER_TRY(esper_pact_check(&self->trainer, self->desc->grows, ranks.comm));
     return esper_trainer_join(&self->trainer, ranks.comm);
 }

@@ -129,8 +129,10 @@ expect_words err "different checkpoints"
 seq 1 3000 >here.txt
 sed 's/2000/2001/' here.txt >there.txt
 text="--threads 1 --batch 4 --layers 2 --width 8 --heads 2 --context 8"
+rm -rf two
 task=chars two_kinds "--data here.txt $text" "--data here.txt $text"
 expect_code 0
+rm -rf two
 task=chars two_kinds "--data here.txt $text" "--data there.txt $text"
 expect_code 2
 expect_words err "the data has the hash" "on rank 0" "on rank 1" "--data"
@@ -149,6 +151,13 @@ on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir blocke
 [ "$code" -ne 0 ] || bad "$last" "exit status 0"
 expect_words err "config.ini" "another rank had to stop"
 expect_equal "checkpoints there" "$(ls blocked | grep -c safetensors)" 0
+
+# A directory that holds a run already: who was to make it says so, and is not talked over.
+on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir taken
+expect_code 0
+on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir taken
+expect_code 2
+expect_words err "taken already holds a run" "--resume taken"
 
 # By messages instead of shared memory.
 export ESPER_MPI_SHARED=0
