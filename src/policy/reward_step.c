@@ -249,25 +249,26 @@ static void settle_run(settling *s)
 {
     esper_reward_drip drips[ESPER_REWARD_MAX_SLOTS];
     double contributions[ESPER_REWARD_MAX_SLOTS];
-    int from[ESPER_REWARD_MAX_SLOTS];
+    int from[ESPER_REWARD_MAX_SLOTS] = {0}, n = 0;
     esper_reward_input in;
 
     look_at_run(s, &in);
     look_at_params(s, &in);
-    in.drips = drips;
-    in.contributions = contributions;
     for (int k = 0; k < s->view->n_slots; k++) {
         const esper_policy_slot *slot = &s->view->slots[k];
 
         if (slot->stage != ESPER_STAGE_FOSSILIZED || !(s->ledger->slot[k].drip.total > 0.0) ||
             !isfinite(slot->contribution))
             continue;
-        drips[in.n_drips] = s->ledger->slot[k].drip;
-        contributions[in.n_drips] = slot->contribution;
-        from[in.n_drips++] = k;
+        drips[n] = s->ledger->slot[k].drip;
+        contributions[n] = slot->contribution;
+        from[n++] = k;
     }
+    in.drips = drips;
+    in.contributions = contributions;
+    in.n_drips = n;
     s->terms->run(s->config, &in, &s->reward);
-    for (int i = 0; i < in.n_drips; i++)
+    for (int i = 0; i < n; i++)
         s->ledger->slot[from[i]].drip = drips[i];
 }
 

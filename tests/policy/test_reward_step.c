@@ -137,7 +137,7 @@ static void shaping_telescopes(void **state)
 
 static void every_seed_is_rewarded(void **state)
 {
-    double alone[2], both;
+    double alone[2] = {0}, both = 0.0;
     world w;
 
     (void)state;
