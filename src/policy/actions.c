@@ -61,6 +61,11 @@ bool esper_action_matters(int op, int head)
     return (asks[op] >> head & 1u) != 0;
 }
 
+uint32_t esper_action_asked(int op)
+{
+    return asks[op];
+}
+
 bool esper_action_available(uint64_t ops, int head)
 {
     for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
@@ -143,6 +148,20 @@ uint64_t esper_action_mask_head(const esper_action_mask *mask, int head, int op,
     if (head == ESPER_HEAD_STYLE && op == ESPER_SLOT_OP_SET_ALPHA_TARGET)
         return mask->styles[slot];
     return mask->heads[head];
+}
+
+uint64_t esper_action_mask_open(const esper_action_mask *mask, int head)
+{
+    uint64_t ops = mask->heads[ESPER_HEAD_OP], bits = 0;
+
+    if (!esper_action_available(ops, head))
+        return 0;
+    if (head != ESPER_HEAD_SLOT)
+        return mask->heads[head];
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
+        if ((ops >> op & 1u) != 0 && esper_action_matters(op, head))
+            bits |= mask->slots[op];
+    return bits;
 }
 
 bool esper_action_is_forced(const esper_action_mask *mask)

@@ -41,8 +41,9 @@ int32_t esper_action_speed(int choice);  /* 0, 3, 5, 8 */
 const char *esper_head_name(int head); /* "alpha_speed"; NULL for a code that is none */
 int         esper_head_size(int head, int n_slots);
 
-/* Whether the outcome of an operation depends on the head. */
-bool esper_action_matters(int op, int head);
+/* Whether the outcome of an operation depends on the head; all such heads, bits 1 << head. */
+bool     esper_action_matters(int op, int head);
+uint32_t esper_action_asked(int op);
 
 /* Whether it could depend on it, when these operations (bits 1 << op) are open. */
 bool esper_action_available(uint64_t ops, int head);
@@ -66,6 +67,10 @@ esper_status esper_action_mask_build(const esper_policy_view *view, esper_action
 
 /* The choices of a head once operation and slot are chosen; never none. For head OP both are ignored, for SLOT the slot. */
 uint64_t esper_action_mask_head(const esper_action_mask *mask, int head, int op, int slot);
+
+/* The choices that a head would have, had the best operation for it been chosen; 0 = none asks it. To measure by how much a
+ * head is undecided also where it was not asked. */
+uint64_t esper_action_mask_open(const esper_action_mask *mask, int head);
 
 /* There is nothing to choose but to wait. */
 bool esper_action_is_forced(const esper_action_mask *mask);

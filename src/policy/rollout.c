@@ -36,6 +36,7 @@ static size_t lay_out(esper_rollout *r, char *block)
     TAKE(blueprints, slots);
     TAKE(actions, heads);
     TAKE(masks, heads);
+    TAKE(open, heads);
     TAKE(log_probs, heads);
     TAKE(values, steps);
     TAKE(rewards, steps);
@@ -47,6 +48,7 @@ static size_t lay_out(esper_rollout *r, char *block)
     TAKE(contributions, slots);
     TAKE(states, lanes * (size_t)chunks_of_lane(&r->shape) * (size_t)r->shape.n_state);
     TAKE(effective_ops, steps);
+    TAKE(asked, steps);
     TAKE(done, steps);
     TAKE(truncated, steps);
     TAKE(forced, steps);
@@ -145,6 +147,7 @@ static void store_heads(esper_rollout *rollout, size_t at, const esper_rollout_s
     for (size_t head = 0; head < ESPER_N_HEADS; head++) {
         rollout->actions[at * ESPER_N_HEADS + head] = step->action.choice[head];
         rollout->masks[at * ESPER_N_HEADS + head] = step->masks[head];
+        rollout->open[at * ESPER_N_HEADS + head] = step->open[head];
         rollout->log_probs[at * ESPER_N_HEADS + head] = step->log_probs[head];
     }
 }
@@ -169,6 +172,7 @@ esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rol
     rollout->rewards[at] = good ? (float)step->reward : 0.0f;
     rollout->n_bad_rewards += !good;
     rollout->effective_ops[at] = step->effective_op;
+    rollout->asked[at] = esper_action_asked(step->effective_op);
     rollout->forced[at] = step->forced;
     rollout->bootstraps[at] = 0.0f;
     rollout->done[at] = rollout->truncated[at] = 0;

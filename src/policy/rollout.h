@@ -30,6 +30,7 @@ typedef struct esper_rollout_step {
     const int32_t *blueprints;    /* (n_slots) -1 = none */
     esper_action   action;
     uint64_t       masks[ESPER_N_HEADS]; /* what each head could choose, operation and slot being chosen */
+    uint64_t       open[ESPER_N_HEADS];  /* what it could have chosen had it been asked: esper_action_mask_open */
     float          log_probs[ESPER_N_HEADS];
     float          value;
     double         reward;        /* that is learned from */
@@ -47,7 +48,7 @@ typedef struct esper_rollout {
     float    *features;   /* (.., n_features) */
     int32_t  *blueprints; /* (.., n_slots) */
     int32_t  *actions;    /* (.., ESPER_N_HEADS) */
-    uint64_t *masks;      /* (.., ESPER_N_HEADS) */
+    uint64_t *masks, *open; /* (.., ESPER_N_HEADS) */
     float    *log_probs;  /* (.., ESPER_N_HEADS) */
     float    *values, *rewards, *bootstraps;
     double   *parts;      /* (.., ESPER_N_REWARD_PARTS) raw; they add up to the raw reward */
@@ -55,6 +56,7 @@ typedef struct esper_rollout {
     float    *contributions;                 /* (.., n_slots) NaN = not measured */
     float    *states;     /* (n_lanes, chunks of a lane, n_state) at the beginning of each chunk */
     int32_t  *effective_ops;
+    uint32_t *asked;      /* heads that the effective operation asks: bits 1 << head */
     uint8_t  *done, *truncated, *forced;
     uint8_t  *begins;     /* a segment begins here: the recurrent state is zero before this step */
     /* counts of this round; asked = applied + lost */

@@ -264,6 +264,12 @@ static void check_rows(const scene *s, const esper_action_mask *mask)
                 assert_int_equal(__builtin_popcountll(bits), 1);
         }
     }
+    for (int head = 0; head < ESPER_N_HEADS; head++) {
+        uint64_t open = esper_action_mask_open(mask, head);
+
+        assert_int_equal(open != 0, esper_action_available(mask->heads[ESPER_HEAD_OP], head));
+        assert_true((open & ~mask->heads[head]) == 0);
+    }
     assert_int_equal(esper_action_is_forced(mask), __builtin_popcountll(mask->heads[ESPER_HEAD_OP]) == 1);
 }
 

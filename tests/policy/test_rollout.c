@@ -34,6 +34,7 @@ static void add(esper_rollout *rollout, int lane, double reward)
     for (int h = 0; h < ESPER_N_HEADS; h++) {
         step.action.choice[h] = (t + h) % 3;
         step.masks[h] = UINT64_C(1) << 63 | (uint64_t)t;
+        step.open[h] = 7u + (uint64_t)t;
         step.log_probs[h] = -0.25f * (float)(t + h);
     }
     check_good(esper_rollout_add(rollout, lane, &step));
@@ -68,6 +69,9 @@ static void keeps_what_it_is_given(void **state)
                 assert_true(rollout->features[at * FEATURES + 4] == (float)(1000 * lane + 10 * t + 4));
                 assert_int_equal(rollout->actions[at * ESPER_N_HEADS + 2], (t + 2) % 3);
                 assert_true(rollout->masks[at * ESPER_N_HEADS] == (UINT64_C(1) << 63 | (uint64_t)t));
+                assert_true(rollout->open[at * ESPER_N_HEADS + 7] == 7u + (uint64_t)t);
+                for (int h = 0; h < ESPER_N_HEADS; h++)
+                    assert_int_equal(rollout->asked[at] >> h & 1u, esper_action_matters(t % 6, h));
                 assert_int_equal(rollout->blueprints[at * SLOTS], t);
                 assert_true(isnan(rollout->contributions[at * SLOTS + 1]));
                 assert_true(rollout->log_probs[at * ESPER_N_HEADS + 7] == -0.25f * (float)(t + 7));
