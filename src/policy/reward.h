@@ -40,6 +40,11 @@ typedef enum esper_reward_mode {
     ESPER_N_REWARD_MODES
 } esper_reward_mode;
 
+/* The mode to begin with. `escrow` pays for a contribution once and takes the money back from seeds that are removed or never
+ * kept, and rent is due in every step. `shaped` and `loss` pay as long as a seed lasts, so that whoever never decides about it
+ * earns most (tests/policy/test_reward_step.c: honest_growth_pays). */
+#define ESPER_REWARD_DEFAULT ESPER_REWARD_ESCROW
+
 /* How progress and contribution are put together. */
 typedef enum esper_reward_formula {
     ESPER_REWARD_HARMONIC,
