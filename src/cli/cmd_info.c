@@ -1,4 +1,4 @@
-/* esper info: backends, operations, tasks, blueprints, configuration in force, programs and plans. */
+/* esper info: backends, operations, tasks, blueprints, features, configuration in force, programs and plans. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +10,7 @@
 #include "cli/info_plan.h"
 #include "dist/comm.h"
 #include "nn/blueprint.h"
+#include "policy/features.h"
 #include "tensor/kernel.h"
 #include "train/trainer.h"
 #include "ui/text.h"
@@ -97,6 +98,36 @@ static esper_status info_blueprints(const question *asked)
     return ESPER_OK;
 }
 
+static esper_status info_features(const question *asked)
+{
+    static const char *const how[] = {"as it is", "running", "running, -1 as 0"}; /* by esper_norm_how */
+    static const char *const heads[] = {"how it learns", "what is under way",
+                                        "of each slot, one after the other behind these"};
+    const esper_feature *list;
+    int n, group = -1;
+
+    (void)asked;
+    list = esper_feature_list(&n);
+    printf("what a learned policy sees: %d values of the run and %d of each slot\n\n"
+           "symlog(x) = sign(x) ln(1 + |x|); part(x) = min(x, max_epochs) / max_epochs; running: less the running\n"
+           "mean, by the running deviation\n",
+           (int)ESPER_FEATURES_RUN, (int)ESPER_FEATURES_SLOT);
+    for (int i = 0; i < n; i++) {
+        char at[16];
+
+        if ((int)list[i].group != group)
+            printf("\n%s: %s\n  %-7s %-22s %-17s %-17s %s\n", esper_feature_group_name(list[i].group),
+                   heads[list[i].group], "at", "name", "values", "normalised", "meaning");
+        group = (int)list[i].group;
+        if (list[i].n > 1)
+            snprintf(at, sizeof(at), "%d-%d", list[i].at, list[i].at + list[i].n - 1);
+        else
+            snprintf(at, sizeof(at), "%d", list[i].at);
+        printf("  %-7s %-22s %-17s %-17s %s\n", at, list[i].name, list[i].range, how[list[i].how], list[i].about);
+    }
+    return ESPER_OK;
+}
+
 /* The task, and the configuration a run of it would have. */
 static esper_status configure(const question *asked, const esper_task **task_out, esper_config *config_out)
 {
@@ -176,9 +207,13 @@ static const struct {
     esper_status (*print)(const question *asked);
     bool of_task, timed; /* takes --grow, and --time */
 } topics[] = {
-    {"backends", info_backends, false, false},     {"ops", info_ops, false, false},
-    {"tasks", info_tasks, false, false},           {"blueprints", info_blueprints, false, false},
-    {"config", info_config, true, false},          {"net", info_net, true, false},
+    {"backends", info_backends, false, false},
+    {"ops", info_ops, false, false},
+    {"tasks", info_tasks, false, false},
+    {"blueprints", info_blueprints, false, false},
+    {"features", info_features, false, false},
+    {"config", info_config, true, false},
+    {"net", info_net, true, false},
     {"plan", info_plan, true, true},
 };
 
@@ -256,6 +291,7 @@ const esper_command esper_command_info = {
             "  ops             the operations networks are made of\n"
             "  tasks           what can be trained, and whether its data is here\n"
             "  blueprints      what can be grown into a network\n"
+            "  features        what a learned policy sees of a run and its slots\n"
             "  config [TASK]   every setting, its value and where it came from\n"
             "  net [TASK]      the network as a list of operations\n"
             "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"

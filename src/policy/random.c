@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "policy/mask.h"
+#include "policy/actions.h"
 #include "policy/policy.h"
 
 typedef struct policy_random {
@@ -13,13 +13,6 @@ typedef struct policy_random {
     uint64_t     seed;
     uint32_t     network;
 } policy_random;
-
-/* The menus of tempos, targets and speeds. */
-static const int32_t tempos[] = {3, 5, 8};
-static const int32_t speeds[] = {0, 3, 5, 8};
-static const double targets[] = {0.5, 0.7, 1.0};
-
-#define PICK(rng, list) ((list)[esper_rng_below((rng), sizeof(list) / sizeof((list)[0]))])
 
 static esper_status open_random(const esper_policy_setup *setup, esper_policy **policy_out)
 {
@@ -67,13 +60,13 @@ static void pick_choices(esper_rng *rng, const esper_policy_view *view, esper_de
     if (decision->op == ESPER_SLOT_OP_GERMINATE) {
         decision->blueprint = pick_bit(rng, allowed);
         decision->style = (int32_t)esper_rng_below(rng, ESPER_N_STYLES);
-        decision->tempo = PICK(rng, tempos);
-        decision->target = PICK(rng, targets);
+        decision->tempo = esper_action_tempo((int)esper_rng_below(rng, ESPER_N_TEMPOS));
+        decision->target = esper_action_target((int)esper_rng_below(rng, ESPER_N_TARGETS));
     } else if (decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET) {
-        decision->target = PICK(rng, targets);
+        decision->target = esper_action_target((int)esper_rng_below(rng, ESPER_N_TARGETS));
     }
     if (decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET || decision->op == ESPER_SLOT_OP_PRUNE) {
-        decision->speed = PICK(rng, speeds);
+        decision->speed = esper_action_speed((int)esper_rng_below(rng, ESPER_N_SPEEDS));
         decision->curve = (int32_t)esper_rng_below(rng, ESPER_N_ALPHA_CHOICES);
     }
 }

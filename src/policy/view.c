@@ -23,7 +23,8 @@ void esper_policy_slot_init(esper_policy_slot *slot, esper_topology topology, co
                                 .contribution_high = unset,
                                 .trial_gain = unset,
                                 .gradient_ratio = unset,
-                                .gradient_health = unset};
+                                .gradient_health = unset,
+                                .gradient_norm = unset};
     snprintf(slot->id, sizeof(slot->id), "%s", id);
 }
 

@@ -45,6 +45,8 @@ typedef struct esper_policy_slot {
     int         tempo;           /* ticks of its blend-in */
     double      alpha, alpha_target;
     int         alpha_mode;      /* esper_policy_alpha */
+    int         alpha_steps, alpha_done; /* ticks of the ramp, and those behind it */
+    double      alpha_velocity;  /* of the ramp for each tick; 0 at rest */
     int         epochs_in_stage, epochs_total;
     double      improvement;       /* accuracy now - accuracy when this stage began */
     double      improvement_total; /* accuracy now - accuracy when it germinated */
@@ -53,8 +55,11 @@ typedef struct esper_policy_slot {
      * bare number; NaN = not measured. */
     double contribution, contribution_low, contribution_high; /* mean, one-sided 95 % bounds */
     int    contribution_epochs;                               /* epochs the bounds rest on */
+    double contribution_velocity;                             /* smoothed, points for each epoch */
+    double interaction;                                       /* sum over partners, points */
     double trial_gain;                                        /* points gained in a trial blend */
-    double gradient_ratio, gradient_health;
+    double gradient_ratio, gradient_health, gradient_norm;
+    bool   vanishing, exploding;                              /* some gradient of the seed is */
 } esper_policy_slot;
 
 /* What the tracker makes of the losses and accuracies so far (tracker.h). */

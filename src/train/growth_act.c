@@ -37,6 +37,9 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
     view->alpha = slot->alpha.value;
     view->alpha_target = slot->alpha.target;
     view->alpha_mode = slot->alpha.mode;
+    view->alpha_steps = slot->alpha.n_steps;
+    view->alpha_done = slot->alpha.n_done;
+    view->alpha_velocity = esper_slot_alpha_velocity(slot);
     view->epochs_in_stage = slot->epochs_in_stage;
     view->epochs_total = slot->epochs_total;
     view->improvement = esper_slot_stage_improvement(slot);
@@ -54,8 +57,14 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
         view->trial_gain = growth->found.trial[k].value;
     if (slot->known & ESPER_KNOWN_RATIO)
         view->gradient_ratio = slot->grad_ratio;
-    if (slot->known & ESPER_KNOWN_HEALTH)
+    if (slot->known & ESPER_KNOWN_HEALTH) {
         view->gradient_health = slot->grad_health;
+        view->gradient_norm = slot->grad_norm;
+        view->vanishing = slot->vanishing != 0;
+        view->exploding = slot->exploding != 0;
+    }
+    view->contribution_velocity = slot->contribution_velocity;
+    view->interaction = slot->interaction;
 }
 
 static void show_slot(const esper_growth *growth, int k, int64_t params, esper_policy_slot *view)

@@ -78,12 +78,12 @@ expect_words out "--resume" "--config" "--no-flip" "[default 128; a whole number
 esper info
 expect_code 0
 expect_words out "backends" "cpu" "ref" "null" "kernels of the cpu backend here:" "tasks" "fashion" "chars" \
-    "TOPIC is backends, ops, tasks, blueprints, config, net or plan"
+    "TOPIC is backends, ops, tasks, blueprints, features, config, net or plan"
 expect_no_word out "configuration in force"
 expect_no_word out "conv2d"
 esper info --help
 topics=$(sed -n 's/^  \([a-z]*\)  .*/\1/p; s/^  \([a-z]*\) \[TASK\].*/\1/p' <<<"$out")
-expect_equal "topics" "$(echo $topics)" "backends ops tasks blueprints config net plan"
+expect_equal "topics" "$(echo $topics)" "backends ops tasks blueprints features config net plan"
 for topic in $topics; do
     case $topic in
     config | net | plan) esper info "$topic" synth ;;
@@ -108,6 +108,9 @@ esper info ops
 expect_words out "conv2d" "softmax_xent"
 esper info blueprints
 expect_words out "cnn blueprints" "transformer blueprints" "conv_heavy"
+esper info features
+expect_code 0
+expect_words out "23 values of the run and 31 of each slot" "17-22   last_op" "30      epochs_total" "gradient_health_before"
 esper info net synth
 expect_words out "conv2d" "batch_norm" "max_pool" "linear" "blocks.0.conv.weight"
 esper info plan synth_text --layers 4 --batch 2

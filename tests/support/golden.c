@@ -48,6 +48,18 @@ const golden_entry golden_entries[] = {
     {"slotted_cnn_fossil", GOLDEN_SLOTTED, false},
     {"slotted_transformer", GOLDEN_SLOTTED, false},
     {"blend", GOLDEN_BLEND, true},
+    {"masks", GOLDEN_POLICY, true},
+    {"features", GOLDEN_POLICY, true},
+    {"gae", GOLDEN_POLICY, true},
+    {"rewards_helpers", GOLDEN_POLICY, true},
+    {"rewards_shaped", GOLDEN_POLICY, true},
+    {"rewards_escrow", GOLDEN_POLICY, true},
+    {"rewards_basic", GOLDEN_POLICY, true},
+    {"rewards_basic_plus", GOLDEN_POLICY, true},
+    {"rewards_simplified", GOLDEN_POLICY, true},
+    {"rewards_sparse", GOLDEN_POLICY, true},
+    {"rewards_minimal", GOLDEN_POLICY, true},
+    {"rewards_loss", GOLDEN_POLICY, true},
     {NULL, GOLDEN_HOST, false},
 };
 
@@ -110,7 +122,7 @@ bool golden_is_here(const golden_entry *entry)
 
 static const char *path_in(const char *dir, const golden_entry *entry, char path[GOLDEN_PATH_CHARS])
 {
-    if ((entry->part & (GOLDEN_BIRTHS | GOLDEN_BLEND)) != 0)
+    if ((entry->part & (GOLDEN_BIRTHS | GOLDEN_BLEND | GOLDEN_POLICY)) != 0)
         snprintf(path, GOLDEN_PATH_CHARS, "%s/%s.jsonl", dir, entry->name);
     else
         snprintf(path, GOLDEN_PATH_CHARS, "%s/nets/%s.safetensors", dir, entry->name);

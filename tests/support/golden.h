@@ -18,9 +18,10 @@ typedef enum golden_part {
     GOLDEN_HOST = 1,   /* nets/<name>: a host */
     GOLDEN_SEED = 2,   /* nets/<name>: a blueprint, as constructed and perturbed */
     GOLDEN_GATE = 4,   /* nets/<name>: a gate network */
-    GOLDEN_BIRTHS = 8, /* blueprints.jsonl */
+    GOLDEN_BIRTHS = 8, /* blueprints.jsonl; its fixture is a part of its lines */
     GOLDEN_SLOTTED = 16, /* nets/<name>: a host with seeds in its slots */
     GOLDEN_BLEND = 32,   /* blend.jsonl; its fixture is a part of its lines */
+    GOLDEN_POLICY = 64,  /* <name>.jsonl: steps of policies (tests/policy); its fixture is a part of its lines */
 } golden_part;
 
 typedef struct golden_entry {

@@ -1,0 +1,256 @@
+/* The table of which operation asks which head, the masks, and the one mapping between actions and decisions. */
+#include "policy/actions.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/status.h"
+
+static const int32_t tempos[ESPER_N_TEMPOS] = {3, 5, 8};
+static const double targets[ESPER_N_TARGETS] = {0.5, 0.7, 1.0};
+static const int32_t speeds[ESPER_N_SPEEDS] = {0, 3, 5, 8};
+
+static const struct {
+    const char *name;
+    int         size, placeholder;
+} heads[ESPER_N_HEADS] = {
+#define X(name, text, size, placeholder) [ESPER_HEAD_##name] = {text, size, placeholder},
+    ESPER_HEAD_LIST(X)
+#undef X
+};
+
+#define ASKS(head) (1u << ESPER_HEAD_##head)
+
+static const uint32_t asks[ESPER_N_SLOT_OPS] = {
+    [ESPER_SLOT_OP_WAIT] = ASKS(OP),
+    [ESPER_SLOT_OP_GERMINATE] = ASKS(OP) | ASKS(SLOT) | ASKS(BLUEPRINT) | ASKS(STYLE) | ASKS(TEMPO) | ASKS(TARGET),
+    [ESPER_SLOT_OP_SET_ALPHA_TARGET] = ASKS(OP) | ASKS(SLOT) | ASKS(STYLE) | ASKS(TARGET) | ASKS(SPEED) | ASKS(CURVE),
+    [ESPER_SLOT_OP_PRUNE] = ASKS(OP) | ASKS(SLOT) | ASKS(SPEED) | ASKS(CURVE),
+    [ESPER_SLOT_OP_FOSSILIZE] = ASKS(OP) | ASKS(SLOT),
+    [ESPER_SLOT_OP_ADVANCE] = ASKS(OP) | ASKS(SLOT),
+};
+
+int32_t esper_action_tempo(int choice)
+{
+    return tempos[choice];
+}
+
+double esper_action_target(int choice)
+{
+    return targets[choice];
+}
+
+int32_t esper_action_speed(int choice)
+{
+    return speeds[choice];
+}
+
+const char *esper_head_name(int head)
+{
+    return head >= 0 && head < ESPER_N_HEADS ? heads[head].name : NULL;
+}
+
+int esper_head_size(int head, int n_slots)
+{
+    return heads[head].size > 0 ? heads[head].size : n_slots;
+}
+
+bool esper_action_matters(int op, int head)
+{
+    return (asks[op] >> head & 1u) != 0;
+}
+
+uint32_t esper_action_asked(int op)
+{
+    return asks[op];
+}
+
+bool esper_action_available(uint64_t ops, int head)
+{
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
+        if ((ops >> op & 1u) != 0 && esper_action_matters(op, head))
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------ masks */
+
+static uint64_t first_bits(int n)
+{
+    return n >= ESPER_ACTION_MAX_CHOICES ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+}
+
+/* A seed with weight keeps its operator; one without may get any. */
+static uint32_t open_styles(const esper_policy_slot *slot)
+{
+    uint32_t bits = 0;
+
+    for (int style = 0; style < ESPER_N_STYLES; style++)
+        if (!(slot->alpha > 0.0) || esper_style_blend(style) == slot->blend)
+            bits |= 1u << style;
+    return bits;
+}
+
+/* Style and target are asked by two operations; where neither is open, only the placeholder is. */
+static void close_unasked(uint64_t bits[ESPER_N_HEADS])
+{
+    static const int asked[] = {ESPER_HEAD_STYLE, ESPER_HEAD_TARGET};
+
+    for (int i = 0; i < 2; i++)
+        if (!esper_action_available(bits[ESPER_HEAD_OP], asked[i]))
+            bits[asked[i]] = UINT64_C(1) << heads[asked[i]].placeholder;
+}
+
+esper_status esper_action_mask_build(const esper_policy_view *view, esper_action_mask *mask_out)
+{
+    uint32_t all = esper_policy_blueprints(view->topology), some = 0;
+    esper_mask legal;
+
+    if (view->n_slots < 1 || view->n_slots > ESPER_POLICY_MAX_SLOTS)
+        return ESPER_FAIL(ESPER_E_ARG, "a policy chooses among 1 to %d slots, not %d", (int)ESPER_POLICY_MAX_SLOTS,
+                          view->n_slots);
+    esper_mask_build(view, &legal);
+    memset(mask_out, 0, sizeof(*mask_out));
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        mask_out->heads[head] = first_bits(esper_head_size(head, view->n_slots));
+    mask_out->heads[ESPER_HEAD_OP] = 0;
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++) {
+        mask_out->heads[ESPER_HEAD_OP] |= (uint64_t)legal.ops[op] << op;
+        for (int s = 0; s < view->n_slots; s++)
+            mask_out->slots[op] |= (uint64_t)legal.slots[op][s] << s;
+    }
+    for (int s = 0; s < view->n_slots; s++) {
+        mask_out->blueprints[s] = view->slots[s].blueprints & all;
+        mask_out->styles[s] = open_styles(&view->slots[s]);
+        some |= mask_out->blueprints[s];
+    }
+    mask_out->heads[ESPER_HEAD_BLUEPRINT] = some != 0 ? some : all;
+    close_unasked(mask_out->heads);
+    return ESPER_OK;
+}
+
+static uint64_t lowest(uint64_t bits)
+{
+    return bits != 0 ? bits & -bits : 1;
+}
+
+uint64_t esper_action_mask_head(const esper_action_mask *mask, int head, int op, int slot)
+{
+    if (head == ESPER_HEAD_OP)
+        return mask->heads[ESPER_HEAD_OP];
+    if (head == ESPER_HEAD_SLOT)
+        return esper_action_matters(op, head) && mask->slots[op] != 0 ? mask->slots[op] : lowest(mask->slots[op]);
+    if (!esper_action_matters(op, head))
+        return UINT64_C(1) << heads[head].placeholder;
+    if (head == ESPER_HEAD_BLUEPRINT && mask->blueprints[slot] != 0)
+        return mask->blueprints[slot];
+    if (head == ESPER_HEAD_STYLE && op == ESPER_SLOT_OP_SET_ALPHA_TARGET)
+        return mask->styles[slot];
+    return mask->heads[head];
+}
+
+uint64_t esper_action_mask_open(const esper_action_mask *mask, int head)
+{
+    uint64_t ops = mask->heads[ESPER_HEAD_OP], bits = 0;
+
+    if (!esper_action_available(ops, head))
+        return 0;
+    if (head != ESPER_HEAD_SLOT)
+        return mask->heads[head];
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
+        if ((ops >> op & 1u) != 0 && esper_action_matters(op, head))
+            bits |= mask->slots[op];
+    return bits;
+}
+
+bool esper_action_is_forced(const esper_action_mask *mask)
+{
+    return mask->heads[ESPER_HEAD_OP] == UINT64_C(1) << ESPER_SLOT_OP_WAIT;
+}
+
+/* ------------------------------------------------------------------------------------------------ and decisions */
+
+void esper_action_decide(const esper_action *action, esper_decision *decision_out)
+{
+    const int32_t *choice = action->choice;
+    int op = choice[ESPER_HEAD_OP];
+
+    esper_decision_init(decision_out, (esper_slot_op)op);
+    if (esper_action_matters(op, ESPER_HEAD_SLOT))
+        decision_out->slot = choice[ESPER_HEAD_SLOT];
+    if (esper_action_matters(op, ESPER_HEAD_BLUEPRINT))
+        decision_out->blueprint = choice[ESPER_HEAD_BLUEPRINT];
+    if (esper_action_matters(op, ESPER_HEAD_STYLE))
+        decision_out->style = choice[ESPER_HEAD_STYLE];
+    if (esper_action_matters(op, ESPER_HEAD_TEMPO))
+        decision_out->tempo = tempos[choice[ESPER_HEAD_TEMPO]];
+    if (esper_action_matters(op, ESPER_HEAD_TARGET))
+        decision_out->target = targets[choice[ESPER_HEAD_TARGET]];
+    if (esper_action_matters(op, ESPER_HEAD_SPEED))
+        decision_out->speed = speeds[choice[ESPER_HEAD_SPEED]];
+    if (esper_action_matters(op, ESPER_HEAD_CURVE))
+        decision_out->curve = choice[ESPER_HEAD_CURVE];
+}
+
+static int find_ticks(const int32_t *menu, int n, int32_t ticks)
+{
+    for (int i = 0; i < n; i++)
+        if (menu[i] == ticks)
+            return i;
+    return -1;
+}
+
+static int find_target(double target)
+{
+    for (int i = 0; i < ESPER_N_TARGETS; i++)
+        if (fabs(targets[i] - target) < 1e-9)
+            return i;
+    return -1;
+}
+
+/* What a decision says to a head that its operation asks; -1 = nothing that head could choose. */
+static int32_t choice_of(const esper_decision *decision, int head)
+{
+    switch (head) {
+    case ESPER_HEAD_SLOT:
+        return decision->slot;
+    case ESPER_HEAD_BLUEPRINT:
+        return decision->blueprint;
+    case ESPER_HEAD_STYLE:
+        return decision->style;
+    case ESPER_HEAD_TEMPO:
+        return find_ticks(tempos, ESPER_N_TEMPOS, decision->tempo);
+    case ESPER_HEAD_TARGET:
+        return find_target(decision->target);
+    case ESPER_HEAD_SPEED:
+        return find_ticks(speeds, ESPER_N_SPEEDS, decision->speed);
+    case ESPER_HEAD_CURVE:
+        return decision->curve;
+    default:
+        return decision->op;
+    }
+}
+
+esper_status esper_action_of(const esper_decision *decision, esper_action *action_out)
+{
+    esper_action action;
+
+    if (decision->op < 0 || decision->op >= ESPER_N_SLOT_OPS)
+        return ESPER_FAIL(ESPER_E_ARG, "%d is no operation", (int)decision->op);
+    for (int head = 0; head < ESPER_N_HEADS; head++) {
+        bool asked = esper_action_matters(decision->op, head);
+
+        action.choice[head] = asked ? choice_of(decision, head) : heads[head].placeholder;
+        if (action.choice[head] < 0 || action.choice[head] >= esper_head_size(head, ESPER_POLICY_MAX_SLOTS))
+            return ESPER_FAIL(ESPER_E_ARG, "%s of this %s is not among the choices of a learned policy",
+                              heads[head].name, esper_slot_op_name(decision->op));
+    }
+    *action_out = action;
+    return ESPER_OK;
+}
+
+int esper_action_effective_op(const esper_policy_view *view, const esper_decision *decision)
+{
+    return esper_mask_check(view, decision) == ESPER_OK ? decision->op : ESPER_SLOT_OP_WAIT;
+}

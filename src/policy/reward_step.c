@@ -1,0 +1,307 @@
+/* One step of any number of seeds: who is looked at, what is remembered, and the terms that look at the whole. */
+#include "policy/reward_step.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "policy/reward_terms.h"
+
+enum { HISTORY = sizeof(((esper_reward_ledger *)0)->accuracies) / sizeof(double) };
+
+_Static_assert(sizeof(esper_reward_account) == (8 + ESPER_REWARD_MAX_SLOTS) * 8 + ESPER_REWARD_MAX_SLOTS * 4 + 8,
+               "an account has no holes");
+
+/* A step that is being settled. */
+typedef struct settling {
+    const esper_reward_config *config;
+    const esper_reward_terms  *terms;
+    const esper_reward_facts  *facts;
+    const esper_policy_view   *view;
+    esper_reward_ledger       *ledger;
+    esper_reward               reward;
+} settling;
+
+static bool is_seed(const esper_policy_slot *slot)
+{
+    return esper_stage_has_seed(slot->stage) && slot->stage != ESPER_STAGE_FOSSILIZED;
+}
+
+static double potential_of(const esper_reward_config *config, int stage, int epochs)
+{
+    const esper_reward_terms *terms = esper_reward_terms_of(config->mode);
+
+    return terms->potential != NULL ? terms->potential(config, stage, epochs) : 0.0;
+}
+
+/* ------------------------------------------------------------------------------------------------ the ledger */
+
+static void clear_account(esper_reward_ledger *ledger, int s)
+{
+    esper_reward_account *account = &ledger->slot[s];
+
+    account->escrow = 0.0;
+    account->frozen = 0;
+    account->accuracy_before = (double)NAN;
+    account->drip = (esper_reward_drip){0};
+    for (int i = 0; i < ESPER_REWARD_MAX_SLOTS; i++)
+        account->boost[i] = ledger->slot[i].boost[s] = 0.0;
+}
+
+void esper_reward_ledger_init(esper_reward_ledger *ledger, const esper_reward_config *config,
+                              const esper_policy_view *view)
+{
+    memset(ledger, 0, sizeof(*ledger));
+    ledger->accuracy_first = ledger->loss = (double)NAN;
+    for (int s = 0; s < ESPER_REWARD_MAX_SLOTS; s++) {
+        const esper_policy_slot *slot = s < view->n_slots ? &view->slots[s] : NULL;
+        bool live = slot != NULL && esper_stage_has_seed(slot->stage);
+
+        clear_account(ledger, s);
+        if (!live)
+            continue;
+        ledger->slot[s].potential = potential_of(config, slot->stage, slot->epochs_in_stage);
+        ledger->slot[s].alpha = slot->alpha;
+        ledger->slot[s].params = (double)slot->params;
+        ledger->slot[s].accuracy_before = view->accuracy_valid;
+        ledger->n_fossils += slot->stage == ESPER_STAGE_FOSSILIZED;
+    }
+}
+
+/* The worst of the last epochs, this one included. */
+static double stable_accuracy(const esper_reward_ledger *ledger, int window)
+{
+    double least = (double)INFINITY;
+
+    for (int i = 0; i < window && i < ledger->n_steps && i < HISTORY; i++)
+        least = fmin(least, ledger->accuracies[(ledger->n_steps - 1 - i) % HISTORY]);
+    return least;
+}
+
+static void remember_accuracy(settling *s)
+{
+    esper_reward_ledger *ledger = s->ledger;
+
+    if (isnan(ledger->accuracy_first))
+        ledger->accuracy_first = s->view->accuracy_valid;
+    ledger->accuracies[ledger->n_steps++ % HISTORY] = s->view->accuracy_valid;
+    for (int i = 0; i < s->facts->n_pairs; i++) {
+        const esper_reward_pair *pair = &s->facts->pairs[i];
+
+        ledger->slot[pair->first].boost[pair->second] = ledger->slot[pair->second].boost[pair->first] = pair->value;
+        ledger->slot[pair->first].boosted[pair->second] = ledger->slot[pair->second].boosted[pair->first] =
+            s->view->epoch;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ what terms look at */
+
+/* What all seeds brought, seen from one of them. */
+static double improvement_of(const settling *s, int k)
+{
+    return s->facts->n_measured >= 2 ? s->facts->improvement
+                                     : s->view->accuracy_valid - s->ledger->slot[k].accuracy_before;
+}
+
+static void look_at_run(const settling *s, esper_reward_input *in)
+{
+    const esper_policy_view *view = s->view;
+    const esper_reward_facts *facts = s->facts;
+
+    *in = (esper_reward_input){
+        .telescopes = true,
+        .has_names = true,
+        .contribution = (double)NAN,
+        .accuracy_before = (double)NAN,
+        .epoch = facts->last ? view->epoch : -1, /* the end is where the facts say */
+        .max_epochs = view->epoch,
+        .accuracy = view->accuracy_valid,
+        .accuracy_stable = stable_accuracy(s->ledger, s->config->escrow_stable_window),
+        .accuracy_committed = isnan(facts->accuracy_committed) ? view->accuracy_valid : facts->accuracy_committed,
+        .accuracy_delta = view->accuracy_valid - s->ledger->accuracy_first,
+        .loss = view->loss_valid,
+        .loss_delta = isnan(s->ledger->loss) ? 0.0 : view->loss_valid - s->ledger->loss,
+        .params_host = facts->params_host,
+        .n_fossils = s->ledger->n_fossils,
+        .n_contributing = s->ledger->n_contributing,
+    };
+}
+
+/* Rent is for what is in the stream, by its weight; and for the place. A shock is what alpha jumped by since the last step. */
+static void look_at_params(const settling *s, esper_reward_input *in)
+{
+    double host = s->facts->params_host, base = s->config->base_slot_rent_ratio * host;
+
+    in->params_total = host;
+    for (int k = 0; k < s->view->n_slots; k++) {
+        const esper_policy_slot *slot = &s->view->slots[k];
+        const esper_reward_account *account = &s->ledger->slot[k];
+        double alpha = esper_stage_has_seed(slot->stage) ? slot->alpha : 0.0, jump = alpha - account->alpha;
+
+        if (slot->stage == ESPER_STAGE_BLENDING || slot->stage == ESPER_STAGE_HOLDING ||
+            slot->stage == ESPER_STAGE_FOSSILIZED)
+            in->params_effective += base + alpha * (double)slot->params;
+        if (slot->stage == ESPER_STAGE_FOSSILIZED)
+            in->params_fossils += (double)slot->params;
+        if (esper_stage_has_seed(slot->stage) && slot->epochs_total >= s->config->loss_grace_epochs)
+            in->params_total += (double)slot->params;
+        if (account->params > 0.0)
+            in->shock += jump * jump * account->params / fmax(host, s->config->rent_host_params_floor);
+        in->n_active += is_seed(slot);
+    }
+}
+
+/* The same with the seed of one slot; an operation is looked at where it was done. */
+static void look_at_slot(const settling *s, int k, esper_reward_input *in)
+{
+    const esper_policy_slot *slot = &s->view->slots[k];
+    const esper_reward_account *account = &s->ledger->slot[k];
+
+    in->op = s->facts->slot == k ? s->facts->op : ESPER_SLOT_OP_WAIT;
+    in->failed = s->facts->failed;
+    in->epoch = s->view->epoch;
+    in->max_epochs = s->view->max_epochs;
+    in->has_seed = esper_stage_has_seed(slot->stage);
+    in->contribution = account->frozen ? (double)NAN : slot->contribution;
+    in->accuracy_before = account->accuracy_before;
+    in->escrow = account->escrow;
+    in->seed = (esper_reward_seed){.stage = slot->stage,
+                                   .epochs_in_stage = slot->epochs_in_stage,
+                                   .age = slot->epochs_total,
+                                   .improvement = account->frozen ? (double)NAN : slot->improvement,
+                                   .total = improvement_of(s, k),
+                                   .interaction = slot->interaction};
+}
+
+/* ------------------------------------------------------------------------------------------------ slot by slot */
+
+/* Hindsight for the partners of a seed that is kept. */
+static double credit_partners(const settling *s, int k)
+{
+    double credit = 0.0;
+
+    for (int i = 0; i < s->view->n_slots; i++)
+        credit += esper_reward_hindsight(s->config->hindsight_weight, s->ledger->slot[k].boost[i],
+                                         s->view->slots[k].contribution) *
+                  pow(s->config->gamma, s->view->epoch - s->ledger->slot[k].boosted[i]);
+    return fmin(credit, s->config->hindsight_cap);
+}
+
+static void settle_op(settling *s, int k)
+{
+    esper_reward_account *account = &s->ledger->slot[k];
+    double contribution = s->view->slots[k].contribution;
+
+    if (s->facts->failed)
+        return;
+    if (s->facts->op == ESPER_SLOT_OP_GERMINATE) {
+        clear_account(s->ledger, k);
+        account->accuracy_before = s->view->accuracy_valid;
+    } else if (s->facts->op == ESPER_SLOT_OP_PRUNE) {
+        account->frozen = 1;
+    } else if (s->facts->op == ESPER_SLOT_OP_FOSSILIZE) {
+        s->reward.part[ESPER_PART_HINDSIGHT] += credit_partners(s, k);
+        s->ledger->n_fossils++;
+        s->ledger->n_contributing += contribution >= s->config->min_fossilize_contribution;
+        account->drip = s->reward.drip;
+    }
+}
+
+static void settle_slot(settling *s, int k)
+{
+    esper_reward_account *account = &s->ledger->slot[k];
+    esper_reward_input in;
+
+    look_at_run(s, &in);
+    look_at_slot(s, k, &in);
+    if (in.has_seed) {
+        s->terms->seed(s->config, &in, &s->reward);
+        if (s->config->mode == ESPER_REWARD_ESCROW)
+            account->escrow = isfinite(s->reward.escrow_next) ? s->reward.escrow_next : 0.0;
+    } else if (s->view->slots[k].stage == ESPER_STAGE_DORMANT) {
+        clear_account(s->ledger, k);
+    }
+    if (s->facts->slot == k)
+        s->terms->op(s->config, &in, &s->reward);
+    if (s->facts->slot == k && s->facts->op != ESPER_SLOT_OP_WAIT)
+        settle_op(s, k);
+}
+
+/* ------------------------------------------------------------------------------------------------ the whole */
+
+/* Moves each slot's potential on; at the end of an episode it is 0 everywhere. */
+static void settle_shaping(settling *s)
+{
+    for (int k = 0; k < s->view->n_slots; k++) {
+        const esper_policy_slot *slot = &s->view->slots[k];
+        int stage = s->facts->stages != NULL ? s->facts->stages[k] : slot->stage;
+        int epochs = s->facts->epochs != NULL ? s->facts->epochs[k] : slot->epochs_in_stage;
+        double now = s->facts->last ? 0.0 : potential_of(s->config, stage, epochs);
+
+        s->reward.part[ESPER_PART_SHAPING] += s->config->gamma * now - s->ledger->slot[k].potential;
+        s->ledger->slot[k].potential = now;
+        s->ledger->slot[k].alpha = esper_stage_has_seed(slot->stage) ? slot->alpha : 0.0;
+        s->ledger->slot[k].params = esper_stage_has_seed(slot->stage) ? (double)slot->params : 0.0;
+    }
+}
+
+/* The drips of fossils whose contribution was measured in this step. */
+static void settle_run(settling *s)
+{
+    esper_reward_drip drips[ESPER_REWARD_MAX_SLOTS];
+    double contributions[ESPER_REWARD_MAX_SLOTS];
+    int from[ESPER_REWARD_MAX_SLOTS] = {0}, n = 0;
+    esper_reward_input in;
+
+    look_at_run(s, &in);
+    look_at_params(s, &in);
+    for (int k = 0; k < s->view->n_slots; k++) {
+        const esper_policy_slot *slot = &s->view->slots[k];
+
+        if (slot->stage != ESPER_STAGE_FOSSILIZED || !(s->ledger->slot[k].drip.total > 0.0) ||
+            !isfinite(slot->contribution))
+            continue;
+        drips[n] = s->ledger->slot[k].drip;
+        contributions[n] = slot->contribution;
+        from[n++] = k;
+    }
+    in.drips = drips;
+    in.contributions = contributions;
+    in.n_drips = n;
+    s->terms->run(s->config, &in, &s->reward);
+    for (int i = 0; i < n; i++)
+        s->ledger->slot[from[i]].drip = drips[i];
+}
+
+/* At the end an account of what is still on probation is taken back. */
+static void settle_accounts(settling *s)
+{
+    for (int k = 0; k < s->view->n_slots; k++)
+        if (s->facts->last && is_seed(&s->view->slots[k]) &&
+            !(s->facts->slot == k && s->facts->op == ESPER_SLOT_OP_FOSSILIZE && !s->facts->failed)) {
+            s->reward.part[ESPER_PART_FORFEIT] -= s->ledger->slot[k].escrow;
+            s->ledger->slot[k].escrow = 0.0;
+        }
+}
+
+esper_status esper_reward_step(const esper_reward_config *config, const esper_reward_facts *facts,
+                               esper_reward_ledger *ledger, esper_reward *reward_out)
+{
+    settling s = {.config = config, .facts = facts, .view = facts->view, .ledger = ledger};
+
+    if (facts->view->n_slots > ESPER_REWARD_MAX_SLOTS || facts->slot >= facts->view->n_slots)
+        return ESPER_FAIL(ESPER_E_ARG, "a reward for slot %d of %d; a ledger has %d", facts->slot, facts->view->n_slots,
+                          (int)ESPER_REWARD_MAX_SLOTS);
+    s.terms = esper_reward_terms_of(config->mode);
+    esper_reward_init(&s.reward);
+    remember_accuracy(&s);
+    for (int k = 0; k < s.view->n_slots; k++)
+        settle_slot(&s, k);
+    settle_run(&s);
+    settle_shaping(&s);
+    settle_accounts(&s);
+    s.reward.part[ESPER_PART_AUTO_PRUNE] += config->auto_prune_penalty * facts->n_auto_pruned;
+    ledger->loss = isfinite(s.view->loss_valid) ? s.view->loss_valid : ledger->loss;
+    esper_reward_close(&s.reward);
+    *reward_out = s.reward;
+    return ESPER_OK;
+}

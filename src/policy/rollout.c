@@ -1,0 +1,291 @@
+/* The buffer of a round: one block of memory, filled step by step, served in chunks. */
+#include "policy/rollout.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+static int chunks_of_lane(const esper_rollout_shape *shape)
+{
+    return (shape->n_steps + shape->chunk - 1) / shape->chunk;
+}
+
+/* Takes n elements out of the block; sizes first, with a block at NULL. */
+static void *take(char **at, size_t n, size_t bytes)
+{
+    char *here = *at;
+
+    *at += (n * bytes + 63) / 64 * 64;
+    return here;
+}
+
+#define TAKE(field, n) (r->field = take(&at, (n), sizeof(*r->field)))
+
+/* Points the arrays into the block, and returns its size. */
+static size_t lay_out(esper_rollout *r, char *block)
+{
+    size_t lanes = (size_t)r->shape.n_lanes, steps = lanes * (size_t)r->shape.n_steps;
+    size_t slots = steps * (size_t)r->shape.n_slots, heads = steps * ESPER_N_HEADS;
+    char *at = block;
+
+    TAKE(n_stored, lanes);
+    TAKE(segment, lanes);
+    TAKE(features, steps * (size_t)r->shape.n_features);
+    TAKE(blueprints, slots);
+    TAKE(actions, heads);
+    TAKE(masks, heads);
+    TAKE(open, heads);
+    TAKE(log_probs, heads);
+    TAKE(values, steps);
+    TAKE(rewards, steps);
+    TAKE(bootstraps, steps);
+    TAKE(parts, steps * ESPER_N_REWARD_PARTS);
+    TAKE(advantages, steps);
+    TAKE(returns, steps);
+    TAKE(errors, steps);
+    TAKE(contributions, slots);
+    TAKE(states, lanes * (size_t)chunks_of_lane(&r->shape) * (size_t)r->shape.n_state);
+    TAKE(effective_ops, steps);
+    TAKE(asked, steps);
+    TAKE(done, steps);
+    TAKE(truncated, steps);
+    TAKE(forced, steps);
+    TAKE(begins, steps);
+    return (size_t)(at - block);
+}
+
+static esper_status check_shape(const esper_rollout_shape *shape)
+{
+    const struct {
+        const char *name;
+        int         value, high;
+    } ranges[] = {
+        {"lanes", shape->n_lanes, 1 << 20},
+        {"steps", shape->n_steps, 1 << 20},
+        {"slots", shape->n_slots, ESPER_POLICY_MAX_SLOTS},
+        {"features", shape->n_features, 1 << 16},
+        {"values of recurrent state", shape->n_state, 1 << 20},
+        {"steps of a chunk", shape->chunk, shape->n_steps},
+    };
+
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (ranges[i].value < 1 || ranges[i].value > ranges[i].high)
+            return ESPER_FAIL(ESPER_E_ARG, "a rollout of %d %s: from 1 to %d is possible", ranges[i].value,
+                              ranges[i].name, ranges[i].high);
+    return ESPER_OK;
+}
+
+esper_status esper_rollout_open(const esper_rollout_shape *shape, esper_rollout **rollout_out)
+{
+    size_t head = (sizeof(esper_rollout) + 63) / 64 * 64, bytes;
+    esper_rollout measured = {.shape = *shape}, *rollout;
+
+    ESPER_TRY(check_shape(shape));
+    bytes = lay_out(&measured, NULL);
+    rollout = esper_mem_alloc(head + bytes);
+    if (rollout == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a rollout of %d lanes and %d steps", shape->n_lanes, shape->n_steps);
+    rollout->shape = *shape;
+    (void)lay_out(rollout, (char *)rollout + head);
+    *rollout_out = rollout;
+    return ESPER_OK;
+}
+
+void esper_rollout_close(esper_rollout *rollout)
+{
+    esper_mem_free(rollout);
+}
+
+void esper_rollout_reset(esper_rollout *rollout)
+{
+    size_t lanes = (size_t)rollout->shape.n_lanes;
+
+    memset(rollout->n_stored, 0, lanes * sizeof(*rollout->n_stored));
+    memset(rollout->segment, 0, lanes * sizeof(*rollout->segment));
+    rollout->n_rollbacks_asked = rollout->n_rollbacks_applied = rollout->n_rollbacks_lost = 0;
+    rollout->n_steps_forfeited = rollout->n_bad_rewards = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ storing */
+
+static float *state_at(const esper_rollout *rollout, int lane, int chunk)
+{
+    size_t index = (size_t)lane * (size_t)chunks_of_lane(&rollout->shape) + (size_t)chunk;
+
+    return rollout->states + index * (size_t)rollout->shape.n_state;
+}
+
+/* The recurrent state is kept where a chunk begins; where a segment begins it is zero. */
+static void store_state(esper_rollout *rollout, int lane, int step, const float *state)
+{
+    size_t bytes = (size_t)rollout->shape.n_state * sizeof(float);
+    bool begins = step == rollout->segment[lane];
+
+    rollout->begins[esper_rollout_at(rollout, lane, step)] = begins;
+    if (step % rollout->shape.chunk != 0)
+        return;
+    if (state == NULL || begins)
+        memset(state_at(rollout, lane, step / rollout->shape.chunk), 0, bytes);
+    else
+        memcpy(state_at(rollout, lane, step / rollout->shape.chunk), state, bytes);
+}
+
+static void store_slots(esper_rollout *rollout, size_t at, const esper_rollout_step *step)
+{
+    int n = rollout->shape.n_slots;
+
+    for (int s = 0; s < n; s++) {
+        rollout->blueprints[at * (size_t)n + (size_t)s] = step->blueprints[s];
+        rollout->contributions[at * (size_t)n + (size_t)s] = step->contributions != NULL ? step->contributions[s] : NAN;
+    }
+}
+
+static void store_heads(esper_rollout *rollout, size_t at, const esper_rollout_step *step)
+{
+    for (size_t head = 0; head < ESPER_N_HEADS; head++) {
+        rollout->actions[at * ESPER_N_HEADS + head] = step->action.choice[head];
+        rollout->masks[at * ESPER_N_HEADS + head] = step->masks[head];
+        rollout->open[at * ESPER_N_HEADS + head] = step->open[head];
+        rollout->log_probs[at * ESPER_N_HEADS + head] = step->log_probs[head];
+    }
+}
+
+esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step)
+{
+    const esper_rollout_shape *shape = &rollout->shape;
+    int t = rollout->n_stored[lane];
+    size_t at = esper_rollout_at(rollout, lane, t);
+    bool good = isfinite(step->reward);
+
+    if (t >= shape->n_steps)
+        return ESPER_FAIL(ESPER_E_STATE, "lane %d of a rollout has its %d steps already", lane, shape->n_steps);
+    store_state(rollout, lane, t, step->state);
+    store_slots(rollout, at, step);
+    store_heads(rollout, at, step);
+    memcpy(rollout->features + at * (size_t)shape->n_features, step->features,
+           (size_t)shape->n_features * sizeof(float));
+    for (size_t part = 0; part < ESPER_N_REWARD_PARTS; part++)
+        rollout->parts[at * ESPER_N_REWARD_PARTS + part] = step->paid != NULL ? step->paid->part[part] : 0.0;
+    rollout->values[at] = step->value;
+    rollout->rewards[at] = good ? (float)step->reward : 0.0f;
+    rollout->n_bad_rewards += !good;
+    rollout->effective_ops[at] = step->effective_op;
+    rollout->asked[at] = esper_action_asked(step->effective_op);
+    rollout->forced[at] = step->forced;
+    rollout->bootstraps[at] = 0.0f;
+    rollout->done[at] = rollout->truncated[at] = 0;
+    rollout->n_stored[lane] = t + 1;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ ends */
+
+void esper_rollout_end(esper_rollout *rollout, int lane)
+{
+    int n = rollout->n_stored[lane];
+    size_t at;
+
+    if (n == 0)
+        return;
+    at = esper_rollout_at(rollout, lane, n - 1);
+    rollout->done[at] = 1;
+    rollout->truncated[at] = 0;
+    rollout->segment[lane] = n;
+}
+
+void esper_rollout_truncate(esper_rollout *rollout, int lane, float bootstrap)
+{
+    int n = rollout->n_stored[lane];
+    size_t at;
+
+    if (n == rollout->segment[lane])
+        return; /* nothing since the last end: there is no step to be followed by anything */
+    at = esper_rollout_at(rollout, lane, n - 1);
+    rollout->done[at] = rollout->truncated[at] = 1;
+    rollout->bootstraps[at] = isfinite(bootstrap) ? bootstrap : 0.0f;
+}
+
+/* Sets what a step is worth; the part ROLLBACK takes up the difference to what was paid. */
+static void rewrite(esper_rollout *rollout, size_t at, double worth, double learned)
+{
+    double *parts = rollout->parts + at * ESPER_N_REWARD_PARTS, paid = 0.0;
+
+    for (int part = 0; part < ESPER_N_REWARD_PARTS; part++)
+        paid += part == ESPER_PART_ROLLBACK ? 0.0 : parts[part];
+    parts[ESPER_PART_ROLLBACK] = worth - paid;
+    rollout->rewards[at] = (float)learned;
+}
+
+bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty)
+{
+    int from = rollout->segment[lane], n = rollout->n_stored[lane];
+
+    rollout->n_rollbacks_asked++;
+    if (n == from) {
+        rollout->n_rollbacks_lost++;
+        return false;
+    }
+    for (int t = from; t < n - 1; t++)
+        rewrite(rollout, esper_rollout_at(rollout, lane, t), 0.0, 0.0);
+    rewrite(rollout, esper_rollout_at(rollout, lane, n - 1), penalty,
+            fmin(fmax(penalty, -ESPER_ROLLOUT_CLIP), ESPER_ROLLOUT_CLIP));
+    esper_rollout_end(rollout, lane);
+    rollout->n_rollbacks_applied++;
+    rollout->n_steps_forfeited += n - 1 - from;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------ chunks */
+
+static int chunks_stored(const esper_rollout *rollout, int lane)
+{
+    return (rollout->n_stored[lane] + rollout->shape.chunk - 1) / rollout->shape.chunk;
+}
+
+int esper_rollout_count_chunks(const esper_rollout *rollout)
+{
+    int n = 0;
+
+    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
+        n += chunks_stored(rollout, lane);
+    return n;
+}
+
+esper_rollout_chunk esper_rollout_chunk_at(const esper_rollout *rollout, int index)
+{
+    int lane = 0, start, left;
+
+    while (index >= chunks_stored(rollout, lane))
+        index -= chunks_stored(rollout, lane++);
+    start = index * rollout->shape.chunk;
+    left = rollout->n_stored[lane] - start;
+    return (esper_rollout_chunk){.lane = lane,
+                                 .start = start,
+                                 .n = left < rollout->shape.chunk ? left : rollout->shape.chunk,
+                                 .state = state_at(rollout, lane, index)};
+}
+
+void esper_rollout_draw_order(const esper_rollout *rollout, esper_rng *rng, int *order_out)
+{
+    int n = esper_rollout_count_chunks(rollout);
+
+    for (int i = 0; i < n; i++)
+        order_out[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)esper_rng_below(rng, (uint32_t)i + 1), kept = order_out[i];
+
+        order_out[i] = order_out[j];
+        order_out[j] = kept;
+    }
+}
+
+int esper_rollout_count_steps(const esper_rollout *rollout)
+{
+    int n = 0;
+
+    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
+        n += rollout->n_stored[lane];
+    return n;
+}

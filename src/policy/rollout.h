@@ -1,0 +1,107 @@
+/* Internal. What a round of episodes has brought, for a policy to learn from: lanes (environments) by steps, plain arrays in
+ * one allocation, every one of them of shape (n_lanes, n_steps, ...).
+ *
+ *   lane 0   | segment .............. rollback | segment ...................... end |
+ *            | chunk | chunk | chunk | chunk | chunk | chunk | ...                       served in any order
+ *
+ * A lane is cut into segments where the governor rolled back: the step before is terminal, and neither credit nor the
+ * recurrent state cross the cut. Learning goes through chunks of consecutive steps; each begins with the recurrent state the
+ * policy had then, and is zeroed where a segment begins inside it. */
+#ifndef ESPER_POLICY_ROLLOUT_H
+#define ESPER_POLICY_ROLLOUT_H
+
+#include "base/rng.h"
+#include "policy/actions.h"
+#include "policy/reward.h"
+
+#define ESPER_ROLLOUT_CLIP 10.0 /* the largest penalty that is learned from */
+
+typedef struct esper_rollout_shape {
+    int n_lanes, n_steps; /* most steps of a lane */
+    int n_slots;          /* 1 .. ESPER_POLICY_MAX_SLOTS */
+    int n_features;       /* of an observation */
+    int n_state;          /* floats of a lane's recurrent state, h and c and all layers */
+    int chunk;            /* steps of a chunk: 1 .. n_steps */
+} esper_rollout_shape;
+
+/* One step as it is stored. Pointers are borrowed for the call. */
+typedef struct esper_rollout_step {
+    const float   *features;      /* (n_features) as the network saw them */
+    const int32_t *blueprints;    /* (n_slots) -1 = none */
+    esper_action   action;
+    uint64_t       masks[ESPER_N_HEADS]; /* what each head could choose, operation and slot being chosen */
+    uint64_t       open[ESPER_N_HEADS];  /* what it could have chosen had it been asked: esper_action_mask_open */
+    float          log_probs[ESPER_N_HEADS];
+    float          value;
+    double         reward;        /* that is learned from */
+    const esper_reward *paid;     /* its parts; NULL = none are kept */
+    const float   *state;         /* (n_state) before this step; NULL = zeros */
+    int            effective_op;  /* what the operation came to */
+    bool           forced;        /* there was no choice: no lesson for the policy */
+    const float   *contributions; /* (n_slots) measured in this step, NaN = not; NULL = none were */
+} esper_rollout_step;
+
+typedef struct esper_rollout {
+    esper_rollout_shape shape;
+    int      *n_stored;   /* (n_lanes) */
+    int      *segment;    /* (n_lanes) step at which the present segment begins */
+    float    *features;   /* (.., n_features) */
+    int32_t  *blueprints; /* (.., n_slots) */
+    int32_t  *actions;    /* (.., ESPER_N_HEADS) */
+    uint64_t *masks, *open; /* (.., ESPER_N_HEADS) */
+    float    *log_probs;  /* (.., ESPER_N_HEADS) */
+    float    *values, *rewards, *bootstraps;
+    double   *parts;      /* (.., ESPER_N_REWARD_PARTS) raw; they add up to the raw reward */
+    float    *advantages, *returns, *errors; /* by esper_gae_run */
+    float    *contributions;                 /* (.., n_slots) NaN = not measured */
+    float    *states;     /* (n_lanes, chunks of a lane, n_state) at the beginning of each chunk */
+    int32_t  *effective_ops;
+    uint32_t *asked;      /* heads that the effective operation asks: bits 1 << head */
+    uint8_t  *done, *truncated, *forced;
+    uint8_t  *begins;     /* a segment begins here: the recurrent state is zero before this step */
+    /* counts of this round; asked = applied + lost */
+    int n_rollbacks_asked, n_rollbacks_applied, n_rollbacks_lost, n_steps_forfeited, n_bad_rewards;
+} esper_rollout;
+
+/* E_ARG says which number of the shape cannot be. */
+esper_status esper_rollout_open(const esper_rollout_shape *shape, esper_rollout **rollout_out);
+void         esper_rollout_close(esper_rollout *rollout);
+
+/* A new round: nothing is stored. */
+void esper_rollout_reset(esper_rollout *rollout);
+
+/* Appends a step. A reward that is not finite counts as 0 and is counted. E_STATE: the lane is full. */
+esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step);
+
+/* The lane's last step ends its episode for good; or time is up there, and this is the value of what would follow. */
+void esper_rollout_end(esper_rollout *rollout, int lane);
+void esper_rollout_truncate(esper_rollout *rollout, int lane, float bootstrap);
+
+/* The governor rolled back. The last step becomes terminal with the penalty (cut to +-ESPER_ROLLOUT_CLIP), every earlier
+ * step of its segment forfeits its reward, and a new segment begins. Parts add up still: see ESPER_PART_ROLLBACK. Returns
+ * false when the segment has no step yet: nobody can be blamed, and the penalty is lost and counted. */
+bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty);
+
+/* Index of a step in arrays of one value each. */
+static inline size_t esper_rollout_at(const esper_rollout *rollout, int lane, int step)
+{
+    return (size_t)lane * (size_t)rollout->shape.n_steps + (size_t)step;
+}
+
+/* ------------------------------------------------------------------------------------------------ chunks */
+
+typedef struct esper_rollout_chunk {
+    int          lane, start, n; /* n: steps that are stored, 1 .. shape.chunk */
+    const float *state;          /* (n_state) before the first of them */
+} esper_rollout_chunk;
+
+/* How many chunks have steps; the ith of them, lane by lane. */
+int                 esper_rollout_count_chunks(const esper_rollout *rollout);
+esper_rollout_chunk esper_rollout_chunk_at(const esper_rollout *rollout, int index);
+
+/* All indices of chunks in an order that is drawn: (esper_rollout_count_chunks). Consecutive ones make a minibatch. */
+void esper_rollout_draw_order(const esper_rollout *rollout, esper_rng *rng, int *order_out);
+
+int esper_rollout_count_steps(const esper_rollout *rollout);
+
+#endif

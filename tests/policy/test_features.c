@@ -1,0 +1,271 @@
+/* What a learned policy sees: recorded vectors, the table against the vector, readings that are not finite, and what is
+ * remembered from step to step. */
+#include "policy/helpers.h"
+
+#include "policy/features.h"
+
+enum { MAX_FEATURES = ESPER_FEATURES_RUN + ESPER_FEATURES_SLOT * ESPER_POLICY_MAX_SLOTS };
+
+/* ------------------------------------------------------------------------------------------------ recorded */
+
+static int n_compared, n_health, n_dormant, n_mismatches;
+static double worst;
+
+static void recorded_slot(const json_t *report, esper_policy_slot *slot)
+{
+    const json_t *telemetry = json_object_get(report, "telemetry");
+
+    slot->stage = stage_of(text_of(report, "stage"));
+    slot->blueprint = int_of(report, "blueprint_index");
+    slot->alpha = real_of(report, "alpha");
+    slot->contribution = real_of(report, "contribution");
+    slot->contribution_velocity = real_of(report, "contribution_velocity");
+    slot->tempo = int_of(report, "tempo");
+    slot->alpha_target = real_of(report, "alpha_target");
+    slot->alpha_mode = int_of(report, "alpha_mode");
+    slot->alpha_steps = int_of(report, "alpha_steps_total");
+    slot->alpha_done = int_of(report, "alpha_steps_done");
+    slot->alpha_velocity = real_of(report, "alpha_velocity");
+    slot->blend = (esper_blend)int_of(report, "operator");
+    slot->interaction = real_of(report, "interaction_sum");
+    slot->epochs_in_stage = int_of(report, "epochs_in_stage");
+    slot->epochs_total = int_of(report, "epochs_total");
+    if (!json_is_object(telemetry))
+        return;
+    slot->gradient_norm = real_of(telemetry, "gradient_norm");
+    slot->gradient_health = real_of(telemetry, "gradient_health");
+    slot->vanishing = json_is_true(json_object_get(telemetry, "has_vanishing"));
+    slot->exploding = json_is_true(json_object_get(telemetry, "has_exploding"));
+}
+
+static void recorded_view(const json_t *in, scene *s, esper_feature_memory *memory)
+{
+    const json_t *order = json_object_get(in, "slot_order"), *signals = json_object_get(in, "signals");
+    const json_t *tracking = json_object_get(in, "tracking"), *last = json_object_get(in, "last_action");
+    const json_t *losses = json_object_get(signals, "loss_history");
+    const json_t *accuracies = json_object_get(signals, "accuracy_history");
+    const json_t *health = json_object_get(tracking, "gradient_health_prev");
+    const json_t *since = json_object_get(tracking, "epochs_since_contribution");
+
+    set_scene(s, ESPER_TOPOLOGY_CNN);
+    esper_feature_memory_init(memory);
+    s->view.n_slots = (int)json_array_size(order);
+    s->view.epoch = int_of(signals, "epoch");
+    s->view.max_epochs = int_of(in, "max_epochs");
+    s->view.loss_valid = real_of(signals, "val_loss");
+    s->view.accuracy_valid = real_of(signals, "val_accuracy");
+    s->view.signals.n_history = (int)json_array_size(losses);
+    for (size_t i = 0; i < json_array_size(losses); i++) {
+        s->view.signals.losses[i] = number_of(json_array_get(losses, i));
+        s->view.signals.accuracies[i] = number_of(json_array_get(accuracies, i));
+    }
+    memory->last_op = int_of(last, "op");
+    memory->last_success = json_is_true(json_object_get(last, "success"));
+    for (int i = 0; i < s->view.n_slots; i++) {
+        const char *id = json_string_value(json_array_get(order, (size_t)i));
+        const json_t *report = json_object_get(json_object_get(in, "slots"), id);
+
+        esper_policy_slot_init(&s->slots[i], s->view.topology, id);
+        if (json_is_object(report))
+            recorded_slot(report, &s->slots[i]);
+        if (json_object_get(health, id) != NULL)
+            memory->health[i] = real_of(health, id);
+        if (json_object_get(since, id) != NULL)
+            memory->since[i] = int_of(since, id);
+    }
+}
+
+static void expect(const json_t *entry, const char *what, size_t at, double ours, double recorded)
+{
+    double miss = fabs(ours - recorded) / fmax(1.0, fabs(recorded));
+
+    worst = fmax(worst, miss);
+    if (miss <= 1e-5)
+        return;
+    print_error("case %d: %s %zu: %.9g, recorded %.9g\n", int_of(entry, "case"), what, at, ours, recorded);
+    n_mismatches++;
+}
+
+/* Recorded with a DORMANT stage and yet a report: a slot of ours is empty then, and all zeros. */
+static bool is_emptied(const json_t *in, const esper_policy_slot *slot)
+{
+    return slot->stage == ESPER_STAGE_DORMANT &&
+           json_is_object(json_object_get(json_object_get(in, "slots"), slot->id));
+}
+
+static void replay(const json_t *entry)
+{
+    const json_t *in = json_object_get(entry, "in"), *out = json_object_get(entry, "out");
+    const json_t *obs = json_object_get(out, "obs"), *indices = json_object_get(out, "blueprint_indices");
+    float ours[MAX_FEATURES];
+    int32_t blueprints[ESPER_POLICY_MAX_SLOTS];
+    esper_feature_memory memory;
+    scene s;
+    int n_bad;
+
+    recorded_view(in, &s, &memory);
+    check_good(esper_features_fill(&s.view, &memory, ours, blueprints, &n_bad));
+    if (json_is_true(json_object_get(out, "error"))) { /* a health of NaN; here that is "not measured" */
+        for (int i = 0; i < s.view.n_slots; i++)
+            assert_true(ours[esper_features_count(i) + ESPER_FEATURE_HEALTH] == 0.0f);
+        n_health++;
+        return;
+    }
+    n_compared++;
+    assert_int_equal(json_array_size(obs), esper_features_count(s.view.n_slots));
+    for (size_t i = 0; i < ESPER_FEATURES_RUN; i++)
+        expect(entry, "of the run", i, (double)ours[i], number_of(json_array_get(obs, i)));
+    for (int k = 0; k < s.view.n_slots; k++) {
+        size_t from = (size_t)esper_features_count(k);
+        bool emptied = is_emptied(in, &s.slots[k]);
+
+        n_dormant += emptied;
+        for (size_t i = 0; i < ESPER_FEATURES_SLOT; i++)
+            expect(entry, "of a slot", i, (double)ours[from + i],
+                   emptied ? 0.0 : number_of(json_array_get(obs, from + i)));
+        expect(entry, "blueprint", (size_t)k, blueprints[k],
+               emptied ? -1.0 : number_of(json_array_get(indices, (size_t)k)));
+    }
+}
+
+static void recorded_vectors(void **state)
+{
+    (void)state;
+    each_case("features", replay);
+    printf(
+        "%d recorded vectors compared, at most %.1g off; %d of a health that is NaN; %d slots DORMANT with a report\n",
+        n_compared, worst, n_health, n_dormant);
+    assert_int_equal(n_mismatches, 0);
+    if (!has_all_cases())
+        return;
+    assert_int_equal(n_compared, 215);
+    assert_int_equal(n_health, 5);
+    assert_int_equal(n_dormant, 34);
+}
+
+/* ------------------------------------------------------------------------------------------------ the table */
+
+/* It covers the vector without gap or overlap, and says something about everything. */
+static void table_is_whole(void **state)
+{
+    const esper_feature *list;
+    int n, next = 0;
+    uint8_t how[MAX_FEATURES];
+
+    (void)state;
+    list = esper_feature_list(&n);
+    for (int i = 0; i < n; i++) {
+        if (list[i].group == ESPER_FEATURE_SLOT && list[i - 1].group != ESPER_FEATURE_SLOT) {
+            assert_int_equal(next, ESPER_FEATURES_RUN);
+            next = 0;
+        }
+        assert_int_equal(list[i].at, next);
+        assert_true(list[i].n > 0 && list[i].name[0] != '\0' && list[i].range[0] != '\0' && list[i].about[0] != '\0');
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(list[i].name, list[j].name);
+        next += list[i].n;
+    }
+    assert_int_equal(next, ESPER_FEATURES_SLOT);
+    assert_int_equal(esper_features_count(3), 116);
+    memset(how, 9, sizeof(how));
+    esper_features_how(2, how);
+    for (int i = 0; i < esper_features_count(2); i++)
+        assert_int_equal(how[i], i >= ESPER_FEATURE_LOSS && i <= ESPER_FEATURE_ACCURACIES_END ? ESPER_NORM_OR_MISSING
+                                                                                              : ESPER_NORM_AS_IS);
+    assert_int_equal(how[esper_features_count(2)], 9);
+}
+
+/* ------------------------------------------------------------------------------------------------ not finite */
+
+static void bad_readings(void **state)
+{
+    double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 1e300};
+    float obs[MAX_FEATURES];
+    int32_t blueprints[ESPER_POLICY_MAX_SLOTS];
+    esper_feature_memory memory;
+    int n_bad;
+    scene s;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        esper_policy_slot *slot;
+
+        set_scene(&s, ESPER_TOPOLOGY_CNN);
+        esper_feature_memory_init(&memory);
+        slot = put_seed(&s, 1, ESPER_STAGE_BLENDING, "norm");
+        s.view.loss_valid = s.view.accuracy_valid = bad[i];
+        s.view.signals.n_history = 2;
+        s.view.signals.losses[1] = bad[i];
+        slot->alpha = slot->contribution = slot->interaction = slot->gradient_norm = slot->gradient_health = bad[i];
+        slot->contribution_velocity = slot->alpha_velocity = bad[i];
+        check_good(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad));
+        assert_true(n_bad > 0);
+        for (int k = 0; k < esper_features_count(N_SLOTS); k++)
+            assert_true(isfinite(obs[k]));
+        assert_true(obs[ESPER_FEATURE_ACCURACY] == -1.0f);
+        assert_int_equal(blueprints[1], slot->blueprint);
+        assert_int_equal(blueprints[0], -1);
+    }
+    memory.last_op = 6;
+    check_fails(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad), ESPER_E_ARG, "last operation is 6");
+    memory.last_op = 0;
+    s.slots[0].stage = 5;
+    check_fails(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad), ESPER_E_ARG, "5 is no stage");
+}
+
+/* ------------------------------------------------------------------------------------------------ memory */
+
+static void see(const scene *s, const esper_feature_memory *memory, float *slot_out)
+{
+    float obs[MAX_FEATURES];
+    int32_t blueprints[ESPER_POLICY_MAX_SLOTS];
+    int n_bad;
+
+    check_good(esper_features_fill(&s->view, memory, obs, blueprints, &n_bad));
+    memcpy(slot_out, obs + esper_features_count(1), ESPER_FEATURES_SLOT * sizeof(*obs));
+}
+
+/* Never measured is not "just measured", however many epochs pass; and an emptied slot is forgotten. */
+static void what_is_remembered(void **state)
+{
+    esper_feature_memory memory;
+    float slot[ESPER_FEATURES_SLOT];
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    esper_feature_memory_init(&memory);
+    put_seed(&s, 1, ESPER_STAGE_BLENDING, "norm");
+    for (int i = 0; i < 3; i++) {
+        see(&s, &memory, slot);
+        assert_true(slot[ESPER_FEATURE_FRESHNESS] == -1.0f && slot[ESPER_FEATURE_HEALTH_BEFORE] == -1.0f);
+        esper_feature_memory_step(&memory, &s.view, ESPER_SLOT_OP_WAIT, true);
+    }
+    esper_feature_memory_measured(&memory, 1);
+    see(&s, &memory, slot);
+    assert_true(slot[ESPER_FEATURE_FRESHNESS] == 1.0f);
+    s.slots[1].gradient_health = 0.75;
+    esper_feature_memory_step(&memory, &s.view, ESPER_SLOT_OP_ADVANCE, false);
+    see(&s, &memory, slot);
+    assert_true(slot[ESPER_FEATURE_FRESHNESS] == 0.995f && slot[ESPER_FEATURE_HEALTH_BEFORE] == 0.75f);
+    assert_int_equal(memory.last_op, ESPER_SLOT_OP_ADVANCE);
+    assert_int_equal(memory.last_success, 0);
+    s.slots[1].stage = ESPER_STAGE_DORMANT;
+    esper_feature_memory_step(&memory, &s.view, ESPER_SLOT_OP_GERMINATE, true);
+    assert_true(isnan(memory.health[1]) && memory.since[1] == -1);
+    esper_feature_memory_rollback(&memory);
+    assert_int_equal(memory.last_op, ESPER_SLOT_OP_WAIT);
+    assert_int_equal(memory.last_success, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_vectors),
+        cmocka_unit_test(table_is_whole),
+        cmocka_unit_test(bad_readings),
+        cmocka_unit_test(what_is_remembered),
+    };
+
+    return cmocka_run_group_tests_name("policy/features", tests, NULL, NULL);
+}

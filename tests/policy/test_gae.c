@@ -1,0 +1,200 @@
+/* Advantages: the recorded rollouts, through the buffer that holds them, and the sums of the specification. */
+#include "policy/helpers.h"
+
+#include "policy/gae.h"
+#include "policy/rollout.h"
+
+enum { MAX_LANES = 16, N_FEATURES = 2 };
+
+static int n_compared, n_rollbacks, n_lanes_seen, n_empty;
+static double worst;
+
+/* float32 recursions were recorded: 3e-5 of the largest in the lane. */
+static void compare(const json_t *entry, const char *what, const json_t *list, const float *ours, int n)
+{
+    double largest = 1.0;
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        largest = fmax(largest, fabs(number_of(json_array_get(list, i))));
+    assert_int_equal(json_array_size(list), n);
+    for (int i = 0; i < n; i++) {
+        double recorded = number_of(json_array_get(list, (size_t)i)), miss = fabs((double)ours[i] - recorded) / largest;
+
+        worst = fmax(worst, miss);
+        if (!(miss <= 3e-5))
+            fail_msg("case %d: %s %d: %.9g, recorded %.9g", int_of(entry, "case"), what, i, (double)ours[i], recorded);
+    }
+}
+
+static double item(const json_t *row, const char *key, size_t i)
+{
+    return number_of(json_array_get(json_object_get(row, key), i));
+}
+
+/* Fills a lane. Where a rollback was recorded, the steps before its episode are an episode of their own. */
+static void fill_lane(esper_rollout *rollout, int lane, const json_t *row, const json_t *rollback)
+{
+    bool rolled = !json_is_null(rollback) && json_integer_value(json_array_get(rollback, 0)) == lane;
+    size_t n = (size_t)int_of(row, "steps");
+    int32_t blueprint = -1;
+    float features[N_FEATURES] = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        esper_rollout_step step = {.features = features,
+                                   .blueprints = &blueprint,
+                                   .value = (float)item(row, "values", i),
+                                   .reward = item(row, "rewards", i),
+                                   .effective_op = (int)item(row, "ops", i)};
+        size_t at = esper_rollout_at(rollout, lane, (int)i);
+
+        check_good(esper_rollout_add(rollout, lane, &step));
+        rollout->done[at] = item(row, "done", i) != 0.0;
+        rollout->truncated[at] = item(row, "truncated", i) != 0.0;
+        rollout->bootstraps[at] = (float)item(row, "bootstrap", i);
+    }
+    if (rolled) {
+        rollout->segment[lane] = (int)json_integer_value(json_array_get(rollback, 1));
+        n_rollbacks += esper_rollout_rollback(rollout, lane, number_of(json_array_get(rollback, 2)));
+    }
+}
+
+static esper_gae_lane lane_of(const esper_rollout *rollout, int lane)
+{
+    size_t at = esper_rollout_at(rollout, lane, 0);
+
+    return (esper_gae_lane){.n = rollout->n_stored[lane],
+                            .rewards = rollout->rewards + at,
+                            .values = rollout->values + at,
+                            .bootstraps = rollout->bootstraps + at,
+                            .done = rollout->done + at,
+                            .truncated = rollout->truncated + at,
+                            .advantages = rollout->advantages + at,
+                            .returns = rollout->returns + at,
+                            .errors = rollout->errors + at};
+}
+
+static void compare_heads(const json_t *entry, const esper_rollout *rollout)
+{
+    const char *name;
+    const json_t *list;
+
+    json_object_foreach(json_object_get(json_object_get(entry, "out"), "per_head_env0"), name, list) {
+        float ours[64];
+        int head = 0;
+
+        while (strcmp(esper_head_name(head), name) != 0)
+            head++;
+        for (int i = 0; i < rollout->n_stored[0]; i++)
+            ours[i] = esper_action_matters(rollout->effective_ops[i], head) ? rollout->advantages[i] : 0.0f;
+        compare(entry, name, list, ours, rollout->n_stored[0]);
+    }
+}
+
+static void replay(const json_t *entry)
+{
+    const json_t *in = json_object_get(entry, "in"), *out = json_object_get(entry, "out");
+    const json_t *rows = json_object_get(in, "rows"), *scale = json_object_get(in, "value_scale");
+    const json_t *used = json_object_get(out, "rewards_used"), *stats = json_object_get(out, "stats");
+    esper_rollout_shape shape = {int_of(in, "num_envs"), int_of(in, "max_steps"), 1, N_FEATURES, 4, 1};
+    esper_gae_options options = {real_of(in, "gamma"), real_of(in, "lambda"),
+                                 json_is_null(scale) ? 1.0 : json_number_value(scale)};
+    esper_moments moments = {0};
+    esper_gae_stats ours;
+    esper_rollout *rollout;
+
+    check_good(esper_rollout_open(&shape, &rollout));
+    for (int lane = 0; lane < shape.n_lanes; lane++) {
+        size_t at = esper_rollout_at(rollout, lane, 0), k = (size_t)lane;
+        esper_gae_lane view;
+        int n;
+
+        fill_lane(rollout, lane, json_array_get(rows, k), json_object_get(in, "rollback"));
+        n = rollout->n_stored[lane];
+        view = lane_of(rollout, lane);
+        esper_gae_run(&options, &view);
+        if (json_is_array(used))
+            compare(entry, "reward", json_array_get(used, k), rollout->rewards + at, n);
+        compare(entry, "advantage", json_array_get(json_object_get(out, "advantages"), k), rollout->advantages + at, n);
+        compare(entry, "return", json_array_get(json_object_get(out, "returns"), k), rollout->returns + at, n);
+        compare(entry, "error", json_array_get(json_object_get(out, "td_errors"), k), rollout->errors + at, n);
+        esper_gae_gather(rollout->advantages + at, n, &moments);
+        n_lanes_seen++;
+    }
+    ours = esper_gae_stats_of(&moments);
+    if (moments.n == 0) { /* statistics of nothing were NaN; ours are numbers */
+        n_empty += isnan(number_of(json_array_get(stats, 0))) && ours.mean == 0.0 && ours.std == 0.0;
+        esper_rollout_close(rollout);
+        return;
+    }
+    assert_true(fabs(ours.mean - number_of(json_array_get(stats, 0))) < 3e-5 * fmax(1.0, fabs(ours.mean)));
+    assert_true(fabs(ours.std - number_of(json_array_get(stats, 1))) < 3e-5 * fmax(1.0, ours.std));
+    assert_int_equal(ours.floored, json_is_true(json_array_get(stats, 2)));
+    for (int lane = 0; lane < shape.n_lanes; lane++) {
+        size_t at = esper_rollout_at(rollout, lane, 0);
+
+        esper_gae_scale(&ours, rollout->advantages + at, rollout->n_stored[lane]);
+        compare(entry, "scaled", json_array_get(json_object_get(out, "normalised"), (size_t)lane),
+                rollout->advantages + at, rollout->n_stored[lane]);
+    }
+    compare_heads(entry, rollout);
+    esper_rollout_close(rollout);
+    n_compared++;
+}
+
+static void recorded_advantages(void **state)
+{
+    (void)state;
+    each_case("gae", replay);
+    printf("%d recorded rollouts of %d lanes, %d with a rollback; at most %.1g off\n", n_compared, n_lanes_seen,
+           n_rollbacks, worst);
+    assert_true(n_compared > 0);
+    if (has_all_cases()) {
+        assert_int_equal(n_compared, 206);
+        assert_int_equal(n_empty, 4);
+        assert_int_equal(n_rollbacks, 42);
+    }
+}
+
+/* The sums of the specification. */
+static void known_sums(void **state)
+{
+    const float rewards[] = {1, 1, 10, 2}, values[] = {0.5f, 0.25f, 1, 0.75f}, bootstraps[] = {0, 0, 0, 4};
+    const uint8_t done[] = {0, 1, 0, 1}, truncated[] = {0, 0, 0, 1};
+    const double expected[] = {1.0625, 0.75, 11.8575, 4.85}, returns[] = {1.5625, 1.0, 12.8575, 5.6};
+    float a[4], r[4], e[4];
+    esper_gae_lane lane = {4, rewards, values, bootstraps, done, truncated, a, r, e};
+    esper_gae_options options = {0.9, 0.5, 1.0};
+
+    (void)state;
+    esper_gae_run(&options, &lane);
+    for (int i = 0; i < 4; i++) {
+        assert_true(fabs((double)a[i] - expected[i]) < 1e-6);
+        assert_true(fabs((double)r[i] - returns[i]) < 1e-6);
+    }
+}
+
+/* One step alone, or none, stays finite. */
+static void few_steps(void **state)
+{
+    esper_moments moments = {0};
+    esper_gae_stats stats = esper_gae_stats_of(&moments);
+    float one = 3.0f;
+
+    (void)state;
+    assert_true(stats.floored && stats.mean == 0.0 && stats.std == 0.0);
+    esper_gae_gather(&one, 1, &moments);
+    stats = esper_gae_stats_of(&moments);
+    esper_gae_scale(&stats, &one, 1);
+    assert_true(one == 0.0f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_advantages),
+        cmocka_unit_test(known_sums),
+        cmocka_unit_test(few_steps),
+    };
+
+    return cmocka_run_group_tests_name("policy/gae", tests, NULL, NULL);
+}
