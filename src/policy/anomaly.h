@@ -68,8 +68,7 @@ typedef struct esper_vitals {
     int    n_usable;                          /* steps the actor could learn from */
     int    n_heads;
     double head_entropy[ESPER_POLICY_MAX_HEADS];  /* NAN: the head had nothing to choose */
-    double
-        head_threshold[ESPER_POLICY_MAX_HEADS]; /* below which it has collapsed; 0.1 unless the caller knows better */
+    double head_threshold[ESPER_POLICY_MAX_HEADS]; /* below which it has collapsed */
     const esper_state_health *state;          /* of the rollout's end; NULL: none */
 } esper_vitals;
 
