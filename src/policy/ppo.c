@@ -902,6 +902,16 @@ static esper_status learn(esper_ppo *p, const esper_ppo_batch *b, const esper_pp
 
 /* ------------------------------------------------------------------------------------------------ epochs */
 
+/* Once an update: what was first found. Steps are told as entries of the batch. */
+static void diagnose(const esper_ppo *p, const esper_ppo_terms *terms, esper_ppo_report *r)
+{
+    if (r->move.n_bad == 0 || r->diagnosis.n_bad > 0)
+        return;
+    esper_ppo_diagnose(terms, p->desc.net.n_heads - 1, &r->diagnosis);
+    for (int i = 0; i < r->diagnosis.n_listed; i++)
+        r->diagnosis.step[i] = (uint32_t)p->whole.entry[r->diagnosis.step[i]];
+}
+
 /* Whether the next epoch may begin: how far has the policy moved, and is what it says still finite? */
 static esper_status look(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_weights *w, int epoch,
                          esper_ppo_report *r, bool *go_on_out)
@@ -920,6 +930,7 @@ static esper_status look(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo
     } else {
         terms = terms_of(p, b, &p->whole);
         r->move = esper_ppo_moved(w, &terms);
+        diagnose(p, &terms, r);
         if (p->desc.target_kl > 0 && r->move.kl > KL_STOP * p->desc.target_kl && epoch < p->desc.epochs) {
             r->stop_epoch = epoch;
             *go_on_out = false;

@@ -121,6 +121,8 @@ typedef struct esper_ppo_report {
     int              n_steps, n_forced;
     esper_state_health state;   /* of the memory that the passes of the update end with */
     esper_findings   findings;  /* when performed */
+    esper_ppo_diagnosis
+        diagnosis; /* of the first epoch's begin with bad ratios, by the last head; entries of the batch */
 } esper_ppo_report;
 
 typedef struct esper_ppo esper_ppo;
