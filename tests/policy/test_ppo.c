@@ -626,6 +626,45 @@ static void penalties_count(void **state)
     close_toy(&t);
 }
 
+/* Each allocation of opening and of saving fails once: it is said, and everything is given back. */
+static void memory_can_run_out(void **state)
+{
+    static const char *const path = "short.safetensors";
+    esper_ppo_desc d = desc_of(false, 21);
+    esper_status status = ESPER_E_NOMEM;
+    esper_mem_stats before, after;
+    esper_ppo *ppo = NULL;
+    static toy t;
+    uint64_t n = 0;
+
+    (void)state;
+    open_toy(&t, false, 21, "ref", 1, NULL);
+    for (n = 1; status != ESPER_OK; n++) {
+        esper_mem_stats_get(&before);
+        esper_mem_fail_at(n);
+        status = esper_ppo_open(t.backend, &d, &ppo);
+        esper_mem_fail_at(0);
+        esper_mem_stats_get(&after);
+        if (status != ESPER_OK && (status != ESPER_E_NOMEM || after.n_live != before.n_live))
+            fail_msg("allocation %d: %s, %d blocks are left", (int)n, esper_status_name(status),
+                     (int)(after.n_live - before.n_live));
+    }
+    esper_ppo_close(ppo);
+    assert_true(n > 40);
+    status = ESPER_E_NOMEM;
+    for (n = 1; status != ESPER_OK; n++) {
+        esper_mem_stats_get(&before);
+        esper_mem_fail_at(n);
+        status = esper_ppo_save(t.ppo, path, NULL, 0, NULL, 0);
+        esper_mem_fail_at(0);
+        esper_mem_stats_get(&after);
+        assert_true(after.n_live == before.n_live && (status == ESPER_OK || status == ESPER_E_NOMEM));
+    }
+    assert_true(n > 3);
+    close_toy(&t);
+    unlink(path);
+}
+
 static int nothing_is_left(void **state)
 {
     esper_mem_stats stats;
@@ -638,17 +677,12 @@ static int nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_nothing),
-        cmocka_unit_test(resume_is_exact),
-        cmocka_unit_test(other_files_are_refused),
-        cmocka_unit_test(chunks_carry_memory),
-        cmocka_unit_test(order_of_arrays),
-        cmocka_unit_test(what_is_not_finite_is_skipped),
-        cmocka_unit_test(gradients_are_looked_at),
-        cmocka_unit_test(moving_too_far_stops),
-        cmocka_unit_test(bad_batches_are_refused),
-        cmocka_unit_test(penalties_count),
-        cmocka_unit_test(remembers_the_first_observation),
+        cmocka_unit_test(threads_change_nothing),  cmocka_unit_test(resume_is_exact),
+        cmocka_unit_test(other_files_are_refused), cmocka_unit_test(chunks_carry_memory),
+        cmocka_unit_test(order_of_arrays),         cmocka_unit_test(what_is_not_finite_is_skipped),
+        cmocka_unit_test(gradients_are_looked_at), cmocka_unit_test(moving_too_far_stops),
+        cmocka_unit_test(bad_batches_are_refused), cmocka_unit_test(penalties_count),
+        cmocka_unit_test(memory_can_run_out),      cmocka_unit_test(remembers_the_first_observation),
         cmocka_unit_test(chooses_slots),
     };
 
