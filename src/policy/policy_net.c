@@ -52,16 +52,19 @@ typedef struct builder {
     int                          T;
 } builder;
 
+/* Names that are too long for a net are refused there, whole: here is room for them. */
+enum { TEXT_CHARS = 2 * ESPER_NAME_CHARS, LONG_CHARS = 3 * ESPER_NAME_CHARS };
+
 /* "name.number" */
-static const char *part(char *text, const char *name, int number)
+static const char *part(char text[TEXT_CHARS], const char *name, int number)
 {
-    snprintf(text, ESPER_NAME_CHARS, "%s.%d", name, number);
+    snprintf(text, TEXT_CHARS, "%s.%d", name, number);
     return text;
 }
 
 static int param(const builder *b, const char *layer, const char *what, int rank, const int *dim, esper_init init)
 {
-    char name[ESPER_NAME_CHARS];
+    char name[LONG_CHARS];
 
     snprintf(name, sizeof(name), "%s.%s", layer, what);
     return esper_net_param(b->net, name, rank, dim, init);
@@ -78,7 +81,7 @@ static int linear(const builder *b, const char *name, int x, int in, int out, fl
 /* Linear and relu, with a norm between them where `norm` is a number. */
 static int stage(const builder *b, const char *name, int number, int norm, int x, int in, int out)
 {
-    char text[ESPER_NAME_CHARS];
+    char text[TEXT_CHARS];
 
     x = linear(b, part(text, name, number), x, in, out, GAIN);
     if (norm >= 0)
@@ -109,7 +112,7 @@ static int build_layer(const builder *b, int layer, int x)
     int H = b->desc->hidden, rows = 4 * H, in_weight, in_bias, y;
     esper_init turned = {ESPER_INIT_ORTHOGONAL, 1.0f}, zero = {ESPER_INIT_CONSTANT, 0.0f};
     esper_net_lstm_in in = {.reset = b->at->reset};
-    char name[ESPER_NAME_CHARS], text[ESPER_NAME_CHARS];
+    char name[TEXT_CHARS], text[TEXT_CHARS];
 
     part(name, "lstm.layers", layer);
     in_weight = param(b, name, "weight_ih_l0", 2, (int[]){rows, H}, turned);
@@ -128,7 +131,7 @@ static int build_layer(const builder *b, int layer, int x)
 static int build_head(const builder *b, const esper_policy_head *head, int x)
 {
     int H = b->desc->hidden, number = 0;
-    char name[ESPER_NAME_CHARS], text[ESPER_NAME_CHARS];
+    char name[ESPER_NAME_CHARS], text[TEXT_CHARS];
 
     snprintf(name, sizeof(name), "%s_head", head->name);
     if (head->deep) {
@@ -144,7 +147,7 @@ static int build_head(const builder *b, const esper_policy_head *head, int x)
 static int build_critic(const builder *b, const char *name, int x, int in)
 {
     int H = b->desc->hidden;
-    char text[ESPER_NAME_CHARS];
+    char text[TEXT_CHARS];
 
     x = stage(b, name, 0, 1, x, in, H / 2);
     x = stage(b, name, 3, 4, x, H / 2, H / 4);
@@ -167,7 +170,7 @@ static int build_contributions(const builder *b, int x)
 {
     static const char *const name = "contribution_predictor";
     int H = b->desc->hidden;
-    char text[ESPER_NAME_CHARS];
+    char text[TEXT_CHARS];
 
     x = stage(b, name, 0, 1, esper_net_isolate(b->net, x), H, H / 2);
     x = stage(b, name, 4, -1, esper_net_dropout(b->net, x, b->desc->drop), H / 2, H / 4);
