@@ -652,13 +652,14 @@ int esper_net_lstm(esper_net *net, esper_net_lstm_in in, int *cells_out)
 int esper_net_concat(esper_net *net, int a, int b)
 {
     const esper_tensor *left = get(net, a), *right = get(net, b);
+    const int in[ESPER_OP_MAX_IN] = {a, b};
     int T;
 
     if (!require(net, left != NULL && right != NULL && left->rank == 2 && right->count % left->dim[0] == 0, "concat",
                  "needs a (T,A) and b with T rows"))
         return ESPER_NO_TENSOR;
     T = left->dim[0];
-    return push_op(net, ESPER_OP_CONCAT, (int[]){a, b}, 2, (int[]){T, left->dim[1] + (int)(right->count / T)});
+    return push_op(net, ESPER_OP_CONCAT, in, 2, (int[]){T, left->dim[1] + (int)(right->count / T)});
 }
 
 void esper_net_take_grad(esper_net *net, int x)
