@@ -41,6 +41,19 @@ static const char attention_function[] =
     "    weights = F.dropout(weights, drop, training)\n"
     "    return (weights @ v).transpose(1, 2).reshape(n, t, width)\n";
 
+static const char lstm_function[] =
+    "\n\ndef lstm_steps(gates, weight, bias, h, c, reset):\n"
+    "    \"\"\"Steps of an LSTM from the state (h, c); where reset is not 0 a step begins from nothing.\"\"\"\n"
+    "    steps = []\n"
+    "    for t in range(gates.shape[1]):\n"
+    "        anew = reset[:, t : t + 1] != 0\n"
+    "        h, c = h.masked_fill(anew, 0.0), c.masked_fill(anew, 0.0)\n"
+    "        i, f, g, o = (gates[:, t] + F.linear(h, weight, bias)).chunk(4, dim=1)\n"
+    "        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)\n"
+    "        h = torch.sigmoid(o) * torch.tanh(c)\n"
+    "        steps.append(h)\n"
+    "    return torch.stack(steps, dim=1)\n";
+
 static const char straight_through_class[] =
     "\n\nclass StraightThrough(torch.autograd.Function):\n"
     "    \"\"\"The host's values; the gradient reaches host and seed alike.\"\"\"\n"
@@ -176,6 +189,7 @@ static void print_helpers(writer *w)
 
     esper_page_print(&w->page, "%s", has_group(&w->tree) ? group_class : "");
     esper_page_print(&w->page, "%s", uses(w, ESPER_OP_ATTENTION) ? attention_function : "");
+    esper_page_print(&w->page, "%s", uses(w, ESPER_OP_LSTM) ? lstm_function : "");
     esper_page_print(&w->page, "%s", uses(w, ESPER_OP_STRAIGHT_THROUGH) ? straight_through_class : "");
     esper_page_print(&w->page, "%s", gate || uses(w, ESPER_OP_BLEND_ADD) ? blend_function : "");
     esper_page_print(&w->page, "%s", uses(w, ESPER_OP_BLEND_MUL) ? blend_multiply_function : "");

@@ -159,6 +159,8 @@ static void write_embedding(const forward *f, const esper_op *op)
     bool long_index = esper_torch_layer_of(f->tree, op, 1) == ESPER_TORCH_NONE; /* tables are indexed with int64 */
 
     write_table(f, op, 1, long_index ? "$0.long()" : "$0");
+    if (op->in[2] == ESPER_NO_TENSOR)
+        return;
     esper_page_print(f->page, " + ");
     write_table(f, op, 2, "torch.arange($0.shape[1], device=$0.device)");
 }
@@ -183,6 +185,14 @@ static void write_mul(const forward *f, const esper_op *op)
     bool planes = f->net->tensors[op->in[0]].rank == 3 && f->net->tensors[op->in[1]].rank == 1;
 
     print_call(f, op, planes ? "$0 * $1[:, :, None, None]" : "$0 * $1");
+}
+
+static void write_concat(const forward *f, const esper_op *op)
+{
+    const esper_tensor *a = &f->net->tensors[op->in[0]], *y = &f->net->tensors[op->out[0]];
+
+    print_call(f, op, "torch.cat(($0, $1.reshape(-1");
+    esper_page_print(f->page, ", %d, %d)), dim=2)", a->dim[0], y->dim[1] - a->dim[1]);
 }
 
 /* A loss is no part of forward: it is a method of its own. */
@@ -219,6 +229,8 @@ static const struct {
     [ESPER_OP_STRAIGHT_THROUGH] = {"StraightThrough.apply($0, $1)", NULL},
     [ESPER_OP_BLEND_ADD] = {"blend($0, $1, $2)", NULL},
     [ESPER_OP_BLEND_MUL] = {"blend_multiply($0, $1, $2, $3)", NULL},
+    [ESPER_OP_LSTM] = {"lstm_steps($0, $1, $2, $3, $4, $5)", NULL},
+    [ESPER_OP_CONCAT] = {NULL, write_concat},
     [ESPER_OP_BLEND_GATE] = {"blend($0, $1, $3.clamp(0, 1) * $2.clamp(0, 1))", NULL},
 };
 

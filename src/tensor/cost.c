@@ -16,6 +16,8 @@ static double product_flops(esper_op_kind kind, const esper_lane *lane)
         return 2.0 * (double)y->count * w->dim[1] * w->dim[2] * w->dim[3];
     case ESPER_OP_LINEAR: /* every input row meets the whole matrix */
         return 2.0 * (double)(x->count / w->dim[1]) * (double)w->count;
+    case ESPER_OP_LSTM: /* every step's state meets the whole matrix */
+        return 2.0 * y->dim[0] * (double)w->count;
     case ESPER_OP_ATTENTION: /* scores and weighted values; causal: half of T x T */
         return 2.0 * x->dim[0] * (x->dim[0] + 1.0) * (x->dim[1] / 3);
     default:
@@ -28,6 +30,8 @@ static double backward_products(esper_op_kind kind, const esper_lane *lane)
 {
     if (kind == ESPER_OP_ATTENTION)
         return 2.0;
+    if (kind == ESPER_OP_LSTM) /* states always pass their gradients back */
+        return 1.0 + (lane->in[1].grad != NULL);
     return (lane->in[0].grad != NULL) + (lane->in[1].grad != NULL);
 }
 

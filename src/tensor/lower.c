@@ -45,6 +45,9 @@ bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
 {
     bool is_image = kernels->lanes != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
 
+    for (int t = 0; t < net->n_tensors; t++)
+        if (net->tensors[t].take_grad) /* a blocked twin would have to take it */
+            return false;
     for (int o = 0; o < net->n_ops && is_image; o++)
         if (net->ops[o].kind != ESPER_OP_ISOLATE &&
             (kernels->lanes[net->ops[o].kind] == NULL || !fits_lanes(net, &net->ops[o])))

@@ -10,7 +10,8 @@
 #include "tensor/kernel.h"
 #include "tensor/net.h"
 
-/* Whether every operation of the network has a kernel in the set's family of lanes. */
+/* Whether every operation of the network has a kernel in the set's family of lanes, and no gradient comes in from outside
+ * but at its end. */
 bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels);
 
 /* lowered_out is to be given to esper_net_fini. */

@@ -146,6 +146,8 @@ bool esper_op_takes_state(esper_op_kind kind, int input)
         return input >= 1;
     case ESPER_OP_MIX_TANH:
         return input == 2;
+    case ESPER_OP_LSTM:
+        return input == 1 || input == 2;
     default:
         return false;
     }
@@ -451,13 +453,14 @@ int esper_net_linear(esper_net *net, int x, int weight, int bias)
 int esper_net_embedding(esper_net *net, int ids, int tokens, int positions)
 {
     const esper_tensor *id = get(net, ids), *tok = get(net, tokens), *pos = get(net, positions);
+    bool placed = positions != ESPER_NO_TENSOR;
 
     if (!require(net,
-                 id != NULL && tok != NULL && pos != NULL && id->rank == 1 && tok->rank == 2 && pos->rank == 2 &&
-                     tok->dim[1] == pos->dim[1],
-                 "embedding", "needs ids (T), tokens (V,D), positions (P,D)"))
+                 id != NULL && tok != NULL && id->rank == 1 && tok->rank == 2 &&
+                     (!placed || (pos != NULL && pos->rank == 2 && tok->dim[1] == pos->dim[1])),
+                 "embedding", "needs ids (T), tokens (V,D), positions (P,D) or none"))
         return ESPER_NO_TENSOR;
-    if (id->dim[0] > pos->dim[0]) {
+    if (placed && id->dim[0] > pos->dim[0]) {
         net->status =
             ESPER_FAIL(ESPER_E_ARG, "sequence of %d tokens, but there are only %d positions", id->dim[0], pos->dim[0]);
         return ESPER_NO_TENSOR;
@@ -619,6 +622,50 @@ int esper_net_blend_gate(esper_net *net, int h, int s, int gate, int alpha)
                  "needs one gate value and one alpha for each sample"))
         return ESPER_NO_TENSOR;
     return push_pair(net, ESPER_OP_BLEND_GATE, (int[]){h, s, gate, alpha});
+}
+
+int esper_net_lstm(esper_net *net, esper_net_lstm_in in, int *cells_out)
+{
+    const esper_tensor *gates = get(net, in.gates), *w = get(net, in.weight), *reset = get(net, in.reset);
+    int T, H, id;
+
+    if (!require(net, gates != NULL && w != NULL && gates->rank == 2 && w->rank == 2, "lstm",
+                 "needs gates (T,4H) and w (4H,H)"))
+        return ESPER_NO_TENSOR;
+    T = gates->dim[0];
+    H = w->dim[1];
+    if (!require(net, w->dim[0] == 4 * H && gates->dim[1] == 4 * H && is_vector(get(net, in.bias), 4 * H), "lstm",
+                 "needs gates (T,4H), w (4H,H) and a bias of 4H") ||
+        !require(net, is_vector(get(net, in.h), H) && is_vector(get(net, in.c), H) && is_vector(reset, T), "lstm",
+                 "needs a state of H and H, and a reset for each step"))
+        return ESPER_NO_TENSOR;
+    id = push_op(net, ESPER_OP_LSTM, (int[]){in.gates, in.weight, in.bias, in.h, in.c, in.reset}, 2, (int[]){T, H});
+    push_extra_out(net, 1, true, 2, (int[]){T, H});
+    push_extra_out(net, 2, true, 2, (int[]){T, 4 * H});
+    if (net->status != ESPER_OK)
+        return ESPER_NO_TENSOR;
+    if (cells_out != NULL)
+        *cells_out = last_op(net)->out[1];
+    return id;
+}
+
+int esper_net_concat(esper_net *net, int a, int b)
+{
+    const esper_tensor *left = get(net, a), *right = get(net, b);
+    const int in[ESPER_OP_MAX_IN] = {a, b};
+    int T;
+
+    if (!require(net, left != NULL && right != NULL && left->rank == 2 && right->count % left->dim[0] == 0, "concat",
+                 "needs a (T,A) and b with T rows"))
+        return ESPER_NO_TENSOR;
+    T = left->dim[0];
+    return push_op(net, ESPER_OP_CONCAT, in, 2, (int[]){T, left->dim[1] + (int)(right->count / T)});
+}
+
+void esper_net_take_grad(esper_net *net, int x)
+{
+    if (require(net, get(net, x) != NULL && get(net, x)->per_sample, "gradient", "of nothing, or of a parameter"))
+        net->tensors[x].keep = net->tensors[x].take_grad = true;
 }
 
 /* The rules of a slot's injection spec. */

@@ -35,8 +35,10 @@ typedef enum esper_role {
 
 /* How a parameter is born. */
 typedef struct esper_init {
-    enum { ESPER_INIT_CONSTANT, ESPER_INIT_UNIFORM, ESPER_INIT_NORMAL } kind;
-    float value; /* the constant; the bound b of U(-b,b); the deviation of N(0,s) */
+    enum { ESPER_INIT_CONSTANT, ESPER_INIT_UNIFORM, ESPER_INIT_NORMAL, ESPER_INIT_ORTHOGONAL } kind;
+    float
+        value; /* the constant; the bound b of U(-b,b); the deviation of N(0,s); the length of a matrix's rows or columns,
+                  * whichever are fewer, each at a right angle to all others */
 } esper_init;
 
 typedef struct esper_tensor {
@@ -49,6 +51,7 @@ typedef struct esper_tensor {
     bool        per_sample;          /* dim is repeated for each sample of a batch */
     bool        keep;                /* its data stay readable after the pass */
     bool        want_grad;           /* inputs only: the caller wants its gradient */
+    bool        take_grad;           /* the caller gives its gradient, or a part of it, before the backward pass */
     bool        blocked;             /* in the backend's own layout, whole blocks of samples: lowered networks only */
     int         region;              /* of the slab: parameters and buffers */
     int64_t     offset;              /* in elements within the region */
@@ -135,7 +138,7 @@ int esper_net_tanh(esper_net *net, int x);
 int esper_net_max_pool(esper_net *net, int x);
 int esper_net_global_mean(esper_net *net, int x);
 int esper_net_linear(esper_net *net, int x, int weight, int bias); /* bias may be ESPER_NO_TENSOR */
-int esper_net_embedding(esper_net *net, int ids, int tokens, int positions);
+int esper_net_embedding(esper_net *net, int ids, int tokens, int positions); /* positions may be ESPER_NO_TENSOR */
 int esper_net_attention(esper_net *net, int qkv, int heads, float drop);
 int esper_net_dropout(esper_net *net, int x, float drop); /* drop 0: returns x */
 int esper_net_add(esper_net *net, int a, int b);
@@ -148,6 +151,18 @@ int esper_net_straight_through(esper_net *net, int h, int s);
 int esper_net_blend_add(esper_net *net, int h, int s, int alpha);
 int esper_net_blend_mul(esper_net *net, int h, int s, int u, int alpha);
 int esper_net_blend_gate(esper_net *net, int h, int s, int gate, int alpha);
+
+/* What the steps of an LSTM read (tensor/op.h). */
+typedef struct esper_net_lstm_in {
+    int gates, weight, bias, h, c, reset;
+} esper_net_lstm_in;
+
+int esper_net_lstm(esper_net *net, esper_net_lstm_in in, int *cells_out); /* cells_out may be NULL */
+int esper_net_concat(esper_net *net, int a, int b);
+
+/* An activation whose gradient the caller writes (esper_plan_grad) before each backward pass: a net may have several, beside
+ * its output or loss. It is kept. What operations that read it add comes on top. */
+void esper_net_take_grad(esper_net *net, int x);
 
 /* Marks a boundary and, when the net has a hook, lets it put a seed there. boundary->tensor is filled in. */
 int esper_net_boundary(esper_net *net, esper_boundary boundary, int x);

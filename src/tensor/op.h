@@ -28,7 +28,7 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
  *   max_pool      x (C,H,W)                                        -> y (C,H/2,W/2)        2x2, floor
  *   global_mean   x (C,H,W) -> (C), or x (T,D) -> (D)
  *   linear        x (..,I), w (O,I), b (O) or absent               -> y (..,O)
- *   embedding     ids (T) int32, tokens (V,D), positions (P,D)     -> y (T,D)              token + position
+ *   embedding     ids (T) int32, tokens (V,D), positions (P,D) or absent -> y (T,D)        token + position
  *   attention     qkv (T,3D)                                       -> y (T,D), probabilities (heads,T,T)    causal
  *   mul           a (C,H,W), b (C) of the same sample, or b like a -> y
  *   channel_scale x (C,H,W), s (C) parameter                       -> y = x s
@@ -40,6 +40,10 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
  *   blend_add     h, s, alpha (1)                                  -> y = h + a (s - h)
  *   blend_mul     h, s, u, alpha (1)                               -> y = h (1 + a tanh(s - u))
  *   blend_gate    h, s, gate (1), alpha (1)                        -> y = h + e (s - h), e = a clamp(gate)
+ *   lstm          gates (T,4H), w (4H,H), b (4H), h (H), c (H), reset (T) -> y (T,H), cells (T,H), opened gates (T,4H)
+ *                 T steps from the state h, c; gates: what comes in at each step; where reset is not 0 a step begins from
+ *                 nothing. No gradient comes in through the cells
+ *   concat        a (T,A), b with T rows of B elements             -> y (T,A+B)            side by side
  */
 #define ESPER_OP_LIST(X)                                            \
     X(CONV2D, "conv2d", 2, 1, 0x3, 0x1, 0x0)                        \
@@ -66,6 +70,8 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
     X(BLEND_ADD, "blend_add", 3, 1, 0x3, 0x4, 0x0)                  \
     X(BLEND_MUL, "blend_mul", 4, 1, 0x7, 0xf, 0x0)                  \
     X(BLEND_GATE, "blend_gate", 4, 1, 0x7, 0xf, 0x0)                \
+    X(LSTM, "lstm", 6, 3, 0x1f, 0x38, 0x7)                          \
+    X(CONCAT, "concat", 2, 1, 0x3, 0x0, 0x0)                        \
     /* Not part of a network: work on flat ranges of a slab. */     \
     X(GRAD_NORM, "grad_norm", 1, 2, 0x0, 0x0, 0x0)                  \
     X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \

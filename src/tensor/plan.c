@@ -102,6 +102,9 @@ static void trace_gradients(planned_net *planned, const bool *wanted)
 
     if (net->loss == ESPER_NO_TENSOR && net->output != ESPER_NO_TENSOR)
         planned->has_grad[net->output] = wanted[net->output];
+    for (int t = 0; t < net->n_tensors; t++)
+        if (net->tensors[t].take_grad)
+            planned->has_grad[t] = wanted[t];
     for (int o = net->n_ops - 1; o >= 0; o--) {
         const esper_op *op = &net->ops[o];
         const esper_op_info *info = esper_op_info_of(op->kind);
@@ -188,10 +191,12 @@ static void find_data_times(planned_net *planned, bool training)
     }
 }
 
-/* The caller reads the gradients of inputs, and gives that of the output where there is no loss to begin from. */
+/* The caller reads the gradients of inputs, and gives those he said, and that of the output where there is no loss to begin
+ * from. */
 static bool grad_is_shared_with_caller(const esper_net *net, int t)
 {
-    return net->tensors[t].role == ESPER_ROLE_INPUT || (t == net->output && net->loss == ESPER_NO_TENSOR);
+    return net->tensors[t].role == ESPER_ROLE_INPUT || net->tensors[t].take_grad ||
+           (t == net->output && net->loss == ESPER_NO_TENSOR);
 }
 
 static void find_grad_times(planned_net *planned)

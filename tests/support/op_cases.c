@@ -260,7 +260,8 @@ static void draw_embedding(draw *d)
 
     draw_ids(d, add_in(d, 0, OP_IDS, 1, DIM(T)), 0, V);
     add_in(d, 1, OP_WHOLE, 2, DIM(V, D));
-    add_in(d, 2, OP_WHOLE, 2, DIM(P, D));
+    if (chance(&d->rng, 75))
+        add_in(d, 2, OP_WHOLE, 2, DIM(P, D));
     add_out(d, 0, OP_SAMPLE, 2, DIM(T, D));
 }
 
@@ -384,6 +385,35 @@ static void draw_blend_gate(draw *d)
     draw_weights(d, 3);
 }
 
+static void draw_lstm(draw *d)
+{
+    int32_t H = between(&d->rng, 1, d->large ? 70 : 5), T = chance(&d->rng, 20) ? 1 : between(&d->rng, 1, 6);
+    op_tensor *reset;
+
+    add_in(d, 0, OP_SAMPLE, 2, DIM(T, 4 * H));
+    add_in(d, 1, OP_WHOLE, 2, DIM(4 * H, H));
+    add_in(d, 2, OP_WHOLE, 1, DIM(4 * H));
+    add_in(d, 3, OP_SAMPLE, 1, DIM(H));
+    add_in(d, 4, OP_SAMPLE, 1, DIM(H));
+    reset = add_in(d, 5, OP_SAMPLE, 1, DIM(T));
+    for (size_t k = 0; k < reset->total; k++)
+        reset->value[k] = chance(&d->rng, 20) ? 1 : 0;
+    add_out(d, 0, OP_SAMPLE, 2, DIM(T, H));
+    add_out(d, 1, OP_SAMPLE, 2, DIM(T, H));
+    add_out(d, 2, OP_SAMPLE, 2, DIM(T, 4 * H));
+}
+
+/* The second input has T rows in whatever shape. */
+static void draw_concat(draw *d)
+{
+    int32_t T = between(&d->rng, 1, 6), A = between(&d->rng, 1, d->large ? 90 : 7), B = between(&d->rng, 1, 7);
+    int rank = between(&d->rng, 1, 3);
+
+    add_in(d, 0, OP_SAMPLE, 2, DIM(T, A));
+    add_in(d, 1, OP_SAMPLE, rank, rank == 1 ? DIM(T * B) : rank == 2 ? DIM(T, B) : DIM(T, 1, B));
+    add_out(d, 0, OP_SAMPLE, 2, DIM(T, A + B));
+}
+
 /* Parameters with gradients, and moments. */
 static void draw_flat(draw *d, int n_moments, bool with_norm)
 {
@@ -456,6 +486,8 @@ static void (*const draw_kind[ESPER_N_OPS])(draw *d) = {
     [ESPER_OP_BLEND_ADD] = draw_blend_add,
     [ESPER_OP_BLEND_MUL] = draw_blend_mul,
     [ESPER_OP_BLEND_GATE] = draw_blend_gate,
+    [ESPER_OP_LSTM] = draw_lstm,
+    [ESPER_OP_CONCAT] = draw_concat,
     [ESPER_OP_GRAD_NORM] = draw_grad_norm,
     [ESPER_OP_SGD] = draw_sgd,
     [ESPER_OP_ADAMW] = draw_adamw,
@@ -643,6 +675,7 @@ void op_run_fini(op_run *run)
 {
     for (int i = 0; i < run->n_buffers; i++)
         free(run->buffers[i].block);
+    free(run->scratch);
     memset(run, 0, sizeof(*run));
 }
 
@@ -673,13 +706,30 @@ static void run_phases(const esper_phase *phases, const esper_lane *lane, esper_
     }
 }
 
+/* Memory as the kernels asked for, to the byte: filled, since nothing may rely on what is there. */
+static void take_scratch(op_run *run, const esper_op_kernels *op, bool backward)
+{
+    enum { ALIGN = 64 };
+    size_t bytes = op->scratch != NULL ? op->scratch(&run->lane, backward, run->c->pass.n_samples) : 0;
+    void *mem = NULL;
+
+    free(run->scratch);
+    if (bytes > 0 && posix_memalign(&mem, ALIGN, bytes) != 0)
+        abort();
+    if (mem != NULL)
+        memset(mem, GUARD, bytes);
+    run->scratch = run->lane.scratch = mem;
+}
+
 void op_run_forward(op_run *run, const esper_kernel_set *set, esper_rng *cuts)
 {
+    take_scratch(run, set->op[run->c->kind], false);
     run_phases(set->op[run->c->kind]->forward, &run->lane, cuts);
 }
 
 void op_run_backward(op_run *run, const esper_kernel_set *set, esper_rng *cuts)
 {
+    take_scratch(run, set->op[run->c->kind], true);
     run_phases(set->op[run->c->kind]->backward, &run->lane, cuts);
 }
 

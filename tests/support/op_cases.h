@@ -68,6 +68,7 @@ typedef struct op_run {
     esper_lane     lane;
     op_buffer      buffers[OP_RUN_MAX_BUFFERS];
     int            n_buffers;
+    void          *scratch; /* of the direction that ran last */
 } op_run;
 
 /* `fill` is the byte that stands wherever the kernels have to write. The case must outlive the run. */

@@ -77,7 +77,7 @@ static double embedding(const element *e)
 {
     size_t D = (size_t)e->c->out[0].dim[1], t = e->i / D, id = (size_t)x_at(e->c, 0, e->at / D);
 
-    return x_at(e->c, 1, id * D + e->i % D) + x_at(e->c, 2, t * D + e->i % D);
+    return x_at(e->c, 1, id * D + e->i % D) + (e->c->in[2].role == OP_ABSENT ? 0 : x_at(e->c, 2, t * D + e->i % D));
 }
 
 /* ---- norms ---- */
@@ -315,6 +315,55 @@ static double attention(const element *e)
     return sum;
 }
 
+/* ---- recurrence ---- */
+
+/* h and c of a sample after step t, by walking all steps up to it; open (4H) are the gates of that step. */
+static void walk_lstm(const element *e, size_t t, double *h, double *c, double *open)
+{
+    const op_case *k = e->c;
+    size_t H = (size_t)k->out[0].dim[1], T = (size_t)k->out[0].dim[0];
+
+    for (size_t j = 0; j < H; j++) {
+        h[j] = x_at(k, 3, e->n * H + j);
+        c[j] = x_at(k, 4, e->n * H + j);
+    }
+    for (size_t step = 0; step <= t; step++) {
+        bool anew = x_at(k, 5, e->n * T + step) != 0;
+
+        for (size_t row = 0; row < 4 * H; row++) {
+            double sum = x_at(k, 0, (e->n * T + step) * 4 * H + row) + x_at(k, 2, row);
+
+            for (size_t j = 0; j < H && !anew; j++)
+                sum += x_at(k, 1, row * H + j) * h[j];
+            open[row] = row / H == 2 ? tanh(sum) : 1 / (1 + exp(-sum));
+        }
+        for (size_t j = 0; j < H; j++) {
+            c[j] = (anew ? 0 : open[H + j] * c[j]) + open[j] * open[2 * H + j];
+            h[j] = open[3 * H + j] * tanh(c[j]);
+        }
+    }
+}
+
+static double lstm(const element *e)
+{
+    enum { MOST = 128 };
+    double h[MOST], c[MOST], open[4 * MOST];
+    size_t H = (size_t)e->c->out[0].dim[1], row = e->index == 2 ? 4 * H : H;
+
+    if (H > MOST)
+        abort();
+    walk_lstm(e, e->i / row, h, c, open);
+    return e->index == 0 ? h[e->i % row] : e->index == 1 ? c[e->i % row] : open[e->i % row];
+}
+
+static double concat(const element *e)
+{
+    size_t A = (size_t)e->c->in[0].dim[1], width = (size_t)e->c->out[0].dim[1], T = (size_t)e->c->out[0].dim[0];
+    size_t row = e->n * T + e->i / width, at = e->i % width;
+
+    return at < A ? x_at(e->c, 0, row * A + at) : x_at(e->c, 1, row * (width - A) + at - A);
+}
+
 /* ---- loss ---- */
 
 static double log_sum_exp(const double *row, size_t V)
@@ -430,6 +479,8 @@ static const struct op_definition {
     [ESPER_OP_BLEND_ADD] = {blend_add, NULL},
     [ESPER_OP_BLEND_MUL] = {blend_mul, NULL},
     [ESPER_OP_BLEND_GATE] = {blend_gate, NULL},
+    [ESPER_OP_LSTM] = {lstm, NULL},
+    [ESPER_OP_CONCAT] = {concat, NULL},
     [ESPER_OP_GRAD_NORM] = {grad_norm, NULL},
     [ESPER_OP_SGD] = {given_norm, sgd_state},
     [ESPER_OP_ADAMW] = {given_norm, adamw_state},

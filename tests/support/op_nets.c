@@ -192,6 +192,27 @@ static int blend_gate(esper_net *net)
     return esper_net_blend_gate(net, x, esper_net_relu(net, x), gate, alpha(net));
 }
 
+/* Some of the resets are 0, some are not. */
+static int lstm(esper_net *net)
+{
+    int x = rows(net, 6), mean = esper_net_global_mean(net, x);
+    esper_net_lstm_in in = {.gates = esper_net_linear(net, x, matrix(net, "cell.in", 12, 6), ESPER_NO_TENSOR)};
+
+    in.weight = matrix(net, "cell.w", 12, 3);
+    in.bias = param(net, "cell.b", 12);
+    in.h = esper_net_tanh(net, esper_net_linear(net, mean, matrix(net, "h", 3, 6), ESPER_NO_TENSOR));
+    in.c = esper_net_linear(net, mean, matrix(net, "c", 3, 6), ESPER_NO_TENSOR);
+    in.reset = esper_net_relu(net, esper_net_linear(net, mean, matrix(net, "reset", 5, 6), ESPER_NO_TENSOR));
+    return esper_net_lstm(net, in, NULL);
+}
+
+static int concat(esper_net *net)
+{
+    int x = rows(net, 6);
+
+    return esper_net_concat(net, x, esper_net_tanh(net, x));
+}
+
 /* NULL: not part of a network. A kind that is not in the list stops the test. */
 static const struct {
     bool known;
@@ -221,6 +242,8 @@ static const struct {
     [ESPER_OP_BLEND_ADD] = {true, blend_add},
     [ESPER_OP_BLEND_MUL] = {true, blend_mul},
     [ESPER_OP_BLEND_GATE] = {true, blend_gate},
+    [ESPER_OP_LSTM] = {true, lstm},
+    [ESPER_OP_CONCAT] = {true, concat},
     [ESPER_OP_GRAD_NORM] = {true, NULL},
     [ESPER_OP_SGD] = {true, NULL},
     [ESPER_OP_ADAMW] = {true, NULL},

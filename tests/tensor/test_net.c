@@ -252,6 +252,58 @@ static int isolate_param(parts *p)
     return esper_net_isolate(&p->net, p->channel);
 }
 
+/* Two steps of width 3, with one part replaced. */
+static int lstm_with(parts *p, esper_net_lstm_in wrong)
+{
+    esper_net_lstm_in in = {
+        .gates = esper_net_input(&p->net, "gates", ESPER_F32, 2, (int[]){2, 12}),
+        .weight = esper_net_param(&p->net, "recurrent", 2, (int[]){12, 3}, born_zero),
+        .bias = esper_net_param(&p->net, "gate_bias", 1, (int[]){12}, born_zero),
+        .h = esper_net_input(&p->net, "h", ESPER_F32, 1, (int[]){3}),
+        .c = esper_net_input(&p->net, "c", ESPER_F32, 1, (int[]){3}),
+        .reset = esper_net_input(&p->net, "reset", ESPER_F32, 1, (int[]){2}),
+    };
+
+    in.gates = wrong.gates != 0 ? wrong.gates : in.gates;
+    in.bias = wrong.bias != 0 ? wrong.bias : in.bias;
+    in.c = wrong.c != 0 ? wrong.c : in.c;
+    in.reset = wrong.reset != 0 ? wrong.reset : in.reset;
+    return esper_net_lstm(&p->net, in, NULL);
+}
+
+static int lstm_gates(parts *p)
+{
+    return lstm_with(p, (esper_net_lstm_in){.gates = esper_net_input(&p->net, "few", ESPER_F32, 2, (int[]){2, 9})});
+}
+
+static int lstm_bias(parts *p)
+{
+    return lstm_with(p, (esper_net_lstm_in){.bias = p->channel});
+}
+
+static int lstm_state(parts *p)
+{
+    return lstm_with(p, (esper_net_lstm_in){.c = p->vector});
+}
+
+static int lstm_reset(parts *p)
+{
+    return lstm_with(p, (esper_net_lstm_in){.reset = p->one_input});
+}
+
+static int concat_rows(parts *p)
+{
+    int a = esper_net_input(&p->net, "a", ESPER_F32, 2, (int[]){3, 4});
+
+    return esper_net_concat(&p->net, a, p->vector);
+}
+
+static int gradient_of_param(parts *p)
+{
+    esper_net_take_grad(&p->net, p->channel);
+    return ESPER_NO_TENSOR;
+}
+
 static int rank_five(parts *p)
 {
     return esper_net_input(&p->net, "deep", ESPER_F32, 5, (int[]){1, 1, 1, 1, 1});
@@ -336,6 +388,12 @@ static const refusal refusals[] = {
     {"blend_gate with many gates", blend_gate_value, "one gate value"},
     {"straight_through of two shapes", straight_shapes, "two tensors of one shape"},
     {"isolate of a parameter", isolate_param, "channel, must be an input"},
+    {"lstm with gates of another width", lstm_gates, "a bias of 4H"},
+    {"lstm with another bias", lstm_bias, "a bias of 4H"},
+    {"lstm with another state", lstm_state, "needs a state of H and H"},
+    {"lstm with a reset too few", lstm_reset, "a reset for each step"},
+    {"concat of 4 elements to 3 rows", concat_rows, "b with T rows"},
+    {"a gradient given for a parameter", gradient_of_param, "or of a parameter"},
     {"rank 5", rank_five, "deep: rank 5"},
     {"rank 0", rank_zero, "flat: rank 0"},
     {"dimension 0", dim_zero, "none: dimension 1 is 0"},

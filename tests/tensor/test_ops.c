@@ -901,6 +901,48 @@ static void test_blend_values(void **state)
 
 /* ---- the list ---- */
 
+/* One step of width 1 by hand; then a reset hides a state that is not finite, and sends no gradient back. */
+static void check_lstm(const esper_kernel_set *set)
+{
+    const double s1 = 0.7310585786300049, s2 = 0.8807970779778823, t1 = 0.7615941559557649; /* sigmoid 1, 2; tanh 1 */
+    op_case c;
+    op_run run;
+
+    for (int anew = 0; anew <= 1; anew++) {
+        double cell = s1 * t1 + (anew ? 0 : s2 * 0.5), y = s1 * tanh(cell);
+
+        begin(&c, ESPER_OP_LSTM, 1);
+        input(&c, 0, OP_SAMPLE, DIMS(1, 4), VALUES(0, 1, 0, 0));
+        input(&c, 1, OP_WHOLE, DIMS(4, 1), VALUES(0, 0, 0, 0));
+        input(&c, 2, OP_WHOLE, DIMS(4), VALUES(1, 1, 1, 1));
+        input(&c, 3, OP_SAMPLE, DIMS(1), anew ? VALUES(D_NAN) : VALUES(3));
+        input(&c, 4, OP_SAMPLE, DIMS(1), anew ? VALUES(D_INF) : VALUES(0.5));
+        input(&c, 5, OP_SAMPLE, DIMS(1), anew ? VALUES(1) : VALUES(0));
+        output(&c, 0, OP_SAMPLE, DIMS(1, 1));
+        output(&c, 1, OP_SAMPLE, DIMS(1, 1));
+        output(&c, 2, OP_SAMPLE, DIMS(1, 4));
+        gradient(&c.out[0], VALUES(1));
+        gradient(&c.in[1], NULL);
+        gradient(&c.in[4], NULL);
+        go(&run, &c, set);
+        expect(&run, "out[1].data", VALUES(cell), FLOAT);
+        expect(&run, "out[0].data", VALUES(y), FLOAT);
+        expect(&run, "out[2].data", VALUES(s1, s2, t1, s1), FLOAT);
+        expect(&run, "in[4].grad", VALUES(anew ? 0 : s1 * (1 - tanh(cell) * tanh(cell)) * s2), FLOAT);
+        if (anew)
+            expect(&run, "in[1].grad", VALUES(0, 0, 0, 0), EXACT);
+        op_run_fini(&run);
+        op_case_fini(&c);
+    }
+}
+
+static void test_lstm(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_sets; i++)
+        check_lstm(sets[i]);
+}
+
 static void test_op_info(void **state)
 {
     (void)state;
@@ -962,6 +1004,7 @@ int main(void)
         cmocka_unit_test(test_full_weight),
         cmocka_unit_test(test_gate_gradient),
         cmocka_unit_test(test_blend_values),
+        cmocka_unit_test(test_lstm),
         cmocka_unit_test(test_op_info),
     };
 

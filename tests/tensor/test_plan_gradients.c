@@ -113,6 +113,23 @@ static int make_straight(esper_net *net, int x)
     return esper_net_straight_through(net, x, esper_net_gelu(net, x));
 }
 
+static int make_concat(esper_net *net, int x)
+{
+    return esper_net_concat(net, x, esper_net_tanh(net, x));
+}
+
+/* The state comes from x as well: every gradient has a place where it is added. */
+static int make_lstm(esper_net *net, int x)
+{
+    int mean = esper_net_global_mean(net, x);
+    esper_net_lstm_in in = {.gates = x, .weight = param(net, "w", 2, (int[]){12, 3}), .bias = vector(net, "b", 12)};
+
+    in.h = esper_net_linear(net, mean, param(net, "h", 2, (int[]){3, 12}), ESPER_NO_TENSOR);
+    in.c = esper_net_linear(net, mean, param(net, "c", 2, (int[]){3, 12}), ESPER_NO_TENSOR);
+    in.reset = esper_net_relu(net, side_input(net, "reset", 1, (int[]){5})); /* half of them 0 */
+    return esper_net_linear(net, esper_net_lstm(net, in, NULL), param(net, "out", 2, (int[]){12, 3}), ESPER_NO_TENSOR);
+}
+
 static int make_blend_add(esper_net *net, int x)
 {
     return esper_net_blend_add(net, x, esper_net_gelu(net, x), side_input(net, "alpha", 1, (int[]){1}));
@@ -156,6 +173,8 @@ static const struct {
     {"blend_add", make_blend_add, false},
     {"blend_mul", make_blend_mul, false},
     {"blend_gate", make_blend_gate, false},
+    {"concat", make_concat, true},
+    {"lstm", make_lstm, true},
 };
 
 enum { N_ADDITIVE = sizeof(additive) / sizeof(additive[0]), ADD_SAMPLES = 3 };
@@ -281,6 +300,38 @@ static void test_tied_weights(void **state)
     assert_true(*(float *)esper_plan_data(p.plan, 0, p.net.output) == 18.0f);
     assert_true(*esper_plan_grad(p.plan, 0, w) == 12.0f);
     assert_true(*esper_plan_grad(p.plan, 0, x) == 9.0f);
+    small_run_close(&p);
+}
+
+/* Gradients that come in at several places: a = 3 x, b = 2 a; with 5 given for a and 7 for b, a receives 5 + 2 * 7. */
+static void test_given_gradients(void **state)
+{
+    small_run p = {0};
+    int x, v, w, a, b, one = 1;
+
+    (void)state;
+    esper_net_init(&p.net);
+    x = esper_net_input(&p.net, "x", ESPER_F32, 1, &one);
+    v = esper_net_param(&p.net, "v", 2, (int[]){1, 1}, (esper_init){ESPER_INIT_CONSTANT, 3.0f});
+    w = esper_net_param(&p.net, "w", 2, (int[]){1, 1}, (esper_init){ESPER_INIT_CONSTANT, 2.0f});
+    p.net.tensors[x].want_grad = true;
+    a = esper_net_linear(&p.net, x, v, ESPER_NO_TENSOR);
+    b = esper_net_linear(&p.net, a, w, ESPER_NO_TENSOR);
+    esper_net_take_grad(&p.net, a);
+    esper_net_take_grad(&p.net, b);
+    small_run_open(&p, "ref", 1, true);
+    *(float *)esper_plan_data(p.plan, 0, x) = 10.0f;
+    for (int pass = 0; pass < 2; pass++) { /* what the first pass has left there does not count */
+        assert_int_equal(esper_plan_forward(p.plan), ESPER_OK);
+        *esper_plan_grad(p.plan, 0, a) = 5.0f;
+        *esper_plan_grad(p.plan, 0, b) = 7.0f;
+        assert_int_equal(esper_plan_backward(p.plan), ESPER_OK);
+        assert_true(*(float *)esper_plan_data(p.plan, 0, a) == 30.0f);
+        assert_true(*(float *)esper_plan_data(p.plan, 0, b) == 60.0f);
+        assert_true(*esper_plan_grad(p.plan, 0, w) == 210.0f);
+        assert_true(*esper_plan_grad(p.plan, 0, v) == 190.0f);
+        assert_true(*esper_plan_grad(p.plan, 0, x) == 57.0f);
+    }
     small_run_close(&p);
 }
 
@@ -498,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_gradients_add_up),
         cmocka_unit_test(test_same_tensor_on_both_sides),
         cmocka_unit_test(test_tied_weights),
+        cmocka_unit_test(test_given_gradients),
         cmocka_unit_test(test_training_seeds_leave_the_host_alone),
         cmocka_unit_test(test_backward_reads_only_what_is_saved),
         cmocka_unit_test(test_unreached_gradients_are_zero),

@@ -1,4 +1,4 @@
-/* Embedding: the row of each token's id plus the row of its position.
+/* Embedding: the row of each token's id plus the row of its position, where there are positions.
  *
  * A table's gradient is a scatter: rows of the incoming gradient are added where their ids point, samples and tokens in
  * order. The unit is a column of the tables, so that no two units meet in an element; a range of columns is walked row by
@@ -27,7 +27,7 @@ static void forward(const esper_lane *lane, int begin, int end)
 
             assert(ids[t] >= 0 && ids[t] < lane->in[1].dim[0]);
             for (size_t d = 0; d < D; d++)
-                y[t * D + d] = token[d] + positions[t * D + d];
+                y[t * D + d] = positions != NULL ? token[d] + positions[t * D + d] : token[d];
         }
     }
 }

@@ -27,6 +27,8 @@
     X(BLEND_ADD, blend_add)                     \
     X(BLEND_MUL, blend_mul)                     \
     X(BLEND_GATE, blend_gate)                   \
+    X(LSTM, lstm)                               \
+    X(CONCAT, concat)                           \
     X(GRAD_NORM, grad_norm)                     \
     X(SGD, sgd)                                 \
     X(ADAMW, adamw)

@@ -1,0 +1,390 @@
+/* Building the two programs of a policy's network, and running them. */
+#include "policy/policy_net.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "nn/init.h"
+#include "nn/layer.h"
+
+static const float GAIN = 1.41421356f, GAIN_HEAD = 0.01f, GAIN_CRITIC = 0.1f, TABLE_DEVIATION = 0.02f;
+
+/* The tensors a caller reads or writes. */
+typedef struct places {
+    int obs, ids, reset, q_choice;
+    int h[ESPER_POLICY_MAX_LAYERS], c[ESPER_POLICY_MAX_LAYERS];
+    int h_after[ESPER_POLICY_MAX_LAYERS], c_after[ESPER_POLICY_MAX_LAYERS];
+    int logits[ESPER_POLICY_MAX_HEADS];
+    int value, q, contributions;
+} places;
+
+typedef struct side {
+    esper_net   net;
+    places      at;
+    esper_pass  pass;
+    esper_plan *plan;
+    uint32_t   *sample_id; /* (n_samples) */
+    int         n_samples, n_steps;
+} side;
+
+struct esper_policy_net {
+    esper_policy_net_desc desc;
+    esper_backend        *backend;
+    esper_slab            slab;
+    side                  sides[ESPER_POLICY_N_SIDES];
+};
+
+void esper_policy_net_desc_init(esper_policy_net_desc *desc)
+{
+    *desc = (esper_policy_net_desc){.q_head = -1, .drop = 0.1f, .width = 128, .hidden = 128, .layers = 1};
+}
+
+/* ------------------------------------------------------------------------------------------------ the program */
+
+/* What a program is built with. */
+typedef struct builder {
+    const esper_policy_net_desc *desc;
+    esper_net                   *net;
+    places                      *at;
+    int                          T;
+} builder;
+
+/* Names that are too long for a net are refused there, whole: here is room for them. */
+enum { TEXT_CHARS = 2 * ESPER_NAME_CHARS, LONG_CHARS = 3 * ESPER_NAME_CHARS };
+
+/* "name.number" */
+static const char *part(char text[TEXT_CHARS], const char *name, int number)
+{
+    snprintf(text, TEXT_CHARS, "%s.%d", name, number);
+    return text;
+}
+
+static int param(const builder *b, const char *layer, const char *what, int rank, const int *dim, esper_init init)
+{
+    char name[LONG_CHARS];
+
+    snprintf(name, sizeof(name), "%s.%s", layer, what);
+    return esper_net_param(b->net, name, rank, dim, init);
+}
+
+static int linear(const builder *b, const char *name, int x, int in, int out, float gain)
+{
+    int weight = param(b, name, "weight", 2, (int[]){out, in}, (esper_init){ESPER_INIT_ORTHOGONAL, gain});
+    int bias = param(b, name, "bias", 1, &out, (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+
+    return esper_net_linear(b->net, x, weight, bias);
+}
+
+/* Linear and relu, with a norm between them where `norm` is a number. */
+static int stage(const builder *b, const char *name, int number, int norm, int x, int in, int out)
+{
+    char text[TEXT_CHARS];
+
+    x = linear(b, part(text, name, number), x, in, out, GAIN);
+    if (norm >= 0)
+        x = esper_layer_layer_norm(b->net, part(text, name, norm), x);
+    return esper_net_relu(b->net, x);
+}
+
+static int build_features(const builder *b)
+{
+    const esper_policy_net_desc *d = b->desc;
+    int x = b->at->obs = esper_net_input(b->net, "obs", ESPER_F32, 2, (int[]){b->T, d->n_features});
+    int width = d->n_features, count = b->T * d->n_ids, table;
+
+    if (d->n_ids > 0) {
+        b->at->ids = esper_net_input(b->net, "ids", ESPER_I32, 1, &count);
+        table = esper_net_param(b->net, "blueprint_embedding.embedding.weight", 2, (int[]){d->id_rows, d->id_width},
+                                (esper_init){ESPER_INIT_NORMAL, TABLE_DEVIATION});
+        x = esper_net_concat(b->net, x, esper_net_embedding(b->net, b->at->ids, table, ESPER_NO_TENSOR));
+        width += d->n_ids * d->id_width;
+    }
+    x = stage(b, "feature_net", 0, 1, x, width, d->width);
+    return d->width == d->hidden ? x : linear(b, "lstm.input_proj", x, d->width, d->hidden, GAIN);
+}
+
+static int build_layer(const builder *b, int layer, int x)
+{
+    esper_net *net = b->net;
+    int H = b->desc->hidden, rows = 4 * H, in_weight, in_bias, y;
+    esper_init turned = {ESPER_INIT_ORTHOGONAL, 1.0f}, zero = {ESPER_INIT_CONSTANT, 0.0f};
+    esper_net_lstm_in in = {.reset = b->at->reset};
+    char name[TEXT_CHARS], text[TEXT_CHARS];
+
+    part(name, "lstm.layers", layer);
+    in_weight = param(b, name, "weight_ih_l0", 2, (int[]){rows, H}, turned);
+    in.weight = param(b, name, "weight_hh_l0", 2, (int[]){rows, H}, turned);
+    in_bias = param(b, name, "bias_ih_l0", 1, &rows, zero);
+    in.bias = param(b, name, "bias_hh_l0", 1, &rows, zero);
+    in.h = b->at->h[layer] = esper_net_input(net, part(text, "h", layer), ESPER_F32, 1, &H);
+    in.c = b->at->c[layer] = esper_net_input(net, part(text, "c", layer), ESPER_F32, 1, &H);
+    in.gates = esper_net_linear(net, x, in_weight, in_bias);
+    y = b->at->h_after[layer] = esper_net_lstm(net, in, &b->at->c_after[layer]);
+    if (esper_net_status(net) == ESPER_OK)
+        net->tensors[y].keep = net->tensors[b->at->c_after[layer]].keep = true;
+    return esper_net_add(net, esper_layer_layer_norm(net, part(text, "lstm.layer_norms", layer), y), x);
+}
+
+static int build_head(const builder *b, const esper_policy_head *head, int x)
+{
+    int H = b->desc->hidden, number = 0;
+    char name[ESPER_NAME_CHARS], text[TEXT_CHARS];
+
+    snprintf(name, sizeof(name), "%s_head", head->name);
+    if (head->deep) {
+        x = stage(b, name, number, -1, x, H, H);
+        number += 2;
+    }
+    x = stage(b, name, number, -1, x, H, H / 2);
+    x = linear(b, part(text, name, number + 2), x, H / 2, head->size, GAIN_HEAD);
+    esper_net_take_grad(b->net, x);
+    return x;
+}
+
+static int build_critic(const builder *b, const char *name, int x, int in)
+{
+    int H = b->desc->hidden;
+    char text[TEXT_CHARS];
+
+    x = stage(b, name, 0, 1, x, in, H / 2);
+    x = stage(b, name, 3, 4, x, H / 2, H / 4);
+    x = stage(b, name, 6, -1, x, H / 4, H / 8);
+    x = linear(b, part(text, name, 8), x, H / 8, 1, GAIN_CRITIC);
+    esper_net_take_grad(b->net, x);
+    return x;
+}
+
+static int build_q(const builder *b, int x)
+{
+    int n = b->desc->heads[b->desc->q_head].size;
+
+    b->at->q_choice = esper_net_input(b->net, "q_choice", ESPER_F32, 2, (int[]){b->T, n});
+    x = esper_net_concat(b->net, esper_net_isolate(b->net, x), b->at->q_choice);
+    return build_critic(b, "q_head", x, b->desc->hidden + n);
+}
+
+static int build_contributions(const builder *b, int x)
+{
+    static const char *const name = "contribution_predictor";
+    int H = b->desc->hidden;
+    char text[TEXT_CHARS];
+
+    x = stage(b, name, 0, 1, esper_net_isolate(b->net, x), H, H / 2);
+    x = stage(b, name, 4, -1, esper_net_dropout(b->net, x, b->desc->drop), H / 2, H / 4);
+    x = linear(b, part(text, name, 6), x, H / 4, b->desc->n_contributions, GAIN_CRITIC);
+    esper_net_take_grad(b->net, x);
+    return x;
+}
+
+/* The parameters come in the same order for every T, so that all programs find them in one slab. */
+static esper_status build(const builder *b)
+{
+    const esper_policy_net_desc *d = b->desc;
+    int T = b->T, x;
+
+    esper_net_init(b->net);
+    memset(b->at, 0xff, sizeof(*b->at)); /* ESPER_NO_TENSOR everywhere */
+    x = build_features(b);
+    b->at->reset = esper_net_input(b->net, "reset", ESPER_F32, 1, &T);
+    for (int layer = 0; layer < d->layers; layer++)
+        x = build_layer(b, layer, x);
+    for (int head = 0; head < d->n_heads; head++)
+        b->at->logits[head] = build_head(b, &d->heads[head], x);
+    b->at->value = build_critic(b, "state_value_head", x, d->hidden);
+    if (d->q_head >= 0)
+        b->at->q = build_q(b, x);
+    if (d->n_contributions > 0)
+        b->at->contributions = build_contributions(b, x);
+    return esper_net_status(b->net);
+}
+
+_Static_assert(ESPER_NO_TENSOR == -1, "places are filled with it byte by byte");
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status check_desc(const esper_policy_net_desc *d)
+{
+    if (d->n_features < 1 || d->width < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network: %d features, %d wide", d->n_features, d->width);
+    if (d->hidden < 8 || d->hidden % 8 != 0)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network: hidden %d, use a multiple of 8", d->hidden);
+    if (d->layers < 1 || d->layers > ESPER_POLICY_MAX_LAYERS)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network: %d layers, 1 to %d are possible", d->layers,
+                          ESPER_POLICY_MAX_LAYERS);
+    if (d->n_heads < 1 || d->n_heads > ESPER_POLICY_MAX_HEADS || d->q_head >= d->n_heads)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network: %d heads, 1 to %d are possible; the second critic is told %d",
+                          d->n_heads, ESPER_POLICY_MAX_HEADS, d->q_head);
+    for (int head = 0; head < d->n_heads; head++)
+        if (d->heads[head].size < 1 || d->heads[head].size > 64)
+            return ESPER_FAIL(ESPER_E_ARG, "head %s: %d choices, 1 to 64 are possible", d->heads[head].name,
+                              d->heads[head].size);
+    return ESPER_OK;
+}
+
+/* The forget gates begin open: both biases together are twice this. */
+static void open_forget_gates(esper_policy_net *net)
+{
+    static const char *const biases[] = {"bias_ih_l0", "bias_hh_l0"};
+    const esper_net *program = &net->sides[0].net;
+    int H = net->desc.hidden;
+
+    for (int layer = 0; layer < net->desc.layers; layer++)
+        for (int i = 0; i < 2; i++) {
+            char name[ESPER_NAME_CHARS];
+            float *values;
+
+            snprintf(name, sizeof(name), "lstm.layers.%d.%s", layer, biases[i]);
+            values = esper_slab_at(&net->slab, ESPER_FAMILY_PARAM, &program->tensors[esper_net_find(program, name)]);
+            for (int j = H; j < 2 * H; j++)
+                values[j] = 1.0f + (float)log((double)net->desc.layers);
+        }
+}
+
+static esper_status open_side(esper_policy_net *net, side *s, int n_samples, int n_steps, bool training)
+{
+    esper_plan_net planned = {.net = &s->net, .slab = &net->slab, .pass = &s->pass};
+    esper_plan_desc desc = {
+        .backend = net->backend, .nets = &planned, .n_nets = 1, .max_samples = n_samples, .training = training};
+
+    s->n_samples = n_samples;
+    s->n_steps = n_steps;
+    s->sample_id = esper_mem_alloc((size_t)n_samples * sizeof(*s->sample_id));
+    if (s->sample_id == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "policy network for %d samples", n_samples);
+    for (int i = 0; i < n_samples; i++)
+        s->sample_id[i] = (uint32_t)i;
+    s->pass = (esper_pass){.loss_scale = 1.0f, .sample_id = s->sample_id};
+    return esper_plan_open(&desc, &s->plan);
+}
+
+static esper_status open_all(esper_policy_net *net, const esper_policy_net_sizes *sizes, uint64_t seed)
+{
+    const esper_slab_desc slab = {.n_moments = 2, .n_regions = 1};
+    side *act = &net->sides[ESPER_POLICY_ACT], *learn = &net->sides[ESPER_POLICY_LEARN];
+
+    ESPER_TRY(build(&(builder){&net->desc, &act->net, &act->at, 1}));
+    ESPER_TRY(build(&(builder){&net->desc, &learn->net, &learn->at, sizes->n_steps}));
+    ESPER_TRY(esper_slab_init(&net->slab, net->backend, &learn->net, &slab));
+    esper_init_net(&learn->net, &net->slab, seed, 0, -1);
+    open_forget_gates(net);
+    ESPER_TRY(open_side(net, act, sizes->n_lanes, 1, false));
+    ESPER_TRY(open_side(net, learn, sizes->n_chunks, sizes->n_steps, true));
+    learn->pass.seed = seed;
+    return ESPER_OK;
+}
+
+esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_net_desc *desc,
+                                   const esper_policy_net_sizes *sizes, uint64_t seed, esper_policy_net **net_out)
+{
+    esper_policy_net *net;
+    esper_status status;
+
+    ESPER_TRY(check_desc(desc));
+    if (sizes->n_lanes < 1 || sizes->n_steps < 1 || sizes->n_chunks < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network for %d lanes, %d chunks of %d steps", sizes->n_lanes,
+                          sizes->n_chunks, sizes->n_steps);
+    net = esper_mem_alloc(sizeof(*net));
+    if (net == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "policy network");
+    net->desc = *desc;
+    net->backend = backend;
+    status = open_all(net, sizes, seed);
+    if (status != ESPER_OK) {
+        esper_policy_net_close(net);
+        return status;
+    }
+    *net_out = net;
+    return ESPER_OK;
+}
+
+void esper_policy_net_close(esper_policy_net *net)
+{
+    if (net == NULL)
+        return;
+    for (int i = 0; i < ESPER_POLICY_N_SIDES; i++) {
+        esper_plan_close(net->sides[i].plan);
+        esper_net_fini(&net->sides[i].net);
+        esper_mem_free(net->sides[i].sample_id);
+    }
+    esper_slab_fini(&net->slab);
+    esper_mem_free(net);
+}
+
+/* ------------------------------------------------------------------------------------------------ running */
+
+esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_side which)
+{
+    const side *s = &net->sides[which];
+    const places *at = &s->at;
+    esper_policy_io io = {.n_samples = s->n_samples, .n_steps = s->n_steps};
+
+    io.obs = esper_plan_data(s->plan, 0, at->obs);
+    io.ids = esper_plan_data(s->plan, 0, at->ids);
+    io.reset = esper_plan_data(s->plan, 0, at->reset);
+    io.q_choice = esper_plan_data(s->plan, 0, at->q_choice);
+    for (int layer = 0; layer < net->desc.layers; layer++) {
+        io.h[layer] = esper_plan_data(s->plan, 0, at->h[layer]);
+        io.c[layer] = esper_plan_data(s->plan, 0, at->c[layer]);
+        io.h_after[layer] = esper_plan_data(s->plan, 0, at->h_after[layer]);
+        io.c_after[layer] = esper_plan_data(s->plan, 0, at->c_after[layer]);
+    }
+    for (int head = 0; head < net->desc.n_heads; head++) {
+        io.logits[head] = esper_plan_data(s->plan, 0, at->logits[head]);
+        io.d_logits[head] = esper_plan_grad(s->plan, 0, at->logits[head]);
+    }
+    io.value = esper_plan_data(s->plan, 0, at->value);
+    io.q = esper_plan_data(s->plan, 0, at->q);
+    io.contributions = esper_plan_data(s->plan, 0, at->contributions);
+    io.d_value = esper_plan_grad(s->plan, 0, at->value);
+    io.d_q = esper_plan_grad(s->plan, 0, at->q);
+    io.d_contributions = esper_plan_grad(s->plan, 0, at->contributions);
+    return io;
+}
+
+static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool training, uint32_t number)
+{
+    s->pass.n_samples = n_samples;
+    s->pass.training = training;
+    s->pass.step = number;
+    ESPER_TRY(esper_plan_forward(s->plan));
+    return esper_backend_sync(net->backend);
+}
+
+esper_status esper_policy_net_forward(esper_policy_net *net, esper_policy_side which, int n_samples)
+{
+    return forward(net, &net->sides[which], n_samples, false, 0);
+}
+
+esper_status esper_policy_net_forward_training(esper_policy_net *net, int n_samples, uint32_t number)
+{
+    return forward(net, &net->sides[ESPER_POLICY_LEARN], n_samples, true, number);
+}
+
+esper_status esper_policy_net_backward(esper_policy_net *net)
+{
+    ESPER_TRY(esper_plan_backward(net->sides[ESPER_POLICY_LEARN].plan));
+    return esper_backend_sync(net->backend);
+}
+
+const esper_policy_net_desc *esper_policy_net_desc_of(const esper_policy_net *net)
+{
+    return &net->desc;
+}
+
+const esper_net *esper_policy_net_program(const esper_policy_net *net)
+{
+    return &net->sides[ESPER_POLICY_LEARN].net;
+}
+
+esper_slab *esper_policy_net_slab(esper_policy_net *net)
+{
+    return &net->slab;
+}
+
+esper_backend *esper_policy_net_backend(const esper_policy_net *net)
+{
+    return net->backend;
+}

@@ -1,0 +1,171 @@
+/* Internal. The learner of a recurrent policy: PPO over minibatches of sequences.
+ *
+ *     rollout (T steps of some lanes) -> reference pass: old log-probabilities and values, memory at each chunk's begin
+ *     -> epochs: [how far the policy has moved: stop?] -> chunks in random order, some at a time: losses, gradients, a step
+ *
+ * Ratios are between passes over the same stored steps, so they are 1 at first; how far the acting network was from the
+ * reference pass is reported. Every epoch begins with a pass over the whole rollout, which finds out how far the policy has
+ * moved, and the memory with which each chunk begins under the weights of now. Gradients are cut at chunks.
+ *
+ * Nothing that is not finite reaches a weight: inputs are looked at before an update, losses before a backward pass and
+ * gradients before a step. What fails is skipped and counted; the third failed update in a row is the last.
+ * The same rollout gives the same bits at any number of threads. */
+#ifndef ESPER_POLICY_PPO_H
+#define ESPER_POLICY_PPO_H
+
+#include "data/safetensors.h"
+#include "policy/anomaly.h"
+#include "policy/policy_net.h"
+#include "policy/ppo_loss.h"
+
+enum { ESPER_PPO_MAX_FAILURES = 3 };
+
+typedef struct esper_ppo_desc {
+    esper_policy_net_desc net;
+    int      n_lanes;     /* lanes of a rollout, and that act at once */
+    int      max_steps;   /* of a rollout */
+    int      chunk_steps; /* of a sequence: gradients go back that far; at most max_steps */
+    int      batch_chunks; /* sequences of a minibatch */
+    int      epochs;
+    double   lr, max_grad_norm;
+    double   target_kl;   /* an epoch that begins with more than 1.5 times that is the end; 0 = no stop */
+    double   floors[ESPER_POLICY_MAX_HEADS]; /* smallest probability of an open choice */
+    esper_ppo_weights
+        weights; /* value and entropy at the end of their ramps; floor penalties without the run's scale */
+    double   contribution_weight; /* of predicted contributions, reached over contribution_steps updates */
+    double   contribution_steps;
+    double entropy_start,
+        entropy_updates; /* entropy weight at first, and updates to get to the given one; 0 = at once */
+    double   value_start, value_updates;     /* the same for the critics */
+    double   total_updates;  /* of the whole run: what penalties scale with */
+    bool     keep_advantages; /* they are normalised already */
+    double   collapsed[ESPER_POLICY_MAX_HEADS]; /* mean entropy below which a head has collapsed, for the detector */
+    uint64_t seed;
+} esper_ppo_desc;
+
+/* Chunks of 16 steps, 8 a minibatch, 4 epochs, rate 3e-4, clip 0.2, norm 5, target 0.015, floors of 0.01, collapse below 0.1, all weights of
+ * the heads 1; no net, lanes or steps. */
+void esper_ppo_desc_init(esper_ppo_desc *desc);
+
+/* A rollout: arrays in order of time, then lane: entry (t, lane) is t * n_lanes + lane; with lane_major it is
+ * lane * n_steps + t, where n_steps is what a lane has room for. */
+typedef struct esper_ppo_batch {
+    int             n_steps, n_lanes;
+    bool            lane_major;
+    const int      *n_stored;  /* (L) steps that a lane has. NULL: all */
+    const float    *obs;       /* (T,L,n_features) as the network saw it */
+    const int32_t  *ids;       /* (T,L,n_ids) -1 = the last row of the table */
+    const int32_t  *actions;   /* (T,L,n_heads) */
+    const uint64_t *masks;     /* (T,L,n_heads) open choices, one bit where a head was not asked */
+    const uint64_t *open;      /* (T,L,n_heads) open had the head been asked; 0 = it could not be. NULL: no penalties */
+    const uint32_t *asked;     /* (T,L) bits 1 << head, of the operation that came of it */
+    const uint8_t  *forced;    /* (T,L) there was nothing to choose. NULL: never */
+    const uint8_t  *valid;     /* (T,L) there is such a step. NULL: all */
+    const uint8_t  *reset;     /* (T,L) memory was empty before the step. NULL: never */
+    const float    *log_probs; /* (T,L,n_heads) of the rollout */
+    const float    *rewards;   /* (T,L) looked at, not used. NULL: not looked at */
+    const float    *values;    /* (T,L) of the rollout, in the scale of the targets. NULL: no explained variance */
+    const float    *advantages, *targets;  /* (T,L) */
+    const float    *contributions;         /* (T,L,n_contributions) measured. NULL: none */
+    const uint8_t  *measured;              /* (T,L,n_contributions) which of them. NULL: those that are not NAN */
+    const float    *h, *c;                 /* (L,layers,H) memory before the first step. NULL: empty */
+} esper_ppo_batch;
+
+/* What failed to be finite. */
+#define ESPER_PPO_SOURCE_LIST(X)         \
+    X(OBSERVATION, "observation")        \
+    X(REWARD, "reward")                  \
+    X(LOG_PROB, "stored log-probability") \
+    X(RETURN, "return")                  \
+    X(LOGITS, "logits")                  \
+    X(VALUE, "value")                    \
+    X(LOSS, "loss")                      \
+    X(GRADIENT, "gradient")
+
+typedef enum esper_ppo_source {
+#define X(name, text) ESPER_PPO_SOURCE_##name,
+    ESPER_PPO_SOURCE_LIST(X)
+#undef X
+    ESPER_PPO_N_SOURCES
+} esper_ppo_source;
+
+const char *esper_ppo_source_name(int source);
+
+typedef enum esper_ppo_health {
+    ESPER_PPO_FINE,
+    ESPER_PPO_DEGRADED, /* this update failed; so may the next */
+    ESPER_PPO_HALTED,   /* ESPER_PPO_MAX_FAILURES in a row: stop, and save what there is */
+} esper_ppo_health;
+
+typedef struct esper_ppo_report {
+    bool             performed; /* at least one step was taken */
+    esper_ppo_health health;
+    uint32_t         failed;    /* bits 1 << source */
+    uint32_t         failed_heads; /* bits 1 << head, of logits */
+    int              n_skipped; /* minibatches, or 1 for a whole update */
+    int              n_updates; /* optimiser steps taken */
+    int              n_epochs;  /* epochs begun */
+    int              stop_epoch; /* that was not begun because the policy had moved too far; -1 = none */
+    esper_ppo_losses loss;      /* means over the minibatches that were stepped */
+    double           contribution_loss;
+    esper_ppo_move   move;      /* at the end, over the whole rollout */
+    double           log_prob_gap; /* largest distance of the rollout's log-probabilities from the reference pass */
+    double           grad_norm_max, grad_norm_mean; /* before clipping */
+    double           head_grad_norm[ESPER_POLICY_MAX_HEADS], value_grad_norm, q_grad_norm; /* means; NAN: none */
+    double           head_entropy[ESPER_POLICY_MAX_HEADS]; /* mean where there was a choice, before the update; NAN: never */
+    double           entropy;   /* mean of those */
+    double           learnable[ESPER_POLICY_MAX_HEADS];    /* part of the steps at which a head could learn */
+    double           explained_variance; /* of returns by the rollout's values; NAN: not known */
+    double           advantage_mean, advantage_std; /* before they are normalised */
+    double           entropy_weight, value_weight, penalty_scale; /* in force */
+    int              n_steps, n_forced;
+    esper_state_health state;   /* of the memory that the passes of the update end with */
+    esper_findings   findings;  /* when performed */
+    esper_ppo_diagnosis
+        diagnosis; /* of the first epoch's begin with bad ratios, by the last head; entries of the batch */
+} esper_ppo_report;
+
+typedef struct esper_ppo esper_ppo;
+
+/* The backend is borrowed until close. */
+esper_status esper_ppo_open(esper_backend *backend, const esper_ppo_desc *desc, esper_ppo **ppo_out);
+void         esper_ppo_close(esper_ppo *ppo);
+
+esper_policy_net     *esper_ppo_net(esper_ppo *ppo);
+const esper_ppo_desc *esper_ppo_desc_of(const esper_ppo *ppo);
+uint64_t              esper_ppo_updates(const esper_ppo *ppo); /* performed so far */
+
+/* One update. E_ARG: the batch does not fit. A batch that is not finite is no error: see the report.
+ * bellman_error: mean size of the rollout's temporal differences, NAN = not known; state: memory of the rollout's end, NULL
+ * = not known. Both are for the detector. */
+esper_status esper_ppo_update(esper_ppo *ppo, const esper_ppo_batch *batch, double bellman_error,
+                              const esper_state_health *state, esper_ppo_report *report_out);
+
+/* ------------------------------------------------------------------------------------------------ acting */
+
+/* What one step of all lanes draws with and gives back: (n_lanes, ..) arrays of the caller's. */
+typedef struct esper_ppo_step {
+    int          n_lanes;
+    const float *obs;     /* (L,n_features) */
+    const int32_t *ids;   /* (L,n_ids) */
+    float       *h, *c;   /* (L,layers,H) memory: read, then replaced */
+} esper_ppo_step;
+
+/* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), lane after lane. */
+esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step);
+/* The distribution of a head of a lane after that. E_ARG as esper_masked_init. */
+struct esper_masked;
+esper_status esper_ppo_head(const esper_ppo *ppo, int lane, int head, uint64_t mask, struct esper_masked *masked_out);
+
+/* ------------------------------------------------------------------------------------------------ files */
+
+/* Weights, moments, counters and the detector, with tensors and notes of the caller's own: everything that the next update
+ * depends on. Going on from a file gives the same bits as never having stopped. */
+esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
+                            const esper_safetensors_note *notes, size_t n_notes);
+
+/* Takes over what a file holds. E_CONFIG: it is of another network; says what differs. E_FORMAT: it is no policy, or of
+ * another version. Then nothing has changed. */
+esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file);
+
+#endif

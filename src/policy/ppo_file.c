@@ -1,0 +1,292 @@
+/* A learner in a file: tensors <family>/<parameter>, its counters and detector as tensors of their own, and notes that say
+ * what network it is. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "policy/ppo_internal.h"
+
+enum { VERSION = 1, N_COUNTERS = 6, N_DETECTOR = 1 + ESPER_POLICY_MAX_HEADS + ESPER_N_ANOMALIES, TEXT_CHARS = 256 };
+
+static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
+
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+/* ------------------------------------------------------------------------------------------------ what network it is */
+
+/* One fact of the network: the note's key, what it is in words, and its text. */
+typedef struct fact {
+    const char *key, *words;
+    char        text[TEXT_CHARS];
+} fact;
+
+enum { N_FACTS = 7 };
+
+static void say_heads(const esper_policy_net_desc *d, char *text)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int head = 0; head < d->n_heads && at < TEXT_CHARS; head++) {
+        int more = snprintf(text + at, TEXT_CHARS - at, "%s%s %d%s", head > 0 ? ", " : "", d->heads[head].name,
+                            d->heads[head].size, d->heads[head].deep ? " deep" : "");
+
+        at += more > 0 ? (size_t)more : 0;
+    }
+}
+
+static void say_facts(const esper_policy_net_desc *d, fact facts[N_FACTS])
+{
+    static const char *const names[N_FACTS][2] = {
+        {"policy_features", "features"},
+        {"policy_ids", "ids, rows and width of their table"},
+        {"policy_heads", "heads"},
+        {"policy_width", "width of the features"},
+        {"policy_hidden", "hidden width"},
+        {"policy_layers", "layers"},
+        {"policy_critics", "head of the second critic, contributions"},
+    };
+
+    for (int i = 0; i < N_FACTS; i++) {
+        facts[i].key = names[i][0];
+        facts[i].words = names[i][1];
+    }
+    snprintf(facts[0].text, TEXT_CHARS, "%d", d->n_features);
+    snprintf(facts[1].text, TEXT_CHARS, "%d %d %d", d->n_ids, d->id_rows, d->id_width);
+    say_heads(d, facts[2].text);
+    snprintf(facts[3].text, TEXT_CHARS, "%d", d->width);
+    snprintf(facts[4].text, TEXT_CHARS, "%d", d->hidden);
+    snprintf(facts[5].text, TEXT_CHARS, "%d", d->layers);
+    snprintf(facts[6].text, TEXT_CHARS, "%d %d", d->q_head, d->n_contributions);
+}
+
+static esper_status check_facts(const esper_ppo *p, const esper_safetensors *file)
+{
+    const char *version = esper_safetensors_note_find(file, "policy_version");
+    char wanted[16];
+    fact facts[N_FACTS];
+
+    snprintf(wanted, sizeof(wanted), "%d", VERSION);
+    if (version == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: this is no policy", esper_safetensors_name(file));
+    if (strcmp(version, wanted) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: a policy of version %s, this program reads version %s",
+                          esper_safetensors_name(file), version, wanted);
+    say_facts(&p->desc.net, facts);
+    for (int i = 0; i < N_FACTS; i++) {
+        const char *found = esper_safetensors_note_find(file, facts[i].key);
+
+        if (found == NULL || strcmp(found, facts[i].text) != 0)
+            return ESPER_FAIL(ESPER_E_CONFIG, "%s: a policy for another task: %s: %s, but here %s",
+                              esper_safetensors_name(file), facts[i].words, found != NULL ? found : "not said",
+                              facts[i].text);
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ state as numbers */
+
+typedef struct numbers {
+    uint64_t counters[N_COUNTERS];
+    double   means[2];
+    uint64_t detector[N_DETECTOR];
+} numbers;
+
+static numbers numbers_of(esper_ppo *p)
+{
+    numbers n = {
+        .counters = {p->n_calls, p->n_performed, p->n_failures, p->n_skipped, p->n_passes,
+                     esper_optim_group(p->optim, 0, 0)->t},
+        .means = {p->detector.ema_norm, p->detector.ema_health},
+    };
+
+    n.detector[0] = p->detector.n_updates;
+    memcpy(n.detector + 1, p->detector.streak, sizeof(p->detector.streak));
+    memcpy(n.detector + 1 + ESPER_POLICY_MAX_HEADS, p->detector.repeats, sizeof(p->detector.repeats));
+    return n;
+}
+
+static void take_numbers(esper_ppo *p, const numbers *n)
+{
+    p->n_calls = n->counters[0];
+    p->n_performed = n->counters[1];
+    p->n_failures = n->counters[2];
+    p->n_skipped = n->counters[3];
+    p->n_passes = n->counters[4];
+    esper_optim_group(p->optim, 0, 0)->t = (uint32_t)n->counters[5];
+    p->detector.ema_norm = n->means[0];
+    p->detector.ema_health = n->means[1];
+    p->detector.n_updates = n->detector[0];
+    memcpy(p->detector.streak, n->detector + 1, sizeof(p->detector.streak));
+    memcpy(p->detector.repeats, n->detector + 1 + ESPER_POLICY_MAX_HEADS, sizeof(p->detector.repeats));
+}
+
+static void list_numbers(const numbers *n, esper_safetensors_tensor list[3])
+{
+    list[0] = (esper_safetensors_tensor){.name = "policy/counters", .dtype = ESPER_SAFETENSORS_U64, .rank = 1};
+    list[0].shape[0] = N_COUNTERS;
+    list[0].data = n->counters;
+    list[1] = (esper_safetensors_tensor){.name = "policy/detector_means", .dtype = ESPER_SAFETENSORS_F64, .rank = 1};
+    list[1].shape[0] = 2;
+    list[1].data = n->means;
+    list[2] = (esper_safetensors_tensor){.name = "policy/detector_counts", .dtype = ESPER_SAFETENSORS_U64, .rank = 1};
+    list[2].shape[0] = N_DETECTOR;
+    list[2].data = n->detector;
+}
+
+/* ------------------------------------------------------------------------------------------------ parameters */
+
+typedef struct named {
+    char   name[ESPER_NAME_CHARS + 16];
+    float *values;
+    size_t bytes;
+    esper_safetensors_tensor tensor; /* name and data are those above */
+} named;
+
+static size_t count_named(const esper_ppo *p)
+{
+    const esper_net *net = esper_policy_net_program(p->net);
+    size_t n = 0;
+
+    for (int t = 0; t < net->n_tensors; t++)
+        n += net->tensors[t].role == ESPER_ROLE_PARAM ? N_FAMILIES : 0;
+    return n;
+}
+
+/* The list may not move once made. */
+static void list_named(const esper_ppo *p, named *list)
+{
+    const esper_net *net = esper_policy_net_program(p->net);
+
+    for (int f = 0; f < N_FAMILIES; f++)
+        for (int t = 0; t < net->n_tensors; t++) {
+            const esper_tensor *tensor = &net->tensors[t];
+
+            if (tensor->role != ESPER_ROLE_PARAM)
+                continue;
+            snprintf(list->name, sizeof(list->name), "%s/%s", esper_family_name(families[f]), tensor->name);
+            list->values = esper_slab_at(p->slab, families[f], tensor);
+            list->bytes = (size_t)tensor->count * sizeof(float);
+            list->tensor = (esper_safetensors_tensor){
+                .name = list->name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank, .data = list->values};
+            for (int i = 0; i < tensor->rank; i++)
+                list->tensor.shape[i] = (uint64_t)tensor->dim[i];
+            list++;
+        }
+}
+
+/* ------------------------------------------------------------------------------------------------ saving */
+
+/* Everything a file is written from. */
+typedef struct draft {
+    named                    *list;
+    esper_safetensors_tensor *tensors;
+    esper_safetensors_note   *notes;
+    size_t                    n_list, n_notes;
+} draft;
+
+static esper_status take_draft(const esper_ppo *p, size_t n_more, size_t n_notes, draft *out)
+{
+    out->n_list = count_named(p);
+    out->list = esper_mem_alloc(out->n_list * sizeof(*out->list));
+    out->tensors = esper_mem_alloc((out->n_list + 3 + n_more) * sizeof(*out->tensors));
+    out->notes = esper_mem_alloc((n_notes + N_FACTS + 1) * sizeof(*out->notes));
+    if (out->list == NULL || out->tensors == NULL || out->notes == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a policy's file of %zu tensors", out->n_list);
+    list_named(p, out->list);
+    for (size_t i = 0; i < out->n_list; i++)
+        out->tensors[i] = out->list[i].tensor;
+    return ESPER_OK;
+}
+
+static void drop_draft(draft *d)
+{
+    esper_mem_free(d->list);
+    esper_mem_free(d->tensors);
+    esper_mem_free(d->notes);
+}
+
+esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
+                            const esper_safetensors_note *notes, size_t n_notes)
+{
+    numbers n = numbers_of(ppo);
+    draft d = {0};
+    fact facts[N_FACTS];
+    char version[16];
+    esper_status status = take_draft(ppo, n_more, n_notes, &d);
+
+    if (status == ESPER_OK) {
+        snprintf(version, sizeof(version), "%d", VERSION);
+        d.notes[d.n_notes++] = (esper_safetensors_note){"policy_version", version};
+        say_facts(&ppo->desc.net, facts);
+        for (int i = 0; i < N_FACTS; i++)
+            d.notes[d.n_notes++] = (esper_safetensors_note){facts[i].key, facts[i].text};
+        for (size_t i = 0; i < n_notes; i++)
+            d.notes[d.n_notes++] = notes[i];
+        list_numbers(&n, d.tensors + d.n_list);
+        for (size_t i = 0; i < n_more; i++)
+            d.tensors[d.n_list + 3 + i] = more[i];
+        status = esper_safetensors_write(path, d.tensors, d.n_list + 3 + n_more, d.notes, d.n_notes);
+    }
+    drop_draft(&d);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ loading */
+
+/* Into memory aside first: a file that lacks one tensor changes nothing. */
+static esper_status read_aside(const esper_safetensors *file, const named *list, size_t n, char *aside)
+{
+    for (size_t i = 0; i < n; i++) {
+        ESPER_TRY(esper_safetensors_copy(file, list[i].name, ESPER_SAFETENSORS_F32, list[i].tensor.rank,
+                                         list[i].tensor.shape, aside));
+        aside += list[i].bytes;
+    }
+    return ESPER_OK;
+}
+
+static esper_status read_numbers(const esper_safetensors *file, numbers *n)
+{
+    esper_safetensors_tensor list[3];
+
+    list_numbers(n, list);
+    for (int i = 0; i < 3; i++)
+        ESPER_TRY(esper_safetensors_copy(file, list[i].name, list[i].dtype, 1, list[i].shape,
+                                         i == 0   ? (void *)n->counters
+                                         : i == 1 ? (void *)n->means
+                                                  : (void *)n->detector));
+    return ESPER_OK;
+}
+
+esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file)
+{
+    size_t n_list = count_named(ppo), bytes = 0;
+    named *list = NULL;
+    char *aside = NULL, *from;
+    numbers n;
+    esper_status status;
+
+    ESPER_TRY(check_facts(ppo, file));
+    list = esper_mem_alloc(n_list * sizeof(*list));
+    if (list != NULL) {
+        list_named(ppo, list);
+        for (size_t i = 0; i < n_list; i++)
+            bytes += list[i].bytes;
+        aside = esper_mem_alloc(bytes);
+    }
+    status = aside == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "a policy of %zu tensors", n_list)
+                           : read_aside(file, list, n_list, aside);
+    if (status == ESPER_OK)
+        status = read_numbers(file, &n);
+    if (status == ESPER_OK) {
+        from = aside;
+        for (size_t i = 0; i < n_list; from += list[i++].bytes)
+            memcpy(list[i].values, from, list[i].bytes);
+        take_numbers(ppo, &n);
+    }
+    esper_mem_free(aside);
+    esper_mem_free(list);
+    return status;
+}
