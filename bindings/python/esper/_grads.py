@@ -5,6 +5,7 @@ library stays, and one call brings the addresses. Which parameters have a gradie
 pattern there is a scanner, the last few of which are kept.
 """
 
+import operator
 from collections import OrderedDict
 from typing import Any, List, Optional, Tuple
 
@@ -15,6 +16,7 @@ from ._scan import Scanner
 from ._watched import Watched
 
 MAX_PATTERNS = 8
+_grad_of = operator.attrgetter("grad")
 
 
 class _Pattern:
@@ -32,8 +34,8 @@ class _Pattern:
     def _homes(self) -> List[int]:
         """Where the parameters are."""
         if self.sharded:
-            return [_tensors.local(parameter).data_ptr() for parameter in self.parameters]
-        return [parameter.data_ptr() for parameter in self.parameters]
+            return _tensors.addresses(map(_tensors.local, self.parameters))
+        return _tensors.addresses(self.parameters)
 
     def settle(self) -> None:
         """The parameters were looked at, and are as they were registered."""
@@ -43,14 +45,14 @@ class _Pattern:
         """Where the gradients are now; None when this is not their pattern any more. torch sees to it that a gradient
         has its parameter's size, type and device, and those cannot change while the parameter stays where it is."""
         try:
-            grads = [parameter.grad for parameter in self.parameters]
+            grads = list(map(_grad_of, self.parameters))
             if self.sharded:
-                grads = [_tensors.local(grad) for grad in grads]
-            addresses = [grad.data_ptr() for grad in grads]
+                grads = list(map(_tensors.local, grads))
+            addresses = _tensors.addresses(grads)
             same = (self._homes() == self.homes
-                    and [grad.is_contiguous() for grad in grads] == self.contiguous
+                    and list(map(torch.Tensor.is_contiguous, grads)) == self.contiguous
                     and all(grads[i].stride() == strides for i, strides in self.permuted))
-        except (AttributeError, RuntimeError):  # None, or sparse
+        except (AttributeError, TypeError, RuntimeError):  # None, or sparse
             return None
         return addresses if same else None
 

@@ -21,6 +21,7 @@ class State:
         self._buffers: List[Tuple[Dict[str, Any], str]] = []
         self._n_tensors = -1
         self._readable: List[int] = []  # which of the tensors are scanned
+        self._ids: List[int] = []  # of those, when they were last looked at
         self._forms: Tuple[List[int], List[int], List[torch.dtype]] = ([], [], [])
         self._plain = False
         self._nested = False
@@ -67,13 +68,17 @@ class State:
         if len(tensors) != self._n_tensors or not self._plain or self._scanner is None:
             return False
         readable = [tensors[i] for i in self._readable]
+        ids, addresses = list(map(id, readable)), _tensors.addresses(readable)
+        if ids == self._ids and addresses == self._scanner.pointers:
+            return True  # the same objects at the same places
         counts, devices, dtypes = self._forms
         if ([tensor.numel() for tensor in readable] != counts
                 or [tensor.get_device() for tensor in readable] != devices
                 or [tensor.dtype for tensor in readable] != dtypes
                 or not all([tensor.is_contiguous() for tensor in readable])):
             return False
-        self._scanner.move([tensor.data_ptr() for tensor in readable])
+        self._scanner.move(addresses)
+        self._ids = ids
         return True
 
     def _look_anew(self, tensors: List[torch.Tensor]) -> None:
@@ -82,6 +87,7 @@ class State:
         items, self.not_covered = _tensors.sort(found)
         self._nested = [id(tensor) for _, _, tensor in named] != [id(tensor) for tensor in tensors]
         self._n_tensors = len(named)
+        self._ids = []
         self._readable = [i for i, item in enumerate(found) if isinstance(item, _tensors.Item)]
         self._forms = ([item.count for item in items], [item.device for item in items],
                        [item.tensor.dtype for item in items])

@@ -1,6 +1,6 @@
 """What of a torch tensor the library can read: dense memory of four types. Says why where it cannot."""
 
-from typing import List, Optional, Tuple, Union
+from typing import Iterable, List, Optional, Tuple, Union
 
 import torch
 
@@ -89,6 +89,11 @@ def logical(item: Item, offset: int) -> int:
 def sort(found: List[Union[Item, str, None]]) -> Tuple[List[Item], List[str]]:
     """Items, and what is not covered."""
     return [x for x in found if isinstance(x, Item)], [x for x in found if isinstance(x, str)]
+
+
+def addresses(tensors: Iterable[torch.Tensor]) -> List[int]:
+    """Where they are. By map, which is faster than a loop: this is asked of every gradient at every step."""
+    return list(map(torch.Tensor.data_ptr, tensors))
 
 
 def current_stream(device: int) -> int:
