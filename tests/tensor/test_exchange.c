@@ -250,7 +250,7 @@ static void open_team(team *t, const subject *s, const setting *how, bool exchan
     for (; how->slices[t->n_ranks] > 0; t->n_ranks++)
         t->n_batch += how->slices[t->n_ranks];
     assert_true(t->n_batch <= MAX_BATCH);
-    meeting_init(&t->meeting, t->n_ranks, 1 << 16);
+    meeting_init(&t->meeting, t->n_ranks, 1 << 18);
     for (int i = 0; i < t->n_ranks; i++) {
         t->ranks[i] = (rank){.team = t, .index = i, .first = first, .n_samples = how->slices[i]};
         first += how->slices[i];
