@@ -182,8 +182,7 @@ static bool probe_is_due(const esper_growth *growth)
 
     return growth->history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
            (growth->tracker.state.is_stable || growth->tracker.state.stable_epochs > 0) &&
-           esper_slots_count(slots, rests) == slots->n &&
-           esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
+           esper_slots_count(slots, rests) == slots->n && esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
 }
 
 /* As many batches as the budget for measuring allows; two at least have to agree, so fewer are none. */
