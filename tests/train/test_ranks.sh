@@ -152,6 +152,13 @@ on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir blocke
 expect_words err "config.ini" "another rank had to stop"
 expect_equal "checkpoints there" "$(ls blocked | grep -c safetensors)" 0
 
+# The whole trainer without its arithmetic: a thousand epochs of random lifecycles, agreed upon after each.
+on_ranks 4 grow synth --backend null --policy random --gates permissive --epochs 1000 --max-steps 1 --batch 64 \
+    --checkpoint-every 0 --progress none --run-dir traffic
+expect_code 0
+expect_equal "epochs of traffic" "$(grep -c '"epoch_ended"' traffic/events.jsonl)" 1000
+[ "$(grep -c '"accepted":1' traffic/events.jsonl)" -gt 500 ] || bad "$last" "few decisions were accepted"
+
 # A directory that holds a run already: who was to make it says so, and is not talked over.
 on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir taken
 expect_code 0
