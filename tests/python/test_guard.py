@@ -402,7 +402,11 @@ class TestReport(Case):
             model.norm.running_mean[4] = float("inf")
         report = esper.check(model)
         self.assertEqual(report.first_bad, "norm.running_mean")
-        self.assertIn("Inf in norm.running_mean, 1 of 16, first at 4", str(report))
+        self.assertEqual(str(report), "Inf in norm.running_mean, 1 of 16, first at 4")
+        self.assertFalse(report)
+        for wrong in (None, model.state_dict()):
+            self.assertRaisesRegex(TypeError, "expected a torch Module", lambda: esper.check(wrong))
+        self.assertRaisesRegex(TypeError, "expected a torch Optimizer", lambda: esper.check(model, model))
 
     def test_launch_and_result(self):
         for device in DEVICES:
@@ -424,6 +428,64 @@ class TestReport(Case):
         kept = [weakref.ref(p.grad) for p in model.parameters()]
         optimizer.zero_grad(set_to_none=True)
         self.assertEqual([k() for k in kept], [None] * 6)
+
+
+class TestSteps(Case):
+    def test_schedulers_made_before_and_after(self):
+        for late in (False, True):
+            model, optimizer = seeded(Net)
+            if not late:
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+            guard = self.guard(model, optimizer, "skip").attach()
+            if late:
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+            for step in range(3):
+                train(model, optimizer, 1)
+                scheduler.step()
+            self.assertAlmostEqual(optimizer.param_groups[0]["lr"], 1e-2 / 8)
+            self.assertEqual(guard.steps, 3)
+            guard.detach()
+            train(model, optimizer, 1)
+            self.assertEqual(guard.steps, 3)
+            self.assertEqual(optimizer._step_count, 4)
+
+    def test_a_parameter_that_shrinks_where_it_is(self):
+        model, optimizer = seeded(Net)
+        self.guard(model, optimizer).attach()
+        train(model, optimizer, 2)
+        model.first.weight.grad = None
+        model.first.weight.data = model.first.weight.data[:2]
+        model.first.weight.grad = torch.zeros_like(model.first.weight)
+        self.assertRaisesRegex(esper.ModelChanged, "first.weight", optimizer.step)
+
+    def test_a_second_evaluation_counts(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip")
+        good = []
+
+        class Twice(torch.optim.SGD):
+            def step(self, closure):
+                closure()
+                with torch.enable_grad():
+                    closure()
+                good.append(model.first.weight.grad is not None)
+
+        optimizer = Twice(model.parameters(), lr=0.1)
+        guard.detach()
+        guard = self.guard(model, optimizer, "skip").attach()
+        calls = []
+
+        def closure():
+            optimizer.zero_grad()
+            loss = backward(model, 0)
+            calls.append(loss)
+            if len(calls) == 1:
+                guard.inject("first.weight.grad")
+            return loss
+
+        optimizer.step(closure)
+        self.assertEqual(good, [True])
+        self.assertTrue(bool(torch.isfinite(model.first.weight.grad).all()))
 
 
 class TestCompile(Case):

@@ -12,7 +12,7 @@ ESPER_GUARD=0 in the environment turns everything here into nothing.
 """
 
 import importlib
-from typing import Any
+from typing import Any, List
 
 from ._errors import (BadGradient, BadState, BadTensor, GuardError, LibraryNotFound, ModelChanged, NoSnapshot,
                       Unsupported)
@@ -47,3 +47,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module("." + _LATER[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> List[str]:
+    return sorted([*__all__, "__version__"])

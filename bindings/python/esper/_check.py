@@ -11,10 +11,14 @@ from ._state import flat
 
 
 def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None) -> Report:
-    """Scans parameters, gradients, buffers and, with an optimiser, its state, once. Waits; changes nothing."""
+    """Scans parameters, gradients, buffers and, with an optimiser, its state, once. Waits; changes nothing. The report
+    is true where all of it is finite."""
+    for what, value, kind in (("model", model, torch.nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
+        if not isinstance(value, kind) and not (what == "optimizer" and value is None):
+            raise TypeError(f"check: {what} is a {type(value).__name__}, expected a torch {kind.__name__}")
     from ._guard import is_off
     if is_off():
-        return Report(0, [])
+        return Report(None, [])
     found: List[object] = []
     parameters = _names.parameters(model)
     if optimizer is not None:
@@ -30,10 +34,10 @@ def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = N
     found += [_tensors.make(name, _abi.BUFFER, buffer) for name, buffer in _names.buffers(model)]
     items, not_covered = _tensors.sort(found)
     if not items:
-        return Report(0, [], not_covered)
+        return Report(None, [], not_covered)
     scanner = Scanner(items)
     scanner.launch()
     reading = scanner.read()
     for item in items:
         item.tensor = None
-    return Report(0, [reading], not_covered)
+    return Report(None, [reading], not_covered)

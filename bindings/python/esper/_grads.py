@@ -24,6 +24,7 @@ class _Pattern:
 
     def __init__(self, dense: List[Tuple[str, torch.nn.Parameter]], items: List[_tensors.Item]) -> None:
         self.parameters = [parameter for _, parameter in dense]
+        self.counts = [item.count for item in items]
         self.contiguous = [item.layout is None for item in items]
         self.permuted = [(i, item.layout[1]) for i, item in enumerate(items) if item.layout is not None]
         self.sharded = any(parameter.grad is not item.tensor and hasattr(parameter, "_local_tensor")
@@ -43,13 +44,14 @@ class _Pattern:
 
     def addresses(self) -> Optional[List[int]]:
         """Where the gradients are now; None when this is not their pattern any more. torch sees to it that a gradient
-        has its parameter's size, type and device, and those cannot change while the parameter stays where it is."""
+        has its parameter's type and device, and those cannot change while the parameter stays where it is."""
         try:
             grads = list(map(_grad_of, self.parameters))
             if self.sharded:
                 grads = list(map(_tensors.local, grads))
             addresses = _tensors.addresses(grads)
             same = (self._homes() == self.homes
+                    and list(map(torch.Tensor.numel, grads)) == self.counts
                     and list(map(torch.Tensor.is_contiguous, grads)) == self.contiguous
                     and all(grads[i].stride() == strides for i, strides in self.permuted))
         except (AttributeError, TypeError, RuntimeError):  # None, or sparse

@@ -3,6 +3,7 @@ device flag with which fused optimisers pass a step over by themselves."""
 
 import functools
 import inspect
+import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
@@ -23,6 +24,8 @@ class Attachment:
         self._went = True
         self._active = True
         self._handles: List[Any] = []
+        self._step: Any = None  # ours, where torch has no hooks
+        self._own: Dict[str, Any] = {}  # a `step` that others had put on the optimiser before
         if hasattr(optimizer, "register_step_pre_hook"):
             self._handles = [optimizer.register_step_pre_hook(self._pre), optimizer.register_step_post_hook(self._post)]
         else:
@@ -33,14 +36,17 @@ class Attachment:
         self._active = False
         for handle in self._handles:
             handle.remove()
-        if getattr(self._optimizer.__dict__.get("step"), "__esper__", None) is self:
+        self._bring_back()
+        if self._step is not None and self._optimizer.__dict__.get("step") is self._step:
             del self._optimizer.step  # unless somebody has wrapped it since: then it only passes calls on
+            self._optimizer.__dict__.update(self._own)
 
     def _wrap(self) -> None:
         original = self._optimizer.step
+        self._own = {key: value for key, value in self._optimizer.__dict__.items() if key == "step"}
 
         @functools.wraps(original)
-        def step(*args: Any, **kwargs: Any) -> Any:
+        def step(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             changed = self._pre(self._optimizer, args, kwargs)
             if changed is not None:
                 args, kwargs = changed
@@ -52,8 +58,7 @@ class Attachment:
             self._post(self._optimizer, args, kwargs)
             return result
 
-        step.__esper__ = self
-        self._optimizer.step = step
+        self._optimizer.step = self._step = types.MethodType(step, self._optimizer)  # schedulers look for a method
 
     def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         if not self._active:
@@ -67,8 +72,8 @@ class Attachment:
 
         @functools.wraps(closure)
         def watched() -> Any:  # the gradients come to be inside the step
+            self._aside = []  # of an evaluation before this one: its gradients are no longer wanted
             loss = closure()
-            self._bring_back()
             self._ask()
             return loss
 

@@ -47,7 +47,7 @@ def _kind(stat: Stat) -> str:
 class Report:
     """What the scan of one step found. `str()` is one line; nothing is computed before it is asked for."""
 
-    def __init__(self, step: int, readings: Sequence[Reading], not_covered: Sequence[str] = ()) -> None:
+    def __init__(self, step: Optional[int], readings: Sequence[Reading], not_covered: Sequence[str] = ()) -> None:
         self.step = step
         self.readings = tuple(readings)
         self.not_covered: List[str] = list(not_covered)
@@ -65,6 +65,9 @@ class Report:
     def ok(self) -> bool:
         """Everything that was scanned is finite, on every rank."""
         return self.bits == 0 and self.first_rank is None
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     @property
     def bad(self) -> List[Bad]:
@@ -134,7 +137,7 @@ class Report:
             parts.append(f"first on rank {self.first_rank} of {self.world}")
         if self.action:
             parts.append(self.action)
-        return f"step {self.step}: " + "; ".join(parts)
+        return ("" if self.step is None else f"step {self.step}: ") + "; ".join(parts)
 
     def _found(self) -> str:
         entry = self._first()
@@ -143,6 +146,8 @@ class Report:
         if self.first_rank is not None:
             return f"NaN or Inf on rank {self.first_rank}, none on this one"
         count = sum(stat.scanned for reading in self.readings for stat in reading.stats())
+        if count == 0:
+            return "nothing was scanned"
         has_grads = any(item.role == _abi.GRAD for reading in self.readings for item in reading.items)
         return f"all {count:,} tensors are finite" + (f", gradient norm {self.total_norm:.4g}" if has_grads else "")
 
