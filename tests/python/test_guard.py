@@ -356,7 +356,58 @@ class TestState(Case):
             guard.detach()
 
 
+class Masked(Net):
+    """Two buffers that are not finite on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+        self.register_buffer("best", torch.tensor(float("inf")))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x):
+        return super().forward(x) @ self.mask.exp() * self.scale
+
+
 class TestNotCovered(Case):
+    def test_buffers_that_are_not_finite_on_purpose(self):
+        for device in DEVICES:
+            for on_bad in ("raise", "rollback"):
+                model, optimizer = seeded(Masked, device)
+                guard = self.guard(model, optimizer, on_bad, deep_every=1, snapshot=esper.Snapshots()).attach()
+                self.assertIn("mask holds Inf from the start: not judged", guard.not_covered)
+                train(model, optimizer, 3, device)
+                guard.result()
+                self.assertIn("mask holds Inf from the start: not judged", guard.last.not_covered)
+                self.assertEqual(sum("from the start" in line for line in self.lines), 2)
+                guard.commit()
+                model.best.fill_(2.0)  # not judged, and put back all the same
+                guard.rollback()
+                self.assertEqual(float(model.best), float("inf"))
+                guard.detach()
+                self.lines.clear()
+        model, optimizer = seeded(Masked)
+        guard = self.guard(model, optimizer, deep_every=1).attach()
+        with self.assertRaises(esper.BadGradient) as met:
+            train(model, optimizer, 1, before=lambda step: guard.inject("first.weight.grad"))
+        self.assertEqual(met.exception.report.first_bad, "first.weight.grad")
+        with self.assertRaises(esper.BadState) as met:
+            train(model, optimizer, 2, before=lambda step: guard.inject("scale"))
+        self.assertEqual(met.exception.report.first_bad, "scale")
+
+    def test_buffers_are_looked_at_again_by_refresh(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=1).attach()
+        train(model, optimizer, 2)
+        model.register_buffer("mask", torch.full((2,), float("-inf")))
+        guard.refresh()
+        train(model, optimizer, 2, start=2)
+        self.assertTrue(guard.result().ok)
+        self.assertEqual(guard.not_covered, ["mask holds Inf from the start: not judged"])
+        model.mask.zero_()
+        guard.refresh()
+        self.assertEqual(guard.not_covered, [])
+
     def test_is_told(self):
         model, _ = seeded(Net)
         if hasattr(torch, "float8_e4m3fn"):

@@ -112,6 +112,7 @@ class Guard:
         self._went = False
         self._choose_path()
         _watched.claim(self._watched.parameters, self)
+        self._tell_not_judged()
 
     @staticmethod
     def _check_options(scan: Sequence[str], deep_every: Optional[int], clip: Optional[float], lr_backoff: float,
@@ -129,6 +130,13 @@ class Guard:
             if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
                 raise TypeError(f"state[{name!r}] is a {type(item).__name__}, which has no state_dict and "
                                 "load_state_dict")
+
+    def _tell_not_judged(self) -> None:
+        sentences = list(self._state.not_judged.values())
+        if len(sentences) > 2:
+            sentences[1:] = [f"so do {len(sentences) - 1} other buffers: not_covered names them"]
+        for sentence in sentences:
+            self._log(sentence)
 
     def _choose_path(self) -> None:
         name = type(self.optimizer).__name__
@@ -280,6 +288,10 @@ class Guard:
         _watched.release(self._watched.parameters, self)
         self._watched.register()
         _watched.claim(self._watched.parameters, self)
+        known = self._state.not_judged
+        self._state.look_at_buffers()
+        if self._state.not_judged != known:
+            self._tell_not_judged()
         self._gradients.forget()
         self._flag = None
         self._choose_path()
