@@ -1,7 +1,10 @@
 """The guard: between gradients and optimiser, and behind it."""
 
+import atexit
 import functools
 import os
+import sys
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
@@ -17,6 +20,16 @@ from ._snapshots import Entry, Ring, Snapshots
 from ._state import State
 
 _STATE_ROLES = ("param", "moment", "buffer")
+
+
+_attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
+
+
+@atexit.register
+def _read_at_exit() -> None:
+    """What the last steps have launched and nobody has read is logged."""
+    for guard in list(_attached):
+        guard._read_quietly("found when Python ended: nothing was done about it")
 
 
 def is_off() -> bool:
@@ -152,6 +165,7 @@ class Guard:
         else:
             self._may_flag = True
             self.path = f"no wait: {name} is told on the device through found_inf; reports follow one step later"
+        self._at_once = self.path.startswith("one wait") or all(form[1].type == "cpu" for form in self._watched.forms)
 
     # ------------------------------------------------------------------------------------------- the loop as it is
 
@@ -163,6 +177,7 @@ class Guard:
         self._attachment = _optim.Attachment(self.optimizer, self._before, self._after)
         if scaler is not None:
             self._wrap_scaler(scaler)
+        _attached.add(self)
         self._log(self.path)
         if self._ring is not None and not self._ring.good:
             self.commit()
@@ -172,6 +187,7 @@ class Guard:
         """Reads what is still on its way, takes the hooks away, and leaves the model to others."""
         if not self.enabled:
             return
+        _attached.discard(self)
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.detach()
@@ -530,9 +546,13 @@ class Guard:
             self._launch_deep(self._ring)
         elif self._deep_every and self.steps % self._deep_every == 0:
             self._launch_deep(None)
+        else:
+            return
+        if self._at_once:  # a checkpoint may be next
+            self._settle()
 
     def _launch_deep(self, ring: Optional[Ring]) -> None:
-        """The state as it is now, with a snapshot of it or without: judged before the next step."""
+        """The state as it is now, with a snapshot of it or without: judged before the next step at the latest."""
         scanner = self._state.scanner()
         if scanner is not None:
             scanner.launch(checksum=1 if ring is not None else 0)
@@ -587,6 +607,30 @@ class Guard:
                 good = self._peers.agree(reading is None or reading.bad == 0)
                 self._ring.judge(self._deep.entry, reading, good)
             self._deep = None
+
+    def _read_quietly(self, action: str) -> None:
+        """What is on its way is read and logged if it is bad. Nothing is raised, and other ranks are not asked."""
+        try:
+            reports = []
+            pending = self._newest
+            if pending is not None and not pending._captured:
+                self._newest = None
+                report = Report(pending.step, pending.read(), self.not_covered)
+                report.action = "step skipped, optimizer untouched" if pending.flagged else action
+                if not pending.scaled:  # GradScaler sees to its own
+                    reports.append(report)
+            deep, self._deep = self._deep, None
+            if deep is not None and deep.scanner is not None:
+                reports.append(Report(deep.step, [deep.scanner.read()], self.not_covered))
+                reports[-1].action = action
+            if deep is not None and deep.entry is not None:
+                self._ring.judge(deep.entry, None, False)
+            for report in reports:
+                self.last = report
+                if not report.ok:
+                    self._log(str(report))
+        except Exception as error:  # the device may be gone, or the log's file
+            print(f"esper: what was on its way could not be read: {error}", file=sys.stderr)
 
     def _roll_back(self, report: Report) -> None:
         if self._ring is None:
