@@ -31,6 +31,23 @@ class TestModel(Case):
         guard.refresh()
         train(model, optimizer, 5)
 
+    def test_replaced_in_the_optimizer(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=100).attach()
+        train(model, optimizer, 2)
+        model.second = torch.nn.Linear(16, 8)
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        self.met(esper.ModelChanged, "second.weight is not the parameter that was registered",
+                 lambda: train(model, optimizer, 1))
+        guard.refresh()
+        train(model, optimizer, 2)
+        optimizer.param_groups[0]["params"][1] = torch.nn.Parameter(torch.ones(16))
+        self.met(esper.ModelChanged, "another parameter instead of first.bias", lambda: train(model, optimizer, 1))
+        guard.refresh()
+        train(model, optimizer, 2)
+        optimizer.param_groups[0]["params"].pop()  # fewer are no fault
+        train(model, optimizer, 2)
+
     def test_resized(self):
         model, optimizer = seeded(Net)
         self.guard(model, optimizer).attach()
