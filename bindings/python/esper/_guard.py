@@ -285,13 +285,15 @@ class Guard:
         return bool(self._ring.good) and self._ring.good[-1] is not before
 
     def rollback(self) -> int:
-        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step."""
+        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step.
+        (Rollbacks that the guard makes by itself leave the random state alone, so that a loop which draws its batches
+        from it goes on with the next one.)"""
         if not self.enabled:
             return self.steps
         if self._ring is None:
             raise NoSnapshot("rollback: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
         self._forget_launched()
-        entry = self._ring.restore(self._lr_backoff)
+        entry = self._ring.restore(self._lr_backoff, rng=True)
         self.steps = entry.step
         return entry.step
 
@@ -637,7 +639,7 @@ class Guard:
             raise NoSnapshot(f"{report}; there is nothing to roll back to: make the guard with "
                              "snapshot=esper.Snapshots()")
         self._policy.rolls_back(report)
-        entry = self._ring.restore(self._lr_backoff)
+        entry = self._ring.restore(self._lr_backoff, rng=False)
         self.steps = entry.step
         self._policy.rolled_back(report, entry.step)
 
