@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
-from . import _abi, _log, _optim, _refuse, _tensors, _watched
+from . import _abi, _log, _names, _optim, _refuse, _tensors, _watched
 from ._dist import Peers
 from ._errors import GuardError, NoSnapshot, Unsupported
 from ._grads import Gradients
@@ -33,8 +33,8 @@ def _read_at_exit() -> None:
 
 
 def is_off() -> bool:
-    """ESPER_GUARD=0."""
-    return os.environ.get("ESPER_GUARD", "1") in ("0", "off", "no")
+    """ESPER_GUARD=0, false, off or no."""
+    return os.environ.get("ESPER_GUARD", "").strip().lower() in ("0", "false", "off", "no")
 
 
 class Pending:
@@ -99,7 +99,11 @@ class Guard:
         self.enabled = not is_off()
         self._attachment: Optional[_optim.Attachment] = None
         self._scaler: Any = None
+        self._within_scaler = False
+        self._clip = float(clip or 0.0)
+        self.path = "off (ESPER_GUARD)"
         if not self.enabled:
+            self._model = model
             return
         _abi.load()
         notes = _refuse.check(model, optimizer)
@@ -108,7 +112,6 @@ class Guard:
         self._check_options(scan, deep_every, clip, lr_backoff, state or {})
         self._scan_grads = "grad" in scan
         self._deep_every = 1 if any(role in scan for role in _STATE_ROLES) else deep_every or 0
-        self._clip = float(clip or 0.0)
         self._lr_backoff = lr_backoff
         self._notes = notes
         self._peers = Peers(model, group)
@@ -121,7 +124,6 @@ class Guard:
         self._flag: Optional[_optim.DeviceFlag] = None
         self._newest: Optional[Pending] = None
         self._deep: Optional[_Deep] = None
-        self._within_scaler = False
         self._went = False
         self._choose_path()
         _watched.claim(self._watched.parameters, self)
@@ -172,11 +174,13 @@ class Guard:
     def attach(self, scaler: Any = None) -> "Guard":
         """From now on every optimizer.step() is guarded; the loop stays as it is. Give the GradScaler if there is one:
         then its scaled gradients are judged unscaled, and steps that it passes over are named too."""
-        if not self.enabled or self._attachment is not None:
+        if self._attachment is not None or (not self.enabled and not self._clip):
             return self
         self._attachment = _optim.Attachment(self.optimizer, self._before, self._after)
         if scaler is not None:
             self._wrap_scaler(scaler)
+        if not self.enabled:
+            return self
         _attached.add(self)
         self._log(self.path)
         if self._ring is not None and not self._ring.good:
@@ -185,8 +189,6 @@ class Guard:
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the model to others."""
-        if not self.enabled:
-            return
         _attached.discard(self)
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
@@ -195,8 +197,9 @@ class Guard:
             if getattr(self._scaler.__dict__.get("step"), "__esper__", None) is self:
                 del self._scaler.step
             self._scaler = None
-        _watched.release(self._watched.parameters, self)
-        self._settle()
+        if self.enabled:
+            _watched.release(self._watched.parameters, self)
+            self._settle()
 
     def __enter__(self) -> "Guard":
         return self.attach()
@@ -208,10 +211,7 @@ class Guard:
         """Instead of optimizer.step(), or scaler.step(optimizer), for who does not attach. Gives the newest report."""
         if optimizer is not None and optimizer is not self.optimizer:
             raise GuardError("guard.step(optimizer): that is not the optimizer this guard was made for")
-        if not self.enabled:
-            self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
-            return None
-        if self._attachment is not None:
+        if self._attachment is not None or (not self.enabled and not self._clip):
             self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
         elif scaler is not None and scaler.is_enabled():
             self._scaled_step(scaler, lambda: scaler.step(self.optimizer))
@@ -384,6 +384,9 @@ class Guard:
         if self._within_scaler:
             self._went = True
             return True
+        if not self.enabled:
+            self._clip_as_torch_does()
+            return True
         captured = self._capturing()
         if captured and (self._newest is not None and not self._newest._captured or self._deep is not None):
             raise GuardError("a scan from before the capture was not read yet: call guard.result() before capturing")
@@ -488,6 +491,12 @@ class Guard:
                 grad = _tensors.local(parameter.grad.detach())
                 (grad._values() if grad.is_sparse else grad).mul_(factor)
 
+    def _clip_as_torch_does(self) -> None:
+        """While ESPER_GUARD=0: a loop that leaves clipping to the guard is to go on as it did."""
+        known = _names.parameters(self._model)
+        parameters = [parameter for _, parameter in known + _names.of_optimizer(self.optimizer, known)]
+        torch.nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], self._clip)
+
     # -------------------------------------------------------------------------------------------------- GradScaler
 
     def _scaled_step(self, scaler: Any, do: Callable[[], Any]) -> Any:
@@ -497,6 +506,13 @@ class Guard:
             raise Unsupported(f"{type(scaler).__name__} is not a GradScaler that the guard knows")
         if not noted["found_inf_per_device"]:
             scaler.unscale_(self.optimizer)
+        if not self.enabled:
+            self._clip_as_torch_does()
+            self._within_scaler = True
+            try:
+                return do()
+            finally:
+                self._within_scaler = False
         if not self._settle():
             return None  # rolled back: these gradients are of the state before
         self.steps += 1
@@ -536,6 +552,8 @@ class Guard:
     # ----------------------------------------------------------------------------------------- behind the optimiser
 
     def _after(self, went: bool) -> None:
+        if not self.enabled:
+            return
         if self._flag is not None:
             self._flag.take(self.optimizer)
         if not self._within_scaler:
