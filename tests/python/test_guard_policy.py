@@ -412,6 +412,33 @@ def backward_loss(model, device):
     return model(torch.ones(4, 6, device=device)).pow(2).mean()
 
 
+class TestWith(Case):
+    def test_the_body_s_exception_comes_out(self):
+        for role in ("first.weight.grad", "first.weight"):
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, "report", deep_every=1)
+            guard._at_once = False
+            guard._policy._on_bad = "report" if role.endswith("grad") else "skip"  # which raises for bad state
+            with self.assertRaises(KeyError):
+                with guard:
+                    train(model, optimizer, 1)
+                    guard.result()
+                    train(model, optimizer, 1, before=lambda step: guard.inject(role))
+                    raise KeyError("mine")
+            told = [line for line in self.lines if "ended with an exception" in line]
+            self.assertTrue(any(f"NaN in {role}," in line for line in told), told)
+            self.assertNotIn("step", vars(optimizer))
+            guard.detach()
+
+    def test_what_is_on_its_way_is_raised_otherwise(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip", deep_every=1)
+        guard._at_once = False
+        with self.assertRaises(esper.BadState):
+            with guard:
+                train(model, optimizer, 1, before=lambda step: guard.inject("first.weight"))
+
+
 class TestOff(Case):
     """ESPER_GUARD=0."""
 

@@ -189,6 +189,12 @@ class Guard:
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the model to others."""
+        self._unhook()
+        if self.enabled:
+            _watched.release(self._watched.parameters, self)
+            self._settle()
+
+    def _unhook(self) -> None:
         _attached.discard(self)
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
@@ -197,14 +203,14 @@ class Guard:
             if getattr(self._scaler.__dict__.get("step"), "__esper__", None) is self:
                 del self._scaler.step
             self._scaler = None
-        if self.enabled:
-            _watched.release(self._watched.parameters, self)
-            self._settle()
 
     def __enter__(self) -> "Guard":
         return self.attach()
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        """When the loop has raised, that is what is told: what is on its way is only logged."""
+        if kind is not None and self.enabled:
+            self._read_quietly("found when the loop ended with an exception: nothing was done about it")
         self.detach()
 
     def step(self, optimizer: Optional[torch.optim.Optimizer] = None, scaler: Any = None) -> Optional[Report]:
