@@ -125,6 +125,42 @@ class TestModel(Case):
         self.met(esper.NoSnapshot, "nothing to roll back to", lambda: train(model, optimizer, 1))
 
 
+class TestAttach(Case):
+    def test_one_that_fails_leaves_nothing_behind(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "raise", snapshot=esper.Snapshots(max_bytes=1))
+        scaler = type("Scaler", (), {"step": lambda self, optimizer: None, "unscale_": None})()
+        for _ in range(2):
+            with self.assertRaises(esper.GuardError):
+                guard.attach(scaler)
+            self.assertIsNone(guard._attachment)
+            self.assertNotIn("step", {**vars(optimizer), **vars(scaler)})
+            self.assertFalse(getattr(optimizer, "_optimizer_step_pre_hooks", None))
+        train(model, optimizer, 1)
+        self.assertEqual(guard.steps, 0)
+        guard._ring.config.max_bytes = None
+        guard.attach()
+        train(model, optimizer, 1)
+        self.assertEqual(guard.steps, 1)
+
+    def test_bad_from_the_start(self):
+        model, optimizer = seeded(Net)
+        with torch.no_grad():
+            model.first.weight[0, 0] = float("nan")
+        guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots())
+        with self.assertRaises(esper.BadState):
+            guard.attach()
+        self.assertIsNone(guard._attachment)
+
+    def test_not_a_scaler(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        with self.assertRaises(TypeError) as met:
+            guard.attach(optimizer)
+        self.assertIn("attach(AdamW): that is no GradScaler", str(met.exception))
+        guard.attach()
+
+
 class TestForms(Case):
     def test_fsdp1(self):
         module = types.ModuleType("torch.distributed.fsdp.fully_sharded_data_parallel")

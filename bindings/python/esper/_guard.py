@@ -174,18 +174,28 @@ class Guard:
     def attach(self, scaler: Any = None) -> "Guard":
         """From now on every optimizer.step() is guarded; the loop stays as it is. Give the GradScaler if there is one:
         then its scaled gradients are judged unscaled, and steps that it passes over are named too."""
+        if scaler is not None and not hasattr(scaler, "unscale_"):
+            raise TypeError(f"attach({type(scaler).__name__}): that is no GradScaler: give the one of your loop, or "
+                            "nothing")
         if self._attachment is not None or (not self.enabled and not self._clip):
             return self
-        self._attachment = _optim.Attachment(self.optimizer, self._before, self._after)
-        if scaler is not None:
-            self._wrap_scaler(scaler)
-        if not self.enabled:
-            return self
-        _attached.add(self)
-        self._log(self.path)
+        try:
+            self._attachment = _optim.Attachment(self.optimizer, self._before, self._after)
+            if scaler is not None:
+                self._wrap_scaler(scaler)
+            if self.enabled:
+                self._log(self.path)
+                self._commit_first()
+                _attached.add(self)
+        except BaseException:
+            self._unhook()
+            raise
+        return self
+
+    def _commit_first(self) -> None:
+        """There is to be a way back from the start."""
         if self._ring is not None and not self._ring.good:
             self.commit()
-        return self
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the model to others."""
@@ -580,10 +590,11 @@ class Guard:
     def _launch_deep(self, ring: Optional[Ring]) -> None:
         """The state as it is now, with a snapshot of it or without: judged before the next step at the latest."""
         scanner = self._state.scanner()
+        entry = ring.take(self.steps) if ring is not None else None  # which may not have the memory: before the launch
         if scanner is not None:
             scanner.launch(checksum=1 if ring is not None else 0)
             self._state.drop()
-        self._deep = _Deep(self.steps, scanner, ring.take(self.steps) if ring is not None else None)
+        self._deep = _Deep(self.steps, scanner, entry)
 
     # ----------------------------------------------------------------------------------------- what is on its way
 
