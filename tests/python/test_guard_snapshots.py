@@ -211,6 +211,19 @@ class TestRollback(Case):
         guard.rollback()  # asked for: what was drawn is drawn again
         self.assertIn(float(torch.randn(5, 6)[0, 0]), batches)
 
+    def test_without_attach(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback", deep_every=1)
+        before = state_of(model, optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            backward(model, step)
+            if step == 2:
+                guard.inject("first.weight")
+            guard.step(optimizer)
+        self.assertEqual((guard.n_rollbacks, guard.steps), (1, 0))
+        self.assertSameState(before, state_of(model, optimizer))
+
     def test_max_rollbacks(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "rollback", max_rollbacks=2).attach()

@@ -227,6 +227,8 @@ class Guard:
         """Instead of optimizer.step(), or scaler.step(optimizer), for who does not attach. Gives the newest report."""
         if optimizer is not None and optimizer is not self.optimizer:
             raise GuardError("guard.step(optimizer): that is not the optimizer this guard was made for")
+        if self.enabled and self.steps == 0:
+            self._commit_first()
         if self._attachment is not None or (not self.enabled and not self._clip):
             self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
         elif scaler is not None and scaler.is_enabled():
