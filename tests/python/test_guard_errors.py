@@ -204,15 +204,34 @@ class TestOptions(Case):
     def test_values(self):
         model, optimizer = seeded(Net)
         for options in ({"on_bad": "ignore"}, {"scan": ("loss",)}, {"deep_every": -1}, {"clip": 0.0},
-                        {"clip": float("nan")}, {"lr_backoff": 0.0}, {"lr_backoff": 2.0}):
+                        {"clip": float("nan")}, {"lr_backoff": 0.0}, {"lr_backoff": 2.0}, {"scan": "loss"},
+                        {"scan": (), "deep_every": 0}, {"deep_every": 2.5}, {"max_skips": -1}, {"max_skips": None},
+                        {"max_rollbacks": "3"}, {"max_rollbacks": True}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Guard(model, optimizer, **options)
         for options in ({"every": 0}, {"keep": 1}, {"where": "disk"}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Snapshots(**options)
+        for options in ({"snapshot": True}, {"snapshot": 200}, {"state": [optimizer]}, {"state": ()}):
+            with self.assertRaises(TypeError, msg=str(options)):
+                esper.Guard(model, optimizer, **options)
         with self.assertRaises(esper.GuardError):
             esper.Guard(model, optimizer, group="some")
         self.guard(model, optimizer)  # none of them has taken the model
+
+    def test_scan(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, scan="grad")
+        backward(model, 0)
+        for scan in ("loss", ("grad", "loss"), ()):
+            with self.assertRaises(ValueError, msg=str(scan)) as met:
+                guard.launch(scan)
+            self.assertIn("launch: scan=", str(met.exception))
+        guard.inject("first.weight")
+        self.assertTrue(guard.launch("grad").result().ok)
+        self.assertEqual(guard.launch("param").result().first_bad, "first.weight")
+        guard.detach()
+        self.guard(model, optimizer, scan=())  # every deep_every steps
 
     def test_inject(self):
         model, optimizer = seeded(Net)

@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -35,6 +35,18 @@ def _read_at_exit() -> None:
 def is_off() -> bool:
     """ESPER_GUARD=0, false, off or no."""
     return os.environ.get("ESPER_GUARD", "").strip().lower() in ("0", "false", "off", "no")
+
+
+def _roles(where: str, scan: Sequence[str]) -> Tuple[str, ...]:
+    """The roles that `scan` names; one alone may be given as a string."""
+    roles = (scan,) if isinstance(scan, str) else tuple(scan)
+    if any(role not in ("grad", *_STATE_ROLES) for role in roles):
+        raise ValueError(f"{where}scan={scan!r}: expected some of 'grad', 'param', 'moment' and 'buffer'")
+    return roles
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
 
 
 class Pending:
@@ -89,10 +101,10 @@ class Guard:
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, on_bad: OnBad = "raise", *,
-                 scan: Sequence[str] = ("grad",), deep_every: Optional[int] = 100, clip: Optional[float] = None,
-                 snapshot: Optional[Snapshots] = None, state: Optional[Dict[str, Any]] = None, group: Any = "auto",
-                 max_rollbacks: int = 3, lr_backoff: float = 1.0, max_skips: int = 10,
-                 log: _log.Log = None) -> None:
+                 scan: Union[str, Sequence[str]] = ("grad",), deep_every: Optional[int] = 100,
+                 clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
+                 state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
+                 lr_backoff: float = 1.0, max_skips: int = 10, log: _log.Log = None) -> None:
         self.optimizer = optimizer
         self.last: Optional[Report] = None  #: of the previous step, or of this one where the guard waits; never waits
         self.steps = 0  #: steps of the optimiser that were asked for; a rollback sets it back
@@ -109,7 +121,9 @@ class Guard:
         notes = _refuse.check(model, optimizer)
         self._log = _log.make(log)
         self._policy = Policy(on_bad, max_skips, max_rollbacks, self._log)
-        self._check_options(scan, deep_every, clip, lr_backoff, state or {})
+        scan = _roles("", scan)
+        counts = {"deep_every": deep_every or 0, "max_skips": max_skips, "max_rollbacks": max_rollbacks}
+        self._check_options(scan, counts, clip, lr_backoff, {} if state is None else state, snapshot)
         self._scan_grads = "grad" in scan
         self._deep_every = 1 if any(role in scan for role in _STATE_ROLES) else deep_every or 0
         self._lr_backoff = lr_backoff
@@ -130,13 +144,19 @@ class Guard:
         self._tell_not_judged()
 
     @staticmethod
-    def _check_options(scan: Sequence[str], deep_every: Optional[int], clip: Optional[float], lr_backoff: float,
-                       state: Dict[str, Any]) -> None:
-        for role in scan:
-            if role not in ("grad", *_STATE_ROLES):
-                raise ValueError(f"scan={tuple(scan)!r}: expected 'grad', 'param', 'moment' or 'buffer'")
-        if deep_every is not None and deep_every < 0:
-            raise ValueError(f"deep_every={deep_every}: expected 0 (never) or a number of steps")
+    def _check_options(scan: Sequence[str], counts: Dict[str, int], clip: Optional[float], lr_backoff: float,
+                       state: Dict[str, Any], snapshot: Optional[Snapshots]) -> None:
+        for name, value in counts.items():
+            if not _is_count(value):
+                raise ValueError(f"{name}={value!r}: expected a whole number, 0 or more")
+        if not scan and not counts["deep_every"]:
+            raise ValueError("scan=() and deep_every=0: nothing would be looked at. Name something to scan, as "
+                             "scan=('grad',), or give deep_every a number of steps")
+        if snapshot is not None and not isinstance(snapshot, Snapshots):
+            raise TypeError(f"snapshot={snapshot!r}: expected esper.Snapshots(...), or None")
+        if not isinstance(state, dict):
+            raise TypeError(f"state is a {type(state).__name__}: expected a dict of names and objects, as "
+                            "state={'scheduler': scheduler}")
         if clip is not None and not clip > 0:
             raise ValueError(f"clip={clip}: expected a norm above 0, or None")
         if not 0 < lr_backoff <= 1:
@@ -255,11 +275,14 @@ class Guard:
 
     # ------------------------------------------------------------------------------------------------ one scan more
 
-    def launch(self, scan: Sequence[str] = ("grad",)) -> Pending:
+    def launch(self, scan: Union[str, Sequence[str]] = ("grad",)) -> Pending:
         """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
         of the CUDA graph; only gradients can be scanned there."""
         if not self.enabled:
             return _NoPending()
+        scan = _roles("launch: ", scan)
+        if not scan:
+            raise ValueError("launch: scan=(): nothing would be looked at. Name something to scan, as scan=('grad',)")
         captured = self._capturing()
         if not captured:
             self._settle()
