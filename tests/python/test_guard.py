@@ -1,9 +1,11 @@
 # ctest: timeout=240
 """The coverage table: each row injects a fault into one form of training and requires the right name."""
 import os
+import subprocess
+import sys
 import unittest
 
-from guard_cases import DEVICES, Case, Net, backward, can_fuse, needs, seeded, state_of, train
+from guard_cases import DEVICES, PACKAGE, Case, Net, backward, can_fuse, needs, seeded, state_of, train
 
 import torch
 import torch.nn as nn
@@ -321,6 +323,32 @@ class TestState(Case):
             train(model, optimizer, 20, start=12)
         self.assertEqual((met.exception.report.first_bad, met.exception.report.step), ("last.weight.exp_avg", 20))
 
+    def test_judged_right_behind_the_step(self):
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            guard = self.guard(model, optimizer, deep_every=1).attach()
+            with self.assertRaises(esper.BadState):
+                train(model, optimizer, 1, device, before=lambda step: guard.inject("first.weight"))
+            guard.detach()
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback", deep_every=1).attach()
+        train(model, optimizer, 1, before=lambda step: guard.inject("first.weight"))
+        self.assertTrue(esper.check(model).ok)
+        self.assertEqual((guard.n_rollbacks, guard.steps), (1, 0))
+
+    def test_what_nobody_has_read(self):
+        code = ("import sys\nfrom guard_cases import *\nmodel, optimizer = seeded(Net)\n"
+                "guard = esper.Guard(model, optimizer, 'report', deep_every=1)\nguard._at_once = False\n"
+                "guard.attach()\ntrain(model, optimizer, 1, before=lambda step: guard.inject('last.bias.grad', 2))\n"
+                "print('the end', file=sys.stderr, flush=True)")
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(__file__), PACKAGE]))
+        met = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
+        told = met.stderr.split("the end\n")[1].splitlines()
+        self.assertEqual(met.returncode, 0)
+        self.assertEqual(told[0], "esper: step 1: NaN in last.bias.grad, 1 of 3, first at 2; found when Python ended: "
+                         "nothing was done about it")
+        self.assertIn("NaN in last.bias.exp_avg", told[1])
+
     def test_lazy_state(self):
         for device in DEVICES:
             model, optimizer = seeded(Net, device)
@@ -356,7 +384,58 @@ class TestState(Case):
             guard.detach()
 
 
+class Masked(Net):
+    """Two buffers that are not finite on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+        self.register_buffer("best", torch.tensor(float("inf")))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x):
+        return super().forward(x) @ self.mask.exp() * self.scale
+
+
 class TestNotCovered(Case):
+    def test_buffers_that_are_not_finite_on_purpose(self):
+        for device in DEVICES:
+            for on_bad in ("raise", "rollback"):
+                model, optimizer = seeded(Masked, device)
+                guard = self.guard(model, optimizer, on_bad, deep_every=1, snapshot=esper.Snapshots()).attach()
+                self.assertIn("mask holds Inf from the start: not judged", guard.not_covered)
+                train(model, optimizer, 3, device)
+                guard.result()
+                self.assertIn("mask holds Inf from the start: not judged", guard.last.not_covered)
+                self.assertEqual(sum("from the start" in line for line in self.lines), 2)
+                guard.commit()
+                model.best.fill_(2.0)  # not judged, and put back all the same
+                guard.rollback()
+                self.assertEqual(float(model.best), float("inf"))
+                guard.detach()
+                self.lines.clear()
+        model, optimizer = seeded(Masked)
+        guard = self.guard(model, optimizer, deep_every=1).attach()
+        with self.assertRaises(esper.BadGradient) as met:
+            train(model, optimizer, 1, before=lambda step: guard.inject("first.weight.grad"))
+        self.assertEqual(met.exception.report.first_bad, "first.weight.grad")
+        with self.assertRaises(esper.BadState) as met:
+            train(model, optimizer, 2, before=lambda step: guard.inject("scale"))
+        self.assertEqual(met.exception.report.first_bad, "scale")
+
+    def test_buffers_are_looked_at_again_by_refresh(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=1).attach()
+        train(model, optimizer, 2)
+        model.register_buffer("mask", torch.full((2,), float("-inf")))
+        guard.refresh()
+        train(model, optimizer, 2, start=2)
+        self.assertTrue(guard.result().ok)
+        self.assertEqual(guard.not_covered, ["mask holds Inf from the start: not judged"])
+        model.mask.zero_()
+        guard.refresh()
+        self.assertEqual(guard.not_covered, [])
+
     def test_is_told(self):
         model, _ = seeded(Net)
         if hasattr(torch, "float8_e4m3fn"):

@@ -31,6 +31,23 @@ class TestModel(Case):
         guard.refresh()
         train(model, optimizer, 5)
 
+    def test_replaced_in_the_optimizer(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, deep_every=100).attach()
+        train(model, optimizer, 2)
+        model.second = torch.nn.Linear(16, 8)
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        self.met(esper.ModelChanged, "second.weight is not the parameter that was registered",
+                 lambda: train(model, optimizer, 1))
+        guard.refresh()
+        train(model, optimizer, 2)
+        optimizer.param_groups[0]["params"][1] = torch.nn.Parameter(torch.ones(16))
+        self.met(esper.ModelChanged, "another parameter instead of first.bias", lambda: train(model, optimizer, 1))
+        guard.refresh()
+        train(model, optimizer, 2)
+        optimizer.param_groups[0]["params"].pop()  # fewer are no fault
+        train(model, optimizer, 2)
+
     def test_resized(self):
         model, optimizer = seeded(Net)
         self.guard(model, optimizer).attach()
@@ -108,6 +125,42 @@ class TestModel(Case):
         self.met(esper.NoSnapshot, "nothing to roll back to", lambda: train(model, optimizer, 1))
 
 
+class TestAttach(Case):
+    def test_one_that_fails_leaves_nothing_behind(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "raise", snapshot=esper.Snapshots(max_bytes=1))
+        scaler = type("Scaler", (), {"step": lambda self, optimizer: None, "unscale_": None})()
+        for _ in range(2):
+            with self.assertRaises(esper.GuardError):
+                guard.attach(scaler)
+            self.assertIsNone(guard._attachment)
+            self.assertNotIn("step", {**vars(optimizer), **vars(scaler)})
+            self.assertFalse(getattr(optimizer, "_optimizer_step_pre_hooks", None))
+        train(model, optimizer, 1)
+        self.assertEqual(guard.steps, 0)
+        guard._ring.config.max_bytes = None
+        guard.attach()
+        train(model, optimizer, 1)
+        self.assertEqual(guard.steps, 1)
+
+    def test_bad_from_the_start(self):
+        model, optimizer = seeded(Net)
+        with torch.no_grad():
+            model.first.weight[0, 0] = float("nan")
+        guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots())
+        with self.assertRaises(esper.BadState):
+            guard.attach()
+        self.assertIsNone(guard._attachment)
+
+    def test_not_a_scaler(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        with self.assertRaises(TypeError) as met:
+            guard.attach(optimizer)
+        self.assertIn("attach(AdamW): that is no GradScaler", str(met.exception))
+        guard.attach()
+
+
 class TestForms(Case):
     def test_fsdp1(self):
         module = types.ModuleType("torch.distributed.fsdp.fully_sharded_data_parallel")
@@ -151,15 +204,34 @@ class TestOptions(Case):
     def test_values(self):
         model, optimizer = seeded(Net)
         for options in ({"on_bad": "ignore"}, {"scan": ("loss",)}, {"deep_every": -1}, {"clip": 0.0},
-                        {"clip": float("nan")}, {"lr_backoff": 0.0}, {"lr_backoff": 2.0}):
+                        {"clip": float("nan")}, {"lr_backoff": 0.0}, {"lr_backoff": 2.0}, {"scan": "loss"},
+                        {"scan": (), "deep_every": 0}, {"deep_every": 2.5}, {"max_skips": -1}, {"max_skips": None},
+                        {"max_rollbacks": "3"}, {"max_rollbacks": True}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Guard(model, optimizer, **options)
         for options in ({"every": 0}, {"keep": 1}, {"where": "disk"}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Snapshots(**options)
+        for options in ({"snapshot": True}, {"snapshot": 200}, {"state": [optimizer]}, {"state": ()}):
+            with self.assertRaises(TypeError, msg=str(options)):
+                esper.Guard(model, optimizer, **options)
         with self.assertRaises(esper.GuardError):
             esper.Guard(model, optimizer, group="some")
         self.guard(model, optimizer)  # none of them has taken the model
+
+    def test_scan(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, scan="grad")
+        backward(model, 0)
+        for scan in ("loss", ("grad", "loss"), ()):
+            with self.assertRaises(ValueError, msg=str(scan)) as met:
+                guard.launch(scan)
+            self.assertIn("launch: scan=", str(met.exception))
+        guard.inject("first.weight")
+        self.assertTrue(guard.launch("grad").result().ok)
+        self.assertEqual(guard.launch("param").result().first_bad, "first.weight")
+        guard.detach()
+        self.guard(model, optimizer, scan=())  # every deep_every steps
 
     def test_inject(self):
         model, optimizer = seeded(Net)

@@ -1,6 +1,7 @@
 # ctest: timeout=300
 """What is done about a bad tensor, on every path: waiting, told on the device, with GradScaler."""
 import collections
+import os
 import types
 import unittest
 
@@ -409,6 +410,95 @@ class TestScaler(Case):
 
 def backward_loss(model, device):
     return model(torch.ones(4, 6, device=device)).pow(2).mean()
+
+
+class TestWith(Case):
+    def test_the_body_s_exception_comes_out(self):
+        for role in ("first.weight.grad", "first.weight"):
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, "report", deep_every=1)
+            guard._at_once = False
+            guard._policy._on_bad = "report" if role.endswith("grad") else "skip"  # which raises for bad state
+            with self.assertRaises(KeyError):
+                with guard:
+                    train(model, optimizer, 1)
+                    guard.result()
+                    train(model, optimizer, 1, before=lambda step: guard.inject(role))
+                    raise KeyError("mine")
+            told = [line for line in self.lines if "ended with an exception" in line]
+            self.assertTrue(any(f"NaN in {role}," in line for line in told), told)
+            self.assertNotIn("step", vars(optimizer))
+            guard.detach()
+
+    def test_what_is_on_its_way_is_raised_otherwise(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip", deep_every=1)
+        guard._at_once = False
+        with self.assertRaises(esper.BadState):
+            with guard:
+                train(model, optimizer, 1, before=lambda step: guard.inject("first.weight"))
+
+
+class TestOff(Case):
+    """ESPER_GUARD=0."""
+
+    def off(self, value="0"):
+        os.environ["ESPER_GUARD"] = value
+        self.addCleanup(os.environ.pop, "ESPER_GUARD", None)
+
+    def test_values(self):
+        for value, enabled in (("0", False), ("False", False), ("OFF", False), ("no", False), ("", True), ("1", True)):
+            self.off(value)
+            self.assertEqual(esper.Guard(*seeded(Net)).enabled, enabled, value)
+
+    def test_everything_is_there(self):
+        self.off()
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback").attach()
+        with guard:
+            train(model, optimizer, 2)
+        self.assertEqual((guard.path, guard.last, guard.steps, guard.not_covered, guard.n_skipped, guard.memory()),
+                         ("off (ESPER_GUARD)", None, 0, [], 0, {"device": 0, "host": 0}))
+        self.assertTrue(guard.commit())
+        self.assertIsNone(guard.result())
+        self.assertNotIn("step", vars(optimizer))
+        self.assertEqual(self.lines, [])
+
+    def norms(self, step, optimizer, model, guard, scaler=None):
+        """Of the gradients with which steps were made."""
+        found = []
+        for i in range(3):
+            optimizer.zero_grad()
+            x = torch.full((4, 6), 100.0)
+            loss = model(x).pow(2).mean()
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            step()
+            found.append(float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()))
+            if scaler is not None:
+                scaler.update()
+        return found
+
+    def test_clips_all_the_same(self):
+        self.off()
+        for attached in (True, False):
+            for make in (lambda: None, PlainScaler):
+                model, optimizer = seeded(Net, optimizer=torch.optim.SGD, lr=1e-6)
+                guard, scaler = self.guard(model, optimizer, clip=0.5), make()
+                if attached:
+                    guard.attach(scaler)
+                if not attached:
+                    def step():
+                        guard.step(optimizer, scaler)
+                elif scaler is None:
+                    step = optimizer.step
+                else:
+                    def step():
+                        scaler.step(optimizer)
+                for norm in self.norms(step, optimizer, model, guard, scaler):
+                    self.assertAlmostEqual(norm, 0.5, places=4)
+                guard.detach()
+                model, optimizer = seeded(Net, optimizer=torch.optim.SGD, lr=1e-6)
+                self.assertGreater(self.norms(optimizer.step, optimizer, model, guard)[0], 10)
 
 
 if __name__ == "__main__":

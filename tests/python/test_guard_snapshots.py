@@ -194,6 +194,36 @@ class TestRollback(Case):
                 self.assertTrue(esper.check(model, optimizer).ok)
             guard.detach()
 
+    def test_the_loop_goes_on_with_its_next_batch(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=4)).attach()
+        batches = []
+        for step in range(8):
+            x = torch.randn(5, 6)
+            batches.append(float(x[0, 0]))
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            if step == 5:
+                guard.inject("first.weight")
+            optimizer.step()
+        self.assertEqual(guard.n_rollbacks, 1)
+        self.assertEqual(len(set(batches)), 8)
+        guard.rollback()  # asked for: what was drawn is drawn again
+        self.assertIn(float(torch.randn(5, 6)[0, 0]), batches)
+
+    def test_without_attach(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback", deep_every=1)
+        before = state_of(model, optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            backward(model, step)
+            if step == 2:
+                guard.inject("first.weight")
+            guard.step(optimizer)
+        self.assertEqual((guard.n_rollbacks, guard.steps), (1, 0))
+        self.assertSameState(before, state_of(model, optimizer))
+
     def test_max_rollbacks(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "rollback", max_rollbacks=2).attach()

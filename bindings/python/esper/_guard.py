@@ -1,12 +1,15 @@
 """The guard: between gradients and optimiser, and behind it."""
 
+import atexit
 import functools
 import os
-from typing import Any, Callable, Dict, List, Optional, Sequence
+import sys
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
-from . import _abi, _log, _optim, _refuse, _tensors, _watched
+from . import _abi, _log, _names, _optim, _refuse, _tensors, _watched
 from ._dist import Peers
 from ._errors import GuardError, NoSnapshot, Unsupported
 from ._grads import Gradients
@@ -19,9 +22,31 @@ from ._state import State
 _STATE_ROLES = ("param", "moment", "buffer")
 
 
+_attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
+
+
+@atexit.register
+def _read_at_exit() -> None:
+    """What the last steps have launched and nobody has read is logged."""
+    for guard in list(_attached):
+        guard._read_quietly("found when Python ended: nothing was done about it")
+
+
 def is_off() -> bool:
-    """ESPER_GUARD=0."""
-    return os.environ.get("ESPER_GUARD", "1") in ("0", "off", "no")
+    """ESPER_GUARD=0, false, off or no."""
+    return os.environ.get("ESPER_GUARD", "").strip().lower() in ("0", "false", "off", "no")
+
+
+def _roles(where: str, scan: Sequence[str]) -> Tuple[str, ...]:
+    """The roles that `scan` names; one alone may be given as a string."""
+    roles = (scan,) if isinstance(scan, str) else tuple(scan)
+    if any(role not in ("grad", *_STATE_ROLES) for role in roles):
+        raise ValueError(f"{where}scan={scan!r}: expected some of 'grad', 'param', 'moment' and 'buffer'")
+    return roles
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
 
 
 class Pending:
@@ -76,26 +101,31 @@ class Guard:
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, on_bad: OnBad = "raise", *,
-                 scan: Sequence[str] = ("grad",), deep_every: Optional[int] = 100, clip: Optional[float] = None,
-                 snapshot: Optional[Snapshots] = None, state: Optional[Dict[str, Any]] = None, group: Any = "auto",
-                 max_rollbacks: int = 3, lr_backoff: float = 1.0, max_skips: int = 10,
-                 log: _log.Log = None) -> None:
+                 scan: Union[str, Sequence[str]] = ("grad",), deep_every: Optional[int] = 100,
+                 clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
+                 state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
+                 lr_backoff: float = 1.0, max_skips: int = 10, log: _log.Log = None) -> None:
         self.optimizer = optimizer
         self.last: Optional[Report] = None  #: of the previous step, or of this one where the guard waits; never waits
         self.steps = 0  #: steps of the optimiser that were asked for; a rollback sets it back
         self.enabled = not is_off()
         self._attachment: Optional[_optim.Attachment] = None
         self._scaler: Any = None
+        self._within_scaler = False
+        self._clip = float(clip or 0.0)
+        self.path = "off (ESPER_GUARD)"
         if not self.enabled:
+            self._model = model
             return
         _abi.load()
         notes = _refuse.check(model, optimizer)
         self._log = _log.make(log)
         self._policy = Policy(on_bad, max_skips, max_rollbacks, self._log)
-        self._check_options(scan, deep_every, clip, lr_backoff, state or {})
+        scan = _roles("", scan)
+        counts = {"deep_every": deep_every or 0, "max_skips": max_skips, "max_rollbacks": max_rollbacks}
+        self._check_options(scan, counts, clip, lr_backoff, {} if state is None else state, snapshot)
         self._scan_grads = "grad" in scan
         self._deep_every = 1 if any(role in scan for role in _STATE_ROLES) else deep_every or 0
-        self._clip = float(clip or 0.0)
         self._lr_backoff = lr_backoff
         self._notes = notes
         self._peers = Peers(model, group)
@@ -108,19 +138,25 @@ class Guard:
         self._flag: Optional[_optim.DeviceFlag] = None
         self._newest: Optional[Pending] = None
         self._deep: Optional[_Deep] = None
-        self._within_scaler = False
         self._went = False
         self._choose_path()
         _watched.claim(self._watched.parameters, self)
+        self._tell_not_judged()
 
     @staticmethod
-    def _check_options(scan: Sequence[str], deep_every: Optional[int], clip: Optional[float], lr_backoff: float,
-                       state: Dict[str, Any]) -> None:
-        for role in scan:
-            if role not in ("grad", *_STATE_ROLES):
-                raise ValueError(f"scan={tuple(scan)!r}: expected 'grad', 'param', 'moment' or 'buffer'")
-        if deep_every is not None and deep_every < 0:
-            raise ValueError(f"deep_every={deep_every}: expected 0 (never) or a number of steps")
+    def _check_options(scan: Sequence[str], counts: Dict[str, int], clip: Optional[float], lr_backoff: float,
+                       state: Dict[str, Any], snapshot: Optional[Snapshots]) -> None:
+        for name, value in counts.items():
+            if not _is_count(value):
+                raise ValueError(f"{name}={value!r}: expected a whole number, 0 or more")
+        if not scan and not counts["deep_every"]:
+            raise ValueError("scan=() and deep_every=0: nothing would be looked at. Name something to scan, as "
+                             "scan=('grad',), or give deep_every a number of steps")
+        if snapshot is not None and not isinstance(snapshot, Snapshots):
+            raise TypeError(f"snapshot={snapshot!r}: expected esper.Snapshots(...), or None")
+        if not isinstance(state, dict):
+            raise TypeError(f"state is a {type(state).__name__}: expected a dict of names and objects, as "
+                            "state={'scheduler': scheduler}")
         if clip is not None and not clip > 0:
             raise ValueError(f"clip={clip}: expected a norm above 0, or None")
         if not 0 < lr_backoff <= 1:
@@ -129,6 +165,13 @@ class Guard:
             if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
                 raise TypeError(f"state[{name!r}] is a {type(item).__name__}, which has no state_dict and "
                                 "load_state_dict")
+
+    def _tell_not_judged(self) -> None:
+        sentences = list(self._state.not_judged.values())
+        if len(sentences) > 2:
+            sentences[1:] = [f"so do {len(sentences) - 1} other buffers: not_covered names them"]
+        for sentence in sentences:
+            self._log(sentence)
 
     def _choose_path(self) -> None:
         name = type(self.optimizer).__name__
@@ -144,26 +187,45 @@ class Guard:
         else:
             self._may_flag = True
             self.path = f"no wait: {name} is told on the device through found_inf; reports follow one step later"
+        self._at_once = self.path.startswith("one wait") or all(form[1].type == "cpu" for form in self._watched.forms)
 
     # ------------------------------------------------------------------------------------------- the loop as it is
 
     def attach(self, scaler: Any = None) -> "Guard":
         """From now on every optimizer.step() is guarded; the loop stays as it is. Give the GradScaler if there is one:
         then its scaled gradients are judged unscaled, and steps that it passes over are named too."""
-        if not self.enabled or self._attachment is not None:
+        if scaler is not None and not hasattr(scaler, "unscale_"):
+            raise TypeError(f"attach({type(scaler).__name__}): that is no GradScaler: give the one of your loop, or "
+                            "nothing")
+        if self._attachment is not None or (not self.enabled and not self._clip):
             return self
-        self._attachment = _optim.Attachment(self.optimizer, self._before, self._after)
-        if scaler is not None:
-            self._wrap_scaler(scaler)
-        self._log(self.path)
+        try:
+            self._attachment = _optim.Attachment(self.optimizer, self._before, self._after)
+            if scaler is not None:
+                self._wrap_scaler(scaler)
+            if self.enabled:
+                self._log(self.path)
+                self._commit_first()
+                _attached.add(self)
+        except BaseException:
+            self._unhook()
+            raise
+        return self
+
+    def _commit_first(self) -> None:
+        """There is to be a way back from the start."""
         if self._ring is not None and not self._ring.good:
             self.commit()
-        return self
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the model to others."""
-        if not self.enabled:
-            return
+        self._unhook()
+        if self.enabled:
+            _watched.release(self._watched.parameters, self)
+            self._settle()
+
+    def _unhook(self) -> None:
+        _attached.discard(self)
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.detach()
@@ -171,23 +233,23 @@ class Guard:
             if getattr(self._scaler.__dict__.get("step"), "__esper__", None) is self:
                 del self._scaler.step
             self._scaler = None
-        _watched.release(self._watched.parameters, self)
-        self._settle()
 
     def __enter__(self) -> "Guard":
         return self.attach()
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        """When the loop has raised, that is what is told: what is on its way is only logged."""
+        if kind is not None and self.enabled:
+            self._read_quietly("found when the loop ended with an exception: nothing was done about it")
         self.detach()
 
     def step(self, optimizer: Optional[torch.optim.Optimizer] = None, scaler: Any = None) -> Optional[Report]:
         """Instead of optimizer.step(), or scaler.step(optimizer), for who does not attach. Gives the newest report."""
         if optimizer is not None and optimizer is not self.optimizer:
             raise GuardError("guard.step(optimizer): that is not the optimizer this guard was made for")
-        if not self.enabled:
-            self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
-            return None
-        if self._attachment is not None:
+        if self.enabled and self.steps == 0:
+            self._commit_first()
+        if self._attachment is not None or (not self.enabled and not self._clip):
             self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
         elif scaler is not None and scaler.is_enabled():
             self._scaled_step(scaler, lambda: scaler.step(self.optimizer))
@@ -213,11 +275,14 @@ class Guard:
 
     # ------------------------------------------------------------------------------------------------ one scan more
 
-    def launch(self, scan: Sequence[str] = ("grad",)) -> Pending:
+    def launch(self, scan: Union[str, Sequence[str]] = ("grad",)) -> Pending:
         """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
         of the CUDA graph; only gradients can be scanned there."""
         if not self.enabled:
             return _NoPending()
+        scan = _roles("launch: ", scan)
+        if not scan:
+            raise ValueError("launch: scan=(): nothing would be looked at. Name something to scan, as scan=('grad',)")
         captured = self._capturing()
         if not captured:
             self._settle()
@@ -261,13 +326,15 @@ class Guard:
         return bool(self._ring.good) and self._ring.good[-1] is not before
 
     def rollback(self) -> int:
-        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step."""
+        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step.
+        (Rollbacks that the guard makes by itself leave the random state alone, so that a loop which draws its batches
+        from it goes on with the next one.)"""
         if not self.enabled:
             return self.steps
         if self._ring is None:
             raise NoSnapshot("rollback: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
         self._forget_launched()
-        entry = self._ring.restore(self._lr_backoff)
+        entry = self._ring.restore(self._lr_backoff, rng=True)
         self.steps = entry.step
         return entry.step
 
@@ -280,6 +347,10 @@ class Guard:
         _watched.release(self._watched.parameters, self)
         self._watched.register()
         _watched.claim(self._watched.parameters, self)
+        known = self._state.not_judged
+        self._state.look_at_buffers()
+        if self._state.not_judged != known:
+            self._tell_not_judged()
         self._gradients.forget()
         self._flag = None
         self._choose_path()
@@ -353,6 +424,9 @@ class Guard:
         """Whether the optimiser may step, as far as is known; where nothing is known yet it is told on the device."""
         if self._within_scaler:
             self._went = True
+            return True
+        if not self.enabled:
+            self._clip_as_torch_does()
             return True
         captured = self._capturing()
         if captured and (self._newest is not None and not self._newest._captured or self._deep is not None):
@@ -458,6 +532,12 @@ class Guard:
                 grad = _tensors.local(parameter.grad.detach())
                 (grad._values() if grad.is_sparse else grad).mul_(factor)
 
+    def _clip_as_torch_does(self) -> None:
+        """While ESPER_GUARD=0: a loop that leaves clipping to the guard is to go on as it did."""
+        known = _names.parameters(self._model)
+        parameters = [parameter for _, parameter in known + _names.of_optimizer(self.optimizer, known)]
+        torch.nn.utils.clip_grad_norm_([p for p in parameters if p.grad is not None], self._clip)
+
     # -------------------------------------------------------------------------------------------------- GradScaler
 
     def _scaled_step(self, scaler: Any, do: Callable[[], Any]) -> Any:
@@ -467,6 +547,13 @@ class Guard:
             raise Unsupported(f"{type(scaler).__name__} is not a GradScaler that the guard knows")
         if not noted["found_inf_per_device"]:
             scaler.unscale_(self.optimizer)
+        if not self.enabled:
+            self._clip_as_torch_does()
+            self._within_scaler = True
+            try:
+                return do()
+            finally:
+                self._within_scaler = False
         if not self._settle():
             return None  # rolled back: these gradients are of the state before
         self.steps += 1
@@ -506,6 +593,8 @@ class Guard:
     # ----------------------------------------------------------------------------------------- behind the optimiser
 
     def _after(self, went: bool) -> None:
+        if not self.enabled:
+            return
         if self._flag is not None:
             self._flag.take(self.optimizer)
         if not self._within_scaler:
@@ -518,14 +607,19 @@ class Guard:
             self._launch_deep(self._ring)
         elif self._deep_every and self.steps % self._deep_every == 0:
             self._launch_deep(None)
+        else:
+            return
+        if self._at_once:  # a checkpoint may be next
+            self._settle()
 
     def _launch_deep(self, ring: Optional[Ring]) -> None:
-        """The state as it is now, with a snapshot of it or without: judged before the next step."""
+        """The state as it is now, with a snapshot of it or without: judged before the next step at the latest."""
         scanner = self._state.scanner()
+        entry = ring.take(self.steps) if ring is not None else None  # which may not have the memory: before the launch
         if scanner is not None:
             scanner.launch(checksum=1 if ring is not None else 0)
             self._state.drop()
-        self._deep = _Deep(self.steps, scanner, ring.take(self.steps) if ring is not None else None)
+        self._deep = _Deep(self.steps, scanner, entry)
 
     # ----------------------------------------------------------------------------------------- what is on its way
 
@@ -576,12 +670,36 @@ class Guard:
                 self._ring.judge(self._deep.entry, reading, good)
             self._deep = None
 
+    def _read_quietly(self, action: str) -> None:
+        """What is on its way is read and logged if it is bad. Nothing is raised, and other ranks are not asked."""
+        try:
+            reports = []
+            pending = self._newest
+            if pending is not None and not pending._captured:
+                self._newest = None
+                report = Report(pending.step, pending.read(), self.not_covered)
+                report.action = "step skipped, optimizer untouched" if pending.flagged else action
+                if not pending.scaled:  # GradScaler sees to its own
+                    reports.append(report)
+            deep, self._deep = self._deep, None
+            if deep is not None and deep.scanner is not None:
+                reports.append(Report(deep.step, [deep.scanner.read()], self.not_covered))
+                reports[-1].action = action
+            if deep is not None and deep.entry is not None:
+                self._ring.judge(deep.entry, None, False)
+            for report in reports:
+                self.last = report
+                if not report.ok:
+                    self._log(str(report))
+        except Exception as error:  # the device may be gone, or the log's file
+            print(f"esper: what was on its way could not be read: {error}", file=sys.stderr)
+
     def _roll_back(self, report: Report) -> None:
         if self._ring is None:
             raise NoSnapshot(f"{report}; there is nothing to roll back to: make the guard with "
                              "snapshot=esper.Snapshots()")
         self._policy.rolls_back(report)
-        entry = self._ring.restore(self._lr_backoff)
+        entry = self._ring.restore(self._lr_backoff, rng=False)
         self.steps = entry.step
         self._policy.rolled_back(report, entry.step)
 

@@ -162,8 +162,9 @@ class Ring:
 
     # ------------------------------------------------------------------------------------------------------ restore
 
-    def restore(self, lr_backoff: float) -> Entry:
-        """Puts the newest good state back, verified; the learning rate is multiplied by lr_backoff once more."""
+    def restore(self, lr_backoff: float, rng: bool) -> Entry:
+        """Puts the newest good state back, verified; the learning rate is multiplied by lr_backoff once more. rng: the
+        random state too."""
         if not self.good:
             raise NoSnapshot("rollback: there is no good snapshot yet. Call guard.commit() before the first step "
                              "(attach() does so when the guard has snapshots)")
@@ -171,6 +172,8 @@ class Ring:
             entry = self.good[-1]
             self._put_back(entry, lr_backoff)
             if self._peers.agree(self._verify(entry)):
+                if rng:
+                    _put_back_rng(entry.rng)
                 return entry
             self._log(f"rollback: the snapshot of step {entry.step} was damaged in memory; trying an older one")
             self._free.append(self.good.pop().slot)
@@ -192,10 +195,6 @@ class Ring:
                 item.load_state_dict(copy.deepcopy(entry.extras[name]))
         if lr_backoff != 1.0:
             self._back_off(lr_backoff**entry.n_restored)
-        torch.set_rng_state(entry.rng[-1])
-        for device, state in entry.rng.items():
-            if device >= 0:
-                torch.cuda.set_rng_state(state, device)
 
     def _shape_optimizer(self, entry: Entry) -> None:
         """State that was not there yet goes, what is no tensor is set, and lists get their length."""
@@ -263,6 +262,13 @@ def _put_back_group(group: Dict[str, Any], saved: Dict[str, Any]) -> None:
             group[key].copy_(value)
         else:
             group[key] = copy.deepcopy(value)
+
+
+def _put_back_rng(states: Dict[int, torch.Tensor]) -> None:
+    torch.set_rng_state(states[-1])
+    for device, state in states.items():
+        if device >= 0:
+            torch.cuda.set_rng_state(state, device)
 
 
 def _fits(tensors: List[Tuple[Key, torch.Tensor]], need: int) -> bool:

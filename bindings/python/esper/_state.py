@@ -25,6 +25,20 @@ class State:
         self._forms: Tuple[List[int], List[int], List[torch.dtype]] = ([], [], [])
         self._plain = False
         self._nested = False
+        self.not_judged: Dict[str, str] = {}  # buffers by name, each with a sentence
+        self.look_at_buffers()
+
+    def look_at_buffers(self) -> None:
+        """Buffers that are not finite now hold NaN or Inf on purpose, as a causal mask does: they are not judged. They
+        are in snapshots as the others are."""
+        self.not_judged = {}
+        for name, buffer in _names.buffers(self.watched.model):
+            item = _tensors.make(name, _abi.BUFFER, buffer)
+            if isinstance(item, _tensors.Item) and not bool(torch.isfinite(item.tensor).all()):
+                kind = "NaN" if bool(torch.isnan(item.tensor).any()) else "Inf"
+                self.not_judged[name] = f"{name} holds {kind} from the start: not judged"
+        self.not_covered = list(self.not_judged.values())
+        self._n_tensors = -1
 
     def tensors(self) -> Iterator[Tuple[Key, int, torch.Tensor]]:
         """Every tensor with a key that is the same from step to step, and its role. Optimiser state comes first: a bad
@@ -83,7 +97,8 @@ class State:
 
     def _look_anew(self, tensors: List[torch.Tensor]) -> None:
         named = list(self.tensors())
-        found = [_tensors.make(".".join(key[1:]), role, tensor) for key, role, tensor in named]
+        found = [self.not_judged[key[1]] if role == _abi.BUFFER and key[1] in self.not_judged
+                 else _tensors.make(".".join(key[1:]), role, tensor) for key, role, tensor in named]
         items, self.not_covered = _tensors.sort(found)
         self._nested = [id(tensor) for _, _, tensor in named] != [id(tensor) for tensor in tensors]
         self._n_tensors = len(named)

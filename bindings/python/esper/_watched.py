@@ -41,28 +41,38 @@ class Watched:
     def register(self) -> None:
         """Takes the parameters as they are now."""
         self.parameters = self._list()
-        self.n_in_groups = self._count_groups()
+        self.ids_in_groups = self._ids_in_groups()
         self.forms = [self._form(parameter) for _, parameter in self.parameters]
 
     def _list(self) -> List[Tuple[str, torch.nn.Parameter]]:
         known = _names.parameters(self.model)
         return known + _names.of_optimizer(self.optimizer, known)
 
-    def _count_groups(self) -> int:
-        return sum(len(group["params"]) for group in self.optimizer.param_groups)
+    def _ids_in_groups(self) -> List[int]:
+        ids: List[int] = []
+        for group in self.optimizer.param_groups:
+            ids += map(id, group["params"])
+        return ids
 
     @staticmethod
     def _form(parameter: torch.Tensor) -> Tuple[torch.Size, torch.device, torch.dtype]:
         return parameter.shape, local(parameter).device, parameter.dtype
 
     def grew(self) -> bool:
-        """Whether the optimiser was given more parameters since (add_param_group); they are taken up if so."""
-        if self._count_groups() == self.n_in_groups:
+        """Whether the optimiser was given more parameters since (add_param_group), or fewer; that is taken up if so.
+        Raises ModelChanged if it was given others."""
+        ids = self._ids_in_groups()
+        if ids == self.ids_in_groups:
             return False
         before = {id(parameter) for _, parameter in self.parameters}
         now = self._list()
         if not before <= {id(parameter) for _, parameter in now}:
             self.validate()
+        lost, new = set(self.ids_in_groups).difference(ids), set(ids).difference(self.ids_in_groups)
+        if lost and new:
+            name = next(name for name, parameter in self.parameters if id(parameter) in lost)
+            raise ModelChanged(f"the optimizer has another parameter instead of {name}, which was registered: call "
+                               "guard.refresh() after replacing parameters")
         self.register()
         return True
 
