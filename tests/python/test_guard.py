@@ -510,6 +510,17 @@ class TestReport(Case):
 
 
 class TestSteps(Case):
+    def test_a_result_that_the_step_has_read(self):
+        for policy in ("raise", "report"):
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, policy).attach()
+            backward(model, 0)
+            pending = guard.launch()
+            optimizer.step()
+            self.assertTrue(pending.result().ok)
+            train(model, optimizer, 2)
+            guard.detach()
+
     def test_schedulers_made_before_and_after(self):
         for late in (False, True):
             model, optimizer = seeded(Net)

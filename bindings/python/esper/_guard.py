@@ -229,6 +229,8 @@ class Guard:
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.detach()
+        if getattr(self, "_flag", None) is not None:
+            self._flag.take(self.optimizer)  # of a step that was broken off
         if self._scaler is not None:
             if getattr(self._scaler.__dict__.get("step"), "__esper__", None) is self:
                 del self._scaler.step
@@ -477,6 +479,7 @@ class Guard:
     def _report_of(self, pending: Pending) -> Report:
         report = Report(pending.step, pending.read(), self.not_covered)
         report.scale = pending.scale
+        pending._report = report
         self._newest = None
         self.last = report
         return report

@@ -61,8 +61,8 @@ class Policy:
             report.action = "left to GradScaler, which passes the step over and lowers its scale"
             return "go"
         answer = self._asked(report)
-        if answer == "report" and not scaled:
-            report.action = "reported only" + ("" if untouched else "; the step was made")
+        if answer == "report":
+            report.action = "reported only" + ("" if untouched or scaled else "; the step was made")
             self._log(str(report))
             return "go"
         if answer in ("skip", "rollback") and self.in_a_row <= self.max_skips:

@@ -128,11 +128,12 @@ class Ring:
         self._plan(tensors)
         if not self._free:
             self._free.append(self.good.pop(0).slot)
-        entry = Entry(step, self._free.pop())
+        entry = Entry(step, self._free[-1])
         entry.keys = [key for key, _ in tensors]
         entry.devices = {key: tensor.device for key, tensor in tensors}
         _copy([self._buffer(entry.slot, key, tensor) for key, tensor in tensors], [tensor for _, tensor in tensors])
         self._keep_rest(entry, tensors)
+        self._free.pop()  # now that nothing can fail any more
         return entry
 
     def _keep_rest(self, entry: Entry, tensors: List[Tuple[Key, torch.Tensor]]) -> None:
