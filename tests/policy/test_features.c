@@ -38,6 +38,18 @@ static void recorded_slot(const json_t *report, esper_policy_slot *slot)
     slot->exploding = json_is_true(json_object_get(telemetry, "has_exploding"));
 }
 
+/* A view holds the newest few. */
+static void recorded_history(const json_t *losses, const json_t *accuracies, esper_signals *signals)
+{
+    size_t n = json_array_size(losses), first = n > ESPER_POLICY_HISTORY ? n - ESPER_POLICY_HISTORY : 0;
+
+    signals->n_history = (int)(n - first);
+    for (size_t i = first; i < n; i++) {
+        signals->losses[i - first] = number_of(json_array_get(losses, i));
+        signals->accuracies[i - first] = number_of(json_array_get(accuracies, i));
+    }
+}
+
 static void recorded_view(const json_t *in, scene *s, esper_feature_memory *memory)
 {
     const json_t *order = json_object_get(in, "slot_order"), *signals = json_object_get(in, "signals");
@@ -54,11 +66,7 @@ static void recorded_view(const json_t *in, scene *s, esper_feature_memory *memo
     s->view.max_epochs = int_of(in, "max_epochs");
     s->view.loss_valid = real_of(signals, "val_loss");
     s->view.accuracy_valid = real_of(signals, "val_accuracy");
-    s->view.signals.n_history = (int)json_array_size(losses);
-    for (size_t i = 0; i < json_array_size(losses); i++) {
-        s->view.signals.losses[i] = number_of(json_array_get(losses, i));
-        s->view.signals.accuracies[i] = number_of(json_array_get(accuracies, i));
-    }
+    recorded_history(losses, accuracies, &s->view.signals);
     memory->last_op = int_of(last, "op");
     memory->last_success = json_is_true(json_object_get(last, "success"));
     for (int i = 0; i < s->view.n_slots; i++) {
