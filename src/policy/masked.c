@@ -31,7 +31,7 @@ static esper_status check(const float *logits, int n, uint64_t mask, double floo
 
 static void find_softmax(esper_masked *m, const float *logits)
 {
-    double top = -INFINITY, sum = 0;
+    double top = -(double)INFINITY, sum = 0;
 
     for (int i = 0; i < m->n; i++)
         if (is_open(m, i) && (double)logits[i] > top)

@@ -198,7 +198,8 @@ static double joint_ratio(const esper_ppo_terms *t, size_t step)
 
 esper_ppo_move esper_ppo_moved(const esper_ppo_weights *weights, const esper_ppo_terms *terms)
 {
-    esper_ppo_move move = {.ratio_max = terms->n > 0 ? -INFINITY : 1, .ratio_min = terms->n > 0 ? INFINITY : 1};
+    esper_ppo_move move = {.ratio_max = terms->n > 0 ? -(double)INFINITY : 1,
+                           .ratio_min = terms->n > 0 ? (double)INFINITY : 1};
     double n = fmax((double)terms->n, 1), squares = 0;
 
     move_heads(weights, terms, &move);
