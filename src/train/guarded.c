@@ -158,12 +158,12 @@ static esper_status open_whole(esper_guarded *guarded)
     return esper_guard_add(guarded->whole, list, n);
 }
 
-static esper_status open_ring(esper_guarded *guarded, uint32_t n_entries, esper_ring **ring_out)
+static esper_status open_ring(esper_guarded *guarded, esper_ring **ring_out)
 {
     esper_ring_options options;
 
     esper_ring_options_init(&options);
-    options.n_entries = n_entries;
+    options.n_entries = N_SNAPSHOTS;
     options.place = ESPER_RING_HOST;
     options.roles = state_roles;
     return esper_ring_open(guarded->whole, &options, ring_out);
@@ -211,7 +211,7 @@ static esper_status open_parts(esper_guarded *guarded)
 {
     ESPER_TRY(open_guard(guarded));
     ESPER_TRY(open_whole(guarded));
-    ESPER_TRY(open_ring(guarded, N_SNAPSHOTS, &guarded->ring));
+    ESPER_TRY(open_ring(guarded, &guarded->ring));
     ESPER_TRY(take_blob(guarded));
     ESPER_TRY(open_governor(guarded));
     ESPER_TRY(take_buffers(guarded));
@@ -651,7 +651,7 @@ esper_status esper_guarded_keep(esper_guarded *guarded)
     if (esper_guarded_reading(guarded).pending)
         return ESPER_OK; /* what was kept before is of a state that nobody doubts */
     if (guarded->kept_ring == NULL)
-        ESPER_TRY(open_ring(guarded, N_SNAPSHOTS, &guarded->kept_ring));
+        ESPER_TRY(open_ring(guarded, &guarded->kept_ring));
     ESPER_TRY(take_into(guarded, guarded->kept_ring, &good));
     if (good)
         remember(guarded, &guarded->kept);
