@@ -17,7 +17,7 @@ typedef struct esper_command {
     bool        has_config; /* its help lists the configuration's flags */
     bool        has_ranks;  /* several processes may work on it together; others are refused below a launcher */
     const char *const *keys; /* the settings it takes as flags, NULL at the end; NULL = all. Others are refused */
-    const char *without;     /* with keys NULL: a section of settings that it does not take ... */
+    const char *const *without; /* with keys NULL: sections of settings that it does not take (NULL at the end) ... */
     const char *const *but;  /* ... but for these, NULL at the end */
     const char *instead;     /* the command that takes them */
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */

@@ -268,5 +268,6 @@ const esper_command esper_command_compare = {
         "           esper compare synth --policies none,heuristic --seeds 2 --jobs 1\n"
         "           esper compare --dir runs/compare-fashion-20260131-1 --epochs 20 --seeds 5",
     .has_config = true,
+    .without = (const char *const[]){"Learn", NULL},
     .run = run,
 };

@@ -63,7 +63,7 @@ static bool takes_key(const esper_config_key *key, const void *context)
 
     if (command->keys != NULL)
         return is_in(command->keys, key->name);
-    return command->without == NULL || strcmp(command->without, key->section) != 0 || is_in(command->but, key->name);
+    return !is_in(command->without, key->section) || is_in(command->but, key->name);
 }
 
 void esper_command_help(const esper_command *command)
