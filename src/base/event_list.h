@@ -25,7 +25,8 @@
     EVENT(RUN_ENDED, run_ended, "a run is over, well or not")                     \
     EVENT(WARNING, warning, "something a person should know; the run goes on")
 
-/* config: the whole configuration as esper_config_write gives it. kernels: the kernel set, part of a run's identity. */
+/* config: the whole configuration as esper_config_write gives it. kernels: the kernel set, part of a run's identity.
+ * policy: who decides, with hash and name of a learned policy's file; "" in a run that does not grow. */
 #define ESPER_EVENT_RUN_STARTED_FIELDS(FIELD, e) \
     FIELD(e, TEXT, task)                         \
     FIELD(e, TEXT, run)                          \
@@ -35,7 +36,8 @@
     FIELD(e, INT, threads)                       \
     FIELD(e, INT, ranks)                         \
     FIELD(e, INT, params)                        \
-    FIELD(e, TEXT, commit)
+    FIELD(e, TEXT, commit)                       \
+    FIELD(e, TEXT, policy)
 
 /* Losses are means over targets, in nats; accuracies in percent. Non-finite readings are told as such. */
 #define ESPER_EVENT_EPOCH_ENDED_FIELDS(FIELD, e) \

@@ -63,7 +63,8 @@ typedef enum esper_alpha_choice {
     X(NO_CONTRIBUTION, "no_contribution")                                \
     X(CHANCE, "chance")                 /* drawn at random */            \
     X(SCRIPT, "script")                                                  \
-    X(PROGRAM, "program")
+    X(PROGRAM, "program")                                                \
+    X(LEARNED, "learned")
 
 typedef enum esper_reason {
 #define X(name, text) ESPER_REASON_##name,

@@ -72,6 +72,17 @@ void esper_feature_memory_measured(esper_feature_memory *memory, int slot)
     memory->since[slot] = 0;
 }
 
+void esper_feature_memory_begin(esper_feature_memory *memory, const esper_policy_view *view)
+{
+    if (view->rolled_back)
+        esper_feature_memory_rollback(memory);
+    else
+        memory->last_success = !view->last_refused;
+    for (int s = 0; s < view->n_slots; s++)
+        if (view->slots[s].measured)
+            esper_feature_memory_measured(memory, s);
+}
+
 void esper_feature_memory_step(esper_feature_memory *memory, const esper_policy_view *view, int op, bool success)
 {
     for (int s = 0; s < view->n_slots; s++) {

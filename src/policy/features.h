@@ -11,6 +11,8 @@
 #include "policy/normaliser.h"
 #include "policy/view.h"
 
+enum { ESPER_FEATURES_VERSION = 1 }; /* of the table: policies are bound to the one they were trained with */
+
 #define ESPER_FEATURE_MISSING  (-1.0)
 #define ESPER_FEATURE_FADE     0.995 /* of the freshness of a contribution, each epoch */
 #define ESPER_FEATURE_EPOCHS   150   /* what epochs are parts of in a run with an open end */
@@ -97,6 +99,9 @@ _Static_assert(sizeof(esper_feature_memory) == ESPER_POLICY_MAX_SLOTS * 12 + 8, 
 /* An episode begins; or goes on after a rollback, when the last decision counts as one that failed. */
 void esper_feature_memory_init(esper_feature_memory *memory);
 void esper_feature_memory_rollback(esper_feature_memory *memory);
+/* What a view tells of the time since the last step: a rollback, a refusal, contributions that were measured. Before the
+ * vector is made. */
+void esper_feature_memory_begin(esper_feature_memory *memory, const esper_policy_view *view);
 /* A contribution of this slot has just been measured. Before the vector is made. */
 void esper_feature_memory_measured(esper_feature_memory *memory, int slot);
 /* A step is over: what was decided in this view, and whether it was carried out. */

@@ -2,13 +2,20 @@
 #include "policy/policy.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/status.h"
+#include "base/suggest.h"
 #include "policy/pack.h"
 
 static const esper_policy_ops *const policies[] = {
-    &esper_policy_none,     &esper_policy_heuristic, &esper_policy_random,
-    &esper_policy_scripted, &esper_policy_command,   NULL,
+    &esper_policy_none,
+    &esper_policy_heuristic,
+    &esper_policy_random,
+    &esper_policy_scripted,
+    &esper_policy_command,
+    &esper_policy_learned,
+    NULL,
 };
 
 const esper_policy_ops *const *esper_policy_list(void)
@@ -18,17 +25,34 @@ const esper_policy_ops *const *esper_policy_list(void)
 
 esper_status esper_policy_find(const char *name, const esper_policy_ops **ops_out)
 {
-    char names[128] = "";
+    char names[128] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
 
+    esper_suggest_init(&suggest, name);
     for (int i = 0; policies[i] != NULL; i++) {
         if (strcmp(policies[i]->name, name) == 0) {
             *ops_out = policies[i];
             return ESPER_OK;
         }
+        esper_suggest_offer(&suggest, policies[i]->name);
         strncat(names, i == 0 ? "" : ", ", sizeof(names) - strlen(names) - 1);
         strncat(names, policies[i]->name, sizeof(names) - strlen(names) - 1);
     }
-    return ESPER_FAIL(ESPER_E_ARG, "no policy is called '%s': there are %s", name, names);
+    return ESPER_FAIL(ESPER_E_ARG, "no policy is called '%s'%s There are %s, and files of learned ones", name,
+                      suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names);
+}
+
+bool esper_policy_is_file(const char *text)
+{
+    static const char suffix[] = ".safetensors";
+    size_t chars = strlen(text), end = sizeof(suffix) - 1;
+    struct stat info;
+
+    for (int i = 0; policies[i] != NULL; i++)
+        if (strcmp(policies[i]->name, text) == 0)
+            return false;
+    return strchr(text, '/') != NULL || (chars > end && strcmp(text + chars - end, suffix) == 0) ||
+           (stat(text, &info) == 0 && S_ISREG(info.st_mode));
 }
 
 esper_status esper_policy_open(const char *name, const esper_policy_setup *setup, esper_policy **policy_out)
@@ -51,6 +75,11 @@ void esper_policy_close(esper_policy *policy)
 const char *esper_policy_name(const esper_policy *policy)
 {
     return policy->ops->name;
+}
+
+const char *esper_policy_describe(const esper_policy *policy)
+{
+    return policy->ops->describe != NULL ? policy->ops->describe(policy) : policy->ops->name;
 }
 
 esper_status esper_policy_decide(esper_policy *policy, const esper_policy_view *view, esper_decision *decision_out)

@@ -10,7 +10,7 @@
 #include "policy/heuristic.h"
 #include "policy/view.h"
 
-enum { ESPER_POLICY_DEADLINE_MS = 30000 };
+enum { ESPER_POLICY_DEADLINE_MS = 30000, ESPER_POLICY_ABOUT_CHARS = 64 };
 
 /* What a policy is opened with. Everything is borrowed until open returns. */
 typedef struct esper_policy_setup {
@@ -24,6 +24,9 @@ typedef struct esper_policy_setup {
     const char        *script;      /* scripted: path of the decision file */
     const char        *command;     /* command: what /bin/sh is to run */
     int                deadline_ms; /* command: for one answer; 0 = ESPER_POLICY_DEADLINE_MS */
+    const char        *policy_file; /* learned: path of the policy's file */
+    const char        *task;        /* learned: name of the run's task; NULL = any */
+    const char        *backend;     /* learned: who computes its network; NULL = auto */
 } esper_policy_setup;
 
 typedef struct esper_policy esper_policy;
@@ -36,6 +39,7 @@ typedef struct esper_policy_ops {
     /* Both NULL: it remembers nothing. pack returns the bytes it takes, and writes them unless memory is NULL. */
     size_t       (*pack)(const esper_policy *policy, void *memory);
     esper_status (*unpack)(esper_policy *policy, const void *memory, size_t bytes);
+    const char  *(*describe)(const esper_policy *policy); /* NULL: by its name */
 } esper_policy_ops;
 
 /* The head of every policy: private to src/policy. */
@@ -43,18 +47,24 @@ struct esper_policy {
     const esper_policy_ops *ops;
 };
 
-/* All policies, NULL at the end: none, heuristic, random, scripted, command. */
+/* All policies, NULL at the end: none, heuristic, random, scripted, command, learned. */
 const esper_policy_ops *const *esper_policy_list(void);
 
-/* E_ARG with the names there are when there is none of that name. */
+/* E_ARG with the nearest name and all there are when there is none of that name. */
 esper_status esper_policy_find(const char *name, const esper_policy_ops **ops_out);
+
+/* Whether a text that is no policy's name is the path of a policy's file: it has a '/', ends in ".safetensors", or there is
+ * such a file. */
+bool esper_policy_is_file(const char *text);
 
 esper_status esper_policy_open(const char *name, const esper_policy_setup *setup, esper_policy **policy_out);
 void         esper_policy_close(esper_policy *policy);
 const char  *esper_policy_name(const esper_policy *policy);
+const char *esper_policy_describe(
+    const esper_policy *policy); /* for records: its name, with the hash and name of its file */
 
-/* One decision for the epoch of the view. Its choices are whole and its slot is one of the view's; random, scripted and
- * command also keep what esper_mask_check demands. A failure means that the run has no policy any more: save and stop.
+/* One decision for the epoch of the view. Its choices are whole and its slot is one of the view's; random, scripted,
+ * command and learned also keep what esper_mask_check demands. A failure means that the run has no policy any more: save and stop.
  * E_STATE: a script or program asked for an illegal move; E_IO: a program hangs, died or closed its pipes; E_FORMAT: it
  * answered nonsense. */
 esper_status esper_policy_decide(esper_policy *policy, const esper_policy_view *view, esper_decision *decision_out);
@@ -65,6 +75,6 @@ void         esper_policy_pack(const esper_policy *policy, void *memory);
 esper_status esper_policy_unpack(esper_policy *policy, const void *memory, size_t bytes);
 
 extern const esper_policy_ops esper_policy_none, esper_policy_heuristic, esper_policy_random, esper_policy_scripted,
-    esper_policy_command;
+    esper_policy_command, esper_policy_learned;
 
 #endif

@@ -156,16 +156,22 @@ esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step);
 /* The distribution of a head of a lane after that. E_ARG as esper_masked_init. */
 struct esper_masked;
 esper_status esper_ppo_head(const esper_ppo *ppo, int lane, int head, uint64_t mask, struct esper_masked *masked_out);
+float        esper_ppo_value(const esper_ppo *ppo, int lane);
 
 /* ------------------------------------------------------------------------------------------------ files */
 
 /* Weights, moments, counters and the detector, with tensors and notes of the caller's own: everything that the next update
- * depends on. Going on from a file gives the same bits as never having stopped. */
+ * depends on. Going on from a file gives the same bits as never having stopped. The note policy_hash is a hash of all the
+ * rest. */
 esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
                             const esper_safetensors_note *notes, size_t n_notes);
 
-/* Takes over what a file holds. E_CONFIG: it is of another network; says what differs. E_FORMAT: it is no policy, or of
- * another version. Then nothing has changed. */
+/* Whether a file is a policy, of this version, and as it was written. E_FORMAT says what it is not. */
+esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_out);
+
+/* Takes over what a file holds, or its weights alone, for which it needs no moments. E_CONFIG: it is of another network;
+ * says what differs. E_FORMAT: as above, or a number that is not finite. Then nothing has changed. */
 esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file);
+esper_status esper_ppo_load_weights(esper_ppo *ppo, const esper_safetensors *file);
 
 #endif

@@ -38,3 +38,8 @@ esper_status esper_ppo_head(const esper_ppo *ppo, int lane, int head, uint64_t m
     return esper_masked_init(io.logits[head] + (size_t)lane * (size_t)size, size, mask, ppo->desc.floors[head],
                              masked_out);
 }
+
+float esper_ppo_value(const esper_ppo *ppo, int lane)
+{
+    return esper_policy_net_io(ppo->net, ESPER_POLICY_ACT).value[lane];
+}

@@ -1,8 +1,10 @@
 /* A learner in a file: tensors <family>/<parameter>, its counters and detector as tensors of their own, and notes that say
  * what network it is. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -12,7 +14,67 @@ enum { VERSION = 1, N_COUNTERS = 6, N_DETECTOR = 1 + ESPER_POLICY_MAX_HEADS + ES
 
 static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
 
-enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), HASH_CHARS = 17 };
+
+#define HASH_KEY "policy_hash"
+
+/* ------------------------------------------------------------------------------------------------ a hash of it all */
+
+static uint64_t hash_text(const char *text, uint64_t hash)
+{
+    return XXH64(text, strlen(text) + 1, hash);
+}
+
+static uint64_t hash_tensor(const esper_safetensors_tensor *tensor)
+{
+    uint64_t head[3] = {(uint64_t)tensor->dtype, (uint64_t)tensor->rank, 0}, hash;
+    size_t n_bytes = esper_safetensors_dtype_bytes(tensor->dtype);
+
+    for (int i = 0; i < tensor->rank; i++)
+        n_bytes *= (size_t)tensor->shape[i];
+    head[2] = n_bytes;
+    hash = XXH64(head, sizeof(head), hash_text(tensor->name, 0));
+    hash = XXH64(tensor->shape, (size_t)tensor->rank * sizeof(tensor->shape[0]), hash);
+    return XXH64(tensor->data, n_bytes, hash);
+}
+
+/* Tensors and notes have no order of their own, so theirs are added up. */
+typedef struct content_hash {
+    uint64_t tensors, n_tensors, notes, n_notes;
+} content_hash;
+
+static void add_tensor(content_hash *sum, const esper_safetensors_tensor *tensor)
+{
+    sum->tensors += hash_tensor(tensor);
+    sum->n_tensors++;
+}
+
+static void add_note(content_hash *sum, const esper_safetensors_note *note)
+{
+    if (strcmp(note->key, HASH_KEY) == 0)
+        return;
+    sum->notes += hash_text(note->value, hash_text(note->key, 1));
+    sum->n_notes++;
+}
+
+static uint64_t hash_of(const content_hash *sum)
+{
+    return XXH64(sum, sizeof(*sum), 0);
+}
+
+static uint64_t hash_file(const esper_safetensors *file)
+{
+    content_hash sum = {0};
+
+    for (size_t i = 0; i < esper_safetensors_count(file); i++)
+        add_tensor(&sum, esper_safetensors_at(file, i));
+    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
+        esper_safetensors_note note = esper_safetensors_note_at(file, i);
+
+        add_note(&sum, &note);
+    }
+    return hash_of(&sum);
+}
 
 /* ------------------------------------------------------------------------------------------------ what network it is */
 
@@ -62,11 +124,12 @@ static void say_facts(const esper_policy_net_desc *d, fact facts[N_FACTS])
     snprintf(facts[6].text, TEXT_CHARS, "%d %d", d->q_head, d->n_contributions);
 }
 
-static esper_status check_facts(const esper_ppo *p, const esper_safetensors *file)
+esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_out)
 {
     const char *version = esper_safetensors_note_find(file, "policy_version");
-    char wanted[16];
-    fact facts[N_FACTS];
+    const char *said = esper_safetensors_note_find(file, HASH_KEY);
+    char wanted[16], found[HASH_CHARS];
+    uint64_t hash;
 
     snprintf(wanted, sizeof(wanted), "%d", VERSION);
     if (version == NULL)
@@ -74,6 +137,22 @@ static esper_status check_facts(const esper_ppo *p, const esper_safetensors *fil
     if (strcmp(version, wanted) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: a policy of version %s, this program reads version %s",
                           esper_safetensors_name(file), version, wanted);
+    hash = hash_file(file);
+    snprintf(found, sizeof(found), "%016" PRIx64, hash);
+    if (said == NULL || strcmp(said, found) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: damaged: its content has the hash %s, and it says %.16s. Take another copy",
+                          esper_safetensors_name(file), found, said != NULL ? said : "none");
+    *hash_out = hash;
+    return ESPER_OK;
+}
+
+static esper_status check_facts(const esper_ppo *p, const esper_safetensors *file)
+{
+    uint64_t hash;
+    fact facts[N_FACTS];
+
+    ESPER_TRY(esper_ppo_check_file(file, &hash));
     say_facts(&p->desc.net, facts);
     for (int i = 0; i < N_FACTS; i++) {
         const char *found = esper_safetensors_note_find(file, facts[i].key);
@@ -192,13 +271,26 @@ static esper_status take_draft(const esper_ppo *p, size_t n_more, size_t n_notes
     out->n_list = count_named(p);
     out->list = esper_mem_alloc(out->n_list * sizeof(*out->list));
     out->tensors = esper_mem_alloc((out->n_list + 3 + n_more) * sizeof(*out->tensors));
-    out->notes = esper_mem_alloc((n_notes + N_FACTS + 1) * sizeof(*out->notes));
+    out->notes = esper_mem_alloc((n_notes + N_FACTS + 2) * sizeof(*out->notes));
     if (out->list == NULL || out->tensors == NULL || out->notes == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a policy's file of %zu tensors", out->n_list);
     list_named(p, out->list);
     for (size_t i = 0; i < out->n_list; i++)
         out->tensors[i] = out->list[i].tensor;
     return ESPER_OK;
+}
+
+/* The last note says what all the rest is. */
+static void seal_draft(draft *d, size_t n_tensors, char text[HASH_CHARS])
+{
+    content_hash sum = {0};
+
+    for (size_t i = 0; i < n_tensors; i++)
+        add_tensor(&sum, &d->tensors[i]);
+    for (size_t i = 0; i < d->n_notes; i++)
+        add_note(&sum, &d->notes[i]);
+    snprintf(text, HASH_CHARS, "%016" PRIx64, hash_of(&sum));
+    d->notes[d->n_notes++] = (esper_safetensors_note){HASH_KEY, text};
 }
 
 static void drop_draft(draft *d)
@@ -214,7 +306,7 @@ esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safete
     numbers n = numbers_of(ppo);
     draft d = {0};
     fact facts[N_FACTS];
-    char version[16];
+    char version[16], hash[HASH_CHARS];
     esper_status status = take_draft(ppo, n_more, n_notes, &d);
 
     if (status == ESPER_OK) {
@@ -228,6 +320,7 @@ esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safete
         list_numbers(&n, d.tensors + d.n_list);
         for (size_t i = 0; i < n_more; i++)
             d.tensors[d.n_list + 3 + i] = more[i];
+        seal_draft(&d, d.n_list + 3 + n_more, hash);
         status = esper_safetensors_write(path, d.tensors, d.n_list + 3 + n_more, d.notes, d.n_notes);
     }
     drop_draft(&d);
@@ -236,12 +329,27 @@ esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safete
 
 /* ------------------------------------------------------------------------------------------------ loading */
 
+static esper_status check_finite(const esper_safetensors *file, const char *name, const char *bytes, size_t n_bytes)
+{
+    float value;
+
+    for (size_t i = 0; i < n_bytes / sizeof(value); i++) {
+        memcpy(&value, bytes + i * sizeof(value), sizeof(value));
+        if (!isfinite(value))
+            return ESPER_FAIL(ESPER_E_FORMAT,
+                              "%s: element %zu of %s is %g: no policy acts by that. Take an earlier copy",
+                              esper_safetensors_name(file), i, name, (double)value);
+    }
+    return ESPER_OK;
+}
+
 /* Into memory aside first: a file that lacks one tensor changes nothing. */
 static esper_status read_aside(const esper_safetensors *file, const named *list, size_t n, char *aside)
 {
     for (size_t i = 0; i < n; i++) {
         ESPER_TRY(esper_safetensors_copy(file, list[i].name, ESPER_SAFETENSORS_F32, list[i].tensor.rank,
                                          list[i].tensor.shape, aside));
+        ESPER_TRY(check_finite(file, list[i].name, aside, list[i].bytes));
         aside += list[i].bytes;
     }
     return ESPER_OK;
@@ -260,33 +368,42 @@ static esper_status read_numbers(const esper_safetensors *file, numbers *n)
     return ESPER_OK;
 }
 
-esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file)
+/* The first n_used families of the list; the first is that of the weights. */
+static esper_status load_families(esper_ppo *p, const esper_safetensors *file, int n_used)
 {
-    size_t n_list = count_named(ppo), bytes = 0;
-    named *list = NULL;
+    size_t n_list = count_named(p), n = n_list / N_FAMILIES * (size_t)n_used, bytes = 0;
+    named *list = esper_mem_alloc(n_list * sizeof(*list));
     char *aside = NULL, *from;
-    numbers n;
     esper_status status;
 
-    ESPER_TRY(check_facts(ppo, file));
-    list = esper_mem_alloc(n_list * sizeof(*list));
     if (list != NULL) {
-        list_named(ppo, list);
-        for (size_t i = 0; i < n_list; i++)
+        list_named(p, list);
+        for (size_t i = 0; i < n; i++)
             bytes += list[i].bytes;
         aside = esper_mem_alloc(bytes);
     }
-    status = aside == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "a policy of %zu tensors", n_list)
-                           : read_aside(file, list, n_list, aside);
-    if (status == ESPER_OK)
-        status = read_numbers(file, &n);
-    if (status == ESPER_OK) {
-        from = aside;
-        for (size_t i = 0; i < n_list; from += list[i++].bytes)
-            memcpy(list[i].values, from, list[i].bytes);
-        take_numbers(ppo, &n);
-    }
+    status = aside == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "a policy of %zu tensors", n) : read_aside(file, list, n, aside);
+    from = aside;
+    for (size_t i = 0; status == ESPER_OK && i < n; from += list[i++].bytes)
+        memcpy(list[i].values, from, list[i].bytes);
     esper_mem_free(aside);
     esper_mem_free(list);
     return status;
+}
+
+esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file)
+{
+    numbers n;
+
+    ESPER_TRY(check_facts(ppo, file));
+    ESPER_TRY(read_numbers(file, &n));
+    ESPER_TRY(load_families(ppo, file, N_FAMILIES));
+    take_numbers(ppo, &n);
+    return ESPER_OK;
+}
+
+esper_status esper_ppo_load_weights(esper_ppo *ppo, const esper_safetensors *file)
+{
+    ESPER_TRY(check_facts(ppo, file));
+    return load_families(ppo, file, 1);
 }

@@ -133,8 +133,8 @@ int esper_reward_mode_find(const char *name)
 const char *esper_reward_part_name(int part)
 {
     static const char *const names[] = {
-#define X(name, text) text,
-        ESPER_REWARD_PART_LIST(X)
+#define X(e, name, text, about) #text,
+        ESPER_REWARD_PART_LIST(X, )
 #undef X
     };
 

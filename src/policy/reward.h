@@ -176,29 +176,30 @@ int         esper_reward_mode_find(const char *name); /* -1 = there is none */
 
 /* ------------------------------------------------------------------------------------------------ parts */
 
-#define ESPER_REWARD_PART_LIST(X)                \
-    X(ATTRIBUTION, "attribution")                \
-    X(BLENDING, "blending_warning")              \
-    X(HOLDING, "holding_warning")                \
-    X(SHAPING, "pbrs")                           \
-    X(SYNERGY, "synergy")                        \
-    X(RENT, "rent")                              \
-    X(SHOCK, "alpha_shock")                      \
-    X(OCCUPANCY, "occupancy_rent")               \
-    X(MAINTENANCE, "fossil_rent")                \
-    X(ACTION, "action_shaping")                  \
-    X(FOSSIL, "fossilize_bonus")                 \
-    X(DRIP, "drip")                              \
-    X(LOSS_DELTA, "loss_delta")                  \
-    X(TERMINAL, "terminal")                      \
-    X(FORFEIT, "escrow_forfeit")                 \
-    X(AUTO_PRUNE, "auto_prune")                  \
-    X(HINDSIGHT, "hindsight")                    \
-    X(ROLLBACK, "rollback") /* set by the rollout: what a rollback changes */
+/* e is handed through to X; name, column of the store, what it is for */
+#define ESPER_REWARD_PART_LIST(X, e)                                                                                  \
+    X(e, ATTRIBUTION, attribution, "what seeds contribute")                                                           \
+    X(e, BLENDING, blending_warning, "blending goes on while accuracy falls")                                         \
+    X(e, HOLDING, holding_warning, "a seed is held and not decided about")                                            \
+    X(e, SHAPING, pbrs, "shaping by stage, which adds up to nothing over a seed's life")                              \
+    X(e, SYNERGY, synergy, "seeds that help each other")                                                              \
+    X(e, RENT, rent, "for parameters added")                                                                          \
+    X(e, SHOCK, alpha_shock, "for jumps of a seed's weight")                                                          \
+    X(e, OCCUPANCY, occupancy_rent, "for seeds beyond the free slots")                                                \
+    X(e, MAINTENANCE, fossil_rent, "for every kept seed")                                                             \
+    X(e, ACTION, action_shaping, "what operations cost, and what is right or wrong about them")                       \
+    X(e, FOSSIL, fossilize_bonus, "a seed was kept that contributes")                                                 \
+    X(e, DRIP, drip, "the part of that bonus which is paid bit by bit")                                               \
+    X(e, LOSS_DELTA, loss_delta, "the fall of the validation loss")                                                   \
+    X(e, TERMINAL, terminal, "at the end, for the network as it stands")                                              \
+    X(e, FORFEIT, escrow_forfeit, "accounts of seeds that were never kept, taken back at the end")                    \
+    X(e, AUTO_PRUNE, auto_prune, "for seeds that the governor removed")                                               \
+    X(e, HINDSIGHT, hindsight, "for partners of a seed that was kept")                                                \
+    X(e, ROLLBACK, rollback, "what a rollback changes; set by the rollout")
 
 typedef enum esper_reward_part {
-#define X(name, text) ESPER_PART_##name,
-    ESPER_REWARD_PART_LIST(X)
+#define X(e, name, text, about) ESPER_PART_##name,
+    ESPER_REWARD_PART_LIST(X, )
 #undef X
     ESPER_N_REWARD_PARTS
 } esper_reward_part;

@@ -55,6 +55,7 @@ typedef struct esper_policy_slot {
      * bare number; NaN = not measured. */
     double contribution, contribution_low, contribution_high; /* mean, one-sided 95 % bounds */
     int    contribution_epochs;                               /* epochs the bounds rest on */
+    bool   measured;                                          /* the contribution is of this epoch */
     double contribution_velocity;                             /* smoothed, points for each epoch */
     double interaction;                                       /* sum over partners, points */
     double trial_gain;                                        /* points gained in a trial blend */
@@ -87,6 +88,8 @@ typedef struct esper_policy_view {
     int64_t        params_total, params_limit; /* limit 0 = none */
     int            max_seeds;                  /* seeds at a time, fossils included; 0 = any number */
     bool           advances_itself;            /* gates forward seeds without being asked: `advance` is no choice */
+    bool           last_refused;               /* what was decided last was not carried out */
+    bool           rolled_back;                /* the governor went back since the last decision */
     const esper_policy_slot *slots;            /* borrowed for the call */
     int            n_slots;
 } esper_policy_view;

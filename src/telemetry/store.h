@@ -75,6 +75,11 @@ esper_store_run    esper_store_run_of(const char *name);
 #define ESPER_STORE_SET(column, text) esper_store_set((column), sizeof(column), (text))
 void esper_store_set(char *column, size_t bytes, const char *text);
 
+/* Fills the reward columns of a REWARD record; a rollout's parts fit as well as those of esper_reward. */
+void esper_store_set_reward(esper_store_record *record, double total, const double parts[ESPER_N_REWARD_PARTS]);
+/* Fills the entropy of each head of an UPDATE record, in the order of ESPER_HEAD_LIST. NaN: it never had a choice, NULL. */
+void esper_store_set_entropy(esper_store_record *record, const double *entropy);
+
 /* What is known of a column, for readers of any table. */
 typedef enum esper_store_column_kind {
     ESPER_STORE_COLUMN_INT,

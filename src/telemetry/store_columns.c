@@ -1,8 +1,10 @@
 /* The list of the store as data, and records in which nothing is measured yet. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"
+#include "policy/actions.h"
 #include "telemetry/store_sql.h"
 
 #define SIZE_OF(type, name) sizeof(((type *)NULL)->name)
@@ -143,4 +145,32 @@ void esper_store_set(char *column, size_t bytes, const char *text)
         left -= step;
     }
     memset(column + used, 0, bytes - used);
+}
+
+void esper_store_set_reward(esper_store_record *record, double total, const double parts[ESPER_N_REWARD_PARTS])
+{
+    assert(record->kind == ESPER_STORE_REWARD);
+    record->reward.total = total;
+#define X(e, part, name, about) record->reward.name = parts[ESPER_PART_##part];
+    ESPER_REWARD_PART_LIST(X, )
+#undef X
+}
+
+void esper_store_set_entropy(esper_store_record *record, const double *entropy)
+{
+    double *const columns[] = {
+        [ESPER_HEAD_SLOT] = &record->update.entropy_slot,
+        [ESPER_HEAD_BLUEPRINT] = &record->update.entropy_blueprint,
+        [ESPER_HEAD_STYLE] = &record->update.entropy_style,
+        [ESPER_HEAD_TEMPO] = &record->update.entropy_tempo,
+        [ESPER_HEAD_TARGET] = &record->update.entropy_alpha_target,
+        [ESPER_HEAD_SPEED] = &record->update.entropy_alpha_speed,
+        [ESPER_HEAD_CURVE] = &record->update.entropy_alpha_curve,
+        [ESPER_HEAD_OP] = &record->update.entropy_op,
+    };
+    _Static_assert(sizeof(columns) / sizeof(columns[0]) == ESPER_N_HEADS, "a head without its column");
+
+    assert(record->kind == ESPER_STORE_UPDATE);
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        *columns[head] = isnan(entropy[head]) ? ESPER_STORE_NO_REAL : entropy[head];
 }

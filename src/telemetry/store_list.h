@@ -9,12 +9,17 @@
  * kind  INT, REAL, TEXT (of size bytes with its zero), U64 (decimal text: SQLite's integers have a sign), HASH (16
  *       hexadecimal digits); size is 0 but for TEXT
  *
+ * A run that learns (esper learn) writes episodes, their rewards and updates. Its `epoch` is the round, from 1, and its
+ * `step` counts steps of all environments together, so that it is cut back and resumed as any other.
+ *
  * Every table but `runs` begins with run, seq, time, epoch, step, nonfinite; see store.h. Any change of a name, a kind or a
  * meaning, and any new table or column, needs a new ESPER_STORE_VERSION: stores of another one are refused. */
 #ifndef ESPER_TELEMETRY_STORE_LIST_H
 #define ESPER_TELEMETRY_STORE_LIST_H
 
-#define ESPER_STORE_VERSION 2
+#include "policy/reward.h"
+
+#define ESPER_STORE_VERSION 3
 
 #define ESPER_STORE_LIST(TABLE)                                                                              \
     TABLE(EPOCH, epoch_done, epochs, KEPT, UNDONE, "an epoch was trained and validated")                          \
@@ -27,6 +32,9 @@
     TABLE(HEALTH, health, health, MANY, FACT, "a reading of the guard")                                      \
     TABLE(ROLLBACK, rollback, rollbacks, KEPT, FACT, "the run went back to a snapshot")                      \
     TABLE(ATTRIBUTION, attribution, attributions, MANY, UNDONE, "what a seed, or a pair, is worth")          \
+    TABLE(REWARD, reward, rewards, MANY, UNDONE, "what a decided epoch was worth, part by part")                  \
+    TABLE(EPISODE, episode, episodes, KEPT, FACT, "a learner played an episode to its end")                       \
+    TABLE(UPDATE, update, updates, KEPT, FACT, "a learner's policy was updated")                                  \
     TABLE(EVENT, event, events, MANY, FACT, "an event, as in events.jsonl")
 
 /* ---- runs. The identity is written when a run begins, the result when it ends, the rest by the store. ---- */
@@ -37,18 +45,20 @@
     COL(e, REAL, 0, ended, "the same; NULL while it runs, and when it was killed") \
     COL(e, INT, 0, n_resumed, "how often it went on from a checkpoint")
 
-#define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                              \
-    COL(e, TEXT, 256, name, "the run's directory")                                                         \
-    COL(e, TEXT, 64, task, "name of the task")                                                             \
-    COL(e, TEXT, 64, policy, "who decides: none, heuristic, random, scripted, a program")                  \
-    COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                    \
-    COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                        \
-    COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                        \
-    COL(e, INT, 0, threads, "threads in use")                                                              \
-    COL(e, TEXT, 64, build, "commit the program was built from")                                           \
-    COL(e, INT, 0, parent_run, "run this one came from; NULL: none")                                       \
-    COL(e, TEXT, 32, relation, "what it is to that run: continues, static-control, static-final, replay")  \
-    COL(e, INT, 0, params_host, "parameters of the host without seeds")                                    \
+#define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                             \
+    COL(e, TEXT, 256, name, "the run's directory")                                                        \
+    COL(e, TEXT, 64, task, "name of the task")                                                            \
+    COL(e, TEXT, 64, policy,                                                                              \
+        "who decides: heuristic and the like, a program, or learned with the hash and name of its file")  \
+    COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                   \
+    COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                       \
+    COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                       \
+    COL(e, INT, 0, threads, "threads in use")                                                             \
+    COL(e, TEXT, 64, build, "commit the program was built from")                                          \
+    COL(e, INT, 0, parent_run, "run this one came from; NULL: none")                                      \
+    COL(e, TEXT, 32, relation, "what it is to that run: continues, static-control, static-final, replay") \
+    COL(e, INT, 0, params_host, "parameters of the host without seeds")                                   \
+    COL(e, TEXT, 16, reward_mode, "how rewards are reckoned; NULL: not at all")                            \
     COL(e, INT, 0, flops_host, "FLOPs of a forward pass of one sample through it")
 
 #define ESPER_STORE_RUN_END_COLUMNS(COL, e)                                     \
@@ -61,7 +71,8 @@
     COL(e, REAL, 0, loss_test, "mean over the test split, nats")                \
     COL(e, REAL, 0, acc_test, "percent of the test split")                      \
     COL(e, HASH, 0, weight_hash, "of all weights and norm buffers at the end")  \
-    COL(e, REAL, 0, seconds, "wall clock of the run, in this process")
+    COL(e, REAL, 0, seconds, "wall clock of the run, in this process")          \
+    COL(e, REAL, 0, total_reward, "the run's return: the sum of its rewards; NULL: there were none")
 
 /* ---- records ---- */
 
@@ -182,6 +193,61 @@
     COL(e, REAL, 0, upper, "one-sided 95 % bound above")                             \
     COL(e, INT, 0, n_samples, "validation samples it rests on")                      \
     COL(e, INT, 0, n_epochs, "epochs it rests on")
+
+/* The parts are those of ESPER_REWARD_PART_LIST, a column each. */
+#define ESPER_STORE_REWARD_PART(COL, part, name, about) COL(reward, REAL, 0, name, about)
+#define ESPER_STORE_REWARD_COLUMNS(COL, e)                                                          \
+    COL(e, INT, 0, round, "of a learner; NULL: it is a run of its own")                             \
+    COL(e, INT, 0, env, "environment of the learner, from 0")                                       \
+    COL(e, INT, 0, episode_epoch, "epoch of the episode, from 1; of a run: its epoch")              \
+    COL(e, TEXT, 32, op, "the operation, as it came out")                                           \
+    COL(e, REAL, 0, total, "the sum of all that follow")                                            \
+    ESPER_REWARD_PART_LIST(ESPER_STORE_REWARD_PART, COL)
+
+#define ESPER_STORE_EPISODE_COLUMNS(COL, e)                                                         \
+    COL(e, INT, 0, round, "in which it was played")                                                 \
+    COL(e, INT, 0, env, "environment that played it, from 0")                                       \
+    COL(e, U64, 0, rng_seed, "seed of its random numbers, decimal")                                 \
+    COL(e, TEXT, 64, policy, "who decided: learned, greedy, or a policy's name")                    \
+    COL(e, REAL, 0, total_reward, "its return: the sum of its rewards")                             \
+    COL(e, REAL, 0, acc_valid, "percent of the validation split, at the end")                       \
+    COL(e, REAL, 0, acc_valid_best, "the best of its epochs")                                       \
+    COL(e, REAL, 0, acc_test, "percent of the test split; NULL: it was played to learn from")       \
+    COL(e, INT, 0, params, "parameters of the network at the end")                                  \
+    COL(e, INT, 0, n_germinated, "seeds that came")                                                 \
+    COL(e, INT, 0, n_kept, "seeds that were kept")                                                  \
+    COL(e, INT, 0, n_pruned, "seeds that were removed")                                             \
+    COL(e, INT, 0, n_rollbacks, "times it went back to a snapshot")                                 \
+    COL(e, INT, 0, n_steps, "decisions")                                                            \
+    COL(e, REAL, 0, seconds, "wall clock")
+
+#define ESPER_STORE_UPDATE_COLUMNS(COL, e)                                                          \
+    COL(e, INT, 0, round, "whose episodes it learned from")                                         \
+    COL(e, INT, 0, n_episodes, "of them")                                                           \
+    COL(e, REAL, 0, return_mean, "their mean return")                                               \
+    COL(e, REAL, 0, return_sd, "its sample standard deviation")                                     \
+    COL(e, REAL, 0, acc_mean, "mean validation accuracy at their ends, percent")                    \
+    COL(e, REAL, 0, params_mean, "mean of the parameters at their ends")                            \
+    COL(e, REAL, 0, kl, "how far the policy moved, nats")                                           \
+    COL(e, REAL, 0, clip_fraction, "share of the steps whose ratio was clipped")                    \
+    COL(e, REAL, 0, explained_variance, "of returns by the critic, at most 1")                      \
+    COL(e, REAL, 0, loss_policy, "mean over minibatches")                                           \
+    COL(e, REAL, 0, loss_value, "the same, of the critic")                                          \
+    COL(e, REAL, 0, entropy, "mean over heads, nats")                                               \
+    COL(e, REAL, 0, entropy_slot, "of a head, where it had a choice, before the update")            \
+    COL(e, REAL, 0, entropy_blueprint, "the same")                                                  \
+    COL(e, REAL, 0, entropy_style, "the same")                                                      \
+    COL(e, REAL, 0, entropy_tempo, "the same")                                                      \
+    COL(e, REAL, 0, entropy_alpha_target, "the same")                                               \
+    COL(e, REAL, 0, entropy_alpha_speed, "the same")                                                \
+    COL(e, REAL, 0, entropy_alpha_curve, "the same")                                                \
+    COL(e, REAL, 0, entropy_op, "the same")                                                         \
+    COL(e, INT, 0, n_learned, "optimiser steps taken")                                              \
+    COL(e, INT, 0, n_skipped, "minibatches left out because something was not finite")              \
+    COL(e, REAL, 0, grad_norm, "mean over minibatches, before clipping")                            \
+    COL(e, REAL, 0, steps_per_s, "steps of all environments, for each second of the round")         \
+    COL(e, REAL, 0, seconds, "wall clock of the round")                                             \
+    COL(e, TEXT, 64, health, "fine, degraded or halted, and what was not finite")
 
 #define ESPER_STORE_EVENT_COLUMNS(COL, e)                                        \
     COL(e, TEXT, 24, event, "its name, see events.md")                           \

@@ -53,7 +53,7 @@ esper_status esper_store_sql_prepare_insert(sqlite3 *db, const char *path, esper
 int          esper_store_sql_bind_record(sqlite3_stmt *statement, const esper_store_record *record);
 
 /* Names of what is not finite, as the column nonfinite has them: "loss_valid=nan grad_norm=inf". */
-enum { ESPER_STORE_NONFINITE_CHARS = 320 };
+enum { ESPER_STORE_NONFINITE_CHARS = 768 };
 
 /* Binds the fields of a struct from parameter `first` on; adds to the text in `nonfinite`, unless that is NULL. */
 int esper_store_sql_bind(sqlite3_stmt *statement, int first, const void *base, const esper_store_column *columns, int n,

@@ -87,6 +87,10 @@ static esper_status check_lines(const esper_compare *compare)
         if (line->name == esper_policy_command.name && compare->config.policy_cmd[0] == '\0')
             return ESPER_FAIL(ESPER_E_CONFIG,
                               "--policies: command needs the program that decides: --policy-cmd COMMAND");
+        if (line->name == esper_policy_learned.name)
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "--policies: learned is no name to compare by: grow with the policy's file, "
+                              "and compare the runs");
         if (line->name == esper_policy_scripted.name && compare->config.decisions[0] == '\0')
             return ESPER_FAIL(ESPER_E_CONFIG, "--policies: scripted needs its decision file: --decisions PATH");
     }

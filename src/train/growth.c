@@ -113,11 +113,14 @@ static bool is_policy_asked(const esper_config *config)
 
 static esper_status check_policy(const esper_config *config)
 {
-    const esper_policy_ops *policy;
-    bool has_program = config->policy_cmd[0] != '\0';
+    const esper_policy_ops *policy = &esper_policy_learned;
+    bool has_program = config->policy_cmd[0] != '\0', is_file = esper_policy_is_file(config->policy);
 
-    if (esper_policy_find(config->policy, &policy) != ESPER_OK)
+    if (!is_file && esper_policy_find(config->policy, &policy) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "policy: ");
+    if (!is_file && policy == &esper_policy_learned)
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy = learned: give the path of the policy's file in place of the name, "
+                                          "such as --policy best.safetensors");
     if (has_program && is_policy_asked(config) && policy != &esper_policy_command)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "policy_cmd and policy = %s: one of them decides. Leave one out, or set policy = command",
@@ -150,11 +153,18 @@ esper_status esper_growth_check_config(const esper_config *config, esper_topolog
     return ESPER_OK;
 }
 
+static const char *name_of_policy(const esper_config *config)
+{
+    if (config->policy_cmd[0] != '\0')
+        return esper_policy_command.name;
+    return esper_policy_is_file(config->policy) ? esper_policy_learned.name : config->policy;
+}
+
 static esper_status open_policy(esper_growth *growth)
 {
     const esper_trainer *trainer = growth->trainer;
     const esper_config *config = &trainer->config;
-    const char *ids[ESPER_MAX_SLOTS], *name = config->policy_cmd[0] != '\0' ? "command" : config->policy;
+    const char *ids[ESPER_MAX_SLOTS], *name = name_of_policy(config);
     esper_heuristic_settings rules;
     esper_policy_setup setup = {
         .topology = trainer->host.topology,
@@ -166,6 +176,9 @@ static esper_status open_policy(esper_growth *growth)
         .script = config->decisions,
         .command = config->policy_cmd,
         .deadline_ms = (int)fmin(config->policy_deadline * 1000.0, 1e9),
+        .policy_file = config->policy,
+        .task = trainer->task->name,
+        .backend = esper_backend_name(trainer->backend),
     };
 
     for (int k = 0; k < trainer->slots.n; k++)
@@ -435,6 +448,8 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
     if (incident->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
     growth->measured = false;
+    if (incident->restored)
+        growth->facts.went_back = growth->facts.n_logged + 1;
     growth->events.n = growth->events.n_dropped = 0; /* those of before are told */
     if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
         ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
@@ -499,6 +514,13 @@ uint64_t esper_growth_verdict(const esper_growth *growth)
 bool esper_growth_is_replayed(const esper_growth *growth)
 {
     return growth->history != NULL && growth->n_replayed == growth->history->n;
+}
+
+const char *esper_growth_decider(const esper_growth *growth)
+{
+    const char *name = esper_policy_describe(growth->policy);
+
+    return growth->follows || strcmp(name, esper_policy_command.name) == 0 ? "a program" : name;
 }
 
 uint64_t esper_growth_n_logged(const esper_growth *growth)

@@ -115,6 +115,9 @@ uint64_t esper_growth_n_faults_left(const esper_growth *growth);
 /* A hash of the last decision and what became of it: ranks compare it. */
 uint64_t esper_growth_verdict(const esper_growth *growth);
 
+/* Who decides, for records: "heuristic", "a program", "learned 0123456789abcdef best.safetensors". */
+const char *esper_growth_decider(const esper_growth *growth);
+
 /* Of a replay: every entry of the history has come again. */
 bool esper_growth_is_replayed(const esper_growth *growth);
 

@@ -63,6 +63,8 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
         view->vanishing = slot->vanishing != 0;
         view->exploding = slot->exploding != 0;
     }
+    view->measured = growth->measured && !isnan(growth->found.contribution[k].value) &&
+                     slot->stage != ESPER_STAGE_FOSSILIZED; /* a fossil keeps the reading it was kept for */
     view->contribution_velocity = slot->contribution_velocity;
     view->interaction = slot->interaction;
 }
@@ -112,6 +114,8 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .params_total = params,
         .params_limit = trainer->config.max_params,
         .max_seeds = trainer->config.max_seeds,
+        .last_refused = growth->state.refused != 0,
+        .rolled_back = growth->facts.went_back > growth->state.decided,
         .slots = growth->views,
         .n_slots = trainer->slots.n,
     };
@@ -308,6 +312,8 @@ esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
         esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->events);
     }
     keep_gates(growth);
+    growth->state.decided = growth->facts.n_logged;
+    growth->state.refused = !growth->accepted;
     return ESPER_OK;
 }
 

@@ -33,6 +33,8 @@ typedef struct growth_state {
     growth_seed         seed[ESPER_MAX_SLOTS];
     double              promise[ESPER_MAX_SLOTS]; /* of what probes of an empty slot found, smoothed; NaN = none yet */
     esper_reward_ledger ledger;
+    uint64_t            decided; /* entries of the log when the last decision was in it */
+    uint64_t            refused; /* 1: it was not carried out */
     uint64_t            policy_bytes;
     uint8_t             policy[GROWTH_POLICY_BYTES];
 } growth_state;
@@ -41,6 +43,7 @@ typedef struct growth_state {
 typedef struct growth_facts {
     uint64_t n_logged;   /* entries of the decision log */
     uint64_t n_injected;
+    uint64_t went_back;  /* entries of the log when the run last went back, and 1; 0 = never */
     int64_t  n_seeds;    /* that have germinated */
     double   flops;      /* spent on training and attribution */
     int64_t  n_auto_pruned; /* seeds the governor removed since the last decision */

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/governor.h"
+#include "policy/learned.h"
 #include "train/checkpoint.h"
 #include "train/pact.h"
 #include "train/run_internal.h"
@@ -20,10 +21,17 @@
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
 static const char *const free_keys[] = {
+    "policy", /* only where has_moved */
     "threads",        "progress",       "log_level",     "checkpoint_every", "epochs", "run_dir",       "data", "guard",
     "snapshot_every", "guard_checksum", "max_rollbacks", "policy_deadline",  "comm",   "rank_deadline", NULL};
 
 /* ------------------------------------------------------------------------------------------------ resuming */
+
+/* A learned policy may have moved: what it remembers knows its hash. */
+static bool has_moved(const esper_config *saved, const esper_config *asked)
+{
+    return esper_policy_is_file(saved->policy) && esper_policy_is_file(asked->policy);
+}
 
 static bool computes_alike(const char *identity, const char *other)
 {
@@ -74,7 +82,8 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
     if (esper_checkpoint_has_growth(checkpoint) != self->desc->grows)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is of a run that %s: go on with `esper %s --resume`", path,
                           self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
-    ESPER_TRY(esper_config_merge(&checkpoint->config, self->desc->config, free_keys, &merged));
+    ESPER_TRY(esper_config_merge(&checkpoint->config, self->desc->config,
+                                 free_keys + !has_moved(&checkpoint->config, self->desc->config), &merged));
     ESPER_TRY(check_growth(self, checkpoint->task, &merged));
     ESPER_TRY(run_open_trainer(self, checkpoint->task, &merged, use_of(self)));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
@@ -93,6 +102,51 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
+
+/* Says where the run is not like those that the policy was trained in, for tell_start. */
+static void note_policy(run *self, const esper_learned_identity *identity, const esper_config *config)
+{
+    int epochs = config->epochs - config->lr_finish;
+    char gates[96] = "", length[96] = "";
+
+    if (identity->gates != config->gates)
+        snprintf(gates, sizeof(gates), "%s gates, and here they are %s, as asked for",
+                 identity->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive",
+                 config->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    if (identity->max_epochs != epochs && identity->max_epochs > 0)
+        snprintf(length, sizeof(length), "episodes of %d epochs, and here %d are for growing", identity->max_epochs,
+                 epochs);
+    if (gates[0] != '\0' || length[0] != '\0')
+        snprintf(self->policy_note, sizeof(self->policy_note), "the policy was trained with %s%s%s", gates,
+                 gates[0] != '\0' && length[0] != '\0' ? "; with " : "", length);
+}
+
+/* A learned policy brings the gates that it was trained with, unless others are asked for. A path stays one in the record when
+ * the file has gone. */
+static esper_status adopt_policy(run *self, esper_config *config)
+{
+    const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "policy"};
+    char path[ESPER_CONFIG_TEXT_CHARS];
+    esper_learned_identity identity;
+    esper_learned_file *file;
+
+    if (!self->desc->grows || self->desc->replay != NULL || config->policy_cmd[0] != '\0' ||
+        !esper_policy_is_file(config->policy))
+        return ESPER_OK;
+    ESPER_TRY(esper_learned_open(config->policy, &file));
+    identity = *esper_learned_identity_of(file);
+    esper_learned_close(file);
+    if (strchr(config->policy, '/') == NULL) {
+        if (snprintf(path, sizeof(path), "./%s", config->policy) >= (int)sizeof(path))
+            return ESPER_FAIL(ESPER_E_CONFIG, "policy: the path is too long");
+        memcpy(config->policy, path, sizeof(path));
+    }
+    if (esper_config_place_of(config, esper_config_find("gates")) <= ESPER_CONFIG_PRESET)
+        ESPER_TRY(esper_config_set(config, "gates",
+                                   identity.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive", &source));
+    note_policy(self, &identity, config);
+    return ESPER_OK;
+}
 
 /* A replay elsewhere would differ in its last bits. */
 static esper_status check_kernels(const run *self)
@@ -147,13 +201,16 @@ static esper_status open_trainer(run *self)
 {
     const esper_run_desc *desc = self->desc;
     const esper_task *task;
+    esper_config config;
     esper_checkpoint checkpoint;
     char path[ESPER_PATH_CHARS], *slash;
     esper_status status;
 
     if (desc->resume == NULL) {
-        ESPER_TRY(check_growth(self, desc->task, desc->config));
-        ESPER_TRY(run_open_trainer(self, desc->task, desc->config, use_of(self)));
+        config = *desc->config;
+        ESPER_TRY(check_growth(self, desc->task, &config));
+        ESPER_TRY(adopt_policy(self, &config));
+        ESPER_TRY(run_open_trainer(self, desc->task, &config, use_of(self)));
         ESPER_TRY(open_guard(self, NULL));
         if (desc->replay != NULL)
             return check_kernels(self); /* it writes nothing */
@@ -216,7 +273,7 @@ static esper_store_run identity_of(const run *self)
     esper_store_run identity = esper_store_run_of(self->result.run_dir);
 
     ESPER_STORE_SET(identity.task, trainer->task->name);
-    ESPER_STORE_SET(identity.policy, trainer->config.policy_cmd[0] != '\0' ? "a program" : trainer->config.policy);
+    ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
     ESPER_STORE_SET(identity.gate_mode, trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
     identity.rng_seed = trainer->config.seed;
     ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
@@ -415,7 +472,10 @@ static void tell_start(run *self)
     event.run_started.ranks = self->trainer.ranks.size;
     event.run_started.params = self->result.params;
     event.run_started.commit = esper_build_commit();
+    event.run_started.policy = self->growth != NULL ? esper_growth_decider(self->growth) : "";
     emit(self, &event);
+    if (self->policy_note[0] != '\0')
+        warn(self, self->policy_note);
 }
 
 static void tell_epoch(run *self, const esper_epoch_record *record)

@@ -18,6 +18,7 @@ typedef struct run {
     char                  resumed_from[ESPER_PATH_CHARS];
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
+    char                  policy_note[256]; /* what a learned policy was trained otherwise with; "" = nothing */
     double                began, epoch_began;
     bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */

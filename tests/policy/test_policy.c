@@ -1,19 +1,25 @@
 /* ctest: timeout=60 */
 /* What all policies share: the list, packing and damage, allocations that fail, the decision as plain memory. */
-#include "policy/helpers.h"
+#include "policy/learned_case.h"
 
 #include <locale.h>
 
 #include "policy/pack.h"
 
-static const char *const names[] = {"none", "heuristic", "random", "scripted", "command"};
+static const char *const names[] = {"none", "heuristic", "random", "scripted", "command", "learned"};
 
-enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
+enum { N_NAMES = sizeof(names) / sizeof(names[0]), PACK_BYTES = 2048 };
 
 static esper_policy_setup full_setup(void)
 {
     esper_policy_setup setup = plain_setup();
+    esper_learned_identity identity = identity_of("synth", N_SLOTS);
+    learner l;
 
+    learner_open(&l, &identity, 1, 1);
+    save_policy(&l, policy_path);
+    learner_close(&l);
+    setup.policy_file = policy_path;
     write_file("plan.txt", "10 r0c0 germinate blueprint=norm\n");
     setup.script = "plan.txt";
     setup.command = "while read -r view; do echo '{\"epoch\":10,\"op\":\"wait\",\"memory\":\"m\"}'; done";
@@ -43,7 +49,8 @@ static void the_list(void **state)
     assert_int_equal(n, N_NAMES);
     policy = NULL;
     check_fails(esper_policy_open("clever", &setup, &policy), ESPER_E_ARG,
-                "'clever': there are none, heuristic, random, scripted, command");
+                "'clever'. There are none, heuristic, random, scripted, command, learned, and files of learned ones");
+    check_fails(esper_policy_open("hueristic", &setup, &policy), ESPER_E_ARG, "did you mean 'heuristic'? There are");
     setup.n_slots = 0;
     check_fails(esper_policy_open("none", &setup, &policy), ESPER_E_ARG, "0 slots");
     setup.n_slots = ESPER_POLICY_MAX_SLOTS + 1;
@@ -74,7 +81,7 @@ static void views_without_slots(void **state)
 static void packing(void **state)
 {
     esper_policy_setup setup = full_setup();
-    char packed[N_NAMES][512], again[512];
+    char packed[N_NAMES][PACK_BYTES], again[PACK_BYTES];
     size_t bytes[N_NAMES];
 
     (void)state;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "policy/actions.h"
 #include "slot/stage.h"
 #include "telemetry/helpers.h"
 
@@ -102,6 +103,90 @@ static void every_table_comes_back(void **state)
     check_good(esper_store_status(store));
     esper_store_close(store);
     assert_int_equal(live_blocks(), live);
+}
+
+/* ------------------------------------------------------------------------------------------------ learning */
+
+static double column_of(const esper_store_record *record, const char *name)
+{
+    int n;
+    const esper_store_column *columns = esper_store_columns(record->kind, &n);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(columns[i].name, name) == 0 && columns[i].kind == ESPER_STORE_COLUMN_REAL)
+            return *(const double *)(const void *)((const char *)record + columns[i].offset);
+    fail_msg("%s has no number %s", esper_store_table(record->kind), name);
+    return 0.0;
+}
+
+/* A column for each part, under its name; SQL finds that they add up. */
+static void rewards_have_their_parts(void **state)
+{
+    esper_store *store = begin_store("reward.sqlite", NULL, "x");
+    esper_store_record record = esper_store_record_of(ESPER_STORE_REWARD, 3, 30);
+    double parts[ESPER_N_REWARD_PARTS], total = 0.0;
+    char sql[1024] = "SELECT total = (0.0";
+
+    (void)state;
+    for (int p = 0; p < ESPER_N_REWARD_PARTS; p++)
+        total += parts[p] = 0.25 * (p + 1);
+    esper_store_set_reward(&record, total, parts);
+    for (int p = 0; p < ESPER_N_REWARD_PARTS; p++) {
+        if (column_of(&record, esper_reward_part_name(p)) != parts[p])
+            fail_msg("%s: %g, not %g", esper_reward_part_name(p), column_of(&record, esper_reward_part_name(p)),
+                     parts[p]);
+        snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), " + %s", esper_reward_part_name(p));
+    }
+    snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), ") FROM rewards_standing");
+    esper_store_push(store, &record);
+    esper_store_close(store);
+    assert_int_equal(ask("reward.sqlite", sql), 1);
+    assert_int_equal(ask("reward.sqlite", "SELECT count(*) FROM rewards WHERE round IS NULL AND env IS NULL"), 1);
+}
+
+static void heads_have_their_entropy(void **state)
+{
+    esper_store_record record = esper_store_record_of(ESPER_STORE_UPDATE, 1, 1);
+    double entropy[ESPER_N_HEADS];
+
+    (void)state;
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        entropy[head] = head == ESPER_HEAD_TEMPO ? (double)__builtin_nanf("") : 0.5 + head;
+    esper_store_set_entropy(&record, entropy);
+    for (int head = 0; head < ESPER_N_HEADS; head++) {
+        double wanted = head == ESPER_HEAD_TEMPO ? ESPER_STORE_NO_REAL : entropy[head];
+        char name[64];
+
+        snprintf(name, sizeof(name), "entropy_%s", esper_head_name(head));
+        if (column_of(&record, name) != wanted)
+            fail_msg("%s: %g, not %g", name, column_of(&record, name), wanted);
+    }
+}
+
+/* A learner that is resumed after its first round loses what it did later, and no more. */
+static void a_learner_is_cut_back(void **state)
+{
+    static const esper_store_kind kinds[] = {ESPER_STORE_REWARD, ESPER_STORE_EPISODE, ESPER_STORE_UPDATE};
+    esper_store *store = begin_store("learner.sqlite", NULL, "runs/learner");
+    int64_t id;
+
+    (void)state;
+    for (int round = 1; round <= 3; round++)
+        for (int k = 0; k < 3; k++) {
+            esper_store_record record = filled_record(kinds[k], round, 50 * round, round);
+
+            esper_store_push(store, &record);
+        }
+    esper_store_close(store);
+    store = open_store("learner.sqlite", NULL);
+    check_good(esper_store_resume(store, "runs/learner", 1, 50, ESPER_STORE_NO_INT, &id));
+    esper_store_close(store);
+    for (int k = 0; k < 3; k++) {
+        esper_store_record row;
+
+        assert_int_equal(read_all("learner.sqlite", kinds[k], all_of(1), &row, 1), 1);
+        assert_int_equal(row.epoch, 1);
+    }
 }
 
 /* What was not set is NULL for SQL and the same again for us. */
@@ -781,6 +866,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_table_comes_back),
+        cmocka_unit_test(rewards_have_their_parts),
+        cmocka_unit_test(heads_have_their_entropy),
+        cmocka_unit_test(a_learner_is_cut_back),
         cmocka_unit_test(unset_is_null),
         cmocka_unit_test(numbers_that_are_not_finite),
         cmocka_unit_test(texts_are_cut_and_mended),

@@ -171,7 +171,23 @@ static void push_seed_rows(esper_store *store, int64_t seed, const char *end)
     esper_store_push(store, &row);
 }
 
-/* A run with two seeds, gates, an incident with its rollback, and a control; and a loss. */
+/* What a learner leaves: two rounds of two episodes, and the reward of one step. */
+static void push_learning(esper_store *store)
+{
+    for (int round = 1; round <= 2; round++) {
+        esper_store_record row = filled_record(ESPER_STORE_UPDATE, 1, 10, round);
+
+        row.update.round = round;
+        esper_store_push(store, &row);
+        row = filled_record(ESPER_STORE_EPISODE, 1, 10, round);
+        row.episode.round = round;
+        esper_store_push(store, &row);
+        row.episode.env++;
+        esper_store_push(store, &row);
+    }
+}
+
+/* A run with two seeds, gates, rewards, an incident with its rollback, and a control; and a loss. */
 static void fill_runs(const char *path)
 {
     const esper_store_options small = {.queue_records = 64};
@@ -187,6 +203,9 @@ static void fill_runs(const char *path)
     push_seed_rows(store, 2, "pruned");
     push_gate(store, 2, 0);
     push_gate(store, 1, 1);
+    row = filled_record(ESPER_STORE_REWARD, 4, 40, 1);
+    esper_store_push(store, &row);
+    push_learning(store);
     row = filled_record(ESPER_STORE_ATTRIBUTION, 4, 40, 1);
     ESPER_STORE_SET(row.attribution.measure, "synergy");
     esper_store_push(store, &row);

@@ -281,7 +281,7 @@ static void refuses_what_is_no_store(void **state)
     check_refused("other.sqlite", ESPER_E_FORMAT, "other.sqlite|another program|choose another file");
     fill_store("version.sqlite");
     change("version.sqlite", "PRAGMA user_version = 99");
-    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|version 2|move the file away");
+    check_refused("version.sqlite", ESPER_E_FORMAT, "version.sqlite|version 99|version 3|move the file away");
     assert_int_equal(ask("other.sqlite", "SELECT x FROM t"), 1); /* as it was */
 }
 

@@ -1,0 +1,406 @@
+/* A learned policy's file: the learner (ppo_file.c), the statistics of its observations, and notes that say what it is for. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "policy/learned.h"
+
+#define STATISTICS_NAME "policy/observations"
+
+enum { SLOT_CHARS = ESPER_POLICY_MAX_SLOTS * ESPER_POLICY_ID_CHARS, MAX_NET = 65536, LISTED_SLOTS = 8 };
+
+struct esper_learned_file {
+    esper_safetensors     *content;
+    esper_learned_identity identity;
+    uint64_t               hash;
+};
+
+/* ------------------------------------------------------------------------------------------------ saving */
+
+/* The notes of an identity, and the room for their texts. */
+typedef struct notes {
+    esper_safetensors_note list[9];
+    size_t                 n;
+    char                   version[16], slots[SLOT_CHARS], epochs[16], features[16], count[16];
+} notes;
+
+static const char *gates_name(esper_config_gates gates)
+{
+    return gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive";
+}
+
+/* "r0c0 r1c0", of the first `most` slots. */
+static const char *list_slots(const esper_learned_identity *identity, int most, char text[SLOT_CHARS])
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int s = 0; s < identity->n_slots && s < most; s++)
+        at += (size_t)snprintf(text + at, SLOT_CHARS - at, "%s%s", s > 0 ? " " : "", identity->slots[s]);
+    return text;
+}
+
+static void put(notes *self, const char *key, const char *value)
+{
+    self->list[self->n++] = (esper_safetensors_note){key, value};
+}
+
+static void write_notes(const esper_learned_identity *identity, notes *self)
+{
+    snprintf(self->version, sizeof(self->version), "%d", ESPER_LEARNED_VERSION);
+    snprintf(self->epochs, sizeof(self->epochs), "%d", identity->max_epochs);
+    snprintf(self->features, sizeof(self->features), "%d", identity->features_version);
+    snprintf(self->count, sizeof(self->count), "%d", identity->n_features);
+    put(self, "learned_version", self->version);
+    put(self, "learned_task", identity->task);
+    put(self, "learned_topology", esper_topology_name(identity->topology));
+    put(self, "learned_slots", list_slots(identity, ESPER_POLICY_MAX_SLOTS, self->slots));
+    put(self, "learned_max_epochs", self->epochs);
+    put(self, "learned_gates", gates_name(identity->gates));
+    put(self, "learned_reward", identity->reward);
+    put(self, "learned_features_version", self->features);
+    put(self, "learned_features", self->count);
+}
+
+/* Whether the learner's network is the one that the identity describes. */
+static esper_status check_net(const esper_ppo *ppo, const esper_learned_identity *identity)
+{
+    const esper_policy_net_desc *net = &esper_ppo_desc_of(ppo)->net;
+    esper_policy_net_desc wanted;
+
+    esper_learned_net(identity, &wanted);
+    if (net->n_features != wanted.n_features || net->n_ids != wanted.n_ids || net->n_heads != wanted.n_heads ||
+        net->width != wanted.width || net->hidden != wanted.hidden || net->layers != wanted.layers)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "a policy's file: a network of %d features, width %d, %d times %d hidden is not the one for "
+                          "%d slots, width %d, %d times %d",
+                          net->n_features, net->width, net->layers, net->hidden, identity->n_slots, wanted.width,
+                          wanted.layers, wanted.hidden);
+    return ESPER_OK;
+}
+
+static esper_status save_with(esper_ppo *ppo, const notes *identity, const esper_safetensors_tensor *statistics,
+                              const esper_learned_extra *extra, const char *path)
+{
+    size_t n_tensors = extra->n_tensors + 1, n_notes = extra->n_notes + identity->n;
+    esper_safetensors_tensor *tensors = esper_mem_alloc(n_tensors * sizeof(*tensors));
+    esper_safetensors_note *list = esper_mem_alloc(n_notes * sizeof(*list));
+    esper_status status = ESPER_OK;
+
+    if (tensors == NULL || list == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "%s: %zu tensors and %zu notes", path, n_tensors, n_notes);
+    if (status == ESPER_OK) {
+        tensors[0] = *statistics;
+        for (size_t i = 0; i < extra->n_tensors; i++)
+            tensors[1 + i] = extra->tensors[i];
+        memcpy(list, identity->list, identity->n * sizeof(*list));
+        for (size_t i = 0; i < extra->n_notes; i++)
+            list[identity->n + i] = extra->notes[i];
+        status = esper_ppo_save(ppo, path, tensors, n_tensors, list, n_notes);
+    }
+    esper_mem_free(tensors);
+    esper_mem_free(list);
+    return status;
+}
+
+esper_status esper_learned_save(esper_ppo *ppo, const esper_learned_identity *identity, const esper_normaliser *norm,
+                                const esper_learned_extra *extra, const char *path)
+{
+    static const esper_learned_extra none = {0};
+    esper_safetensors_tensor statistics = {.name = STATISTICS_NAME, .dtype = ESPER_SAFETENSORS_U8, .rank = 1};
+    notes written = {.n = 0};
+    void *packed;
+    esper_status status;
+
+    ESPER_TRY(check_net(ppo, identity));
+    if (norm->n != identity->n_features)
+        return ESPER_FAIL(ESPER_E_ARG, "a policy's file: statistics of %d observations, and it has %d features",
+                          norm->n, identity->n_features);
+    statistics.shape[0] = esper_normaliser_pack_bytes(norm);
+    packed = esper_mem_alloc((size_t)statistics.shape[0]);
+    if (packed == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: statistics of %d observations", path, norm->n);
+    esper_normaliser_pack(norm, packed);
+    statistics.data = packed;
+    write_notes(identity, &written);
+    status = save_with(ppo, &written, &statistics, extra != NULL ? extra : &none, path);
+    esper_mem_free(packed);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status read_text(const esper_safetensors *file, const char *key, const char **text_out)
+{
+    *text_out = esper_safetensors_note_find(file, key);
+    return *text_out != NULL ? ESPER_OK
+                             : ESPER_FAIL(ESPER_E_FORMAT,
+                                          "%s: this is no policy that decides about growth: it has no "
+                                          "note %s",
+                                          esper_safetensors_name(file), key);
+}
+
+static esper_status read_name(const esper_safetensors *file, const char *key, char name[ESPER_LEARNED_NAME_CHARS])
+{
+    const char *text;
+
+    ESPER_TRY(read_text(file, key, &text));
+    if (text[0] == '\0' || strlen(text) >= ESPER_LEARNED_NAME_CHARS)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note %s: '%.80s' is no name", esper_safetensors_name(file), key, text);
+    snprintf(name, ESPER_LEARNED_NAME_CHARS, "%s", text);
+    return ESPER_OK;
+}
+
+static esper_status read_number(const esper_safetensors *file, const char *key, int low, int high, int *number_out)
+{
+    const char *text;
+    int64_t number;
+    bool fits;
+
+    ESPER_TRY(read_text(file, key, &text));
+    if (!esper_number_read_int(text, &number, &fits) || !fits || number < low || number > high)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note %s: '%.40s' is no whole number from %d to %d",
+                          esper_safetensors_name(file), key, text, low, high);
+    *number_out = (int)number;
+    return ESPER_OK;
+}
+
+static esper_status read_slots(const esper_safetensors *file, esper_learned_identity *identity)
+{
+    const char *text, *ids[ESPER_POLICY_MAX_SLOTS];
+    char words[SLOT_CHARS], *rest = words, *word;
+    int n = 0;
+
+    ESPER_TRY(read_text(file, "learned_slots", &text));
+    if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_slots is too long", esper_safetensors_name(file));
+    while ((word = strsep(&rest, " ")) != NULL && n < ESPER_POLICY_MAX_SLOTS)
+        ids[n++] = word;
+    if (word != NULL || esper_learned_identity_set_slots(identity, ids, n) != ESPER_OK)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_slots: '%.80s' are no slots", esper_safetensors_name(file),
+                          text);
+    return ESPER_OK;
+}
+
+static esper_status read_topology(const esper_safetensors *file, esper_topology *topology_out)
+{
+    static const esper_topology all[] = {ESPER_TOPOLOGY_CNN, ESPER_TOPOLOGY_TRANSFORMER};
+    const char *text;
+
+    ESPER_TRY(read_text(file, "learned_topology", &text));
+    for (int i = 0; i < 2; i++)
+        if (strcmp(text, esper_topology_name(all[i])) == 0) {
+            *topology_out = all[i];
+            return ESPER_OK;
+        }
+    return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_topology: '%.40s' is none", esper_safetensors_name(file), text);
+}
+
+static esper_status read_gates(const esper_safetensors *file, esper_config_gates *gates_out)
+{
+    const char *text;
+
+    ESPER_TRY(read_text(file, "learned_gates", &text));
+    *gates_out = strcmp(text, "strict") == 0 ? ESPER_CONFIG_GATES_STRICT : ESPER_CONFIG_GATES_PERMISSIVE;
+    return strcmp(text, gates_name(*gates_out)) == 0
+               ? ESPER_OK
+               : ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_gates: '%.40s' is neither strict nor permissive",
+                            esper_safetensors_name(file), text);
+}
+
+static esper_status read_version(const esper_safetensors *file)
+{
+    const char *text;
+    char wanted[16];
+
+    snprintf(wanted, sizeof(wanted), "%d", ESPER_LEARNED_VERSION);
+    ESPER_TRY(read_text(file, "learned_version", &text));
+    return strcmp(text, wanted) == 0
+               ? ESPER_OK
+               : ESPER_FAIL(ESPER_E_FORMAT, "%s: a learned policy of version %.16s, this program reads version %s",
+                            esper_safetensors_name(file), text, wanted);
+}
+
+static esper_status read_identity(const esper_safetensors *file, esper_learned_identity *identity)
+{
+    ESPER_TRY(read_version(file));
+    ESPER_TRY(read_slots(file, identity));
+    ESPER_TRY(read_name(file, "learned_task", identity->task));
+    ESPER_TRY(read_topology(file, &identity->topology));
+    ESPER_TRY(read_number(file, "learned_max_epochs", 0, INT32_MAX, &identity->max_epochs));
+    ESPER_TRY(read_gates(file, &identity->gates));
+    ESPER_TRY(read_name(file, "learned_reward", identity->reward));
+    ESPER_TRY(read_number(file, "learned_features_version", 1, INT32_MAX, &identity->features_version));
+    ESPER_TRY(read_number(file, "learned_features", 1, INT32_MAX, &identity->n_features));
+    ESPER_TRY(read_number(file, "policy_width", 1, MAX_NET, &identity->width));
+    ESPER_TRY(read_number(file, "policy_hidden", 1, MAX_NET, &identity->hidden));
+    return read_number(file, "policy_layers", 1, ESPER_POLICY_MAX_LAYERS, &identity->layers);
+}
+
+esper_status esper_learned_open(const char *path, esper_learned_file **file_out)
+{
+    esper_learned_file *file = esper_mem_alloc(sizeof(*file));
+    esper_status status;
+
+    if (file == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: a policy's file", path);
+    status = esper_safetensors_open(path, &file->content);
+    if (status == ESPER_OK)
+        status = esper_ppo_check_file(file->content, &file->hash);
+    if (status == ESPER_OK)
+        status = read_identity(file->content, &file->identity);
+    if (status != ESPER_OK) {
+        esper_learned_close(file);
+        return status;
+    }
+    *file_out = file;
+    return ESPER_OK;
+}
+
+void esper_learned_close(esper_learned_file *file)
+{
+    if (file == NULL)
+        return;
+    esper_safetensors_close(file->content);
+    esper_mem_free(file);
+}
+
+const esper_learned_identity *esper_learned_identity_of(const esper_learned_file *file)
+{
+    return &file->identity;
+}
+
+uint64_t esper_learned_hash_of(const esper_learned_file *file)
+{
+    return file->hash;
+}
+
+const esper_safetensors *esper_learned_content(const esper_learned_file *file)
+{
+    return file->content;
+}
+
+/* ------------------------------------------------------------------------------------------------ is it for this run? */
+
+/* What differs, as it is found. */
+typedef struct differences {
+    char   text[768];
+    size_t chars;
+} differences;
+
+__attribute__((format(printf, 2, 3))) static void differ(differences *self, const char *format, ...)
+{
+    va_list args;
+    int more;
+
+    if (self->chars > 0 && self->chars < sizeof(self->text))
+        self->chars += (size_t)snprintf(self->text + self->chars, sizeof(self->text) - self->chars, "; ");
+    if (self->chars >= sizeof(self->text))
+        return;
+    va_start(args, format);
+    more = vsnprintf(self->text + self->chars, sizeof(self->text) - self->chars, format, args);
+    va_end(args);
+    self->chars += more > 0 ? (size_t)more : 0;
+}
+
+static bool same_slots(const esper_learned_identity *a, const esper_learned_identity *b)
+{
+    bool same = a->n_slots == b->n_slots;
+
+    for (int s = 0; same && s < a->n_slots; s++)
+        same = strcmp(a->slots[s], b->slots[s]) == 0;
+    return same;
+}
+
+static void compare_slots(differences *found, const esper_learned_identity *was, const esper_learned_identity *is)
+{
+    char old[SLOT_CHARS], new[SLOT_CHARS];
+
+    if (same_slots(was, is))
+        return;
+    differ(found, "for %d slot%s (%s%s), here %s %d (%s%s)", was->n_slots, was->n_slots == 1 ? "" : "s",
+           list_slots(was, LISTED_SLOTS, old), was->n_slots > LISTED_SLOTS ? " ..." : "",
+           is->n_slots == 1 ? "is" : "are", is->n_slots, list_slots(is, LISTED_SLOTS, new),
+           is->n_slots > LISTED_SLOTS ? " ..." : "");
+}
+
+esper_status esper_learned_check(const esper_learned_file *file, const esper_learned_identity *wanted)
+{
+    const esper_learned_identity *was = &file->identity;
+    differences found = {.chars = 0};
+
+    if (wanted->task[0] != '\0' && strcmp(was->task, wanted->task) != 0)
+        differ(&found, "for %s, this is %s", was->task, wanted->task);
+    if (was->topology != wanted->topology)
+        differ(&found, "for hosts of the kind %s, this one is a %s", esper_topology_name(was->topology),
+               esper_topology_name(wanted->topology));
+    compare_slots(&found, was, wanted);
+    if (was->features_version != wanted->features_version)
+        differ(&found, "with features of version %d, this program has version %d", was->features_version,
+               wanted->features_version);
+    else if (was->n_features != wanted->n_features && same_slots(was, wanted))
+        differ(&found, "with %d features, here are %d", was->n_features, wanted->n_features);
+    if (found.chars == 0)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_CONFIG,
+                      "%s was trained %s. A policy decides about what it was trained for: take one for "
+                      "this run",
+                      esper_safetensors_name(file->content), found.text);
+}
+
+/* ------------------------------------------------------------------------------------------------ loading */
+
+static esper_status check_statistics(const esper_learned_file *file, const esper_normaliser *norm)
+{
+    for (int i = 0; i < norm->n; i++)
+        if (!isfinite(norm->mean[i]) || !(norm->variance[i] >= 0.0 && isfinite(norm->variance[i])) ||
+            !(norm->count[i] >= 0.0 && isfinite(norm->count[i])))
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: statistics of observation %d: mean %g, variance %g",
+                              esper_safetensors_name(file->content), i, norm->mean[i], norm->variance[i]);
+    return ESPER_OK;
+}
+
+static esper_status unpack_statistics(const esper_learned_file *file, esper_normaliser *norm)
+{
+    const esper_safetensors_tensor *tensor = esper_safetensors_find(file->content, STATISTICS_NAME);
+
+    if (tensor == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: holds no tensor " STATISTICS_NAME,
+                          esper_safetensors_name(file->content));
+    if (esper_normaliser_unpack(norm, tensor->data, (size_t)tensor->n_bytes) != ESPER_OK)
+        return esper_fail_within(ESPER_E_FORMAT, "%s: ", esper_safetensors_name(file->content));
+    return check_statistics(file, norm);
+}
+
+/* What can fail comes first: the statistics are read aside, then the learner's part, which changes nothing when it fails. */
+static esper_status load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole)
+{
+    esper_normaliser *aside = NULL;
+    esper_status status = ESPER_OK;
+
+    if (norm != NULL)
+        status = esper_normaliser_open(norm->n, norm->how, norm->momentum, &aside);
+    if (status == ESPER_OK && norm != NULL)
+        status = unpack_statistics(file, aside);
+    if (status == ESPER_OK)
+        status = whole ? esper_ppo_load(ppo, file->content) : esper_ppo_load_weights(ppo, file->content);
+    if (status == ESPER_OK && norm != NULL)
+        status = unpack_statistics(file, norm);
+    esper_normaliser_close(aside);
+    return status;
+}
+
+esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm)
+{
+    return load(file, ppo, norm, false);
+}
+
+esper_status esper_learned_resume(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm)
+{
+    return load(file, ppo, norm, true);
+}
