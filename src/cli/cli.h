@@ -23,9 +23,9 @@ typedef struct esper_command {
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
 } esper_command;
 
-extern const esper_command esper_command_train, esper_command_grow, esper_command_eval, esper_command_info,
-    esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report, esper_command_replay,
-    esper_command_compare;
+extern const esper_command esper_command_train, esper_command_grow, esper_command_learn, esper_command_eval,
+    esper_command_info, esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report,
+    esper_command_replay, esper_command_compare;
 
 /* All commands, NULL at the end. */
 const esper_command *const *esper_command_list(void);
