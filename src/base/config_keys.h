@@ -88,6 +88,10 @@
       "The decision file of the policy `scripted`.")                                                                   \
     X(GROWTH, gates, CHOICE, "strict", ANY, "",                                                                        \
       "What gates ask of a seed: strict judges its merit, permissive its safety alone.")                               \
+    X(GROWTH, gate_epochs, INT, "10", FROM(1), "epochs",                                                               \
+      "Least epochs of a seed in TRAINING, and with strict gates in BLENDING. The heuristic keeps time by it.")         \
+    X(GROWTH, embargo, INT, "5", FROM(1), "epochs",                                                                    \
+      "How long a slot rests after a seed was pruned there.")                                                          \
     X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds",                                                                   \
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
     X(GROWTH, max_params, INT, "0", FROM(0), "parameters",                                                             \

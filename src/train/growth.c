@@ -98,6 +98,7 @@ static esper_status open_tracker(esper_growth *growth)
     esper_tracker_options options;
 
     esper_tracker_options_init(&options);
+    esper_tracker_options_pace(&options, growth->trainer->config.gate_epochs);
     options.plateau_threshold = growth->trainer->config.plateau;
     return esper_tracker_init(&growth->tracker, &options);
 }
@@ -184,6 +185,7 @@ static esper_status open_policy(esper_growth *growth)
     for (int k = 0; k < trainer->slots.n; k++)
         ids[k] = trainer->slots.slot[k].id;
     esper_heuristic_settings_init(&rules, setup.topology);
+    esper_heuristic_settings_pace(&rules, config->gate_epochs);
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));

@@ -104,7 +104,9 @@ static esper_plan_desc describe_plan(const esper_trainer *trainer, const esper_p
 static esper_status open_slots(esper_trainer *trainer, esper_use use)
 {
     const esper_config *config = &trainer->config;
-    esper_slot_rules rules = {.permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE};
+    esper_slot_rules rules = {.permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE,
+                              .gate_epochs = config->gate_epochs,
+                              .embargo_ticks = config->embargo};
 
     ESPER_TRY(esper_slots_init(&trainer->slots, trainer->net.boundaries, trainer->net.n_boundaries, &rules));
     trainer->splice = (esper_splice){
