@@ -274,6 +274,7 @@ static esper_store_run identity_of(const run *self)
 
     ESPER_STORE_SET(identity.task, trainer->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
+    ESPER_STORE_SET(identity.reward_mode, trainer->config.reward);
     ESPER_STORE_SET(identity.gate_mode, trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
     identity.rng_seed = trainer->config.seed;
     ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
@@ -356,6 +357,7 @@ static void close_store(run *self, esper_status status)
     end.flops = (int64_t)result->flops_sample;
     end.flops_train = (int64_t)result->flops_train;
     end.loss_test = isnan(result->loss_test) ? ESPER_STORE_NO_REAL : result->loss_test;
+    end.total_reward = isnan(result->total_reward) ? ESPER_STORE_NO_REAL : result->total_reward;
     end.acc_test = isnan(result->acc_test) ? ESPER_STORE_NO_REAL : result->acc_test;
     end.weight_hash = result->weight_hash;
     end.seconds = result->seconds;
@@ -372,6 +374,7 @@ static void measure_network(run *self)
         return;
     self->result.flops_sample = esper_growth_flops_sample(self->growth);
     self->result.flops_train = esper_growth_flops_train(self->growth);
+    self->result.total_reward = esper_growth_return(self->growth);
     self->result.n_replayed = self->desc->replay != NULL ? esper_growth_n_logged(self->growth) : 0;
     self->result.n_faults_left = esper_growth_n_faults_left(self->growth);
     esper_growth_kept(self->growth, self->result.kept);
@@ -995,7 +998,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
         return ESPER_FAIL(ESPER_E_NOMEM, "run");
     self->desc = desc;
     self->lock = -1;
-    self->result.loss_test = self->result.acc_test = (double)NAN;
+    self->result.loss_test = self->result.acc_test = self->result.total_reward = (double)NAN;
     esper_bus_init(&self->bus, 0);
     status = run_all(self);
     bus_status = status == ESPER_OK ? esper_bus_fini(&self->bus) : ESPER_OK;
