@@ -37,19 +37,18 @@
     COL(e, REAL, 0, ended, "the same; NULL while it runs, and when it was killed") \
     COL(e, INT, 0, n_resumed, "how often it went on from a checkpoint")
 
-#define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                             \
-    COL(e, TEXT, 256, name, "the run's directory")                                                        \
-    COL(e, TEXT, 64, task, "name of the task")                                                            \
-    COL(e, TEXT, 64, policy,                                                                              \
-        "who decides: heuristic and the like, a program, or learned with the hash and name of its file")  \
-    COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                   \
-    COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                       \
-    COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                       \
-    COL(e, INT, 0, threads, "threads in use")                                                             \
-    COL(e, TEXT, 64, build, "commit the program was built from")                                          \
-    COL(e, INT, 0, parent_run, "run this one came from; NULL: none")                                      \
-    COL(e, TEXT, 32, relation, "what it is to that run: continues, static-control, static-final, replay") \
-    COL(e, INT, 0, params_host, "parameters of the host without seeds")                                   \
+#define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                              \
+    COL(e, TEXT, 256, name, "the run's directory")                                                         \
+    COL(e, TEXT, 64, task, "name of the task")                                                             \
+    COL(e, TEXT, 64, policy, "who decides: heuristic and the like, a program, learned and its file")       \
+    COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                    \
+    COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                        \
+    COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                        \
+    COL(e, INT, 0, threads, "threads in use")                                                              \
+    COL(e, TEXT, 64, build, "commit the program was built from")                                           \
+    COL(e, INT, 0, parent_run, "run this one came from; NULL: none")                                       \
+    COL(e, TEXT, 32, relation, "what it is to that run: continues, static-control, static-final, replay")  \
+    COL(e, INT, 0, params_host, "parameters of the host without seeds")                                    \
     COL(e, INT, 0, flops_host, "FLOPs of a forward pass of one sample through it")
 
 #define ESPER_STORE_RUN_END_COLUMNS(COL, e)                                     \
