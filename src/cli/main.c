@@ -130,8 +130,8 @@ esper_status esper_cli_configure(const esper_command *command, esper_config *con
                                  const esper_config_option *options, int n_options, int *n_left_out, bool *help_out)
 {
     const char *help = NULL, *file = getenv("ESPER_CONFIG");
-    esper_config_option all[8] = {{.name = "help", .letter = 'h', .text_out = &help},
-                                  {.name = "config", .has_value = true, .text_out = &file}};
+    esper_config_option all[16] = {{.name = "help", .letter = 'h', .text_out = &help},
+                                   {.name = "config", .has_value = true, .text_out = &file}};
 
     assert(n_options + 2 <= (int)(sizeof(all) / sizeof(all[0])));
     for (int i = 0; i < n_options; i++)

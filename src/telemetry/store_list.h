@@ -48,8 +48,7 @@
 #define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                             \
     COL(e, TEXT, 256, name, "the run's directory")                                                        \
     COL(e, TEXT, 64, task, "name of the task")                                                            \
-    COL(e, TEXT, 64, policy,                                                                              \
-        "who decides: heuristic and the like, a program, or learned with the hash and name of its file")  \
+    COL(e, TEXT, 64, policy, "who decides: a name, a program, or learned with hash and name of its file")  \
     COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                   \
     COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                       \
     COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                       \

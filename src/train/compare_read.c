@@ -159,6 +159,8 @@ static esper_status take_run(esper_store_reader *reader, const esper_store_run *
     ESPER_TRY(read_seconds(reader, run, &seconds));
     result->acc_test = real_of(run->acc_test);
     result->loss_test = real_of(run->loss_test);
+    result->total_reward = real_of(run->total_reward);
+    snprintf(result->policy, sizeof(result->policy), "%s", run->policy);
     result->flops = real_of_int(run->flops);
     result->flops_train = real_of_int(run->flops_train);
     result->seconds = real_of(seconds);

@@ -387,6 +387,7 @@ static void close_store(run *self, esper_status status)
     end.flops = (int64_t)result->flops_sample;
     end.flops_train = (int64_t)result->flops_train;
     end.loss_test = isnan(result->loss_test) ? ESPER_STORE_NO_REAL : result->loss_test;
+    end.total_reward = isnan(result->total_reward) ? ESPER_STORE_NO_REAL : result->total_reward;
     end.acc_test = isnan(result->acc_test) ? ESPER_STORE_NO_REAL : result->acc_test;
     end.weight_hash = result->weight_hash;
     end.seconds = result->seconds;
@@ -1037,7 +1038,7 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
         return ESPER_FAIL(ESPER_E_NOMEM, "run");
     self->desc = desc;
     self->lock = -1;
-    self->result.loss_test = self->result.acc_test = (double)NAN;
+    self->result.loss_test = self->result.acc_test = self->result.total_reward = (double)NAN;
     esper_bus_init(&self->bus, 0);
     status = run_all(self);
     bus_status = status == ESPER_OK ? esper_bus_fini(&self->bus) : ESPER_OK;

@@ -63,6 +63,7 @@ typedef struct esper_run_result {
     char               run_dir[ESPER_PATH_CHARS];
     esper_epoch_record last; /* epoch 0 = none was finished */
     double             loss_test, acc_test;
+    double             total_reward; /* the run's return; NaN = none */
     uint64_t           weight_hash;
     uint64_t           n_skipped, n_rollbacks; /* by the governor */
     int64_t            params;
