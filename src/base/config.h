@@ -176,4 +176,9 @@ typedef bool (*esper_config_choose)(const esper_config_key *key, const void *con
 void esper_config_help(FILE *stream, esper_config_choose choose, const void *context);
 void esper_config_print_sources(const esper_config *config, FILE *stream);
 
+/* The saved configuration with what was asked for by file, environment or flag laid over it. Only the free keys (NULL at the end)
+ * may differ; another that does is E_CONFIG. */
+esper_status esper_config_merge(const esper_config *saved, const esper_config *asked, const char *const *free_keys,
+                                esper_config *merged_out);
+
 #endif

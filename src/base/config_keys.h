@@ -17,7 +17,7 @@
 #define ESPER_CONFIG_SECTION_LIST(X) \
     X(RUN, "Run")                    \
     X(TRAINING, "Training")          \
-    X(GROWTH, "Growth") X(GUARD, "Guard") X(RANKS, "Ranks") X(DATA, "Data") X(NETWORK, "Network")
+    X(GROWTH, "Growth") X(LEARN, "Learn") X(GUARD, "Guard") X(RANKS, "Ranks") X(DATA, "Data") X(NETWORK, "Network")
 
 /* The words a choice may be. The log level's are those of the log. */
 #define ESPER_CONFIG_BACKEND_LIST(X)   X(AUTO, "auto") X(CPU, "cpu") X(REF, "ref") X(NULL, "null")
@@ -88,6 +88,10 @@
       "The decision file of the policy `scripted`.")                                                                   \
     X(GROWTH, gates, CHOICE, "strict", ANY, "",                                                                        \
       "What gates ask of a seed: strict judges its merit, permissive its safety alone.")                               \
+    X(GROWTH, gate_epochs, INT, "10", FROM(1), "epochs",                                                               \
+      "Least epochs of a seed in TRAINING, and with strict gates in BLENDING. The heuristic keeps time by it.")         \
+    X(GROWTH, embargo, INT, "5", FROM(1), "epochs",                                                                    \
+      "How long a slot rests after a seed was pruned there.")                                                          \
     X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds",                                                                   \
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
     X(GROWTH, max_params, INT, "0", FROM(0), "parameters",                                                             \
@@ -106,8 +110,41 @@
       "Learning rate of a seed until it is kept, as a factor on the host's.")                                          \
     X(GROWTH, attribution, REAL, "0.25", FROM(0), "",                                                                  \
       "Most FLOPs spent on finding out what each seed is worth, as a share of the epoch's training.")                  \
+    X(GROWTH, reward, TEXT, "escrow", ANY, "MODE",                                                                     \
+      "What decisions are paid by: escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "            \
+      "(docs/learning.md). Recorded always; a policy that learns goes by it.")                                         \
+    X(GROWTH, reward_weights, TEXT, "", ANY, "NAME=VALUE,...",                                                         \
+      "Weights of the reward other than its usual ones, such as rent_weight=0.2; `esper info rewards` lists them.")    \
     X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...",                                                      \
       "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf@2 (docs/growing.md).") \
+    X(LEARN, rounds, INT, "100", FROM(1), "rounds",                                                                    \
+      "Rounds of `esper learn`: episodes of all environments, then one update of the policy.")                         \
+    X(LEARN, envs, INT, "16", BETWEEN(1, 1024), "environments",                                                        \
+      "Networks that grow side by side in a round, each with its own weights, order of samples and slots.")            \
+    X(LEARN, patience, INT, "0", FROM(0), "rounds",                                                                    \
+      "Ends the learning when the mean return of ten rounds has not risen for so many; 0 goes through all rounds.")    \
+    X(LEARN, policy_width, INT, "64", BETWEEN(8, 1024), "",                                                            \
+      "Numbers that a policy thinks and remembers with; a multiple of 8.")                                             \
+    X(LEARN, ppo_lr, REAL, "1e-3", OVER(0), "",                                                                        \
+      "Learning rate of the policy.")                                                                                  \
+    X(LEARN, ppo_epochs, INT, "4", BETWEEN(1, 100), "passes",                                                          \
+      "Passes over a round's steps in one update.")                                                                    \
+    X(LEARN, ppo_chunk, INT, "16", BETWEEN(1, 1024), "steps",                                                          \
+      "Length of the sequences that the recurrent policy learns from.")                                                \
+    X(LEARN, ppo_batch, INT, "8", BETWEEN(1, 4096), "sequences",                                                       \
+      "Sequences of a minibatch.")                                                                                     \
+    X(LEARN, ppo_clip, REAL, "0.2", ABOVE(0, 1), "",                                                                   \
+      "How far an update may move the odds of a decision before it stops to pay.")                                     \
+    X(LEARN, ppo_kl, REAL, "0.02", FROM(0), "",                                                                        \
+      "An update ends early once the policy has moved 1.5 times this far; 0 lets it go on.")                           \
+    X(LEARN, ppo_lambda, REAL, "0.95", BETWEEN(0, 1), "",                                                              \
+      "How far credit reaches back: 0 trusts the critic alone, 1 the rewards alone. The discount is the reward's gamma.") \
+    X(LEARN, ppo_entropy, REAL, "0.02", FROM(0), "",                                                                   \
+      "Weight of undecidedness at first; it keeps a policy trying.")                                                   \
+    X(LEARN, ppo_entropy_end, REAL, "0.005", FROM(0), "",                                                              \
+      "The same at the end of all rounds.")                                                                            \
+    X(LEARN, ppo_floor, REAL, "1", BETWEEN(0, 2), "",                                                                  \
+      "Scale of the least probability that every open choice keeps while learning.")                                   \
     X(GUARD, guard, BOOL, "true", ANY, "",                                                                             \
       "Scans parameters, moments and gradients at every step; skips a bad step, goes back to the last good state.")    \
     X(GUARD, snapshot_every, INT, "100", FROM(1), "steps",                                                             \

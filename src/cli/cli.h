@@ -17,15 +17,15 @@ typedef struct esper_command {
     bool        has_config; /* its help lists the configuration's flags */
     bool        has_ranks;  /* several processes may work on it together; others are refused below a launcher */
     const char *const *keys; /* the settings it takes as flags, NULL at the end; NULL = all. Others are refused */
-    const char *without;     /* with keys NULL: a section of settings that it does not take ... */
+    const char *const *without; /* with keys NULL: sections of settings that it does not take (NULL at the end) ... */
     const char *const *but;  /* ... but for these, NULL at the end */
     const char *instead;     /* the command that takes them */
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
 } esper_command;
 
-extern const esper_command esper_command_train, esper_command_grow, esper_command_eval, esper_command_info,
-    esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report, esper_command_replay,
-    esper_command_compare;
+extern const esper_command esper_command_train, esper_command_grow, esper_command_learn, esper_command_eval,
+    esper_command_info, esper_command_inspect, esper_command_bench, esper_command_export, esper_command_report,
+    esper_command_replay, esper_command_compare;
 
 /* All commands, NULL at the end. */
 const esper_command *const *esper_command_list(void);

@@ -313,5 +313,6 @@ const esper_command esper_command_compare = {
         "           esper compare fashion_fast --policies none,random,heuristic,runs/x/policy.safetensors --seeds 30\n"
         "           esper compare --dir runs/compare-fashion-20260131-1 --epochs 20 --seeds 5",
     .has_config = true,
+    .without = (const char *const[]){"Learn", NULL},
     .run = run,
 };

@@ -235,6 +235,7 @@ const esper_command esper_command_grow = {
         "  --config FILE     read settings from a file",
     .more_help = more_help,
     .has_config = true,
+    .without = (const char *const[]){"Learn", NULL},
     .has_ranks = true,
     .run = run,
 };

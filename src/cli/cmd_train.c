@@ -105,7 +105,7 @@ const esper_command esper_command_train = {
             "           esper train --resume last --epochs 20",
     .has_config = true,
     .has_ranks = true,
-    .without = "Growth",
+    .without = (const char *const[]){"Growth", "Learn", NULL},
     .but = (const char *const[]){"plant", "gates", NULL},
     .instead = "grow",
     .run = run,

@@ -13,17 +13,9 @@
 #include "dist/launch.h"
 
 static const esper_command *const commands[] = {
-    &esper_command_grow,
-    &esper_command_train,
-    &esper_command_eval,
-    &esper_command_inspect,
-    &esper_command_export,
-    &esper_command_report,
-    &esper_command_replay,
-    &esper_command_compare,
-    &esper_command_info,
-    &esper_command_bench,
-    NULL,
+    &esper_command_grow,    &esper_command_learn,  &esper_command_train,  &esper_command_eval,
+    &esper_command_inspect, &esper_command_export, &esper_command_report, &esper_command_replay,
+    &esper_command_compare, &esper_command_info,   &esper_command_bench,  NULL,
 };
 
 static const char *program = "esper";
@@ -63,7 +55,7 @@ static bool takes_key(const esper_config_key *key, const void *context)
 
     if (command->keys != NULL)
         return is_in(command->keys, key->name);
-    return command->without == NULL || strcmp(command->without, key->section) != 0 || is_in(command->but, key->name);
+    return !is_in(command->without, key->section) || is_in(command->but, key->name);
 }
 
 void esper_command_help(const esper_command *command)

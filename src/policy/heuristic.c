@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "policy/policy.h"
+#include "slot/gate.h"
 
 typedef struct heuristic {
     esper_policy             base;
@@ -51,6 +52,7 @@ void esper_heuristic_settings_init(esper_heuristic_settings *settings, esper_top
                                            .failing_drop = 2.0,
                                            .training_epochs = 30,
                                            .holding_epochs = 10,
+                                           .tempo = 5,
                                            .bound_epochs = 3,
                                            .bound_threshold = 1.0,
                                            .min_contribution = 0.5,
@@ -62,6 +64,20 @@ void esper_heuristic_settings_init(esper_heuristic_settings *settings, esper_top
                                            .n_rotation = 5};
     for (int i = 0; i < settings->n_rotation; i++)
         settings->rotation[i] = index_of(topology, rotations[topology][i]);
+}
+
+void esper_heuristic_settings_pace(esper_heuristic_settings *settings, int gate_epochs)
+{
+    int *const epochs[] = {&settings->plateau_epochs, &settings->min_epoch,       &settings->embargo_epochs,
+                           &settings->late_epochs,    &settings->failing_epochs,  &settings->training_epochs,
+                           &settings->holding_epochs, &settings->tempo};
+
+    if (gate_epochs == ESPER_GATE_MIN_EPOCHS)
+        return;
+    for (size_t i = 0; i < sizeof(epochs) / sizeof(epochs[0]); i++)
+        *epochs[i] = esper_gate_pace(*epochs[i], gate_epochs);
+    settings->failing_drop *= (double)ESPER_GATE_MIN_EPOCHS / gate_epochs;
+    settings->penalty_decay = pow(settings->penalty_decay, (double)ESPER_GATE_MIN_EPOCHS / gate_epochs);
 }
 
 /* "conv_light, norm, ...": what can germinate in the topology. */
@@ -141,6 +157,8 @@ static esper_status check_numbers(const esper_heuristic_settings *s)
     if (s->plateau_epochs < 0 || s->min_epoch < 0 || s->embargo_epochs < 0 || s->late_epochs < 0 ||
         s->failing_epochs < 0 || s->training_epochs < 0 || s->holding_epochs < 0 || s->bound_epochs < 0)
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: a number of epochs is negative");
+    if (s->tempo < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "heuristic: a tempo of %d epochs: expected 1 or more", s->tempo);
     if (!is_share(s->penalty_decay) || !(s->penalty >= 0.0) || isinf(s->penalty) || isnan(s->penalty_threshold))
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: penalty %g, decay %g, threshold %g: expected a decay of 0 to 1",
                           s->penalty, s->penalty_decay, s->penalty_threshold);
@@ -322,6 +340,7 @@ static void germinate(heuristic *policy, const esper_policy_view *view, esper_de
     esper_decision_init(decision, ESPER_SLOT_OP_GERMINATE);
     decision->slot = slot;
     decision->blueprint = next_blueprint(policy, view->slots[slot].blueprints);
+    decision->tempo = policy->settings.tempo;
     decision->confidence = fmin(1.0, plateau / 5.0);
     esper_decision_because(decision, ESPER_REASON_PLATEAU, "Plateau detected (%d epochs)", plateau);
     policy->memory.germinations++;

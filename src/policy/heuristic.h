@@ -33,6 +33,7 @@ typedef struct esper_heuristic_settings {
     double failing_drop;    /* ... if accuracy fell by more than these points in it: 2 */
     int    training_epochs; /* TRAINING ends in a prune after: 30; 0 = never */
     int    holding_epochs;  /* HOLDING does after: 10; 0 = never */
+    int    tempo;           /* epochs of a blend-in: 5 */
     int    bound_epochs;    /* bounds count from so many measured epochs on: 3 */
     double bound_threshold; /* points of contribution that bounds are held against, the gate's: 1 */
     double min_contribution;       /* a bare number must be above: 0.5 */
@@ -46,6 +47,11 @@ typedef struct esper_heuristic_settings {
 } esper_heuristic_settings;
 
 void esper_heuristic_settings_init(esper_heuristic_settings *settings, esper_topology topology);
+
+/* Keeps time with gates that ask for so many epochs: all numbers of epochs above but bound_epochs, which is statistics, are
+ * made for 10 (ESPER_GATE_MIN_EPOCHS) and go up or down with it, rounded up. Penalties last for as many stages as before. In
+ * fewer epochs of more meaning accuracy moves further from one to the next: failing_drop goes the other way. */
+void esper_heuristic_settings_pace(esper_heuristic_settings *settings, int gate_epochs);
 
 /* Sets the rotation from names: "conv_light,norm". E_ARG for an empty list, a name twice, or one the topology does not have. */
 esper_status esper_heuristic_settings_rotate(esper_heuristic_settings *settings, esper_topology topology,

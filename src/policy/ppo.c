@@ -832,8 +832,11 @@ static double measure_gradients(esper_ppo *p, double head_norm[ESPER_POLICY_MAX_
 /* Takes the step unless a gradient is not finite. */
 static esper_status step(esper_ppo *p, esper_ppo_report *r)
 {
-    double head_norm[ESPER_POLICY_MAX_HEADS + 2], norm = measure_gradients(p, head_norm);
+    double head_norm[ESPER_POLICY_MAX_HEADS + 2], norm;
 
+    if (p->drilled)
+        p->slab->family[ESPER_FAMILY_GRAD][0] = NAN;
+    norm = measure_gradients(p, head_norm);
     if (!isfinite(norm)) {
         r->failed |= 1u << ESPER_PPO_SOURCE_GRADIENT;
         r->n_skipped++;
@@ -1036,6 +1039,11 @@ static void begin_report(const esper_ppo *p, esper_ppo_report *r)
         r->head_entropy[head] = UNKNOWN;
 }
 
+void esper_ppo_drill(esper_ppo *ppo)
+{
+    ppo->drilled = true;
+}
+
 esper_status esper_ppo_update(esper_ppo *ppo, const esper_ppo_batch *batch, double bellman_error,
                               const esper_state_health *state, esper_ppo_report *report_out)
 {
@@ -1055,6 +1063,7 @@ esper_status esper_ppo_update(esper_ppo *ppo, const esper_ppo_batch *batch, doub
         ESPER_TRY(run_epochs(ppo, batch, &r));
     else
         r.n_skipped = 1;
+    ppo->drilled = false;
     close_report(ppo, batch, &r, bellman_error, state);
     *report_out = r;
     return ESPER_OK;

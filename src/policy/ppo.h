@@ -141,6 +141,9 @@ uint64_t              esper_ppo_updates(const esper_ppo *ppo); /* performed so f
 esper_status esper_ppo_update(esper_ppo *ppo, const esper_ppo_batch *batch, double bellman_error,
                               const esper_state_health *state, esper_ppo_report *report_out);
 
+/* Drill: a gradient of every minibatch of the next update is not finite. */
+void esper_ppo_drill(esper_ppo *ppo);
+
 /* ------------------------------------------------------------------------------------------------ acting */
 
 /* What one step of all lanes draws with and gives back: (n_lanes, ..) arrays of the caller's. */

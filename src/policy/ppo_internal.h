@@ -33,6 +33,7 @@ struct esper_ppo {
     esper_detector detector;
 
     /* during an update */
+    bool          drilled;
     int           n_times;  /* chunks that a lane's steps are cut into */
     float        *start_h, *start_c; /* (n_times + 1, lanes, layers * H) memory before each chunk, and at the end */
     int          *order;    /* (n_times * lanes) chunks that have steps, in the epoch's order; number = time * lanes + lane */

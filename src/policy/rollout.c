@@ -12,6 +12,32 @@ static int chunks_of_lane(const esper_rollout_shape *shape)
     return (shape->n_steps + shape->chunk - 1) / shape->chunk;
 }
 
+/* Every array, and how many elements a lane has in it. */
+#define ARRAYS(X, s)                                             \
+    X(n_stored, 1)                                               \
+    X(segment, 1)                                                \
+    X(features, (size_t)(s)->n_steps *(size_t)(s)->n_features)   \
+    X(blueprints, (size_t)(s)->n_steps *(size_t)(s)->n_slots)    \
+    X(actions, (size_t)(s)->n_steps *ESPER_N_HEADS)              \
+    X(masks, (size_t)(s)->n_steps *ESPER_N_HEADS)                \
+    X(open, (size_t)(s)->n_steps *ESPER_N_HEADS)                 \
+    X(log_probs, (size_t)(s)->n_steps *ESPER_N_HEADS)            \
+    X(values, (size_t)(s)->n_steps)                              \
+    X(rewards, (size_t)(s)->n_steps)                             \
+    X(bootstraps, (size_t)(s)->n_steps)                          \
+    X(parts, (size_t)(s)->n_steps *ESPER_N_REWARD_PARTS)         \
+    X(advantages, (size_t)(s)->n_steps)                          \
+    X(returns, (size_t)(s)->n_steps)                             \
+    X(errors, (size_t)(s)->n_steps)                              \
+    X(contributions, (size_t)(s)->n_steps *(size_t)(s)->n_slots) \
+    X(states, (size_t)chunks_of_lane(s) * (size_t)(s)->n_state)  \
+    X(effective_ops, (size_t)(s)->n_steps)                       \
+    X(asked, (size_t)(s)->n_steps)                               \
+    X(done, (size_t)(s)->n_steps)                                \
+    X(truncated, (size_t)(s)->n_steps)                           \
+    X(forced, (size_t)(s)->n_steps)                              \
+    X(begins, (size_t)(s)->n_steps)
+
 /* Takes n elements out of the block; sizes first, with a block at NULL. */
 static void *take(char **at, size_t n, size_t bytes)
 {
@@ -21,38 +47,15 @@ static void *take(char **at, size_t n, size_t bytes)
     return here;
 }
 
-#define TAKE(field, n) (r->field = take(&at, (n), sizeof(*r->field)))
-
 /* Points the arrays into the block, and returns its size. */
 static size_t lay_out(esper_rollout *r, char *block)
 {
-    size_t lanes = (size_t)r->shape.n_lanes, steps = lanes * (size_t)r->shape.n_steps;
-    size_t slots = steps * (size_t)r->shape.n_slots, heads = steps * ESPER_N_HEADS;
+    size_t lanes = (size_t)r->shape.n_lanes;
     char *at = block;
 
-    TAKE(n_stored, lanes);
-    TAKE(segment, lanes);
-    TAKE(features, steps * (size_t)r->shape.n_features);
-    TAKE(blueprints, slots);
-    TAKE(actions, heads);
-    TAKE(masks, heads);
-    TAKE(open, heads);
-    TAKE(log_probs, heads);
-    TAKE(values, steps);
-    TAKE(rewards, steps);
-    TAKE(bootstraps, steps);
-    TAKE(parts, steps * ESPER_N_REWARD_PARTS);
-    TAKE(advantages, steps);
-    TAKE(returns, steps);
-    TAKE(errors, steps);
-    TAKE(contributions, slots);
-    TAKE(states, lanes * (size_t)chunks_of_lane(&r->shape) * (size_t)r->shape.n_state);
-    TAKE(effective_ops, steps);
-    TAKE(asked, steps);
-    TAKE(done, steps);
-    TAKE(truncated, steps);
-    TAKE(forced, steps);
-    TAKE(begins, steps);
+#define X(name, n) r->name = take(&at, lanes * (n), sizeof(*r->name));
+    ARRAYS(X, &r->shape)
+#undef X
     return (size_t)(at - block);
 }
 
@@ -288,4 +291,38 @@ int esper_rollout_count_steps(const esper_rollout *rollout)
     for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
         n += rollout->n_stored[lane];
     return n;
+}
+
+/* ------------------------------------------------------------------------------------------------ between ranks */
+
+size_t esper_rollout_lanes_bytes(const esper_rollout *rollout, int n_lanes)
+{
+    size_t bytes = 0;
+
+#define X(name, n) bytes += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+    ARRAYS(X, &rollout->shape)
+#undef X
+    return bytes;
+}
+
+void esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lanes, void *memory_out)
+{
+    char *at = memory_out;
+
+#define X(name, n)                                                                        \
+    memcpy(at, rollout->name + (size_t)first * (n), (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
+    at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+    ARRAYS(X, &rollout->shape)
+#undef X
+}
+
+void esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, const void *memory)
+{
+    const char *at = memory;
+
+#define X(name, n)                                                                        \
+    memcpy(rollout->name + (size_t)first * (n), at, (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
+    at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+    ARRAYS(X, &rollout->shape)
+#undef X
 }

@@ -104,4 +104,11 @@ void esper_rollout_draw_order(const esper_rollout *rollout, esper_rng *rng, int 
 
 int esper_rollout_count_steps(const esper_rollout *rollout);
 
+/* ------------------------------------------------------------------------------------------------ between ranks */
+
+/* Some lanes as plain memory, to be sent and taken over by a rollout of the same shape. Counts of rollbacks stay behind. */
+size_t esper_rollout_lanes_bytes(const esper_rollout *rollout, int n_lanes);
+void   esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lanes, void *memory_out);
+void   esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, const void *memory);
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "slot/gate.h"
 
 static const double tiny_loss = 1e-8; /* below it a share of the loss means nothing */
 
@@ -15,6 +16,14 @@ void esper_tracker_options_init(esper_tracker_options *options)
                                        .stable_threshold = 0.03,
                                        .regression_threshold = 0.05,
                                        .stable_epochs = 3};
+}
+
+void esper_tracker_options_pace(esper_tracker_options *options, int gate_epochs)
+{
+    if (gate_epochs == ESPER_GATE_MIN_EPOCHS)
+        return;
+    options->stable_epochs = esper_gate_pace(options->stable_epochs, gate_epochs);
+    options->stable_threshold = 1.0 - pow(1.0 - options->stable_threshold, (double)ESPER_GATE_MIN_EPOCHS / gate_epochs);
 }
 
 esper_status esper_tracker_init(esper_tracker *tracker, const esper_tracker_options *options)

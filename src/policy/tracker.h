@@ -31,6 +31,9 @@ typedef struct esper_tracker {
 } esper_tracker;
 
 void         esper_tracker_options_init(esper_tracker_options *options);
+/* Keeps time with gates that ask for so many epochs, as esper_heuristic_settings_pace does: a host settles in fewer epochs,
+ * in each of which its loss may fall further. */
+void         esper_tracker_options_pace(esper_tracker_options *options, int gate_epochs);
 esper_status esper_tracker_init(esper_tracker *tracker, const esper_tracker_options *options); /* NULL = defaults */
 void         esper_tracker_reset(esper_tracker *tracker);
 

@@ -67,6 +67,12 @@ static void say(esper_gate_result *result, const char *before, const char *numbe
     snprintf(result->message, sizeof(result->message), "%s%s%s", before, number, after);
 }
 
+/* What a stage must have lasted. */
+static int epochs_asked(const esper_gate_input *input)
+{
+    return input->min_epochs > 0 ? input->min_epochs : ESPER_GATE_MIN_EPOCHS;
+}
+
 /* ------------------------------------------------------------------------------------------------------- G0, G1 */
 
 static void judge_birth(const esper_gate_input *input, esper_gate_result *result)
@@ -116,9 +122,11 @@ static void check_ratio(const esper_gate_input *input, esper_gate_result *result
 
 static void judge_blending_strict(const esper_gate_input *input, esper_gate_result *result)
 {
+    int asked = epochs_asked(input);
+
     check_improvement(&input->improvement, result);
-    add(result, ESPER_CHECK_EPOCHS, input->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS, input->epochs_in_stage,
-        ESPER_GATE_MIN_EPOCHS, "%s", input->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS ? "seed_ready" : "seed_not_ready");
+    add(result, ESPER_CHECK_EPOCHS, input->epochs_in_stage >= asked, input->epochs_in_stage, asked, "%s",
+        input->epochs_in_stage >= asked ? "seed_ready" : "seed_not_ready");
     check_ratio(input, result);
     say(result, "Improvement: ", in_words(input->improvement.value).text, "%");
 }
@@ -147,13 +155,12 @@ static void check_health(const esper_gate_input *input, esper_gate_result *resul
 
 static void judge_blending_permissive(const esper_gate_input *input, esper_gate_result *result)
 {
-    int epochs = input->epochs_in_stage;
+    int epochs = input->epochs_in_stage, asked = epochs_asked(input);
 
-    if (epochs >= ESPER_GATE_MIN_EPOCHS)
-        add(result, ESPER_CHECK_EPOCHS, true, epochs, ESPER_GATE_MIN_EPOCHS, "trained_%d_epochs", epochs);
+    if (epochs >= asked)
+        add(result, ESPER_CHECK_EPOCHS, true, epochs, asked, "trained_%d_epochs", epochs);
     else
-        add(result, ESPER_CHECK_EPOCHS, false, epochs, ESPER_GATE_MIN_EPOCHS, "insufficient_training_%d_of_%d", epochs,
-            (int)ESPER_GATE_MIN_EPOCHS);
+        add(result, ESPER_CHECK_EPOCHS, false, epochs, asked, "insufficient_training_%d_of_%d", epochs, asked);
     check_health(input, result);
     say(result, "Permissive G2 Safety: ", result->passed ? "PASS" : "FAIL", "");
 }
@@ -180,6 +187,7 @@ static const char *loud_mode(int mode)
 static void judge_holding(const esper_gate_input *input, esper_gate_result *result)
 {
     double alpha = input->alpha, target = input->alpha_target, full = 1.0 - ESPER_ALPHA_NEAR;
+    int asked = epochs_asked(input);
     bool is_there =
         input->alpha_mode == ESPER_ALPHA_HOLD && isfinite(alpha) && fabs(alpha - target) <= ESPER_ALPHA_NEAR;
 
@@ -194,10 +202,10 @@ static void judge_holding(const esper_gate_input *input, esper_gate_result *resu
             in_words(alpha).text, in_words(target).text, loud_mode(input->alpha_mode));
     if (input->permissive)
         say(result, "Permissive G3: alpha completion only", "", "");
-    else if (input->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS)
-        add(result, ESPER_CHECK_EPOCHS, true, input->epochs_in_stage, ESPER_GATE_MIN_EPOCHS, "blending_complete");
+    else if (input->epochs_in_stage >= asked)
+        add(result, ESPER_CHECK_EPOCHS, true, input->epochs_in_stage, asked, "blending_complete");
     else
-        add(result, ESPER_CHECK_EPOCHS, false, input->epochs_in_stage, ESPER_GATE_MIN_EPOCHS, "blending_incomplete_%d",
+        add(result, ESPER_CHECK_EPOCHS, false, input->epochs_in_stage, asked, "blending_incomplete_%d",
             input->epochs_in_stage);
     result->score = isfinite(alpha) ? alpha : 0.0;
 }
@@ -250,6 +258,11 @@ static void judge_fossil(const esper_gate_input *input, esper_gate_result *resul
 }
 
 /* ------------------------------------------------------------------------------------------------------- public */
+
+int esper_gate_pace(int epochs, int gate_epochs)
+{
+    return (int)(((int64_t)epochs * gate_epochs + ESPER_GATE_MIN_EPOCHS - 1) / ESPER_GATE_MIN_EPOCHS);
+}
 
 int esper_gate_before(int stage)
 {

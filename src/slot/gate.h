@@ -51,6 +51,7 @@ typedef struct esper_gate_input {
     bool        permissive;
     const char *seed_id, *blueprint; /* "" or NULL = none */
     int         stage, epochs_in_stage;
+    int         min_epochs; /* asked of TRAINING, and by strict gates of BLENDING; 0 = ESPER_GATE_MIN_EPOCHS */
     esper_merit improvement, contribution;
     bool        has_gradient_ratio, has_gradient_health; /* false: never measured */
     double      gradient_ratio, gradient_health;
@@ -101,6 +102,10 @@ typedef struct esper_gate_result {
     esper_gate_check checks[ESPER_GATE_MAX_CHECKS];
     char             message[ESPER_GATE_MESSAGE_CHARS];
 } esper_gate_result;
+
+/* A number of epochs that goes with gates that ask for ESPER_GATE_MIN_EPOCHS, for gates that ask for `gate_epochs`: rounded
+ * up, so that only 0 becomes 0. */
+int esper_gate_pace(int epochs, int gate_epochs);
 
 /* The gate before a stage; -1 = it has none. */
 int         esper_gate_before(int stage);

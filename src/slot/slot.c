@@ -260,6 +260,7 @@ void esper_slot_gate_input(const esper_slot *slot, const esper_slot_merits *meri
         .blueprint = slot->blueprint,
         .stage = slot->stage,
         .epochs_in_stage = slot->epochs_in_stage,
+        .min_epochs = slot->gate_epochs,
         .improvement = {.value = esper_slot_stage_improvement(slot), .how = ESPER_MERIT_PLAIN},
         .contribution = {.value = slot->contribution, .how = has_contribution ? ESPER_MERIT_PLAIN : ESPER_MERIT_NONE},
         .has_gradient_ratio = (slot->known & ESPER_KNOWN_RATIO) != 0,
@@ -433,7 +434,7 @@ static void try_advance(esper_slot *slot, const esper_slot_merits *merits, esper
 
 static void tick_blending(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
 {
-    bool stayed = slot->permissive != 0 || slot->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS;
+    bool stayed = slot->permissive != 0 || slot->epochs_in_stage >= slot->gate_epochs;
     char reason[ESPER_REASON_CHARS], initiator[ESPER_INITIATOR_CHARS];
 
     if (!esper_alpha_step(&slot->alpha) && !esper_alpha_is_at_target(&slot->alpha))
@@ -468,7 +469,7 @@ void esper_slot_tick(esper_slot *slot, const esper_slot_merits *merits, esper_sl
             try_advance(slot, merits, events);
         break;
     case ESPER_STAGE_TRAINING:
-        if (forwards(slot, ESPER_GATE_G2) && slot->epochs_in_stage >= ESPER_GATE_MIN_EPOCHS)
+        if (forwards(slot, ESPER_GATE_G2) && slot->epochs_in_stage >= slot->gate_epochs)
             try_advance(slot, merits, events);
         break;
     case ESPER_STAGE_BLENDING:
@@ -478,7 +479,7 @@ void esper_slot_tick(esper_slot *slot, const esper_slot_merits *merits, esper_sl
         (void)esper_slot_move(slot, ESPER_STAGE_EMBARGOED, events);
         break;
     case ESPER_STAGE_EMBARGOED:
-        cool_down(slot, ESPER_EMBARGO_TICKS, ESPER_STAGE_RESETTING, events);
+        cool_down(slot, slot->embargo_ticks, ESPER_STAGE_RESETTING, events);
         break;
     case ESPER_STAGE_RESETTING:
         cool_down(slot, ESPER_RESET_TICKS, ESPER_STAGE_DORMANT, events);

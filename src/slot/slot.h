@@ -75,6 +75,8 @@ typedef struct esper_slot {
     uint32_t auto_forward;     /* bits 1u << gate: ticks try to pass G1, G2, G3 by themselves */
     int32_t
         isolate_blending; /* the host gets no gradient through the seed from BLENDING on (in TRAINING it never does) */
+    int32_t  gate_epochs;      /* asked of a stage: see esper_gate_input.min_epochs */
+    int32_t  embargo_ticks;    /* of rest after a prune */
     int32_t  n_seeds;          /* that have germinated here so far: the present one's number */
 
     /* all below is zero in an empty slot, but for the stage */

@@ -41,6 +41,7 @@ static const char *fault_of_place(const esper_slot *slot)
            "its name is none, or not that of its row and column");
     DEMAND(slot->place >= 0 && slot->channels > 0, "its place or number of channels is out of range");
     DEMAND(is_flag(slot->permissive) && is_flag(slot->isolate_blending), "a setting is neither 0 nor 1");
+    DEMAND(slot->gate_epochs > 0 && slot->embargo_ticks > 0, "a setting is no number of epochs");
     DEMAND((slot->auto_forward & ~(1u << ESPER_GATE_G1 | 1u << ESPER_GATE_G2 | 1u << ESPER_GATE_G3)) == 0,
            "a gate that no tick can pass is to be passed by ticks");
     DEMAND(slot->n_seeds >= 0, "a negative number of seeds");
@@ -138,7 +139,7 @@ static const char *fault_of_readings(const esper_slot *slot)
     DEMAND(slot->n_ticks >= 0 && slot->epochs_in_stage >= 0 && slot->epochs_in_stage <= slot->epochs_total &&
                slot->previous_epochs_in_stage >= 0 && slot->previous_epochs_in_stage <= slot->epochs_total,
            "its counters are out of range");
-    DEMAND(slot->stage != ESPER_STAGE_EMBARGOED || slot->epochs_in_stage < ESPER_EMBARGO_TICKS, "it rests too long");
+    DEMAND(slot->stage != ESPER_STAGE_EMBARGOED || slot->epochs_in_stage < slot->embargo_ticks, "it rests too long");
     DEMAND(slot->stage != ESPER_STAGE_RESETTING || slot->epochs_in_stage < ESPER_RESET_TICKS, "it resets too long");
     /* the doubles lie side by side: see the static assertion of slots_pack.c, which has them all */
     DEMAND(all_finite(&slot->acc_initial, &slot->alpha_downstream + 1), "a reading is not finite");

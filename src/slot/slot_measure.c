@@ -100,9 +100,9 @@ int esper_slot_cooldown(const esper_slot *slot)
 {
     switch (slot->stage) {
     case ESPER_STAGE_PRUNED:
-        return 1 + ESPER_EMBARGO_TICKS + ESPER_RESET_TICKS;
+        return 1 + slot->embargo_ticks + ESPER_RESET_TICKS;
     case ESPER_STAGE_EMBARGOED:
-        return ESPER_EMBARGO_TICKS - slot->epochs_in_stage + ESPER_RESET_TICKS;
+        return slot->embargo_ticks - slot->epochs_in_stage + ESPER_RESET_TICKS;
     case ESPER_STAGE_RESETTING:
         return ESPER_RESET_TICKS - slot->epochs_in_stage;
     default:

@@ -56,6 +56,8 @@ esper_status esper_slots_init(esper_slots *slots, const esper_boundary *boundari
         slot->permissive = rules->permissive;
         slot->isolate_blending = rules->isolate_blending;
         slot->auto_forward = rules->auto_forward;
+        slot->gate_epochs = rules->gate_epochs > 0 ? rules->gate_epochs : ESPER_GATE_MIN_EPOCHS;
+        slot->embargo_ticks = rules->embargo_ticks > 0 ? rules->embargo_ticks : ESPER_EMBARGO_TICKS;
         slot->stage = ESPER_STAGE_DORMANT;
     }
     return ESPER_OK;

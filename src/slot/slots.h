@@ -19,6 +19,7 @@ typedef struct esper_slots {
 typedef struct esper_slot_rules {
     bool     permissive, isolate_blending;
     uint32_t auto_forward;
+    int      gate_epochs, embargo_ticks; /* 0 = the usual, 10 and 5 */
 } esper_slot_rules;
 
 /* An empty slot for every boundary of a host, which are given in the order of execution. E_ARG: none, too many, a name

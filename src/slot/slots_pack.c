@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "slot/slots.h"
 
-enum { MAGIC = 0x544c5345, VERSION = 1, HEAD_BYTES = 16, TAIL_BYTES = 8 };
+enum { MAGIC = 0x544c5345, VERSION = 2, HEAD_BYTES = 16, TAIL_BYTES = 8 };
 
 typedef enum field_kind { TEXT, WORDS, LONGS } field_kind; /* units of 1, 4 and 8 bytes */
 
@@ -27,6 +27,8 @@ typedef struct field {
     F(WORDS, permissive)           \
     F(WORDS, auto_forward)         \
     F(WORDS, isolate_blending)     \
+    F(WORDS, gate_epochs)          \
+    F(WORDS, embargo_ticks)        \
     F(WORDS, n_seeds)              \
     F(WORDS, stage)                \
     F(WORDS, previous_stage)       \

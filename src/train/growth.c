@@ -58,12 +58,15 @@ static esper_status unpack_memory(void *context, const void *bytes, bool whole)
         return ESPER_FAIL(ESPER_E_FORMAT, "what a policy remembers cannot take %llu bytes",
                           (unsigned long long)memory.state.policy_bytes);
     if (!(memory.facts.flops >= 0.0 && memory.facts.flops < 1e30) || memory.facts.n_seeds < 0 ||
-        memory.facts.n_seeds > INT32_MAX || memory.facts.n_logged > UINT32_MAX)
+        memory.facts.n_seeds > INT32_MAX || memory.facts.n_logged > UINT32_MAX || !isfinite(memory.facts.earned) ||
+        !isfinite(memory.facts.earned_segment))
         return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %g FLOPs, %lld seeds",
                           memory.facts.flops, (long long)memory.facts.n_seeds);
     growth->state = memory.state;
     if (whole)
         growth->facts = memory.facts;
+    else
+        growth->facts.ledger_open = 0;
     growth->measured = false;
     return spread(growth);
 }
@@ -95,6 +98,7 @@ static esper_status open_tracker(esper_growth *growth)
     esper_tracker_options options;
 
     esper_tracker_options_init(&options);
+    esper_tracker_options_pace(&options, growth->trainer->config.gate_epochs);
     options.plateau_threshold = growth->trainer->config.plateau;
     return esper_tracker_init(&growth->tracker, &options);
 }
@@ -136,8 +140,10 @@ static esper_status check_policy(const esper_config *config)
 esper_status esper_growth_check_config(const esper_config *config, esper_topology topology)
 {
     esper_heuristic_settings rules;
+    esper_reward_config reward;
 
     ESPER_TRY(check_policy(config));
+    ESPER_TRY(esper_growth_reward_config(config, &reward));
     if (!config->guard)
         return ESPER_FAIL(ESPER_E_CONFIG, "growing needs the guard, whose scans also measure what gates ask for: "
                                           "leave guard = true");
@@ -179,6 +185,7 @@ static esper_status open_policy(esper_growth *growth)
     for (int k = 0; k < trainer->slots.n; k++)
         ids[k] = trainer->slots.slot[k].id;
     esper_heuristic_settings_init(&rules, setup.topology);
+    esper_heuristic_settings_pace(&rules, config->gate_epochs);
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
@@ -212,6 +219,7 @@ static esper_status open_parts(esper_growth *growth)
     int64_t n_buffers = esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER);
 
     ESPER_TRY(open_tracker(growth));
+    ESPER_TRY(esper_growth_reward_config(&trainer->config, &growth->reward_config));
     ESPER_TRY(open_policy(growth));
     ESPER_TRY(growth_read_faults(growth, trainer->config.inject));
     ESPER_TRY(growth_open_evaluator(growth));
@@ -283,76 +291,87 @@ esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, c
 /* ------------------------------------------------------------------------------------------------ the end of an epoch */
 
 /* The next entry of the history, if it is a decision. Whether it belongs here is checked when it is logged. */
-static esper_status decide_again(esper_growth *growth)
+static esper_status decide_again(esper_growth *growth, esper_decision *decision_out)
 {
     const esper_log_entry *entry;
+    esper_decision decision;
 
     ESPER_TRY(growth_next_entry(growth, ESPER_LOG_POLICY, &entry));
-    growth->decision = entry->decision;
-    growth->decision.slot = -1;
-    if (entry->slot[0] == '\0')
-        return ESPER_OK;
-    growth->decision.slot = esper_slots_find(&growth->trainer->slots, entry->slot);
-    return growth->decision.slot >= 0 ? ESPER_OK
-                                      : ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log: this network has no slot %s",
-                                                   (unsigned long long)entry->number, entry->slot);
+    decision = entry->decision;
+    decision.slot = -1;
+    if (entry->slot[0] != '\0') {
+        decision.slot = esper_slots_find(&growth->trainer->slots, entry->slot);
+        if (decision.slot < 0)
+            return ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log: this network has no slot %s",
+                              (unsigned long long)entry->number, entry->slot);
+    }
+    *decision_out = decision;
+    return ESPER_OK;
 }
 
 /* A program may say anything: rank 0 asks, and the others take its answer and what it remembers. */
-static esper_status decide_by_program(esper_growth *growth, const esper_policy_view *view)
+static esper_status decide_by_program(esper_growth *growth, esper_decision *decision_out)
 {
     const esper_ranks *ranks = &growth->trainer->ranks;
+    esper_decision decision = growth->decision;
     esper_status status = ESPER_OK;
 
     if (!growth->follows)
-        status = esper_policy_decide(growth->policy, view, &growth->decision);
+        status = esper_policy_decide(growth->policy, &growth->view, &decision);
     ESPER_TRY(esper_ranks_settle(ranks, status));
     gather(growth);
-    ESPER_TRY(esper_ranks_share(ranks, &growth->decision, sizeof(growth->decision)));
+    ESPER_TRY(esper_ranks_share(ranks, &decision, sizeof(decision)));
     ESPER_TRY(esper_ranks_share(ranks, &growth->state.policy_bytes, sizeof(growth->state.policy_bytes)));
-    return esper_ranks_share(ranks, growth->state.policy, sizeof(growth->state.policy));
+    ESPER_TRY(esper_ranks_share(ranks, growth->state.policy, sizeof(growth->state.policy)));
+    *decision_out = decision;
+    return ESPER_OK;
 }
 
-static esper_status decide(esper_growth *growth, const esper_epoch_record *record)
+static esper_status ask(esper_growth *growth, esper_decision *decision_out)
 {
-    esper_policy_view view;
-
-    growth_make_view(growth, record, &view);
-    ESPER_TRY(esper_tracker_update(&growth->tracker, (int)record->epoch, record->loss_valid, record->acc_valid,
-                                   growth->views, view.n_slots, &view.signals));
     if (growth->history != NULL)
-        return decide_again(growth);
+        return decide_again(growth, decision_out);
     if (growth->follows || strcmp(esper_policy_name(growth->policy), esper_policy_command.name) == 0)
-        return decide_by_program(growth, &view);
-    return esper_policy_decide(growth->policy, &view, &growth->decision);
+        return decide_by_program(growth, decision_out);
+    return esper_policy_decide(growth->policy, &growth->view, decision_out);
 }
 
-static esper_status end_epoch(esper_growth *growth, const esper_epoch_record *record)
+static esper_status observe(esper_growth *growth)
 {
     growth->events.n = growth->events.n_dropped = 0;
     if (growth->drill_status != ESPER_OK)
         return ESPER_FAIL(growth->drill_status, "%s", growth->drill_text);
-    growth_take_readings(growth, record);
-    ESPER_TRY(decide(growth, record));
-    ESPER_TRY(growth_log_decision(growth, record->epoch));
-    ESPER_TRY(growth_act(growth, record));
-    growth_record_epoch(growth, record);
-    growth_record_events(growth, record->epoch);
+    growth_take_readings(growth, &growth->record);
+    growth_make_view(growth, &growth->record, &growth->view);
+    ESPER_TRY(esper_tracker_update(&growth->tracker, (int)growth->record.epoch, growth->record.loss_valid,
+                                   growth->record.acc_valid, growth->views, growth->view.n_slots,
+                                   &growth->view.signals));
+    growth_begin_ledger(growth);
+    return ESPER_OK;
+}
+
+static esper_status carry_out(esper_growth *growth, const esper_decision *decision, bool last)
+{
+    growth->decision = *decision;
+    ESPER_TRY(growth_log_decision(growth, growth->record.epoch));
+    ESPER_TRY(growth_act(growth, &growth->record));
+    ESPER_TRY(growth_pay(growth, last));
+    growth_record_epoch(growth, &growth->record);
+    growth_record_events(growth, growth->record.epoch);
     for (int k = 0; k < growth->trainer->slots.n; k++)
         growth->state.seed[k].sampled = 0;
     return growth_rebuild(growth);
 }
 
 /* Slots, state and network as they were when the end of the epoch began. */
-static void undo(esper_growth *growth, const growth_facts *facts)
+static void undo(esper_growth *growth)
 {
     esper_trainer *trainer = growth->trainer;
     uint64_t program = trainer->program;
 
     trainer->slots = growth->slots_before;
     growth->state = growth->state_before;
-    growth->facts.n_logged = facts->n_logged; /* what was logged since is cut off when the run is resumed */
-    growth->facts.n_seeds = facts->n_seeds;
+    growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
     if (esper_trainer_replan(trainer) == ESPER_OK && program != trainer->program)
         (void)esper_guarded_restructure(growth->guarded); /* the run ends here; a checkpoint is made of the network */
     for (int k = 0; k < trainer->slots.n; k++)
@@ -361,23 +380,50 @@ static void undo(esper_growth *growth, const growth_facts *facts)
     (void)spread(growth); /* bytes that it packed itself a moment ago */
 }
 
-esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_record *record)
+static esper_status undo_unless(esper_growth *growth, esper_status status)
 {
-    growth_facts facts = growth->facts;
     char message[1024];
-    esper_status status;
 
+    if (status == ESPER_OK)
+        return ESPER_OK;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    undo(growth);
+    return ESPER_FAIL(status, "%s", message);
+}
+
+esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record *record,
+                                  const esper_policy_view **view_out)
+{
     gather(growth);
     growth->state_before = growth->state;
+    growth->facts_before = growth->facts;
     growth->slots_before = growth->trainer->slots;
-    status = end_epoch(growth, record);
-    if (status == ESPER_OK) {
-        growth->measured = false;
-        return ESPER_OK;
-    }
-    snprintf(message, sizeof(message), "%s", esper_last_error());
-    undo(growth, &facts);
-    return ESPER_FAIL(status, "%s", message);
+    growth->record = *record;
+    ESPER_TRY(undo_unless(growth, observe(growth)));
+    *view_out = &growth->view;
+    return ESPER_OK;
+}
+
+esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out)
+{
+    return undo_unless(growth, ask(growth, decision_out));
+}
+
+esper_status esper_growth_decide(esper_growth *growth, const esper_decision *decision, bool last)
+{
+    ESPER_TRY(undo_unless(growth, carry_out(growth, decision, last)));
+    growth->measured = false;
+    return ESPER_OK;
+}
+
+esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_record *record)
+{
+    const esper_policy_view *view;
+    esper_decision decision;
+
+    ESPER_TRY(esper_growth_observe(growth, record, &view));
+    ESPER_TRY(esper_growth_ask(growth, &decision));
+    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->trainer->config.epochs);
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */
@@ -409,6 +455,9 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
     growth->events.n = growth->events.n_dropped = 0; /* those of before are told */
     if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
         ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
+    growth->facts.n_auto_pruned += n_pruned;
+    if (incident->restored)
+        growth_forfeit(growth);
     growth_record_incident(growth, incident, n_pruned);
     return ESPER_OK;
 }

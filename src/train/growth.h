@@ -3,7 +3,7 @@
  *     validate ── accuracy of the network, and of every coalition of its seeds that is needed
  *        └─> judged by the governor (guarded.h); if it goes back, the rest of this does not happen
  *     end_epoch ── slots take the readings ──> policy ──> decision log ──> the operation, through its gate ──> ticks
- *        └─> the network is built anew where its structure changed
+ *        └─> the reward; the network is built anew where its structure changed
  *
  * Two kinds of memory. State (signals, bounds, what the policy remembers) goes into snapshots and is undone with the steps
  * since; facts (entries in the log, faults injected, FLOPs spent) are not. Both go into checkpoints. Everything is decided by
@@ -13,6 +13,7 @@
 
 #include "base/event.h"
 #include "policy/policy.h"
+#include "policy/reward.h"
 #include "policy/tracker.h"
 #include "slot/attribution.h"
 #include "telemetry/store.h"
@@ -61,6 +62,16 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
  * were before the call, so that a checkpoint made then asks again. */
 esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_record *record);
 
+/* The same in two parts, for those who decide elsewhere: what a policy is to see (borrowed until the next call), then what is to
+ * be done about it. `last`: the episode ends here, and with it what rewards are paid for. A failure of either leaves things as
+ * they were before the first. */
+esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record *record,
+                                  const esper_policy_view **view_out);
+esper_status esper_growth_decide(esper_growth *growth, const esper_decision *decision, bool last);
+
+/* What the policy that was opened with the growth says about the view. */
+esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out);
+
 /* What the governor asks for after it went back with PRUNE: removes all seeds that are not kept. For others nothing. */
 esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incident);
 
@@ -83,6 +94,16 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth);
 
 /* What several epochs say of a seed's contribution together, while it is HOLDING. */
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot);
+
+/* What the last decision was worth, by the settings `reward` and `reward_weights`; and all of them together: once the run went
+ * back, what had been earned since the last time is forfeited, and a penalty is due. */
+const esper_reward *esper_growth_reward(const esper_growth *growth);
+double              esper_growth_return(const esper_growth *growth);
+
+/* Reads the two settings. E_CONFIG names the key. */
+esper_status esper_growth_reward_config(const esper_config *config, esper_reward_config *reward_out);
+
+#define ESPER_GROWTH_PENALTY (-10.0) /* for a decision that the governor had to undo */
 
 double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, attribution included */
 double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */

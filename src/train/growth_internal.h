@@ -1,8 +1,9 @@
 /* Internal. What the parts of growth (train/growth.h) share: growth.c opens and leads, growth_measure.c measures,
- * growth_act.c does what was decided, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
+ * growth_act.c does what was decided, growth_reward.c says what it was worth, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
 #ifndef ESPER_TRAIN_GROWTH_INTERNAL_H
 #define ESPER_TRAIN_GROWTH_INTERNAL_H
 
+#include "policy/reward_step.h"
 #include "train/evaluator.h"
 #include "train/growth.h"
 
@@ -31,6 +32,7 @@ typedef struct growth_state {
     uint8_t             tracker[ESPER_TRACKER_PACK_BYTES];
     growth_seed         seed[ESPER_MAX_SLOTS];
     double              promise[ESPER_MAX_SLOTS]; /* of what probes of an empty slot found, smoothed; NaN = none yet */
+    esper_reward_ledger ledger;
     uint64_t            decided; /* entries of the log when the last decision was in it */
     uint64_t            refused; /* 1: it was not carried out */
     uint64_t            policy_bytes;
@@ -44,6 +46,10 @@ typedef struct growth_facts {
     uint64_t went_back;  /* entries of the log when the run last went back, and 1; 0 = never */
     int64_t  n_seeds;    /* that have germinated */
     double   flops;      /* spent on training and attribution */
+    int64_t  n_auto_pruned; /* seeds the governor removed since the last decision */
+    int64_t  n_segment;     /* decisions since the run began or went back */
+    int64_t  ledger_open;   /* 0: the next view begins it; accounts do not outlive what they were paid for */
+    double   earned, earned_segment; /* rewards: of all of them, and of those */
 } growth_facts;
 
 typedef struct growth_fault {
@@ -70,6 +76,11 @@ struct esper_growth {
     esper_attribution_plan plan;
     esper_attribution      found;
     bool                   measured;  /* found is of this epoch */
+    double                 probation; /* points that would be lost without any seed on probation; NaN = not measured */
+    int                    n_probation; /* seeds on probation that carry weight */
+    esper_epoch_record     record;
+    esper_policy_view      view;
+    esper_reward           reward;    /* of the last decision */
     double                 probed[ESPER_MAX_SLOTS]; /* squared gradient of a probe there; NaN = none was made */
     esper_policy_slot      views[ESPER_MAX_SLOTS];
     esper_slot_event       event_room[GROWTH_MAX_EVENTS];
@@ -81,6 +92,7 @@ struct esper_growth {
     double                 step_flops, sample_flops; /* of the present program */
     uint64_t               counted_program;
     /* of the whole run */
+    esper_reward_config    reward_config;
     int64_t                blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
     int64_t                gate_params[ESPER_MAX_SLOTS];
     esper_plan            *probe_plan;
@@ -94,6 +106,7 @@ struct esper_growth {
     /* what end_epoch goes back to when it fails */
     esper_slots            slots_before;
     growth_state           state_before;
+    growth_facts           facts_before;
 };
 
 /* growth_measure.c */
@@ -109,6 +122,11 @@ esper_slot_merits growth_merits(const esper_growth *growth, int slot);
 void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
 esper_status growth_act(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_rebuild(esper_growth *growth);
+
+/* growth_reward.c */
+void         growth_begin_ledger(esper_growth *growth); /* where it is not open: with the view of now */
+esper_status growth_pay(esper_growth *growth, bool last);
+void         growth_forfeit(esper_growth *growth); /* the run went back */
 
 /* growth_replay.c */
 esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out);

@@ -115,7 +115,8 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
     esper_attribution_pace pace;
 
     esper_attribution_options_init(&options);
-    options.include_fossils = trainer->cursor.epoch + 1 >= (uint32_t)trainer->config.epochs; /* for the report */
+    options.include_fossils = trainer->cursor.epoch + 1 >= (uint32_t)trainer->config.epochs /* for the report */ ||
+                              growth->reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
     esper_attribution_plan_make(&trainer->slots, &options, &growth->plan);
     *n_slice_out = 0;
     if (growth->plan.n_coalitions == 0)
@@ -134,6 +135,26 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
     return ESPER_OK;
 }
 
+/* What the network would lose without any seed on probation: the coalition of fossils alone. */
+static void take_probation(esper_growth *growth, const esper_attribution_reading *readings)
+{
+    const esper_slots *slots = &growth->trainer->slots;
+    uint32_t fossils = 0, all = 0;
+
+    for (int i = 0; i < growth->plan.n_participants; i++) {
+        all |= 1u << i;
+        if (slots->slot[growth->plan.participant[i]].stage == ESPER_STAGE_FOSSILIZED)
+            fossils |= 1u << i;
+        else
+            growth->n_probation++;
+    }
+    if (fossils == all)
+        growth->probation = 0.0;
+    for (int i = 0; i < growth->plan.n_coalitions; i++)
+        if (growth->plan.coalition[i].trial < 0 && growth->plan.coalition[i].on == fossils)
+            growth->probation = readings[i].difference;
+}
+
 static void take_results(esper_growth *growth, const esper_variant_result *results, double flops)
 {
     esper_attribution_reading readings[ESPER_MAX_COALITIONS];
@@ -144,6 +165,7 @@ static void take_results(esper_growth *growth, const esper_variant_result *resul
                                                   .accuracy = esper_tally_accuracy(&results[i].tally),
                                                   .n_samples = results[i].n_samples};
     esper_attribution_take(&growth->plan, readings, &growth->found);
+    take_probation(growth, readings);
     growth->measured = true;
     growth->facts.flops += flops * (double)results[0].n_samples;
 }
@@ -157,6 +179,8 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     esper_status status = variants != NULL && results != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "coalitions");
 
     growth->measured = false;
+    growth->probation = (double)NAN;
+    growth->n_probation = 0;
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)

@@ -17,7 +17,7 @@ esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_
         return ESPER_OK;
     ranks->rank = esper_comm_rank(comm);
     ranks->size = esper_comm_size(comm);
-    if (slab->family[ESPER_FAMILY_GRAD] == NULL)
+    if (slab == NULL || slab->family[ESPER_FAMILY_GRAD] == NULL)
         return ESPER_OK;
     ranks->room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
     ranks->bucket = esper_mem_alloc(ranks->room * sizeof(*ranks->bucket));

@@ -24,7 +24,8 @@ typedef struct esper_batch_sums {
     double loss, correct;
 } esper_batch_sums;
 
-/* comm is borrowed; NULL or of one rank: everything below is done at once and leaves things as they are. */
+/* comm is borrowed; NULL or of one rank: everything below is done at once and leaves things as they are. slab NULL: there are no
+ * gradients to exchange. */
 esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_slab *slab);
 void         esper_ranks_fini(esper_ranks *ranks);
 

@@ -21,48 +21,16 @@
 /* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
  * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
 static const char *const free_keys[] = {
+    "policy", /* only where has_moved */
     "threads",        "progress",       "log_level",     "checkpoint_every", "epochs", "run_dir",       "data", "guard",
     "snapshot_every", "guard_checksum", "max_rollbacks", "policy_deadline",  "comm",   "rank_deadline", NULL};
 
 /* ------------------------------------------------------------------------------------------------ resuming */
 
-static bool is_free(const char *key)
-{
-    for (int i = 0; free_keys[i] != NULL; i++)
-        if (strcmp(free_keys[i], key) == 0)
-            return true;
-    return false;
-}
-
 /* A learned policy may have moved: what it remembers knows its hash. */
-static bool has_moved(const char *key, const char *was, const char *now)
+static bool has_moved(const esper_config *saved, const esper_config *asked)
 {
-    return strcmp(key, "policy") == 0 && esper_policy_is_file(was) && esper_policy_is_file(now);
-}
-
-/* The checkpoint's configuration with what the user asked for laid over it, as far as a resumed run allows. */
-static esper_status merge_config(const esper_config *saved, const esper_config *asked, esper_config *merged_out)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-    char was[ESPER_CONFIG_TEXT_CHARS], now[ESPER_CONFIG_TEXT_CHARS];
-
-    *merged_out = *saved;
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const char *key = esper_config_key_at(i)->name;
-
-        if (esper_config_place_of(asked, i) <= ESPER_CONFIG_PRESET)
-            continue;
-        esper_config_value_text(saved, i, was);
-        esper_config_value_text(asked, i, now);
-        if (strcmp(was, now) == 0)
-            continue;
-        if (!is_free(key) && !has_moved(key, was, now))
-            return ESPER_FAIL(ESPER_E_CONFIG,
-                              "%s is %s in the run being resumed and cannot become %s: start a new run for that", key,
-                              was, now);
-        ESPER_TRY(esper_config_set(merged_out, key, now, &source));
-    }
-    return ESPER_OK;
+    return esper_policy_is_file(saved->policy) && esper_policy_is_file(asked->policy);
 }
 
 static bool computes_alike(const char *identity, const char *other)
@@ -114,7 +82,8 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
     if (esper_checkpoint_has_growth(checkpoint) != self->desc->grows)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is of a run that %s: go on with `esper %s --resume`", path,
                           self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
-    ESPER_TRY(merge_config(&checkpoint->config, self->desc->config, &merged));
+    ESPER_TRY(esper_config_merge(&checkpoint->config, self->desc->config,
+                                 free_keys + !has_moved(&checkpoint->config, self->desc->config), &merged));
     ESPER_TRY(check_growth(self, checkpoint->task, &merged));
     ESPER_TRY(run_open_trainer(self, checkpoint->task, &merged, use_of(self)));
     ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
@@ -395,21 +364,10 @@ static void close_store(run *self, esper_status status)
         esper_log_warn(self->desc->log, "the store does not know how the run ended: %s", esper_last_error());
 }
 
-/* Parameters of the network that is tested: seeds that only learn have no part in it. */
-static int64_t count_used(const esper_trainer *trainer)
-{
-    int64_t n = esper_net_count_params(&trainer->net, 0);
-
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (trainer->slots.slot[k].stage != ESPER_STAGE_TRAINING)
-            n += esper_net_count_params(&trainer->net, k + 1);
-    return n;
-}
-
 /* The network's size and price, now. */
 static void measure_network(run *self)
 {
-    self->result.params = count_used(&self->trainer);
+    self->result.params = esper_trainer_params(&self->trainer);
     self->result.params_host = esper_net_count_params(&self->trainer.net, 0);
     if (self->growth == NULL)
         return;

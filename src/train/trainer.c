@@ -104,7 +104,9 @@ static esper_plan_desc describe_plan(const esper_trainer *trainer, const esper_p
 static esper_status open_slots(esper_trainer *trainer, esper_use use)
 {
     const esper_config *config = &trainer->config;
-    esper_slot_rules rules = {.permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE};
+    esper_slot_rules rules = {.permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE,
+                              .gate_epochs = config->gate_epochs,
+                              .embargo_ticks = config->embargo};
 
     ESPER_TRY(esper_slots_init(&trainer->slots, trainer->net.boundaries, trainer->net.n_boundaries, &rules));
     trainer->splice = (esper_splice){
@@ -327,7 +329,8 @@ static esper_status open_parts(esper_trainer *trainer, esper_use use)
 
     ESPER_TRY(esper_pool_open(config->threads, &trainer->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], trainer->pool, &trainer->backend));
-    ESPER_TRY(esper_dataset_open(&data_desc, &trainer->data));
+    if (!trainer->borrows_data)
+        ESPER_TRY(esper_dataset_open(&data_desc, &trainer->data));
     ESPER_TRY(open_samplers(trainer, use));
     ESPER_TRY(build_network(trainer, use));
     trainer->sample_ids = esper_mem_alloc((size_t)config->batch * sizeof(*trainer->sample_ids));
@@ -345,9 +348,17 @@ static esper_status open_parts(esper_trainer *trainer, esper_use use)
 esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
                                 esper_use use)
 {
+    return esper_trainer_init_on(trainer, NULL, task, config, use);
+}
+
+esper_status esper_trainer_init_on(esper_trainer *trainer, esper_dataset *data, const esper_task *task,
+                                   const esper_config *config, esper_use use)
+{
     esper_status status;
 
     memset(trainer, 0, sizeof(*trainer));
+    trainer->data = data;
+    trainer->borrows_data = data != NULL;
     trainer->ranks.size = 1;
     trainer->task = task;
     trainer->config = *config;
@@ -409,7 +420,8 @@ void esper_trainer_fini(esper_trainer *trainer)
     esper_net_fini(&trainer->net);
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_close(trainer->samplers[split]);
-    esper_dataset_close(trainer->data);
+    if (!trainer->borrows_data)
+        esper_dataset_close(trainer->data);
     esper_backend_close(trainer->backend);
     esper_pool_close(trainer->pool);
     memset(trainer, 0, sizeof(*trainer));
@@ -732,6 +744,16 @@ double esper_trainer_step_flops(const esper_trainer *trainer)
 uint32_t esper_trainer_n_loaded(const esper_trainer *trainer)
 {
     return trainer->n_loaded;
+}
+
+int64_t esper_trainer_params(const esper_trainer *trainer)
+{
+    int64_t n = esper_net_count_params(&trainer->net, 0);
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->slots.slot[k].stage != ESPER_STAGE_TRAINING)
+            n += esper_net_count_params(&trainer->net, k + 1);
+    return n;
 }
 
 uint64_t esper_trainer_hash(const esper_trainer *trainer)

@@ -82,6 +82,7 @@ typedef struct esper_trainer {
     esper_companion   companion; /* pack NULL: there is none */
     esper_ranks       ranks;     /* among which it is one */
     /* Private. */
+    bool           borrows_data;
     esper_splice   splice;
     uint64_t       program;                       /* key of what is planned */
     int            alpha_input[ESPER_MAX_SLOTS];  /* tensor, or ESPER_NO_TENSOR */
@@ -99,6 +100,9 @@ typedef struct esper_trainer {
  * plans. The configuration is copied. Works on storage of the caller's that must not move until esper_trainer_fini. */
 esper_status esper_trainer_init(esper_trainer *trainer, const esper_task *task, const esper_config *config,
                                 esper_use use);
+/* The same on data that is there already: many networks learn from one set. Borrowed until fini. */
+esper_status esper_trainer_init_on(esper_trainer *trainer, esper_dataset *data, const esper_task *task,
+                                   const esper_config *config, esper_use use);
 void         esper_trainer_fini(esper_trainer *trainer);
 
 /* Becomes one of the ranks of a job (borrowed): takes its part of every batch from now on. Right after esper_trainer_init, on
@@ -186,6 +190,9 @@ double esper_trainer_step_flops(const esper_trainer *trainer);
 
 /* Samples of the batch that was loaded last, of all ranks together. */
 uint32_t esper_trainer_n_loaded(const esper_trainer *trainer);
+
+/* Parameters of the network as it is tested: seeds that only learn have no part in it. */
+int64_t esper_trainer_params(const esper_trainer *trainer);
 
 uint64_t esper_trainer_hash(const esper_trainer *trainer);
 

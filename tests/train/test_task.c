@@ -15,6 +15,7 @@ static const struct {
     int                       boundaries, batch;
 } presets[] = {
     {"fashion", &grey, 6274, 6, 128},
+    {"fashion_fast", &grey, 390, 6, 64},
     {"mnist", &grey, 6274, 6, 128},
     {"cifar_baseline", &colour, 6418, 6, 128},
     {"cifar_scale", &colour, 99922, 10, 128},

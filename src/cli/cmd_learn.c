@@ -1,0 +1,139 @@
+/* esper learn: a growth policy of one's own, trained by PPO. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "cli/cli.h"
+#include "cli/job.h"
+#include "train/learn.h"
+#include "ui/learn_view.h"
+#include "ui/text.h"
+
+#define FAST_TASK "fashion_fast"
+
+static void print_times(const esper_learn_times *times)
+{
+    double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
+
+    if (all > 0.0)
+        printf("time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
+               100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
+               100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
+}
+
+static void report(const esper_learn_result *result, const char *task)
+{
+    const char *program = esper_cli_program();
+    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS];
+
+    printf("learned   %" PRIu32 " rounds, %s episodes, in %s%s\n", result->rounds,
+           esper_text_count((int64_t)result->n_episodes, episodes), esper_text_duration(result->seconds, took),
+           result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
+    if (result->last.round > 0)
+        printf("return    %.2f +- %.2f in the last round, validation accuracy %.2f %%, %.0f parameters\n",
+               result->last.total_reward, result->last.total_reward_error, result->last.accuracy, result->last.params);
+    print_times(&result->times);
+    if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
+        printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
+               " readings left out: they were not finite\n",
+               result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
+    printf("saved     %s\n", result->policy);
+    printf("next      %s grow %s --policy %s\n", program, task, result->policy);
+    printf("          %s compare %s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
+           result->policy);
+}
+
+static int learn(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)
+{
+    esper_log log = {.level = config->log_level, .stream = stderr};
+    esper_learn_progress progress;
+    esper_learn_observer observer;
+    esper_learn_result result;
+    esper_learn_desc desc = {.task = task,
+                             .config = config,
+                             .resume = resume,
+                             .observer = &observer,
+                             .log = &log,
+                             .stop = job->stop,
+                             .comm = job->comm,
+                             .cut_off = job->cut_off,
+                             .threads = job->threads};
+    esper_status status;
+
+    esper_learn_progress_init(&progress, config->progress, stdout);
+    observer = esper_learn_progress_observer(&progress);
+    status = esper_learn_run(&desc, &result);
+    esper_learn_progress_clear(&progress);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (esper_job_is_silent(job))
+        return result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;
+    if (esper_learn_progress_is_shown(&progress))
+        printf("\n");
+    if (result.stopped) {
+        printf("stopped after round %" PRIu32 " of %" PRIu32
+               ", which is saved; the round that was begun is not. Go on with: "
+               "%s learn --resume %s\n",
+               result.rounds, result.rounds_asked, esper_cli_program(), result.run_dir);
+        return ESPER_EXIT_STOPPED;
+    }
+    report(&result, result.task);
+    return ESPER_EXIT_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *resume = NULL;
+    const esper_config_option options[] = {{.name = "resume", .has_value = true, .text_out = &resume}};
+    const esper_task *task = NULL;
+    esper_config config;
+    esper_status status;
+    esper_job job;
+    bool help;
+    int n_left, code;
+
+    status = esper_cli_configure(&esper_command_learn, &config, argc, argv, options, 1, &n_left, &help);
+    if (status != ESPER_OK)
+        return esper_cli_fail(status);
+    if (help)
+        return ESPER_EXIT_OK;
+    if (n_left > 1)
+        return esper_cli_usage(&esper_command_learn, "one task at a time: '%s' is too much", argv[1]);
+    if (n_left == 1 || resume == NULL) {
+        status = esper_task_find(n_left == 1 ? argv[0] : FAST_TASK, &task);
+        if (status == ESPER_OK)
+            status = esper_learn_configure(task, &config);
+        if (status != ESPER_OK)
+            return esper_cli_fail(status);
+    }
+    status = esper_job_open(&config, &job);
+    code = status == ESPER_OK ? learn(task, &config, resume, &job) : esper_cli_fail(status);
+    esper_job_close(&job);
+    return code;
+}
+
+const esper_command esper_command_learn = {
+    .name = "learn",
+    .arguments = "[TASK] [flags]",
+    .summary = "train a growth policy by reinforcement (default task: " FAST_TASK ")",
+    .help =
+        "Plays episodes: networks of the task grow side by side, and a recurrent policy decides about each of them once an\n"
+        "epoch. Decisions are paid by --reward: what seeds contribute, less rent for the parameters they take. After every\n"
+        "round (one episode of each environment) the policy is updated by PPO and saved. Columns of the progress: mean return\n"
+        "and its standard error, validation accuracy, parameters and seeds kept at the end of episodes, entropy (1: undecided)\n"
+        "of the choice of operation, slot and blueprint, how far the update moved the policy (KL), and how much of the returns\n"
+        "the critic explains.\n\n"
+        "The policy's file is also the checkpoint. Ctrl-C leaves; what is saved is the last whole round. Below mpirun the\n"
+        "environments are spread over the ranks; the policy that comes out does not depend on their number.\n\n"
+        "  --resume RUN    go on with a run, bit for bit: a directory, the beginning of its name below runs/, 'last', or a\n"
+        "                  policy's file\n"
+        "  --config FILE   read settings from a file\n\n"
+        "examples:  esper learn fashion_fast --rounds 60\n"
+        "           esper learn fashion_fast --reward sparse --seed 2\n"
+        "           esper learn --resume last --rounds 200\n"
+        "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1/policy.safetensors",
+    .has_config = true,
+    .has_ranks = true,
+    .run = run,
+};

@@ -1,0 +1,43 @@
+/* Internal. What the parts of learning (train/learn.h) share: learn.c is the loop, learn_record.c what is written down of it. */
+#ifndef ESPER_TRAIN_LEARN_INTERNAL_H
+#define ESPER_TRAIN_LEARN_INTERNAL_H
+
+#include "telemetry/store.h"
+#include "train/learn.h"
+
+enum { LEARN_RECENT = 10 }; /* rounds whose mean return is looked at */
+
+typedef struct learn {
+    const esper_learn_desc *desc;
+    const esper_task       *task;
+    esper_config            config;
+    esper_learned_identity  identity;
+    esper_ranks             ranks;
+    esper_pool             *pool;
+    esper_dataset          *data;
+    esper_learner          *learner;
+    esper_fleet            *fleet;
+    esper_decision         *decisions; /* (own lanes) */
+    esper_episode          *own_episodes, *episodes; /* (own lanes), (lanes of all ranks) of the last round */
+    esper_store            *store;     /* NULL: none is kept */
+    int64_t                 params_host;
+    char                    record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
+    int                     lock; /* of the run's directory; -1 = none */
+    double                  began;
+    /* what a file carries over */
+    uint32_t round, first_round; /* that are done; that were when this process began */
+    uint64_t n_episodes, n_steps;
+    double   returns[LEARN_RECENT], best; /* of the last rounds, by round % LEARN_RECENT; NaN = none yet */
+    uint32_t best_round;
+    /* and what it does not */
+    esper_learn_times  times; /* policy: of one thread */
+    double             round_wall, fleet_wall;
+    esper_learn_result result;
+} learn;
+
+/* learn_record.c. Learning goes on without its store, and says so. */
+void learn_open_records(learn *self);
+void learn_record_round(learn *self, const esper_learn_round *round);
+void learn_close_records(learn *self, esper_status status);
+
+#endif
