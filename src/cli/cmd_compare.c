@@ -18,8 +18,6 @@
 
 enum { DEFAULT_SEEDS = 3 };
 
-#define LOCK_NAME "compare.lock"
-
 typedef struct request {
     const char *policies, *seeds, *first_seed, *against, *dir, *jobs, *out, *json; /* as typed; NULL = not */
     int64_t     n_seeds, n_jobs, n_threads;
@@ -112,7 +110,7 @@ static esper_status lock_dir(const char *dir)
     char path[ESPER_PATH_CHARS];
     int lock;
 
-    ESPER_TRY(esper_run_path(dir, LOCK_NAME, path));
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_COMPARISON, path));
     lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));

@@ -168,7 +168,7 @@ typedef struct command_line {
     char *argv[MAX_ARGS];
 } command_line;
 
-/* Every setting as a flag: neither a file nor the environment can say otherwise. */
+/* Every setting that growing takes as a flag: neither a file nor the environment can say otherwise. */
 static void write_command(command_line *line, const esper_compare *compare, const esper_config *config, bool resume)
 {
     char flag[ESPER_CONFIG_NAME_CHARS], value[ESPER_CONFIG_TEXT_CHARS];
@@ -182,6 +182,8 @@ static void write_command(command_line *line, const esper_compare *compare, cons
              resume ? config->run_dir : compare->task->name);
     line->argv[n++] = line->words[2];
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        if (!esper_command_takes(&esper_command_grow, esper_config_key_at(i)))
+            continue;
         esper_config_flag_name(esper_config_key_at(i)->name, flag);
         esper_config_value_text(config, i, value);
         snprintf(line->texts[i], sizeof(line->texts[i]), "%s=%s", flag, value);

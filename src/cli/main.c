@@ -48,14 +48,16 @@ static bool is_in(const char *const *keys, const char *key)
     return false;
 }
 
-/* Whether a command takes a setting as a flag. */
-static bool takes_key(const esper_config_key *key, const void *context)
+bool esper_command_takes(const esper_command *command, const esper_config_key *key)
 {
-    const esper_command *command = context;
-
     if (command->keys != NULL)
         return is_in(command->keys, key->name);
     return !is_in(command->without, key->section) || is_in(command->but, key->name);
+}
+
+static bool takes_key(const esper_config_key *key, const void *context)
+{
+    return esper_command_takes(context, key);
 }
 
 void esper_command_help(const esper_command *command)

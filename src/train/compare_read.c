@@ -12,12 +12,12 @@
 /* What may differ between two runs that are the same. */
 static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "run_dir", NULL};
 
-static bool is_free(const char *key)
+static bool is_free(const esper_config_key *key)
 {
     for (int i = 0; free_keys[i] != NULL; i++)
-        if (strcmp(free_keys[i], key) == 0)
+        if (strcmp(free_keys[i], key->name) == 0)
             return true;
-    return false;
+    return strcmp(key->section, "Learn") == 0; /* nothing to a run that grows */
 }
 
 static esper_status check_config(esper_store_reader *reader, int64_t run, const char *run_dir,
@@ -33,7 +33,7 @@ static esper_status check_config(esper_store_reader *reader, int64_t run, const 
     esper_mem_free(text);
     ESPER_TRY(status);
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const char *key = esper_config_key_at(i)->name;
+        const esper_config_key *key = esper_config_key_at(i);
 
         esper_config_value_text(&config, i, was);
         esper_config_value_text(wanted, i, now);
@@ -42,7 +42,7 @@ static esper_status check_config(esper_store_reader *reader, int64_t run, const 
                 ESPER_E_CONFIG,
                 "%s holds a run with %s = %s, and %s is wanted now: ask as before to go on, or choose another "
                 "directory",
-                run_dir, key, was[0] != '\0' ? was : "(nothing)", now[0] != '\0' ? now : "nothing");
+                run_dir, key->name, was[0] != '\0' ? was : "(nothing)", now[0] != '\0' ? now : "nothing");
     }
     return ESPER_OK;
 }

@@ -493,7 +493,11 @@ static void write_page(esper_page *page, const esper_report_data *data)
 esper_status esper_report_write(esper_store_reader *reader, int64_t run, esper_page *page)
 {
     esper_report_data data;
+    esper_store_run about;
 
+    ESPER_TRY(esper_report_find_run(reader, run, &about));
+    if (strcmp(about.policy, ESPER_REPORT_LEARNER) == 0)
+        return esper_report_learning(reader, &about, page);
     ESPER_TRY(esper_report_data_read(reader, run, &data));
     write_page(page, &data);
     esper_report_data_fini(&data);

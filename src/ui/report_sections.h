@@ -21,6 +21,9 @@ void esper_report_decisions(esper_page *page, const esper_report_data *data);
 void esper_report_health(esper_page *page, const esper_report_data *data);
 void esper_report_attributions(esper_page *page, const esper_report_data *data);
 
+/* The whole page of a run that learned a policy. */
+esper_status esper_report_learning(esper_store_reader *reader, const esper_store_run *run, esper_page *page);
+
 /* The rows of an epoch table, folded. */
 void esper_report_epochs(esper_page *page, const esper_report_rows *rows, const char *whose);
 

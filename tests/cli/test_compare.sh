@@ -94,6 +94,10 @@ if command -v xmllint >/dev/null; then
     xmllint --noout grown/report.html 2>err.txt || bad "grown/report.html is not well-formed" "$(head -n 5 err.txt)"
 fi
 
+# ---- a comparison is no run
+refused 1 "grown is a comparison, not a run|report.html" report grown
+refused 1 "grown is a comparison, not a run" inspect grown
+
 # ---- learned policies, made by the test of comparisons: by name of file or directory, on seeds of their own, held against others
 maker=$(dirname "$ESPER")/tests/train/test_compare
 if [ -x "$maker" ]; then
