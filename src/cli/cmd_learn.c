@@ -38,6 +38,8 @@ static void report(const esper_learn_result *result, const char *task)
         printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
                " readings left out: they were not finite\n",
                result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
+    if (result->policy[0] == '\0')
+        return; /* a program has learned, and keeps what it has learned to itself */
     printf("saved     %s\n", result->policy);
     printf("next      %s grow %s --policy %s\n", program, task, result->policy);
     printf("          %s compare %s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
@@ -129,6 +131,8 @@ const esper_command esper_command_learn = {
         "  --resume RUN    go on with a run, bit for bit: a directory, the beginning of its name below runs/, 'last', or a\n"
         "                  policy's file\n"
         "  --config FILE   read settings from a file\n\n"
+        "With --policy-cmd a program of yours decides, and learns as it likes: it is asked about every environment in turn,\n"
+        "and told what each decision was worth (docs/policy-protocol.md).\n\n"
         "examples:  esper learn fashion_fast --rounds 60\n"
         "           esper learn fashion_fast --reward sparse --seed 2\n"
         "           esper learn --resume last --rounds 200\n"

@@ -216,6 +216,21 @@ static void put_slot(esper_json *json, const esper_policy_view *view, int s)
     esper_json_object_end(json);
 }
 
+static void put_episode(esper_json *json, const esper_policy_episode *episode)
+{
+    char seed[24];
+
+    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)episode->seed); /* JSON's numbers have 53 bits */
+    esper_json_key(json, "episode");
+    esper_json_object_begin(json);
+    put_int(json, "number", (int64_t)episode->number);
+    put_text(json, "seed", seed);
+    put_int(json, "env", episode->env);
+    put_measured(json, "reward", episode->reward);
+    put_bool(json, "over", episode->over);
+    esper_json_object_end(json);
+}
+
 void esper_policy_view_write(const esper_policy_view *view, esper_json *json)
 {
     put_int(json, "epoch", view->epoch);
@@ -227,6 +242,8 @@ void esper_policy_view_write(const esper_policy_view *view, esper_json *json)
     put_int(json, "params_total", view->params_total);
     put_int(json, "params_limit", view->params_limit);
     put_int(json, "max_seeds", view->max_seeds);
+    if (view->episode != NULL)
+        put_episode(json, view->episode);
     esper_json_key(json, "slots");
     esper_json_array_begin(json);
     for (int s = 0; s < view->n_slots; s++)

@@ -80,6 +80,14 @@ typedef struct esper_signals {
     double seed_alpha, seed_improvement;
 } esper_signals;
 
+/* Where a view is of an environment that somebody learns from. */
+typedef struct esper_policy_episode {
+    uint64_t number, seed;
+    int      env;    /* environment that plays it, from 0 */
+    double   reward; /* of the decision before; NaN = there was none */
+    bool     over;   /* no decision follows: only the last reward is told */
+} esper_policy_episode;
+
 typedef struct esper_policy_view {
     esper_topology topology;
     int            epoch, max_epochs; /* epochs count from 1; growing is to be over after max_epochs, 0 = open end */
@@ -90,6 +98,7 @@ typedef struct esper_policy_view {
     bool           advances_itself;            /* gates forward seeds without being asked: `advance` is no choice */
     bool           last_refused;               /* what was decided last was not carried out */
     bool           rolled_back;                /* the governor went back since the last decision */
+    const esper_policy_episode *episode;       /* borrowed for the call; NULL = a run of its own */
     const esper_policy_slot *slots;            /* borrowed for the call */
     int            n_slots;
 } esper_policy_view;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "policy/actions.h"
 #include "train/growth_internal.h"
 
 static esper_store_record record_of(const esper_growth *growth, esper_store_kind kind, uint32_t epoch)
@@ -257,6 +258,16 @@ static void record_evidence(const esper_growth *growth, uint32_t epoch)
     }
 }
 
+static void record_reward(const esper_growth *growth, uint32_t epoch)
+{
+    esper_store_record record = record_of(growth, ESPER_STORE_REWARD, epoch);
+
+    record.reward.episode_epoch = epoch;
+    ESPER_STORE_SET(record.reward.op, esper_slot_op_name(esper_action_effective_op(&growth->view, &growth->decision)));
+    esper_store_set_reward(&record, growth->reward.total, growth->reward.part);
+    push(growth, &record);
+}
+
 void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 {
     const esper_trainer *trainer = growth->trainer;
@@ -281,6 +292,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
         record_attribution(growth, done->epoch);
     record_evidence(growth, done->epoch);
     record_decision(growth, done->epoch);
+    record_reward(growth, done->epoch);
     for (int k = 0; k < trainer->slots.n; k++)
         if (esper_slot_is_active(&trainer->slots.slot[k]))
             record_seed(growth, k, done->epoch);

@@ -63,14 +63,15 @@ esper_status esper_learn_find(const char *text, char path_out[ESPER_PATH_CHARS])
 /* What the policy is for, out of an environment as it will be met; ranks find out whether they can work together. */
 static esper_status identify(learn *self)
 {
-    const esper_config *config = &self->config;
+    esper_config hosts = self->config, *config = &hosts;
     const char *ids[ESPER_MAX_SLOTS];
     esper_learned_identity *identity = &self->identity;
     esper_env *env = NULL;
     esper_env_look look = {0};
-    esper_status status =
-        esper_env_open(&(esper_env_desc){.task = self->task, .config = config, .data = self->data}, &env);
+    esper_status status;
 
+    hosts.policy_cmd[0] = '\0';
+    status = esper_env_open(&(esper_env_desc){.task = self->task, .config = config, .data = self->data}, &env);
     if (status == ESPER_OK) {
         look = esper_env_look_at(env);
         for (int k = 0; k < look.trainer->slots.n; k++)
@@ -113,10 +114,12 @@ static esper_status open_parts(learn *self)
                                   .ranks = &self->ranks,
                                   .n_lanes = config->envs,
                                   .n_steps = config->epochs};
-    esper_fleet_desc fleet = {.task = self->task, .config = config};
+    esper_config hosts = *config;
+    esper_fleet_desc fleet = {.task = self->task, .config = &hosts};
     esper_status status;
 
     ESPER_TRY(check_config(config));
+    hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
     ESPER_TRY(esper_pool_open(threads, &self->pool));
     status = esper_dataset_open(&data, &self->data);
     ESPER_TRY(esper_ranks_settle(&self->ranks, status));
@@ -129,9 +132,10 @@ static esper_status open_parts(learn *self)
     self->decisions = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->decisions));
     self->own_episodes = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->own_episodes));
     self->episodes = esper_mem_alloc((size_t)config->envs * sizeof(*self->episodes));
-    if (self->decisions == NULL || self->own_episodes == NULL || self->episodes == NULL)
+    self->last_views = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->last_views));
+    if (self->decisions == NULL || self->own_episodes == NULL || self->episodes == NULL || self->last_views == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%d environments", config->envs);
-    return ESPER_OK;
+    return config->policy_cmd[0] != '\0' ? learn_open_program(self) : ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the file */
@@ -154,7 +158,7 @@ static esper_status save(learn *self)
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
     for (int i = 0; i < RECENT; i++)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
-    if (writes(self))
+    if (writes(self) && self->program == NULL)
         status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
     return esper_ranks_settle(&self->ranks, status);
 }
@@ -366,19 +370,27 @@ static void show_step(learn *self, int step)
         observer->step(observer->context, &view);
 }
 
+static esper_status settle(learn *self)
+{
+    return self->program == NULL ? esper_learner_settle(self->learner, self->fleet) : ESPER_OK;
+}
+
 /* One decision of all lanes, and the way to the next. */
 static esper_status play_step(learn *self, int step)
 {
     bool last = step + 1 == self->config.epochs;
     double began = esper_clock_seconds();
 
-    ESPER_TRY(esper_learner_act(self->learner, self->fleet, false, self->decisions));
+    if (self->program != NULL)
+        ESPER_TRY(learn_ask_program(self, step));
+    else
+        ESPER_TRY(esper_learner_act(self->learner, self->fleet, false, self->decisions));
     self->times.policy += esper_clock_seconds() - began;
     if (last)
         ESPER_TRY(esper_fleet_finish(self->fleet, self->decisions));
     else
         ESPER_TRY(esper_fleet_advance(self->fleet, self->decisions));
-    return esper_learner_settle(self->learner, self->fleet);
+    return settle(self);
 }
 
 static esper_status begin_round(learn *self)
@@ -388,7 +400,7 @@ static esper_status begin_round(learn *self)
     ESPER_TRY(esper_fleet_begin(self->fleet, first + (uint64_t)esper_learner_first_lane(self->learner)));
     esper_learner_begin(self->learner, first);
     ESPER_TRY(esper_fleet_advance(self->fleet, NULL));
-    return esper_learner_settle(self->learner, self->fleet);
+    return settle(self);
 }
 
 /* Episodes of all ranks, in the order of lanes. */
@@ -451,6 +463,17 @@ static void add_times(learn *self, double wall, const esper_fleet_times *before)
     self->fleet_wall += now.wall - before->wall;
 }
 
+static esper_status learn_from(learn *self, esper_learn_round *round)
+{
+    if (self->program == NULL)
+        return esper_learner_finish(self->learner, &round->report);
+    round->report.n_steps = self->config.envs * self->config.epochs;
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        round->report.update.head_entropy[head] = (double)NAN;
+    round->report.update.move.kl = round->report.update.explained_variance = (double)NAN;
+    return learn_tell_program(self);
+}
+
 static esper_status play_round(learn *self, esper_learn_round *round_out)
 {
     esper_fleet_times before = esper_fleet_times_of(self->fleet);
@@ -468,7 +491,7 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     if (self->desc->drill != NULL)
         esper_learner_drill(self->learner, self->desc->drill(self->round + 1));
     updating = esper_clock_seconds();
-    ESPER_TRY(esper_learner_finish(self->learner, &round.report));
+    ESPER_TRY(learn_from(self, &round));
     self->times.policy += esper_clock_seconds() - updating;
     take_means(self, &round);
     take_recent(self, &round);
@@ -578,6 +601,8 @@ static void take_result(learn *self)
     double threads = self->pool != NULL ? esper_pool_threads(self->pool) : 1;
 
     self->result.task = self->task->name;
+    if (self->program != NULL)
+        self->result.policy[0] = '\0';
     self->result.rounds = self->round;
     self->result.rounds_asked = (uint32_t)self->config.rounds;
     self->result.n_episodes = self->n_episodes;
@@ -616,6 +641,8 @@ static void close_all(learn *self, esper_status status)
     esper_dataset_close(self->data);
     esper_pool_close(self->pool);
     esper_mem_free(self->decisions);
+    esper_policy_close(self->program);
+    esper_mem_free(self->last_views);
     esper_mem_free(self->own_episodes);
     esper_mem_free(self->episodes);
     esper_ranks_fini(&self->ranks);

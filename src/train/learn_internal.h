@@ -17,7 +17,9 @@ typedef struct learn {
     esper_dataset          *data;
     esper_learner          *learner;
     esper_fleet            *fleet;
+    esper_policy           *program; /* that decides and learns outside; NULL: the learner does */
     esper_decision         *decisions; /* (own lanes) */
+    const esper_policy_view **last_views; /* (own lanes) that the program was shown last */
     esper_episode          *own_episodes, *episodes; /* (own lanes), (lanes of all ranks) of the last round */
     esper_store            *store;     /* NULL: none is kept */
     int64_t                 params_host;
@@ -34,6 +36,11 @@ typedef struct learn {
     double             round_wall, fleet_wall;
     esper_learn_result result;
 } learn;
+
+/* learn_outside.c: a program decides about all environments, and is told what its decisions were worth. */
+esper_status learn_open_program(learn *self);
+esper_status learn_ask_program(learn *self, int step);
+esper_status learn_tell_program(learn *self); /* the round is over */
 
 /* learn_record.c. Learning goes on without its store, and says so. */
 void learn_open_records(learn *self);

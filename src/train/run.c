@@ -274,6 +274,7 @@ static esper_store_run identity_of(const run *self)
 
     ESPER_STORE_SET(identity.task, trainer->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
+    ESPER_STORE_SET(identity.reward_mode, trainer->config.reward);
     ESPER_STORE_SET(identity.gate_mode, trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
     identity.rng_seed = trainer->config.seed;
     ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
@@ -373,6 +374,7 @@ static void measure_network(run *self)
         return;
     self->result.flops_sample = esper_growth_flops_sample(self->growth);
     self->result.flops_train = esper_growth_flops_train(self->growth);
+    self->result.total_reward = esper_growth_return(self->growth);
     self->result.n_replayed = self->desc->replay != NULL ? esper_growth_n_logged(self->growth) : 0;
     self->result.n_faults_left = esper_growth_n_faults_left(self->growth);
     esper_growth_kept(self->growth, self->result.kept);

@@ -44,9 +44,12 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
     fprintf(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
             view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots, config->epochs,
             config->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
-    fprintf(stream, "policy    %s parameters, recurrent; reward %s%s%s\n",
-            esper_text_count(view->params_policy, policy), config->reward,
-            config->reward_weights[0] != '\0' ? " with " : "", config->reward_weights);
+    if (config->policy_cmd[0] != '\0')
+        fprintf(stream, "policy    %s, which learns by itself; ", config->policy_cmd);
+    else
+        fprintf(stream, "policy    %s parameters, recurrent; ", esper_text_count(view->params_policy, policy));
+    fprintf(stream, "reward %s%s%s\n", config->reward, config->reward_weights[0] != '\0' ? " with " : "",
+            config->reward_weights);
     fprintf(stream, "fleet     %d environments on %d thread%s", config->envs, view->n_threads,
             view->n_threads == 1 ? "" : "s");
     if (view->n_ranks > 1)

@@ -519,12 +519,49 @@ static void settings(void **state)
     assert_memory_equal(&s, &before, sizeof(s));
 }
 
+/* Gates that ask for other numbers of epochs: for 10 nothing changes, for 4 all that are made for 10 do. */
+static void pace(void **state)
+{
+    esper_policy_setup setup = plain_setup();
+    esper_heuristic_settings s, before;
+    esper_decision decision;
+    esper_policy *policy;
+    scene here;
+
+    (void)state;
+    esper_heuristic_settings_init(&s, ESPER_TOPOLOGY_CNN);
+    before = s;
+    esper_heuristic_settings_pace(&s, 10);
+    assert_memory_equal(&s, &before, sizeof(s));
+    esper_heuristic_settings_pace(&s, 4);
+    assert_int_equal(s.plateau_epochs, 2);
+    assert_int_equal(s.min_epoch, 2);
+    assert_int_equal(s.embargo_epochs, 2);
+    assert_int_equal(s.late_epochs, 10);
+    assert_int_equal(s.failing_epochs, 2);
+    assert_int_equal(s.training_epochs, 12);
+    assert_int_equal(s.holding_epochs, 4);
+    assert_int_equal(s.tempo, 2);
+    assert_int_equal(s.bound_epochs, 3);
+    assert_true(fabs(s.failing_drop - 5.0) < 1e-12);
+    assert_true(fabs(pow(s.penalty_decay, 4.0) - pow(0.98, 10.0)) < 1e-12);
+    setup.heuristic = &s;
+    policy = open_policy("heuristic", &setup);
+    set_scene(&here, ESPER_TOPOLOGY_CNN);
+    check_good(esper_policy_decide(policy, &here.view, &decision));
+    assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+    assert_int_equal(decision.tempo, 2);
+    esper_policy_close(policy);
+    s.tempo = 0;
+    check_fails(esper_policy_open("heuristic", &setup, &policy), ESPER_E_ARG, "tempo");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_decisions), cmocka_unit_test(holding),   cmocka_unit_test(training_has_an_end),
         cmocka_unit_test(slot_by_evidence),   cmocka_unit_test(max_seeds), cmocka_unit_test(rotation),
-        cmocka_unit_test(all_penalised),      cmocka_unit_test(settings),
+        cmocka_unit_test(all_penalised),      cmocka_unit_test(settings),  cmocka_unit_test(pace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -312,12 +312,34 @@ static void packing(void **state)
     check_fails(esper_tracker_unpack(&copy, memory, sizeof(memory)), ESPER_E_FORMAT, "window of 5");
 }
 
+static void pace(void **state)
+{
+    esper_tracker_options options, before;
+
+    (void)state;
+    esper_tracker_options_init(&options);
+    before = options;
+    esper_tracker_options_pace(&options, 10);
+    assert_memory_equal(&options, &before, sizeof(options));
+    esper_tracker_options_pace(&options, 4);
+    assert_int_equal(options.stable_epochs, 2);
+    assert_int_equal(options.window, before.window);
+    assert_true(fabs(pow(1.0 - options.stable_threshold, 4.0) - pow(0.97, 10.0)) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_signals), cmocka_unit_test(settling),   cmocka_unit_test(settling_is_for_good),
-        cmocka_unit_test(tiny_losses),      cmocka_unit_test(no_numbers), cmocka_unit_test(suspicious_scales),
-        cmocka_unit_test(refusals),         cmocka_unit_test(peeking),    cmocka_unit_test(packing),
+        cmocka_unit_test(recorded_signals),
+        cmocka_unit_test(settling),
+        cmocka_unit_test(settling_is_for_good),
+        cmocka_unit_test(tiny_losses),
+        cmocka_unit_test(no_numbers),
+        cmocka_unit_test(suspicious_scales),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(peeking),
+        cmocka_unit_test(packing),
+        cmocka_unit_test(pace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -352,6 +352,34 @@ static void test_evidence(void **state)
     assert_false(esper_gate_judge(4, &input, &result));
 }
 
+/* Another number of epochs in the place of 10, in the words too; and what goes with it. */
+static void test_other_epochs(void **state)
+{
+    (void)state;
+    for (int permissive = 0; permissive < 2; permissive++) {
+        esper_gate_input g2 = on_threshold(ESPER_GATE_G2, permissive != 0);
+        esper_gate_input g3 = on_threshold(ESPER_GATE_G3, permissive != 0);
+
+        g2.min_epochs = g3.min_epochs = g2.epochs_in_stage = g3.epochs_in_stage = 4;
+        assert_true(passes(ESPER_GATE_G2, &g2) && passes(ESPER_GATE_G3, &g3));
+        g2.epochs_in_stage = g3.epochs_in_stage = 3;
+        assert_false(passes(ESPER_GATE_G2, &g2));
+        assert_int_equal(passes(ESPER_GATE_G3, &g3), permissive);
+        if (permissive)
+            expect_token(ESPER_GATE_G2, &g2, 0, false, "insufficient_training_3_of_4");
+        g2.min_epochs = 12;
+        g2.epochs_in_stage = 11;
+        assert_false(passes(ESPER_GATE_G2, &g2));
+    }
+    for (int epochs = 0; epochs <= 1000; epochs++)
+        assert_int_equal(esper_gate_pace(epochs, 10), epochs);
+    assert_int_equal(esper_gate_pace(25, 4), 10);
+    assert_int_equal(esper_gate_pace(3, 4), 2);
+    assert_int_equal(esper_gate_pace(1, 1), 1);
+    assert_int_equal(esper_gate_pace(0, 4), 0);
+    assert_int_equal(esper_gate_pace(3, 20), 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_not_finite_never_passes),
         cmocka_unit_test(test_trial_and_bound),
         cmocka_unit_test(test_evidence),
+        cmocka_unit_test(test_other_epochs),
     };
 
     return cmocka_run_group_tests_name("slot/gate", tests, NULL, NULL);

@@ -233,6 +233,37 @@ static void test_cooldown(void **state)
     }
 }
 
+/* Slots with other lengths: four epochs of TRAINING by ticks alone, and four ticks of rest. */
+static void test_other_lengths(void **state)
+{
+    esper_slot slot = new_slot(true, 1u << ESPER_GATE_G1 | 1u << ESPER_GATE_G2);
+
+    (void)state;
+    slot.gate_epochs = 4;
+    slot.embargo_ticks = 2;
+    germinate_one(&slot, "norm", 3, 1.0);
+    esper_slot_tick(&slot, NULL, no_events_yet());
+    assert_int_equal(slot.stage, ESPER_STAGE_TRAINING);
+    measure_gradient(&slot);
+    for (int epoch = 1; epoch <= 4; epoch++) {
+        assert_int_equal(slot.stage, ESPER_STAGE_TRAINING);
+        record(&slot, 1, 80.0, 0.0);
+        esper_slot_tick(&slot, NULL, no_events_yet());
+        check_sound(&slot);
+    }
+    assert_int_equal(slot.stage, ESPER_STAGE_BLENDING);
+    check_good(esper_slot_prune(&slot, "tired", NULL, no_events_yet()));
+    for (int left = 4; left > 0; left--) {
+        assert_int_equal(esper_slot_cooldown(&slot), left);
+        esper_slot_tick(&slot, NULL, no_events_yet());
+        check_sound(&slot);
+    }
+    assert_true(esper_slot_is_empty(&slot));
+    assert_int_equal(slot.gate_epochs, 4); /* the slot's, not the seed's */
+    slot.embargo_ticks = 0;
+    assert_non_null(esper_slot_fault(&slot));
+}
+
 static void test_ticks_alone(void **state)
 {
     static const int resting[] = {ESPER_STAGE_GERMINATED, ESPER_STAGE_TRAINING, ESPER_STAGE_HOLDING};
@@ -875,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_moves),
         cmocka_unit_test(test_fossils_stay),
         cmocka_unit_test(test_cooldown),
+        cmocka_unit_test(test_other_lengths),
         cmocka_unit_test(test_ticks_alone),
         cmocka_unit_test(test_auto_forward),
         cmocka_unit_test(test_refused_germination),

@@ -89,8 +89,7 @@ static void compare_agents(int n_variants, int n_seeds)
     }
     check_good(esper_pool_open(0, &pool));
     check_good(esper_fleet_open(
-        &(esper_fleet_desc){.task = task, .config = &config, .pool = pool, .data = data, .n_lanes = n_agents},
-        &fleet));
+        &(esper_fleet_desc){.task = task, .config = &config, .pool = pool, .data = data, .n_lanes = n_agents}, &fleet));
     for (int i = 0; i < n_agents; i++)
         list[i] = variant(i / n_variants, i % n_variants);
     for (int s = 0; s < n_seeds; s++) {

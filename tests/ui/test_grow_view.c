@@ -17,7 +17,8 @@
 
 static esper_slot a_slot(const char *id, int stage, const char *blueprint, double alpha)
 {
-    esper_slot slot = {.stage = stage, .channels = 8, .epochs_in_stage = 3, .seed_params = 8512};
+    esper_slot slot = {
+        .stage = stage, .channels = 8, .epochs_in_stage = 3, .seed_params = 8512, .embargo_ticks = ESPER_EMBARGO_TICKS};
 
     snprintf(slot.id, sizeof(slot.id), "%s", id);
     snprintf(slot.blueprint, sizeof(slot.blueprint), "%s", blueprint);
