@@ -35,6 +35,9 @@ const char *esper_cli_program(void);
 
 void esper_command_help(const esper_command *command);
 
+/* Whether a command takes that setting as a flag. */
+bool esper_command_takes(const esper_command *command, const esper_config_key *key);
+
 /* Prints "esper: " and the last error, and gives the exit code for a status. */
 int esper_cli_fail(esper_status status);
 

@@ -13,15 +13,14 @@
 #include "cli/cli.h"
 #include "cli/compare_run.h"
 #include "cli/job.h"
+#include "cli/report_page.h"
 #include "ui/compare_table.h"
 
 enum { DEFAULT_SEEDS = 3 };
 
-#define LOCK_NAME "compare.lock"
-
 typedef struct request {
-    const char *policies, *seeds, *dir, *jobs, *out, *json; /* as typed; NULL = not */
-    int64_t     n_seeds, n_jobs;
+    const char *policies, *seeds, *first_seed, *against, *dir, *jobs, *out, *json; /* as typed; NULL = not */
+    int64_t     n_seeds, n_jobs, n_threads;
 } request;
 
 /* ------------------------------------------------------------------------------------------------ what is asked for */
@@ -58,9 +57,25 @@ static esper_status count_threads(const esper_config *config, int64_t *n_out)
     return ESPER_OK;
 }
 
-static esper_status read_wish(request *wish, const esper_config *config)
+/* --first-seed is --seed by a name that says what it is here. */
+static esper_status take_first_seed(const request *wish, esper_config *config)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+
+    if (wish->first_seed == NULL)
+        return ESPER_OK;
+    if (esper_config_place_of(config, esper_config_find("seed")) == ESPER_CONFIG_FLAG)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed and --seed are the same here: leave one out");
+    if (esper_config_set(config, "seed", wish->first_seed, &source) != ESPER_OK)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed: '%.40s' is no seed: a whole number from 0", wish->first_seed);
+    return ESPER_OK;
+}
+
+static esper_status read_wish(request *wish, esper_config *config)
 {
     ESPER_TRY(check_flags(config));
+    ESPER_TRY(take_first_seed(wish, config));
+    ESPER_TRY(count_threads(config, &wish->n_threads));
     wish->n_seeds = DEFAULT_SEEDS;
     if (wish->seeds != NULL)
         ESPER_TRY(read_count("--seeds", wish->seeds, ESPER_COMPARE_MAX_SEEDS, &wish->n_seeds));
@@ -70,7 +85,8 @@ static esper_status read_wish(request *wish, const esper_config *config)
         return ESPER_FAIL(ESPER_E_CONFIG, "--dir wants a directory, not an empty word");
     if (wish->jobs != NULL)
         return read_count("--jobs", wish->jobs, ESPER_COMPARE_MAX_JOBS, &wish->n_jobs);
-    return count_threads(config, &wish->n_jobs);
+    wish->n_jobs = wish->n_threads;
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ its directory */
@@ -94,7 +110,7 @@ static esper_status lock_dir(const char *dir)
     char path[ESPER_PATH_CHARS];
     int lock;
 
-    ESPER_TRY(esper_run_path(dir, LOCK_NAME, path));
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_COMPARISON, path));
     lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
@@ -118,17 +134,29 @@ static void tell_begin(const esper_compare *compare, const request *wish, const 
     fflush(stream);
 }
 
-static esper_status write_out(const esper_compare *compare, const char *out)
+/* Takes what was composed, and frees it. */
+static esper_status write_file(esper_page *page, const char *path)
 {
-    esper_page page = {0};
-    esper_status status;
+    esper_status status = page->status == ESPER_OK ? esper_file_write(path, page->text, page->used) : page->status;
 
+    esper_page_fini(page);
+    return status;
+}
+
+/* The page in the directory, and the tables where they were asked for. */
+static esper_status write_files(const esper_compare *compare, const char *dir, const char *out)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_page page = {0};
+
+    ESPER_TRY(esper_run_path(dir, ESPER_REPORT_NAME, path));
+    esper_compare_report(compare, dir, &page);
+    ESPER_TRY(write_file(&page, path));
     if (out == NULL)
         return ESPER_OK;
+    page = (esper_page){0};
     esper_compare_write(compare, ESPER_COMPARE_MARKDOWN, &page);
-    status = page.status == ESPER_OK ? esper_file_write(out, page.text, page.used) : page.status;
-    esper_page_fini(&page);
-    return status;
+    return write_file(&page, out);
 }
 
 static esper_status print_result(const esper_compare *compare, bool json)
@@ -161,13 +189,14 @@ static int tell_end(const esper_compare *compare, const request *wish, const cha
     esper_status status = print_result(compare, wish->json != NULL);
 
     if (status == ESPER_OK)
-        status = write_out(compare, wish->out);
+        status = write_files(compare, dir, wish->out);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     if (stopped)
         fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n", dir);
-    else if (wish->out != NULL)
-        fprintf(stream, "\nwritten   %s\n", wish->out);
+    else
+        fprintf(stream, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME, wish->out != NULL ? ", " : "",
+                wish->out != NULL ? wish->out : "");
     if (stopped)
         return ESPER_EXIT_STOPPED;
     return is_complete(compare) ? ESPER_EXIT_OK : ESPER_EXIT_FAILED;
@@ -179,7 +208,8 @@ static int run_all(esper_compare *compare, const request *wish)
 {
     FILE *stream = wish->json != NULL ? stderr : stdout;
     char dir[ESPER_PATH_CHARS];
-    esper_compare_desc desc = {.compare = compare, .dir = dir, .jobs = (int)wish->n_jobs, .progress = stream};
+    esper_compare_desc desc = {
+        .compare = compare, .dir = dir, .jobs = (int)wish->n_jobs, .threads = (int)wish->n_threads, .progress = stream};
     esper_status status = open_dir(wish, compare->task, dir);
 
     if (status == ESPER_OK)
@@ -208,6 +238,11 @@ static int compare_task(const char *name, esper_config *config, request *wish)
     if (status == ESPER_OK)
         status = esper_compare_init(&compare, task, config,
                                     wish->policies != NULL ? wish->policies : ESPER_COMPARE_POLICIES, wish->n_seeds);
+    if (status == ESPER_OK && wish->against != NULL) {
+        status = esper_compare_set_against(&compare, wish->against);
+        if (status != ESPER_OK)
+            esper_compare_fini(&compare);
+    }
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     code = run_all(&compare, wish);
@@ -220,6 +255,8 @@ static int run(int argc, char **argv)
     request wish = {0};
     const esper_config_option options[] = {{.name = "policies", .has_value = true, .text_out = &wish.policies},
                                            {.name = "seeds", .has_value = true, .text_out = &wish.seeds},
+                                           {.name = "first-seed", .has_value = true, .text_out = &wish.first_seed},
+                                           {.name = "against", .has_value = true, .text_out = &wish.against},
                                            {.name = "jobs", .has_value = true, .text_out = &wish.jobs},
                                            {.name = "dir", .has_value = true, .text_out = &wish.dir},
                                            {.name = "out", .has_value = true, .text_out = &wish.out},
@@ -246,18 +283,23 @@ const esper_command esper_command_compare = {
     .summary = "growing against controls, over several seeds",
     .help =
         "Trains the task in several ways, each with the same seeds, and prints test accuracy with its spread, size and\n"
-        "cost: at equal epochs, and for static networks also at the training FLOPs of the grown one. Differences to the\n"
-        "static host are paired by seed.\n\n"
+        "cost: at equal epochs, and for static networks also at the training FLOPs of the grown one. Differences are\n"
+        "paired by seed, with 95 % intervals. A page with accuracy against parameters is written into DIR.\n\n"
         "  --policies LIST  what to compare, separated by commas\n"
         "                   (default: none,random,heuristic,static-final,static-equal)\n"
-        "                     none                 the static host\n"
+        "                     none, or static      the static host\n"
         "                     heuristic, random, scripted, command\n"
         "                                          the host, grown by that policy\n"
+        "                     FILE                 the host, grown by a policy that `esper learn` made\n"
         "                     static-final         the network that growing ended with, trained from scratch\n"
         "                     static-equal         a wider static host of about as many parameters\n"
-        "                   The last two follow heuristic, or else the first policy in the list that grows.\n"
+        "                   The last two follow heuristic, or else the first policy in the list that grows. One file is\n"
+        "                   called 'learned', several by their names. Two files that learned from different rewards are\n"
+        "                   an A/B of these: same seeds, and returns by the one reward in force (--reward).\n"
         "  --seeds N        seeds: --seed, --seed + 1, ... (default: 3)\n"
-        "  --jobs J         runs at a time, each a process with one thread if there are several (default: --threads)\n"
+        "  --first-seed S   the same as --seed; take one beyond the seeds a policy learned with\n"
+        "  --against NAME   the line that all others are held against (default: the first FILE, else as static-final)\n"
+        "  --jobs J         runs at a time, each a process with its share of --threads (default: --threads)\n"
         "  --dir DIR        where the runs are kept (default: runs/compare-<task>-<date>-<n>); the same command with\n"
         "                   the DIR of an earlier one goes on with it: what has ended there is not run again\n"
         "  --out FILE       also writes the tables as Markdown\n"
@@ -266,6 +308,7 @@ const esper_command esper_command_compare = {
         "ends without a finite loss is named, and is in no mean. Each run has a directory and a log in DIR.\n\n"
         "examples:  esper compare fashion --epochs 20 --seeds 5\n"
         "           esper compare synth --policies none,heuristic --seeds 2 --jobs 1\n"
+        "           esper compare fashion_fast --policies none,random,heuristic,runs/x/policy.safetensors --seeds 30\n"
         "           esper compare --dir runs/compare-fashion-20260131-1 --epochs 20 --seeds 5",
     .has_config = true,
     .without = (const char *const[]){"Learn", NULL},

@@ -11,7 +11,7 @@ static void print_written(const char *dir, const char *out, const esper_report_n
 {
     char size[ESPER_TEXT_CHARS];
 
-    printf("run       %s, %lld epoch%s%s\n", dir, (long long)numbers->grown.epochs,
+    printf("run       %s, %lld %s%s%s\n", dir, (long long)numbers->grown.epochs, numbers->learns ? "round" : "epoch",
            numbers->grown.epochs == 1 ? "" : "s", numbers->grown.ended ? "" : ", not ended: the page shows it so far");
     printf("written   %s (%s)\n", out, esper_text_bytes((double)bytes, size));
     printf("next      open it in a browser: xdg-open %s\n", out);
@@ -56,11 +56,13 @@ static int run(int argc, char **argv)
 const esper_command esper_command_report = {
     .name = "report",
     .arguments = "RUN [--out FILE]",
-    .summary = "a page about a grown run: curves, seeds, why",
+    .summary = "a page about a run: curves, seeds, why",
     .help =
         "Writes one HTML page about a grown run from its run store: the closing table, curves, the life of every\n"
         "seed, the evidence at its gates, decisions, rollbacks and what seeds are worth. The page needs nothing else:\n"
         "it can be mailed, printed and read offline. A run that is still going on is shown as far as it has come.\n"
+        "Of a run that learned a policy it shows return, accuracy, size and the policy's vitals over rounds, and what\n"
+        "was paid for. A comparison has a page of its own, which `esper compare` writes.\n"
         "RUN is a directory, the beginning of its name below runs/, or 'last'.\n\n"
         "  --out FILE      where to write it (default: report.html in the run's directory); replaced when it is there",
     .keys = (const char *const[]){NULL},

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -54,10 +55,14 @@ static esper_status log_of(const fleet *self, const esper_compare_run *run, char
     return esper_run_path(self->desc->dir, name, path_out);
 }
 
-/* Several at a time: a thread each. Results do not depend on it. */
+/* Several at a time share the threads. Results do not depend on it. */
 static int threads_of(const fleet *self)
 {
-    return self->desc->jobs > 1 ? 1 : self->desc->compare->config.threads;
+    int share = self->desc->threads / self->desc->jobs;
+
+    if (self->desc->jobs == 1)
+        return self->desc->compare->config.threads;
+    return share > 1 ? share : 1;
 }
 
 static esper_status configure(const fleet *self, const esper_compare_run *run, esper_config *config_out)
@@ -121,10 +126,18 @@ static int count_left(const fleet *self)
     return n;
 }
 
+static const char *return_text(const esper_compare_result *result, char text[ESPER_TEXT_CHARS])
+{
+    text[0] = '\0';
+    if (!isnan(result->total_reward))
+        snprintf(text, ESPER_TEXT_CHARS, "return %.2f, ", result->total_reward);
+    return text;
+}
+
 /* "  3/40  heuristic-1  88.12 %, 12,345 parameters, 1:02; 37 left, about 40:10" */
 static void tell(const fleet *self, const esper_compare_run *run, const char *remark)
 {
-    char name[ESPER_COMPARE_NAME_CHARS], params[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS];
+    char name[ESPER_COMPARE_NAME_CHARS], params[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], earned[ESPER_TEXT_CHARS];
     const esper_compare_result *result = &run->result;
     int n_left = count_left(self), n_runs = self->desc->compare->n_runs;
     FILE *stream = self->desc->progress;
@@ -132,8 +145,8 @@ static void tell(const fleet *self, const esper_compare_run *run, const char *re
     esper_compare_name(self->desc->compare, run, name);
     fprintf(stream, "%4d/%d  %-24s  ", n_runs - n_left, n_runs, name);
     if (result->outcome == ESPER_COMPARE_GOOD)
-        fprintf(stream, "%6.2f %%, %s parameters, %s", result->acc_test, esper_text_count(result->params, params),
-                esper_text_duration(result->seconds, took));
+        fprintf(stream, "%6.2f %%, %s%s parameters, %s", result->acc_test, return_text(result, earned),
+                esper_text_count(result->params, params), esper_text_duration(result->seconds, took));
     else
         fprintf(stream, "%s%s%.100s", esper_compare_outcome_name(result->outcome), result->why[0] != '\0' ? ": " : "",
                 result->why);
@@ -155,7 +168,7 @@ typedef struct command_line {
     char *argv[MAX_ARGS];
 } command_line;
 
-/* Every setting as a flag: neither a file nor the environment can say otherwise. */
+/* Every setting that growing takes as a flag: neither a file nor the environment can say otherwise. */
 static void write_command(command_line *line, const esper_compare *compare, const esper_config *config, bool resume)
 {
     char flag[ESPER_CONFIG_NAME_CHARS], value[ESPER_CONFIG_TEXT_CHARS];
@@ -169,6 +182,8 @@ static void write_command(command_line *line, const esper_compare *compare, cons
              resume ? config->run_dir : compare->task->name);
     line->argv[n++] = line->words[2];
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        if (!esper_command_takes(&esper_command_grow, esper_config_key_at(i)))
+            continue;
         esper_config_flag_name(esper_config_key_at(i)->name, flag);
         esper_config_value_text(config, i, value);
         snprintf(line->texts[i], sizeof(line->texts[i]), "%s=%s", flag, value);
@@ -238,6 +253,22 @@ static esper_status start(fleet *self, esper_compare_run *run, const esper_confi
     return ESPER_OK;
 }
 
+/* A file may have been written anew since the run of that name was made. */
+static esper_status check_policy(const fleet *self, const esper_compare_run *run, const char *run_dir)
+{
+    const esper_compare_line *line = &self->desc->compare->lines[run->line];
+    char hash[20];
+
+    snprintf(hash, sizeof(hash), "%016" PRIx64, line->hash);
+    if (line->file[0] == '\0' || strstr(run->result.policy, hash) != NULL)
+        return ESPER_OK;
+    return ESPER_FAIL(
+        ESPER_E_CONFIG,
+        "%s holds a run by another policy than %s is now (%s there, %s here): choose another directory, or "
+        "remove that one to run it again",
+        run_dir, line->file, run->result.policy, hash);
+}
+
 /* A run whose turn has come: its result is there already, or it goes on, or it begins. */
 static esper_status take_up(fleet *self, esper_compare_run *run)
 {
@@ -251,6 +282,7 @@ static esper_status take_up(fleet *self, esper_compare_run *run)
     if (status == ESPER_E_CONFIG || status == ESPER_E_NOMEM)
         return status;
     if (status == ESPER_OK && run->result.outcome != ESPER_COMPARE_PENDING) {
+        ESPER_TRY(check_policy(self, run, config.run_dir));
         ESPER_TRY(log_of(self, run, path));
         if (run->result.outcome == ESPER_COMPARE_BROKEN_OFF)
             read_complaint(path, run->result.why);

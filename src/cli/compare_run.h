@@ -14,6 +14,7 @@ typedef struct esper_compare_desc {
     esper_compare               *compare;
     const char                  *dir;  /* each run has a directory and a log there */
     int                          jobs; /* runs at a time */
+    int                          threads; /* of all of them together; of one alone: as configured */
     FILE                        *progress;
     const volatile sig_atomic_t *stop; /* becomes non-zero: runs save and leave, and so does this */
 } esper_compare_desc;

@@ -48,14 +48,16 @@ static bool is_in(const char *const *keys, const char *key)
     return false;
 }
 
-/* Whether a command takes a setting as a flag. */
-static bool takes_key(const esper_config_key *key, const void *context)
+bool esper_command_takes(const esper_command *command, const esper_config_key *key)
 {
-    const esper_command *command = context;
-
     if (command->keys != NULL)
         return is_in(command->keys, key->name);
     return !is_in(command->without, key->section) || is_in(command->but, key->name);
+}
+
+static bool takes_key(const esper_config_key *key, const void *context)
+{
+    return esper_command_takes(context, key);
 }
 
 void esper_command_help(const esper_command *command)
@@ -122,8 +124,8 @@ esper_status esper_cli_configure(const esper_command *command, esper_config *con
                                  const esper_config_option *options, int n_options, int *n_left_out, bool *help_out)
 {
     const char *help = NULL, *file = getenv("ESPER_CONFIG");
-    esper_config_option all[8] = {{.name = "help", .letter = 'h', .text_out = &help},
-                                  {.name = "config", .has_value = true, .text_out = &file}};
+    esper_config_option all[16] = {{.name = "help", .letter = 'h', .text_out = &help},
+                                   {.name = "config", .has_value = true, .text_out = &file}};
 
     assert(n_options + 2 <= (int)(sizeof(all) / sizeof(all[0])));
     for (int i = 0; i < n_options; i++)

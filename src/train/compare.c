@@ -2,6 +2,7 @@
 #include "train/compare.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -11,7 +12,11 @@
 #include "base/suggest.h"
 #include "policy/policy.h"
 
-static const char name_final[] = "static-final", name_equal[] = "static-equal";
+enum { LIST_CHARS = 4096, MAX_STEM_CHARS = ESPER_COMPARE_LABEL_CHARS - 4 };
+
+static const char name_final[] = "static-final", name_equal[] = "static-equal", name_learned[] = "learned";
+static const char name_static[] = "static"; /* another word for `none` */
+static const char file_end[] = ".safetensors";
 
 const char *esper_compare_outcome_name(esper_compare_outcome outcome)
 {
@@ -31,17 +36,41 @@ static esper_status fail_line(const char *word)
     char names[160] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
     esper_suggest suggest;
 
+    if (strcmp(word, name_learned) == 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a learned policy is compared by its file, such as "
+                                          "runs/x/policy.safetensors");
     esper_suggest_init(&suggest, word);
     for (int i = 0; esper_policy_list()[i] != NULL; i++) {
+        if (esper_policy_list()[i] == &esper_policy_learned)
+            continue;
         esper_suggest_offer(&suggest, esper_policy_list()[i]->name);
         strncat(names, esper_policy_list()[i]->name, sizeof(names) - strlen(names) - 1);
         strncat(names, ", ", sizeof(names) - strlen(names) - 1);
     }
     esper_suggest_offer(&suggest, name_final);
     esper_suggest_offer(&suggest, name_equal);
-    return ESPER_FAIL(ESPER_E_CONFIG, "--policies: nothing to compare is called '%.40s'%s There are: %s%s and %s", word,
-                      suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names, name_final,
+    return ESPER_FAIL(ESPER_E_CONFIG,
+                      "--policies: nothing to compare is called '%.40s'%s There are: %s%s, %s, and files of learned "
+                      "policies",
+                      word, suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names, name_final,
                       name_equal);
+}
+
+static void set_line(esper_compare_line *line, const char *name, esper_compare_kind kind)
+{
+    *line = (esper_compare_line){.kind = kind};
+    snprintf(line->name, sizeof(line->name), "%s", name);
+}
+
+/* A policy that has a name, and needs no more. */
+static bool find_policy(const char *word, const esper_policy_ops **ops_out)
+{
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        if (strcmp(esper_policy_list()[i]->name, word) == 0 && esper_policy_list()[i] != &esper_policy_learned) {
+            *ops_out = esper_policy_list()[i];
+            return true;
+        }
+    return false;
 }
 
 static esper_status find_line(const char *word, esper_compare_line *line_out)
@@ -49,27 +78,41 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
     const esper_policy_ops *ops;
 
     if (strcmp(word, name_final) == 0)
-        *line_out = (esper_compare_line){.name = name_final, .kind = ESPER_COMPARE_FINAL};
+        set_line(line_out, name_final, ESPER_COMPARE_FINAL);
     else if (strcmp(word, name_equal) == 0)
-        *line_out = (esper_compare_line){.name = name_equal, .kind = ESPER_COMPARE_EQUAL};
-    else if (esper_policy_find(word, &ops) == ESPER_OK)
-        *line_out = (esper_compare_line){.name = ops->name,
-                                         .kind = ops == &esper_policy_none ? ESPER_COMPARE_HOST : ESPER_COMPARE_GROWN};
-    else
+        set_line(line_out, name_equal, ESPER_COMPARE_EQUAL);
+    else if (strcmp(word, name_static) == 0 || strcmp(word, esper_policy_none.name) == 0)
+        set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
+    else if (find_policy(word, &ops))
+        set_line(line_out, ops->name, ESPER_COMPARE_GROWN);
+    else if (esper_policy_is_file(word) && strlen(word) + 2 >= sizeof(line_out->file))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", word);
+    else if (esper_policy_is_file(word)) {
+        set_line(line_out, "", ESPER_COMPARE_GROWN); /* named once all are known */
+        snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(word, '/') != NULL ? "" : "./", word);
+    } else
         return fail_line(word);
     return ESPER_OK;
 }
 
 static esper_status add_line(esper_compare *compare, const char *word)
 {
-    esper_compare_line line = {.name = NULL};
+    esper_compare_line line;
 
     ESPER_TRY(find_line(word, &line));
     for (int i = 0; i < compare->n_lines; i++)
-        if (compare->lines[i].name == line.name)
-            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s stands there twice", line.name);
-    compare->lines[compare->n_lines++] = line; /* there are fewer names than room */
+        if (strcmp(compare->lines[i].name, line.name) == 0 && strcmp(compare->lines[i].file, line.file) == 0)
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s stands there twice",
+                              line.file[0] != '\0' ? line.file : line.name);
+    if (compare->n_lines == ESPER_COMPARE_MAX_LINES)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: more than %d lines", ESPER_COMPARE_MAX_LINES);
+    compare->lines[compare->n_lines++] = line;
     return ESPER_OK;
+}
+
+static bool is_policy(const esper_compare_line *line, const esper_policy_ops *ops)
+{
+    return line->file[0] == '\0' && strcmp(line->name, ops->name) == 0;
 }
 
 /* Lines that would only fail one by one, once they run. */
@@ -84,14 +127,10 @@ static esper_status check_lines(const esper_compare *compare)
                 "--policies: %s is made after a network that has grown: add a policy that grows one, such "
                 "as heuristic",
                 line->name);
-        if (line->name == esper_policy_command.name && compare->config.policy_cmd[0] == '\0')
+        if (is_policy(line, &esper_policy_command) && compare->config.policy_cmd[0] == '\0')
             return ESPER_FAIL(ESPER_E_CONFIG,
                               "--policies: command needs the program that decides: --policy-cmd COMMAND");
-        if (line->name == esper_policy_learned.name)
-            return ESPER_FAIL(ESPER_E_CONFIG,
-                              "--policies: learned is no name to compare by: grow with the policy's file, "
-                              "and compare the runs");
-        if (line->name == esper_policy_scripted.name && compare->config.decisions[0] == '\0')
+        if (is_policy(line, &esper_policy_scripted) && compare->config.decisions[0] == '\0')
             return ESPER_FAIL(ESPER_E_CONFIG, "--policies: scripted needs its decision file: --decisions PATH");
     }
     return ESPER_OK;
@@ -99,7 +138,7 @@ static esper_status check_lines(const esper_compare *compare)
 
 static esper_status read_lines(esper_compare *compare, const char *policies)
 {
-    char words[256], *rest = words, *word;
+    char words[LIST_CHARS], *rest = words, *word;
 
     if (snprintf(words, sizeof(words), "%s", policies) >= (int)sizeof(words))
         return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a list of %zu characters is too long", strlen(policies));
@@ -110,7 +149,7 @@ static esper_status read_lines(esper_compare *compare, const char *policies)
     }
     compare->grown = compare->host = -1;
     for (int i = compare->n_lines - 1; i >= 0; i--) {
-        bool preferred = compare->grown >= 0 && compare->lines[compare->grown].name == esper_policy_heuristic.name;
+        bool preferred = compare->grown >= 0 && is_policy(&compare->lines[compare->grown], &esper_policy_heuristic);
 
         if (compare->lines[i].kind == ESPER_COMPARE_GROWN && !preferred)
             compare->grown = i;
@@ -118,6 +157,133 @@ static esper_status read_lines(esper_compare *compare, const char *policies)
             compare->host = i;
     }
     return check_lines(compare);
+}
+
+/* ------------------------------------------------------------------------------------------------ learned policies */
+
+/* "runs/x/policy.safetensors": up 0 is "policy", up 1 is "x". Only what a file's name can be made of. */
+static void part_of_path(const char *path, int up, char name_out[ESPER_COMPARE_LABEL_CHARS])
+{
+    const char *end = path + strlen(path), *begin;
+    size_t n;
+
+    for (; up > 0; up--) {
+        while (end > path && end[-1] != '/')
+            end--;
+        while (end > path && end[-1] == '/')
+            end--;
+    }
+    for (begin = end; begin > path && begin[-1] != '/'; begin--)
+        ;
+    n = (size_t)(end - begin);
+    if (n > strlen(file_end) && strncmp(end - strlen(file_end), file_end, strlen(file_end)) == 0)
+        n -= strlen(file_end);
+    snprintf(name_out, MAX_STEM_CHARS, "%.*s", (int)n, begin);
+    for (char *c = name_out; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && (c == name_out || strchr("-_.", *c) == NULL))
+            *c = '_';
+}
+
+static bool is_taken(const esper_compare *compare, int line, const char *name)
+{
+    bool taken = name[0] == '\0' || strcmp(name, name_static) == 0;
+
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        taken |= strcmp(esper_policy_list()[i]->name, name) == 0;
+    for (int i = 0; i < compare->n_lines; i++)
+        taken |= i != line && strcmp(compare->lines[i].name, name) == 0;
+    return taken;
+}
+
+/* Whether that part of the path tells the file from all others. */
+static bool tells_apart(const esper_compare *compare, int line, int up)
+{
+    char name[ESPER_COMPARE_LABEL_CHARS], other[ESPER_COMPARE_LABEL_CHARS];
+
+    part_of_path(compare->lines[line].file, up, name);
+    for (int i = 0; i < compare->n_lines; i++) {
+        part_of_path(compare->lines[i].file, up, other);
+        if (i != line && compare->lines[i].file[0] != '\0' && strcmp(name, other) == 0)
+            return false;
+    }
+    return !is_taken(compare, line, name);
+}
+
+static void name_file(esper_compare *compare, int line, int n_files)
+{
+    char *name = compare->lines[line].name, stem[ESPER_COMPARE_LABEL_CHARS];
+
+    if (n_files == 1) {
+        snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%s", name_learned);
+        return;
+    }
+    for (int up = 0; up < 2; up++)
+        if (tells_apart(compare, line, up)) {
+            part_of_path(compare->lines[line].file, up, name);
+            return;
+        }
+    part_of_path(compare->lines[line].file, 0, stem);
+    for (int n = 1; name[0] == '\0' || is_taken(compare, line, name); n++)
+        snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%.*s-%d", MAX_STEM_CHARS - 1, stem, n % 100);
+}
+
+/* All lines grow behind the same gates: those asked for, or those that the files were trained with. */
+static esper_status take_gates(esper_compare *compare, const esper_compare_line *line, const esper_compare_line *first)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET};
+    esper_config_place place = esper_config_place_of(&compare->config, esper_config_find("gates"));
+
+    if (place != ESPER_CONFIG_DEFAULT && place != ESPER_CONFIG_PRESET)
+        return ESPER_OK;
+    if (strcmp(line->gates, first->gates) != 0)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--policies: %s was trained with %s gates and %s with %s ones: choose --gates", first->file,
+                          first->gates, line->file, line->gates);
+    return esper_config_set(&compare->config, "gates", line->gates, &source);
+}
+
+static esper_status read_files(esper_compare *compare)
+{
+    const esper_compare_line *first = NULL;
+    int n_files = 0;
+
+    for (int i = 0; i < compare->n_lines; i++)
+        n_files += compare->lines[i].file[0] != '\0';
+    for (int i = 0; i < compare->n_lines; i++) {
+        esper_compare_line *line = &compare->lines[i];
+
+        if (line->file[0] == '\0')
+            continue;
+        name_file(compare, i, n_files);
+        ESPER_TRY(esper_compare_read_policy(compare, line));
+        first = first != NULL ? first : line;
+        ESPER_TRY(take_gates(compare, line, first));
+    }
+    return ESPER_OK;
+}
+
+esper_status esper_compare_set_against(esper_compare *compare, const char *name)
+{
+    char names[LIST_CHARS] = "";
+    int against = compare->grown >= 0 ? compare->grown : 0;
+
+    for (int i = compare->n_lines - 1; i >= 0 && name == NULL; i--)
+        if (compare->lines[i].file[0] != '\0')
+            against = i;
+    for (int i = 0; i < compare->n_lines && name != NULL; i++) {
+        const esper_compare_line *line = &compare->lines[i];
+        bool host = line->kind == ESPER_COMPARE_HOST && strcmp(name, name_static) == 0;
+
+        if (host || strcmp(line->name, name) == 0 || (line->file[0] != '\0' && strcmp(line->file, name) == 0)) {
+            compare->against = i;
+            return ESPER_OK;
+        }
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i > 0 ? ", " : "", line->name);
+    }
+    if (name != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--against: '%.60s' is not compared; there are: %s", name, names);
+    compare->against = against;
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ runs */
@@ -130,6 +296,7 @@ static void add_run(esper_compare *compare, int line, int seed, bool equal_flops
     run->result = (esper_compare_result){.outcome = ESPER_COMPARE_PENDING,
                                          .acc_test = (double)NAN,
                                          .loss_test = (double)NAN,
+                                         .total_reward = (double)NAN,
                                          .flops = (double)NAN,
                                          .flops_train = (double)NAN,
                                          .seconds = (double)NAN,
@@ -169,6 +336,8 @@ static esper_status init_parts(esper_compare *compare, const char *policies)
     ESPER_TRY(read_lines(compare, policies));
     ESPER_TRY(esper_dataset_measure(&data, &compare->data));
     ESPER_TRY(check_host(compare));
+    ESPER_TRY(read_files(compare));
+    ESPER_TRY(esper_compare_set_against(compare, NULL));
     compare->runs = esper_mem_alloc((size_t)compare->n_lines * 2 * (size_t)compare->n_seeds * sizeof(*compare->runs));
     if (compare->runs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a comparison of %d seeds", compare->n_seeds);
@@ -373,7 +542,9 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
                                      int threads, esper_config *config_out)
 {
     const esper_compare_line *line = &compare->lines[run->line];
-    const char *policy = line->kind == ESPER_COMPARE_GROWN ? line->name : esper_policy_none.name;
+    const char *policy = line->file[0] != '\0'               ? line->file
+                         : line->kind == ESPER_COMPARE_GROWN ? line->name
+                                                             : esper_policy_none.name;
     char seed[ESPER_NUMBER_CHARS];
 
     *config_out = compare->config;
@@ -381,9 +552,9 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
     ESPER_TRY(set(config_out, "seed", seed));
     ESPER_TRY(set(config_out, "run_dir", run_dir));
     ESPER_TRY(set(config_out, "policy", policy));
-    if (policy != esper_policy_command.name)
+    if (!is_policy(line, &esper_policy_command))
         ESPER_TRY(set(config_out, "policy_cmd", ""));
-    if (policy != esper_policy_scripted.name)
+    if (!is_policy(line, &esper_policy_scripted))
         ESPER_TRY(set(config_out, "decisions", ""));
     ESPER_TRY(set(config_out, "plant", run->plant));
     ESPER_TRY(set_epochs(compare, run->epochs, config_out));

@@ -3,6 +3,7 @@
  *     line          is                                                        at equal epochs   at equal training FLOPs
  *     none          the static host                                           yes               yes
  *     a policy      the host, grown by it                                     yes               is what others are held against
+ *     a file        the host, grown by the policy that was learned            yes               the same
  *     static-final  what the grown run of that seed ended with, from scratch  yes               yes
  *     static-equal  a wider static host of about as many parameters           yes               yes
  *
@@ -15,7 +16,8 @@
 #include "train/task.h"
 
 enum {
-    ESPER_COMPARE_MAX_LINES = 8,
+    ESPER_COMPARE_MAX_LINES = 16,
+    ESPER_COMPARE_LABEL_CHARS = 28,
     ESPER_COMPARE_MAX_SEEDS = 1000,
     ESPER_COMPARE_NAME_CHARS = 64,
     ESPER_COMPARE_WHY_CHARS = 240,
@@ -31,8 +33,13 @@ typedef enum esper_compare_kind {
 } esper_compare_kind;
 
 typedef struct esper_compare_line {
-    const char        *name; /* static */
+    char               name[ESPER_COMPARE_LABEL_CHARS];
     esper_compare_kind kind;
+    /* of a learned policy */
+    char     file[ESPER_CONFIG_TEXT_CHARS]; /* "" = it is none */
+    char     reward[64];                    /* what it was trained by */
+    char     gates[16];
+    uint64_t hash;                          /* of the file */
 } esper_compare_line;
 
 /* How a run stands: enum name, the word people see. Only GOOD ones enter means. */
@@ -57,9 +64,10 @@ const char *esper_compare_outcome_name(esper_compare_outcome outcome);
 /* What came out of a run. Numbers that are not known are NaN, or -1. */
 typedef struct esper_compare_result {
     esper_compare_outcome outcome;
-    double                acc_test, loss_test;
+    double                acc_test, loss_test, total_reward;
     double                flops, flops_train, seconds;
     int64_t               params, epochs;
+    char                  policy[64];                      /* who decided, as the store has it */
     char                  tested[ESPER_CONFIG_TEXT_CHARS]; /* seeds with a part in the network, as `plant` takes them */
     char                  why[ESPER_COMPARE_WHY_CHARS];  /* of an outcome that is not good */
 } esper_compare_result;
@@ -85,15 +93,22 @@ typedef struct esper_compare {
     int                n_lines, n_seeds;
     int                grown; /* the line that static ones are measured by; -1 = nothing grows */
     int                host;  /* the line `none`; -1 = it is not there */
+    int                against; /* the line that all others are held against, pair by pair */
     esper_compare_run *runs;
     int                n_runs; /* all of a seed stand together, those that others wait for first */
 } esper_compare;
 
-/* `policies` are names of lines separated by commas. Looks at the data for its shapes. E_CONFIG: a name that is none or stands
- * there twice, no seeds, lines that need a growing policy without one. */
+/* `policies` are names of lines and files of learned policies separated by commas. A single file is called `learned`; of
+ * several each has the name of its file, or of the directory, that tells it from the others. Where gates was not asked for, all
+ * lines take those that the files were trained with. Looks at the data for its shapes, and into the files. E_CONFIG: a name that
+ * is none or stands there twice, no seeds, lines that need a growing policy without one, a policy of another task. */
 esper_status esper_compare_init(esper_compare *compare, const esper_task *task, const esper_config *config,
                                 const char *policies, int64_t n_seeds);
 void         esper_compare_fini(esper_compare *compare);
+
+/* Which line the others are held against: NULL takes the first learned policy, else the one that static lines follow, else the
+ * first. E_CONFIG: no line is called so. */
+esper_status esper_compare_set_against(esper_compare *compare, const char *name);
 
 const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops);
 uint64_t                 esper_compare_seed(const esper_compare *compare, int seed);
@@ -109,6 +124,9 @@ esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *ru
 /* The configuration of a prepared run. */
 esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
                                      int threads, esper_config *config_out);
+
+/* What a policy's file says of itself, for a line with `file` set; E_CONFIG: it is of another task or other slots. */
+esper_status esper_compare_read_policy(const esper_compare *compare, esper_compare_line *line);
 
 /* What the store in a run's directory says; PENDING where it has not ended, or never began. E_CONFIG: the run there was
  * configured otherwise, with the first key that differs. */
@@ -132,15 +150,32 @@ typedef struct esper_compare_spread {
 
 esper_compare_spread esper_compare_spread_of(const double *values, int n);
 
+/* Half the width of the 95 % interval of the mean: Student's t with n - 1 degrees of freedom; NaN of fewer than two. */
+double esper_compare_margin(const esper_compare_spread *spread);
+/* The t that 95 % of all lie within; n_free >= 1. */
+double esper_compare_t95(int n_free);
+
 /* One row of the closing table. */
 typedef struct esper_compare_summary {
     int                  n_bad; /* runs without a good result */
     esper_compare_spread acc, params, flops, flops_train, seconds, epochs;
+    esper_compare_spread total_reward; /* over those that have one */
     esper_compare_spread gain; /* accuracy over `none` on the same seed and budget; n = pairs */
 } esper_compare_summary;
 
 /* With equal_flops a growing line is summarised by its only runs. False: the line has no place in that table. */
 bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_flops,
                              esper_compare_summary *summary_out);
+
+/* Two lines on the same seeds at equal epochs: `against` less the line; over the seeds on which both are good. */
+typedef struct esper_compare_pair {
+    esper_compare_spread total_reward, acc, params;
+} esper_compare_pair;
+
+/* False: the line is the one that others are held against. */
+bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare_pair *pair_out);
+
+/* Whether no other line is, in its means at equal epochs, as accurate with as few parameters or better. */
+bool esper_compare_on_front(const esper_compare *compare, int line);
 
 #endif

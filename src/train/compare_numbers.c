@@ -119,11 +119,47 @@ esper_compare_spread esper_compare_spread_of(const double *values, int n)
     return spread;
 }
 
+/* The part of Student's t within -t .. t. For whole degrees of freedom it is a finite sum, in the angle of t / sqrt(n_free). */
+static double part_within(double t, int n_free)
+{
+    double angle = atan(t / sqrt((double)n_free)), sine = sin(angle), square = cos(angle) * cos(angle);
+    bool odd = n_free % 2 != 0;
+    double term = odd ? cos(angle) : 1.0, sum = n_free == 1 ? 0.0 : term;
+
+    for (int k = odd ? 2 : 1; k + 1 < n_free; k += 2) {
+        term *= square * k / (k + 1);
+        sum += term;
+    }
+    return odd ? 2.0 / (double)M_PI * (angle + sine * sum) : sine * sum;
+}
+
+double esper_compare_t95(int n_free)
+{
+    double low = 0.0, high = 20.0;
+
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2.0;
+
+        *(part_within(middle, n_free) < 0.95 ? &low : &high) = middle;
+    }
+    return high;
+}
+
+double esper_compare_margin(const esper_compare_spread *spread)
+{
+    return spread->n < 2 ? (double)NAN : esper_compare_t95(spread->n - 1) * spread->sd / sqrt((double)spread->n);
+}
+
 typedef double (*figure)(const esper_compare_result *result);
 
 static double acc_of(const esper_compare_result *result)
 {
     return result->acc_test;
+}
+
+static double total_reward_of(const esper_compare_result *result)
+{
+    return result->total_reward;
 }
 
 static double params_of(const esper_compare_result *result)
@@ -157,6 +193,11 @@ static const esper_compare_run *run_in(const esper_compare *compare, int line, i
     return esper_compare_find(compare, line, seed, equal_flops && line != compare->grown);
 }
 
+static bool is_good(const esper_compare_run *run)
+{
+    return run != NULL && run->result.outcome == ESPER_COMPARE_GOOD;
+}
+
 static esper_compare_spread spread_over(const esper_compare *compare, int line, bool equal_flops, figure value)
 {
     double values[ESPER_COMPARE_MAX_SEEDS];
@@ -165,25 +206,25 @@ static esper_compare_spread spread_over(const esper_compare *compare, int line, 
     for (int seed = 0; seed < compare->n_seeds; seed++) {
         const esper_compare_run *run = run_in(compare, line, seed, equal_flops);
 
-        if (run != NULL && run->result.outcome == ESPER_COMPARE_GOOD)
+        if (is_good(run) && isfinite(value(&run->result)))
             values[n++] = value(&run->result);
     }
     return esper_compare_spread_of(values, n);
 }
 
-/* Over the seeds on which both have a result. */
-static esper_compare_spread gain_over_host(const esper_compare *compare, int line, bool equal_flops)
+/* One line less another, over the seeds on which both have a result. */
+static esper_compare_spread difference_over(const esper_compare *compare, int line, int other, bool equal_flops,
+                                            figure value)
 {
     double values[ESPER_COMPARE_MAX_SEEDS];
     int n = 0;
 
-    for (int seed = 0; seed < compare->n_seeds && compare->host >= 0; seed++) {
-        const esper_compare_run *run = run_in(compare, line, seed, equal_flops);
-        const esper_compare_run *host = run_in(compare, compare->host, seed, equal_flops);
+    for (int seed = 0; seed < compare->n_seeds && line >= 0 && other >= 0; seed++) {
+        const esper_compare_run *a = run_in(compare, line, seed, equal_flops);
+        const esper_compare_run *b = run_in(compare, other, seed, equal_flops);
 
-        if (run != NULL && host != NULL && run->result.outcome == ESPER_COMPARE_GOOD &&
-            host->result.outcome == ESPER_COMPARE_GOOD)
-            values[n++] = run->result.acc_test - host->result.acc_test;
+        if (is_good(a) && is_good(b) && isfinite(value(&a->result)) && isfinite(value(&b->result)))
+            values[n++] = value(&a->result) - value(&b->result);
     }
     return esper_compare_spread_of(values, n);
 }
@@ -199,7 +240,33 @@ bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_
     summary_out->flops_train = spread_over(compare, line, equal_flops, flops_train_of);
     summary_out->seconds = spread_over(compare, line, equal_flops, seconds_of);
     summary_out->epochs = spread_over(compare, line, equal_flops, epochs_of);
-    summary_out->gain = gain_over_host(compare, line, equal_flops);
+    summary_out->total_reward = spread_over(compare, line, equal_flops, total_reward_of);
+    summary_out->gain = difference_over(compare, line, compare->host, equal_flops, acc_of);
     summary_out->n_bad = compare->n_seeds - summary_out->acc.n;
     return true;
+}
+
+bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare_pair *pair_out)
+{
+    if (line == compare->against)
+        return false;
+    pair_out->total_reward = difference_over(compare, compare->against, line, false, total_reward_of);
+    pair_out->acc = difference_over(compare, compare->against, line, false, acc_of);
+    pair_out->params = difference_over(compare, compare->against, line, false, params_of);
+    return true;
+}
+
+bool esper_compare_on_front(const esper_compare *compare, int line)
+{
+    double acc = spread_over(compare, line, false, acc_of).mean;
+    double params = spread_over(compare, line, false, params_of).mean;
+
+    for (int other = 0; other < compare->n_lines; other++) {
+        double acc_other = spread_over(compare, other, false, acc_of).mean;
+        double params_other = spread_over(compare, other, false, params_of).mean;
+
+        if (acc_other >= acc && params_other <= params && (acc_other > acc || params_other < params))
+            return false;
+    }
+    return !isnan(acc) && !isnan(params);
 }

@@ -12,12 +12,12 @@
 /* What may differ between two runs that are the same. */
 static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "run_dir", NULL};
 
-static bool is_free(const char *key)
+static bool is_free(const esper_config_key *key)
 {
     for (int i = 0; free_keys[i] != NULL; i++)
-        if (strcmp(free_keys[i], key) == 0)
+        if (strcmp(free_keys[i], key->name) == 0)
             return true;
-    return false;
+    return strcmp(key->section, "Learn") == 0; /* nothing to a run that grows */
 }
 
 static esper_status check_config(esper_store_reader *reader, int64_t run, const char *run_dir,
@@ -33,7 +33,7 @@ static esper_status check_config(esper_store_reader *reader, int64_t run, const 
     esper_mem_free(text);
     ESPER_TRY(status);
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const char *key = esper_config_key_at(i)->name;
+        const esper_config_key *key = esper_config_key_at(i);
 
         esper_config_value_text(&config, i, was);
         esper_config_value_text(wanted, i, now);
@@ -42,7 +42,7 @@ static esper_status check_config(esper_store_reader *reader, int64_t run, const 
                 ESPER_E_CONFIG,
                 "%s holds a run with %s = %s, and %s is wanted now: ask as before to go on, or choose another "
                 "directory",
-                run_dir, key, was[0] != '\0' ? was : "(nothing)", now[0] != '\0' ? now : "nothing");
+                run_dir, key->name, was[0] != '\0' ? was : "(nothing)", now[0] != '\0' ? now : "nothing");
     }
     return ESPER_OK;
 }
@@ -159,6 +159,8 @@ static esper_status take_run(esper_store_reader *reader, const esper_store_run *
     ESPER_TRY(read_seconds(reader, run, &seconds));
     result->acc_test = real_of(run->acc_test);
     result->loss_test = real_of(run->loss_test);
+    result->total_reward = real_of(run->total_reward);
+    snprintf(result->policy, sizeof(result->policy), "%s", run->policy);
     result->flops = real_of_int(run->flops);
     result->flops_train = real_of_int(run->flops_train);
     result->seconds = real_of(seconds);

@@ -12,8 +12,6 @@
 #include "train/learner.h"
 #include "train/run_dir.h"
 
-#define ESPER_RUN_POLICY "policy.safetensors"
-
 /* Seconds of threads, by what they were spent on. `waiting`: a thread had nothing to do while another finished. */
 typedef struct esper_learn_times {
     double hosts, validation, policy, bookkeeping, waiting;

@@ -54,6 +54,7 @@ static bool holds_run(const char *dir)
     char path[ESPER_PATH_CHARS];
 
     return (esper_run_path(dir, ESPER_RUN_EVENTS, path) == ESPER_OK && is_file(path)) ||
+           (esper_run_path(dir, ESPER_RUN_POLICY, path) == ESPER_OK && is_file(path)) ||
            (esper_run_path(dir, ESPER_RUN_CHECKPOINT, path) == ESPER_OK && is_file(path));
 }
 
@@ -156,13 +157,14 @@ static bool is_later(struct timespec a, struct timespec b)
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
-/* A run is as new as the last event it wrote. */
+/* A run is as new as the last event it wrote, or the last policy. */
 static bool age_of(const char *dir, struct timespec *when_out)
 {
     char path[ESPER_PATH_CHARS];
     struct stat info;
 
-    if (esper_run_path(dir, ESPER_RUN_EVENTS, path) != ESPER_OK || stat(path, &info) != 0)
+    if ((esper_run_path(dir, ESPER_RUN_EVENTS, path) != ESPER_OK || stat(path, &info) != 0) &&
+        (esper_run_path(dir, ESPER_RUN_POLICY, path) != ESPER_OK || stat(path, &info) != 0))
         return false;
     *when_out = info.st_mtim;
     return true;
@@ -200,6 +202,20 @@ static void look_through(search *wanted)
     closedir(dir);
 }
 
+/* What a directory is that holds no run. */
+static esper_status fail_dir(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+
+    if (esper_run_path(dir, ESPER_RUN_COMPARISON, path) == ESPER_OK && is_file(path))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a comparison, not a run: report.html in it is its page, which `esper compare` writes; "
+                          "its runs are the directories below it, such as %s/none-1",
+                          dir, dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (none of %s, %s and %s is in it)", dir, ESPER_RUN_EVENTS,
+                      ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY);
+}
+
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
 {
     bool last = strcmp(text, "last") == 0;
@@ -209,8 +225,7 @@ esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS
 
     if (is_dir(text)) {
         if (!holds_run(text))
-            return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (neither %s nor %s in it)", text, ESPER_RUN_EVENTS,
-                              ESPER_RUN_CHECKPOINT);
+            return fail_dir(text);
         return keep_path(text, path_out);
     }
     look_through(&wanted);

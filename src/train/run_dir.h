@@ -14,6 +14,8 @@ enum { ESPER_PATH_CHARS = 1200 };
 #define ESPER_RUN_DECISIONS  "decisions.jsonl"
 #define ESPER_RUN_CHECKPOINT "last.safetensors"
 #define ESPER_RUN_STORE      "store.sqlite"
+#define ESPER_RUN_POLICY     "policy.safetensors" /* of a run that learns: policy and checkpoint */
+#define ESPER_RUN_COMPARISON "compare.lock"       /* of a comparison: its runs are in directories below */
 
 /* Makes the directory of a new run: `wanted`, or runs/<task>-<date>-<n> when that is empty. One that already holds a run is
  * refused. */

@@ -1,5 +1,7 @@
 /* A comparison as JSON Lines. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/json_write.h"
 #include "base/status.h"
@@ -32,6 +34,18 @@ static void put_int(esper_json *json, const char *key, int64_t value)
         esper_json_int(json, value);
 }
 
+/* The ends of the 95 % interval of a mean. */
+static void put_interval(esper_json *json, const char *key, const esper_compare_spread *spread)
+{
+    double margin = esper_compare_margin(spread);
+    char name[32];
+
+    snprintf(name, sizeof(name), "%s_lower", key);
+    put_real(json, name, spread->mean - margin);
+    snprintf(name, sizeof(name), "%s_upper", key);
+    put_real(json, name, spread->mean + margin);
+}
+
 static void put_object(esper_json *json, esper_page *page)
 {
     esper_json_object_end(json);
@@ -62,6 +76,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
         put_text(&json, "why", result->why);
     put_real(&json, "acc_test", result->acc_test);
     put_real(&json, "loss_test", result->loss_test);
+    put_real(&json, "total_reward", result->total_reward);
     put_int(&json, "params", result->params);
     put_real(&json, "flops", result->flops);
     put_real(&json, "flops_train", result->flops_train);
@@ -105,6 +120,66 @@ static void write_summary(const esper_compare *compare, int line, bool equal_flo
     put_int(&json, "gain_n", summary.gain.n);
     put_real(&json, "gain_mean", summary.gain.mean);
     put_real(&json, "gain_sd", summary.gain.sd);
+    put_interval(&json, "acc", &summary.acc);
+    put_interval(&json, "params", &summary.params);
+    put_int(&json, "return_n", summary.total_reward.n);
+    put_real(&json, "return_mean", summary.total_reward.mean);
+    put_real(&json, "return_sd", summary.total_reward.sd);
+    put_interval(&json, "return", &summary.total_reward);
+    if (!equal_flops) {
+        esper_json_key(&json, "on_front");
+        esper_json_bool(&json, esper_compare_on_front(compare, line));
+    }
+    put_object(&json, page);
+}
+
+static void put_difference(esper_json *json, const char *key, const esper_compare_spread *spread)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "%s_n", key);
+    put_int(json, name, spread->n);
+    put_real(json, key, spread->mean);
+    snprintf(name, sizeof(name), "%s_sd", key);
+    put_real(json, name, spread->sd);
+    put_interval(json, key, spread);
+}
+
+/* Differences: the line that others are held against less this one. */
+static void write_pair(const esper_compare *compare, int line, esper_page *page)
+{
+    char text[OBJECT_BYTES], reward[ESPER_CONFIG_TEXT_CHARS];
+    esper_compare_pair pair;
+    esper_json json;
+
+    if (!esper_compare_pair_up(compare, line, &pair))
+        return;
+    esper_json_init(&json, text, sizeof(text));
+    esper_json_object_begin(&json);
+    put_text(&json, "pair", compare->lines[compare->against].name);
+    put_text(&json, "less", compare->lines[line].name);
+    put_text(&json, "reward", esper_compare_reward(compare, reward));
+    put_difference(&json, "return", &pair.total_reward);
+    put_difference(&json, "acc_test", &pair.acc);
+    put_difference(&json, "params", &pair.params);
+    put_object(&json, page);
+}
+
+static void write_policy(const esper_compare_line *line, esper_page *page)
+{
+    char text[OBJECT_BYTES], hash[20];
+    esper_json json;
+
+    if (line->file[0] == '\0')
+        return;
+    snprintf(hash, sizeof(hash), "%016" PRIx64, line->hash);
+    esper_json_init(&json, text, sizeof(text));
+    esper_json_object_begin(&json);
+    put_text(&json, "policy", line->name);
+    put_text(&json, "file", line->file);
+    put_text(&json, "hash", hash);
+    put_text(&json, "trained_by", line->reward);
+    put_text(&json, "trained_gates", line->gates);
     put_object(&json, page);
 }
 
@@ -115,4 +190,8 @@ void esper_compare_write_json(const esper_compare *compare, esper_page *page)
     for (int flops = 0; flops < 2; flops++)
         for (int line = 0; line < compare->n_lines && (flops == 0 || compare->grown >= 0); line++)
             write_summary(compare, line, flops != 0, page);
+    for (int line = 0; line < compare->n_lines; line++)
+        write_pair(compare, line, page);
+    for (int line = 0; line < compare->n_lines; line++)
+        write_policy(&compare->lines[line], page);
 }

@@ -8,18 +8,31 @@
 
 #include "ui/text.h"
 
-static const char *const heads[] = {
-    "line",   "runs",         "test %",         "sd",     "min", "max", "over none", "sd",
-    "params", "FLOPs/sample", "training FLOPs", "epochs", "time"};
+static const char *const heads[] = {"line",           "runs",   "test %", "sd", "min",    "max",
+                                    "over none",      "sd",     "return", "sd", "params", "FLOPs/sample",
+                                    "training FLOPs", "epochs", "time"};
+static const char *const pair_heads[] = {"line", "seeds", "return", "95 %", "test %", "95 %", "params", "95 %"};
 
-enum { N_COLUMNS = sizeof(heads) / sizeof(heads[0]), MAX_ROWS = 1 + ESPER_COMPARE_MAX_LINES };
+enum {
+    N_COLUMNS = sizeof(heads) / sizeof(heads[0]),
+    N_PAIR_COLUMNS = sizeof(pair_heads) / sizeof(pair_heads[0]),
+    MAX_ROWS = 1 + ESPER_COMPARE_MAX_LINES
+};
 
 typedef char cell[ESPER_TEXT_CHARS];
 
 typedef struct sheet {
     cell cells[MAX_ROWS][N_COLUMNS];
-    int  n_rows; /* the first is the head */
+    int  n_rows, n_columns; /* the first row is the head */
 } sheet;
+
+static void begin_sheet(sheet *table, const char *const *names, int n)
+{
+    for (int c = 0; c < n; c++)
+        snprintf(table->cells[0][c], ESPER_TEXT_CHARS, "%s", names[c]);
+    table->n_columns = n;
+    table->n_rows = 1;
+}
 
 /* ------------------------------------------------------------------------------------------------ cells */
 
@@ -62,24 +75,24 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
     put_points(summary->acc.max, false, row[5]);
     put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[6]);
     put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[7]);
-    snprintf(row[8], ESPER_TEXT_CHARS, "-");
+    put_points(summary->total_reward.mean, false, row[8]);
+    put_points(summary->total_reward.sd, false, row[9]);
+    snprintf(row[10], ESPER_TEXT_CHARS, "-");
     if (n_good > 0)
-        esper_text_count((int64_t)(summary->params.mean + 0.5), row[8]);
-    put_flops(summary->flops.mean, row[9]);
-    put_flops(summary->flops_train.mean, row[10]);
-    put_epochs(summary->epochs.mean, row[11]);
-    snprintf(row[12], ESPER_TEXT_CHARS, "-");
+        esper_text_count((int64_t)(summary->params.mean + 0.5), row[10]);
+    put_flops(summary->flops.mean, row[11]);
+    put_flops(summary->flops_train.mean, row[12]);
+    put_epochs(summary->epochs.mean, row[13]);
+    snprintf(row[14], ESPER_TEXT_CHARS, "-");
     if (n_good > 0)
-        esper_text_duration(summary->seconds.mean, row[12]);
+        esper_text_duration(summary->seconds.mean, row[14]);
 }
 
 static void fill_table(const esper_compare *compare, bool equal_flops, sheet *table_out)
 {
     esper_compare_summary summary;
 
-    for (int c = 0; c < N_COLUMNS; c++)
-        snprintf(table_out->cells[0][c], ESPER_TEXT_CHARS, "%s", heads[c]);
-    table_out->n_rows = 1;
+    begin_sheet(table_out, heads, N_COLUMNS);
     for (int line = 0; line < compare->n_lines; line++)
         if (esper_compare_summarise(compare, line, equal_flops, &summary))
             put_row(compare, line, &summary, table_out->cells[table_out->n_rows++]);
@@ -101,7 +114,7 @@ static void write_plain(const sheet *table, esper_page *page)
 {
     for (int r = 0; r < table->n_rows; r++) {
         esper_page_print(page, "  %-*s", width_of(table, 0), table->cells[r][0]);
-        for (int c = 1; c < N_COLUMNS; c++)
+        for (int c = 1; c < table->n_columns; c++)
             esper_page_print(page, "  %*s", width_of(table, c), table->cells[r][c]);
         esper_page_print(page, "\n");
     }
@@ -111,16 +124,24 @@ static void write_markdown(const sheet *table, esper_page *page)
 {
     for (int r = 0; r < table->n_rows; r++) {
         esper_page_print(page, "|");
-        for (int c = 0; c < N_COLUMNS; c++)
+        for (int c = 0; c < table->n_columns; c++)
             esper_page_print(page, " %s |", table->cells[r][c]);
         esper_page_print(page, "\n");
         if (r > 0)
             continue;
         esper_page_print(page, "|---|");
-        for (int c = 1; c < N_COLUMNS; c++)
+        for (int c = 1; c < table->n_columns; c++)
             esper_page_print(page, "---:|");
         esper_page_print(page, "\n");
     }
+}
+
+static void write_sheet(const sheet *table, esper_compare_format format, esper_page *page)
+{
+    if (format == ESPER_COMPARE_MARKDOWN)
+        write_markdown(table, page);
+    else
+        write_plain(table, page);
 }
 
 static void write_table(const esper_compare *compare, bool equal_flops, esper_compare_format format, esper_page *page)
@@ -128,10 +149,51 @@ static void write_table(const esper_compare *compare, bool equal_flops, esper_co
     sheet table;
 
     fill_table(compare, equal_flops, &table);
-    if (format == ESPER_COMPARE_MARKDOWN)
-        write_markdown(&table, page);
-    else
-        write_plain(&table, page);
+    write_sheet(&table, format, page);
+}
+
+/* ------------------------------------------------------------------------------------------------ differences */
+
+/* "+1.20" and "+0.80 to +1.60" */
+static void put_difference(const esper_compare_spread *spread, int decimals, cell mean, cell interval)
+{
+    double margin = esper_compare_margin(spread);
+
+    snprintf(mean, ESPER_TEXT_CHARS, "-");
+    snprintf(interval, ESPER_TEXT_CHARS, "-");
+    if (spread->n > 0)
+        snprintf(mean, ESPER_TEXT_CHARS, "%+.*f", decimals, spread->mean);
+    if (!isnan(margin))
+        snprintf(interval, ESPER_TEXT_CHARS, "%+.*f to %+.*f", decimals, spread->mean - margin, decimals,
+                 spread->mean + margin);
+}
+
+static void put_pair(const esper_compare *compare, int line, const esper_compare_pair *pair, cell *row)
+{
+    snprintf(row[0], ESPER_TEXT_CHARS, "%s", compare->lines[line].name);
+    snprintf(row[1], ESPER_TEXT_CHARS, "%d", pair->acc.n);
+    put_difference(&pair->total_reward, 3, row[2], row[3]);
+    put_difference(&pair->acc, 2, row[4], row[5]);
+    put_difference(&pair->params, 0, row[6], row[7]);
+}
+
+static void write_pairs(const esper_compare *compare, esper_compare_format format, esper_page *page)
+{
+    char reward[ESPER_CONFIG_TEXT_CHARS];
+    esper_compare_pair pair;
+    sheet table;
+
+    if (compare->n_lines < 2)
+        return;
+    begin_sheet(&table, pair_heads, N_PAIR_COLUMNS);
+    for (int line = 0; line < compare->n_lines; line++)
+        if (esper_compare_pair_up(compare, line, &pair))
+            put_pair(compare, line, &pair, table.cells[table.n_rows++]);
+    esper_compare_reward(compare, reward);
+    esper_page_print(page, "\n%s less each other line, at equal epochs on the same seeds%s%s:\n%s",
+                     compare->lines[compare->against].name, reward[0] != '\0' ? ", returns by the reward " : "", reward,
+                     format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+    write_sheet(&table, format, page);
 }
 
 /* ------------------------------------------------------------------------------------------------ remarks */
@@ -162,6 +224,24 @@ static void write_bad(const esper_compare *compare, esper_compare_format format,
         esper_compare_name(compare, run, name);
         snprintf(text, sizeof(text), "%s: %s%s%s", name, esper_compare_outcome_name(run->result.outcome),
                  run->result.why[0] != '\0' ? ": " : "", run->result.why);
+        write_remark(format, text, page);
+    }
+}
+
+static void write_learned(const esper_compare *compare, esper_compare_format format, esper_page *page)
+{
+    char text[ESPER_CONFIG_TEXT_CHARS + 160];
+    int n = 0;
+
+    for (int i = 0; i < compare->n_lines; i++) {
+        const esper_compare_line *line = &compare->lines[i];
+
+        if (line->file[0] == '\0')
+            continue;
+        if (n++ == 0)
+            esper_page_print(page, "\nLearned policies:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+        snprintf(text, sizeof(text), "%s: %s, trained by the reward %s with %s gates, hash %016" PRIx64, line->name,
+                 line->file, line->reward, line->gates, line->hash);
         write_remark(format, text, page);
     }
 }
@@ -204,6 +284,16 @@ static void write_choices(const esper_compare *compare, esper_compare_format for
 
 /* ------------------------------------------------------------------------------------------------ all of it */
 
+const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_CONFIG_TEXT_CHARS])
+{
+    int key = esper_config_find("reward");
+
+    text[0] = '\0';
+    if (key >= 0)
+        esper_config_value_text(&compare->config, key, text);
+    return text;
+}
+
 static void write_title(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
     const esper_config *config = &compare->config;
@@ -228,9 +318,12 @@ void esper_compare_write(const esper_compare *compare, esper_compare_format form
                          compare->lines[compare->grown].name, gap);
         write_table(compare, true, format, page);
     }
+    write_pairs(compare, format, page);
     write_bad(compare, format, page);
+    write_learned(compare, format, page);
     write_choices(compare, format, page);
     esper_page_print(page,
                      "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
-                     "differences\nof test accuracy paired by seed, in percentage points.\n");
+                     "differences\nof test accuracy paired by seed, in percentage points; return: the sum of a run's "
+                     "rewards; 95 %%: interval\nof a mean difference by Student's t over that many seeds.\n");
 }

@@ -7,10 +7,18 @@
 
 typedef enum esper_compare_format { ESPER_COMPARE_PLAIN, ESPER_COMPARE_MARKDOWN } esper_compare_format;
 
-/* Both tables, the runs that are not counted with their reasons, and what was chosen for static lines. */
+/* Both tables, the differences to the line that others are held against, the runs that are not counted with their reasons, where
+ * learned policies came from, and what was chosen for static lines. */
 void esper_compare_write(const esper_compare *compare, esper_compare_format format, esper_page *page);
 
-/* JSON Lines: an object for each run ("line", "seed", "budget", ...), then one for each row of the tables ("summary"). */
+/* JSON Lines: an object for each run ("line", "seed", "budget", ...), one for each row of the tables ("summary"), for each
+ * difference ("pair") and for each learned policy ("policy"). */
 void esper_compare_write_json(const esper_compare *compare, esper_page *page);
+
+/* A page like that of esper report: the tables, and accuracy against parameters as a plot. `dir` is where the runs are. */
+void esper_compare_report(const esper_compare *compare, const char *dir, esper_page *page);
+
+/* "escrow": the reward that returns are reckoned by; "" where the configuration knows of none. */
+const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_CONFIG_TEXT_CHARS]);
 
 #endif

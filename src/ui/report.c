@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -20,25 +19,14 @@ static bool is_measured(double value)
 
 /* ------------------------------------------------------------------------------------------------ head */
 
-static void write_title(esper_page *page, const esper_report_data *data)
-{
-    bool grows = strcmp(data->run.policy, "none") != 0;
-
-    esper_html_text(page, data->run.task[0] != '\0' ? data->run.task : "a run");
-    esper_page_print(page, grows ? ", grown by " : ", policy ");
-    esper_html_text(page, data->run.policy[0] != '\0' ? data->run.policy : "an unnamed policy");
-}
-
 static void begin_page(esper_page *page, const esper_report_data *data)
 {
-    esper_page_print(page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-                           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                           "style-src 'unsafe-inline'\"/>\n"
-                           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>");
-    write_title(page, data);
-    esper_page_print(page, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header>\n<h1>", esper_report_style);
-    write_title(page, data);
-    esper_page_print(page, "</h1>\n");
+    bool grows = strcmp(data->run.policy, "none") != 0;
+    char title[256];
+
+    snprintf(title, sizeof(title), "%s%s%s", data->run.task[0] != '\0' ? data->run.task : "a run",
+             grows ? ", grown by " : ", policy ", data->run.policy[0] != '\0' ? data->run.policy : "an unnamed policy");
+    esper_report_begin(page, title, "");
 }
 
 /* How it stands, in a sentence. */
@@ -121,31 +109,6 @@ static void write_lead(esper_page *page, const esper_report_data *data)
                          data->n_seeds == 1 ? "" : "s", n_kept, n_pruned, data->n_seeds - n_kept - n_pruned);
 }
 
-static void write_fact(esper_page *page, const char *name, const char *text)
-{
-    esper_page_print(page, "<div><dt>%s</dt><dd>", name);
-    esper_html_text(page, text[0] != '\0' ? text : "not recorded");
-    esper_page_print(page, "</dd></div>\n");
-}
-
-static void write_fact_int(esper_page *page, const char *name, int64_t value)
-{
-    esper_page_print(page, "<div><dt>%s</dt><dd>", name);
-    esper_html_int(page, value);
-    esper_page_print(page, "</dd></div>\n");
-}
-
-static void write_began(esper_page *page, double began)
-{
-    char text[40] = "";
-    time_t when = began > 0.0 && began < 1e11 ? (time_t)began : 0;
-    struct tm day;
-
-    if (when != 0 && gmtime_r(&when, &day) != NULL)
-        strftime(text, sizeof(text), "%Y-%m-%d %H:%M UTC", &day);
-    write_fact(page, "Began", text);
-}
-
 static void write_facts(esper_page *page, const esper_report_data *data)
 {
     const esper_store_run *run = &data->run;
@@ -153,18 +116,18 @@ static void write_facts(esper_page *page, const esper_report_data *data)
 
     snprintf(seed, sizeof(seed), "%" PRIu64, run->rng_seed);
     esper_page_print(page, "<dl class=\"facts\">\n");
-    write_fact(page, "Task", run->task);
-    write_fact(page, "Policy", run->policy);
-    write_fact(page, "Gates", run->gate_mode);
-    write_fact(page, "Random seed", seed);
-    write_fact(page, "Kernels", run->kernels);
-    write_fact_int(page, "Threads", run->threads);
-    write_fact(page, "Build", run->build);
-    write_fact(page, "Run", run->name);
-    write_began(page, run->began);
-    write_fact_int(page, "Epochs", data->closing.grown.epochs);
-    write_fact_int(page, "Times resumed", run->n_resumed);
-    write_fact_int(page, "Rollbacks", data->rollbacks.n);
+    esper_report_fact(page, "Task", run->task);
+    esper_report_fact(page, "Policy", run->policy);
+    esper_report_fact(page, "Gates", run->gate_mode);
+    esper_report_fact(page, "Random seed", seed);
+    esper_report_fact(page, "Kernels", run->kernels);
+    esper_report_fact_int(page, "Threads", run->threads);
+    esper_report_fact(page, "Build", run->build);
+    esper_report_fact(page, "Run", run->name);
+    esper_report_fact_time(page, "Began", run->began);
+    esper_report_fact_int(page, "Epochs", data->closing.grown.epochs);
+    esper_report_fact_int(page, "Times resumed", run->n_resumed);
+    esper_report_fact_int(page, "Rollbacks", data->rollbacks.n);
     esper_page_print(page, "</dl>\n");
 }
 
@@ -530,7 +493,11 @@ static void write_page(esper_page *page, const esper_report_data *data)
 esper_status esper_report_write(esper_store_reader *reader, int64_t run, esper_page *page)
 {
     esper_report_data data;
+    esper_store_run about;
 
+    ESPER_TRY(esper_report_find_run(reader, run, &about));
+    if (strcmp(about.policy, ESPER_REPORT_LEARNER) == 0)
+        return esper_report_learning(reader, &about, page);
     ESPER_TRY(esper_report_data_read(reader, run, &data));
     write_page(page, &data);
     esper_report_data_fini(&data);

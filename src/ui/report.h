@@ -4,6 +4,7 @@
  *     report.c           the page: head, closing table, curves
  *     report_closing.c   the numbers of the closing table
  *     report_seeds.c     timeline, lineage, gate evidence
+ *     report_learning.c  the page of a run that learned a policy: another one altogether
  *     report_tables.c    decisions, health, attributions, the numbers behind the curves
  *     report_data.h      what is read from the store        report_chart.h   curves as SVG
  *     report_html.h      escaped text and numbers           report_style.c   colours and layout */
@@ -20,6 +21,7 @@
 enum { ESPER_REPORT_RUN = 1 };
 
 #define ESPER_REPORT_CONTROL "static-control"
+#define ESPER_REPORT_LEARNER "learner" /* policy of a run that learns one */
 
 /* One network of the closing table. What was not measured is ESPER_STORE_NO_INT or ESPER_STORE_NO_REAL. */
 typedef struct esper_report_line {
@@ -38,12 +40,14 @@ typedef struct esper_report_numbers {
     esper_report_line host;       /* the static control; without one, what is known of the host: its size */
     esper_report_line grown;
     esper_report_line difference; /* grown - host, where both are known; `run` and `ended` mean nothing */
+    bool              learns;     /* it is a run of `esper learn`: the epochs of `grown` are rounds */
 } esper_report_numbers;
 
 /* The numbers of the closing table of a run. E_NOTFOUND: the store has no such run. */
 esper_status esper_report_closing(esper_store_reader *reader, int64_t run, esper_report_numbers *numbers_out);
 
-/* Writes the page about a run into an empty `page`. The run may still be going on. */
+/* Writes the page about a run into an empty `page`, be it one that grew a network or one that learned a policy. The run may
+ * still be going on. */
 esper_status esper_report_write(esper_store_reader *reader, int64_t run, esper_page *page);
 
 #endif

@@ -207,6 +207,11 @@ static void begin_text(esper_page *page, double x, double y, const char *anchor)
     esper_page_print(page, " text-anchor=\"%s\">", anchor);
 }
 
+static const char *name_of_x(const esper_chart *chart)
+{
+    return chart->x_name != NULL ? chart->x_name : "epoch";
+}
+
 static void write_y_axis(esper_page *page, const drawing *draw)
 {
     for (int i = 0; i < draw->y.n_ticks; i++) {
@@ -232,7 +237,7 @@ static void write_x_axis(esper_page *page, const drawing *draw)
         esper_page_print(page, "%lld</text>\n", llround(value));
     }
     begin_text(page, (LEFT + WIDTH - RIGHT) / 2.0, draw->bottom + 34.0, "middle");
-    esper_page_print(page, "epoch</text>\n");
+    esper_page_print(page, "%s</text>\n", name_of_x(draw->chart));
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -264,7 +269,7 @@ static void write_path(esper_page *page, const drawing *draw, const esper_chart_
 
 static void write_tip(esper_page *page, const drawing *draw, const esper_chart_line *line, int i)
 {
-    esper_page_print(page, "<title>%s, epoch %lld: ", line->name, (long long)line->x[i]);
+    esper_page_print(page, "<title>%s, %s %lld: ", line->name, name_of_x(draw->chart), (long long)line->x[i]);
     if (draw->chart->whole)
         esper_html_int(page, (int64_t)llround(line->y[i]));
     else
@@ -299,8 +304,8 @@ static void write_lost(esper_page *page, const drawing *draw, const esper_chart_
         esper_html_at(page, x_of(draw, (double)line->x[i]) - 4.0);
         esper_page_print(page, " ");
         esper_html_at(page, draw->bottom - 11.0);
-        esper_page_print(page, "l8 8m0 -8l-8 8\"><title>%s, epoch %lld: not finite</title></path>\n", line->name,
-                         (long long)line->x[i]);
+        esper_page_print(page, "l8 8m0 -8l-8 8\"><title>%s, %s %lld: not finite</title></path>\n", line->name,
+                         name_of_x(draw->chart), (long long)line->x[i]);
     }
 }
 
@@ -394,9 +399,9 @@ static void write_svg(esper_page *page, const drawing *draw)
         page,
         "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
         "aria-labelledby=\"%s-t %s-d\">\n"
-        "<title id=\"%s-t\">%s over epochs</title>\n<desc id=\"%s-d\">",
+        "<title id=\"%s-t\">%s over %ss</title>\n<desc id=\"%s-d\">",
         WIDTH, (int)draw->bottom + FOOT, WIDTH, (int)draw->bottom + FOOT, chart->id, chart->id, chart->id, chart->title,
-        chart->id);
+        name_of_x(chart), chart->id);
     esper_html_text(page, chart->about);
     esper_page_print(page, "</desc>\n");
     write_y_axis(page, draw);

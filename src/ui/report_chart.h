@@ -60,6 +60,7 @@ typedef struct esper_chart {
     const esper_chart_mark *marks;
     int                     n_marks;
     int64_t                 last_epoch;
+    const char             *x_name;    /* "round"; NULL: "epoch" */
     int                     height;    /* of the plot, without the band */
     bool                    from_zero; /* the y axis begins at 0 */
     bool                    whole;     /* whole numbers, written with commas */

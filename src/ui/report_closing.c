@@ -1,5 +1,6 @@
 /* The numbers of the closing table: the static host beside the grown one. */
 #include <math.h>
+#include <string.h>
 
 #include "base/status.h"
 #include "ui/report_data.h"
@@ -88,6 +89,17 @@ static esper_report_line line_minus(const esper_report_line *a, const esper_repo
     return line;
 }
 
+/* Rounds of a run that learns, as far as it has come. */
+static esper_status count_rounds(esper_store_reader *reader, int64_t run, int64_t *n_out)
+{
+    esper_report_rows rows;
+
+    ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_UPDATE, run, &rows));
+    *n_out = rows.n;
+    esper_report_rows_fini(&rows);
+    return ESPER_OK;
+}
+
 esper_status esper_report_closing(esper_store_reader *reader, int64_t run, esper_report_numbers *numbers_out)
 {
     esper_report_numbers numbers = {.host = nothing()};
@@ -97,6 +109,9 @@ esper_status esper_report_closing(esper_store_reader *reader, int64_t run, esper
     ESPER_TRY(esper_report_find_run(reader, run, &grown));
     ESPER_TRY(esper_report_find_control(reader, run, &control, &has_control));
     ESPER_TRY(read_line(reader, &grown, &numbers.grown));
+    numbers.learns = strcmp(grown.policy, ESPER_REPORT_LEARNER) == 0;
+    if (numbers.learns)
+        ESPER_TRY(count_rounds(reader, run, &numbers.grown.epochs));
     if (has_control)
         ESPER_TRY(read_line(reader, &control, &numbers.host));
     numbers.host.params = int_or(numbers.host.params, grown.params_host);

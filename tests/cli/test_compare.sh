@@ -34,6 +34,11 @@ refused 2 "takes no --run-dir" compare synth --run-dir here
 refused 2 "--out wants a file" compare synth --out ""
 refused 2 "kernel 4" compare synth --kernel 4
 refused 2 "epochs is 0" compare synth --epochs 0
+refused 2 "--against: 'random' is not compared|none, heuristic" compare synth --policies none,heuristic --against random
+refused 2 "--policies: |nowhere/policy.safetensors" compare synth --policies none,nowhere/policy.safetensors
+refused 2 "a learned policy is compared by its file" compare synth --policies none,learned
+refused 2 "--first-seed: 'soon' is no seed" compare synth --first-seed soon
+refused 2 "--first-seed and --seed are the same" compare synth --first-seed 3 --seed 4
 
 # ---- a policy that grows, and all controls. The plan keeps a seed on every seed of the run.
 cat >plan.txt <<END
@@ -49,7 +54,8 @@ expect_code 0
 expect_equal "standard error" "$err" ""
 expect_words out "compare   synth: none scripted static-final static-equal" "14, 2 at a time, in grown; gates permissive" \
     "14/14" "0 left" "At equal epochs:" "At equal training FLOPs, those of scripted" "over none" \
-    "static-final, seed 3: r0c0:conv_heavy:add" "static-equal, seed 4: channels 3, 331 parameters" "(scripted ended with 270)" "written   table.md"
+    "static-final, seed 3: r0c0:conv_heavy:add" "static-equal, seed 4: channels 3, 331 parameters" "(scripted ended with 270)" \
+    "scripted less each other line, at equal epochs on the same seeds" "written   grown/report.html, table.md"
 expect_no_word out "not counted"
 table=$(cat table.md)
 expect_words table "### synth: 2 seeds from 3, 21 epochs, gates permissive for all" "|---|---:|" "| static-final | 2 | "
@@ -68,7 +74,9 @@ esper compare synth "${grown[@]}" --dir grown --json
 expect_code 0
 expect_words err "(was there)"
 expect_no_word out "At equal"
-expect_equal "objects" "$(wc -l <<<"$out")" $((14 + 8))
+expect_equal "objects" "$(wc -l <<<"$out")" $((14 + 8 + 3))
+expect_equal "seeds of a pair" "$(field acc_test_n '"pair":"scripted"' '"less":"static-final"')" 2
+expect_equal "parameters of a pair" "$(field params '"pair":"scripted"' '"less":"static-final"')" 0
 expect_equal "parameters of static-final" "$(field params '"static-final"' '"seed":"3"' '"budget":"epochs"')" 270
 expect_equal "what static-final was given" "$(field plant '"line":"static-final"' '"seed":"4"' '"budget":"flops"')" "r0c0:conv_heavy:add"
 expect_equal "epochs of scripted" "$(field epochs '"line":"scripted"' '"seed":"4"')" 21
@@ -76,6 +84,51 @@ target=$(field flops_train '"line":"scripted"' '"seed":"3"')
 epoch=$(($(field flops_train '"line":"none"' '"seed":"3"' '"budget":"epochs"') / 21))
 expect_equal "epochs of equal FLOPs" "$(field epochs '"line":"none"' '"seed":"3"' '"budget":"flops"')" $(((target + epoch / 2) / epoch))
 refused 2 "grown/scripted-3 holds a run with lr = 0.05, and 0.1 is wanted now" compare synth "${grown[@]}" --dir grown --lr 0.1 --json
+
+# ---- the page: well-formed, with every run at equal epochs in the plot
+page=$(cat grown/report.html)
+expect_words page "synth: 4 ways compared" "Test accuracy against parameters" "</html>"
+expect_equal "runs in the plot" "$(grep -c '<path class="run ' grown/report.html)" 8
+n_checks=$((n_checks + 1))
+if command -v xmllint >/dev/null; then
+    xmllint --noout grown/report.html 2>err.txt || bad "grown/report.html is not well-formed" "$(head -n 5 err.txt)"
+fi
+
+# ---- a comparison is no run
+refused 1 "grown is a comparison, not a run|report.html" report grown
+refused 1 "grown is a comparison, not a run" inspect grown
+
+# ---- learned policies, made by the test of comparisons: by name of file or directory, on seeds of their own, held against others
+maker=$(dirname "$ESPER")/tests/train/test_compare
+if [ -x "$maker" ]; then
+    mkdir made
+    (cd made && "$maker" >maker.txt 2>&1) || bad "$maker" "$(tail -n 20 made/maker.txt)"
+    both=("${small[@]}" --checkpoint-every 0 --seeds 2 --first-seed 30)
+    refused 2 "made/other.safetensors was trained for|fashion" compare synth "${both[@]}" --policies none,made/other.safetensors
+    refused 2 "made/three.safetensors was trained for 3 slots" compare synth "${both[@]}" --policies made/three.safetensors
+    esper compare synth "${both[@]}" --policies none,made/a/policy.safetensors,made/b/policy.safetensors --jobs 2 --dir ab
+    expect_code 0
+    expect_words out "compare   synth: none a b" "2 seeds from 30" "a less each other line" "trained by the reward escrow" \
+        "trained by the reward sparse" "gates strict for all"
+    was=$(cat ab/{a,b,none}-3[01]/decisions.jsonl | cksum)
+    esper compare synth "${both[@]}" --policies none,made/a/policy.safetensors,made/b/policy.safetensors --jobs 1 \
+        --threads 2 --dir ab1 --against none --json
+    expect_code 0
+    expect_equal "decisions with other jobs and threads" "$(cat ab1/{a,b,none}-3[01]/decisions.jsonl | cksum)" "$was"
+    expect_equal "who is held against" "$(field less '"pair":"none"' '"less":"b"')" b
+    expect_equal "what b was trained by" "$(field trained_by '"policy":"b"')" sparse
+    esper compare synth "${both[@]}" --policies none,made/loose.safetensors --dir loose --jobs 2
+    expect_code 0
+    expect_words out "gates permissive for all" "learned-31"
+    cp made/one.safetensors made/loose.safetensors
+    refused 2 "loose/learned-30 holds a run with gates = permissive" compare synth "${both[@]}" \
+        --policies none,made/loose.safetensors --dir loose --json
+    esper compare synth "${both[@]}" --policies made/loose.safetensors --dir loose --gates permissive --json
+    expect_code 2
+    expect_words err "loose/learned-30 holds a run by another policy than made/loose.safetensors is now"
+else
+    echo "skipped: no $maker to make policies"
+fi
 
 # ---- a seed that is still being blended in is part of what was tested, so static-final has it, too
 head -n 3 plan.txt >blends.txt

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/file.h"
+#include "policy/learned.h"
 #include "train/compare.h"
 #include "ui/compare_table.h"
 
@@ -106,6 +108,27 @@ static void spreads(void **state)
     assert_true(isnan(spread.sd));
     spread = esper_compare_spread_of(values, 0);
     assert_true(spread.n == 0 && isnan(spread.mean) && isnan(spread.sd) && isnan(spread.min) && isnan(spread.max));
+}
+
+/* Against a table of Student's t. */
+static void intervals(void **state)
+{
+    static const struct {
+        int    n_free;
+        double t;
+    } table[] = {{1, 12.706205}, {2, 4.302653}, {3, 3.182446},  {4, 2.776445},  {5, 2.570582},
+                 {9, 2.262157},  {29, 2.045230}, {30, 2.042272}, {100, 1.983972}, {999, 1.962341}};
+    static const double values[] = {2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0};
+    esper_compare_spread spread = esper_compare_spread_of(values, 8);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        if (!(fabs(esper_compare_t95(table[i].n_free) - table[i].t) < 1e-6))
+            fail_msg("t of %d: %.7f, expected %.6f", table[i].n_free, esper_compare_t95(table[i].n_free), table[i].t);
+    if (!(fabs(esper_compare_margin(&spread) - 1.7875) < 1e-3))
+        fail_msg("margin %.6f, expected 1.7875", esper_compare_margin(&spread));
+    spread = esper_compare_spread_of(values, 1);
+    assert_true(isnan(esper_compare_margin(&spread)));
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -293,6 +316,131 @@ static void what_needs_a_bad_run_is_not_run(void **state)
     esper_compare_fini(&compare);
 }
 
+/* ------------------------------------------------------------------------------------------------ learned policies */
+
+/* A policy at birth for the small network of the tests; three slots are of another one. */
+static void make_policy(const char *path, const char *task, int n_slots, esper_config_gates gates, const char *reward)
+{
+    static const char *const ids[] = {"r0c0", "r0c1", "r1c0", "r1c1"};
+    esper_learned_identity identity;
+    esper_normaliser *norm;
+    esper_backend *backend;
+    esper_ppo_desc desc;
+    esper_pool *pool;
+    esper_ppo *ppo;
+
+    esper_learned_identity_init(&identity);
+    snprintf(identity.task, sizeof(identity.task), "%s", task);
+    snprintf(identity.reward, sizeof(identity.reward), "%s", reward);
+    identity.topology = ESPER_TOPOLOGY_CNN;
+    identity.max_epochs = 3;
+    identity.gates = gates;
+    identity.width = identity.hidden = 8;
+    check_good(esper_learned_identity_set_slots(&identity, ids, n_slots));
+    esper_learned_ppo(&identity, &desc);
+    desc.n_lanes = 1;
+    desc.seed = 5;
+    check_good(esper_pool_open(1, &pool));
+    check_good(esper_backend_open("auto", pool, &backend));
+    check_good(esper_ppo_open(backend, &desc, &ppo));
+    check_good(esper_learned_normaliser(&identity, 0.0, &norm));
+    check_good(esper_learned_save(ppo, &identity, norm, NULL, path));
+    esper_normaliser_close(norm);
+    esper_ppo_close(ppo);
+    esper_backend_close(backend);
+    esper_pool_close(pool);
+}
+
+static const esper_config_gates strict = ESPER_CONFIG_GATES_STRICT, permissive = ESPER_CONFIG_GATES_PERMISSIVE;
+
+static void learned_lines(void **state)
+{
+    esper_compare compare;
+    esper_config config;
+
+    (void)state;
+    make_policy("one.safetensors", "synth", 4, permissive, "escrow");
+    compare = compare_of("static,random,one.safetensors,static-final", "", 1);
+    assert_string_equal(compare.lines[0].name, "none");
+    assert_string_equal(compare.lines[2].name, "learned");
+    assert_string_equal(compare.lines[2].file, "./one.safetensors"); /* as the run will write it down */
+    assert_string_equal(compare.lines[2].reward, "escrow");
+    assert_int_equal(compare.against, 2);
+    assert_int_equal(compare.grown, 1); /* the first that grows */
+    assert_int_equal(compare.config.gates, permissive); /* those that it was trained with */
+    assert_true(is_ready(&compare, "learned-1"));
+    check_good(esper_compare_configure(&compare, run_named(&compare, "learned-1"), "x", 1, &config));
+    assert_string_equal(config.policy, "./one.safetensors");
+    assert_int_equal(config.gates, permissive);
+    check_good(esper_compare_set_against(&compare, "static"));
+    assert_int_equal(compare.against, 0);
+    check_good(esper_compare_set_against(&compare, "./one.safetensors"));
+    assert_int_equal(compare.against, 2);
+    check_fails(esper_compare_set_against(&compare, "heuristic"), ESPER_E_CONFIG,
+                "--against: 'heuristic' is not compared|none, random, learned, static-final");
+    esper_compare_fini(&compare);
+    compare = compare_of("one.safetensors", "gates = strict\n", 1); /* asked for */
+    assert_int_equal(compare.config.gates, strict);
+    esper_compare_fini(&compare);
+}
+
+/* Each file has the name that tells it from the others. */
+static void names_of_files(void **state)
+{
+    static const struct {
+        const char *policies, *names[3];
+    } cases[] = {{"one.safetensors,a/policy.safetensors", {"one", "policy"}},
+                 {"a/policy.safetensors,b/policy.safetensors", {"a", "b"}},
+                 {"a/policy.safetensors,c/a/policy.safetensors,one.safetensors", {"policy-1", "policy-2", "one"}},
+                 {"random,a/random.safetensors,one.safetensors", {"random", "a", "one"}}};
+
+    (void)state;
+    check_good(esper_file_make_dirs("a"));
+    check_good(esper_file_make_dirs("b"));
+    check_good(esper_file_make_dirs("c/a"));
+    make_policy("one.safetensors", "synth", 4, strict, "escrow");
+    make_policy("a/policy.safetensors", "synth", 4, strict, "escrow");
+    make_policy("b/policy.safetensors", "synth", 4, strict, "sparse");
+    make_policy("c/a/policy.safetensors", "synth", 4, strict, "sparse");
+    make_policy("a/random.safetensors", "synth", 4, strict, "escrow");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        esper_compare compare = compare_of(cases[i].policies, "", 1);
+
+        for (int line = 0; line < compare.n_lines; line++)
+            assert_string_equal(compare.lines[line].name, cases[i].names[line]);
+        esper_compare_fini(&compare);
+    }
+    assert_int_equal(live_blocks(), 0);
+}
+
+static void learned_lines_refused(void **state)
+{
+    const esper_task *task = task_named("synth");
+    esper_config config = config_of("synth", SMALL_CNN, "");
+    esper_compare compare;
+
+    (void)state;
+    make_policy("one.safetensors", "synth", 4, strict, "escrow");
+    make_policy("loose.safetensors", "synth", 4, permissive, "escrow");
+    make_policy("other.safetensors", "fashion", 4, strict, "escrow");
+    make_policy("three.safetensors", "synth", 3, strict, "escrow");
+    check_good(esper_file_write("noise.safetensors", "no policy at all", 16));
+    check_fails(esper_compare_init(&compare, task, &config, "none,nowhere/policy.safetensors", 1), ESPER_E_CONFIG,
+                "--policies: |nowhere/policy.safetensors");
+    check_fails(esper_compare_init(&compare, task, &config, "noise.safetensors", 1), ESPER_E_CONFIG,
+                "noise.safetensors");
+    check_fails(esper_compare_init(&compare, task, &config, "none,other.safetensors", 1), ESPER_E_CONFIG,
+                "--policies: |other.safetensors|fashion|synth");
+    check_fails(esper_compare_init(&compare, task, &config, "three.safetensors", 1), ESPER_E_CONFIG,
+                "three.safetensors|3 slots|here are 4");
+    check_fails(esper_compare_init(&compare, task, &config, "one.safetensors,loose.safetensors", 1), ESPER_E_CONFIG,
+                "strict gates|permissive ones|choose --gates");
+    check_fails(esper_compare_init(&compare, task, &config, "one.safetensors,./one.safetensors", 1), ESPER_E_CONFIG,
+                "./one.safetensors stands there twice");
+    check_fails(esper_compare_init(&compare, task, &config, "none,learned", 1), ESPER_E_CONFIG, "compared by its file");
+    assert_int_equal(live_blocks(), 0);
+}
+
 /* ------------------------------------------------------------------------------------------------ tables */
 
 /* Three seeds; heuristic has no result on the last, whose numbers must be in no mean. */
@@ -310,6 +458,13 @@ static esper_compare example(void)
             end_run(&compare, name, grown[i], 4e6, 2000, "");
         else
             break_run(&compare, name, "the governor stopped the run: NaN");
+    }
+    for (int i = 0; i < 3; i++) { /* 1, 1.5 and 2; 3 and 4 */
+        snprintf(name, sizeof(name), "none-%d", i + 1);
+        run_named(&compare, name)->result.total_reward = 1.0 + 0.5 * i;
+        snprintf(name, sizeof(name), "heuristic-%d", i + 1);
+        if (i < 2)
+            run_named(&compare, name)->result.total_reward = 3.0 + i;
     }
     end_run(&compare, "none-1-flops", 41.0, 4e6, 1188, "");
     end_run(&compare, "none-2-flops", 44.0, 4e6, 1188, "");
@@ -342,6 +497,48 @@ static void summaries_pair_by_seed(void **state)
     esper_compare_fini(&compare);
 }
 
+/* Who is beaten in both is not on the front; of equals both are. */
+static void the_front(void **state)
+{
+    esper_compare compare = compare_of("none,random,heuristic,static-final", "", 2);
+    static const struct {
+        const char *line;
+        double      acc;
+        int64_t     params;
+        bool        front;
+    } lines[] = {{"none", 40.0, 188, true},
+                 {"random", 39.0, 270, false},
+                 {"heuristic", 50.0, 270, true},
+                 {"static-final", 50.0, 300, false}};
+    char name[ESPER_COMPARE_NAME_CHARS];
+
+    (void)state;
+    for (int seed = 1; seed <= 2; seed++)
+        for (int i = 0; i < 4; i++) {
+            int line = (i + 2) % 4; /* heuristic first: static-final waits for it */
+
+            snprintf(name, sizeof(name), "%s-%d", lines[line].line, seed);
+            end_run(&compare, name, lines[line].acc + seed, 300.0, lines[line].params,
+                    line == 2 ? "r0c0:norm:add" : "");
+        }
+    for (int line = 0; line < 4; line++)
+        if (esper_compare_on_front(&compare, line) != lines[line].front)
+            fail_msg("%s is %son the front", lines[line].line, lines[line].front ? "not " : "");
+    esper_compare_fini(&compare);
+    compare = compare_of("none", "", 1);
+    assert_false(esper_compare_on_front(&compare, 0)); /* nothing is known */
+    esper_compare_fini(&compare);
+}
+
+static int count_words(const esper_page *page, const char *words)
+{
+    int n = 0;
+
+    for (const char *at = page->text; (at = strstr(at, words)) != NULL; at++)
+        n++;
+    return n;
+}
+
 static void check_says(const esper_page *page, const char *words)
 {
     check_good(page->status);
@@ -357,15 +554,18 @@ static void tables_tell_all(void **state)
     (void)state;
     esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &plain);
     check_says(&plain, "synth: 3 seeds from 1, 3 epochs, gates permissive for all\n\nAt equal epochs:\n");
-    check_says(&plain, "  none            3   54.00  22.54  40.00  80.00          -     -   1,188");
-    check_says(&plain, "  heuristic  2 of 3   47.00   2.83  45.00  49.00      +6.00  1.41   2,000");
+    check_says(&plain, "  none            3   54.00  22.54  40.00  80.00          -     -    1.50  0.50   1,188");
+    check_says(&plain, "  heuristic  2 of 3   47.00   2.83  45.00  49.00      +6.00  1.41    3.50  0.71   2,000");
+    check_says(&plain, "heuristic less each other line, at equal epochs on the same seeds");
+    check_says(&plain, "  none      2  +2.250  -0.927 to +5.427   +6.00  -6.71 to +18.71    +812  +812 to +812\n");
     check_says(&plain, "At equal training FLOPs, those of heuristic on the same seed:\n");
     check_says(&plain, "Runs that are not counted:\n");
     check_says(&plain, "  heuristic-3: broken off: the governor stopped the run: NaN\n");
     check_says(&plain, "  none-3-flops: not run: it needs heuristic-3 (broken off)\n");
     esper_compare_write(&compare, ESPER_COMPARE_MARKDOWN, &markdown);
     check_says(&markdown, "|---|---:|");
-    check_says(&markdown, "| heuristic | 2 of 3 | 47.00 | 2.83 | 45.00 | 49.00 | +6.00 | 1.41 | 2,000 |");
+    check_says(&markdown, "| heuristic | 2 of 3 | 47.00 | 2.83 | 45.00 | 49.00 | +6.00 | 1.41 | 3.50 | 0.71 | 2,000 |");
+    check_says(&markdown, "| none | 2 | +2.250 | -0.927 to +5.427 | +6.00 | -6.71 to +18.71 | +812 | +812 to +812 |\n");
     check_says(&markdown, "\n- heuristic-3: broken off");
     esper_compare_write_json(&compare, &json);
     check_says(&json, "{\"line\":\"none\",\"seed\":\"3\",\"budget\":\"epochs\",\"status\":\"ok\",\"acc_test\":80,");
@@ -373,10 +573,47 @@ static void tables_tell_all(void **state)
     check_says(&json,
                "{\"summary\":\"heuristic\",\"task\":\"synth\",\"gates\":\"permissive\",\"budget\":\"epochs\",\"n\":2,"
                "\"n_bad\":1,\"acc_mean\":47,");
+    check_says(&json, "\"return_n\":2,\"return_mean\":3.5,");
+    check_says(&json, "\"on_front\":true}");
+    check_says(&json, "{\"pair\":\"heuristic\",\"less\":\"none\",");
+    check_says(&json, "\"return_n\":2,\"return\":2.25,");
+    check_says(&json, "\"acc_test_n\":2,\"acc_test\":6,\"acc_test_sd\":1.414");
     esper_page_fini(&plain);
     esper_page_fini(&markdown);
     esper_page_fini(&json);
     esper_compare_fini(&compare);
+    assert_int_equal(live_blocks(), 0);
+}
+
+/* The plot has a mark for each run at equal epochs, a mean with its two spans for each line, and one front. Whether a page is
+ * well-formed tells tests/cli/test_compare.sh, where there is xmllint. */
+static void the_page(void **state)
+{
+    esper_compare compare = example(), empty = compare_of("none,heuristic", "", 1);
+    esper_page page = {0}, nothing = {0};
+
+    (void)state;
+    esper_compare_report(&compare, "here & <there>", &page);
+    check_says(&page, "<title>synth: 2 ways compared</title>");
+    check_says(&page, "here &amp; &lt;there&gt;");
+    check_says(&page, "47.00 % <span class=\"soft\">(21.59 to 72.41)</span>");
+    check_says(&page, "heuristic-3</td>");
+    check_says(&page, "broken off: the governor stopped the run: NaN");
+    assert_int_equal(count_words(&page, "<path class=\"run "), 5);
+    assert_int_equal(count_words(&page, "<path class=\"mean ") - count_words(&page, "aria-hidden"), 2);
+    assert_int_equal(count_words(&page, "<line class=\"span "), 4);
+    assert_int_equal(count_words(&page, "<path class=\"front\""), 1);
+    assert_int_equal(count_words(&page, "nan"), 0);
+    assert_int_equal(count_words(&page, "<script"), 0);
+    check_good(esper_file_write("page.html", page.text, page.used));
+    esper_compare_report(&empty, "here", &nothing);
+    check_says(&nothing, "No run has a result that could be drawn.");
+    assert_int_equal(count_words(&nothing, "nan"), 0);
+    check_good(esper_file_write("empty.html", nothing.text, nothing.used));
+    esper_page_fini(&page);
+    esper_page_fini(&nothing);
+    esper_compare_fini(&compare);
+    esper_compare_fini(&empty);
     assert_int_equal(live_blocks(), 0);
 }
 
@@ -415,14 +652,20 @@ int main(void)
         cmocka_unit_test(epochs_come_nearest),
         cmocka_unit_test(sizes_come_nearest),
         cmocka_unit_test(spreads),
+        cmocka_unit_test(intervals),
         cmocka_unit_test(bad_requests),
         cmocka_unit_test(the_grown_line),
         cmocka_unit_test(runs_wait_and_are_chosen),
         cmocka_unit_test(alike_runs_are_run_once),
         cmocka_unit_test(planted_from_the_start),
         cmocka_unit_test(what_needs_a_bad_run_is_not_run),
+        cmocka_unit_test(learned_lines),
+        cmocka_unit_test(names_of_files),
+        cmocka_unit_test(learned_lines_refused),
         cmocka_unit_test(summaries_pair_by_seed),
+        cmocka_unit_test(the_front),
         cmocka_unit_test(tables_tell_all),
+        cmocka_unit_test(the_page),
         cmocka_unit_test(results_come_from_the_store),
     };
 

@@ -953,6 +953,81 @@ static void the_control_that_ended(void **state)
     assert_int_equal(numbers.host.run, 3);
 }
 
+/* ------------------------------------------------------------------------------------------------ learning */
+
+enum { N_ROUNDS = 30, N_ENVS = 2 };
+
+static void push_round(esper_store *store, int64_t round)
+{
+    esper_store_record record;
+
+    for (int env = 0; env < N_ENVS; env++)
+        for (int epoch = 1; epoch <= 3; epoch++) {
+            double parts[ESPER_N_REWARD_PARTS] = {
+                [ESPER_PART_RENT] = -0.25, [ESPER_PART_TERMINAL] = (double)round / 3.0};
+
+            record = esper_store_record_of(ESPER_STORE_REWARD, round, 6 * round);
+            record.reward.round = round;
+            record.reward.env = env;
+            record.reward.episode_epoch = epoch;
+            esper_store_set_reward(&record, parts[ESPER_PART_RENT] + parts[ESPER_PART_TERMINAL], parts);
+            esper_store_push(store, &record);
+        }
+    record = esper_store_record_of(ESPER_STORE_UPDATE, round, 6 * round);
+    record.update.round = round;
+    record.update.n_episodes = N_ENVS;
+    record.update.return_mean = (double)round;
+    record.update.acc_mean = rise(round, 60.0, 80.0, 10.0);
+    record.update.params_mean = 1000.0 + (double)round;
+    record.update.kl = round == 7 ? (double)__builtin_nanf("") : 0.01;
+    record.update.explained_variance = round == 1 ? -400.0 : 0.5;
+    record.update.entropy_op = 1.0 - (double)round / 50.0;
+    ESPER_STORE_SET(record.update.health, round == 7 ? "degraded, <loss>" : "fine");
+    esper_store_push(store, &record);
+}
+
+/* Another page altogether: curves over rounds, and what was paid for at the beginning and at the end. */
+static void a_run_that_learns(void **state)
+{
+    esper_store_run run = usual_run();
+    esper_report_numbers numbers;
+    esper_store_reader *reader;
+    esper_store *store;
+    esper_page page;
+
+    (void)state;
+    ESPER_STORE_SET(run.policy, ESPER_REPORT_LEARNER);
+    ESPER_STORE_SET(run.reward_mode, "escrow");
+    store = begin("learning.sqlite", &run, NULL);
+    for (int64_t round = 1; round <= N_ROUNDS; round++)
+        push_round(store, round);
+    esper_store_close(store);
+    page = page_of("learning.sqlite");
+    has(&page, "fashion: a policy that learns</h1>");
+    has(&page, "mean return went from 5.500 to 25.500");
+    has(&page, "This run has not ended");
+    has(&page, "Return over rounds</title>");
+    has(&page, "Entropy of each head over rounds</title>");
+    has(&page, "KL, round 7: not finite");
+    has(&page, "by the critic: -1 in round 1, 0.5 in round 30.");
+    has(&page, "<th scope=\"row\">rent</th><td class=\"n\">-0.750</td><td class=\"n\">-0.750</td>");
+    has(&page, "<th scope=\"row\">terminal</th><td class=\"n\">+5.500</td><td class=\"n\">+25.500</td>");
+    has(&page, "degraded, &lt;loss&gt;");
+    has_not(&page, "escrow_forfeit");
+    has_not(&page, "epoch 1");
+    esper_page_fini(&page);
+    reader = open_reader("learning.sqlite");
+    check_good(esper_report_closing(reader, ESPER_REPORT_RUN, &numbers));
+    assert_true(numbers.learns);
+    assert_int_equal(numbers.grown.epochs, N_ROUNDS);
+    esper_store_reader_close(reader);
+    store = begin("learning-none.sqlite", &run, NULL);
+    esper_store_close(store);
+    page = page_of("learning-none.sqlite");
+    has(&page, "No round has been finished.");
+    esper_page_fini(&page);
+}
+
 /* Every allocation fails once: the failure comes back, and nothing stays behind. */
 static void without_memory(void **state)
 {
@@ -999,6 +1074,7 @@ int main(void)
         cmocka_unit_test(odd_scales),
         cmocka_unit_test(no_such_run),
         cmocka_unit_test(the_control_that_ended),
+        cmocka_unit_test(a_run_that_learns),
         cmocka_unit_test(without_memory),
     };
 

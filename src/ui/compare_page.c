@@ -1,0 +1,276 @@
+/* The page of a comparison: what came out, the plot, the tables, every run. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "ui/compare_plot.h"
+#include "ui/compare_table.h"
+#include "ui/report_html.h"
+#include "ui/report_sections.h"
+
+/* What is not known is a dash on a page. */
+static double known(double value)
+{
+    return isnan(value) ? ESPER_STORE_NO_REAL : value;
+}
+
+static const esper_compare_line *reference(const esper_compare *compare)
+{
+    return &compare->lines[compare->against];
+}
+
+/* ------------------------------------------------------------------------------------------------ head */
+
+/* "82.10 % (81.90 to 82.30)" */
+static void write_mean(esper_page *page, const esper_compare_spread *spread, int decimals, const char *unit)
+{
+    double margin = esper_compare_margin(spread);
+
+    esper_html_real(page, known(spread->mean), decimals);
+    esper_page_print(page, "%s", spread->n > 0 ? unit : "");
+    if (isnan(margin))
+        return;
+    esper_page_print(page, " <span class=\"soft\">(");
+    esper_html_real(page, spread->mean - margin, decimals);
+    esper_page_print(page, " to ");
+    esper_html_real(page, spread->mean + margin, decimals);
+    esper_page_print(page, ")</span>");
+}
+
+/* What the line that others are held against came to, and which of them it beats or loses to. */
+static void write_lead(const esper_compare *compare, esper_page *page)
+{
+    esper_compare_summary summary;
+    esper_compare_pair pair;
+    int n_above = 0, n_below = 0, n = 0;
+
+    esper_compare_summarise(compare, compare->against, false, &summary);
+    for (int line = 0; line < compare->n_lines; line++)
+        if (esper_compare_pair_up(compare, line, &pair)) {
+            double margin = esper_compare_margin(&pair.acc);
+
+            n++;
+            n_above += pair.acc.mean - margin > 0.0;
+            n_below += pair.acc.mean + margin < 0.0;
+        }
+    esper_page_print(page, "<p class=\"lead\">%s reaches ", reference(compare)->name);
+    write_mean(page, &summary.acc, 2, " %");
+    esper_page_print(page, " test accuracy with ");
+    write_mean(page, &summary.params, 0, "");
+    esper_page_print(page, " parameters over %d seed%s.", summary.acc.n, summary.acc.n == 1 ? "" : "s");
+    if (n > 0)
+        esper_page_print(page,
+                         " On the same seeds its accuracy is above that of %d of %d other line%s and below that of %d, "
+                         "as far as 95 %% intervals tell.",
+                         n_above, n, n == 1 ? "" : "s", n_below);
+    esper_page_print(page, "</p>\n");
+}
+
+static void write_facts(const esper_compare *compare, const char *dir, esper_page *page)
+{
+    char text[ESPER_CONFIG_TEXT_CHARS];
+
+    esper_page_print(page, "<dl class=\"facts\">\n");
+    esper_report_fact(page, "Task", compare->task->name);
+    snprintf(text, sizeof(text), "%d from %" PRIu64, compare->n_seeds, compare->config.seed);
+    esper_report_fact(page, "Seeds", text);
+    esper_report_fact_int(page, "Epochs", compare->config.epochs);
+    esper_config_value_text(&compare->config, esper_config_find("gates"), text);
+    esper_report_fact(page, "Gates", text);
+    if (esper_compare_reward(compare, text)[0] != '\0')
+        esper_report_fact(page, "Reward", text);
+    esper_report_fact(page, "Held against", reference(compare)->name);
+    esper_report_fact(page, "Directory", dir);
+    esper_page_print(page, "</dl>\n");
+}
+
+/* ------------------------------------------------------------------------------------------------ tables */
+
+static void begin_row(const esper_compare *compare, int line, esper_page *page)
+{
+    esper_page_print(page, "<tr><td>");
+    esper_compare_plot_mark(line, page);
+    esper_page_print(page, "</td><th scope=\"row\">%s</th>", compare->lines[line].name);
+}
+
+static void write_cell(esper_page *page, const esper_compare_spread *spread, int decimals, const char *unit)
+{
+    esper_page_print(page, "<td class=\"n\">");
+    write_mean(page, spread, decimals, unit);
+    esper_page_print(page, "</td>");
+}
+
+static void write_summary(const esper_compare *compare, bool equal_flops, esper_page *page)
+{
+    static const char *const columns[] = {
+        "",        "Line",  "#Runs", "#Test accuracy", "#Return", "#Parameters", "#FLOPs per sample", "#Training FLOPs",
+        "#Epochs", "#Time", NULL};
+    esper_compare_summary summary;
+
+    esper_html_table(page, "summary", equal_flops ? "At equal training FLOPs" : "At equal epochs", columns);
+    for (int line = 0; line < compare->n_lines; line++) {
+        if (!esper_compare_summarise(compare, line, equal_flops, &summary))
+            continue;
+        begin_row(compare, line, page);
+        esper_page_print(page, "<td class=\"n\">%d of %d</td>", summary.acc.n, summary.acc.n + summary.n_bad);
+        write_cell(page, &summary.acc, 2, " %");
+        write_cell(page, &summary.total_reward, 3, "");
+        write_cell(page, &summary.params, 0, "");
+        esper_page_print(page, "<td class=\"n\">");
+        esper_html_flops(page, isnan(summary.flops.mean) ? ESPER_STORE_NO_INT : (int64_t)summary.flops.mean);
+        esper_page_print(page, "</td><td class=\"n\">");
+        esper_html_flops(page,
+                         isnan(summary.flops_train.mean) ? ESPER_STORE_NO_INT : (int64_t)summary.flops_train.mean);
+        esper_page_print(page, "</td>");
+        esper_html_cell_real(page, known(summary.epochs.mean), 1);
+        esper_page_print(page, "<td class=\"n\">");
+        esper_html_seconds(page, known(summary.seconds.mean));
+        esper_page_print(page, "</td></tr>\n");
+    }
+    esper_html_table_end(page);
+}
+
+/* A difference with its interval; one that is clear of zero is in bold. */
+static void write_difference(esper_page *page, const esper_compare_spread *spread, int decimals)
+{
+    double margin = esper_compare_margin(spread);
+    bool clear = fabs(spread->mean) > margin;
+
+    esper_page_print(page, "<td class=\"n\">%s", clear ? "<b>" : "");
+    esper_html_signed(page, known(spread->mean), decimals);
+    if (!isnan(margin)) {
+        esper_page_print(page, " <span class=\"soft\">(");
+        esper_html_signed(page, spread->mean - margin, decimals);
+        esper_page_print(page, " to ");
+        esper_html_signed(page, spread->mean + margin, decimals);
+        esper_page_print(page, ")</span>");
+    }
+    esper_page_print(page, "%s</td>", clear ? "</b>" : "");
+}
+
+static void write_pairs(const esper_compare *compare, esper_page *page)
+{
+    static const char *const columns[] = {"",  "Less", "#Seeds", "#Return", "#Test accuracy, points", "#Parameters",
+                                          NULL};
+    esper_compare_pair pair;
+    char caption[160];
+
+    esper_page_print(page, "<h2 id=\"pairs\">Differences</h2>\n");
+    if (compare->n_lines < 2) {
+        esper_page_print(page, "<p>There is nothing to hold %s against.</p>\n", reference(compare)->name);
+        return;
+    }
+    snprintf(
+        caption, sizeof(caption),
+        "%s less each other line on the same seeds, at equal epochs: mean and 95 %% interval by Student's t; bold: "
+        "clear of zero",
+        reference(compare)->name);
+    esper_html_table(page, "pairs", caption, columns);
+    for (int line = 0; line < compare->n_lines; line++) {
+        if (!esper_compare_pair_up(compare, line, &pair))
+            continue;
+        begin_row(compare, line, page);
+        esper_html_cell_int(page, pair.acc.n);
+        write_difference(page, &pair.total_reward, 3);
+        write_difference(page, &pair.acc, 2);
+        write_difference(page, &pair.params, 0);
+        esper_page_print(page, "</tr>\n");
+    }
+    esper_html_table_end(page);
+}
+
+static void write_learned(const esper_compare *compare, esper_page *page)
+{
+    static const char *const columns[] = {"", "Line", "File", "Trained by", "Gates", "Hash", NULL};
+    char hash[20];
+    int n = 0;
+
+    for (int line = 0; line < compare->n_lines; line++) {
+        const esper_compare_line *of = &compare->lines[line];
+
+        if (of->file[0] == '\0')
+            continue;
+        if (n++ == 0)
+            esper_html_table(page, "learned", "Learned policies, and the reward that each was trained by", columns);
+        begin_row(compare, line, page);
+        esper_html_cell(page, "why", of->file);
+        esper_html_cell(page, NULL, of->reward);
+        esper_html_cell(page, NULL, of->gates);
+        snprintf(hash, sizeof(hash), "%016" PRIx64, of->hash);
+        esper_html_cell(page, NULL, hash);
+        esper_page_print(page, "</tr>\n");
+    }
+    if (n > 0)
+        esper_html_table_end(page);
+}
+
+/* ------------------------------------------------------------------------------------------------ runs */
+
+static void write_run(const esper_compare *compare, const esper_compare_run *run, esper_page *page)
+{
+    const esper_compare_result *result = &run->result;
+    char name[ESPER_COMPARE_NAME_CHARS], how[ESPER_COMPARE_WHY_CHARS + 32];
+
+    esper_compare_name(compare, run, name);
+    begin_row(compare, run->line, page);
+    esper_html_cell(page, NULL, name);
+    esper_html_cell_real(page, known(result->acc_test), 2);
+    esper_html_cell_real(page, known(result->total_reward), 3);
+    esper_html_cell_int(page, result->params >= 0 ? result->params : ESPER_STORE_NO_INT);
+    esper_html_cell_int(page, result->epochs >= 0 ? result->epochs : ESPER_STORE_NO_INT);
+    snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),
+             result->why[0] != '\0' ? ": " : "", result->why);
+    esper_html_cell(page, "why", how);
+    esper_html_cell(page, "why", result->tested);
+    esper_page_print(page, "</tr>\n");
+}
+
+static void write_runs(const esper_compare *compare, esper_page *page)
+{
+    static const char *const columns[] = {
+        "",  "Line", "Run", "#Test accuracy", "#Return", "#Parameters", "#Epochs", "Outcome", "Seeds in the network",
+        NULL};
+    int n_bad = 0;
+
+    for (int i = 0; i < compare->n_runs; i++)
+        n_bad += compare->runs[i].result.outcome != ESPER_COMPARE_GOOD;
+    esper_page_print(page, "<h2 id=\"runs\">Runs</h2>\n");
+    if (n_bad > 0)
+        esper_page_print(page, "<p class=\"note\">%d of %d runs have no good result and are in no mean.</p>\n", n_bad,
+                         compare->n_runs);
+    esper_page_print(page, "<details%s><summary>All %d runs</summary>\n", n_bad > 0 ? " open=\"open\"" : "",
+                     compare->n_runs);
+    esper_html_table(page, "runs", NULL, columns);
+    for (int i = 0; i < compare->n_runs; i++)
+        write_run(compare, &compare->runs[i], page);
+    esper_html_table_end(page);
+    esper_page_print(page, "</details>\n");
+}
+
+/* ------------------------------------------------------------------------------------------------ the page */
+
+void esper_compare_report(const esper_compare *compare, const char *dir, esper_page *page)
+{
+    char title[160];
+
+    snprintf(title, sizeof(title), "%s: %d ways compared", compare->task->name, compare->n_lines);
+    esper_report_begin(page, title, esper_compare_plot_style);
+    write_lead(compare, page);
+    write_facts(compare, dir, page);
+    esper_page_print(page, "<nav aria-label=\"Sections\"><a href=\"#front\">Front</a><a href=\"#result\">Result</a>"
+                           "<a href=\"#pairs\">Differences</a><a href=\"#runs\">Runs</a></nav>\n</header>\n<main>\n"
+                           "<h2 id=\"front\">Accuracy and size</h2>\n");
+    esper_compare_plot(compare, page);
+    esper_page_print(page, "<h2 id=\"result\">Result</h2>\n");
+    write_summary(compare, false, page);
+    if (compare->grown >= 0 && compare->n_lines > 1)
+        write_summary(compare, true, page);
+    write_learned(compare, page);
+    write_pairs(compare, page);
+    write_runs(compare, page);
+    esper_page_print(page, "</main>\n<footer><p>Made by esper compare in ");
+    esper_html_text(page, dir);
+    esper_page_print(
+        page, ". Means are over the seeds whose run has a good result; what stands in brackets is the 95 %% "
+              "interval of the mean. The return is the sum of a run's rewards.</p></footer>\n</body>\n</html>\n");
+}
