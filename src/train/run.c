@@ -838,7 +838,7 @@ static esper_status finish_epoch(run *self)
     esper_trainer *trainer = &self->trainer;
     esper_epoch_record record = {.epoch = trainer->cursor.epoch + 1, .samples_per_s = speed_now(self)};
     esper_tally valid;
-    bool good;
+    bool good = false;
 
     ESPER_TRY(settle(self, &good));
     if (!good)

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=240 */
 /* A network that grows by the file of a learned policy: stopped and resumed, rolled back, replayed without the file; and which
  * files a run refuses. The policy has weights by chance, so it decides something in most epochs. */
 #include <unistd.h>
