@@ -119,14 +119,17 @@ static esper_status open_parts(learn *self)
 
 enum { RECENT = LEARN_RECENT };
 
-/* The configuration as text: for the run's directory as it is. The policy's file does not say where it lies, so that the same
- * learning gives the same bytes anywhere. */
+/* The configuration as text: for the run's directory as it is. The policy's file does not say where it lies and who watched, so
+ * that the same learning gives the same bytes anywhere. */
 static void write_records(learn *self)
 {
-    esper_config config = self->config;
+    esper_config config = self->config, usual;
 
     esper_config_write(&config, self->record);
+    esper_config_init(&usual);
     config.run_dir[0] = '\0';
+    config.progress = usual.progress;
+    config.log_level = usual.log_level;
     esper_config_write(&config, self->record_file);
 }
 
