@@ -199,6 +199,19 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
     return esper_learner_resume(self->learner, file);
 }
 
+/* All ranks go on from the same content, wherever each has it from. */
+static esper_status check_alike(const learn *self, const esper_learned_file *file, const char *path)
+{
+    bool alike;
+
+    ESPER_TRY(esper_ranks_are_alike(&self->ranks, esper_learned_hash_of(file), &alike));
+    return alike ? ESPER_OK
+                 : ESPER_FAIL(ESPER_E_CONFIG,
+                              "ranks have different policies to go on with; here it is %s: give all of "
+                              "them the same --resume",
+                              path);
+}
+
 /* The configuration of the file with what was asked for laid over it, and its task. */
 static esper_status read_config(learn *self, const char *path, const esper_learned_file *file)
 {
@@ -305,6 +318,8 @@ static esper_status begin_again(learn *self)
     if (status == ESPER_OK)
         status = read_config(self, path, file);
     status = esper_ranks_settle(&self->ranks, status);
+    if (status == ESPER_OK)
+        status = check_alike(self, file, path);
     if (status == ESPER_OK)
         status = open_parts(self);
     if (status == ESPER_OK)
