@@ -1,5 +1,5 @@
 /* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c, bench_gate.c,
- * bench_tune.c, bench_tickets.c), listed in cmd_bench.c; what they share. */
+ * bench_tune.c, bench_tickets.c, bench_learn.c), listed in cmd_bench.c; what they share. */
 #ifndef ESPER_CLI_BENCH_H
 #define ESPER_CLI_BENCH_H
 
@@ -23,7 +23,7 @@ typedef struct esper_bench_subject {
 } esper_bench_subject;
 
 extern const esper_bench_subject esper_bench_train, esper_bench_fleet, esper_bench_guard, esper_bench_gate,
-    esper_bench_ranks, esper_bench_tune, esper_bench_tickets;
+    esper_bench_ranks, esper_bench_tune, esper_bench_tickets, esper_bench_learn;
 
 bool esper_bench_is_wanted(const esper_bench_request *request, const char *name);
 

@@ -6,9 +6,9 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-static const esper_bench_subject *const subjects[] = {
-    &esper_bench_train, &esper_bench_fleet, &esper_bench_guard,   &esper_bench_gate,
-    &esper_bench_ranks, &esper_bench_tune,  &esper_bench_tickets, NULL};
+static const esper_bench_subject *const subjects[] = {&esper_bench_train,   &esper_bench_fleet, &esper_bench_guard,
+                                                      &esper_bench_gate,    &esper_bench_ranks, &esper_bench_tune,
+                                                      &esper_bench_tickets, &esper_bench_learn, NULL};
 
 static int by_value(const void *a, const void *b)
 {
@@ -92,19 +92,23 @@ const esper_command esper_command_bench = {
         "  tickets         the five findings that the engine began with, each as it was found and as it is now, in turn\n"
         "                  (tickets.B1-PT-02, tickets.B3-CR-05, tickets.B3-DRL-18, tickets.B7-PT-02, tickets.B7-PT-03);\n"
         "                  what cannot be measured on this machine shows recorded figures, and says so: docs/tickets.md\n"
+        "  learn           rounds of `esper learn fashion_fast` on one thread and on two, in turn, in about two minutes:\n"
+        "                  decisions of environments a second (learn.steps); what two threads spend their time on\n"
+        "                  (learn.hosts, learn.validation, learn.policy, learn.bookkeeping, learn.waiting; learn.overhead is\n"
+        "                  policy and bookkeeping, at most 10 %); two threads beside one (learn.two, at least 1.8)\n"
         "NAME is one of these, or a longer name such as guard.scan.gpt2.\n\n"
         "limit is the best that any program could do in the figure's place, by the same threads or on the same device:\n"
         "train: the multiply-add peak; guard.scan: the time to read the same bytes once and do nothing with them;\n"
         "guard.rollback: the time to copy them once; fleet: twice one thread; gate: as above. The percentage (ratio) says\n"
         "how near the figure comes: 100 % is nothing left to gain; chance, and caches, may show a little more.\n"
-        "fleet.replan stands beside its goal of 1 ms instead: less is better.\n\n"
+        "fleet.replan stands beside its goal of 1 ms instead: less is better; learn beside its goals, too.\n\n"
         "  --json          one JSON object a line: name, value, unit, limit, ratio; tickets: name, before, after, unit, ratio\n"
         "  --device NAME   guard, tickets: host, cuda or cuda:N; the first CUDA device, if there is one, unless said\n"
         "  --out FILE      tune: write the table, with the faster ways, to this file; ESPER_TUNE=FILE takes it\n"
         "  --quick         small shapes and few rounds: to see it work, not to measure; guard: lines say \"quick\", no more\n"
         "  --paced         one benchmark: measure once for each line of standard input, to take turns with\n"
         "                  another program\n"
-        "  --threads N, --backend NAME   as for train; fleet takes two threads and one\n\n"
+        "  --threads N, --backend NAME   as for train; fleet and learn take two threads and one\n\n"
         "Environment: ESPER_KERNELS=avx512|avx2|portable takes another kernel set than the fastest; ESPER_TUNE=FILE another\n"
         "tune table than the one built in (docs/determinism.md).",
     .keys = (const char *const[]){"threads", "backend", NULL},

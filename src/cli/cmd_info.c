@@ -225,14 +225,10 @@ static const struct {
     esper_status (*print)(const question *asked);
     bool of_task, timed; /* takes --grow, and --time */
 } topics[] = {
-    {"backends", info_backends, false, false},
-    {"ops", info_ops, false, false},
-    {"tasks", info_tasks, false, false},
-    {"blueprints", info_blueprints, false, false},
-    {"features", info_features, false, false},
-    {"rewards", info_rewards, false, false},
-    {"config", info_config, true, false},
-    {"net", info_net, true, false},
+    {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
+    {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
+    {"features", info_features, false, false}, {"rewards", info_rewards, false, false},
+    {"config", info_config, true, false},      {"net", info_net, true, false},
     {"plan", info_plan, true, true},
 };
 

@@ -105,6 +105,7 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
 static esper_status check_keys(const esper_command *command, const esper_config *config)
 {
     char flag[ESPER_CONFIG_NAME_CHARS];
+    const char *instead;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
@@ -112,9 +113,10 @@ static esper_status check_keys(const esper_command *command, const esper_config 
         if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || takes_key(key, command))
             continue;
         esper_config_flag_name(key->name, flag);
-        if (command->instead != NULL)
+        instead = strcmp(key->section, "Learn") == 0 ? "learn" : command->instead;
+        if (instead != NULL)
             return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s: that is a setting of `esper %s`", command->name,
-                              flag, command->instead);
+                              flag, instead);
         return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
     }
     return ESPER_OK;

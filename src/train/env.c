@@ -126,6 +126,7 @@ esper_status esper_env_advance(esper_env *env)
 {
     esper_epoch_record record;
     bool good = false;
+    double began;
 
     env->n_rollbacks = 0;
     env->view = NULL;
@@ -137,7 +138,10 @@ esper_status esper_env_advance(esper_env *env)
     if (env->stopped)
         return ESPER_OK;
     env->best_accuracy = fmax(env->best_accuracy, record.acc_valid);
-    return esper_growth_observe(env->growth, &record, &env->view);
+    began = esper_clock_seconds();
+    ESPER_TRY(esper_growth_observe(env->growth, &record, &env->view));
+    env->seconds_act += esper_clock_seconds() - began;
+    return ESPER_OK;
 }
 
 esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bool last)

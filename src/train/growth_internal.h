@@ -45,11 +45,11 @@ typedef struct growth_facts {
     uint64_t n_injected;
     uint64_t went_back;  /* entries of the log when the run last went back, and 1; 0 = never */
     int64_t  n_seeds;    /* that have germinated */
-    double   flops;      /* spent on training and attribution */
     int64_t  n_auto_pruned; /* seeds the governor removed since the last decision */
     int64_t  n_segment;     /* decisions since the run began or went back */
     int64_t  ledger_open;   /* 0: the next view begins it; accounts do not outlive what they were paid for */
     double   earned, earned_segment; /* rewards: of all of them, and of those */
+    double   flops; /* spent on training and attribution */
 } growth_facts;
 
 typedef struct growth_fault {

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/build_info.h"
@@ -17,8 +16,8 @@
 #include "train/learn_internal.h"
 #include "train/pact.h"
 
-/* Keys that may differ from the file's when a run is resumed: they do not change what a round computes, or only how many there
- * are. */
+/* Keys that may differ from the file's when a run is resumed: they do not change what a round computes, but for `rounds`, which
+ * also says how fast exploring fades. */
 static const char *const free_keys[] = {"threads",         "progress", "log_level",     "checkpoint_every",
                                         "rounds",          "run_dir",  "data",          "patience",
                                         "policy_deadline", "comm",     "rank_deadline", NULL};
@@ -39,24 +38,6 @@ esper_status esper_learn_configure(const esper_task *task, esper_config *config)
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         if (esper_config_place_of(config, esper_config_find(settings[i][0])) <= ESPER_CONFIG_PRESET)
             ESPER_TRY(esper_config_set(config, settings[i][0], settings[i][1], &source));
-    return ESPER_OK;
-}
-
-esper_status esper_learn_find(const char *text, char path_out[ESPER_PATH_CHARS])
-{
-    char dir[ESPER_PATH_CHARS];
-    struct stat info;
-
-    if (stat(text, &info) == 0 && S_ISREG(info.st_mode)) {
-        if (strlen(text) >= ESPER_PATH_CHARS)
-            return ESPER_FAIL(ESPER_E_ARG, "a path of %zu characters is too long", strlen(text));
-        strcpy(path_out, text);
-        return ESPER_OK;
-    }
-    ESPER_TRY(esper_run_dir_find(text, dir));
-    ESPER_TRY(esper_run_path(dir, ESPER_RUN_POLICY, path_out));
-    if (stat(path_out, &info) != 0)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
     return ESPER_OK;
 }
 
@@ -142,12 +123,27 @@ static esper_status open_parts(learn *self)
 
 enum { RECENT = LEARN_RECENT };
 
+/* The configuration as text: for the run's directory as it is. The policy's file does not say where it lies and who watched, so
+ * that the same learning gives the same bytes anywhere. */
+static void write_records(learn *self)
+{
+    esper_config config = self->config, usual;
+
+    esper_config_write(&config, self->record);
+    esper_config_init(&usual);
+    config.run_dir[0] = '\0';
+    config.progress = usual.progress;
+    config.log_level = usual.log_level;
+    esper_config_write(&config, self->record_file);
+}
+
 static esper_status save(learn *self)
 {
     char round[32], episodes[32], steps[32], history[RECENT * 32 + 96];
     const esper_safetensors_note notes[] = {
-        {"learn_config", self->record}, {"learn_round", round},     {"learn_episodes", episodes},
-        {"learn_steps", steps},         {"learn_returns", history}, {"learn_build", esper_build_commit()},
+        {"learn_config", self->record_file}, {"learn_round", round},
+        {"learn_episodes", episodes},        {"learn_steps", steps},
+        {"learn_returns", history},          {"learn_build", esper_build_commit()},
     };
     int n = 0;
     esper_status status = ESPER_OK;
@@ -207,6 +203,19 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
     return esper_learner_resume(self->learner, file);
 }
 
+/* All ranks go on from the same content, wherever each has it from. */
+static esper_status check_alike(const learn *self, const esper_learned_file *file, const char *path)
+{
+    bool alike;
+
+    ESPER_TRY(esper_ranks_are_alike(&self->ranks, esper_learned_hash_of(file), &alike));
+    return alike ? ESPER_OK
+                 : ESPER_FAIL(ESPER_E_CONFIG,
+                              "ranks have different policies to go on with; here it is %s: give all of "
+                              "them the same --resume",
+                              path);
+}
+
 /* The configuration of the file with what was asked for laid over it, and its task. */
 static esper_status read_config(learn *self, const char *path, const esper_learned_file *file)
 {
@@ -255,15 +264,23 @@ static void dir_of(const char *path, char dir[ESPER_PATH_CHARS])
         snprintf(dir, ESPER_PATH_CHARS, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
+/* A file by another name is somebody's copy: what stands beside it is not ours to replace. */
+static bool has_own_dir(const learn *self, const char *resumed)
+{
+    const char *slash = resumed != NULL ? strrchr(resumed, '/') : NULL, *name = slash != NULL ? slash + 1 : resumed;
+
+    return resumed != NULL && self->desc->config->run_dir[0] == '\0' && strcmp(name, ESPER_RUN_POLICY) == 0;
+}
+
 static esper_status open_dir(learn *self, const char *resumed)
 {
     esper_status status = ESPER_OK;
 
     if (writes(self)) {
-        if (resumed == NULL || self->desc->config->run_dir[0] != '\0')
-            status = make_dir(self);
-        else
+        if (has_own_dir(self, resumed))
             dir_of(resumed, self->result.run_dir);
+        else
+            status = make_dir(self);
         if (status == ESPER_OK)
             status = esper_run_dir_lock(self->result.run_dir, &self->lock);
         if (status == ESPER_OK) {
@@ -289,7 +306,7 @@ static esper_status begin_new(learn *self)
     for (int i = 0; i < RECENT; i++)
         self->returns[i] = (double)NAN;
     ESPER_TRY(open_parts(self));
-    esper_config_write(&self->config, self->record);
+    write_records(self);
     ESPER_TRY(open_dir(self, NULL));
     return save(self); /* a place that cannot be written is better known now than after a round */
 }
@@ -298,13 +315,15 @@ static esper_status begin_again(learn *self)
 {
     char path[ESPER_PATH_CHARS];
     esper_learned_file *file = NULL;
-    esper_status status = esper_learn_find(self->desc->resume, path);
+    esper_status status = esper_run_policy_find(self->desc->resume, path);
 
     if (status == ESPER_OK)
         status = esper_learned_open(path, &file);
     if (status == ESPER_OK)
         status = read_config(self, path, file);
     status = esper_ranks_settle(&self->ranks, status);
+    if (status == ESPER_OK)
+        status = check_alike(self, file, path);
     if (status == ESPER_OK)
         status = open_parts(self);
     if (status == ESPER_OK)
@@ -316,8 +335,9 @@ static esper_status begin_again(learn *self)
                           "%s has had %" PRIu32 " rounds, and %d were asked for: ask for more with --rounds N, or use "
                           "it: `esper grow %s --policy %s`",
                           path, self->round, self->config.rounds, self->task->name, path);
-    esper_config_write(&self->config, self->record);
-    return open_dir(self, path);
+    write_records(self);
+    ESPER_TRY(open_dir(self, path));
+    return has_own_dir(self, path) ? ESPER_OK : save(self); /* a new directory is one that can be resumed, too */
 }
 
 /* ------------------------------------------------------------------------------------------------ a round */
@@ -479,8 +499,11 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     esper_fleet_times before = esper_fleet_times_of(self->fleet);
     esper_learn_round round = {.round = self->round + 1};
     double began = esper_clock_seconds(), updating;
-    esper_status status = settle_step(self, begin_round(self));
+    esper_status status;
 
+    if (self->desc->drill != NULL)
+        esper_learner_drill(self->learner, self->desc->drill(round.round));
+    status = settle_step(self, begin_round(self));
     for (int step = 0; status == ESPER_OK && step < self->config.epochs; step++) {
         status = settle_step(self, play_step(self, step));
         if (status == ESPER_OK)
@@ -488,10 +511,8 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     }
     ESPER_TRY(status);
     ESPER_TRY(gather_episodes(self));
-    if (self->desc->drill != NULL)
-        esper_learner_drill(self->learner, self->desc->drill(self->round + 1));
     updating = esper_clock_seconds();
-    ESPER_TRY(learn_from(self, &round));
+    ESPER_TRY(esper_ranks_settle(&self->ranks, learn_from(self, &round)));
     self->times.policy += esper_clock_seconds() - updating;
     take_means(self, &round);
     take_recent(self, &round);
@@ -580,6 +601,7 @@ static esper_status play_all(learn *self)
 {
     esper_learn_round round;
     esper_status status;
+    double played;
 
     while (self->round < (uint32_t)self->config.rounds && !self->result.settled) {
         status = play_round(self, &round);
@@ -588,7 +610,9 @@ static esper_status play_all(learn *self)
             return ESPER_OK;
         }
         ESPER_TRY(status);
+        played = esper_clock_seconds();
         ESPER_TRY(end_round(self, &round));
+        self->round_wall += esper_clock_seconds() - played; /* records and the file: bookkeeping, too */
         self->result.settled = has_settled(self);
     }
     return ESPER_OK;

@@ -3,7 +3,7 @@
  *     runs/learn-fashion_fast-20260131-1/    config.ini    policy.safetensors    store.sqlite
  *
  * The policy's file is the checkpoint: it is written after every round, and a run that goes on from it is the unbroken run, bit
- * for bit. A round that is broken off is played again. Over ranks, each plays its part of the environments; what they saw is
+ * for bit; so is one in another directory. A round that is broken off is played again. Over ranks, each plays its part of the environments; what they saw is
  * put together, so the policy does not depend on their number. */
 #ifndef ESPER_TRAIN_LEARN_H
 #define ESPER_TRAIN_LEARN_H
@@ -58,7 +58,7 @@ typedef struct esper_learn_desc {
     esper_comm                  *comm;   /* NULL: there is but one rank */
     const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */
     int                          threads; /* for a configuration that says 0; 0 = every core */
-    /* Drills: asked before every update, from round 1. Or NULL */
+    /* Drills: asked before every round, from 1. Or NULL */
     esper_learner_fault (*drill)(uint32_t round);
 } esper_learn_desc;
 
@@ -79,8 +79,5 @@ esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *r
 
 /* Settings that every learning has, whatever the task says: gates as the spec of learning wants them. Where nobody asked. */
 esper_status esper_learn_configure(const esper_task *task, esper_config *config);
-
-/* The policy's file of a run, or a file as it is. */
-esper_status esper_learn_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
 #endif

@@ -24,6 +24,7 @@ typedef struct learn {
     esper_store            *store;     /* NULL: none is kept */
     int64_t                 params_host;
     char                    record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
+    char                    record_file[ESPER_CONFIG_RECORD_CHARS]; /* the same, without where it is kept and shown */
     int                     lock; /* of the run's directory; -1 = none */
     double                  began;
     /* what a file carries over */

@@ -61,8 +61,9 @@ static esper_status open_memory(esper_learner *learner)
     learner->c = esper_mem_alloc(lanes * learner->width * sizeof(float));
     learner->state = esper_mem_alloc(2 * learner->width * lanes * sizeof(float));
     learner->targets = esper_mem_alloc((size_t)learner->n_lanes * (size_t)learner->n_steps * sizeof(float));
+    learner->ends = esper_mem_alloc(2 * (size_t)learner->n_lanes * learner->width * sizeof(float));
     if (learner->lanes == NULL || learner->obs == NULL || learner->ids == NULL || learner->h == NULL ||
-        learner->c == NULL || learner->state == NULL || learner->targets == NULL)
+        learner->c == NULL || learner->state == NULL || learner->targets == NULL || learner->ends == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a learner with %d lanes", learner->n_own);
     return ESPER_OK;
 }
@@ -128,6 +129,7 @@ void esper_learner_close(esper_learner *learner)
     esper_mem_free(learner->c);
     esper_mem_free(learner->state);
     esper_mem_free(learner->targets);
+    esper_mem_free(learner->ends);
     esper_mem_free(learner);
 }
 
@@ -253,7 +255,8 @@ esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet,
 static esper_status store(esper_learner *learner, int i, const esper_reward *reward)
 {
     const learner_lane *lane = &learner->lanes[i];
-    double worth = learner->fault == ESPER_LEARNER_FAULT_REWARD && i == 0 ? (double)NAN : reward->total;
+    bool spoiled = learner->fault == ESPER_LEARNER_FAULT_REWARD && learner->first + i == 0;
+    double worth = spoiled ? (double)NAN : reward->total;
     esper_rollout_step step = {
         .features = learner->obs + (size_t)i * (size_t)learner->identity.n_features,
         .blueprints = learner->ids + (size_t)i * (size_t)learner->identity.n_slots,

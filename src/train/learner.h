@@ -62,7 +62,8 @@ esper_status esper_learner_resume(esper_learner *learner, const esper_learned_fi
 esper_ppo           *esper_learner_ppo(esper_learner *learner);
 const esper_rollout *esper_learner_rollout(const esper_learner *learner);
 
-/* Drills: spoils one number of the next update, as a fault would: "gradient", "reward" or "observation". */
+/* Drills: spoils numbers of the round at hand, as a fault would: every gradient of its update, the rewards of the first lane from
+ * now on, or an observation as it is stored. */
 typedef enum esper_learner_fault {
     ESPER_LEARNER_NO_FAULT,
     ESPER_LEARNER_FAULT_GRADIENT,

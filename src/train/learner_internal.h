@@ -37,6 +37,7 @@ struct esper_learner {
     size_t        width;   /* of the memory: hidden times layers */
     float        *state;   /* (n_own, 2 width) memory before the step at hand */
     float        *targets; /* (n_lanes, n_steps) */
+    float        *ends;    /* (h then c, n_lanes, width) memory of all ranks' lanes at the end of the round */
     esper_moments rewards;
     uint64_t      n_bad_observations;
     esper_learner_fault fault;

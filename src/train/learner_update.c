@@ -36,23 +36,52 @@ static void add_sums(round_sums *sums, const round_sums *other)
     sums->n_rollbacks_lost += other->n_rollbacks_lost;
 }
 
-/* A rank's record: its sums, its moments of observations, its lanes. */
-static size_t record_bytes(const esper_learner *learner, size_t *moments_out)
+/* A rank's record: its sums, its moments of observations, the memory its lanes ended with, its lanes. */
+typedef struct record_layout {
+    size_t moments, ends, lanes, bytes; /* where each begins, and the whole */
+} record_layout;
+
+static record_layout layout_of(const esper_learner *learner)
 {
-    *moments_out = (size_t)learner->norm->n * sizeof(esper_moments);
-    return (sizeof(round_sums) + *moments_out + esper_rollout_lanes_bytes(learner->rollout, learner->n_own) + 7) / 8 *
-           8;
+    record_layout layout = {.moments = sizeof(round_sums)};
+
+    layout.ends = layout.moments + (size_t)learner->norm->n * sizeof(esper_moments);
+    layout.lanes = layout.ends + 2 * (size_t)learner->n_own * learner->width * sizeof(float);
+    layout.bytes = (layout.lanes + esper_rollout_lanes_bytes(learner->rollout, learner->n_own) + 7) / 8 * 8;
+    return layout;
 }
 
-static void take_record(esper_learner *learner, int rank, const char *record, size_t moments, round_sums *sums)
+/* Memory of a rank's lanes, h and then c, to where it belongs among all. */
+static void place_ends(esper_learner *learner, int first, const float *h, const float *c)
 {
+    size_t n = (size_t)learner->n_own * learner->width, all = (size_t)learner->n_lanes * learner->width;
+
+    memcpy(learner->ends + (size_t)first * learner->width, h, n * sizeof(*h));
+    memcpy(learner->ends + all + (size_t)first * learner->width, c, n * sizeof(*c));
+}
+
+static void make_record(const esper_learner *learner, const record_layout *layout, const round_sums *sums, char *record)
+{
+    size_t n = (size_t)learner->n_own * learner->width * sizeof(float);
+
+    memcpy(record, sums, sizeof(*sums));
+    memcpy(record + layout->moments, learner->norm->round, layout->ends - layout->moments);
+    memcpy(record + layout->ends, learner->h, n);
+    memcpy(record + layout->ends + n, learner->c, n);
+    esper_rollout_copy_lanes(learner->rollout, learner->first, learner->n_own, record + layout->lanes);
+}
+
+static void take_record(esper_learner *learner, int rank, const record_layout *layout, const char *record,
+                        round_sums *sums)
+{
+    const float *ends = (const float *)(const void *)(record + layout->ends);
     round_sums theirs;
 
     memcpy(&theirs, record, sizeof(theirs));
     add_sums(sums, &theirs);
-    esper_normaliser_merge(learner->norm, (const esper_moments *)(const void *)(record + sizeof(theirs)));
-    esper_rollout_take_lanes(learner->rollout, rank * learner->n_own, learner->n_own,
-                             record + sizeof(theirs) + moments);
+    esper_normaliser_merge(learner->norm, (const esper_moments *)(const void *)(record + layout->moments));
+    place_ends(learner, rank * learner->n_own, ends, ends + (size_t)learner->n_own * learner->width);
+    esper_rollout_take_lanes(learner->rollout, rank * learner->n_own, learner->n_own, record + layout->lanes);
 }
 
 /* All ranks have all lanes afterwards, and go on with the same numbers: each computes the whole update, whose gradients are
@@ -60,27 +89,26 @@ static void take_record(esper_learner *learner, int rank, const char *record, si
 static esper_status put_together(esper_learner *learner, round_sums *sums)
 {
     const esper_ranks *ranks = learner->ranks;
-    size_t moments, bytes = record_bytes(learner, &moments);
+    record_layout layout = layout_of(learner);
     char *mine, *all;
     esper_status status = ESPER_OK;
 
     *sums = sums_of(learner);
+    place_ends(learner, learner->first, learner->h, learner->c);
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
-    mine = esper_mem_alloc(bytes);
-    all = esper_mem_alloc(bytes * (size_t)ranks->size);
+    mine = esper_mem_alloc(layout.bytes);
+    all = esper_mem_alloc(layout.bytes * (size_t)ranks->size);
     if (mine == NULL || all == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "the steps of %d ranks", ranks->size);
     status = esper_ranks_settle(ranks, status);
     if (status == ESPER_OK) {
-        memcpy(mine, sums, sizeof(*sums));
-        memcpy(mine + sizeof(*sums), learner->norm->round, moments);
-        esper_rollout_copy_lanes(learner->rollout, learner->first, learner->n_own, mine + sizeof(*sums) + moments);
-        status = esper_ranks_gather(ranks, mine, bytes, all);
+        make_record(learner, &layout, sums, mine);
+        status = esper_ranks_gather(ranks, mine, layout.bytes, all);
     }
     for (int rank = 0; status == ESPER_OK && rank < ranks->size; rank++)
         if (rank != ranks->rank)
-            take_record(learner, rank, all + bytes * (size_t)rank, moments, sums);
+            take_record(learner, rank, &layout, all + layout.bytes * (size_t)rank, sums);
     esper_mem_free(mine);
     esper_mem_free(all);
     return status;
@@ -124,7 +152,9 @@ static double give_credit(esper_learner *learner, esper_moments *returns)
 static esper_status update(esper_learner *learner, double bellman_error, esper_ppo_report *report_out)
 {
     const esper_rollout *r = learner->rollout;
-    esper_state_health health = esper_state_health_of(learner->h, learner->c, learner->n_own, (int)learner->width);
+    const float *ends = learner->ends;
+    esper_state_health health = esper_state_health_of(ends, ends + (size_t)learner->n_lanes * learner->width,
+                                                      learner->n_lanes, (int)learner->width);
     esper_ppo_batch batch = {
         .n_steps = r->shape.n_steps,
         .n_lanes = r->shape.n_lanes,
@@ -150,8 +180,7 @@ static esper_status update(esper_learner *learner, double bellman_error, esper_p
         r->features[0] = NAN;
     if (learner->fault == ESPER_LEARNER_FAULT_GRADIENT)
         esper_ppo_drill(learner->ppo);
-    return esper_ppo_update(learner->ppo, &batch, bellman_error, esper_ranks_are_many(learner->ranks) ? NULL : &health,
-                            report_out);
+    return esper_ppo_update(learner->ppo, &batch, bellman_error, &health, report_out);
 }
 
 static void sum_parts(const esper_rollout *rollout, double *parts_out)

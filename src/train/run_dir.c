@@ -49,13 +49,16 @@ static bool is_file(const char *path)
 }
 
 /* A checkpoint alone is enough: somebody may have carried it here without the rest. */
-static bool holds_run(const char *dir)
+static bool holds(const char *dir, const char *name)
 {
     char path[ESPER_PATH_CHARS];
 
-    return (esper_run_path(dir, ESPER_RUN_EVENTS, path) == ESPER_OK && is_file(path)) ||
-           (esper_run_path(dir, ESPER_RUN_POLICY, path) == ESPER_OK && is_file(path)) ||
-           (esper_run_path(dir, ESPER_RUN_CHECKPOINT, path) == ESPER_OK && is_file(path));
+    return esper_run_path(dir, name, path) == ESPER_OK && is_file(path);
+}
+
+static bool holds_run(const char *dir)
+{
+    return holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT) || holds(dir, ESPER_RUN_POLICY);
 }
 
 /* ------------------------------------------------------------------------------------------------ making */
@@ -100,7 +103,7 @@ esper_status esper_run_dir_make(const char *wanted, const char *task, char path_
 /* "last.safetensors.4711-0.tmp": see base/file.h. Nothing else in the directory is ours to remove. */
 static bool is_draft(const char *name)
 {
-    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG "."};
+    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG ".", ESPER_RUN_POLICY "."};
     static const char end[] = ".tmp";
     size_t n = strlen(name);
 
@@ -144,6 +147,7 @@ void esper_run_dir_clean(const char *dir)
 
 /* What a walk over runs/ is looking for and has found. */
 typedef struct search {
+    const char     *mark;   /* the file by which such a run is known; it is as new as that */
     const char     *prefix; /* "" = the newest of all */
     int             n_found;
     bool            exact;
@@ -157,14 +161,13 @@ static bool is_later(struct timespec a, struct timespec b)
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
-/* A run is as new as the last event it wrote, or the last policy. */
-static bool age_of(const char *dir, struct timespec *when_out)
+/* A run is as new as the last event or policy it wrote. */
+static bool age_of(const char *dir, const char *mark, struct timespec *when_out)
 {
     char path[ESPER_PATH_CHARS];
     struct stat info;
 
-    if ((esper_run_path(dir, ESPER_RUN_EVENTS, path) != ESPER_OK || stat(path, &info) != 0) &&
-        (esper_run_path(dir, ESPER_RUN_POLICY, path) != ESPER_OK || stat(path, &info) != 0))
+    if (esper_run_path(dir, mark, path) != ESPER_OK || stat(path, &info) != 0)
         return false;
     *when_out = info.st_mtim;
     return true;
@@ -177,7 +180,7 @@ static void consider(search *wanted, const char *name)
 
     if (name[0] == '.' || strncmp(name, wanted->prefix, strlen(wanted->prefix)) != 0)
         return;
-    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, &when))
+    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, wanted->mark, &when))
         return;
     wanted->n_found++;
     strncat(wanted->names, wanted->n_found > 1 ? ", " : "", sizeof(wanted->names) - strlen(wanted->names) - 1);
@@ -216,12 +219,12 @@ static esper_status fail_dir(const char *dir)
                       ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY);
 }
 
-esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
+static esper_status find_dir(const char *text, const char *mark, const char *command, char path_out[ESPER_PATH_CHARS])
 {
     bool last = strcmp(text, "last") == 0;
     bool below =
         strncmp(text, home, strlen(home)) == 0 && text[strlen(home)] == '/'; /* the beginning of a whole path */
-    search wanted = {.prefix = last ? "" : below ? text + strlen(home) + 1 : text};
+    search wanted = {.mark = mark, .prefix = last ? "" : below ? text + strlen(home) + 1 : text};
 
     if (is_dir(text)) {
         if (!holds_run(text))
@@ -230,7 +233,7 @@ esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS
     }
     look_through(&wanted);
     if (wanted.n_found == 0 && last)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet: start one with `esper train`", home);
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet: start one with `esper %s`", home, command);
     if (wanted.n_found == 0)
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "'%.60s' is no run: neither a directory nor the beginning of a name below %s/", text, home);
@@ -241,6 +244,11 @@ esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS
     return ESPER_OK;
 }
 
+esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    return find_dir(text, ESPER_RUN_EVENTS, "train", path_out);
+}
+
 esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS])
 {
     char dir[ESPER_PATH_CHARS];
@@ -249,7 +257,23 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
         return keep_path(text, path_out);
     ESPER_TRY(esper_run_dir_find(text, dir));
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CHECKPOINT, path_out));
+    if (is_file(path_out))
+        return ESPER_OK;
+    if (holds(dir, ESPER_RUN_POLICY))
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is a run of `esper learn`: it holds a policy (%s) and no network", dir,
+                          ESPER_RUN_POLICY);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
+}
+
+esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS];
+
+    if (is_file(text))
+        return keep_path(text, path_out);
+    ESPER_TRY(find_dir(text, ESPER_RUN_POLICY, "learn", dir));
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_POLICY, path_out));
     if (!is_file(path_out))
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
     return ESPER_OK;
 }

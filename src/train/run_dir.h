@@ -34,6 +34,9 @@ esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS
 /* Finds a checkpoint: a file as it is, or the checkpoint of a run as above. */
 esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
+/* Finds a policy: a file as it is, or that of a run of `esper learn`, whose names are looked up among those alone. */
+esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS]);
+
 /* dir/name; E_ARG when that is too long. */
 esper_status esper_run_path(const char *dir, const char *name, char path_out[ESPER_PATH_CHARS]);
 

@@ -47,6 +47,23 @@ expect_words err "mpirun -n 2"
 esper info backends
 expect_words out "communicators" "self a job of one process" " mpi "
 
+# ---- learn: a line for each figure, and no runs left behind
+esper bench learn --quick --json
+expect_code 0
+expect_equal "lines" "$(wc -l <out.txt)" 8
+expect_words out '"name":"learn.steps"' '"unit":"steps/s"' '"name":"learn.waiting"' '"name":"learn.two"' '"limit":1.8' \
+    '"name":"learn.overhead"' '"limit":10' '"ratio":' '"quick":true'
+expect_equal "shares of the time" "$(sed -n 's/.*"learn\.\(hosts\|validation\|policy\|bookkeeping\|waiting\)","value":\([0-9.e-]*\),.*/\2/p' \
+    out.txt | awk '{ s += $1 } END { print (NR == 5 && s > 99.9 && s < 100.1) }')" 1
+esper bench learn.two --quick
+expect_code 0
+expect_equal "lines" "$(wc -l <out.txt)" 1
+expect_words out "learn.two" "times" "goal 1.8"
+esper bench learn --paced
+expect_code 2
+expect_words err "learn takes no --device and no --paced"
+expect_equal "runs of the benchmark left here" "$(ls -d runs 2>/dev/null)" ""
+
 # ---- tune: a line for each row, and a table that the program takes
 esper bench tune --quick --threads 1 --out my.table
 expect_code 0

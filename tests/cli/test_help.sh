@@ -22,8 +22,8 @@ done
 
 # ---- commands: those that are listed, and no others that a reader might look for
 commands=$(sed -n 's/^  esper \([a-z]*\) .*/\1/p' <<<"$front")
-expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow train eval inspect export report replay compare info bench "
-for command in learn watch serve predict; do
+expect_equal "commands" "$(tr '\n' ' ' <<<"$commands")" "grow learn train eval inspect export report replay compare info bench "
+for command in watch serve predict; do
     expect_no_word front "esper $command "
     esper "$command"
     expect_code 2
@@ -54,20 +54,45 @@ for command in $commands; do
     done
 done
 
-# ---- every key of the configuration is a flag of grow, with its default; train takes no settings of growing
+# ---- every key of the configuration is a flag of learn, with its default; grow and compare take no settings of learning, train
+# none of growing either
 esper info config
 keys=$(sed -n 's/^\([a-z_0-9]*\) *= .*/\1/p' <<<"$out")
 expect_equal "keys of the configuration" "$(($(wc -l <<<"$keys") > 30))" 1
-esper grow --help
+is_of_learning() {
+    case $1 in rounds | envs | patience | policy_width | ppo_*) return 0 ;; *) return 1 ;; esac
+}
+esper learn --help
 for key in $keys; do
     expect_words out "--${key//_/-}"
 done
-expect_words out "heuristic " "scripted " "G2" "--static-control"
+expect_words out "--resume RUN" "--envs N" "[default 16"
+for command in grow compare; do
+    esper $command --help
+    for key in $keys; do
+        if is_of_learning "$key"; then
+            expect_no_word out "  --${key//_/-} "
+        else
+            expect_words out "--${key//_/-}"
+        fi
+    done
+done
+esper grow --help
+expect_words out "heuristic " "scripted " "G2" "--static-control" "--reward-weights"
+for command in grow compare train; do
+    esper $command synth --ppo-lr 0.1
+    expect_code 2
+    expect_words err "esper $command takes no --ppo-lr: that is a setting of \`esper learn\`"
+done
+esper train synth --reward sparse
+expect_code 2
+expect_words err "esper train takes no --reward: that is a setting of \`esper grow\`"
 esper train --help
 for key in $keys; do
+    is_of_learning "$key" && expect_no_word out "  --${key//_/-} " && continue
     case $key in
     policy | policy_cmd | policy_deadline | decisions | max_seeds | max_params | blueprints | plateau | plateau_epochs | \
-        incubation | seed_lr | attribution | inject) expect_no_word out "  --${key//_/-} " ;;
+        gate_epochs | embargo | incubation | seed_lr | attribution | reward | reward_weights | inject) expect_no_word out "  --${key//_/-} " ;;
     *) expect_words out "--${key//_/-}" ;;
     esac
 done

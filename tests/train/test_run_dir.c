@@ -99,6 +99,33 @@ static void ambiguous_prefix_lists_them(void **state)
     check_not_found("", "beginning of 3 runs");
 }
 
+/* Runs of `esper learn` have a policy in place of events: neither kind is taken for the other. */
+static void policies_are_found_among_their_own(void **state)
+{
+    char path[ESPER_PATH_CHARS];
+
+    (void)state;
+    put_run("runs/synth-1", 0, 1);
+    check_fails(esper_run_policy_find("last", path), ESPER_E_NOTFOUND, "no run below runs/|esper learn");
+    check_fails(esper_run_policy_find("runs/synth-1", path), ESPER_E_NOTFOUND,
+                "runs/synth-1 is no run of `esper learn`|" ESPER_RUN_POLICY);
+    check_good(esper_file_make_dirs("runs/learn-synth-1"));
+    check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY, "x", 1));
+    check_good(esper_run_policy_find("last", path));
+    assert_string_equal(path, "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_good(esper_run_policy_find("learn", path));
+    assert_string_equal(path, "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_good(esper_run_policy_find("runs/learn-synth-1/" ESPER_RUN_POLICY, path));
+    check_found("last", "runs/synth-1");
+    check_fails(esper_run_checkpoint_find("runs/learn-synth-1", path), ESPER_E_NOTFOUND,
+                "is a run of `esper learn`|" ESPER_RUN_POLICY "|no network");
+    check_fails(esper_run_dir_make("runs/learn-synth-1", "synth", path), ESPER_E_CONFIG, "already holds a run");
+    check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", "x", 1));
+    esper_run_dir_clean("runs/learn-synth-1");
+    assert_int_not_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", F_OK), 0);
+    assert_int_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY, F_OK), 0);
+}
+
 /* A whole name wins over longer ones that begin like it. */
 static void whole_name_wins(void **state)
 {
@@ -254,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup(by_directory, set_up),
         cmocka_unit_test_setup(by_unique_prefix, set_up),
         cmocka_unit_test_setup(ambiguous_prefix_lists_them, set_up),
+        cmocka_unit_test_setup(policies_are_found_among_their_own, set_up),
         cmocka_unit_test_setup(whole_name_wins, set_up),
         cmocka_unit_test_setup(very_many_runs, set_up),
         cmocka_unit_test_setup(last_is_the_newest, set_up),

@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# ctest: timeout=300 labels=noasan
+# esper learn from the outside: its progress and closing lines, stopped and killed and gone on with bit for bit, its policy in
+# a run that grows, and what is refused.
+. "$SOURCE_DIR/tests/cli/common.sh"
+
+tiny=(--threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 --envs 2 --policy-width 8 --ppo-chunk 3
+    --ppo-epochs 2)
+learn=(learn synth "${tiny[@]}" --rounds 4)
+
+expect_same() { # WHAT FILE FILE
+    n_checks=$((n_checks + 1))
+    cmp -s "$2" "$3" || bad "$1: $2 and $3 differ" "$(cmp "$2" "$3" 2>&1)"
+}
+
+# ---- refused, with nothing left behind
+refused 2 "--envs 0: out of range, expected a whole number of environments from 1 to 1024" "${learn[@]}" --envs 0
+refused 2 "policy_width is 12|multiple of 8" "${learn[@]}" --policy-width 12
+refused 2 "reward: no mode is called 'sprase'|did you mean 'sparse'|There are: " "${learn[@]}" --reward sprase
+refused 2 "reward: no mode is called 'nonsense'|There are: |escrow" "${learn[@]}" --reward nonsense
+refused 2 "reward_weights: |rent_wieght|did you mean 'rent_weight'" "${learn[@]}" --reward-weights rent_wieght=0.2
+refused 2 "reward_weights: 'nonsense' is no name=value" "${learn[@]}" --reward-weights nonsense
+refused 2 "reward_weights: rent_weight: 'much' is no number" "${learn[@]}" --reward-weights rent_weight=much
+refused 2 "1 epochs leaves nothing to decide" "${learn[@]}" --epochs 1
+refused 2 "no task is called 'sinth'|did you mean 'synth'" learn sinth
+refused 2 "one task at a time: 'chars' is too much" learn synth chars
+refused 2 "rounds" learn synth --rounds 0
+refused 1 "'absent' is no run" learn --resume absent
+refused 1 "no run below runs/ yet|esper learn" learn --resume last
+refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
+
+# ---- a run: what it says
+esper "${learn[@]}" --run-dir whole --progress plain
+expect_code 0
+expect_equal "standard error of a run" "$err" ""
+expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions, gates permissive" "policy    " \
+    "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
+    "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
+    "learned   4 rounds, 8 episodes, in " "return    " "time      hosts " "waiting " "saved     whole/policy.safetensors" \
+    "grow synth --policy whole/policy.safetensors" "compare synth --policies static,random,heuristic,whole/policy.safetensors"
+expect_equal "lines of rounds" "$(grep -cE '^ +[1-4]/4 ' out.txt)" 4
+expect_equal "files of the run" "$(ls whole | tr '\n' ' ')" "config.ini policy.safetensors store.sqlite "
+expect_equal "shares of the time" "$(sed -n 's/^time *//p' out.txt | grep -oE '[0-9.]+ %' | awk '{ s += $1 } END { print (s > 99.5 && s < 100.5) }')" 1
+expect_no_word out nan
+esper "${learn[@]}" --run-dir silent --progress none
+expect_code 0
+expect_no_word out "1/4"
+expect_words out "learned   4 rounds"
+expect_same "who watches does not matter" whole/policy.safetensors silent/policy.safetensors
+esper "${learn[@]}" --run-dir bars --progress bar
+expect_code 0
+expect_words out $'\r' "% " "return"
+esper "${learn[@]}" --run-dir other --seed 2 --progress none
+expect_code 0
+n_checks=$((n_checks + 1))
+cmp -s whole/policy.safetensors other/policy.safetensors && bad "two seeds gave the same policy"
+
+# ---- had already; held already
+esper learn --resume whole
+expect_code 1
+expect_words err "whole/policy.safetensors has had 4 rounds, and 4 were asked for" "--rounds N" "esper grow synth --policy"
+esper "${learn[@]}" --run-dir whole
+expect_code 2
+expect_words err "whole already holds a run" "--resume whole"
+esper train --resume whole
+expect_code 1
+expect_words err "whole is a run of \`esper learn\`" "policy.safetensors"
+esper learn --resume whole --rounds 6 --envs 3
+expect_code 2
+expect_words err "envs is 2 in the run being resumed and cannot become 3"
+esper learn synth_text --resume whole --rounds 6
+expect_code 2
+expect_words err "learned on synth, not on synth_text"
+cp -r whole more
+esper learn --resume more --rounds 6 --progress none
+expect_code 0
+expect_words out "learned   6 rounds, 12 episodes"
+
+# ---- its policy grows networks, in the gate mode it was trained with
+grow=(grow synth --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 --gates permissive --progress none)
+esper "${grow[@]}" --policy whole/policy.safetensors --run-dir grown
+expect_code 0
+expect_equal "decisions in the log" "$(grep -c '"source":"policy"' grown/decisions.jsonl)" 3
+esper replay grown --progress none
+expect_code 0
+expect_words out "weights equal"
+esper "${grow[@]}" --policy whole/policy.safetensors --blocks 3 --run-dir mismatched
+[ "$code" -ne 0 ] || bad "$last" "exit status 0"
+expect_words err "whole/policy.safetensors was trained for 4 slots" "here are 6"
+
+# ---- stopped and killed in the midst of a round, and gone on with: the same bytes
+broken() { # SIGNAL DIR AFTER: breaks a run off once its first rounds are saved
+    local signal=$1 dir=$2 after=$3 pid i
+    last="esper ${learn[*]} --run-dir $dir"
+    "$ESPER" "${learn[@]}" --max-steps 40 --run-dir "$dir" --progress plain >out.txt 2>err.txt </dev/null &
+    pid=$!
+    for ((i = 0; i < 6000; i++)); do
+        grep -qE "^ +$after/4 " out.txt && break
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.01
+    done
+    kill -"$signal" $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    code=$?
+    out=$(cat out.txt)
+    err=$(cat err.txt)
+}
+esper "${learn[@]}" --max-steps 40 --run-dir unbroken --progress none
+expect_code 0
+broken INT stopped 1
+expect_code 130
+expect_words out "stopped after round" "which is saved; the round that was begun is not" "learn --resume stopped"
+esper learn --resume stopped --progress plain
+expect_code 0
+expect_words out "learned   4 rounds" "    4/4    "
+expect_same "stopped and resumed" unbroken/policy.safetensors stopped/policy.safetensors
+for after in 1 3; do
+    broken KILL killed-$after $after
+    expect_code 137
+    touch killed-$after/policy.safetensors.1-0.tmp # as one that was writing leaves it
+    esper learn --resume killed-$after --progress none --threads 2
+    expect_code 0
+    expect_equal "files of the run that was killed" "$(ls killed-$after | tr '\n' ' ')" \
+        "config.ini policy.safetensors store.sqlite "
+done
+# The threads it was resumed with are in its file; all else is the same.
+strip() { sed 's/threads = [12]\\n//; s/"policy_hash":"[0-9a-f]*"//' "$1"; }
+for after in 1 3; do
+    strip killed-$after/policy.safetensors >a.bin
+    strip unbroken/policy.safetensors >b.bin
+    expect_same "killed and resumed on two threads" a.bin b.bin
+done
+broken KILL killed 2
+expect_code 137
+esper learn --resume killed/policy.safetensors --progress none
+expect_code 0
+expect_same "killed and resumed" unbroken/policy.safetensors killed/policy.safetensors
+
+# ---- by name
+esper "${learn[@]}" --rounds 1 --progress none
+expect_code 0
+dir=$(ls -d runs/learn-synth-*-1)
+expect_words out "saved     $dir/policy.safetensors"
+esper learn --resume last --rounds 2 --progress none
+expect_code 0
+expect_words out "learned   2 rounds" "$dir/policy.safetensors"
+esper learn --resume learn-synth --rounds 3 --progress none
+expect_code 0
+
+finish

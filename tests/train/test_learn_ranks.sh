@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# ctest: timeout=240 labels=noasan
+# Learning on several ranks: the same policy, byte for byte; together in faults; never a hang.
+. "$SOURCE_DIR/tests/cli/common.sh"
+. "$SOURCE_DIR/tests/train/ranks_common.sh"
+
+learn=(learn synth --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 --envs 4 --policy-width 8 --ppo-chunk 3
+    --ppo-epochs 2 --rounds 3 --progress none)
+
+# ---------------------------------------------------------------------------- the same bytes on any number of ranks
+
+for n in ${LEARN_RANKS:-1 2}; do
+    on_ranks $n "${learn[@]}" --run-dir ranks-$n
+    expect_code 0
+    expect_equal "lines of the closing on $n ranks" "$(grep -c '^saved ' out.txt)" 1
+    expect_same "policies of 1 and $n ranks" ranks-1/policy.safetensors ranks-$n/policy.safetensors
+done
+esper "${learn[@]}" --threads 1 --run-dir alone
+expect_code 0
+expect_same "policies with and without mpirun" ranks-1/policy.safetensors alone/policy.safetensors
+on_ranks 2 "${learn[@]}" --run-dir shown --progress plain
+expect_code 0
+expect_words out "4 environments on 1 thread of each of 2 ranks"
+expect_equal "lines of rounds" "$(grep -cE '^ +[1-3]/3 ' out.txt)" 3
+
+# A fault of one environment: its rank's lanes alone go back, and all ranks learn the same of it.
+for n in 1 2; do
+    on_ranks $n "${learn[@]}" --inject 3:host:param:nan --run-dir drill-$n
+    expect_code 0
+done
+expect_same "policies of 1 and 2 ranks, with faults" drill-1/policy.safetensors drill-2/policy.safetensors
+
+# Begun on one number of ranks, gone on with on another.
+for n in 2 1; do
+    on_ranks $n "${learn[@]}" --rounds 2 --run-dir half-$n
+    expect_code 0
+    on_ranks $((3 - n)) learn --resume half-$n --rounds 4 --progress none
+    expect_code 0
+done
+expect_same "two rounds on 1 rank and two on 2, and the reverse" half-1/policy.safetensors half-2/policy.safetensors
+
+# ---------------------------------------------------------------------------- what cannot be
+
+on_ranks 2 "${learn[@]}" --envs 5 --run-dir uneven
+expect_code 2
+expect_words err "5 environments cannot be spread evenly over 2 ranks: set envs to 6"
+on_ranks 2 "${learn[@]}" --run-dir ranks-1
+[ "$code" -ne 0 ] || bad "$last" "exit status 0"
+expect_words err "ranks-1 already holds a run"
+last="mpirun -n 1 esper ${learn[*]} --ppo-lr 0.1 : -n 1 esper ${learn[*]} --ppo-lr 0.2"
+bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" "${learn[@]}" --threads 1 --ppo-lr 0.1 --run-dir two \
+    : -n 1 "$ESPER" "${learn[@]}" --threads 1 --ppo-lr 0.2 --run-dir two >out.txt 2>err.txt </dev/null
+code=$? out=$(cat out.txt) err=$(cat err.txt)
+expect_code 2
+expect_words err "ppo_lr = '0.1' on rank 0 and '0.2' on rank 1"
+last="mpirun -n 1 esper learn --resume ranks-1 : -n 1 esper learn --resume half-1"
+bash "$SOURCE_DIR/tests/dist/ranks.sh" 1 "$ESPER" learn --resume ranks-1 --rounds 9 --progress none --run-dir two \
+    : -n 1 "$ESPER" learn --resume half-1 --rounds 9 --progress none --run-dir two >out.txt 2>err.txt </dev/null
+code=$? out=$(cat out.txt) err=$(cat err.txt)
+expect_code 2
+expect_words err "ranks have different policies to go on with"
+
+# ---------------------------------------------------------------------------- a rank that is killed
+
+wait_for() {
+    local seconds=$1 i
+    shift
+    for ((i = 0; i < seconds * 20; i++)); do
+        "$@" 2>/dev/null && return
+        sleep 0.05
+    done
+    return 1
+}
+
+# pid_of RANK DIR
+pid_of() {
+    local pid
+    for pid in $(pgrep -x esper); do
+        { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
+            tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -e "--run-dir $2 " && echo "$pid" && return
+    done
+    echo "there is no rank $1 of $2" >&2
+    echo 99999999
+}
+
+# lost RANK DIR: kills that rank of a long job once a round is saved; the others leave soon, with a sentence.
+lost() {
+    local job began=$EPOCHREALTIME
+    last="mpirun -n 2 esper ${learn[*]}, rank $1 killed"
+    RANKS_SECONDS=60 bash "$SOURCE_DIR/tests/dist/ranks.sh" 2 "$ESPER" "${learn[@]}" --rounds 100000 --progress plain \
+        --run-dir "$2" --threads 1 >"$2.out" 2>"$2.err" </dev/null &
+    job=$!
+    wait_for 40 grep -qE '^ +2/100000 ' "$2.out" || bad "$last" "no round in 40 s" "$(cat "$2.err")"
+    kill -9 "$(pid_of "$1" "$2")"
+    began=$EPOCHREALTIME
+    wait "$job"
+    code=$?
+    err=$(cat "$2.err")
+    n_checks=$((n_checks + 2))
+    [ "$code" -ne 0 ] || bad "$last" "exit status 0"
+    awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a <= 10) }' || bad "$last" "it took more than 10 s" "$err"
+}
+
+# expect_resumed DIR: it goes on, and nothing of what was saved is lost.
+expect_resumed() {
+    local round
+    esper learn --resume "$1" --rounds 1 # says how many it has had
+    round=$(sed -n 's/.* has had \([0-9]*\) rounds.*/\1/p' err.txt)
+    n_checks=$((n_checks + 1))
+    [ "${round:-0}" -ge 2 ] || bad "$last" "the policy has had '$round' rounds" "$err"
+    on_ranks 2 learn --resume "$1" --rounds $((${round:-0} + 1)) --progress none
+    expect_code 0
+    expect_words out "learned   $((${round:-0} + 1)) rounds"
+}
+
+lost 1 lost-second
+expect_words err "rank 1 ended or left the job"
+expect_resumed lost-second
+lost 0 lost-first # the one that writes
+expect_words err "rank 0"
+expect_resumed lost-first
+
+finish
