@@ -63,30 +63,6 @@ class TestRestore(Case):
         guard.rollback()
         self.assertSameState(before, state_of(model, optimizer))
 
-    def test_schedule_and_backoff(self):
-        model, optimizer = seeded(Net, lr=1.0)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
-        guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=4), lr_backoff=0.1,
-                           state={"schedule": schedule}).attach()
-        rates = []
-        for step in range(12):
-            optimizer.zero_grad()
-            backward(model, step)
-            if step in (6, 8):
-                guard.inject("first.weight")
-                optimizer.zero_grad()
-                backward(model, step)
-            optimizer.step()
-            schedule.step()
-            rates.append(optimizer.param_groups[0]["lr"])
-        self.assertEqual(guard.n_rollbacks, 2)
-        told = [line for line in self.lines if "rolled back" in line]
-        self.assertIn("rolled back to step 4 (1 of 3)", told[0])
-        # steps 1-6 as ever; back to step 4 (rate 0.5) times 0.1; then times 0.01
-        self.assertAlmostEqual(rates[5], 0.25)
-        self.assertAlmostEqual(rates[6], 0.05)
-        self.assertAlmostEqual(rates[8], 0.005)
-
     def test_state_objects(self):
         class Cursor:
             at = 0
