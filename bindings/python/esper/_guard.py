@@ -322,6 +322,8 @@ class Guard:
             return None
         if self._peers:
             self._read_launched()
+            if self.last is not None and not self.last.ok and not self.last.action:
+                self.last.action = "to be acted on at the next step"
         else:
             self._settle()
         if self._captured:
