@@ -141,11 +141,18 @@ def rank_detaches(rank, world):
     guard.attach()
     step_own(model, optimizer, 0, True, lambda: rank == 1 and guard.inject("last.bias", 1))
     time.sleep(rank)  # not at the same time
+    met = ""
     try:
         guard.detach()
-    except esper.BadState as met:
-        return {"met": str(met)}
-    return {"met": ""}
+    except esper.BadState as error:
+        met = str(error)
+    dist.barrier()
+    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="skip", deep_every=0)
+    guard.attach()
+    for step in range(2):  # a bad gradient, which was passed over, is no reason to raise
+        step_own(model, optimizer, step, True, lambda: rank == 1 and step == 1 and guard.inject("last.bias.grad", 1))
+    guard.detach()
+    return {"met": met, "line": lines[-1]}
 
 
 def rank_other_call(rank, world):
@@ -384,6 +391,8 @@ class TestVotes(JobCase):
         self.assertIn("NaN or Inf on rank 1, none on this one; first on rank 1 of 2; "
                       "found when the guard was detached", found[0]["met"])
         self.assertIn("NaN in last.bias, ", found[1]["met"])
+        self.assertIn("step 2: NaN in last.bias.grad, 1 of 3, first at 1; first on rank 1 of 2; step skipped",
+                      found[1]["line"])
 
     def test_different_calls(self):
         found = self.found("other_call")

@@ -77,6 +77,7 @@ class Gradients:
         self._absent: List[torch.nn.Parameter] = []
         self._odd: List[Tuple[str, torch.nn.Parameter]] = []
         self.not_covered: List[str] = []
+        self._of = self.watched.version
 
     @property
     def plain(self) -> bool:
@@ -87,7 +88,7 @@ class Gradients:
     def collect(self, captured: bool = False) -> List[Scanner]:
         """Scanners that are ready to be launched; none where there is no gradient. One that is captured becomes the
         graph's, for replays read the addresses that it has: `forget_captured` when it was launched."""
-        if self.watched.grew():
+        if self.watched.look() != self._of:
             self.forget()
         addresses = self._pattern.addresses() if self._pattern is not None else None
         if addresses is None or any(parameter.grad is not None for parameter in self._absent):

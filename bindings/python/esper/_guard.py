@@ -230,12 +230,12 @@ class Guard:
                 self._settle()
 
     def _leave(self) -> None:
-        bad = self._read_and_forget("found when the guard was detached: nothing was done about it")
-        state = [report for report in bad if report.bits & _abi.BAD_STATE or report.first_rank is not None]
-        for report in bad:
-            self._log(str(report))
-        if state and not self._policy.only_reports:
-            raise BadState(str(state[0]), state[0])
+        gradients, state = self._read_and_forget("found when the guard was detached: nothing was done about it")
+        for report in (gradients, state):
+            if report is not None:
+                self._log(str(report))
+        if state is not None and not self._policy.only_reports:
+            raise BadState(str(state), state)
 
     def _unhook(self) -> None:
         _attached.discard(self)
@@ -477,7 +477,7 @@ class Guard:
 
     def _check_capture(self) -> None:
         unread = [pending for pending in (self._newest, self._asked) if pending is not None and pending._report is None]
-        if unread or self._deep is not None:
+        if unread or (self._deep is not None and self._deep.report is None):
             raise GuardError("a scan from before the capture was not read yet: call guard.result() before capturing")
 
     def _launch_all(self, scanners: List[Scanner], captured: bool = False, flag: Optional[int] = None,
@@ -568,7 +568,8 @@ class Guard:
             self._clip_now(report)
 
     def _device(self) -> torch.device:
-        return self._watched.forms[0][1]
+        """Where the optimiser works."""
+        return _tensors.local(self.optimizer.param_groups[0]["params"][0]).device
 
     def _capture(self, scanners: List[Scanner], scaled: bool) -> bool:
         """This step becomes part of a CUDA graph: nothing is known on the host when it is replayed."""
@@ -819,26 +820,26 @@ class Guard:
         if deep is not None and deep.entry is not None:
             self._ring.judge(deep.entry, deep.reading, deep.report.ok)
 
-    def _read_and_forget(self, action: str) -> List[Report]:
-        """What is on its way and bad, with `action` said of it. Other ranks are not asked."""
-        pending = self._newest
-        deep = self._deep
+    def _read_and_forget(self, action: str) -> Tuple[Optional[Report], Optional[Report]]:
+        """What is on its way and bad, gradients and state, with `action` said of it. Other ranks are not asked."""
+        pending, deep = self._newest, self._deep
         self._forget_launched()
-        reports = []
-        if pending is not None and not pending.scaled:  # GradScaler sees to its own
-            reports.append(pending.report())
-            reports[0].action = "step skipped, optimizer untouched" if pending.flagged else action
-        if deep is not None:
-            reports.append(deep.report)
-            deep.report.action = action
-        return [report for report in reports if not report.ok]
+        gradients, state = None, None
+        if pending is not None and not pending.scaled and not pending.report().ok:  # GradScaler sees to its own
+            gradients = pending.report()
+            gradients.action = "step skipped, optimizer untouched" if pending.flagged else action
+        if deep is not None and not deep.report.ok:
+            state = deep.report
+            state.action = action
+        return gradients, state
 
     def _read_quietly(self, action: str) -> None:
         """What is on its way is read and logged if it is bad. Nothing is raised."""
         try:
             for report in self._read_and_forget(action):
-                self.last = report
-                self._log(str(report))
+                if report is not None:
+                    self.last = report
+                    self._log(str(report))
         except Exception as error:  # the device may be gone
             print(f"esper: what was on its way could not be read: {error}", file=sys.stderr)
 

@@ -3,6 +3,7 @@ device flag with which fused optimisers pass a step over by themselves."""
 
 import functools
 import inspect
+import sys
 import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -26,6 +27,7 @@ class Attachment:
         self._aside: List[Tuple[torch.Tensor, torch.Tensor]] = []
         self._went = True
         self._active = True
+        self._outer: Tuple[int, Any] = (0, None)  # whose step is being made: the caller's frame, by id, and its code
         self._handles: List[Any] = []
         self._step: Any = None  # ours, where torch has no hooks
         self._own: Dict[str, Any] = {}  # a `step` that others had put on the optimiser before
@@ -64,8 +66,9 @@ class Attachment:
         self._optimizer.step = self._step = types.MethodType(step, self._optimizer)  # schedulers look for a method
 
     def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        if not self._active:
+        if not self._active or self._is_within(sys._getframe(1)):
             return None
+        self._outer = (id(sys._getframe(1)), sys._getframe(1).f_code)
         own = args[:1] if args and args[0] is optimizer else ()  # hooks are given the method's self too
         rest = args[len(own):]
         closure = rest[0] if rest else kwargs.get("closure")
@@ -79,6 +82,17 @@ class Attachment:
         if "closure" in kwargs:
             return args, dict(kwargs, closure=watched)
         return (*own, watched, *rest[1:]), kwargs
+
+    def _is_within(self, frame: Any) -> bool:
+        """Whether hooks are called from inside the step that is being made: torch runs those of a base class's step too
+        when the optimiser's own calls it. A step that was broken off is no longer among the callers."""
+        if self._outer[1] is None or (id(frame), frame.f_code) == self._outer:
+            return False
+        while frame.f_back is not None:
+            frame = frame.f_back
+            if (id(frame), frame.f_code) == self._outer:
+                return True
+        return False
 
     def _watch(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """A closure by which gradients come to be inside the step."""
@@ -108,7 +122,8 @@ class Attachment:
                 parameter.grad = None
 
     def _post(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        if self._active:
+        if self._active and not self._is_within(sys._getframe(1)):
+            self._outer = (0, None)
             self._bring_back()
             self._after(self._went)
 

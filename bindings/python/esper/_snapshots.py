@@ -175,6 +175,7 @@ class Ring:
         if not self.good:
             raise NoSnapshot("rollback: there is no good snapshot yet. Call guard.commit() before the first step "
                              "(attach() does so when the guard has snapshots)")
+        self._state.watched.look()
         self._state.watched.validate()
         while self.good:
             entry = self.good[-1]

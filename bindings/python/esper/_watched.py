@@ -35,6 +35,7 @@ class Watched:
         self.stale = False
         self.active = False
         self.n_of_others = 0
+        self.version = 0
         self.register()
 
     def register(self) -> None:
@@ -45,6 +46,7 @@ class Watched:
         self.forms = [self._form(parameter) for _, parameter in self.parameters]
         self.n_of_others = len(_names.parameters(self.model)) + len(self._unnamed) - len(self.parameters)
         self.stale = False
+        self.version += 1
 
     def _claim(self) -> None:
         mine = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -92,12 +94,12 @@ class Watched:
     def _form(parameter: torch.Tensor) -> Tuple[torch.Size, torch.device, torch.dtype]:
         return parameter.shape, local(parameter).device, parameter.dtype
 
-    def grew(self) -> bool:
-        """Whether the optimiser was given more parameters since (add_param_group), or fewer, or another guard took up
-        some or gave them up; that is taken over if so. Raises ModelChanged if it was given others."""
+    def look(self) -> int:
+        """The version of the list. It is made anew when the optimiser was given more parameters (add_param_group), or
+        fewer, and when another guard took some up or gave them up. ModelChanged if the optimiser was given others."""
         ids = self._ids_in_groups()
         if ids == self.ids_in_groups and not self.stale:
-            return False
+            return self.version
         kept = {id(parameter) for _, parameter in self.parameters if _owner(parameter) in (None, self)}
         now = self._list()
         if not kept <= {id(parameter) for _, parameter in now}:
@@ -107,9 +109,8 @@ class Watched:
             name = next(name for name, parameter in self.parameters if id(parameter) in lost)
             raise ModelChanged(f"the optimizer has another parameter instead of {name}, which was registered: call "
                                "guard.refresh() after replacing parameters")
-        before = [id(parameter) for _, parameter in self.parameters]
         self.register()
-        return before != [id(parameter) for _, parameter in self.parameters] or bool(lost or new)
+        return self.version
 
     def validate(self) -> None:
         """Raises ModelChanged, naming the first parameter that was moved, resized or replaced."""
