@@ -255,6 +255,12 @@ class TestOptions(Case):
         for options in ({"every": 0}, {"keep": 1}, {"where": "disk"}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Snapshots(**options)
+        for options in ({"clip": "much"}, {"clip": [1.0]}, {"lr_backoff": None}, {"lr_backoff": "half"}):
+            with self.assertRaisesRegex(TypeError, "expected a number"):
+                esper.Guard(model, optimizer, **options)
+        for options in ({"every": 2.5}, {"keep": "3"}, {"max_bytes": "1 GB"}, {"every": None}):
+            with self.assertRaisesRegex(TypeError, "expected a whole number"):
+                esper.Snapshots(**options)
         for options in ({"snapshot": True}, {"snapshot": 200}, {"state": [optimizer]}, {"state": ()}):
             with self.assertRaises(TypeError, msg=str(options)):
                 esper.Guard(model, optimizer, **options)

@@ -4,6 +4,7 @@ import gc
 import unittest
 
 from guard_cases import Case, state_of
+from test_guard_policy import PlainScaler
 
 import torch
 import torch.nn as nn
@@ -94,6 +95,29 @@ class TestTwo(Case):
         self.step(model, optimizers, 0)
         self.assertTrue(maker.result().ok)
         self.assertEqual(len(maker.last.table), 4)  # it has them back
+
+    def test_one_scaler_for_both(self):
+        torch.manual_seed(0)
+        model = Pair()
+        optimizers = [torch.optim.AdamW(part.parameters(), lr=1e-2) for part in (model.maker, model.critic)]
+        scaler = PlainScaler()
+        guards = [self.guard(model, optimizer, "skip").attach(scaler) for optimizer in optimizers]
+        for step in range(6):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            scaler.scale(model.critic(model.maker(torch.ones(3, 4))).mean()).backward()
+            if step == 3:
+                guards[1].inject("critic.bias.grad")
+            before = [state_of(part, optimizer) for part, optimizer in zip((model.maker, model.critic), optimizers)]
+            for optimizer in optimizers:
+                scaler.step(optimizer)
+            scaler.update()
+            reports = [guard.result() for guard in guards]
+            self.assertEqual([report.ok for report in reports], [True, step != 3])
+            if step == 3:
+                self.assertSameState(before[1], state_of(model.critic, optimizers[1]))
+                self.assertEqual(reports[1].first_bad, "critic.bias.grad")
+        self.assertEqual([guard.steps for guard in guards], [6, 6])
 
     def test_one_goes_without_a_word(self):
         model, optimizers, guards = self.pair(deep_every=1)

@@ -291,6 +291,8 @@ def sharded(world, names, shape):
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     for part in (model.first, model.second, model.last, model):
         fully_shard(part, mesh=mesh)
+        if len(shape) > 1 and hasattr(part, "set_force_sum_reduction_for_comms"):
+            part.set_force_sum_reduction_for_comms(True)  # gloo's all_reduce knows no averages
     return whole, model
 
 

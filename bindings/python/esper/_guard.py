@@ -47,6 +47,13 @@ def _roles(where: str, scan: Sequence[str]) -> Tuple[str, ...]:
     return roles
 
 
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r}: expected a number") from None
+
+
 def _is_count(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
 
@@ -80,7 +87,7 @@ class Guard:
         self._attachment: Optional[_optim.Attachment] = None
         self._scaler: Optional[_optim.ScalerAttachment] = None
         self._within_scaler = False
-        self._clip = float(clip or 0.0)
+        self._clip = 0.0 if clip is None else _number("clip", clip)
         self._rate = Rate(optimizer)
         self.path = "off (ESPER_GUARD)"
         if not self.enabled:
@@ -93,23 +100,16 @@ class Guard:
         self._policy = Policy(on_bad, max_skips, max_rollbacks, self._log, self._peers)
         scan = _roles("", scan)
         counts = {"deep_every": deep_every or 0, "max_skips": max_skips, "max_rollbacks": max_rollbacks}
-        self._check_options(scan, counts, clip, lr_backoff, {} if state is None else state, snapshot)
+        lr_backoff = _number("lr_backoff", lr_backoff)
+        self._check_options(scan, counts, None if clip is None else self._clip, lr_backoff,
+                            {} if state is None else state, snapshot)
         if lr_backoff != 1.0 and not all("lr" in parameters for parameters in optimizer.param_groups):
             raise ValueError(f"lr_backoff={lr_backoff}: {type(optimizer).__name__} has no learning rate, 'lr', in its "
                              "parameter groups")
         self._scan_grads = "grad" in scan
         self._deep_every = 1 if any(role in scan for role in _STATE_ROLES) else deep_every or 0
         self._lr_backoff = lr_backoff
-        self._flag: Optional[_optim.DeviceFlag] = None  # of gradients
-        self._deep_flag: Optional[_optim.DeviceFlag] = None  # of the state
-        self._newest: Optional[Pending] = None  # of a step, on which is to be acted
-        self._asked: Optional[Pending] = None  # by launch(), and not read yet
-        self._captured: List[Pending] = []  # in CUDA graphs, which may be replayed as long as there are any
-        self._eager = True  # there was a scan outside of graphs since the last of them
-        self._deep: Optional[Deep] = None
-        self._went = False
-        self._withheld = False
-        self._ready_for = -1
+        self._begin()
         if snapshot is None and on_bad == "rollback":
             snapshot = Snapshots()
         self._watched = Watched(model, optimizer)
@@ -124,6 +124,19 @@ class Guard:
         except BaseException:
             self._watched.release()
             raise
+
+    def _begin(self) -> None:
+        """Nothing is on its way yet."""
+        self._flag: Optional[_optim.DeviceFlag] = None  # of gradients
+        self._deep_flag: Optional[_optim.DeviceFlag] = None  # of the state
+        self._newest: Optional[Pending] = None  # of a step, to be acted on
+        self._asked: Optional[Pending] = None  # by launch(), and not read yet
+        self._captured: List[Pending] = []  # in CUDA graphs, which may be replayed as long as this is there
+        self._eager = True  # there was a scan outside of graphs since the last capture
+        self._deep: Optional[Deep] = None
+        self._went = False  # GradScaler has called the optimiser
+        self._withheld = False  # this rank leaves a step out that others pass over on the device
+        self._ready_for = -1  # the version of the gradients for all of which the optimiser has state
 
     @staticmethod
     def _check_options(scan: Sequence[str], counts: Dict[str, int], clip: Optional[float], lr_backoff: float,
@@ -543,7 +556,7 @@ class Guard:
         return self._ready_for >= 0
 
     def _tell_on_device(self, scanners: List[Scanner], scaled: bool) -> bool:
-        self._launch_flagged(scanners, scaled)
+        self._launch_flagged(scanners, scaled, getattr(self.optimizer, "grad_scale", None) if scaled else None)
         self._flag.give(self.optimizer)
         if scaled or not self._peers or self._ready():
             return True
@@ -551,14 +564,13 @@ class Guard:
         self._withheld = self._flag.first_rank() is not None
         return not self._withheld
 
-    def _launch_flagged(self, scanners: List[Scanner], scaled: bool) -> None:
+    def _launch_flagged(self, scanners: List[Scanner], scaled: bool, scale: Optional[torch.Tensor] = None) -> None:
         """A scan whose verdict is on the device, and on all ranks, when it is done. Where one launch does not see all
-        gradients, or there are none here, the host knows first."""
+        gradients, or there are none here, the host knows first. scale: what they are still multiplied by."""
         flag = self._flag = self._flag or _optim.DeviceFlag(self._device(), self._peers)
         one = self._one_launch(scanners) and scanners[0].devices == [_index(flag.device)]
         pending = self._newest = self._launch_all(scanners, flag=flag.pointer if one else None, clip=True)
         pending.flagged, pending.scaled = True, scaled
-        scale = getattr(self.optimizer, "grad_scale", None) if scaled else None
         pending.scale = scale.clone() if isinstance(scale, torch.Tensor) else None  # update() writes into it
         if one:
             flag.convert()

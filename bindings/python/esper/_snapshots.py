@@ -36,6 +36,9 @@ class Snapshots:
     max_bytes: Optional[int] = None
 
     def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("keep", self.keep), ("max_bytes", self.max_bytes)):
+            if not hasattr(value, "__index__") and not (name == "max_bytes" and value is None):
+                raise TypeError(f"Snapshots({name}={value!r}): expected a whole number")
         if self.every < 1:
             raise ValueError(f"Snapshots(every={self.every}): expected 1 or more steps")
         if self.keep < 2:
