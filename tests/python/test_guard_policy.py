@@ -381,6 +381,23 @@ class TestFlag(Case):
                 self.assertTrue(bool(torch.isfinite(model.last.weight).all()))
                 guard.detach()
 
+    def test_a_step_that_breaks_off_leaves_no_flag(self):
+        class Breaking(FlagSGD):
+            def step(self, closure=None):
+                if len(self.seen) == 3:
+                    self.seen.append(NotImplemented)
+                    raise KeyError("broken")
+                super().step(closure)
+
+        model, optimizer = seeded(Net, optimizer=Breaking)
+        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        with self.assertRaises(KeyError):
+            train(model, optimizer, 5)
+        train(model, optimizer, 1, before=lambda step: guard.inject("last.bias.grad"))
+        self.assertFalse(guard.result().ok)
+        self.assertTrue(guard.last.alarm)
+        self.assertIn("step skipped", self.lines[-1])
+
     def test_a_group_added_later_waits(self):
         """Fused SGD leaves the momentum of a first step that it passes over unset."""
         model, optimizer = seeded(Net, optimizer=FlagSGD)

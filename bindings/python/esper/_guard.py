@@ -520,6 +520,8 @@ class Guard:
         if not self.enabled:
             self._clip_as_torch_does()
             return True
+        if self._flag is not None:
+            self._flag.take(self.optimizer)  # of a step that was broken off: it is not a GradScaler's
         captured = self._capturing()
         if captured:
             self._check_capture()

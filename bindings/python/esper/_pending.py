@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 
 import torch
 
+from . import _abi
 from ._report import Report
 from ._scan import Reading, Scanner
 from ._snapshots import Entry
@@ -39,7 +40,8 @@ class Pending:
         if self._report is None or self._captured:
             report = Report(self.step, self.read(), self._guard.not_covered)
             report.scale = self.scale
-            if self._guard._peers.shards:
+            if self._guard._peers.shards and any(item.role == _abi.GRAD for reading in report.readings
+                                                 for item in reading.items[:1]):
                 report.sharded = True
                 report.not_covered.append(SHARDED)
             self._report, self._reduced = report, False
