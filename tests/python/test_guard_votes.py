@@ -3,6 +3,7 @@
 with CPU tensors; and norms over the meshes of sharded parameters."""
 import datetime
 import math
+import random
 import sys
 import time
 import types
@@ -187,6 +188,92 @@ def rank_does_not_come(rank, world):
     return {"met": ""}
 
 
+def rank_enough(rank, world):
+    """The state is bad on one rank, and there were rollbacks enough: every rank meets the same exception."""
+    model, optimizer, guard, lines = own(rank, on_bad="rollback", deep_every=1, max_rollbacks=0)
+    guard.attach()
+    try:
+        step_own(model, optimizer, 0, True, lambda: rank == 1 and guard.inject("last.bias", 1))
+    except esper.BadTensor as met:
+        return {"met": type(met).__name__}
+    return {"met": ""}
+
+
+class LenientScaler(PlainScaler):
+    """PlainScaler for optimisers some of whose parameters have no gradient."""
+
+    def unscale_(self, optimizer):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        for grad in grads:
+            grad.mul_(1 / self._scale)
+        bad = not all(bool(torch.isfinite(grad).all()) for grad in grads)
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {"cpu": torch.full((1,), float(bad))}
+
+
+def random_run(rank, seed):
+    """Twelve steps under options that all ranks draw alike; what befalls its gradients and state, and what it asks the
+    guard in between, each rank draws for itself. What became of the steps."""
+    ours, mine = random.Random(seed), random.Random(1000 * seed + rank + 1)
+    kind = ours.choice([torch.optim.AdamW, FlagSGD, torch.optim.SGD])
+    on_bad = ours.choice(["skip", "rollback", "raise", lambda report: mine.choice(["skip", "rollback", "report"])])
+    scaler = LenientScaler() if ours.random() < 0.35 else None
+    model, optimizer, guard, lines = own(
+        rank, kind, on_bad=on_bad, deep_every=ours.choice([0, 1, 3]), clip=ours.choice([None, 0.5]),
+        snapshot=esper.Snapshots(every=ours.choice([1, 2, 5])), max_skips=ours.choice([0, 1, 5]),
+        max_rollbacks=ours.choice([1, 100]), lr_backoff=ours.choice([1.0, 0.5]))
+    guard._at_once = guard._at_once and ours.random() < 0.5
+    attached = ours.random() < 0.7
+    if attached:
+        guard.attach(scaler)
+    became = []
+    for step in range(12):
+        optimizer.zero_grad(set_to_none=True)
+        befall(mine, model, guard, step)
+        try:
+            if not attached:
+                guard.step(optimizer, scaler)
+            else:
+                optimizer.step() if scaler is None else scaler.step(optimizer)
+            became.append("made")
+        except esper.BadTensor as met:
+            became.append(type(met).__name__)
+            if isinstance(met, esper.BadState):
+                break
+        if scaler is not None:
+            scaler.update()
+        if mine.random() < 0.3:
+            guard.result()
+        if mine.random() < 0.2:
+            guard.launch().result()
+        if ours.random() < 0.1:
+            became.append(guard.commit())
+    became += [guard.steps, guard.n_skipped, guard.n_rollbacks, guard.lr_factor]
+    try:
+        guard.detach()
+    except esper.BadState:
+        pass
+    return became
+
+
+def befall(mine, model, guard, step):
+    if mine.random() < 0.8:
+        backward(model, step)
+        for parameter in list(model.parameters())[:mine.choice([0, 0, 0, 2, 5])]:
+            parameter.grad = None
+        if mine.random() < 0.15 and model.second.weight.grad is not None:
+            wide = torch.zeros(8, 32)
+            wide[:, ::2] = model.second.weight.grad
+            model.second.weight.grad = wide[:, ::2]
+        if mine.random() < 0.15:
+            guard.inject("last.bias.grad", 1)
+    if mine.random() < 0.06:
+        guard.inject("first.weight", 3)
+
+
+def rank_random(rank, world):
+    return {str(seed): random_run(rank, seed) for seed in range(20)}
+
+
 class Mesh:
     """What of a DeviceMesh the guard uses."""
 
@@ -352,8 +439,8 @@ def rank_hsdp(rank, world):
 @needs_gloo
 class TestVotes(JobCase):
     script = __file__
-    names = ["no_gradients", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "meshes",
-             "different_meshes", "other_call", "does_not_come"]
+    names = ["no_gradients", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough", "random",
+             "meshes", "different_meshes", "other_call", "does_not_come"]
 
     def test_a_rank_without_gradients(self):
         found = self.found("no_gradients")
@@ -395,6 +482,16 @@ class TestVotes(JobCase):
         self.assertIn("NaN in last.bias, ", found[1]["met"])
         self.assertIn("step 2: NaN in last.bias.grad, 1 of 3, first at 1; first on rank 1 of 2; step skipped",
                       found[1]["line"])
+
+    def test_every_rank_meets_the_same_exception(self):
+        self.assertEqual([rank["met"] for rank in self.found("enough")], ["BadState"] * 2)
+
+    def test_random_faults_are_everybody_s(self):
+        first, second = self.found("random")
+        for seed, became in first.items():
+            self.assertEqual(became, second[seed], f"seed {seed}")
+        self.assertTrue(any("BadGradient" in became for became in first.values()))
+        self.assertTrue(any(became[-2] > 1 for became in first.values()))  # rollbacks
 
     def test_different_calls(self):
         found = self.found("other_call")

@@ -655,6 +655,7 @@ class Guard:
             self._state.drop()
             readings = [scanner.read()]
         report = Report(step, readings, self.not_covered)
+        report.of_state = True
         self._reduce(report, _dist.STATE)
         return None if report.ok else report
 
@@ -757,6 +758,7 @@ class Guard:
         if deep.reading is None and deep.scanner is not None:
             deep.reading = deep.scanner.read()
         report = Report(deep.step, [] if deep.reading is None else [deep.reading], self.not_covered)
+        report.of_state = True
         if deep.exchanged:
             report.first_rank, report.world = self._deep_flag.first_rank(), self._peers.world
         else:

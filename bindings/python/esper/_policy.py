@@ -13,7 +13,6 @@ everybody's: raise before rollback, rollback before skip, skip before report.
 
 from typing import Callable, Dict, Optional, Union
 
-from . import _abi
 from ._dist import Peers
 from ._errors import BadGradient, BadState
 from ._report import Report
@@ -128,7 +127,7 @@ class Policy:
         """Counts a rollback that is to be made, or raises when there were enough."""
         if self.n_rollbacks >= self.max_rollbacks:
             report.action = f"{self.n_rollbacks} rollbacks were made already"
-            kind = BadState if report.bits & _abi.BAD_STATE else BadGradient
+            kind = BadState if report.of_state else BadGradient  # the same on every rank
             raise kind(str(report), report)
         self.n_rollbacks += 1
         self.forget()

@@ -55,6 +55,7 @@ class Report:
         self.alarm = False  # it was bad, and not merely GradScaler finding its scale
         self.first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
         self.world = 1
+        self.of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
         self.sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
         self.sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
         self.scale = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
