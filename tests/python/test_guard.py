@@ -1,5 +1,6 @@
 # ctest: timeout=240
 """The coverage table: each row injects a fault into one form of training and requires the right name."""
+import math
 import os
 import subprocess
 import sys
@@ -107,6 +108,19 @@ class TestRows(Case):
                     optimizer.step()
 
             self.bad_gradient(model, optimizer, "optimizer.group1.param0.grad", run)
+
+    def test_group_added_before_a_snapshot(self):
+        """What a scan of the state has seen, the scan of gradients is still to see."""
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots()).attach()
+        train(model, optimizer, 2)
+        more = nn.Parameter(torch.ones(3))
+        optimizer.add_param_group({"params": [more]})
+        guard.commit()
+        more.grad = torch.full((3,), float("nan"))
+        with self.assertRaises(esper.BadGradient) as met:
+            train(model, optimizer, 1, before=lambda step: setattr(more, "grad", torch.full((3,), float("nan"))))
+        self.assertEqual(met.exception.report.first_bad, "optimizer.group1.param0.grad")
 
     def test_tied(self):
         class Tied(nn.Module):
@@ -487,6 +501,51 @@ class TestReport(Case):
             self.assertRaisesRegex(TypeError, "expected a torch Module", lambda: esper.check(wrong))
         self.assertRaisesRegex(TypeError, "expected a torch Optimizer", lambda: esper.check(model, model))
 
+    def test_check_and_masks(self):
+        model, optimizer = seeded(Masked)
+        report = esper.check(model)
+        self.assertTrue(report.ok)
+        self.assertEqual(len(report.not_covered), 2)
+        self.assertIn("mask holds nothing but Inf and zeros, as a mask does: not judged", report.not_covered)
+        with torch.no_grad():
+            model.mask[0, 0] = float("nan")
+        self.assertEqual(esper.check(model).first_bad, "mask")
+        with torch.no_grad():
+            model.mask[0, 0] = 0.0
+            model.scale[1] = float("inf")
+        self.assertEqual(esper.check(model).first_bad, "scale")
+
+    def test_gradients_that_are_still_scaled(self):
+        """A fused optimiser under a GradScaler that the guard was not told of; its scale changes before it is read."""
+        from test_guard_policy import FlagSGD
+        model, optimizer = seeded(Net, optimizer=FlagSGD, lr=0.0)
+        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        train(model, optimizer, 2)
+        optimizer.zero_grad()
+        backward(model, 0)
+        exact = {name: float(p.grad.double().norm()) for name, p in model.named_parameters()}
+        scale = torch.tensor(1024.0)
+        for parameter in model.parameters():
+            parameter.grad *= 1024.0
+        optimizer.found_inf, optimizer.grad_scale = torch.tensor(0.0), scale
+        optimizer.step()
+        del optimizer.found_inf, optimizer.grad_scale
+        scale.mul_(2.0)
+        report = guard.result()
+        self.assertAlmostEqual(report.total_norm, math.sqrt(sum(n * n for n in exact.values())), delta=1e-6)
+        for row in report.table:
+            self.assertAlmostEqual(row.norm, exact[row.name[:-len(".grad")]], delta=1e-6)
+        self.assertAlmostEqual(report.norms["last.bias.grad"], exact["last.bias"], delta=1e-6)
+        self.assertLess(max(row.max_abs for row in report.table), 10.0)
+
+    def test_launch_does_not_clip(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, clip=1e-3)
+        backward(model, 0)
+        before = model.first.weight.grad.clone()
+        guard.launch().result()
+        self.assertTrue(torch.equal(before, model.first.weight.grad))
+
     def test_launch_and_result(self):
         for device in DEVICES:
             model, optimizer = seeded(Net, device)
@@ -578,6 +637,42 @@ class TestSteps(Case):
         self.assertTrue(bool(torch.isfinite(model.first.weight.grad).all()))
 
 
+    def test_evaluations_are_not_steps(self):
+        model, optimizer = seeded(Net, optimizer=torch.optim.LBFGS, lr=0.1)
+        guard = self.guard(model, optimizer, "skip", max_skips=3, deep_every=0).attach()
+        calls = []
+
+        def closure():
+            optimizer.zero_grad()
+            loss = backward(model, 0)
+            calls.append(guard.steps)
+            if len(calls) > 1 and bad:
+                guard.inject("first.weight.grad")
+            return loss
+
+        bad = False
+        optimizer.step(closure)
+        optimizer.step(closure)
+        self.assertGreater(len(calls), 4)
+        self.assertEqual(guard.steps, 2)
+
+        class Many(torch.optim.SGD):  # a bad step of many evaluations is one bad step
+            def step(self, closure):
+                for _ in range(8):
+                    with torch.enable_grad():
+                        closure()
+
+        guard.detach()
+        optimizer = Many(model.parameters(), lr=0.1)
+        guard = self.guard(model, optimizer, "skip", max_skips=3, deep_every=0).attach()
+        bad = True
+        for _ in range(3):
+            optimizer.step(closure)
+        self.assertEqual((guard.steps, guard.n_skipped), (3, 3))
+        with self.assertRaises(esper.BadGradient):
+            optimizer.step(closure)
+
+
 class TestCompile(Case):
     @needs(hasattr(torch, "compile"), "torch.compile")
     def test_names_without_wrappers(self):
@@ -654,6 +749,103 @@ class TestGraphs(Case):
         graph.replay()
         self.assertTrue(guard.result().ok)
         self.assertFalse(torch.equal(before["first.weight"], model.first.weight))
+
+
+    @needs(torch.cuda.is_available(), "CUDA")
+    def test_steps_between_replays(self):
+        """A step outside of the graph, with gradients elsewhere: the graph's scan goes on reading its own."""
+        model, optimizer = seeded(Net, "cuda")
+        guard = self.guard(model, optimizer).attach()
+        x = torch.randn(12, 6, device="cuda")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                optimizer.zero_grad(set_to_none=True)
+                model(x).pow(2).mean().backward()
+                self.assertTrue(guard.launch().result().ok)
+        torch.cuda.current_stream().wait_stream(stream)
+        guard.result()
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            model(x).pow(2).mean().backward()
+            pending = guard.launch()
+        captured = [p.grad for p in model.parameters()]
+        graph.replay()
+        self.assertTrue(pending.result().ok)
+        train(model, optimizer, 3, "cuda")  # at other addresses
+        self.assertTrue(guard.result().ok)
+        x[3, 2] = float("nan")
+        graph.replay()
+        self.assertEqual(pending.result().first_bad, "first.weight.grad")
+        self.assertTrue(bool(torch.isnan(captured[0]).any()))
+        train(model, optimizer, 1, "cuda")
+        self.assertTrue(guard.result().ok)
+        x.zero_()
+        guard.refresh()
+        graph.replay()
+        self.assertTrue(pending.result().ok)
+
+    def captured(self, guard, run):
+        """run() as under capture, as far as the guard can tell."""
+        guard._capturing = lambda: True
+        try:
+            return run()
+        finally:
+            del guard._capturing
+
+    def test_captured_scans_are_left_alone(self):
+        model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
+        guard = self.guard(model, optimizer).attach()
+        train(model, optimizer, 1)
+        pending = self.captured(guard, guard.launch)
+        scanner = pending._scanners[0]
+        addresses = list(scanner.pointers)
+        kept = [p.grad for p in model.parameters()]
+        self.assertEqual(addresses, [grad.data_ptr() for grad in kept])
+        for step in range(40):  # more patterns than are kept
+            optimizer.zero_grad(set_to_none=True)
+            backward(model, step)
+            for i, parameter in enumerate(model.parameters()):
+                if step >> i & 1:
+                    parameter.grad = None
+            optimizer.step()
+        guard.refresh()
+        train(model, optimizer, 1)
+        self.assertEqual((scanner.pointers, bool(scanner._handle)), (addresses, True))
+        self.assertTrue(pending.result().ok)
+
+    def test_a_step_in_a_graph_says_what_a_replay_does(self):
+        from test_guard_policy import FlagSGD
+        for kind, on_bad, words in ((torch.optim.SGD, "raise", "makes the step, bad or not"),
+                                    (FlagSGD, "skip", "passes over a bad one on the device")):
+            model, optimizer = seeded(Net, optimizer=kind)
+            guard = self.guard(model, optimizer, on_bad, deep_every=0).attach()
+            train(model, optimizer, 2)
+            guard.result()
+            backward(model, 0)
+            self.captured(guard, optimizer.step)
+            self.assertIn(words, self.lines[-1])
+            guard._captured[0].result()
+            guard.detach()
+
+    def test_what_cannot_be_captured(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        backward(model, 0)
+        guard.launch().result()
+        for scan in ("param", ("grad", "buffer")):
+            with self.assertRaisesRegex(esper.Unsupported, "a CUDA graph holds scans of gradients only"):
+                self.captured(guard, lambda: guard.launch(scan))
+        guard.launch()
+        with self.assertRaisesRegex(esper.GuardError, "was not read yet"):
+            self.captured(guard, guard.launch)
+        guard.result()
+        model.first.weight.grad = torch.zeros(16, 12)[:, ::2]
+        guard.launch().result()
+        with self.assertRaisesRegex(esper.Unsupported, "first.weight: its gradient is sparse, complex or a view"):
+            self.captured(guard, guard.launch)
 
 
 class TestOff(Case):

@@ -1,5 +1,7 @@
 # ctest: timeout=120
 """Bad input: each an exception with a sentence that says what to do."""
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -109,6 +111,47 @@ class TestModel(Case):
         self.doCleanups()
         self.guard(model, optimizer)
 
+    def test_a_guard_that_comes_back(self):
+        model, optimizer = seeded(Net)
+        first = self.guard(model, optimizer).attach()
+        first.detach()
+        second = self.guard(model, optimizer).attach()
+        for use in (first.attach, first.step, first.launch):
+            self.met(esper.GuardError, "already watched by another esper.Guard", use)
+        train(model, optimizer, 1)
+        self.assertEqual((first.steps, second.steps), (0, 1))
+        second.detach()
+        first.attach()
+        train(model, optimizer, 1)
+        self.assertEqual((first.steps, second.steps), (1, 1))
+
+    def test_groups_added_later_are_taken(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer).attach()
+        train(model, optimizer, 1)
+        more = torch.nn.Linear(2, 2)
+        optimizer.add_param_group({"params": more.parameters()})
+        train(model, optimizer, 1)
+        self.met(esper.GuardError, "weight is already watched by another esper.Guard",
+                 lambda: esper.Guard(more, torch.optim.SGD(more.parameters(), lr=0.1)))
+        other = torch.nn.Linear(2, 2)
+        theirs = self.guard(other, torch.optim.SGD(other.parameters(), lr=0.1))
+        optimizer.add_param_group({"params": other.parameters()})
+        self.met(esper.GuardError, "already watched by another esper.Guard", lambda: train(model, optimizer, 1))
+        theirs.detach()
+        train(model, optimizer, 1)
+        self.assertEqual(guard.last.step, 4)
+
+    def test_one_that_fails_takes_nothing(self):
+        model, optimizer = seeded(Net)
+        model.register_buffer("odd", torch.ones(2))
+        model.odd.detach = None  # trouble in the middle
+        with self.assertRaises(TypeError) as met:
+            esper.Guard(model, optimizer)
+        del model.odd.detach
+        self.guard(model, optimizer)
+        del met
+
     def test_rollback_before_the_first_snapshot(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, snapshot=esper.Snapshots())
@@ -212,6 +255,12 @@ class TestOptions(Case):
         for options in ({"every": 0}, {"keep": 1}, {"where": "disk"}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Snapshots(**options)
+        for options in ({"clip": "much"}, {"clip": [1.0]}, {"lr_backoff": None}, {"lr_backoff": "half"}):
+            with self.assertRaisesRegex(TypeError, "expected a number"):
+                esper.Guard(model, optimizer, **options)
+        for options in ({"every": 2.5}, {"keep": "3"}, {"max_bytes": "1 GB"}, {"every": None}):
+            with self.assertRaisesRegex(TypeError, "expected a whole number"):
+                esper.Snapshots(**options)
         for options in ({"snapshot": True}, {"snapshot": 200}, {"state": [optimizer]}, {"state": ()}):
             with self.assertRaises(TypeError, msg=str(options)):
                 esper.Guard(model, optimizer, **options)
@@ -240,8 +289,17 @@ class TestOptions(Case):
             guard.inject("nothing.weight")
         with self.assertRaises(ValueError):
             guard.inject("first.weight", fault="fire")
-        with self.assertRaises(esper.GuardError):
-            guard.inject("first.weight", at=10**9)
+        for at in (-1, 96, 10**9, 2**64, -(2**70)):
+            with self.assertRaisesRegex(esper.GuardError, "first.weight has 96 elements, expected 0 to 95"):
+                guard.inject("first.weight", at=at)
+        for wrong in ({"at": 1.5}, {"at": None}, {"at": "3"}, {"fault": "exponent", "bit": 0.5}):
+            with self.assertRaisesRegex(TypeError, "expected a whole number"):
+                guard.inject("first.weight", **wrong)
+        for fault, bit, words in (("exponent", 8, "float32 has 8 bits, expected 0 to 7"), ("mantissa", -1, "0 to 22"),
+                                  ("mantissa", 23, "0 to 22"), ("nan", 1, "only 'exponent' and 'mantissa'")):
+            with self.assertRaisesRegex(esper.GuardError, words):
+                guard.inject("first.weight", fault=fault, bit=bit)
+        self.assertTrue(esper.check(model).ok)
 
     def test_log_to_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -253,6 +311,47 @@ class TestOptions(Case):
                 self.assertEqual(file.read().count("step skipped"), 2)
         with self.assertRaises(OSError):
             esper.Guard(Net(), optimizer, log="/nowhere/at/all")
+
+
+class TestLog(Case):
+    def run_with(self, log, n_faults=3):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip", log=log).attach()
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            train(model, optimizer, n_faults, before=lambda step: guard.inject("first.weight.grad"))
+            train(model, optimizer, 1)
+        self.assertEqual((guard.steps, guard.n_skipped), (n_faults + 1, n_faults))
+        return said.getvalue()
+
+    def test_a_log_that_fails_does_not_end_the_training(self):
+        def log(line):
+            if "step" in line and "NaN" in line:
+                raise ValueError("full")
+
+        said = self.run_with(log)
+        self.assertEqual(said.count("the log could not be written (ValueError: full)"), 1)
+        self.assertEqual(said.count("NaN in first.weight.grad"), 3)
+
+    def test_a_file_that_goes_away(self):
+        folder = tempfile.mkdtemp()
+        path = os.path.join(folder, "guard.log")
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "skip", log=path).attach()
+        os.remove(path)
+        os.rmdir(folder)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            train(model, optimizer, 2, before=lambda step: guard.inject("first.weight.grad"))
+        self.assertEqual(guard.n_skipped, 2)
+        self.assertEqual(said.getvalue().count("the log could not be written"), 1)
+
+    def test_no_stderr(self):
+        stderr, sys.stderr = sys.stderr, None
+        try:
+            self.run_with(None, 1)
+        finally:
+            sys.stderr = stderr
 
 
 class TestLibrary(unittest.TestCase):

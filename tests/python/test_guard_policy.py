@@ -101,6 +101,18 @@ class TestPolicies(Case):
         self.assertIn("step 2: NaN in last.bias.grad, 1 of 3, first at 0; reported only; the step was made", told)
         self.assertTrue(bool(torch.isnan(model.last.bias).any()))
 
+    def test_report_is_told_at_powers_of_two(self):
+        model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
+        guard = self.guard(model, optimizer, "report", deep_every=0).attach()
+        train(model, optimizer, 40, before=lambda step: step >= 10 and guard.inject("last.bias.grad"))
+        guard.result()
+        told = [line for line in self.lines if "reported only" in line]
+        self.assertEqual([line.split(":")[0] for line in told],
+                         ["step 11", "step 12", "step 13", "step 15", "step 19", "step 27"])
+        self.assertIn("NaN in last.bias.grad", told[0])
+        self.assertTrue(told[3].endswith("(4 times so far; told again at 8)"), told[3])
+        self.assertEqual(guard.last.step, 40)
+
     def test_skip_waits_for_others(self):
         for device in DEVICES:
             for kind in (torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad):
@@ -181,6 +193,36 @@ class TestPolicies(Case):
                 guard.detach()
 
 
+    def test_clip_of_what_one_launch_does_not_see(self):
+        """A view with gaps: scanned as a copy, clipped where it lies. With GradScaler too."""
+        for on_bad in ("raise", "report", "skip"):
+            for make in (lambda: None, PlainScaler):
+                for kind in (torch.optim.SGD, FlagSGD):
+                    model, optimizer = seeded(Net, optimizer=kind, lr=0.0)
+                    scaler = make()
+                    guard = self.guard(model, optimizer, on_bad, clip=0.01, deep_every=0).attach(scaler)
+                    for step in range(3):
+                        optimizer.zero_grad(set_to_none=True)
+                        backward(model, step)
+                        wide = torch.zeros(8, 32)
+                        wide[:, ::2] = model.second.weight.grad
+                        model.second.weight.grad = wide[:, ::2]
+                        exact = float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm())
+                        if scaler is None:
+                            optimizer.step()
+                        else:
+                            for parameter in model.parameters():
+                                parameter.grad *= scaler._scale
+                            scaler.step(optimizer)
+                            scaler.update()
+                        after = float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm())
+                        self.assertGreater(exact, 0.02)
+                        self.assertAlmostEqual(after, 0.01, delta=1e-6)
+                        self.assertAlmostEqual(guard.result().total_norm, exact, delta=1e-5)
+                    self.assertTrue("wait" in guard.path and ("one wait" in guard.path or "clip= waits" in guard.path))
+                    guard.detach()
+
+
 class HookedSGD(torch.optim.SGD):
     """An optimiser with step hooks as torch 2 calls them, for versions that have none."""
 
@@ -247,6 +289,46 @@ class TestHooks(Case):
             self.assertEqual(guard.steps, 2)
 
 
+    def test_a_class_that_calls_its_base(self):
+        """torch runs the hooks of both: it is one step all the same."""
+        class Outer(torch.optim.SGD if HAS_HOOKS else HookedSGD):
+            broken = False
+
+            def step(self, *args, **kwargs):
+                if HAS_HOOKS:
+                    return self.inner(*args, **kwargs)
+                args = (self, *args)
+                for hook in self.pre:
+                    args, kwargs = hook(self, args, kwargs) or (args, kwargs)
+                loss = self.inner(*args[1:], **kwargs)
+                for hook in self.post:
+                    hook(self, args, kwargs)
+                return loss
+
+            def inner(self, *args, **kwargs):
+                if self.broken:
+                    raise ZeroDivisionError
+                return super().step(*args, **kwargs)
+
+        torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+        for by_closure in (False, True):
+            model, optimizer = seeded(Net, optimizer=Outer)
+            guard = self.guard(model, optimizer, "skip", deep_every=1).attach()
+            for step in range(6):
+                optimizer.broken = step == 2
+                optimizer.zero_grad()
+                if not by_closure:
+                    backward(model, step)
+                try:
+                    optimizer.step(*([lambda: backward(model, step)] if by_closure else []))
+                except ZeroDivisionError:
+                    pass
+            broken = 1 if not by_closure else 0  # the closure had not been called yet
+            self.assertEqual(guard.steps, 5 + broken)
+            self.assertEqual(guard.last.step, 5 + broken)
+            guard.detach()
+
+
 class TestFlag(Case):
     """No wait: the optimiser is told on the device."""
 
@@ -298,6 +380,58 @@ class TestFlag(Case):
                 self.assertTrue(esper.check(model, optimizer).ok or not torch.isfinite(model.last.weight.grad).all())
                 self.assertTrue(bool(torch.isfinite(model.last.weight).all()))
                 guard.detach()
+
+    def test_a_step_that_breaks_off_leaves_no_flag(self):
+        class Breaking(FlagSGD):
+            def step(self, closure=None):
+                if len(self.seen) == 3:
+                    self.seen.append(NotImplemented)
+                    raise KeyError("broken")
+                super().step(closure)
+
+        model, optimizer = seeded(Net, optimizer=Breaking)
+        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        with self.assertRaises(KeyError):
+            train(model, optimizer, 5)
+        train(model, optimizer, 1, before=lambda step: guard.inject("last.bias.grad"))
+        self.assertFalse(guard.result().ok)
+        self.assertTrue(guard.last.alarm)
+        self.assertIn("step skipped", self.lines[-1])
+
+    def test_a_group_added_later_waits(self):
+        """Fused SGD leaves the momentum of a first step that it passes over unset."""
+        model, optimizer = seeded(Net, optimizer=FlagSGD)
+        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        train(model, optimizer, 3)
+        more = torch.nn.Parameter(torch.ones(3))
+        optimizer.add_param_group({"params": [more]})
+
+        def give(step):
+            more.grad = torch.ones(3)
+
+        train(model, optimizer, 2, start=3, before=give)
+        more.grad = None
+        train(model, optimizer, 1, start=5)
+        self.assertEqual(optimizer.seen, [None, 0.0, 0.0, None, 0.0, 0.0])
+        for device, kind, options in self.kinds():
+            if options.get("momentum") is None:
+                continue
+            model, optimizer = seeded(Net, device, optimizer=kind, **options)
+            guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+            train(model, optimizer, 3, device)
+            more = torch.nn.Parameter(torch.ones(3, device=device))
+            optimizer.add_param_group({"params": [more]})
+
+            def give_on_device(step):
+                more.grad = torch.ones(3, device=device)
+                if step == 3:
+                    guard.inject("last.bias.grad")
+
+            train(model, optimizer, 3, device, 3, give_on_device)
+            guard.result()
+            self.assertEqual(guard.n_skipped, 1)
+            self.assertTrue(torch.allclose(optimizer.state[more]["momentum_buffer"].cpu(), torch.full((3,), 1.9)))
+            guard.detach()
 
     def test_first_step_waits(self):
         model, optimizer = seeded(Net, optimizer=FlagSGD)
@@ -378,6 +512,32 @@ class TestScaler(Case):
                 scaler.step(optimizer)
                 scaler.update()
         self.assertEqual(guard.last.step, 5)
+
+    def test_wrapped_by_others(self):
+        """Somebody wraps scaler.step after the guard, which comes and goes: every step counts once."""
+        model, optimizer = seeded(Net)
+        scaler = PlainScaler()
+        mine = scaler.step
+        scaler.step = lambda optimizer: mine(optimizer)  # and before it
+        own = scaler.step
+        guard = self.guard(model, optimizer).attach(scaler)
+        guard.detach()
+        self.assertIs(scaler.step, own)
+        guard.attach(scaler)
+        inner = scaler.step
+        scaler.step = lambda optimizer: inner(optimizer)
+        outer = scaler.step
+        guard.detach()
+        self.assertIs(scaler.step, outer)
+        guard.attach(scaler)
+        for step in range(3):
+            optimizer.zero_grad()
+            scaler.scale(backward_loss(model, "cpu")).backward()
+            scaler.step(optimizer=optimizer)
+            scaler.update()
+        self.assertEqual((guard.steps, guard.result().step), (3, 3))
+        with self.assertRaisesRegex(esper.GuardError, "attached already, without that scaler"):
+            guard.attach(PlainScaler())
 
     def test_fused_without_being_told_of_the_scaler(self):
         tried = 0

@@ -139,23 +139,23 @@ def checksum(model, optimizer):
 
 # ---- the job
 
-def main(rank, world, folder, names):
+def main(rank, world, folder, names, functions=None):
     dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=rank, world_size=world,
                             timeout=datetime.timedelta(seconds=200))
     for name in names:
-        found = globals()["rank_" + name](rank, world)
+        found = (functions or globals())["rank_" + name](rank, world)
         with open(os.path.join(folder, f"{name}.{rank}"), "w") as file:
             json.dump(found, file)
         dist.barrier()
     dist.destroy_process_group()
 
 
-def run_job(folder, names, world=2):
+def run_job(folder, names, world=2, script=__file__):
     """One job for all cases, for starting torch takes longer than they do. What a rank said that failed, or ""."""
     here = os.path.dirname(os.path.abspath(__file__))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([PACKAGE, here]), OMP_NUM_THREADS="1",
                        GLOO_SOCKET_IFNAME="lo", CUDA_VISIBLE_DEVICES="")
-    processes = [subprocess.Popen([sys.executable, os.path.abspath(__file__), "rank", str(rank), str(world), folder,
+    processes = [subprocess.Popen([sys.executable, os.path.abspath(script), "rank", str(rank), str(world), folder,
                                    *names], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                  for rank in range(world)]
     said = ""
@@ -173,18 +173,23 @@ def run_job(folder, names, world=2):
     return said
 
 
-@needs(dist.is_available() and dist.is_gloo_available() if hasattr(dist, "is_gloo_available") else dist.is_available(),
-       "torch.distributed with gloo")
-class TestRanks(unittest.TestCase):
+needs_gloo = needs(dist.is_available() and dist.is_gloo_available() if hasattr(dist, "is_gloo_available")
+                   else dist.is_available(), "torch.distributed with gloo")
+
+
+class JobCase(unittest.TestCase):
+    """Runs the cases `names` of a script in one job; `found` is what the ranks told of one."""
+
+    names, world, script = (), 2, __file__
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        names = ["local_gradient", "exchanged_gradient", "parameter", "flag"]
-        cls.said = run_job(cls.folder, names + (["fsdp2"] if fully_shard is not None else []))
+        cls.said = run_job(cls.folder, cls.names, cls.world, cls.script)
 
     def found(self, name):
-        paths = [os.path.join(self.folder, f"{name}.{rank}") for rank in range(2)]
+        paths = [os.path.join(self.folder, f"{name}.{rank}") for rank in range(self.world)]
         if not all(os.path.exists(path) for path in paths):
             self.fail(self.said or f"no rank has told of {name}")
         found = []
@@ -192,6 +197,11 @@ class TestRanks(unittest.TestCase):
             with open(path) as file:
                 found.append(json.load(file))
         return found
+
+
+@needs_gloo
+class TestRanks(JobCase):
+    names = ["local_gradient", "exchanged_gradient", "parameter", "flag"] + (["fsdp2"] if fully_shard else [])
 
     def test_all_leave_the_step_out(self):
         found = self.found("local_gradient")

@@ -63,29 +63,35 @@ class TestRestore(Case):
         guard.rollback()
         self.assertSameState(before, state_of(model, optimizer))
 
-    def test_schedule_and_backoff(self):
-        model, optimizer = seeded(Net, lr=1.0)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
-        guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=4), lr_backoff=0.1,
-                           state={"schedule": schedule}).attach()
-        rates = []
-        for step in range(12):
-            optimizer.zero_grad()
-            backward(model, step)
-            if step in (6, 8):
-                guard.inject("first.weight")
-                optimizer.zero_grad()
-                backward(model, step)
-            optimizer.step()
-            schedule.step()
-            rates.append(optimizer.param_groups[0]["lr"])
-        self.assertEqual(guard.n_rollbacks, 2)
-        told = [line for line in self.lines if "rolled back" in line]
-        self.assertIn("rolled back to step 4 (1 of 3)", told[0])
-        # steps 1-6 as ever; back to step 4 (rate 0.5) times 0.1; then times 0.01
-        self.assertAlmostEqual(rates[5], 0.25)
-        self.assertAlmostEqual(rates[6], 0.05)
-        self.assertAlmostEqual(rates[8], 0.005)
+    def test_buffers_that_have_changed(self):
+        """Another shape, another type, gone: the state of the snapshot comes back."""
+        for device in DEVICES:
+            model, optimizer = seeded(Net, device)
+            model.register_buffer("queue", torch.arange(4.0, device=device))
+            model.last.register_buffer("queue", model.queue)  # the same one, twice
+            model.first.register_buffer("seen", torch.ones(2, device=device))
+            guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots()).attach()
+            train(model, optimizer, 2, device)
+            guard.commit()
+            model.queue.data = torch.zeros(7, device=device)
+            model.first.seen = None
+            self.assertEqual(guard.rollback(), 2)
+            self.assertTrue(torch.equal(model.queue, torch.arange(4.0, device=device)))
+            self.assertIs(model.last.queue, model.queue)
+            self.assertTrue(torch.equal(model.first.seen, torch.ones(2, device=device)))
+            model.queue = torch.zeros(3, 3, dtype=torch.float64, device=device)
+            train(model, optimizer, 1, device, before=lambda step: guard.inject("first.weight"))
+            self.assertEqual(guard.n_rollbacks, 1)
+            self.assertTrue(torch.equal(model.queue, torch.arange(4.0, device=device)))
+            train(model, optimizer, 2, device)
+            self.assertTrue(guard.commit())
+            guard.detach()
+
+    def test_a_model_that_was_resized(self):
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, snapshot=esper.Snapshots()).attach()
+        model.last.bias.data = torch.zeros(5)
+        self.assertRaisesRegex(esper.ModelChanged, "last.bias was resized from", guard.rollback)
 
     def test_state_objects(self):
         class Cursor:
@@ -122,6 +128,31 @@ class TestRing(Case):
         self.assertIn("first.bias.exp_avg", self.lines[-1])
         guard.rollback()
         self.assertSameState(before, state_of(model, optimizer))
+
+    def test_commit_says_no(self):
+        for on_bad in ("raise", "skip", "rollback", lambda report: "raise"):
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, on_bad, snapshot=esper.Snapshots(), deep_every=1).attach()
+            train(model, optimizer, 2)
+            guard.inject("first.bias.exp_avg", 1)
+            self.assertFalse(guard.commit())
+            self.assertEqual(guard.last.first_bad, "first.bias.exp_avg")
+            self.assertIn("NaN in first.bias.exp_avg, 1 of 16, first at 1; no snapshot was taken of it", self.lines[-1])
+            guard.rollback()
+            guard._at_once = False  # as where nobody waits: bad state is on its way when commit is called
+            train(model, optimizer, 1, before=lambda step: guard.inject("first.bias"))
+            self.assertEqual(guard.commit(), on_bad == "rollback")  # which goes back first
+            guard.rollback()
+            guard.detach()
+
+    def test_memory_of_one_that_is_not_judged_yet(self):
+        model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
+        one = sum(p.numel() * 4 for p in model.parameters())
+        guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots(every=1, keep=2)).attach()
+        guard._at_once = False
+        for step in range(4):
+            train(model, optimizer, 1, start=step)
+            self.assertEqual(guard.memory()["host"], 2 * one)
 
     def test_damaged_ones_are_passed_over(self):
         model, optimizer = seeded(Net)

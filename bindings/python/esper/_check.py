@@ -6,13 +6,13 @@ import torch
 
 from . import _abi, _names, _tensors
 from ._report import Report
-from ._scan import Scanner
+from ._scan import Reading, Scanner, Stat
 from ._state import flat
 
 
 def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None) -> Report:
     """Scans parameters, gradients, buffers and, with an optimiser, its state, once. Waits; changes nothing. The report
-    is true where all of it is finite."""
+    is true where all of it is finite. A buffer of nothing but zeros and Inf is a mask: it is named in not_covered."""
     for what, value, kind in (("model", model, torch.nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
         if not isinstance(value, kind) and not (what == "optimizer" and value is None):
             raise TypeError(f"check: {what} is a {type(value).__name__}, expected a torch {kind.__name__}")
@@ -35,9 +35,24 @@ def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = N
     items, not_covered = _tensors.sort(found)
     if not items:
         return Report(None, [], not_covered)
-    scanner = Scanner(items)
-    scanner.launch()
-    reading = scanner.read()
+    reading = _scanned(items)
+    masks = {i for i, (item, stat) in enumerate(zip(items, reading.stats())) if _is_mask(item, stat)}
+    if masks:
+        not_covered += [f"{items[i].name} holds nothing but Inf and zeros, as a mask does: not judged"
+                        for i in sorted(masks)]
+        items = [item for i, item in enumerate(items) if i not in masks]
+        reading = _scanned(items) if items else None
     for item in items:
         item.tensor = None
-    return Report(None, [reading], not_covered)
+    return Report(None, [] if reading is None else [reading], not_covered)
+
+
+def _scanned(items: List[_tensors.Item]) -> Reading:
+    scanner = Scanner(items)
+    scanner.launch()
+    return scanner.read()
+
+
+def _is_mask(item: _tensors.Item, stat: Stat) -> bool:
+    n_inf = stat.n_pos_inf + stat.n_neg_inf
+    return item.role == _abi.BUFFER and n_inf > 0 and n_inf + stat.n_zero == item.count

@@ -5,11 +5,16 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from . import _names
-from ._errors import GuardError
+from . import _abi, _names
+from ._errors import GuardError, Unsupported
 from ._scan import Reading
 
 _BITS = 4
+_WORDS = 8  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
+_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad")
+GRADIENTS, STATE, RESTORED, ANSWER = range(len(_VOTES))
+ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), commit(), rollback(), refresh() and "
+         "launch().result(over_ranks=True)")
 
 
 def _initialized() -> bool:
@@ -31,11 +36,17 @@ def find_groups(model: torch.nn.Module) -> List[Any]:
     ddp = _ddp(model)
     if ddp is not None:
         return [ddp.process_group]
-    for _, parameter in _names.parameters(model):
-        mesh = getattr(parameter, "device_mesh", None)
+    first, mesh = "", None
+    for name, parameter in _names.parameters(model):
+        other = getattr(parameter, "device_mesh", None)
+        if other is None or mesh is other or (mesh is not None and mesh == other):
+            continue
         if mesh is not None:
-            return [mesh.get_group(dim) for dim in range(mesh.ndim)]
-    return []
+            raise Unsupported(f"{first} and {name} are sharded over different meshes, from which it cannot be told "
+                              "which ranks train together: give the process group of all of them, as "
+                              "group=torch.distributed.group.WORLD")
+        first, mesh = name, other
+    return [] if mesh is None else [mesh.get_group(dim) for dim in range(mesh.ndim)]
 
 
 class Peers:
@@ -46,10 +57,15 @@ class Peers:
             raise GuardError(f"group={group!r}: expected 'auto', None or a process group")
         if group is not None and group != "auto" and not _initialized():
             raise GuardError("group= is given, but torch.distributed is not initialized: init_process_group first")
-        if group == "auto":
+        self._group = group
+        self.look(model)
+
+    def look(self, model: torch.nn.Module) -> None:
+        """Finds out, for a model as it is now, who trains it together and what is sharded."""
+        if self._group == "auto":
             self.groups = find_groups(model) if _initialized() else []
         else:
-            self.groups = [] if group is None else [group]
+            self.groups = [] if self._group is None else [self._group]
         self.rank = torch.distributed.get_rank() if self.groups else 0
         self.world = torch.distributed.get_world_size() if self.groups else 1
         self.shards: Dict[str, Tuple[Tuple[Any, int], ...]] = {}
@@ -58,6 +74,9 @@ class Peers:
             if mesh is not None:
                 self.shards[name] = tuple((mesh, dim) for dim, placement in enumerate(parameter.placements)
                                           if placement.is_shard())
+        if self._group is None and self.shards:
+            raise Unsupported("group=None and sharded parameters: a rank that passed over a step alone would hold "
+                              "shards of another model than the others. Leave group='auto', or give the process group")
 
     def __bool__(self) -> bool:
         return bool(self.groups)
@@ -67,29 +86,48 @@ class Peers:
             backend = str(torch.distributed.get_backend(group))
             device = "cuda" if "nccl" in backend and "gloo" not in backend else "cpu"
             tensor = torch.tensor(values, dtype=torch.float64, device=device)
-            torch.distributed.all_reduce(tensor, op=op, group=group)
+            self._all_reduce(tensor, op, group)
             values = tensor.tolist()
         return values
 
-    def verdict(self, bits: int) -> Tuple[int, Optional[int]]:
+    @staticmethod
+    def _all_reduce(tensor: torch.Tensor, op: Any, group: Any) -> None:
+        try:
+            torch.distributed.all_reduce(tensor, op=op, group=group)
+        except RuntimeError as error:  # a rank has gone, or did not come within the group's timeout
+            raise GuardError(f"the other ranks could not be asked: {error}. Each has to be here: {ALIKE}") from error
+
+    def _vote(self, about: int, values: List[float]) -> List[float]:
+        """The largest of each value over the ranks. Raises when they are not voting about the same thing."""
+        words = [float(about), -float(about), *values] + [0.0] * (_WORDS - 2 - len(values))
+        found = self._reduce(words, torch.distributed.ReduceOp.MAX, self.groups)
+        if found[0] != -found[1]:
+            other = int(found[0]) if found[0] != about else int(-found[1])
+            raise GuardError(f"the ranks are not at the same call of the guard: this one is {_VOTES[about]}, another "
+                             f"is {_VOTES[other]}. Each has to be here: {ALIKE}")
+        return found[2:]
+
+    def verdict(self, bits: int, about: int = GRADIENTS) -> Tuple[int, Optional[int]]:
         """The bits of all ranks together, and the lowest rank that has any."""
         if not self.groups:
             return bits, None
         values = [float(bits >> bit & 1) for bit in range(_BITS)] + [float(self.world - self.rank if bits else 0)]
-        values = self._reduce(values, torch.distributed.ReduceOp.MAX, self.groups)
+        values = self._vote(about, values)
         found = sum(1 << bit for bit in range(_BITS) if values[bit])
         return found, self.world - int(values[_BITS]) if found else None
 
     def agree(self, good: bool) -> bool:
-        """Whether it is good on every rank."""
-        if not self.groups:
-            return good
-        return self._reduce([float(good)], torch.distributed.ReduceOp.MIN, self.groups)[0] == 1.0
+        """Whether what was restored is good on every rank."""
+        return good if not self.groups else self._vote(RESTORED, [float(not good)])[0] == 0.0
+
+    def most(self, number: int) -> int:
+        """The largest number that any rank has."""
+        return number if not self.groups else int(self._vote(ANSWER, [float(number)])[0])
 
     def spread(self, flag: torch.Tensor) -> None:
         """A flag on the device becomes the largest of all ranks', without a wait where the backend has none."""
         for group in self.groups:
-            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX, group=group)
+            self._all_reduce(flag, torch.distributed.ReduceOp.MAX, group)
 
     def sum_of_squares(self, readings: Sequence[Reading]) -> Optional[float]:
         """Of all gradients: of a sharded one, the squares of all shards; of a replicated one, those of one copy."""
@@ -99,7 +137,8 @@ class Peers:
         sums.setdefault((), 0.0)
         for reading in readings:
             for item, stat in zip(reading.items, reading.stats()):
-                sums[self.shards.get(item.name, ())] += stat.norm * stat.norm
+                if item.role == _abi.GRAD:
+                    sums[self.shards.get(item.name, ())] += stat.norm * stat.norm
         total = 0.0
         for over, squares in sums.items():  # in the same order on every rank: that of the parameters
             for mesh, dim in over:

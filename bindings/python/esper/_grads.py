@@ -12,6 +12,7 @@ from typing import Any, List, Optional, Tuple
 import torch
 
 from . import _abi, _tensors
+from ._errors import GuardError, Unsupported
 from ._scan import Scanner
 from ._watched import Watched
 
@@ -66,6 +67,7 @@ class Gradients:
         self.watched = watched
         self._patterns: "OrderedDict[Any, _Pattern]" = OrderedDict()
         self._odd_scanner: Optional[Scanner] = None
+        self.version = 0  # counts the times that gradients were looked at anew
         self.forget()
 
     def forget(self) -> None:
@@ -75,6 +77,7 @@ class Gradients:
         self._absent: List[torch.nn.Parameter] = []
         self._odd: List[Tuple[str, torch.nn.Parameter]] = []
         self.not_covered: List[str] = []
+        self._of = self.watched.version
 
     @property
     def plain(self) -> bool:
@@ -82,9 +85,10 @@ class Gradients:
         return (not self._odd and self._pattern is not None and self._pattern.scanner is not None
                 and len(self._pattern.scanner.devices) == 1)
 
-    def collect(self) -> List[Scanner]:
-        """Scanners that are ready to be launched; none where there is no gradient."""
-        if self.watched.grew():
+    def collect(self, captured: bool = False) -> List[Scanner]:
+        """Scanners that are ready to be launched; none where there is no gradient. One that is captured becomes the
+        graph's, for replays read the addresses that it has: `forget_captured` when it was launched."""
+        if self.watched.look() != self._of:
             self.forget()
         addresses = self._pattern.addresses() if self._pattern is not None else None
         if addresses is None or any(parameter.grad is not None for parameter in self._absent):
@@ -93,8 +97,18 @@ class Gradients:
             self._pattern.scanner.move(addresses)
         scanners = [] if self._pattern.scanner is None else [self._pattern.scanner]
         if self._odd:
+            if captured:
+                raise Unsupported(f"{self._odd[0][0]}: its gradient is sparse, complex or a view with gaps, which "
+                                  "cannot be scanned in a CUDA graph: launch the scan outside of it")
             scanners += self._bind_odd()
         return scanners
+
+    def forget_captured(self) -> None:
+        """The latest collection was launched into a CUDA graph: steps outside of it get another scanner, and nothing
+        moves this one any more."""
+        for key in [key for key, pattern in self._patterns.items() if pattern is self._pattern]:
+            del self._patterns[key]
+        self._pattern = None
 
     def _bind_odd(self) -> List[Scanner]:
         """Sparse gradients and views with gaps: registered anew each time, for they are never the same."""
@@ -117,6 +131,7 @@ class Gradients:
 
     def _look_anew(self) -> None:
         self.watched.validate()
+        self.version += 1
         dense, self._absent, self._odd = [], [], []
         items: List[_tensors.Item] = []
         for name, parameter in self.watched.parameters:
@@ -141,8 +156,8 @@ class Gradients:
     def _new_pattern(self, key: Any, dense: List[Tuple[str, torch.nn.Parameter]],
                      items: List[_tensors.Item]) -> _Pattern:
         if items and _tensors.capturing(max(item.device for item in items)):
-            raise RuntimeError("these gradients were not scanned before, and nothing can be registered while a CUDA "
-                               "graph is captured: make one or two warm-up steps with the guard first")
+            raise GuardError("these gradients were not scanned before, and nothing can be registered while a CUDA "
+                             "graph is captured: make one or two warm-up steps with the guard before every capture")
         pattern = _Pattern(dense, items)
         if items:
             pattern.scanner = Scanner(items)

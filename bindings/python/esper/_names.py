@@ -47,6 +47,12 @@ def buffer_places(model: torch.nn.Module) -> List[Tuple[Dict[str, Any], str]]:
     return places
 
 
+def all_buffer_places(model: torch.nn.Module) -> Dict[str, Tuple[Dict[str, Any], str]]:
+    """Where buffers are kept, by name, those that are None now too."""
+    return {clean(f"{path}.{name}" if path else name): (module._buffers, name)
+            for path, module in unwrap(model).named_modules() for name in module._buffers}
+
+
 def of_optimizer(optimizer: torch.optim.Optimizer, known: List[Tuple[str, torch.nn.Parameter]]
                  ) -> List[Tuple[str, torch.nn.Parameter]]:
     """Parameters that the optimiser has and the model does not, under names by their place."""

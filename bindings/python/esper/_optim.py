@@ -3,26 +3,31 @@ device flag with which fused optimisers pass a step over by themselves."""
 
 import functools
 import inspect
+import sys
 import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
 from ._dist import Peers
+from ._rate import Rate
 
 
 class Attachment:
-    """Calls before() ahead of every step and after(went) behind it. A step that is not to be is made with the gradients
-    laid aside: an optimiser does nothing to a parameter without one."""
+    """Calls before(first) ahead of every step and after(went) behind it. A step that is not to be is made with the
+    gradients laid aside: an optimiser does nothing to a parameter without one. `first` is False for the second and
+    later evaluations of a closure within one step."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, before: Callable[[], bool],
-                 after: Callable[[bool], None]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, before: Callable[[bool], bool],
+                 after: Callable[[bool], None], rate: Rate) -> None:
         self._optimizer = optimizer
         self._before = before
         self._after = after
+        self._rate = rate
         self._aside: List[Tuple[torch.Tensor, torch.Tensor]] = []
         self._went = True
         self._active = True
+        self._outer: Tuple[int, Any] = (0, None)  # whose step is being made: the caller's frame, by id, and its code
         self._handles: List[Any] = []
         self._step: Any = None  # ours, where torch has no hooks
         self._own: Dict[str, Any] = {}  # a `step` that others had put on the optimiser before
@@ -61,28 +66,55 @@ class Attachment:
         self._optimizer.step = self._step = types.MethodType(step, self._optimizer)  # schedulers look for a method
 
     def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        if not self._active:
+        if not self._active or self._is_within(sys._getframe(1)):
             return None
+        self._outer = (id(sys._getframe(1)), sys._getframe(1).f_code)
         own = args[:1] if args and args[0] is optimizer else ()  # hooks are given the method's self too
         rest = args[len(own):]
         closure = rest[0] if rest else kwargs.get("closure")
         if closure is None:
-            self._ask()
+            self._aside = []  # of a step that was broken off
+            self._ask(True)
+            self._rate.apply()
             return None
-
-        @functools.wraps(closure)
-        def watched() -> Any:  # the gradients come to be inside the step
-            self._aside = []  # of an evaluation before this one: its gradients are no longer wanted
-            loss = closure()
-            self._ask()
-            return loss
-
+        watched = self._watch(closure)
+        self._rate.apply()
         if "closure" in kwargs:
             return args, dict(kwargs, closure=watched)
         return (*own, watched, *rest[1:]), kwargs
 
-    def _ask(self) -> None:
-        self._went = self._before()
+    def _is_within(self, frame: Any) -> bool:
+        """Whether hooks are called from inside the step that is being made: torch runs those of a base class's step too
+        when the optimiser's own calls it. A step that was broken off is no longer among the callers."""
+        if self._outer[1] is None or (id(frame), frame.f_code) == self._outer:
+            return False
+        while frame.f_back is not None:
+            frame = frame.f_back
+            if (id(frame), frame.f_code) == self._outer:
+                return True
+        return False
+
+    def _watch(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure by which gradients come to be inside the step."""
+        n_evaluated = 0
+
+        @functools.wraps(closure)
+        def watched() -> Any:
+            nonlocal n_evaluated
+            self._aside = []  # of an evaluation before this one: its gradients are no longer wanted
+            try:
+                loss = closure()
+                n_evaluated += 1
+                self._ask(n_evaluated == 1)
+            except BaseException:
+                self._bring_back()
+                raise
+            return loss
+
+        return watched
+
+    def _ask(self, first: bool) -> None:
+        self._went = self._before(first)
         if not self._went:
             self._aside = [(parameter, parameter.grad) for group in self._optimizer.param_groups
                            for parameter in group["params"] if parameter.grad is not None]
@@ -90,14 +122,43 @@ class Attachment:
                 parameter.grad = None
 
     def _post(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        if self._active:
+        if self._active and not self._is_within(sys._getframe(1)):
+            self._outer = (0, None)
             self._bring_back()
             self._after(self._went)
 
     def _bring_back(self) -> None:
+        """Gradients that were laid aside, and the learning rate."""
+        self._rate.undo()
         for parameter, grad in self._aside:
             parameter.grad = grad
         self._aside = []
+
+
+class ScalerAttachment:
+    """Calls step(scaler, do) instead of a GradScaler's step of one optimiser; do() makes it."""
+
+    def __init__(self, scaler: Any, optimizer: torch.optim.Optimizer,
+                 step: Callable[[Any, Callable[[], Any]], Any]) -> None:
+        self.scaler = scaler
+        self._active = True
+        self._own = {key: value for key, value in scaler.__dict__.items() if key == "step"}
+        original, mine = scaler.step, optimizer
+
+        @functools.wraps(original)
+        def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._active or optimizer is not mine or not scaler.is_enabled():
+                return original(optimizer, *args, **kwargs)
+            return step(scaler, lambda: original(optimizer, *args, **kwargs))
+
+        scaler.step = self._step = wrapped
+
+    def detach(self) -> None:
+        """Nothing is called any more."""
+        self._active = False
+        if self.scaler.__dict__.get("step") is self._step:
+            del self.scaler.step  # unless somebody has wrapped it since: then it only passes calls on
+            self.scaler.__dict__.update(self._own)
 
 
 class DeviceFlag:
@@ -105,6 +166,7 @@ class DeviceFlag:
     group, which rank was the first to set it."""
 
     def __init__(self, device: torch.device, peers: Peers) -> None:
+        self.device = device
         self.word = torch.zeros((), dtype=torch.int32, device=device)
         self._pair = torch.zeros(2, dtype=torch.float32, device=device)
         self.found = self._pair[0]
@@ -121,6 +183,14 @@ class DeviceFlag:
     def convert(self) -> None:
         """The scan's word as 0 or 1, on all ranks if it is set on one."""
         self.found.copy_(self.word).clamp_(max=1.0)
+        self._exchange()
+
+    def say(self, bad: bool) -> None:
+        """What the host knows already, instead of a scan's word."""
+        self.found.fill_(float(bad))
+        self._exchange()
+
+    def _exchange(self) -> None:
         if self._peers:
             torch.mul(self.found, float(self._peers.world - self._peers.rank), out=self._code)
             self._peers.spread(self._pair)
@@ -183,10 +253,16 @@ def _tries_out(optimizer: torch.optim.Optimizer, options: Dict[str, Any]) -> boo
 
 
 def has_state(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimiser has stepped: some kinds leave what they make in a first step that is passed over unset."""
+    """Whether the optimiser has stepped every parameter that has a gradient: some kinds leave what they make for one in
+    a first step that is passed over unset."""
     if not optimizer.state:
         return not any(group.get("momentum") for group in optimizer.param_groups) and "momentum" in optimizer.defaults
-    return True
+    if "momentum" in optimizer.defaults:  # plain SGD keeps nothing
+        groups = [group for group in optimizer.param_groups if group.get("momentum")]
+    else:
+        groups = optimizer.param_groups
+    return all(optimizer.state.get(parameter) for group in groups for parameter in group["params"]
+               if parameter.grad is not None)
 
 
 def scaler_state(scaler: Any, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:

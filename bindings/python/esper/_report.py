@@ -55,8 +55,10 @@ class Report:
         self.alarm = False  # it was bad, and not merely GradScaler finding its scale
         self.first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
         self.world = 1
+        self.of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
         self.sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
-        self.scale = None  # a tensor: what gradients are multiplied by, when they are still GradScaler's
+        self.sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
+        self.scale = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
         self.bits = 0
         for reading in readings:
             self.bits |= reading.bad
@@ -103,11 +105,22 @@ class Report:
 
     @property
     def total_norm(self) -> float:
-        """The norm of all gradients, before clipping; NaN or Inf where they are. Sharded ones are summed over ranks."""
+        """The norm of all gradients, before clipping; NaN or Inf where they are. Sharded ones are summed over ranks;
+        NaN where nobody has asked those (`not_covered` says so)."""
         if self.sum_of_squares is not None:
-            return math.sqrt(self.sum_of_squares) if self.sum_of_squares >= 0 else math.nan
-        norm = math.hypot(*[reading.grad_norm for reading in self.readings]) if self.readings else 0.0
-        return norm / float(self.scale) if self.scale is not None else norm
+            norm = math.sqrt(self.sum_of_squares) if self.sum_of_squares >= 0 else math.nan
+        elif self.sharded:
+            return math.nan
+        else:
+            norm = math.hypot(*[reading.grad_norm for reading in self.readings]) if self.readings else 0.0
+        return norm / self._scale()
+
+    def _scale(self) -> float:
+        if self.scale is None:
+            return 1.0
+        if not isinstance(self.scale, float):
+            self.scale = float(self.scale)
+        return self.scale
 
     @property
     def clip_factor(self) -> float:
@@ -121,12 +134,17 @@ class Report:
 
     @property
     def table(self) -> List[Row]:
-        """Every tensor that was scanned, with its statistics."""
-        return [
-            Row(item.shown, _abi.ROLES[item.role], item.count, stat.norm, stat.mean, stat.max_abs, stat.min_abs,
-                stat.n_nan, stat.n_pos_inf + stat.n_neg_inf, stat.n_zero, stat.n_tiny, stat.checksum)
-            for reading in self.readings for item, stat in zip(reading.items, reading.stats()) if stat.scanned
-        ]
+        """Every tensor that was scanned, with its statistics. Of gradients that are still GradScaler's, numbers are
+        those without its scale; n_tiny and checksum are of what lies in memory."""
+        scale = self._scale()
+        return [self._row(item, stat, scale if item.role == _abi.GRAD else 1.0) for reading in self.readings
+                for item, stat in zip(reading.items, reading.stats()) if stat.scanned]
+
+    @staticmethod
+    def _row(item: Item, stat: Stat, scale: float) -> Row:
+        return Row(item.shown, _abi.ROLES[item.role], item.count, stat.norm / scale, stat.mean / scale,
+                   stat.max_abs / scale, stat.min_abs / scale, stat.n_nan, stat.n_pos_inf + stat.n_neg_inf, stat.n_zero,
+                   stat.n_tiny, stat.checksum)
 
     def __str__(self) -> str:
         parts = [self._found()]
@@ -149,7 +167,10 @@ class Report:
         if count == 0:
             return "nothing was scanned"
         has_grads = any(item.role == _abi.GRAD for reading in self.readings for item in reading.items)
-        return f"all {count:,} tensors are finite" + (f", gradient norm {self.total_norm:.4g}" if has_grads else "")
+        told = f"all {count:,} tensors are finite"
+        if not has_grads:
+            return told
+        return told + (" on this rank" if self.sharded else f", gradient norm {self.total_norm:.4g}")
 
     def __repr__(self) -> str:
         return f"<esper.Report {self}>"

@@ -7,15 +7,19 @@ over for the next older one.
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from . import _tensors
+from . import _names, _tensors
 from ._dist import Peers
 from ._errors import GuardError, NoSnapshot
 from ._scan import Reading
 from ._state import Key, State, flat, put
+
+
+# What schedulers set in the groups of an optimiser.
+_SCHEDULED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "betas", "base_momentum", "max_momentum")
 
 
 @dataclass
@@ -32,6 +36,9 @@ class Snapshots:
     max_bytes: Optional[int] = None
 
     def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("keep", self.keep), ("max_bytes", self.max_bytes)):
+            if not hasattr(value, "__index__") and not (name == "max_bytes" and value is None):
+                raise TypeError(f"Snapshots({name}={value!r}): expected a whole number")
         if self.every < 1:
             raise ValueError(f"Snapshots(every={self.every}): expected 1 or more steps")
         if self.keep < 2:
@@ -62,7 +69,6 @@ class Entry:
         self.extras: Dict[str, Any] = {}
         self.rng: Dict[int, torch.Tensor] = {}
         self.checksums: Dict[Tuple[str, int], int] = {}
-        self.n_restored = 0
 
 
 class Ring:
@@ -77,14 +83,16 @@ class Ring:
         self._peers = peers
         self._log = log
         self._free: List[Dict[Key, torch.Tensor]] = [{} for _ in range(config.keep)]
+        self._taken: Optional[Entry] = None  # and not judged yet
         self._told = 0
+        self._told_of_scheduler = False
         self._on_host: Optional[bool] = None
 
     # ------------------------------------------------------------------------------------------------------- memory
 
     def memory(self) -> Dict[str, int]:
         """Bytes that snapshots take now, on devices and in host memory."""
-        slots = self._free + [entry.slot for entry in self.good]
+        slots = self._free + [entry.slot for entry in [*self.good, *([self._taken] if self._taken is not None else [])]]
         sizes = {"device": 0, "host": 0}
         for slot in slots:
             for buffer in slot.values():
@@ -134,6 +142,7 @@ class Ring:
         _copy([self._buffer(entry.slot, key, tensor) for key, tensor in tensors], [tensor for _, tensor in tensors])
         self._keep_rest(entry, tensors)
         self._free.pop()  # now that nothing can fail any more
+        self._taken = entry
         return entry
 
     def _keep_rest(self, entry: Entry, tensors: List[Tuple[Key, torch.Tensor]]) -> None:
@@ -153,6 +162,7 @@ class Ring:
 
     def judge(self, entry: Entry, reading: Optional[Reading], good: bool) -> None:
         """The scan of what was copied is known."""
+        self._taken = None
         if not good:
             self._free.append(entry.slot)
             return
@@ -163,15 +173,16 @@ class Ring:
 
     # ------------------------------------------------------------------------------------------------------ restore
 
-    def restore(self, lr_backoff: float, rng: bool) -> Entry:
-        """Puts the newest good state back, verified; the learning rate is multiplied by lr_backoff once more. rng: the
-        random state too."""
+    def restore(self, rng: bool) -> Entry:
+        """Puts the newest good state back, verified. rng: the random state too."""
         if not self.good:
             raise NoSnapshot("rollback: there is no good snapshot yet. Call guard.commit() before the first step "
                              "(attach() does so when the guard has snapshots)")
+        self._state.watched.look()
+        self._state.watched.validate()
         while self.good:
             entry = self.good[-1]
-            self._put_back(entry, lr_backoff)
+            self._put_back(entry)
             if self._peers.agree(self._verify(entry)):
                 if rng:
                     _put_back_rng(entry.rng)
@@ -181,21 +192,29 @@ class Ring:
         raise NoSnapshot("rollback: all snapshots were damaged in memory, and what is in the tensors now is not to be "
                          "trusted: load a checkpoint")
 
-    def _put_back(self, entry: Entry, lr_backoff: float) -> None:
+    def _put_back(self, entry: Entry) -> None:
         watched = self._state.watched
         self._shape_optimizer(entry)
         live = {key: tensor for key, _, tensor in self._state.tensors()}
         self._make_missing(entry, live)
         pairs = [(_tensors.local(live[key].detach()), entry.slot[key]) for key in entry.keys if key in live]
         _copy([to for to, _ in pairs], [buffer for _, buffer in pairs])
-        entry.n_restored += 1
         for group, saved in zip(watched.optimizer.param_groups, entry.groups):
-            _put_back_group(group, saved)
+            leave = _SCHEDULED if "initial_lr" in group and not self._has_scheduler() else ()
+            if leave and not self._told_of_scheduler:
+                self._told_of_scheduler = True
+                self._log("a scheduler that is not in state= sets the learning rate: it goes on where it is")
+            _put_back_group(group, saved, leave)
         for name, item in self._extras.items():
             if name in entry.extras:
                 item.load_state_dict(copy.deepcopy(entry.extras[name]))
-        if lr_backoff != 1.0:
-            self._back_off(lr_backoff**entry.n_restored)
+
+    def _has_scheduler(self) -> bool:
+        """Whether what sets the learning rate goes back together with it. A scheduler computes the next rate from the
+        one before: it must not find that of an earlier step while it is itself at a later one."""
+        return any(getattr(item, "optimizer", None) is self._state.watched.optimizer
+                   or any(key in item.state_dict() for key in ("last_epoch", "_last_lr", "_schedulers"))
+                   for item in self._extras.values())
 
     def _shape_optimizer(self, entry: Entry) -> None:
         """State that was not there yet goes, what is no tensor is set, and lists get their length."""
@@ -219,25 +238,25 @@ class Ring:
                     put(state, key, copy.deepcopy(value))
 
     def _make_missing(self, entry: Entry, live: Dict[Key, torch.Tensor]) -> None:
-        """Tensors of the optimiser's that are gone come again; those that are there are written in place."""
+        """Tensors that are gone or have another form come again; the others are written in place."""
         parameters = dict(self._state.watched.parameters)
+        places: Dict[str, Tuple[Dict[str, Any], str]] = {}
         for key in entry.keys:
             saved = entry.slot[key]
-            if key[0] == "state" and (key not in live or _tensors.local(live[key]).shape != saved.shape):
+            now = _tensors.local(live[key].detach()) if key in live else None
+            if now is not None and now.shape == saved.shape and now.dtype == saved.dtype:
+                continue
+            if key[0] == "state" and key[1] in parameters:
                 parameter = parameters[key[1]]
                 live[key] = _made_anew(saved, parameter, entry.devices[key])
                 put(self._state.watched.optimizer.state[parameter], key[2:], live[key])
-
-    def _back_off(self, factor: float) -> None:
-        for group in self._state.watched.optimizer.param_groups:
-            for key in ("lr", "initial_lr"):
-                if isinstance(group.get(key), torch.Tensor):
-                    group[key].mul_(factor)
-                elif key in group:
-                    group[key] *= factor
-        for item in self._extras.values():
-            if hasattr(item, "base_lrs"):
-                item.base_lrs = [rate * factor for rate in item.base_lrs]
+            elif key[0] == "buffer" and now is not None and not hasattr(live[key], "_local_tensor"):
+                live[key].data = saved.to(entry.devices[key], copy=True)  # the same object, wherever modules have it
+            elif key[0] == "buffer" and now is None:
+                places = places or _names.all_buffer_places(self._state.watched.model)
+                if key[1] in places:
+                    module, name = places[key[1]]
+                    module[name] = live[key] = saved.to(entry.devices[key], copy=True)
 
     def _verify(self, entry: Entry) -> bool:
         scanner = self._state.scanner()
@@ -247,7 +266,8 @@ class Ring:
         self._state.drop()
         reading = scanner.read()
         now = {(item.name, item.role): stat.checksum for item, stat in zip(reading.items, reading.stats())}
-        return all(now.get(name) == checksum for name, checksum in entry.checksums.items())
+        known = {".".join(key[1:]) for key, _, _ in self._state.tensors()}  # another guard may have taken some up
+        return all(now.get(key) == checksum for key, checksum in entry.checksums.items() if key[0] in known)
 
 
 def _made_anew(saved: torch.Tensor, parameter: torch.nn.Parameter, device: torch.device) -> torch.Tensor:
@@ -257,8 +277,10 @@ def _made_anew(saved: torch.Tensor, parameter: torch.nn.Parameter, device: torch
     return saved.to(device, copy=True)
 
 
-def _put_back_group(group: Dict[str, Any], saved: Dict[str, Any]) -> None:
+def _put_back_group(group: Dict[str, Any], saved: Dict[str, Any], leave: Sequence[str]) -> None:
     for key, value in saved.items():
+        if key in leave:
+            continue
         if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
             group[key].copy_(value)
         else:

@@ -25,6 +25,7 @@ class State:
         self._forms: Tuple[List[int], List[int], List[torch.dtype]] = ([], [], [])
         self._plain = False
         self._nested = False
+        self._of = watched.version
         self.not_judged: Dict[str, str] = {}  # buffers by name, each with a sentence
         self.look_at_buffers()
 
@@ -57,7 +58,7 @@ class State:
     def scanner(self, validate: bool = True) -> Optional[Scanner]:
         """Ready to be launched; None where nothing can be scanned. Without `validate` the model is believed to have the
         parameters that it had."""
-        grew = self.watched.grew()
+        grew, self._of = self.watched.look() != self._of, self.watched.version
         if validate or self._n_tensors < 0:
             self.watched.validate()
             self._buffers = _names.buffer_places(self.watched.model)

@@ -1,7 +1,7 @@
 """The parameters that are watched: which they are, and whether they still are what they were."""
 
 import weakref
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
@@ -9,44 +9,80 @@ from . import _names
 from ._errors import GuardError, ModelChanged
 from ._tensors import local
 
-_guarded: Dict[int, Tuple[Any, Any]] = {}  # by id of a parameter: weak references to it and to its guard
+_owners: Dict[int, Tuple[Any, Any]] = {}  # by id of a parameter: weak references to it, and to who watches its steps
+_all: "weakref.WeakSet[Watched]" = weakref.WeakSet()
 
 
-def claim(parameters: List[Tuple[str, torch.nn.Parameter]], guard: object) -> None:
-    """Refuses parameters that another live guard has, then notes these as `guard`'s."""
-    for name, parameter in parameters:
-        mine, other = _guarded.get(id(parameter), (None, None))
-        if mine is not None and mine() is parameter and other() is not None and other() is not guard:
-            raise GuardError(f"{name} is already watched by another esper.Guard: use that one, or call its detach() "
-                             "before making a new one")
-    for _, parameter in parameters:
-        _guarded[id(parameter)] = (weakref.ref(parameter), weakref.ref(guard))
+def _owner(parameter: torch.Tensor) -> Optional["Watched"]:
+    """Who watches the optimiser that steps this parameter."""
+    mine, owner = _owners.get(id(parameter), (None, None))
+    return owner() if mine is not None and mine() is parameter else None
 
 
-def release(parameters: List[Tuple[str, torch.nn.Parameter]], guard: object) -> None:
-    """Gives parameters up again."""
-    for _, parameter in parameters:
-        if _guarded.get(id(parameter), (None, lambda: None))[1]() in (guard, None):
-            _guarded.pop(id(parameter), None)
+def _look_again(_: Any = None) -> None:
+    """Parameters have changed hands: everybody's list may be another."""
+    for watched in list(_all):
+        watched.stale = True
 
 
 class Watched:
-    """Names, sizes and devices of a model's and an optimiser's parameters, as they were when they were registered."""
+    """Names, sizes and devices of the parameters that a guard watches, as they were when they were registered: those of
+    its optimiser, which are its own, and those of the model that no other guard's optimiser has."""
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.stale = False
+        self.active = False
+        self.n_of_others = 0
+        self.version = 0
         self.register()
 
     def register(self) -> None:
-        """Takes the parameters as they are now."""
+        """Takes the parameters as they are now. GuardError where the optimiser has some that are another guard's."""
+        self._claim()
         self.parameters = self._list()
         self.ids_in_groups = self._ids_in_groups()
         self.forms = [self._form(parameter) for _, parameter in self.parameters]
+        self.n_of_others = len(_names.parameters(self.model)) + len(self._unnamed) - len(self.parameters)
+        self.stale = False
+        self.version += 1
+
+    def _claim(self) -> None:
+        mine = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        for parameter in mine:
+            if _owner(parameter) not in (None, self):
+                raise GuardError(f"{self._name(parameter)} is already watched by another esper.Guard: use that one, or "
+                                 "call its detach() before making a new one. Two guards on one model are for two "
+                                 "optimizers that have no parameter in common")
+        if self.active and all(_owner(parameter) is self for parameter in mine):
+            return
+        owner = weakref.ref(self, _look_again)
+        for parameter in mine:
+            _owners[id(parameter)] = (weakref.ref(parameter), owner)
+        _look_again()
+        self.active = True
+        _all.add(self)
+
+    def release(self) -> None:
+        """Gives parameters up again."""
+        for key in [key for key, (_, owner) in _owners.items() if owner() in (self, None)]:
+            del _owners[key]
+        self.active = False
+        _all.discard(self)
+        _look_again()
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        known = _names.parameters(self.model)
+        return next((name for name, other in known + _names.of_optimizer(self.optimizer, known)
+                     if other is parameter), "a parameter")
 
     def _list(self) -> List[Tuple[str, torch.nn.Parameter]]:
         known = _names.parameters(self.model)
-        return known + _names.of_optimizer(self.optimizer, known)
+        self._unnamed = _names.of_optimizer(self.optimizer, known)
+        if len(_all) > 1:
+            known = [(name, parameter) for name, parameter in known if _owner(parameter) in (None, self)]
+        return known + self._unnamed
 
     def _ids_in_groups(self) -> List[int]:
         ids: List[int] = []
@@ -58,15 +94,15 @@ class Watched:
     def _form(parameter: torch.Tensor) -> Tuple[torch.Size, torch.device, torch.dtype]:
         return parameter.shape, local(parameter).device, parameter.dtype
 
-    def grew(self) -> bool:
-        """Whether the optimiser was given more parameters since (add_param_group), or fewer; that is taken up if so.
-        Raises ModelChanged if it was given others."""
+    def look(self) -> int:
+        """The version of the list. It is made anew when the optimiser was given more parameters (add_param_group), or
+        fewer, and when another guard took some up or gave them up. ModelChanged if the optimiser was given others."""
         ids = self._ids_in_groups()
-        if ids == self.ids_in_groups:
-            return False
-        before = {id(parameter) for _, parameter in self.parameters}
+        if ids == self.ids_in_groups and not self.stale:
+            return self.version
+        kept = {id(parameter) for _, parameter in self.parameters if _owner(parameter) in (None, self)}
         now = self._list()
-        if not before <= {id(parameter) for _, parameter in now}:
+        if not kept <= {id(parameter) for _, parameter in now}:
             self.validate()
         lost, new = set(self.ids_in_groups).difference(ids), set(ids).difference(self.ids_in_groups)
         if lost and new:
@@ -74,7 +110,7 @@ class Watched:
             raise ModelChanged(f"the optimizer has another parameter instead of {name}, which was registered: call "
                                "guard.refresh() after replacing parameters")
         self.register()
-        return True
+        return self.version
 
     def validate(self) -> None:
         """Raises ModelChanged, naming the first parameter that was moved, resized or replaced."""
