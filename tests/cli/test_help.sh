@@ -67,7 +67,7 @@ esper train --help
 for key in $keys; do
     case $key in
     policy | policy_cmd | policy_deadline | decisions | max_seeds | max_params | blueprints | plateau | plateau_epochs | \
-        incubation | seed_lr | attribution | inject) expect_no_word out "  --${key//_/-} " ;;
+        gate_epochs | embargo | incubation | seed_lr | attribution | inject) expect_no_word out "  --${key//_/-} " ;;
     *) expect_words out "--${key//_/-}" ;;
     esac
 done
