@@ -212,6 +212,7 @@ static void more_help(void)
            "           esper grow fashion --epochs 60 --max-params 100000 --blueprints conv_light,norm\n"
            "           esper grow fashion --policy scripted --decisions my.txt\n"
            "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
+           "           esper grow fashion --policy best.safetensors\n"
            "           esper grow --resume last --epochs 60\n");
 }
 

@@ -1,4 +1,4 @@
-/* esper info: backends, operations, tasks, blueprints, features, configuration in force, programs and plans. */
+/* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +11,7 @@
 #include "dist/comm.h"
 #include "nn/blueprint.h"
 #include "policy/features.h"
+#include "policy/reward.h"
 #include "tensor/kernel.h"
 #include "train/trainer.h"
 #include "ui/text.h"
@@ -95,6 +96,23 @@ static esper_status info_blueprints(const question *asked)
         for (int i = 0; list[i] != NULL; i++)
             printf("  %-16s %12s  %s\n", list[i]->name, esper_text_count(list[i]->estimate, count), list[i]->about);
     }
+    return ESPER_OK;
+}
+
+static esper_status info_rewards(const question *asked)
+{
+    const esper_reward_field *list;
+    int n;
+
+    (void)asked;
+    list = esper_reward_field_list(&n);
+    printf("what decisions can be paid by (--reward); %s unless set otherwise\n\n",
+           esper_reward_mode_name(ESPER_REWARD_DEFAULT));
+    for (int mode = 0; mode < ESPER_N_REWARD_MODES; mode++)
+        printf("  %-12s %s\n", esper_reward_mode_name(mode), esper_reward_mode_about(mode));
+    printf("\nweights (--reward-weights NAME=VALUE,...)\n\n");
+    for (int i = 0; i < n; i++)
+        printf("  %-34s %9g  %s\n", list[i].name, list[i].preset, list[i].about);
     return ESPER_OK;
 }
 
@@ -212,6 +230,7 @@ static const struct {
     {"tasks", info_tasks, false, false},
     {"blueprints", info_blueprints, false, false},
     {"features", info_features, false, false},
+    {"rewards", info_rewards, false, false},
     {"config", info_config, true, false},
     {"net", info_net, true, false},
     {"plan", info_plan, true, true},
@@ -292,6 +311,7 @@ const esper_command esper_command_info = {
             "  tasks           what can be trained, and whether its data is here\n"
             "  blueprints      what can be grown into a network\n"
             "  features        what a learned policy sees of a run and its slots\n"
+            "  rewards         what its decisions are paid by, and the weights of that\n"
             "  config [TASK]   every setting, its value and where it came from\n"
             "  net [TASK]      the network as a list of operations\n"
             "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "policy/features.h"
 #include "policy/learned.h"
+#include "policy/pack.h"
 #include "policy/policy.h"
 
 typedef struct policy_learned {
@@ -56,13 +57,21 @@ static void close_learned(esper_policy *base)
 
 static esper_status check_for(const esper_learned_file *file, const esper_policy_setup *setup)
 {
+    const esper_learned_identity *identity = esper_learned_identity_of(file);
+    size_t n_state = (size_t)identity->layers * (size_t)identity->hidden;
+    size_t bytes = ESPER_PACK_HEAD_BYTES + sizeof(packed_head) + 2 * n_state * sizeof(float);
     esper_learned_identity wanted;
 
     esper_learned_identity_init(&wanted);
     snprintf(wanted.task, sizeof(wanted.task), "%s", setup->task != NULL ? setup->task : "");
     wanted.topology = setup->topology;
     ESPER_TRY(esper_learned_identity_set_slots(&wanted, setup->slot_ids, setup->n_slots));
-    return esper_learned_check(file, &wanted);
+    ESPER_TRY(esper_learned_check(file, &wanted));
+    if (setup->room_bytes > 0 && bytes > setup->room_bytes)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "%s: %d times %d hidden values remember %zu bytes: there is room for %zu", setup->policy_file,
+                          identity->layers, identity->hidden, bytes, setup->room_bytes);
+    return ESPER_OK;
 }
 
 /* A learner of one lane that never learns: the smallest there is. */
@@ -223,7 +232,7 @@ static esper_status unpack(esper_policy *base, const void *memory, size_t bytes)
 
 const esper_policy_ops esper_policy_learned = {
     .name = "learned",
-    .about = "a trained network (esper learn): give the path of its file in place of a name",
+    .about = "a trained network: give the path of its file in place of a name",
     .open = open_learned,
     .close = close_learned,
     .decide = decide,

@@ -6,6 +6,8 @@
 #ifndef ESPER_POLICY_POLICY_H
 #define ESPER_POLICY_POLICY_H
 
+#include <stddef.h>
+
 #include "policy/decision.h"
 #include "policy/heuristic.h"
 #include "policy/view.h"
@@ -27,6 +29,7 @@ typedef struct esper_policy_setup {
     const char        *policy_file; /* learned: path of the policy's file */
     const char        *task;        /* learned: name of the run's task; NULL = any */
     const char        *backend;     /* learned: who computes its network; NULL = auto */
+    size_t             room_bytes;  /* learned: for what it remembers, packed; 0 = any */
 } esper_policy_setup;
 
 typedef struct esper_policy esper_policy;

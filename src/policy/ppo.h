@@ -164,10 +164,13 @@ float        esper_ppo_value(const esper_ppo *ppo, int lane);
 /* ------------------------------------------------------------------------------------------------ files */
 
 /* Weights, moments, counters and the detector, with tensors and notes of the caller's own: everything that the next update
- * depends on. Going on from a file gives the same bits as never having stopped. The note policy_hash is a hash of all the
- * rest. */
+ * depends on. Going on from a file gives the same bits as never having stopped. */
 esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
                             const esper_safetensors_note *notes, size_t n_notes);
+
+/* Writes such a file as it is given, with a hash of all of it in the note policy_hash. */
+esper_status esper_ppo_write(const char *path, const esper_safetensors_tensor *tensors, size_t n_tensors,
+                             const esper_safetensors_note *notes, size_t n_notes);
 
 /* Whether a file is a policy, of this version, and as it was written. E_FORMAT says what it is not. */
 esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_out);

@@ -76,6 +76,29 @@ static uint64_t hash_file(const esper_safetensors *file)
     return hash_of(&sum);
 }
 
+esper_status esper_ppo_write(const char *path, const esper_safetensors_tensor *tensors, size_t n_tensors,
+                             const esper_safetensors_note *notes, size_t n_notes)
+{
+    esper_safetensors_note *list = esper_mem_alloc((n_notes + 1) * sizeof(*list));
+    content_hash sum = {0};
+    char text[HASH_CHARS];
+    esper_status status;
+
+    if (list == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: %zu notes", path, n_notes);
+    for (size_t i = 0; i < n_tensors; i++)
+        add_tensor(&sum, &tensors[i]);
+    for (size_t i = 0; i < n_notes; i++) {
+        add_note(&sum, &notes[i]);
+        list[i] = notes[i];
+    }
+    snprintf(text, sizeof(text), "%016" PRIx64, hash_of(&sum));
+    list[n_notes] = (esper_safetensors_note){HASH_KEY, text};
+    status = esper_safetensors_write(path, tensors, n_tensors, list, n_notes + 1);
+    esper_mem_free(list);
+    return status;
+}
+
 /* ------------------------------------------------------------------------------------------------ what network it is */
 
 /* One fact of the network: the note's key, what it is in words, and its text. */
@@ -271,26 +294,13 @@ static esper_status take_draft(const esper_ppo *p, size_t n_more, size_t n_notes
     out->n_list = count_named(p);
     out->list = esper_mem_alloc(out->n_list * sizeof(*out->list));
     out->tensors = esper_mem_alloc((out->n_list + 3 + n_more) * sizeof(*out->tensors));
-    out->notes = esper_mem_alloc((n_notes + N_FACTS + 2) * sizeof(*out->notes));
+    out->notes = esper_mem_alloc((n_notes + N_FACTS + 1) * sizeof(*out->notes));
     if (out->list == NULL || out->tensors == NULL || out->notes == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a policy's file of %zu tensors", out->n_list);
     list_named(p, out->list);
     for (size_t i = 0; i < out->n_list; i++)
         out->tensors[i] = out->list[i].tensor;
     return ESPER_OK;
-}
-
-/* The last note says what all the rest is. */
-static void seal_draft(draft *d, size_t n_tensors, char text[HASH_CHARS])
-{
-    content_hash sum = {0};
-
-    for (size_t i = 0; i < n_tensors; i++)
-        add_tensor(&sum, &d->tensors[i]);
-    for (size_t i = 0; i < d->n_notes; i++)
-        add_note(&sum, &d->notes[i]);
-    snprintf(text, HASH_CHARS, "%016" PRIx64, hash_of(&sum));
-    d->notes[d->n_notes++] = (esper_safetensors_note){HASH_KEY, text};
 }
 
 static void drop_draft(draft *d)
@@ -306,7 +316,7 @@ esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safete
     numbers n = numbers_of(ppo);
     draft d = {0};
     fact facts[N_FACTS];
-    char version[16], hash[HASH_CHARS];
+    char version[16];
     esper_status status = take_draft(ppo, n_more, n_notes, &d);
 
     if (status == ESPER_OK) {
@@ -320,8 +330,7 @@ esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safete
         list_numbers(&n, d.tensors + d.n_list);
         for (size_t i = 0; i < n_more; i++)
             d.tensors[d.n_list + 3 + i] = more[i];
-        seal_draft(&d, d.n_list + 3 + n_more, hash);
-        status = esper_safetensors_write(path, d.tensors, d.n_list + 3 + n_more, d.notes, d.n_notes);
+        status = esper_ppo_write(path, d.tensors, d.n_list + 3 + n_more, d.notes, d.n_notes);
     }
     drop_draft(&d);
     return status;

@@ -180,6 +180,7 @@ static esper_status open_policy(esper_growth *growth)
         .policy_file = config->policy,
         .task = trainer->task->name,
         .backend = esper_backend_name(trainer->backend),
+        .room_bytes = GROWTH_POLICY_BYTES,
     };
 
     for (int k = 0; k < trainer->slots.n; k++)

@@ -236,7 +236,12 @@ fi
 
 # ---- settings that cannot be
 rm -rf runs
-refused 2 "policy: no policy is called 'heuristics'|there are none, heuristic" grow synth --policy heuristics
+refused 2 "policy: no policy is called 'heuristics'|did you mean 'heuristic'?|There are none, heuristic|files of learned ones" \
+    grow synth --policy heuristics
+refused 2 "policy = learned: give the path of the policy's file" grow synth --policy learned
+refused 1 "absent.safetensors: " grow synth --policy absent.safetensors
+echo "a poem about growth" >poem.txt
+refused 1 "poem.txt: " grow synth --policy poem.txt
 refused 2 "blueprints: |conv_heavier" grow synth --blueprints conv_light,conv_heavier
 refused 2 "policy = scripted needs a decision file: decisions" grow synth --policy scripted
 refused 2 "policy = command needs the program: policy_cmd" grow synth --policy command
