@@ -126,11 +126,11 @@ static int count_left(const fleet *self)
     return n;
 }
 
-static const char *return_text(const esper_compare_result *result, char text[ESPER_TEXT_CHARS])
+static const char *return_text(double value, char text[ESPER_TEXT_CHARS])
 {
     text[0] = '\0';
-    if (!isnan(result->total_reward))
-        snprintf(text, ESPER_TEXT_CHARS, "return %.2f, ", result->total_reward);
+    if (!isnan(value))
+        snprintf(text, ESPER_TEXT_CHARS, "return %.2f, ", value);
     return text;
 }
 
@@ -145,7 +145,8 @@ static void tell(const fleet *self, const esper_compare_run *run, const char *re
     esper_compare_name(self->desc->compare, run, name);
     fprintf(stream, "%4d/%d  %-24s  ", n_runs - n_left, n_runs, name);
     if (result->outcome == ESPER_COMPARE_GOOD)
-        fprintf(stream, "%6.2f %%, %s%s parameters, %s", result->acc_test, return_text(result, earned),
+        fprintf(stream, "%6.2f %%, %s%s parameters, %s", result->acc_test,
+                return_text(esper_compare_return(self->desc->compare, run), earned),
                 esper_text_count(result->params, params), esper_text_duration(result->seconds, took));
     else
         fprintf(stream, "%s%s%.100s", esper_compare_outcome_name(result->outcome), result->why[0] != '\0' ? ": " : "",

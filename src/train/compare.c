@@ -97,7 +97,7 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
 
 static esper_status add_line(esper_compare *compare, const char *word)
 {
-    esper_compare_line line;
+    esper_compare_line line = {.name = ""};
 
     ESPER_TRY(find_line(word, &line));
     for (int i = 0; i < compare->n_lines; i++)

@@ -134,6 +134,10 @@ esper_status esper_compare_read(const char *run_dir, const esper_config *config,
 
 /* ------------------------------------------------------------------------------------------------ numbers */
 
+/* The run's return; NaN where nobody decided about its seeds: static-final and static-equal pay rent, or none, for a choice that
+ * was not theirs. */
+double esper_compare_return(const esper_compare *compare, const esper_compare_run *run);
+
 /* Epochs whose training FLOPs come nearest to `flops`; at least 1. */
 int esper_compare_epochs(double flops, double flops_per_epoch);
 

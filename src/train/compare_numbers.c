@@ -150,41 +150,49 @@ double esper_compare_margin(const esper_compare_spread *spread)
     return spread->n < 2 ? (double)NAN : esper_compare_t95(spread->n - 1) * spread->sd / sqrt((double)spread->n);
 }
 
-typedef double (*figure)(const esper_compare_result *result);
-
-static double acc_of(const esper_compare_result *result)
+double esper_compare_return(const esper_compare *compare, const esper_compare_run *run)
 {
-    return result->acc_test;
+    esper_compare_kind kind = compare->lines[run->line].kind;
+
+    return kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL ? (double)NAN : run->result.total_reward;
 }
 
-static double total_reward_of(const esper_compare_result *result)
+typedef double (*figure)(const esper_compare *compare, const esper_compare_run *run);
+
+static double acc_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    return result->total_reward;
+    (void)compare;
+    return run->result.acc_test;
 }
 
-static double params_of(const esper_compare_result *result)
+static double params_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    return (double)result->params;
+    (void)compare;
+    return (double)run->result.params;
 }
 
-static double flops_of(const esper_compare_result *result)
+static double flops_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    return result->flops;
+    (void)compare;
+    return run->result.flops;
 }
 
-static double flops_train_of(const esper_compare_result *result)
+static double flops_train_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    return result->flops_train;
+    (void)compare;
+    return run->result.flops_train;
 }
 
-static double seconds_of(const esper_compare_result *result)
+static double seconds_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    return result->seconds;
+    (void)compare;
+    return run->result.seconds;
 }
 
-static double epochs_of(const esper_compare_result *result)
+static double epochs_of(const esper_compare *compare, const esper_compare_run *run)
 {
-    return (double)result->epochs;
+    (void)compare;
+    return (double)run->result.epochs;
 }
 
 /* The run of a line in one of the tables; NULL: it has none there. */
@@ -206,8 +214,8 @@ static esper_compare_spread spread_over(const esper_compare *compare, int line, 
     for (int seed = 0; seed < compare->n_seeds; seed++) {
         const esper_compare_run *run = run_in(compare, line, seed, equal_flops);
 
-        if (is_good(run) && isfinite(value(&run->result)))
-            values[n++] = value(&run->result);
+        if (is_good(run) && isfinite(value(compare, run)))
+            values[n++] = value(compare, run);
     }
     return esper_compare_spread_of(values, n);
 }
@@ -223,8 +231,8 @@ static esper_compare_spread difference_over(const esper_compare *compare, int li
         const esper_compare_run *a = run_in(compare, line, seed, equal_flops);
         const esper_compare_run *b = run_in(compare, other, seed, equal_flops);
 
-        if (is_good(a) && is_good(b) && isfinite(value(&a->result)) && isfinite(value(&b->result)))
-            values[n++] = value(&a->result) - value(&b->result);
+        if (is_good(a) && is_good(b) && isfinite(value(compare, a)) && isfinite(value(compare, b)))
+            values[n++] = value(compare, a) - value(compare, b);
     }
     return esper_compare_spread_of(values, n);
 }
@@ -240,7 +248,7 @@ bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_
     summary_out->flops_train = spread_over(compare, line, equal_flops, flops_train_of);
     summary_out->seconds = spread_over(compare, line, equal_flops, seconds_of);
     summary_out->epochs = spread_over(compare, line, equal_flops, epochs_of);
-    summary_out->total_reward = spread_over(compare, line, equal_flops, total_reward_of);
+    summary_out->total_reward = spread_over(compare, line, equal_flops, esper_compare_return);
     summary_out->gain = difference_over(compare, line, compare->host, equal_flops, acc_of);
     summary_out->n_bad = compare->n_seeds - summary_out->acc.n;
     return true;
@@ -250,7 +258,7 @@ bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare
 {
     if (line == compare->against)
         return false;
-    pair_out->total_reward = difference_over(compare, compare->against, line, false, total_reward_of);
+    pair_out->total_reward = difference_over(compare, compare->against, line, false, esper_compare_return);
     pair_out->acc = difference_over(compare, compare->against, line, false, acc_of);
     pair_out->params = difference_over(compare, compare->against, line, false, params_of);
     return true;

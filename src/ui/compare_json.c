@@ -76,7 +76,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
         put_text(&json, "why", result->why);
     put_real(&json, "acc_test", result->acc_test);
     put_real(&json, "loss_test", result->loss_test);
-    put_real(&json, "total_reward", result->total_reward);
+    put_real(&json, "total_reward", esper_compare_return(compare, run));
     put_int(&json, "params", result->params);
     put_real(&json, "flops", result->flops);
     put_real(&json, "flops_train", result->flops_train);

@@ -215,7 +215,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     begin_row(compare, run->line, page);
     esper_html_cell(page, NULL, name);
     esper_html_cell_real(page, known(result->acc_test), 2);
-    esper_html_cell_real(page, known(result->total_reward), 3);
+    esper_html_cell_real(page, known(esper_compare_return(compare, run)), 3);
     esper_html_cell_int(page, result->params >= 0 ? result->params : ESPER_STORE_NO_INT);
     esper_html_cell_int(page, result->epochs >= 0 ? result->epochs : ESPER_STORE_NO_INT);
     snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),

@@ -230,7 +230,7 @@ static void write_bad(const esper_compare *compare, esper_compare_format format,
 
 static void write_learned(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char text[ESPER_CONFIG_TEXT_CHARS + 160];
+    char text[ESPER_CONFIG_TEXT_CHARS + 256];
     int n = 0;
 
     for (int i = 0; i < compare->n_lines; i++) {

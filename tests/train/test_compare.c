@@ -492,6 +492,13 @@ static void summaries_pair_by_seed(void **state)
     assert_int_equal(summary.acc.n, 2);
     check_real(summary.epochs.mean, 4.0);
     esper_compare_fini(&compare);
+    compare = compare_of("heuristic,static-equal", "", 1);
+    end_run(&compare, "heuristic-1", 50.0, 310.0, 270, "");
+    end_run(&compare, "static-equal-1", 50.0, 310.0, 270, "");
+    run_named(&compare, "static-equal-1")->result.total_reward = 7.0; /* nobody decided: it is no return */
+    assert_true(esper_compare_summarise(&compare, 1, false, &summary));
+    assert_true(summary.acc.n == 1 && summary.total_reward.n == 0);
+    esper_compare_fini(&compare);
     compare = compare_of("random,heuristic", "", 1);
     assert_false(esper_compare_summarise(&compare, 0, true, &summary)); /* it grows by a budget of its own */
     esper_compare_fini(&compare);
