@@ -596,7 +596,7 @@ class TestSteps(Case):
             guard.detach()
             train(model, optimizer, 1)
             self.assertEqual(guard.steps, 3)
-            self.assertEqual(optimizer._step_count, 4)
+            self.assertEqual(int(optimizer.state[next(model.parameters())]["step"]), 4)
 
     def test_a_parameter_that_shrinks_where_it_is(self):
         model, optimizer = seeded(Net)
