@@ -228,7 +228,7 @@ static void leaves_nothing_without_memory(void **state)
 
     (void)state;
     stage_open(&s, "max_steps = 1\n", 1, 1);
-    fail_each("a fleet", try_fleet, NULL, &s, 11);
+    fail_each("a fleet", try_fleet, NULL, &s, 31);
     stage_close(&s);
 }
 
