@@ -25,6 +25,8 @@ refused 2 "1 epochs leaves nothing to decide" "${learn[@]}" --epochs 1
 refused 2 "no task is called 'sinth'|did you mean 'synth'" learn sinth
 refused 2 "one task at a time: 'chars' is too much" learn synth chars
 refused 2 "rounds" learn synth --rounds 0
+refused 2 "policy says who decides, and here a policy learns to" "${learn[@]}" --policy random
+refused 2 "policy_cmd says who decides" "${learn[@]}" --policy-cmd ./program
 refused 1 "'absent' is no run" learn --resume absent
 refused 1 "no run below runs/ yet|esper learn" learn --resume last
 refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
@@ -47,6 +49,9 @@ expect_code 0
 expect_no_word out "1/4"
 expect_words out "learned   4 rounds"
 expect_same "who watches does not matter" whole/policy.safetensors silent/policy.safetensors
+ESPER_POLICY=scripted ESPER_POLICY_CMD=./absent esper "${learn[@]}" --run-dir meant-for-grow --progress none
+expect_code 0
+expect_same "who decides elsewhere does not matter" whole/policy.safetensors meant-for-grow/policy.safetensors
 esper "${learn[@]}" --run-dir bars --progress bar
 expect_code 0
 expect_words out $'\r' "% " "return"
