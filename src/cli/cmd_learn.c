@@ -1,5 +1,6 @@
 /* esper learn: a growth policy of one's own, trained by PPO. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,14 +26,16 @@ static void print_times(const esper_learn_times *times)
 static void report(const esper_learn_result *result, const char *task)
 {
     const char *program = esper_cli_program();
-    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], error[32] = "";
 
     printf("learned   %" PRIu32 " rounds, %s episodes, in %s%s\n", result->rounds,
            esper_text_count((int64_t)result->n_episodes, episodes), esper_text_duration(result->seconds, took),
            result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
+    if (isfinite(result->last.total_reward_error)) /* of one episode there is none */
+        snprintf(error, sizeof(error), " +- %.2f", result->last.total_reward_error);
     if (result->last.round > 0)
-        printf("return    %.2f +- %.2f in the last round, validation accuracy %.2f %%, %.0f parameters\n",
-               result->last.total_reward, result->last.total_reward_error, result->last.accuracy, result->last.params);
+        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %.0f parameters\n",
+               result->last.total_reward, error, result->last.accuracy, result->last.params);
     print_times(&result->times);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
         printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64

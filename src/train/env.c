@@ -158,6 +158,7 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
     ESPER_TRY(esper_growth_decide(env->growth, decision, last));
     esper_trainer_next_epoch(&env->trainer);
     env->view = NULL;
+    env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */
     env->seconds_act += esper_clock_seconds() - began;
     return ESPER_OK;
 }

@@ -32,7 +32,7 @@ typedef struct esper_env_look {
     bool                     stopped; /* by the governor */
     const esper_growth      *growth;
     const esper_trainer     *trainer;
-    int      n_rollbacks;            /* in this advance */
+    int      n_rollbacks;            /* since the last decision */
     uint64_t n_rollbacks_all, n_skipped; /* of the episode */
     double   best_accuracy;          /* on validation, percent; NaN = none yet */
     double   seconds_train, seconds_valid, seconds_act; /* of the episode */

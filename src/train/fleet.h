@@ -58,7 +58,7 @@ typedef struct esper_episode {
     double   seconds; /* of one thread */
 } esper_episode;
 
-esper_episode esper_fleet_episode(const esper_fleet *fleet, int lane);
+esper_episode esper_fleet_episode(const esper_fleet *fleet, int index);
 
 /* Seconds of threads since the fleet was opened. */
 typedef struct esper_fleet_times {

@@ -295,13 +295,29 @@ static esper_status open_dir(learn *self, const char *resumed)
 
 /* ------------------------------------------------------------------------------------------------ beginning */
 
+/* The learner decides. Who asked for somebody else is told; what files and the environment say serves other commands. */
+static esper_status take_over(esper_config *config)
+{
+    static const char *const keys[] = {"policy", "decisions"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (esper_config_place_of(config, esper_config_find(keys[i])) == ESPER_CONFIG_FLAG)
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "%s says who decides, and here a policy learns to: leave it out. (A program that learns "
+                              "by itself is given by policy_cmd)",
+                              keys[i]);
+    snprintf(config->policy, sizeof(config->policy), "none");
+    config->decisions[0] = '\0';
+    if (esper_config_place_of(config, esper_config_find("policy_cmd")) != ESPER_CONFIG_FLAG)
+        config->policy_cmd[0] = '\0';
+    return ESPER_OK;
+}
+
 static esper_status begin_new(learn *self)
 {
-    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "learn"};
-
     self->task = self->desc->task;
     self->config = *self->desc->config;
-    ESPER_TRY(esper_config_set(&self->config, "policy", "none", &source)); /* the learner decides */
+    ESPER_TRY(take_over(&self->config));
     self->best = (double)NAN;
     for (int i = 0; i < RECENT; i++)
         self->returns[i] = (double)NAN;

@@ -285,8 +285,9 @@ esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fle
         if (learner->lanes[i].waits)
             ESPER_TRY(store(learner, i, esper_growth_reward(look.growth)));
         learner->lanes[i].waits = false;
-        if (look.n_rollbacks == 0)
+        if (look.n_rollbacks == 0 || learner->lanes[i].ended)
             continue;
+        learner->lanes[i].ended = look.stopped;
         (void)esper_rollout_rollback(learner->rollout, learner->first + i, ESPER_GROWTH_PENALTY);
         forget(learner, i);
     }

@@ -12,6 +12,7 @@ typedef struct learner_lane {
     float                contributions[ESPER_POLICY_MAX_SLOTS]; /* measured in this step; NaN = not */
     int                  effective_op, n_decided;
     bool                 waits; /* a decision was made whose worth is not known yet */
+    bool                 ended; /* the governor has stopped it, and that is dealt with */
 } learner_lane;
 
 struct esper_learner {

@@ -84,6 +84,20 @@ static void take_record(esper_learner *learner, int rank, const record_layout *l
     esper_rollout_take_lanes(learner->rollout, rank * learner->n_own, learner->n_own, record + layout->lanes);
 }
 
+/* mine: room for a record; all: for those of all ranks. */
+static esper_status exchange(esper_learner *learner, const record_layout *layout, char *mine, char *all,
+                             round_sums *sums)
+{
+    const esper_ranks *ranks = learner->ranks;
+
+    make_record(learner, layout, sums, mine);
+    ESPER_TRY(esper_ranks_gather(ranks, mine, layout->bytes, all));
+    for (int rank = 0; rank < ranks->size; rank++)
+        if (rank != ranks->rank)
+            take_record(learner, rank, layout, all + layout->bytes * (size_t)rank, sums);
+    return ESPER_OK;
+}
+
 /* All ranks have all lanes afterwards, and go on with the same numbers: each computes the whole update, whose gradients are
  * those of all environments together. */
 static esper_status put_together(esper_learner *learner, round_sums *sums)
@@ -102,13 +116,8 @@ static esper_status put_together(esper_learner *learner, round_sums *sums)
     if (mine == NULL || all == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "the steps of %d ranks", ranks->size);
     status = esper_ranks_settle(ranks, status);
-    if (status == ESPER_OK) {
-        make_record(learner, &layout, sums, mine);
-        status = esper_ranks_gather(ranks, mine, layout.bytes, all);
-    }
-    for (int rank = 0; status == ESPER_OK && rank < ranks->size; rank++)
-        if (rank != ranks->rank)
-            take_record(learner, rank, &layout, all + layout.bytes * (size_t)rank, sums);
+    if (status == ESPER_OK && mine != NULL && all != NULL)
+        status = exchange(learner, &layout, mine, all, sums);
     esper_mem_free(mine);
     esper_mem_free(all);
     return status;

@@ -50,8 +50,8 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
         fprintf(stream, "policy    %s parameters, recurrent; ", esper_text_count(view->params_policy, policy));
     fprintf(stream, "reward %s%s%s\n", config->reward, config->reward_weights[0] != '\0' ? " with " : "",
             config->reward_weights);
-    fprintf(stream, "fleet     %d environments on %d thread%s", config->envs, view->n_threads,
-            view->n_threads == 1 ? "" : "s");
+    fprintf(stream, "fleet     %d environment%s on %d thread%s", config->envs, config->envs == 1 ? "" : "s",
+            view->n_threads, view->n_threads == 1 ? "" : "s");
     if (view->n_ranks > 1)
         fprintf(stream, " of each of %d ranks", view->n_ranks);
     fprintf(stream, "; up to %d rounds\nrun       %s\n\n", config->rounds, view->run_dir);

@@ -25,6 +25,31 @@ refused 2 "1 epochs leaves nothing to decide" "${learn[@]}" --epochs 1
 refused 2 "no task is called 'sinth'|did you mean 'synth'" learn sinth
 refused 2 "one task at a time: 'chars' is too much" learn synth chars
 refused 2 "rounds" learn synth --rounds 0
+refused 2 "policy says who decides, and here a policy learns to" "${learn[@]}" --policy random
+
+# ---- a program that learns outside: told of episodes and rewards, and asked about every environment
+cat >outside.py <<'EOP'
+import json, sys
+log = open("outside.log", "w")
+for line in sys.stdin:
+    view = json.loads(line)
+    print(json.dumps(dict(view["episode"], epoch=view["epoch"])), file=log, flush=True)
+    print(json.dumps({"epoch": view["epoch"], "op": "wait"}), flush=True)
+EOP
+esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 3 --rounds 2 --policy-cmd "python3 outside.py" --run-dir outside \
+    --progress plain
+expect_code 0
+expect_words out "which learns by itself" "2/2" "2 rounds, 6 episodes"
+expect_equal "views: 4 and the last once more, of 3 environments in 2 rounds" "$(wc -l <outside.log)" 30
+expect_equal "ends of episodes" "$(grep -c '"over": true' outside.log)" 6
+expect_equal "episodes" "$(grep -o '"number": [0-9]*' outside.log | sort -u | wc -l)" 6
+expect_equal "first views have no reward" "$(grep '"epoch": 1}' outside.log | grep -c '"reward": null')" 6
+expect_equal "all others have one" "$(grep -v '"epoch": 1}' outside.log | grep -c '"reward": null')" 0
+esper learn --resume outside
+expect_words err "holds no run"
+esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 1 --rounds 1 --policy-cmd false --run-dir silent --progress none
+expect_words err "false"
+rm -rf outside outside.* silent
 refused 1 "'absent' is no run" learn --resume absent
 refused 1 "no run below runs/ yet|esper learn" learn --resume last
 refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
@@ -47,6 +72,9 @@ expect_code 0
 expect_no_word out "1/4"
 expect_words out "learned   4 rounds"
 expect_same "who watches does not matter" whole/policy.safetensors silent/policy.safetensors
+ESPER_POLICY=scripted ESPER_POLICY_CMD=./absent esper "${learn[@]}" --run-dir meant-for-grow --progress none
+expect_code 0
+expect_same "who decides elsewhere does not matter" whole/policy.safetensors meant-for-grow/policy.safetensors
 esper "${learn[@]}" --run-dir bars --progress bar
 expect_code 0
 expect_words out $'\r' "% " "return"
@@ -54,6 +82,18 @@ esper "${learn[@]}" --run-dir other --seed 2 --progress none
 expect_code 0
 n_checks=$((n_checks + 1))
 cmp -s whole/policy.safetensors other/policy.safetensors && bad "two seeds gave the same policy"
+
+esper "${learn[@]}" --envs 1 --run-dir lonely --progress plain # one episode has no error of its mean
+expect_code 0
+expect_words out "fleet     1 environment on 1 thread" " in the last round, validation accuracy"
+expect_no_word out nan
+esper learn synth_text "${small_text[@]}" --envs 2 --rounds 2 --run-dir text --progress none
+expect_code 0
+expect_words out "learned   2 rounds" "grow synth_text --policy text/policy.safetensors"
+esper report whole
+expect_code 0
+expect_words out "whole/report.html"
+rm whole/report.html
 
 # ---- had already; held already
 esper learn --resume whole

@@ -198,6 +198,29 @@ static void memory_ends_where_it_went_back(void **state)
     school_free(c);
 }
 
+/* A lane that is stopped on the way to its last decision is blamed once, also when the round is finished. */
+static void stopped_lanes_are_blamed_once(void **state)
+{
+    school *c = school_new("max_rollbacks = 0\n", 2);
+    const esper_rollout *rollout;
+    esper_learner_report report;
+
+    (void)state;
+    esper_fleet_inject(c->stage.fleet, 1, "27:host:param:nan");
+    school_play(c, 0);
+    assert_true(esper_fleet_episode(c->stage.fleet, 1).stopped);
+    rollout = esper_learner_rollout(c->learner);
+    assert_int_equal(rollout->n_stored[0], EPOCHS);
+    assert_int_equal(rollout->n_stored[1], EPOCHS - 1);
+    assert_int_equal(rollout->done[esper_rollout_at(rollout, 1, EPOCHS - 2)], 1);
+    check_good(esper_learner_finish(c->learner, &report));
+    assert_int_equal(report.n_rollbacks, 1);
+    assert_int_equal(report.n_rollbacks_lost, 0);
+    assert_int_equal(report.n_steps, 2 * EPOCHS - 1);
+    assert_true(report.update.performed);
+    school_free(c);
+}
+
 /* ------------------------------------------------------------------------------------------------ its file */
 
 static void goes_on_from_its_file(void **state)
@@ -305,8 +328,9 @@ int main(void)
         cmocka_unit_test(learns_when_all_is_well),        cmocka_unit_test(ratios_begin_at_one),
         cmocka_unit_test(leaves_out_bad_gradients),       cmocka_unit_test(leaves_out_bad_observations),
         cmocka_unit_test(leaves_out_bad_rewards),         cmocka_unit_test(third_failure_is_the_last),
-        cmocka_unit_test(memory_ends_where_it_went_back), cmocka_unit_test(goes_on_from_its_file),
-        cmocka_unit_test(refuses_what_cannot_be),         cmocka_unit_test(leaves_nothing_without_memory),
+        cmocka_unit_test(memory_ends_where_it_went_back), cmocka_unit_test(stopped_lanes_are_blamed_once),
+        cmocka_unit_test(goes_on_from_its_file),          cmocka_unit_test(refuses_what_cannot_be),
+        cmocka_unit_test(leaves_nothing_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
