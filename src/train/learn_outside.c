@@ -43,9 +43,12 @@ static esper_status ask(learn *self, int lane, const esper_policy_view *seen, do
     return esper_policy_decide(self->program, &view, decision_out);
 }
 
+/* What the last decision was worth; one that the governor had to undo is punished. */
 static double reward_of(const learn *self, int lane)
 {
-    return esper_growth_reward(esper_env_look_at(esper_fleet_env(self->fleet, lane)).growth)->total;
+    esper_env_look look = esper_env_look_at(esper_fleet_env(self->fleet, lane));
+
+    return look.n_rollbacks > 0 || look.stopped ? ESPER_GROWTH_PENALTY : esper_growth_reward(look.growth)->total;
 }
 
 esper_status learn_ask_program(learn *self, int step)
@@ -53,6 +56,8 @@ esper_status learn_ask_program(learn *self, int step)
     for (int lane = 0; lane < esper_fleet_lanes(self->fleet); lane++) {
         const esper_policy_view *view = esper_env_look_at(esper_fleet_env(self->fleet, lane)).view;
 
+        if (step == 0)
+            self->last_views[lane] = NULL;
         if (view == NULL)
             continue; /* the governor has stopped it */
         self->last_views[lane] = view;
