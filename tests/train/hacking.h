@@ -34,10 +34,12 @@ static rules variant(int family, int i)
     rules r = base_rules(i);
 
     switch (family) {
-    case HONEST: /* keeps what proves itself, removes what does not */
+    case HONEST: /* keeps what proves itself, at once or for five epochs, removes what does not, and sows a few seeds at most */
         r.keeps_from = 1.0;
+        r.keeps_after = i % 2 == 0 ? 5 : 0;
         r.prunes_in = ESPER_STAGE_HOLDING;
-        r.prunes_after = 4;
+        r.prunes_after = 7;
+        r.most = 1 + i % 3;
         break;
     case 1: /* never keeps: a seed is removed in one of its stages, sooner or later */
         r.keeps_from = (double)INFINITY;

@@ -17,7 +17,8 @@ typedef struct rules {
     int         start;      /* epoch of the first germination; 0 = never */
     int         most;       /* seeds in all */
     int         rests_in;   /* a seed is not moved on from this stage; ESPER_STAGE_FOSSILIZED: to the end */
-    double      keeps_from; /* keeps seeds that contribute this much */
+    double      keeps_from; /* keeps seeds that contribute this much ... */
+    int         keeps_after; /* ... once they have held for so many epochs */
     int         prunes_in, prunes_after; /* removes a seed that was so long in this stage; 0 = never */
     int         speed;      /* of a prune */
 } rules;
@@ -45,7 +46,8 @@ static inline bool rules_tend(const rules *r, const esper_policy_view *view, int
     }
     if (slot->stage == r->rests_in || slot->stage == ESPER_STAGE_FOSSILIZED)
         return false;
-    if (slot->stage == ESPER_STAGE_HOLDING && !(slot->contribution >= r->keeps_from))
+    if (slot->stage == ESPER_STAGE_HOLDING &&
+        (!(slot->contribution >= r->keeps_from) || slot->epochs_in_stage < r->keeps_after))
         return false;
     esper_decision_init(d, slot->stage == ESPER_STAGE_HOLDING ? ESPER_SLOT_OP_FOSSILIZE : ESPER_SLOT_OP_ADVANCE);
     d->slot = k;
