@@ -77,10 +77,11 @@ static int learn(const esper_task *task, const esper_config *config, const char 
     if (esper_learn_progress_is_shown(&progress))
         printf("\n");
     if (result.stopped) {
-        printf("stopped after round %" PRIu32 " of %" PRIu32
-               ", which is saved; the round that was begun is not. Go on with: "
-               "%s learn --resume %s\n",
-               result.rounds, result.rounds_asked, esper_cli_program(), result.run_dir);
+        printf("stopped after %" PRIu32 " of %" PRIu32 " rounds; the round that was begun is lost", result.rounds,
+               result.rounds_asked);
+        if (result.policy[0] != '\0')
+            printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(), result.run_dir);
+        printf("\n");
         return ESPER_EXIT_STOPPED;
     }
     report(&result, result.task);

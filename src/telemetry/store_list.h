@@ -60,18 +60,19 @@
     COL(e, TEXT, 16, reward_mode, "how rewards are reckoned; NULL: not at all")                            \
     COL(e, INT, 0, flops_host, "FLOPs of a forward pass of one sample through it")
 
-#define ESPER_STORE_RUN_END_COLUMNS(COL, e)                                     \
-    COL(e, TEXT, 32, status, "name of an esper_status")                         \
-    COL(e, INT, 0, epochs, "epochs done")                                       \
-    COL(e, INT, 0, steps, "optimiser steps done")                               \
-    COL(e, INT, 0, params, "parameters of the network at the end")              \
-    COL(e, INT, 0, flops, "FLOPs of a forward pass of one sample through it")   \
+#define ESPER_STORE_RUN_END_COLUMNS(COL, e)                                      \
+    COL(e, TEXT, 32, status, "name of an esper_status")                          \
+    COL(e, INT, 0, epochs, "epochs done")                                        \
+    COL(e, INT, 0, steps, "optimiser steps done")                                \
+    COL(e, INT, 0, params, "parameters of the network at the end")               \
+    COL(e, INT, 0, flops, "FLOPs of a forward pass of one sample through it")    \
     COL(e, INT, 0, flops_train, "FLOPs spent on training, attribution included") \
-    COL(e, REAL, 0, loss_test, "mean over the test split, nats")                \
-    COL(e, REAL, 0, acc_test, "percent of the test split")                      \
-    COL(e, HASH, 0, weight_hash, "of all weights and norm buffers at the end")  \
-    COL(e, REAL, 0, seconds, "wall clock of the run, in this process")          \
-    COL(e, REAL, 0, total_reward, "the run's return: the sum of its rewards; NULL: there were none")
+    COL(e, REAL, 0, loss_test, "mean over the test split, nats")                 \
+    COL(e, REAL, 0, acc_test, "percent of the test split")                       \
+    COL(e, HASH, 0, weight_hash, "of all weights and norm buffers at the end")   \
+    COL(e, REAL, 0, seconds, "wall clock of the run, in this process")           \
+    COL(e, REAL, 0, total_reward,                                                \
+        "the sum of its rewards; of a learner the mean return of its last round; NULL: there were none")
 
 /* ---- records ---- */
 
@@ -228,11 +229,11 @@
     COL(e, REAL, 0, acc_mean, "mean validation accuracy at their ends, percent")                    \
     COL(e, REAL, 0, params_mean, "mean of the parameters at their ends")                            \
     COL(e, REAL, 0, kl, "how far the policy moved, nats")                                           \
-    COL(e, REAL, 0, clip_fraction, "share of the steps whose ratio was clipped")                    \
+    COL(e, REAL, 0, clip_fraction, "share of the steps whose ratio, of all heads together, was clipped") \
     COL(e, REAL, 0, explained_variance, "of returns by the critic, at most 1")                      \
     COL(e, REAL, 0, loss_policy, "mean over minibatches")                                           \
     COL(e, REAL, 0, loss_value, "the same, of the critic")                                          \
-    COL(e, REAL, 0, entropy, "mean over heads, nats")                                               \
+    COL(e, REAL, 0, entropy, "mean over heads; 0: decided, 1: undecided")                             \
     COL(e, REAL, 0, entropy_slot, "of a head, where it had a choice, before the update")            \
     COL(e, REAL, 0, entropy_blueprint, "the same")                                                  \
     COL(e, REAL, 0, entropy_style, "the same")                                                      \

@@ -81,7 +81,7 @@ static esper_status check_config(const esper_config *config)
                           config->epochs);
     if (config->lr_finish > 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
-                                          "ends with it: set it to 0");
+                                          "ends with it: set it to 0 (--lr-finish 0)");
     return ESPER_OK;
 }
 

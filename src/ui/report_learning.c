@@ -37,6 +37,12 @@ typedef struct learning {
     int64_t                last_round;
 } learning;
 
+/* Rounds that stand for the beginning, and as many for the end: they have none in common, unless there is but one. */
+static int64_t window(int64_t n_rounds)
+{
+    return n_rounds >= 2 * MANY_ROUNDS ? MANY_ROUNDS : n_rounds > 1 ? n_rounds / 2 : n_rounds;
+}
+
 static const esper_store_record *update_at(const learning *self, int i)
 {
     return &self->updates.at[i].record;
@@ -48,8 +54,8 @@ static void take_reward(learning *self, const esper_store_record *record)
 {
     int n;
     const esper_store_column *columns = esper_store_columns(ESPER_STORE_REWARD, &n);
-    bool is_first = record->reward.round <= MANY_ROUNDS,
-         is_last = record->reward.round > self->last_round - MANY_ROUNDS;
+    bool is_first = record->reward.round <= window(self->last_round),
+         is_last = record->reward.round > self->last_round - window(self->last_round);
 
     for (int i = n - ESPER_N_REWARD_PARTS, part = 0; i < n; i++, part++) { /* the parts are the last of its columns */
         double value = *(const double *)(const void *)((const char *)record + columns[i].offset);
@@ -120,7 +126,7 @@ static double mean_of(const learning *self, size_t offset, int first, int last)
 
 static void write_change(const learning *self, esper_page *page, const char *what, size_t offset, int decimals)
 {
-    int n = self->updates.n, some = n < MANY_ROUNDS ? n : MANY_ROUNDS;
+    int n = self->updates.n, some = (int)window(n);
 
     esper_page_print(page, "%s went from ", what);
     esper_html_real(page, mean_of(self, offset, 0, some), decimals);
@@ -130,14 +136,13 @@ static void write_change(const learning *self, esper_page *page, const char *wha
 
 static void write_lead(const learning *self, esper_page *page)
 {
-    int n = self->updates.n;
+    int n = self->updates.n, some = (int)window(n);
 
     esper_page_print(page, "<p class=\"lead\">");
     if (n == 0)
         esper_page_print(page, "No round has been finished.");
     else {
-        esper_page_print(page, "From the first %d round%s to the last of %d the ", n < MANY_ROUNDS ? n : MANY_ROUNDS,
-                         n == 1 ? "" : "s", n);
+        esper_page_print(page, "From the first %d round%s to the last of %d the ", some, some == 1 ? "" : "s", n);
         write_change(self, page, "mean return", UPDATE(return_mean), 3);
         write_change(self, page, ", validation accuracy", UPDATE(acc_mean), 2);
         esper_page_print(page, " %%");
@@ -280,10 +285,11 @@ static void write_payments(const learning *self, esper_page *page)
         esper_page_print(page, "<p>No rewards are recorded.</p>\n");
         return;
     }
-    esper_html_table(page, "paid",
-                     "Parts of the return, means over the episodes of the first and of the last ten rounds; parts that "
-                     "were never paid are left out",
-                     columns);
+    esper_html_table(
+        page, "paid",
+        "Parts of the return, means over the episodes of the first and of the last rounds, up to ten of each; parts that "
+        "were never paid are left out",
+        columns);
     for (int part = 0; part < ESPER_N_REWARD_PARTS; part++) {
         double first = paid->first[part] / (double)paid->n_first, last = paid->last[part] / (double)paid->n_last;
 

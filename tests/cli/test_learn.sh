@@ -149,7 +149,7 @@ esper "${learn[@]}" --max-steps 40 --run-dir unbroken --progress none
 expect_code 0
 broken INT stopped 1
 expect_code 130
-expect_words out "stopped after round" "which is saved; the round that was begun is not" "learn --resume stopped"
+expect_words out "stopped after " " of 4 rounds; the round that was begun is lost, all before it is saved" "learn --resume stopped"
 esper learn --resume stopped --progress plain
 expect_code 0
 expect_words out "learned   4 rounds" "    4/4    "
