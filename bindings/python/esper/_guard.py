@@ -137,6 +137,8 @@ class Guard:
         self._went = False  # GradScaler has called the optimiser
         self._withheld = False  # this rank leaves a step out that others pass over on the device
         self._ready_for = -1  # the version of the gradients for all of which the optimiser has state
+        self._was_away = False  # steps may have been made that the guard has not seen
+        self._is_due = False  # a snapshot that was to be taken behind a step which was not made
 
     @staticmethod
     def _check_options(scan: Sequence[str], counts: Dict[str, int], clip: Optional[float], lr_backoff: float,
@@ -214,6 +216,8 @@ class Guard:
                 _attached.add(self)
         except BaseException:
             self._unhook()
+            if self.enabled:
+                self._watched.release()
             raise
         return self
 
@@ -224,18 +228,22 @@ class Guard:
             self._gradients.forget()
 
     def _commit_first(self) -> None:
-        """There is to be a way back from the start."""
-        if self._ring is not None and not self._ring.good and not self.commit():
-            report = self.last
-            if self._policy.of_state(report) == "rollback":
+        """There is to be a way back from the start, and not to before steps that were made while nobody looked."""
+        if self._ring is None or (self._ring.good and not self._was_away) or self.commit():
+            return
+        report = self.last
+        if self._policy.of_state(report) == "rollback":
+            if not self._ring.good:
                 report.action = "and there is no snapshot from before that"
                 raise BadState(str(report), report)
+            self._roll_back(report)
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the parameters to others. Over ranks nobody
         else is asked: what is bad then is raised, and not rolled back."""
         self._unhook()
         if self.enabled:
+            self._was_away = True
             self._watched.release()
             if self._peers:
                 self._leave()
@@ -276,7 +284,7 @@ class Guard:
         if optimizer is not None and optimizer is not self.optimizer:
             raise GuardError("guard.step(optimizer): that is not the optimizer this guard was made for")
         self._take_up()
-        if self.enabled and self.steps == 0:
+        if self.enabled and (self.steps == 0 or self._was_away):
             self._commit_first()
         if self._attachment is not None or (not self.enabled and not self._clip):
             self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
@@ -385,7 +393,9 @@ class Guard:
             self.last = deep.report
             deep.report.action = "no snapshot was taken of it"
             self._log(str(deep.report))
-        return deep.report.ok
+            return False
+        self._was_away = self._is_due = False
+        return True
 
     def rollback(self) -> int:
         """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step.
@@ -401,6 +411,7 @@ class Guard:
     def _restored(self, entry: Entry) -> int:
         self.steps = entry.step
         self._ready_for = -1  # state may have gone
+        self._was_away = self._is_due = False
         self._policy.forget()
         if self._lr_backoff != 1.0:
             self._rate.lower(self._lr_backoff)
@@ -721,13 +732,21 @@ class Guard:
             self._after_step(went or self._withheld)  # others have made it, as far as they know
 
     def _after_step(self, went: bool) -> None:
-        if not went or self._capturing():
+        if self._capturing():
             return
-        if self._ring is not None and self.steps % self._ring.config.every == 0:
-            self._launch_deep(self._ring)
+        ring = self._ring
+        due = ring is not None and (self._is_due or self.steps % ring.config.every == 0)
+        if not went:
+            self._is_due = due and not (ring.good and ring.good[-1].step == self.steps)
+            return
+        if due:
+            self._launch_deep(ring)
+            self._is_due = False
         elif self._deep_every and self.steps % self._deep_every == 0:
             self._launch_deep(None)
         else:
+            if ring is not None and not ring.knows_state and self.optimizer.state:
+                ring.plan_ahead()
             return
         if self._at_once:  # a checkpoint may be next
             self._settle()
