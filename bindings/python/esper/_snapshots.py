@@ -92,6 +92,7 @@ class Ring:
         self.knows_state = False  # the optimiser's was there when sizes were last summed up
         self._told_of_scheduler = False
         self._on_host: Optional[bool] = None
+        self.restored: List[Reading] = []  # what the scan of a restored state found
 
     # ------------------------------------------------------------------------------------------------------- memory
 
@@ -272,12 +273,14 @@ class Ring:
                     module[name] = live[key] = saved.to(entry.devices[key], copy=True)
 
     def _verify(self, entry: Entry) -> bool:
+        self.restored = []
         scanner = self._state.scanner()
         if scanner is None or not entry.checksums:
             return True
         scanner.launch(checksum=1)
         self._state.drop()
         reading = scanner.read()
+        self.restored = [reading]
         now = {(item.name, item.role): stat.checksum for item, stat in zip(reading.items, reading.stats())}
         known = {".".join(key[1:]) for key, _, _ in self._state.tensors()}  # another guard may have taken some up
         return all(now.get(key) == checksum for key, checksum in entry.checksums.items() if key[0] in known)

@@ -56,8 +56,8 @@ class Watched:
         taken = self._taken(mine)
         if taken is not None:
             raise GuardError(f"{self._name(taken)} is already watched by another esper.Guard: use that one, or call "
-                             "its detach() before making a new one (`with guard:` around the loop does so at its end). Two "
-                             "guards on one model are for two optimizers that have no parameter in common")
+                             "its detach() before making a new one (`with guard:` around the loop does so at its end). "
+                             "Two guards on one model are for two optimizers that have no parameter in common")
         if self.active and all(_owner(parameter) is self for parameter in mine):
             return
         owner = weakref.ref(self, _look_again)
