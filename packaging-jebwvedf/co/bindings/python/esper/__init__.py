@@ -1,0 +1,53 @@
+"""Esper's guard for PyTorch: tells at once which tensor of a training went bad, and gets back.
+
+    import esper
+
+    guard = esper.Guard(model, optimizer, on_bad="skip").attach()
+    for batch in batches:           # the loop that is there already
+        loss(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+ESPER_GUARD=0 in the environment turns everything here into nothing.
+"""
+
+import importlib
+from typing import Any, List
+
+from ._errors import (BadGradient, BadState, BadTensor, GuardError, LibraryNotFound, ModelChanged, NoSnapshot,
+                      NoSuchTensor, Unsupported)
+
+__version__ = "0.1.0"
+
+# Imported when they are first asked for: they need torch, and saying that it is missing does not.
+_LATER = {
+    "Guard": "_guard",
+    "Pending": "_pending",
+    "check": "_check",
+    "Report": "_report",
+    "Bad": "_report",
+    "Row": "_report",
+    "Snapshots": "_snapshots",
+    "Agreement": "_agreement",
+    "Divergence": "_agreement",
+}
+
+__all__ = ["BadGradient", "BadState", "BadTensor", "GuardError", "LibraryNotFound", "ModelChanged", "NoSnapshot",
+           "NoSuchTensor", "Unsupported", *_LATER]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'esper' has no attribute {name!r}")
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise ImportError("esper needs PyTorch, which this Python does not have: on Debian `apt-get install "
+                          "python3-torch`, elsewhere `pip install torch`") from error
+    value = getattr(importlib.import_module("." + _LATER[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,184 @@
+"""What a scan found, for people and for programs."""
+
+import math
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from . import _abi
+from ._scan import Reading, Stat
+from ._tensors import Item, logical
+
+
+def some(count: int, what: str) -> str:
+    """As "1 tensor" or "2,000 tensors"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+class Row(NamedTuple):
+    """One tensor in `Report.table`."""
+
+    name: str
+    role: str
+    count: int
+    norm: float
+    mean: float
+    max_abs: float
+    min_abs: float
+    n_nan: int
+    n_inf: int
+    n_zero: int
+    n_tiny: int
+    checksum: int
+
+
+class Bad(NamedTuple):
+    """One tensor that holds NaN or Inf. `first` is the index of the first such element, dimensions in order."""
+
+    name: str
+    role: str
+    kind: str
+    n_bad: int
+    count: int
+    first: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.name}, {self.n_bad:,} of {self.count:,}, first at {self.first:,}"
+
+
+def _kind(stat: Stat) -> str:
+    n_inf = stat.n_pos_inf + stat.n_neg_inf
+    return "NaN and Inf" if stat.n_nan and n_inf else "NaN" if stat.n_nan else "Inf"
+
+
+class Report:
+    """What the scan of one step found. `str()` is one line; nothing is computed before it is asked for."""
+
+    def __init__(self, step: Optional[int], readings: Sequence[Reading], not_covered: Sequence[str] = ()) -> None:
+        self.step = step
+        self.readings = tuple(readings)
+        self.not_covered: List[str] = list(not_covered)
+        self.action = ""  # what was done about it, in words
+        self.alarm = False  # it was bad, and not merely GradScaler finding its scale
+        self.first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
+        self.world = 1
+        self.of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
+        self.sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
+        self.sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
+        self.scale = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
+        self.bits = 0
+        for reading in readings:
+            self.bits |= reading.bad
+
+    @property
+    def ok(self) -> bool:
+        """Everything that was scanned is finite, on every rank."""
+        return self.bits == 0 and self.first_rank is None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def bad(self) -> List[Bad]:
+        """The tensors of this rank that are not finite, in the order of the model."""
+        found = []
+        for reading in self.readings:
+            if reading.bad:
+                found += [self._bad(item, stat) for item, stat in zip(reading.items, reading.stats())
+                          if stat.n_nan + stat.n_pos_inf + stat.n_neg_inf]
+        return found
+
+    @staticmethod
+    def _bad(item: Item, stat: Stat) -> Bad:
+        return Bad(item.shown, _abi.ROLES[item.role], _kind(stat), stat.n_nan + stat.n_pos_inf + stat.n_neg_inf,
+                   item.count, logical(item, stat.first_bad))
+
+    @property
+    def first_bad(self) -> Optional[str]:
+        """The name of the first tensor that is not finite; None when all are."""
+        entry = self._first()
+        return entry.name if entry else None
+
+    def _first(self) -> Optional[Bad]:
+        for reading in self.readings:
+            if reading.bad:
+                return self._bad(reading.items[reading.first_bad], reading.stat(reading.first_bad))
+        return None
+
+    @property
+    def n_bad(self) -> int:
+        """How many tensors of this rank are not finite."""
+        return sum(reading.n_bad for reading in self.readings)
+
+    @property
+    def total_norm(self) -> float:
+        """The norm of all gradients, before clipping; NaN or Inf where they are, and NaN in a report that is not about
+        gradients. Sharded ones are summed over ranks; NaN where nobody has asked those (`not_covered` says so)."""
+        if self.sum_of_squares is not None:
+            norm = math.sqrt(self.sum_of_squares) if self.sum_of_squares >= 0 else math.nan
+        elif self.sharded or not self._has_grads():
+            return math.nan
+        else:
+            norm = math.hypot(*[reading.grad_norm for reading in self.readings])
+        return norm / self._scale()
+
+    def _has_grads(self) -> bool:
+        """Whether this is about gradients. Readings of those alone have one at their head."""
+        return any(item.role == _abi.GRAD for reading in self.readings for item in reading.items)
+
+    def _scale(self) -> float:
+        if self.scale is None:
+            return 1.0
+        if not isinstance(self.scale, float):
+            self.scale = float(self.scale)
+        return self.scale
+
+    @property
+    def clip_factor(self) -> float:
+        """What gradients were multiplied by; 1 is nothing."""
+        return min([reading.clip_factor for reading in self.readings], default=1.0)
+
+    @property
+    def norms(self) -> Dict[str, float]:
+        """Norms by name, of what was scanned."""
+        return {row.name: row.norm for row in self.table}
+
+    @property
+    def table(self) -> List[Row]:
+        """Every tensor that was scanned, with its statistics. Of gradients that are still GradScaler's, numbers are
+        those without its scale; n_tiny and checksum are of what lies in memory."""
+        scale = self._scale()
+        return [self._row(item, stat, scale if item.role == _abi.GRAD else 1.0) for reading in self.readings
+                for item, stat in zip(reading.items, reading.stats()) if stat.scanned]
+
+    @staticmethod
+    def _row(item: Item, stat: Stat, scale: float) -> Row:
+        return Row(item.shown, _abi.ROLES[item.role], item.count, stat.norm / scale, stat.mean / scale,
+                   stat.max_abs / scale, stat.min_abs / scale, stat.n_nan, stat.n_pos_inf + stat.n_neg_inf, stat.n_zero,
+                   stat.n_tiny, stat.checksum)
+
+    def __str__(self) -> str:
+        parts = [self._found()]
+        more = self.n_bad - 1
+        if more > 0:
+            parts.append(some(more, "more tensor"))
+        if self.first_rank is not None and self.world > 1:
+            parts.append(f"first on rank {self.first_rank} of {self.world}")
+        if self.action:
+            parts.append(self.action)
+        return ("" if self.step is None else f"step {self.step}: ") + "; ".join(parts)
+
+    def _found(self) -> str:
+        entry = self._first()
+        if entry is not None:
+            return str(entry)
+        if self.first_rank is not None:
+            return f"NaN or Inf on rank {self.first_rank}, none on this one"
+        count = sum(stat.scanned for reading in self.readings for stat in reading.stats())
+        if count == 0:
+            return "nothing was scanned"
+        told = f"all {count:,} tensors are finite" if count > 1 else "the one tensor is finite"
+        if not self._has_grads():
+            return told
+        return told + (" on this rank" if self.sharded else f", gradient norm {self.total_norm:.4g}")
+
+    def __repr__(self) -> str:
+        return f"<esper.Report {self}>"

@@ -1,0 +1,146 @@
+"""One guard of the C library over a list of tensors: bound once, moved when addresses change, launched, read."""
+
+import ctypes as c
+import struct
+from array import array
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from . import _abi
+from ._tensors import Item, current_stream
+
+_STAT = struct.Struct("<6Q4dQ2I")
+assert _STAT.size == _abi.STAT_BYTES
+
+
+class Stat(NamedTuple):
+    """Statistics of one tensor, as esper_guard_stat."""
+
+    n_nan: int
+    n_pos_inf: int
+    n_neg_inf: int
+    first_bad: int
+    n_zero: int
+    n_tiny: int
+    norm: float
+    mean: float
+    max_abs: float
+    min_abs: float
+    checksum: int
+    scanned: int
+    norm_overflow: int
+
+
+class Reading:
+    """What one scan found: copied out of the library, unpacked when it is asked for."""
+
+    __slots__ = ("items", "bad", "first_bad", "n_bad", "grad_norm", "clip_factor", "_bytes")
+
+    def __init__(self, items: Sequence[Item], report: _abi.Report) -> None:
+        self.items = items
+        self.bad: int = report.bad
+        self.first_bad: int = report.first_bad
+        self.n_bad: int = report.n_bad
+        self.grad_norm: float = report.grad_norm
+        self.clip_factor: float = report.clip_factor
+        self._bytes = c.string_at(report.stats, report.n_tensors * _abi.STAT_BYTES)
+
+    def stat(self, i: int) -> Stat:
+        return Stat._make(_STAT.unpack_from(self._bytes, i * _abi.STAT_BYTES))
+
+    def stats(self) -> List[Stat]:
+        return [Stat._make(values) for values in _STAT.iter_unpack(self._bytes)]
+
+
+class Scanner:
+    """Scans tensors. Launch and read take turns; a scan in a CUDA graph may be read after every replay."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._library = _abi.load()
+        self._handle = c.c_void_p()
+        options = _abi.Options()
+        self._library.guard_options_init(c.byref(options))
+        options.n_threads = max(1, min(torch.get_num_threads(), 1024))
+        self._library.check(self._library.guard_open(c.byref(options), c.byref(self._handle)))
+        self._scan = _abi.Scan()
+        self._library.guard_scan_init(c.byref(self._scan))
+        self._scan_pointer = c.byref(self._scan)
+        self._report = c.POINTER(_abi.Report)()
+        self._report_pointer = c.byref(self._report)
+        self._streams: Optional[c.Array] = None
+        self.launched = False
+        self.bind(items)
+
+    def update(self, items: Sequence[Item]) -> None:
+        """These tensors: by their addresses if that is all that changed."""
+        if [item.form for item in items] == [item.form for item in self.items]:
+            self.items = tuple(items)
+            self.move([item.pointer for item in items])
+        else:
+            self.bind(items)
+
+    def bind(self, items: Sequence[Item]) -> None:
+        """Other tensors from now on."""
+        self.items: Tuple[Item, ...] = tuple(items)
+        self.pointers = [item.pointer for item in items]
+        self.devices = sorted({item.device for item in items})
+        self._cuda = [device for device in self.devices if device >= 0]
+        names = [item.name.encode() for item in items]  # alive until they were copied
+        tensors = (_abi.Tensor * len(items))(*[
+            (name, b"model", item.role, item.dtype, item.device, item.pointer, item.count)
+            for name, item in zip(names, items)])
+        if len(self._cuda) > 1:
+            self._streams = (c.c_void_p * (self._cuda[-1] + 1))()
+            self._scan.streams = c.cast(self._streams, c.POINTER(c.c_void_p))
+            self._scan.n_streams = len(self._streams)
+        else:
+            self._streams = None
+            self._scan.streams, self._scan.n_streams = None, 0
+        self._library.check(self._library.guard_clear(self._handle))
+        if items:
+            self._library.check(self._library.guard_add(self._handle, tensors, len(items)))
+
+    def move(self, pointers: List[int]) -> None:
+        """New addresses of the same tensors."""
+        if pointers == self.pointers:
+            return
+        addresses = array("Q", pointers)
+        self._library.check(self._library.guard_move(self._handle, addresses.buffer_info()[0], len(pointers)))
+        self.pointers = pointers
+
+    def launch(self, clip: float = 0.0, flag: Optional[int] = None, checksum: int = 0, roles: int = 0) -> None:
+        """Queues a scan behind what torch has queued; on the CPU it is done at once. roles: bits, 0 is all."""
+        scan = self._scan
+        scan.clip_norm, scan.skip_flag, scan.checksum, scan.roles = clip, flag, checksum, roles
+        if self._streams is not None:
+            for device in self._cuda:
+                self._streams[device] = current_stream(device)
+        elif self._cuda:
+            scan.stream = current_stream(self._cuda[0])
+        status = self._library.guard_launch(self._handle, self._scan_pointer)
+        if status != 0:
+            self._library.check(status)
+        self.launched = True
+
+    def read(self) -> Reading:
+        """Waits for the scan, if it is not done yet."""
+        self.launched = False
+        status = self._library.guard_read(self._handle, self._report_pointer)
+        if status != 0:
+            self._library.check(status)
+        return Reading(self.items, self._report.contents)
+
+    def inject(self, index: int, element: int, fault: int, bit: int) -> None:
+        """Spoils one element."""
+        device = self.items[index].device
+        stream = current_stream(device) if device >= 0 else None
+        self._library.check(self._library.guard_inject(self._handle, index, element, fault, bit, stream))
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, c.c_void_p()
+        self._library.guard_close(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

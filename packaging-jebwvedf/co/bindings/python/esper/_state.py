@@ -1,0 +1,152 @@
+"""Parameters, buffers and optimiser state: what is scanned after a step, and what a snapshot holds."""
+
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import torch
+
+from . import _abi, _names, _tensors
+from ._scan import Scanner
+from ._watched import Watched
+
+Key = Tuple[str, ...]
+
+
+class State:
+    """The state of a model and its optimiser, looked up anew each time: optimisers make theirs when they first step."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self._scanner: Optional[Scanner] = None
+        self.not_covered: List[str] = []
+        self._buffers: List[Tuple[Dict[str, Any], str]] = []
+        self._n_tensors = -1
+        self._readable: List[int] = []  # which of the tensors are scanned
+        self._ids: List[int] = []  # of those, when they were last looked at
+        self._forms: Tuple[List[int], List[int], List[torch.dtype]] = ([], [], [])
+        self._plain = False
+        self._nested = False
+        self._of = watched.version
+        self.not_judged: Dict[str, str] = {}  # buffers by name, each with a sentence
+        self.look_at_buffers()
+
+    def look_at_buffers(self) -> None:
+        """Buffers that are not finite now hold NaN or Inf on purpose, as a causal mask does: they are not judged. They
+        are in snapshots as the others are."""
+        self.not_judged = {}
+        for name, buffer in _names.buffers(self.watched.model):
+            item = _tensors.make(name, _abi.BUFFER, buffer)
+            if isinstance(item, _tensors.Item) and not bool(torch.isfinite(item.tensor).all()):
+                kind = "NaN" if bool(torch.isnan(item.tensor).any()) else "Inf"
+                self.not_judged[name] = f"{name} holds {kind} from the start: not judged"
+        self.not_covered = list(self.not_judged.values())
+        self._n_tensors = -1
+
+    def tensors(self) -> Iterator[Tuple[Key, int, torch.Tensor]]:
+        """Every tensor with a key that is the same from step to step, and its role. Optimiser state comes first: a bad
+        moment spoils its parameter at the next step, not the other way round, and the first one named is to be the
+        origin."""
+        for name, parameter in self.watched.parameters:
+            for key, value in flat(self.watched.optimizer.state.get(parameter, {})):
+                if isinstance(value, torch.Tensor):
+                    yield ("state", name, *key), _abi.MOMENT, value
+        for name, parameter in self.watched.parameters:
+            yield ("param", name), _abi.PARAM, parameter
+        for name, buffer in _names.buffers(self.watched.model):
+            if buffer is not None:
+                yield ("buffer", name), _abi.BUFFER, buffer
+
+    def scanner(self, validate: bool = True) -> Optional[Scanner]:
+        """Ready to be launched; None where nothing can be scanned. Without `validate` the model is believed to have the
+        parameters that it had."""
+        grew, self._of = self.watched.look() != self._of, self.watched.version
+        if validate or self._n_tensors < 0:
+            self.watched.validate()
+            self._buffers = _names.buffer_places(self.watched.model)
+        tensors = [tensor for _, _, tensor in self.tensors()] if self._nested else self._gather()
+        if grew or not self._is_known(tensors):
+            self._look_anew(tensors)
+        return self._scanner if self._readable else None
+
+    def _gather(self) -> List[torch.Tensor]:
+        """As `tensors`, quickly, for optimisers that keep tensors in plain dicts."""
+        found: List[torch.Tensor] = []
+        state = self.watched.optimizer.state
+        for _, parameter in self.watched.parameters:
+            if parameter in state:
+                found += [value for value in state[parameter].values() if isinstance(value, torch.Tensor)]
+        found += [parameter for _, parameter in self.watched.parameters]
+        found += [buffers[name] for buffers, name in self._buffers if buffers.get(name) is not None]
+        return found
+
+    def _is_known(self, tensors: List[torch.Tensor]) -> bool:
+        """Whether these are the tensors of the last time, of the same forms. Their addresses are taken up if so."""
+        if len(tensors) != self._n_tensors or not self._plain or self._scanner is None:
+            return False
+        readable = [tensors[i] for i in self._readable]
+        ids, addresses = list(map(id, readable)), _tensors.addresses(readable)
+        if ids == self._ids and addresses == self._scanner.pointers:
+            return True  # the same objects at the same places
+        counts, devices, dtypes = self._forms
+        if ([tensor.numel() for tensor in readable] != counts
+                or [tensor.get_device() for tensor in readable] != devices
+                or [tensor.dtype for tensor in readable] != dtypes
+                or not all([tensor.is_contiguous() for tensor in readable])):
+            return False
+        self._scanner.move(addresses)
+        self._ids = ids
+        return True
+
+    def _look_anew(self, tensors: List[torch.Tensor]) -> None:
+        named = list(self.tensors())
+        found = [self.not_judged[key[1]] if role == _abi.BUFFER and key[1] in self.not_judged
+                 else _tensors.make(".".join(key[1:]), role, tensor) for key, role, tensor in named]
+        items, self.not_covered = _tensors.sort(found)
+        self._nested = [id(tensor) for _, _, tensor in named] != [id(tensor) for tensor in tensors]
+        self._n_tensors = len(named)
+        self._ids = []
+        self._readable = [i for i, item in enumerate(found) if isinstance(item, _tensors.Item)]
+        self._forms = ([item.count for item in items], [item.device for item in items],
+                       [item.tensor.dtype for item in items])
+        # what is not read where it lies, or is not all of its tensor, is looked up each time
+        self._plain = all(item.layout is None and item.tensor.data_ptr() == named[i][2].data_ptr()
+                          and item.count == named[i][2].numel() for i, item in zip(self._readable, items)
+                          ) if not any(hasattr(tensor, "_local_tensor") for _, _, tensor in named) else False
+        if not items:
+            return
+        if self._scanner is None:
+            self._scanner = Scanner(items)
+        else:
+            self._scanner.update(items)
+
+    def drop(self) -> None:
+        """The scan was launched: nothing is to be kept from being freed."""
+        if self._scanner is not None:
+            for item in self._scanner.items:
+                item.tensor = None
+
+
+def flat(value: Any, key: Key = ()) -> Iterator[Tuple[Key, Any]]:
+    """What is in nested dicts and lists, with the way to it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from flat(inner, (*key, str(name)))
+    elif isinstance(value, (list, tuple)) and any(isinstance(inner, torch.Tensor) for inner in value):
+        for i, inner in enumerate(value):
+            yield from flat(inner, (*key, str(i)))
+    else:
+        yield key, value
+
+
+def put(container: Dict[str, Any], key: Key, value: Any) -> None:
+    """Sets what `flat` told the way to, in dicts and lists that are there."""
+    for part in key[:-1]:
+        container = container[int(part)] if isinstance(container, list) else container[_own(container, part)]
+    if isinstance(container, list):
+        container[int(key[-1])] = value
+    else:
+        container[_own(container, key[-1])] = value
+
+
+def _own(container: Dict[Any, Any], part: str) -> Any:
+    """The container's key with this text: optimisers have numbers among theirs."""
+    return next((name for name in container if str(name) == part), part)
