@@ -14,6 +14,7 @@ import torch
 from . import _names, _tensors
 from ._dist import Peers
 from ._errors import GuardError, NoSnapshot
+from ._report import some
 from ._scan import Reading
 from ._state import Key, State, flat, put
 
@@ -56,7 +57,7 @@ def size_text(n_bytes: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes} bytes"
+    return some(n_bytes, "byte")
 
 
 class Entry:
