@@ -498,8 +498,8 @@ class TestReport(Case):
         self.assertEqual(str(report), "Inf in norm.running_mean, 1 of 16, first at 4")
         self.assertFalse(report)
         for wrong in (None, model.state_dict()):
-            self.assertRaisesRegex(TypeError, "expected a torch Module", lambda: esper.check(wrong))
-        self.assertRaisesRegex(TypeError, "expected a torch Optimizer", lambda: esper.check(model, model))
+            self.assertRaisesRegex(TypeError, "expected a torch.nn.Module", lambda: esper.check(wrong))
+        self.assertRaisesRegex(TypeError, "expected a torch.optim.Optimizer", lambda: esper.check(model, model))
 
     def test_check_and_masks(self):
         model, optimizer = seeded(Masked)

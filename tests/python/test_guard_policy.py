@@ -152,7 +152,7 @@ class TestPolicies(Case):
             with self.assertRaises(esper.BadGradient) as met:
                 train(model, optimizer, 20, start=2, before=lambda step: guard.inject("second.bias.grad"))
             self.assertEqual(guard.n_rollbacks, policy == "rollback")
-            self.assertIn("4 bad steps in a row" if policy == "skip" else "1 rollbacks were made already",
+            self.assertIn("4 bad steps in a row" if policy == "skip" else "1 rollback made already: max_rollbacks=1",
                           str(met.exception))
             guard.detach()
 
@@ -169,16 +169,16 @@ class TestPolicies(Case):
         asked = []
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, lambda report: asked.append(report) or answers.pop(0)).attach()
-        answers = ["skip", None]
+        answers = ["skip", "report"]
         before = state_of(model, optimizer)
         train(model, optimizer, 1, before=lambda step: guard.inject("second.bias.grad"))
         self.assertSameState(before, state_of(model, optimizer))
         train(model, optimizer, 1, before=lambda step: guard.inject("second.bias.grad"))
         self.assertEqual([report.first_bad for report in asked], ["second.bias.grad"] * 2)
         self.assertTrue(bool(torch.isnan(model.second.bias).any()))
-        answers = ["perhaps"]
-        with self.assertRaises(ValueError):
-            train(model, optimizer, 1)
+        for answers in (["perhaps"], [None], [True]):
+            with self.assertRaisesRegex(ValueError, "has to return one of 'raise', 'report', 'skip', 'rollback'"):
+                train(model, optimizer, 1)
 
     def test_clip(self):
         for device in DEVICES:
@@ -622,7 +622,22 @@ class TestOff(Case):
         self.assertTrue(guard.commit())
         self.assertIsNone(guard.result())
         self.assertNotIn("step", vars(optimizer))
-        self.assertEqual(self.lines, [])
+        self.assertIsNone(guard.rollback())
+        self.assertEqual(self.lines, ["off: ESPER_GUARD=0 is in the environment; nothing is watched"])
+
+    def test_arguments_are_looked_at_all_the_same(self):
+        self.off()
+        model, optimizer = seeded(Net)
+        other = torch.optim.SGD(Net().parameters(), lr=0.1)
+        for wrong in ({"on_bad": "ignore"}, {"scan": ()}, {"clip": -1}, {"clip": "1"}, {"max_skips": None}, {"log": 3},
+                      {"snapshot": 200}, {"state": []}, {"lr_backoff": 2}, {"group": "some"}, {"optimizer": other}):
+            with self.assertRaises((TypeError, ValueError, esper.GuardError), msg=str(wrong)):
+                esper.Guard(model, wrong.pop("optimizer", optimizer), **wrong)
+        guard = self.guard(model, optimizer)
+        self.assertRaises(ValueError, guard.launch, ())
+        self.assertRaises(ValueError, guard.inject, "first.weight", fault="fire")
+        report = esper.check(model)
+        self.assertEqual((str(report), report.not_covered), ("nothing was scanned", ["everything: ESPER_GUARD is off"]))
 
     def norms(self, step, optimizer, model, guard, scaler=None):
         """Of the gradients with which steps were made."""

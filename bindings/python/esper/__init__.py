@@ -15,7 +15,7 @@ import importlib
 from typing import Any, List
 
 from ._errors import (BadGradient, BadState, BadTensor, GuardError, LibraryNotFound, ModelChanged, NoSnapshot,
-                      Unsupported)
+                      NoSuchTensor, Unsupported)
 
 __version__ = "0.1.0"
 
@@ -33,7 +33,7 @@ _LATER = {
 }
 
 __all__ = ["BadGradient", "BadState", "BadTensor", "GuardError", "LibraryNotFound", "ModelChanged", "NoSnapshot",
-           "Unsupported", *_LATER]
+           "NoSuchTensor", "Unsupported", *_LATER]
 
 
 def __getattr__(name: str) -> Any:

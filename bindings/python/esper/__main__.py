@@ -1,6 +1,7 @@
 """python -m esper: what was found on this machine, and whether it works."""
 
 import argparse
+import os
 import sys
 from typing import List, Optional
 
@@ -78,5 +79,16 @@ def main(arguments: Optional[List[str]] = None) -> int:
     return 0
 
 
+def run() -> int:
+    """As `main`; who reads the output may stop before its end, as `head` does."""
+    try:
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still flushes at its end
+        return 128 + 13  # as if SIGPIPE had ended it
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

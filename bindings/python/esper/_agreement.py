@@ -35,6 +35,8 @@ N_HEALTH = 8
 class Divergence(GuardError):
     """Ranks are not in the same state. `ranks` are those that differ, `fields` what differs in them, `step` whose."""
 
+    __module__ = "esper"
+
     def __init__(self, message: str, ranks: Sequence[int] = (), fields: Sequence[str] = (), step: int = -1) -> None:
         super().__init__(message)
         self.ranks = tuple(ranks)

@@ -4,7 +4,7 @@ from typing import List, Optional
 
 import torch
 
-from . import _abi, _names, _tensors
+from . import _abi, _names, _options, _tensors
 from ._report import Report
 from ._scan import Reading, Scanner, Stat
 from ._state import flat
@@ -12,13 +12,16 @@ from ._state import flat
 
 def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None) -> Report:
     """Scans parameters, gradients, buffers and, with an optimiser, its state, once. Waits; changes nothing. The report
-    is true where all of it is finite. A buffer of nothing but zeros and Inf is a mask: it is named in not_covered."""
-    for what, value, kind in (("model", model, torch.nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
-        if not isinstance(value, kind) and not (what == "optimizer" and value is None):
-            raise TypeError(f"check: {what} is a {type(value).__name__}, expected a torch {kind.__name__}")
+    is true where all of it is finite. A buffer of nothing but zeros and Inf is a mask: it is named in not_covered.
+    While ESPER_GUARD=0 nothing is looked at, and the report says so."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"check: the model is a {type(model).__name__}, expected a torch.nn.Module")
+    if optimizer is not None:
+        _options.is_kind("check", model, optimizer)
+        _options.belong("check", model, optimizer)
     from ._guard import is_off
     if is_off():
-        return Report(None, [])
+        return Report(None, [], ["everything: ESPER_GUARD is off"])
     found: List[object] = []
     parameters = _names.parameters(model)
     if optimizer is not None:

@@ -53,8 +53,6 @@ class Peers:
     """The ranks that decide together. Without any, every question is answered here."""
 
     def __init__(self, model: torch.nn.Module, group: Any) -> None:
-        if isinstance(group, str) and group != "auto":
-            raise GuardError(f"group={group!r}: expected 'auto', None or a process group")
         if group is not None and group != "auto" and not _initialized():
             raise GuardError("group= is given, but torch.distributed is not initialized: init_process_group first")
         self._group = group

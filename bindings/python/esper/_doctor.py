@@ -301,7 +301,7 @@ def self_test(torch: Any, devices: List[str]) -> int:
     if wanted is not None:
         os.environ["ESPER_GUARD"] = wanted
     if n_left:
-        print(f"  {n_left} more were not run: {SECONDS:.0f} s are over")
+        print(f"  {n_left} more {'was' if n_left == 1 else 'were'} not run: {SECONDS:.0f} s are over")
     print(f"\n{n_done - n_failed} of {n_done} passed")
     return n_failed
 

@@ -37,3 +37,14 @@ class BadGradient(BadTensor):
 
 class BadState(BadTensor):
     """A parameter, a buffer or a piece of optimiser state holds NaN or Inf."""
+
+
+class NoSuchTensor(GuardError, KeyError):
+    """No tensor has that name now."""
+
+    __str__ = RuntimeError.__str__  # KeyError's would put it into quotes
+
+
+for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, BadTensor, BadGradient, BadState,
+              NoSuchTensor):
+    _kind.__module__ = "esper"  # as users know them

@@ -8,20 +8,17 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
-from . import _abi, _dist, _log, _names, _optim, _refuse, _tensors
+from . import _abi, _dist, _inject, _log, _names, _optim, _options, _refuse, _tensors
 from ._errors import BadState, GuardError, NoSnapshot, Unsupported
 from ._grads import Gradients
 from ._pending import SHARDED, Deep, NoPending, Pending
-from ._policy import OnBad, Policy
+from ._policy import OnBad, Policy, check_on_bad
 from ._rate import Rate
-from ._report import Report
+from ._report import Report, some
 from ._scan import Scanner
 from ._snapshots import Entry, Ring, Snapshots
 from ._state import State
 from ._watched import Watched
-
-_STATE_ROLES = ("param", "moment", "buffer")
-_WIDTHS = {"exponent": (8, 5, 8, 11), "mantissa": (23, 10, 7, 52)}  # in bits, by type as in _abi.DTYPES
 
 
 _attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
@@ -37,25 +34,6 @@ def _read_at_exit() -> None:
 def is_off() -> bool:
     """ESPER_GUARD=0, false, off or no."""
     return os.environ.get("ESPER_GUARD", "").strip().lower() in ("0", "false", "off", "no")
-
-
-def _roles(where: str, scan: Sequence[str]) -> Tuple[str, ...]:
-    """The roles that `scan` names; one alone may be given as a string."""
-    roles = (scan,) if isinstance(scan, str) else tuple(scan)
-    if any(role not in ("grad", *_STATE_ROLES) for role in roles):
-        raise ValueError(f"{where}scan={scan!r}: expected some of 'grad', 'param', 'moment' and 'buffer'")
-    return roles
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={value!r}: expected a number") from None
-
-
-def _is_count(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
 
 
 class Guard:
@@ -80,35 +58,39 @@ class Guard:
                  clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
                  state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
                  lr_backoff: float = 1.0, max_skips: int = 10, log: _log.Log = None) -> None:
+        _options.is_kind("Guard(model, optimizer)", model, optimizer)
+        check_on_bad(on_bad)
+        scan = _options.roles("", scan)
+        _options.counts(deep_every=deep_every or 0, max_skips=max_skips, max_rollbacks=max_rollbacks)
+        _options.kept(snapshot, state)
+        _options.is_group(group)
+        self._clip = _options.norm(clip)
+        self._lr_backoff = _options.backoff(lr_backoff, optimizer)
+        told = _options.backs_off(self._lr_backoff, on_bad, snapshot)
+        self._log = _log.make(log)
         self.optimizer = optimizer
         self.last: Optional[Report] = None  #: of the previous step, or of this one where the guard waits; never waits
         self.steps = 0  #: steps of the optimiser that were asked for; a rollback sets it back
+        self.n_rollbacks_asked = 0  #: calls of rollback(), which do not count among `n_rollbacks`
         self.enabled = not is_off()
+        self._model = model
+        self._on_bad = on_bad
         self._attachment: Optional[_optim.Attachment] = None
         self._scaler: Optional[_optim.ScalerAttachment] = None
         self._within_scaler = False
-        self._clip = 0.0 if clip is None else _number("clip", clip)
         self._rate = Rate(optimizer)
         self.path = "off (ESPER_GUARD)"
+        self._told_off = False
+        if self.enabled:
+            _abi.load()
+            self._notes = _refuse.check(model)
+        _options.belong("Guard(model, optimizer)", model, optimizer)
         if not self.enabled:
-            self._model = model
             return
-        _abi.load()
-        self._notes = _refuse.check(model, optimizer)
-        self._log = _log.make(log)
         self._peers = _dist.Peers(model, group)
         self._policy = Policy(on_bad, max_skips, max_rollbacks, self._log, self._peers)
-        scan = _roles("", scan)
-        counts = {"deep_every": deep_every or 0, "max_skips": max_skips, "max_rollbacks": max_rollbacks}
-        lr_backoff = _number("lr_backoff", lr_backoff)
-        self._check_options(scan, counts, None if clip is None else self._clip, lr_backoff,
-                            {} if state is None else state, snapshot)
-        if lr_backoff != 1.0 and not all("lr" in parameters for parameters in optimizer.param_groups):
-            raise ValueError(f"lr_backoff={lr_backoff}: {type(optimizer).__name__} has no learning rate, 'lr', in its "
-                             "parameter groups")
         self._scan_grads = "grad" in scan
-        self._deep_every = 1 if any(role in scan for role in _STATE_ROLES) else deep_every or 0
-        self._lr_backoff = lr_backoff
+        self._deep_every = 1 if any(role in scan for role in _options.STATE_ROLES) else deep_every or 0
         self._begin()
         if snapshot is None and on_bad == "rollback":
             snapshot = Snapshots()
@@ -121,6 +103,8 @@ class Guard:
                 self._ring = Ring(snapshot, self._state, state or {}, self._peers, self._log)
             self._choose_path()
             self._tell_not_judged()
+            if told is not None:
+                self._log(told)
         except BaseException:
             self._watched.release()
             raise
@@ -137,29 +121,8 @@ class Guard:
         self._went = False  # GradScaler has called the optimiser
         self._withheld = False  # this rank leaves a step out that others pass over on the device
         self._ready_for = -1  # the version of the gradients for all of which the optimiser has state
-
-    @staticmethod
-    def _check_options(scan: Sequence[str], counts: Dict[str, int], clip: Optional[float], lr_backoff: float,
-                       state: Dict[str, Any], snapshot: Optional[Snapshots]) -> None:
-        for name, value in counts.items():
-            if not _is_count(value):
-                raise ValueError(f"{name}={value!r}: expected a whole number, 0 or more")
-        if not scan and not counts["deep_every"]:
-            raise ValueError("scan=() and deep_every=0: nothing would be looked at. Name something to scan, as "
-                             "scan=('grad',), or give deep_every a number of steps")
-        if snapshot is not None and not isinstance(snapshot, Snapshots):
-            raise TypeError(f"snapshot={snapshot!r}: expected esper.Snapshots(...), or None")
-        if not isinstance(state, dict):
-            raise TypeError(f"state is a {type(state).__name__}: expected a dict of names and objects, as "
-                            "state={'scheduler': scheduler}")
-        if clip is not None and not clip > 0:
-            raise ValueError(f"clip={clip}: expected a norm above 0, or None")
-        if not 0 < lr_backoff <= 1:
-            raise ValueError(f"lr_backoff={lr_backoff}: expected above 0 and at most 1")
-        for name, item in state.items():
-            if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
-                raise TypeError(f"state[{name!r}] is a {type(item).__name__}, which has no state_dict and "
-                                "load_state_dict")
+        self._was_away = False  # steps may have been made that the guard has not seen
+        self._is_due = False  # a snapshot that was to be taken behind a step which was not made
 
     def _tell_not_judged(self) -> None:
         sentences = list(self._state.not_judged.values())
@@ -196,6 +159,7 @@ class Guard:
         if scaler is not None and not hasattr(scaler, "unscale_"):
             raise TypeError(f"attach({type(scaler).__name__}): that is no GradScaler: give the one of your loop, or "
                             "nothing")
+        self._tell_off()
         if not self.enabled and not self._clip:
             return self
         if self._attachment is not None:
@@ -214,8 +178,17 @@ class Guard:
                 _attached.add(self)
         except BaseException:
             self._unhook()
+            if self.enabled:
+                self._watched.release()
             raise
         return self
+
+    def _tell_off(self) -> None:
+        """That nothing is watched is not to be found out at the end of a long run."""
+        if not self.enabled and not self._told_off:
+            self._told_off = True
+            self._log(f"off: ESPER_GUARD={os.environ.get('ESPER_GUARD', '')} is in the environment; nothing is watched"
+                      + (", clip= clips as clip_grad_norm_ does" if self._clip else ""))
 
     def _take_up(self) -> None:
         """After detach(), which has given the parameters up."""
@@ -224,18 +197,22 @@ class Guard:
             self._gradients.forget()
 
     def _commit_first(self) -> None:
-        """There is to be a way back from the start."""
-        if self._ring is not None and not self._ring.good and not self.commit():
-            report = self.last
-            if self._policy.of_state(report) == "rollback":
+        """There is to be a way back from the start, and not to before steps that were made while nobody looked."""
+        if self._ring is None or (self._ring.good and not self._was_away) or self.commit():
+            return
+        report = self.last
+        if self._policy.of_state(report) == "rollback":
+            if not self._ring.good:
                 report.action = "and there is no snapshot from before that"
                 raise BadState(str(report), report)
+            self._roll_back(report)
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the parameters to others. Over ranks nobody
         else is asked: what is bad then is raised, and not rolled back."""
         self._unhook()
         if self.enabled:
+            self._was_away = True
             self._watched.release()
             if self._peers:
                 self._leave()
@@ -276,7 +253,7 @@ class Guard:
         if optimizer is not None and optimizer is not self.optimizer:
             raise GuardError("guard.step(optimizer): that is not the optimizer this guard was made for")
         self._take_up()
-        if self.enabled and self.steps == 0:
+        if self.enabled and (self.steps == 0 or self._was_away):
             self._commit_first()
         if self._attachment is not None or (not self.enabled and not self._clip):
             self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
@@ -302,13 +279,11 @@ class Guard:
     def launch(self, scan: Union[str, Sequence[str]] = ("grad",)) -> Pending:
         """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
         of the CUDA graph; only gradients can be scanned there."""
+        scan = _options.roles("launch: ", scan)
         if not self.enabled:
             return NoPending()
-        scan = _roles("launch: ", scan)
-        if not scan:
-            raise ValueError("launch: scan=(): nothing would be looked at. Name something to scan, as scan=('grad',)")
         self._take_up()
-        roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _STATE_ROLES)
+        roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _options.STATE_ROLES)
         captured = self._capturing()
         if captured:
             self._check_capture()
@@ -353,7 +328,8 @@ class Guard:
         if not self.enabled:
             return []
         count = self._watched.n_of_others
-        others = [f"{count:,} parameters of the model: another guard's optimizer steps them"] if count else []
+        others = [f"{some(count, 'parameter')} of the model: another guard's optimizer steps "
+                  f"{'it' if count == 1 else 'them'}"] if count else []
         return self._notes + others + self._gradients.not_covered + self._state.not_covered
 
     @property
@@ -385,22 +361,32 @@ class Guard:
             self.last = deep.report
             deep.report.action = "no snapshot was taken of it"
             self._log(str(deep.report))
-        return deep.report.ok
+            return False
+        self._was_away = self._is_due = False
+        return True
 
-    def rollback(self) -> int:
-        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step.
-        (Rollbacks that the guard makes by itself leave the random state alone, so that a loop which draws its batches
-        from it goes on with the next one.)"""
+    def rollback(self) -> Optional[int]:
+        """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step (None
+        while ESPER_GUARD=0: nothing was put back). It is logged, `last` tells of it, and it counts in
+        `n_rollbacks_asked`, not against max_rollbacks. (Rollbacks that the guard makes by itself leave the random state
+        alone, so that a loop which draws its batches from it goes on with the next one.)"""
         if not self.enabled:
-            return self.steps
+            return None
         if self._ring is None:
             raise NoSnapshot("rollback: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
         self._forget_launched()
-        return self._restored(self._ring.restore(rng=True))
+        step, entry = self.steps, self._ring.restore(rng=True)
+        self.n_rollbacks_asked += 1
+        report = self.last = Report(entry.step, self._ring.restored, self.not_covered)
+        report.of_state = True
+        report.action = f"put back at step {step}, as guard.rollback() asked for"
+        self._log(str(report))
+        return self._restored(entry)
 
     def _restored(self, entry: Entry) -> int:
         self.steps = entry.step
         self._ready_for = -1  # state may have gone
+        self._was_away = self._is_due = False
         self._policy.forget()
         if self._lr_backoff != 1.0:
             self._rate.lower(self._lr_backoff)
@@ -446,42 +432,19 @@ class Guard:
     def inject(self, name: str, at: int = 0, fault: str = "nan", bit: int = 0) -> None:
         """Spoils one element of a tensor, named as in reports, now: to see how your training takes it. fault: "nan",
         "inf", "-inf", or "exponent" and "mantissa", which flip a bit."""
-        if not self.enabled:
-            return
-        if fault not in _abi.FAULTS:
-            raise ValueError(f"inject: fault={fault!r}: expected one of {', '.join(_abi.FAULTS)}")
-        item = _tensors.make(name, _abi.OTHER, self._tensor_named(name))
-        if not isinstance(item, _tensors.Item) or item.copied:
-            raise Unsupported(f"inject: {item if isinstance(item, str) else name + ' is not dense memory of floats'}")
-        self._check_place(name, item, at, fault, bit)
-        scanner = Scanner([item])
-        scanner.inject(0, at, _abi.FAULTS.index(fault), bit)
-        if item.device >= 0:
-            torch.cuda.current_stream(item.device).synchronize()
-        scanner.close()
+        _inject.check_fault(fault)
+        if self.enabled:
+            _inject.spoil(name, self._watched, self._state, at, fault, bit)
 
-    @staticmethod
-    def _check_place(name: str, item: _tensors.Item, at: int, fault: str, bit: int) -> None:
-        for what, value in (("at", at), ("bit", bit)):
-            if not hasattr(value, "__index__"):
-                raise TypeError(f"inject: {what}={value!r}: expected a whole number")
-        if not 0 <= at < item.count:
-            raise GuardError(f"inject: at={at}: {name} has {item.count:,} elements, expected 0 to {item.count - 1:,}")
-        width = _WIDTHS[fault][item.dtype] if fault in _WIDTHS else 1
-        if not 0 <= bit < width:
-            raise GuardError(f"inject: bit={bit}: the {fault} of {_abi.DTYPES[item.dtype]} has {width} bits, expected "
-                             f"0 to {width - 1}" if fault in _WIDTHS else
-                             f"inject: bit={bit}: only 'exponent' and 'mantissa' flip a bit")
+    def __repr__(self) -> str:
+        how = "off" if not self.enabled else "attached" if self._attachment is not None else "not attached"
+        on_bad = getattr(self._on_bad, "__name__", "a function") if callable(self._on_bad) else repr(self._on_bad)
+        return (f"<esper.Guard of {type(_names.unwrap(self._model)).__name__} and {type(self.optimizer).__name__}, "
+                f"on_bad={on_bad}, {how}, step {self.steps}>")
 
-    def _tensor_named(self, name: str) -> torch.Tensor:
-        for known, parameter in self._watched.parameters:
-            if known + ".grad" == name and parameter.grad is not None:
-                return parameter.grad
-        for key, _, tensor in self._state.tensors():
-            if ".".join(key[1:]) == name:
-                return tensor
-        raise KeyError(f"inject: there is no tensor {name!r} now; names are those of parameters, parameters with .grad "
-                       "or with the optimizer's keys (.exp_avg), and buffers")
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("an esper.Guard cannot be copied or pickled: it belongs to one model and one optimizer in this "
+                        "process. Save their state_dict, and make a guard for the copy")
 
     # ---------------------------------------------------------------------------------------- before the optimiser
 
@@ -636,7 +599,7 @@ class Guard:
         deeper = self._look_deeper(report.step) if untouched else None
         if deeper is not None:
             self.last = deeper
-            answer, report = self._policy.of_state(deeper), deeper
+            answer, report = self._policy.of_state(deeper, untouched=True), deeper
         else:
             answer = self._policy.of_gradients(report, untouched, scaled)
         if answer == "rollback":
@@ -721,13 +684,21 @@ class Guard:
             self._after_step(went or self._withheld)  # others have made it, as far as they know
 
     def _after_step(self, went: bool) -> None:
-        if not went or self._capturing():
+        if self._capturing():
             return
-        if self._ring is not None and self.steps % self._ring.config.every == 0:
-            self._launch_deep(self._ring)
+        ring = self._ring
+        due = ring is not None and (self._is_due or self.steps % ring.config.every == 0)
+        if not went:
+            self._is_due = due and not (ring.good and ring.good[-1].step == self.steps)
+            return
+        if due:
+            self._launch_deep(ring)
+            self._is_due = False
         elif self._deep_every and self.steps % self._deep_every == 0:
             self._launch_deep(None)
         else:
+            if ring is not None and not ring.knows_state and self.optimizer.state:
+                ring.plan_ahead()
             return
         if self._at_once:  # a checkpoint may be next
             self._settle()

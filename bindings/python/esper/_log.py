@@ -39,6 +39,8 @@ def make(log: Log) -> Callable[[str], None]:
         return _Careful(log)
     if log is None:
         return _to_stderr
+    if not isinstance(log, (str, os.PathLike)):
+        raise TypeError(f"log={log!r}: expected a function of a line, a path, or None (standard error)")
     path = os.fspath(log)
 
     def append(text: str) -> None:

@@ -13,6 +13,14 @@ from ._dist import Peers
 from ._rate import Rate
 
 
+def _go(first: bool) -> bool:
+    return True
+
+
+def _nothing(went: bool) -> None:
+    pass
+
+
 class Attachment:
     """Calls before(first) ahead of every step and after(went) behind it. A step that is not to be is made with the
     gradients laid aside: an optimiser does nothing to a parameter without one. `first` is False for the second and
@@ -37,8 +45,9 @@ class Attachment:
             self._wrap()
 
     def detach(self) -> None:
-        """Nothing is called any more."""
+        """Nothing is called any more, and the guard is let go of."""
         self._active = False
+        self._before, self._after = _go, _nothing
         for handle in self._handles:
             handle.remove()
         self._bring_back()
@@ -142,6 +151,7 @@ class ScalerAttachment:
                  step: Callable[[Any, Callable[[], Any]], Any]) -> None:
         self.scaler = scaler
         self._active = True
+        self._guarded: Any = step
         self._own = {key: value for key, value in scaler.__dict__.items() if key == "step"}
         original, mine = scaler.step, optimizer
 
@@ -149,13 +159,14 @@ class ScalerAttachment:
         def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._active or optimizer is not mine or not scaler.is_enabled():
                 return original(optimizer, *args, **kwargs)
-            return step(scaler, lambda: original(optimizer, *args, **kwargs))
+            return self._guarded(scaler, lambda: original(optimizer, *args, **kwargs))
 
         scaler.step = self._step = wrapped
 
     def detach(self) -> None:
-        """Nothing is called any more."""
+        """Nothing is called any more, and the guard is let go of."""
         self._active = False
+        self._guarded = None
         if self.scaler.__dict__.get("step") is self._step:
             del self.scaler.step  # unless somebody has wrapped it since: then it only passes calls on
             self.scaler.__dict__.update(self._own)

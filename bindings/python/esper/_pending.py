@@ -32,6 +32,11 @@ class Pending:
         self.noted = False  # the guard has read it
         self.flag: object = None  # kept as long as this is
 
+    def __repr__(self) -> str:
+        if self._captured:
+            return f"<esper.Pending of step {self.step}, in a CUDA graph: result() after a replay>"
+        return f"<esper.Pending of step {self.step}, {'not read yet' if self._report is None else self._report}>"
+
     def read(self) -> List[Reading]:
         return [scanner.read() for scanner in self._scanners]
 
@@ -64,8 +69,11 @@ class NoPending(Pending):
     def __init__(self) -> None:  # noqa: D107
         pass
 
+    def __repr__(self) -> str:
+        return "<esper.Pending, off (ESPER_GUARD)>"
+
     def result(self, over_ranks: bool = False) -> Report:
-        return Report(0, [])
+        return Report(0, [], ["everything: ESPER_GUARD is off"])
 
 
 class Deep:

@@ -11,15 +11,34 @@ A function as on_bad is asked on every rank, for each has a report of its own, a
 everybody's: raise before rollback, rollback before skip, skip before report.
 """
 
-from typing import Callable, Dict, Optional, Union
+import inspect
+from typing import Any, Callable, Dict, Optional, Union
 
 from ._dist import Peers
 from ._errors import BadGradient, BadState
-from ._report import Report
+from ._report import Report, some
 
-OnBad = Union[str, Callable[[Report], Optional[str]]]
+OnBad = Union[str, Callable[[Report], str]]
 NAMES = ("raise", "report", "skip", "rollback")
 _SEVERITY = ("report", "skip", "rollback", "raise")
+
+
+def check_on_bad(on_bad: Any) -> None:
+    """One of the words, or a function that can be called with a report."""
+    if not callable(on_bad):
+        if not isinstance(on_bad, str) or on_bad not in NAMES:
+            raise ValueError(f"on_bad={on_bad!r}: expected one of {', '.join(NAMES)}, or a function of a report that "
+                             "returns one of them")
+        return
+    try:
+        signature = inspect.signature(on_bad)
+    except (TypeError, ValueError):  # of some builtins nothing is known
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(on_bad, "__name__", type(on_bad).__name__)
+        raise TypeError(f"on_bad={name}{signature}: it is called with one argument, the report ({error})") from None
 
 
 class Policy:
@@ -27,9 +46,6 @@ class Policy:
 
     def __init__(self, on_bad: OnBad, max_skips: int, max_rollbacks: int, log: Callable[[str], None],
                  peers: Peers) -> None:
-        if not callable(on_bad) and on_bad not in NAMES:
-            raise ValueError(f"on_bad={on_bad!r}: expected one of {', '.join(NAMES)}, or a function of a report that "
-                             "returns one of them")
         self._on_bad = on_bad
         self.max_skips = max_skips
         self.max_rollbacks = max_rollbacks
@@ -60,10 +76,12 @@ class Policy:
         if not callable(self._on_bad):
             return self._on_bad
         try:
-            answer = self._on_bad(report) or "report"
-            if answer not in NAMES:
-                raise ValueError(f"on_bad returned {answer!r}: expected one of {', '.join(NAMES)}, or None")
-        except BaseException:
+            answer = self._on_bad(report)
+            if not isinstance(answer, str) or answer not in NAMES:
+                raise ValueError(f"on_bad returned {answer!r}: it has to return one of "
+                                 f"{', '.join(map(repr, NAMES))}; 'report' goes on as if nothing had been")
+        except BaseException as error:
+            self._log(f"{report}; then on_bad raised {type(error).__name__}")  # which tensor it was is not to be lost
             self._peers.most(_SEVERITY.index("raise"))  # the others are not to wait for this rank
             raise
         return _SEVERITY[self._peers.most(_SEVERITY.index(answer))]
@@ -103,15 +121,16 @@ class Policy:
             self._log(str(report))
             return "skip"
         if self.in_a_row > self.max_skips and answer != "raise":
-            report.action = f"{self.in_a_row} bad steps in a row"
+            report.action = (f"{some(self.in_a_row, 'bad step')} in a row, more than max_skips={self.max_skips}"
+                             + ("; optimizer untouched" if untouched else ""))
             if answer == "rollback":
                 return "rollback"
         else:
             report.action = "optimizer untouched" if untouched else "the optimizer has stepped with it"
         raise BadGradient(str(report), report)
 
-    def of_state(self, report: Report) -> str:
-        """A report that is not ok: "go" or "rollback"."""
+    def of_state(self, report: Report, untouched: bool = False) -> str:
+        """A report that is not ok: "go" or "rollback". `untouched`: found before the step, which is not made."""
         answer = self._asked(report)
         if answer == "rollback":
             return "rollback"
@@ -121,12 +140,15 @@ class Policy:
             return "go"
         if answer == "skip":
             report.action = "skipping steps cannot mend it: on_bad='rollback' could"
+        if untouched:
+            report.action += ("; " if report.action else "") + "optimizer untouched"
         raise BadState(str(report), report)
 
     def rolls_back(self, report: Report) -> None:
         """Counts a rollback that is to be made, or raises when there were enough."""
         if self.n_rollbacks >= self.max_rollbacks:
-            report.action = f"{self.n_rollbacks} rollbacks were made already"
+            made = f"{some(self.n_rollbacks, 'rollback')} made already" if self.n_rollbacks else "no rollback"
+            report.action = f"{made}: max_rollbacks={self.max_rollbacks}, for the whole life of the guard"
             kind = BadState if report.of_state else BadGradient  # the same on every rank
             raise kind(str(report), report)
         self.n_rollbacks += 1

@@ -11,13 +11,8 @@ _FSDP1 = "FullyShardedDataParallel"
 _OTHERS = {"DeepSpeedEngine": "DeepSpeed's engine steps and partitions by itself"}
 
 
-def check(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> List[str]:
+def check(model: torch.nn.Module) -> List[str]:
     """Raises Unsupported; gives what is let through and not covered."""
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"Guard(model, optimizer): the model is a {type(model).__name__}, expected a torch.nn.Module")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"Guard(model, optimizer): the optimizer is a {type(optimizer).__name__}, expected a "
-                        "torch.optim.Optimizer")
     for module in model.modules():
         for kind in type(module).__mro__:
             if kind.__name__ == _FSDP1 and "fsdp" in kind.__module__:

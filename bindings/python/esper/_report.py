@@ -8,6 +8,11 @@ from ._scan import Reading, Stat
 from ._tensors import Item, logical
 
 
+def some(count: int, what: str) -> str:
+    """As "1 tensor" or "2,000 tensors"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 class Row(NamedTuple):
     """One tensor in `Report.table`."""
 
@@ -105,15 +110,19 @@ class Report:
 
     @property
     def total_norm(self) -> float:
-        """The norm of all gradients, before clipping; NaN or Inf where they are. Sharded ones are summed over ranks;
-        NaN where nobody has asked those (`not_covered` says so)."""
+        """The norm of all gradients, before clipping; NaN or Inf where they are, and NaN in a report that is not about
+        gradients. Sharded ones are summed over ranks; NaN where nobody has asked those (`not_covered` says so)."""
         if self.sum_of_squares is not None:
             norm = math.sqrt(self.sum_of_squares) if self.sum_of_squares >= 0 else math.nan
-        elif self.sharded:
+        elif self.sharded or not self._has_grads():
             return math.nan
         else:
-            norm = math.hypot(*[reading.grad_norm for reading in self.readings]) if self.readings else 0.0
+            norm = math.hypot(*[reading.grad_norm for reading in self.readings])
         return norm / self._scale()
+
+    def _has_grads(self) -> bool:
+        """Whether this is about gradients. Readings of those alone have one at their head."""
+        return any(item.role == _abi.GRAD for reading in self.readings for item in reading.items)
 
     def _scale(self) -> float:
         if self.scale is None:
@@ -150,7 +159,7 @@ class Report:
         parts = [self._found()]
         more = self.n_bad - 1
         if more > 0:
-            parts.append(f"{more:,} more tensor{'s' if more > 1 else ''}")
+            parts.append(some(more, "more tensor"))
         if self.first_rank is not None and self.world > 1:
             parts.append(f"first on rank {self.first_rank} of {self.world}")
         if self.action:
@@ -166,9 +175,8 @@ class Report:
         count = sum(stat.scanned for reading in self.readings for stat in reading.stats())
         if count == 0:
             return "nothing was scanned"
-        has_grads = any(item.role == _abi.GRAD for reading in self.readings for item in reading.items)
-        told = f"all {count:,} tensors are finite"
-        if not has_grads:
+        told = f"all {count:,} tensors are finite" if count > 1 else "the one tensor is finite"
+        if not self._has_grads():
             return told
         return told + (" on this rank" if self.sharded else f", gradient norm {self.total_norm:.4g}")
 

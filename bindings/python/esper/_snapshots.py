@@ -14,6 +14,7 @@ import torch
 from . import _names, _tensors
 from ._dist import Peers
 from ._errors import GuardError, NoSnapshot
+from ._report import some
 from ._scan import Reading
 from ._state import Key, State, flat, put
 
@@ -37,13 +38,17 @@ class Snapshots:
 
     def __post_init__(self) -> None:
         for name, value in (("every", self.every), ("keep", self.keep), ("max_bytes", self.max_bytes)):
-            if not hasattr(value, "__index__") and not (name == "max_bytes" and value is None):
+            if name == "max_bytes" and value is None:
+                continue
+            if not hasattr(value, "__index__") or isinstance(value, bool):
                 raise TypeError(f"Snapshots({name}={value!r}): expected a whole number")
         if self.every < 1:
             raise ValueError(f"Snapshots(every={self.every}): expected 1 or more steps")
         if self.keep < 2:
             raise ValueError(f"Snapshots(keep={self.keep}): expected 2 or more, for while one is being taken another "
                              "has to be good")
+        if self.max_bytes is not None and self.max_bytes < 1:
+            raise ValueError(f"Snapshots(max_bytes={self.max_bytes}): expected 1 or more; None is no limit")
         if self.where not in ("auto", "device", "host"):
             raise ValueError(f"Snapshots(where={self.where!r}): expected 'auto', 'device' or 'host'")
 
@@ -52,7 +57,7 @@ def size_text(n_bytes: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes} bytes"
+    return some(n_bytes, "byte")
 
 
 class Entry:
@@ -85,8 +90,10 @@ class Ring:
         self._free: List[Dict[Key, torch.Tensor]] = [{} for _ in range(config.keep)]
         self._taken: Optional[Entry] = None  # and not judged yet
         self._told = 0
+        self.knows_state = False  # the optimiser's was there when sizes were last summed up
         self._told_of_scheduler = False
         self._on_host: Optional[bool] = None
+        self.restored: List[Reading] = []  # what the scan of a restored state found
 
     # ------------------------------------------------------------------------------------------------------- memory
 
@@ -106,8 +113,9 @@ class Ring:
             return
         need = one * self.config.keep
         if self.config.max_bytes is not None and need > self.config.max_bytes:
-            raise GuardError(f"{self.config.keep} snapshots of {size_text(one)} are more than max_bytes, "
-                             f"{size_text(self.config.max_bytes)}: allow more, or keep fewer (2 at least)")
+            fewer = ", or keep fewer (2 at least)" if self.config.keep > 2 else " (fewer than 2 cannot be kept)"
+            raise GuardError(f"{self.config.keep} snapshots of {size_text(one)} are {size_text(need)}, more than "
+                             f"max_bytes, {size_text(self.config.max_bytes)}: allow more{fewer}")
         if self._on_host is None:
             self._on_host = self.config.where == "host" or (self.config.where == "auto" and not _fits(tensors, need))
         where = "host memory" if self._on_host or all(not t.is_cuda for _, t in tensors) else "device memory"
@@ -117,6 +125,12 @@ class Ring:
         else:
             self._log(f"snapshots: {self.config.keep} of {size_text(one)} in {where} from now on")
         self._told = one
+
+    def plan_ahead(self) -> None:
+        """The optimiser has made its state: what snapshots will take is known now, long before the next is due."""
+        tensors = [(key, _tensors.local(tensor.detach())) for key, _, tensor in self._state.tensors()]
+        self._plan(tensors)
+        self.knows_state = True
 
     def _buffer(self, slot: Dict[Key, torch.Tensor], key: Key, tensor: torch.Tensor) -> torch.Tensor:
         buffer = slot.get(key)
@@ -134,6 +148,7 @@ class Ring:
         """Copies the state, behind what is queued. It counts when `judge` has seen the scan that was queued with it."""
         tensors = [(key, _tensors.local(tensor.detach())) for key, _, tensor in self._state.tensors()]
         self._plan(tensors)
+        self.knows_state = self.knows_state or any(key[0] == "state" for key, _ in tensors)
         if not self._free:
             self._free.append(self.good.pop(0).slot)
         entry = Entry(step, self._free[-1])
@@ -259,12 +274,14 @@ class Ring:
                     module[name] = live[key] = saved.to(entry.devices[key], copy=True)
 
     def _verify(self, entry: Entry) -> bool:
+        self.restored = []
         scanner = self._state.scanner()
         if scanner is None or not entry.checksums:
             return True
         scanner.launch(checksum=1)
         self._state.drop()
         reading = scanner.read()
+        self.restored = [reading]
         now = {(item.name, item.role): stat.checksum for item, stat in zip(reading.items, reading.stats())}
         known = {".".join(key[1:]) for key, _, _ in self._state.tensors()}  # another guard may have taken some up
         return all(now.get(key) == checksum for key, checksum in entry.checksums.items() if key[0] in known)

@@ -1,5 +1,6 @@
 """The parameters that are watched: which they are, and whether they still are what they were."""
 
+import gc
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -50,11 +51,13 @@ class Watched:
 
     def _claim(self) -> None:
         mine = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        for parameter in mine:
-            if _owner(parameter) not in (None, self):
-                raise GuardError(f"{self._name(parameter)} is already watched by another esper.Guard: use that one, or "
-                                 "call its detach() before making a new one. Two guards on one model are for two "
-                                 "optimizers that have no parameter in common")
+        if self._taken(mine) is not None:
+            gc.collect()  # an attached guard and its optimiser hold each other: it may be one that nobody else has
+        taken = self._taken(mine)
+        if taken is not None:
+            raise GuardError(f"{self._name(taken)} is already watched by another esper.Guard: use that one, or call "
+                             "its detach() before making a new one (`with guard:` around the loop does so at its end). "
+                             "Two guards on one model are for two optimizers that have no parameter in common")
         if self.active and all(_owner(parameter) is self for parameter in mine):
             return
         owner = weakref.ref(self, _look_again)
@@ -63,6 +66,10 @@ class Watched:
         _look_again()
         self.active = True
         _all.add(self)
+
+    def _taken(self, mine: List[torch.Tensor]) -> Optional[torch.Tensor]:
+        """The first parameter that is another guard's."""
+        return next((parameter for parameter in mine if _owner(parameter) not in (None, self)), None)
 
     def release(self) -> None:
         """Gives parameters up again."""
