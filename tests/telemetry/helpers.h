@@ -63,7 +63,7 @@ static inline void fill_columns(void *base, const esper_store_column *columns, i
     for (int i = 0; i < n; i++) {
         void *field = (char *)base + columns[i].offset;
 
-        number = number * 7 + i + 1;
+        number = (number * 7 + i + 1) % 1000003;
         switch (columns[i].kind) {
         case ESPER_STORE_COLUMN_INT:
             *(int64_t *)field = number % 100000;
