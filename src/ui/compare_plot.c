@@ -67,8 +67,8 @@ static void measure(plot *self)
 {
     const esper_compare *compare = self->compare;
 
-    self->low_x = self->low_y = INFINITY;
-    self->high_x = self->high_y = -INFINITY;
+    self->low_x = self->low_y = (double)INFINITY;
+    self->high_x = self->high_y = -(double)INFINITY;
     for (int i = 0; i < compare->n_runs; i++)
         if (is_drawn(&compare->runs[i])) {
             include(self, (double)compare->runs[i].result.params, compare->runs[i].result.acc_test);
@@ -178,7 +178,7 @@ static void write_runs(const plot *self, esper_page *page)
 /* A step wherever the front goes up: from the smallest network to the largest. */
 static void write_front(const plot *self, esper_page *page)
 {
-    double last = -INFINITY;
+    double last = -(double)INFINITY;
     bool open = false;
 
     esper_page_print(page, "<path class=\"front\" d=\"");
