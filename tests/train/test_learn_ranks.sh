@@ -114,7 +114,10 @@ expect_resumed() {
 }
 
 lost 1 lost-second
-expect_words err "rank 1 ended or left the job"
+case $err in # on a busy machine the launcher may be the first to see it
+*"the launcher has ended the job"*) ;;
+*) expect_words err "rank 1 ended or left the job" ;;
+esac
 expect_resumed lost-second
 lost 0 lost-first # the one that writes
 expect_words err "rank 0"

@@ -14,7 +14,12 @@ begin() {
     RANKS_SECONDS=60 bash "$SOURCE_DIR/tests/dist/ranks.sh" "$n" "$ESPER" "${long[@]}" --run-dir "$dir" "$@" \
         >"$dir.out" 2>"$dir.err" </dev/null &
     job=$!
-    wait_for 30 grep -q epoch_ended "$dir/events.jsonl" || bad "$last" "no epoch in 30 s" "$(cat "$dir.err")"
+    wait_for 60 has_epochs "$dir" || bad "$last" "no two epochs in 60 s" "$(cat "$dir.err")"
+}
+
+# has_epochs DIR: two are over. The second began with a snapshot of its own, so there is something to save.
+has_epochs() {
+    [ "$(grep -c epoch_ended "$1/events.jsonl")" -ge 2 ]
 }
 
 wait_for() {
@@ -66,13 +71,17 @@ expect_resumed() {
 begin 3 killed
 kill -9 "$(pid_of 1 killed)"
 expect_end killed 10
-expect_words err "rank 1 ended or left the job" "is saved: --resume killed"
+case $err in # on a busy machine the launcher may be the first to see it
+*"the launcher has ended the job"*) ;;
+*) expect_words err "rank 1 ended or left the job" ;;
+esac
+expect_words err "is saved: --resume killed"
 expect_resumed killed 2
 
 begin 2 killed-first
 kill -9 "$(pid_of 0 killed-first)" # the one that writes
 expect_end killed-first 10
-expect_words err "rank 0" "is saved: --resume killed-first"
+expect_words err "is saved: --resume killed-first"
 expect_resumed killed-first 1
 
 # By messages a death is seen at the deadline at the latest.
@@ -143,7 +152,7 @@ export TMPDIR="$temporary/\$host"
 exec ip netns exec \$([ "\$host" = near ] && echo "$near" || echo "$far") bash -c "\$*"
 END
 chmod +x agent
-apart=(timeout -k 5 60 ip netns exec "$near" mpirun --allow-run-as-root --mca plm rsh --mca plm_rsh_agent "$PWD/agent"
+apart=(timeout -k 5 120 ip netns exec "$near" mpirun --allow-run-as-root --mca plm rsh --mca plm_rsh_agent "$PWD/agent"
     --mca btl tcp,self --mca btl_tcp_if_include 10.97.31.0/24 --mca oob_tcp_if_include 10.97.31.0/24 --bind-to none
     --mca rtc_hwloc_vmhole none --host near:1,far:1 -n 2)
 
@@ -158,7 +167,7 @@ expect_words out "accuracy"
 last="${apart[*]} esper ${long[*]}"
 "${apart[@]}" "$ESPER" "${long[@]}" --run-dir cut --rank-deadline 5 >cut.out 2>cut.err </dev/null &
 job=$!
-wait_for 30 grep -q epoch_ended cut/events.jsonl || bad "$last" "no epoch in 30 s" "$(cat cut.err)"
+wait_for 60 has_epochs cut || bad "$last" "no two epochs in 60 s" "$(cat cut.err)"
 ip -n "$near" link set veth0 down
 for pid in $(pid_of 1 cut) $(pid_of 0 cut); do
     wait_for 20 eval "! kill -0 $pid" || bad "$last" "process $pid still waits, 20 s after the line was cut"
