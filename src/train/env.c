@@ -27,9 +27,6 @@ static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
     esper_status status;
 
     config.threads = 1;
-    ESPER_TRY(esper_growth_check_config(&config, esper_source_kind(desc->task->source) == ESPER_DATASET_IMAGES
-                                                     ? ESPER_TOPOLOGY_CNN
-                                                     : ESPER_TOPOLOGY_TRANSFORMER));
     ESPER_TRY(esper_trainer_init_on(&env->trainer, desc->data, desc->task, &config, ESPER_USE_GROW));
     status = esper_growth_open(&env->trainer, NULL, &env->growth);
     if (status == ESPER_OK)
@@ -182,13 +179,4 @@ esper_env_look esper_env_look_at(const esper_env *env)
         .seconds_valid = env->seconds_valid,
         .seconds_act = env->seconds_act,
     };
-}
-
-esper_status esper_env_test(esper_env *env, double *accuracy_out)
-{
-    esper_tally tally;
-
-    ESPER_TRY(esper_trainer_evaluate(&env->trainer, ESPER_SPLIT_TEST, NULL, &tally));
-    *accuracy_out = esper_tally_accuracy(&tally);
-    return ESPER_OK;
 }

@@ -43,7 +43,4 @@ esper_env_look esper_env_look_at(const esper_env *env);
 /* Does it. NULL: what the policy of the configuration says. `last`: the episode ends with it. */
 esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bool last);
 
-/* Accuracy on the test split, percent: for comparing policies, never for learning. */
-esper_status esper_env_test(esper_env *env, double *accuracy_out);
-
 #endif

@@ -23,7 +23,7 @@ typedef struct fleet_lane {
     char         message[512]; /* errors are kept by thread: this one's is carried over */
 } fleet_lane;
 
-typedef enum fleet_work { FLEET_OPEN, FLEET_ADVANCE, FLEET_FINISH, FLEET_TEST } fleet_work;
+typedef enum fleet_work { FLEET_OPEN, FLEET_ADVANCE, FLEET_FINISH } fleet_work;
 
 struct esper_fleet {
     const esper_task   *task;
@@ -35,7 +35,6 @@ struct esper_fleet {
     fleet_work          work;
     const esper_decision *decisions; /* (lanes) of the work at hand */
     bool                own;
-    double             *accuracies;
     double              wall;
 };
 
@@ -129,10 +128,8 @@ static esper_status do_work(esper_fleet *fleet, fleet_lane *lane, int index)
     case FLEET_ADVANCE:
         ESPER_TRY(decide(fleet, lane, index, false));
         return esper_env_advance(lane->env);
-    case FLEET_FINISH:
-        return decide(fleet, lane, index, true);
     default:
-        return esper_env_test(lane->env, &fleet->accuracies[index]);
+        return decide(fleet, lane, index, true);
     }
 }
 
@@ -207,12 +204,6 @@ esper_status esper_fleet_advance_own(esper_fleet *fleet)
 esper_status esper_fleet_finish(esper_fleet *fleet, const esper_decision *decisions)
 {
     return work(fleet, FLEET_FINISH, decisions, decisions == NULL);
-}
-
-esper_status esper_fleet_test(esper_fleet *fleet, double *accuracies_out)
-{
-    fleet->accuracies = accuracies_out;
-    return work(fleet, FLEET_TEST, NULL, false);
 }
 
 /* ------------------------------------------------------------------------------------------------ about it */

@@ -37,9 +37,6 @@ esper_status esper_fleet_advance_own(esper_fleet *fleet);
 /* The last decisions; nothing is trained any more. NULL: of the policy of the configuration. */
 esper_status esper_fleet_finish(esper_fleet *fleet, const esper_decision *decisions);
 
-/* Accuracies on the test split, percent: (lanes). */
-esper_status esper_fleet_test(esper_fleet *fleet, double *accuracies_out);
-
 int              esper_fleet_lanes(const esper_fleet *fleet); /* that are begun */
 const esper_env *esper_fleet_env(const esper_fleet *fleet, int lane);
 

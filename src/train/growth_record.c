@@ -273,6 +273,8 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     const esper_trainer *trainer = growth->trainer;
     esper_store_record record = record_of(growth, ESPER_STORE_EPOCH, done->epoch);
 
+    if (growth->records.store == NULL && growth->records.bus == NULL)
+        return; /* an environment: nobody keeps it, and a hash of all weights would be for nothing */
     record.epoch_done.loss_train = done->loss_train;
     record.epoch_done.acc_train = done->acc_train;
     record.epoch_done.loss_valid = done->loss_valid;

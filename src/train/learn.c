@@ -420,7 +420,7 @@ static esper_status play_step(learn *self, int step)
     if (self->program != NULL)
         ESPER_TRY(learn_ask_program(self, step));
     else
-        ESPER_TRY(esper_learner_act(self->learner, self->fleet, false, self->decisions));
+        ESPER_TRY(esper_learner_act(self->learner, self->fleet, self->decisions));
     self->times.policy += esper_clock_seconds() - began;
     if (last)
         ESPER_TRY(esper_fleet_finish(self->fleet, self->decisions));

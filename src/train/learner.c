@@ -208,8 +208,7 @@ static void keep_state(esper_learner *learner, int i)
     memcpy(state + learner->width, learner->c + (size_t)i * learner->width, learner->width * sizeof(float));
 }
 
-static esper_status choose(esper_learner *learner, int i, const esper_policy_view *view, bool greedy,
-                           esper_decision *decision_out)
+static esper_status choose(esper_learner *learner, int i, const esper_policy_view *view, esper_decision *decision_out)
 {
     learner_lane *lane = &learner->lanes[i];
     esper_rng_key key = {.seed = learner->seed,
@@ -221,7 +220,7 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
 
     esper_rng_init(&rng, &key);
     ESPER_TRY(esper_action_mask_build(view, &mask));
-    ESPER_TRY(esper_learned_choose(learner->ppo, i, &mask, greedy ? NULL : &rng, &lane->choice));
+    ESPER_TRY(esper_learned_choose(learner->ppo, i, &mask, &rng, &lane->choice));
     esper_action_decide(&lane->choice.action, decision_out);
     decision_out->confidence = lane->choice.probability;
     esper_decision_because(decision_out, ESPER_REASON_LEARNED, "p = %.2f, value %.2f", lane->choice.probability,
@@ -231,8 +230,7 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
     return ESPER_OK;
 }
 
-esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, bool greedy,
-                               esper_decision *decisions_out)
+esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, esper_decision *decisions_out)
 {
     esper_ppo_step step = {
         .n_lanes = learner->n_own, .obs = learner->obs, .ids = learner->ids, .h = learner->h, .c = learner->c};
@@ -245,7 +243,7 @@ esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet,
     for (int i = 0; i < learner->n_own; i++) {
         esper_decision_init(&decisions_out[i], ESPER_SLOT_OP_WAIT);
         if (learner->lanes[i].waits)
-            ESPER_TRY(choose(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view, greedy, &decisions_out[i]));
+            ESPER_TRY(choose(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view, &decisions_out[i]));
     }
     return ESPER_OK;
 }

@@ -34,9 +34,8 @@ int esper_learner_own_lanes(const esper_learner *learner);
 /* A round begins, with this number for its first episode, of all ranks. */
 void esper_learner_begin(esper_learner *learner, uint64_t episode);
 
-/* Decisions for every lane of the fleet that has a view. greedy: the likeliest, nothing is drawn. */
-esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, bool greedy,
-                               esper_decision *decisions_out);
+/* Decisions for every lane of the fleet that has a view, drawn. */
+esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, esper_decision *decisions_out);
 
 /* After the fleet was advanced: what those decisions were worth. */
 esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fleet);

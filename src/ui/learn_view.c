@@ -111,13 +111,13 @@ static void step(void *context, const esper_learn_view *view)
     fflush(progress->stream);
 }
 
-/* A part of 1 as two digits; what is not known is a dash. */
-static const char *text_of(double value, const char *format, char *text, size_t chars)
+/* What is not known is a dash. */
+static const char *text_of(double value, int decimals, char *text, size_t chars)
 {
     if (isnan(value))
         snprintf(text, chars, "-");
     else
-        snprintf(text, chars, strcmp(format, "%.3f") == 0 ? "%.3f" : "%.2f", value);
+        snprintf(text, chars, "%.*f", decimals, value);
     return text;
 }
 
@@ -138,12 +138,12 @@ static void round_done(void *context, const esper_learn_view *view, const esper_
         progress->n_lines++;
     fprintf(progress->stream, " %4u/%-4d %7.2f %5s  %6.2f %% %7s  %4.1f   %4s %4s %4s %5s %5s  %7.1f %6s%s\n",
             round->round, view->config->rounds, round->total_reward,
-            text_of(round->total_reward_error, "%.2f", texts[0], 16), round->accuracy,
+            text_of(round->total_reward_error, 2, texts[0], 16), round->accuracy,
             esper_text_count((int64_t)round->params, params), round->n_kept,
-            text_of(report->head_entropy[ESPER_HEAD_OP], "%.2f", texts[1], 16),
-            text_of(report->head_entropy[ESPER_HEAD_SLOT], "%.2f", texts[2], 16),
-            text_of(report->head_entropy[ESPER_HEAD_BLUEPRINT], "%.2f", texts[3], 16),
-            text_of(report->move.kl, "%.3f", texts[4], 16), text_of(report->explained_variance, "%.2f", texts[5], 16),
+            text_of(report->head_entropy[ESPER_HEAD_OP], 2, texts[1], 16),
+            text_of(report->head_entropy[ESPER_HEAD_SLOT], 2, texts[2], 16),
+            text_of(report->head_entropy[ESPER_HEAD_BLUEPRINT], 2, texts[3], 16),
+            text_of(report->move.kl, 3, texts[4], 16), text_of(report->explained_variance, 2, texts[5], 16),
             round->steps_per_s, is_last ? "-" : esper_text_duration(view->seconds_left, left),
             report->health == ESPER_PPO_FINE ? ""
             : report->performed              ? "  part skipped"

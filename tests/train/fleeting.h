@@ -173,7 +173,7 @@ static inline void school_play(school *c, uint64_t number)
     check_good(esper_fleet_advance(fleet, NULL));
     check_good(esper_learner_settle(c->learner, fleet));
     for (int step = 0; step < n; step++) {
-        check_good(esper_learner_act(c->learner, fleet, false, c->decisions));
+        check_good(esper_learner_act(c->learner, fleet, c->decisions));
         for (int i = 0; i < esper_fleet_lanes(fleet); i++)
             c->n_decided[c->decisions[i].op]++;
         check_good(step + 1 < n ? esper_fleet_advance(fleet, c->decisions) : esper_fleet_finish(fleet, c->decisions));

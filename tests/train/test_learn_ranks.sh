@@ -62,27 +62,6 @@ expect_words err "ranks have different policies to go on with"
 
 # ---------------------------------------------------------------------------- a rank that is killed
 
-wait_for() {
-    local seconds=$1 i
-    shift
-    for ((i = 0; i < seconds * 20; i++)); do
-        "$@" 2>/dev/null && return
-        sleep 0.05
-    done
-    return 1
-}
-
-# pid_of RANK DIR
-pid_of() {
-    local pid
-    for pid in $(pgrep -x esper); do
-        { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
-            tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -e "--run-dir $2 " && echo "$pid" && return
-    done
-    echo "there is no rank $1 of $2" >&2
-    echo 99999999
-}
-
 # lost RANK DIR: kills that rank of a long job once a round is saved; the others leave soon, with a sentence.
 lost() {
     local job began=$EPOCHREALTIME

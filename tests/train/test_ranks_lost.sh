@@ -22,27 +22,6 @@ has_epochs() {
     [ "$(grep -c epoch_ended "$1/events.jsonl")" -ge 2 ]
 }
 
-wait_for() {
-    local seconds=$1 i
-    shift
-    for ((i = 0; i < seconds * 20; i++)); do
-        "$@" 2>/dev/null && return
-        sleep 0.05
-    done
-    return 1
-}
-
-# pid_of RANK DIR
-pid_of() {
-    local pid
-    for pid in $(pgrep -x esper); do
-        { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
-            tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -e "--run-dir $2 " && echo "$pid" && return
-    done
-    echo "there is no rank $1 of $2" >&2
-    echo 99999999
-}
-
 # expect_end DIR SECONDS: the job is over by then, and has not ended well. Its errors in $err.
 expect_end() {
     local began=$EPOCHREALTIME
