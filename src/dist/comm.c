@@ -16,6 +16,8 @@ struct esper_comm {
     const esper_comm_kind *kind;
     esper_comm_link       *link;
     esper_status           broken; /* ESPER_OK, or the first failure; link->why says of what */
+
+    const volatile sig_atomic_t *abort; /* or NULL */
 };
 
 /* ------------------------------------------------------------------------------------------------ choosing the kind */
@@ -77,6 +79,7 @@ esper_status esper_comm_open(const esper_comm_options *options, esper_comm **com
     if (comm == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "communicator");
     comm->kind = kind;
+    comm->abort = options->abort;
     status = open_kind(comm, options);
     if (status == ESPER_OK)
         status = check_size(comm, &launch);
@@ -147,10 +150,21 @@ static esper_status fail_again(const esper_comm *comm)
     return ESPER_FAIL(comm->broken, "%s", comm->link->why);
 }
 
+/* Whether the next call is to be made. A rank that was told to stop comes to no further call: it may have left one out
+ * that the others are at, and would be taken for one that has lost its way. */
+static bool may_call(esper_comm *comm)
+{
+    if (comm->broken == ESPER_OK && comm->link->size > 1 && comm->abort != NULL && *comm->abort != 0) {
+        snprintf(comm->link->why, sizeof(comm->link->why), "stopped by request");
+        comm->broken = ESPER_E_STOPPED;
+    }
+    return comm->broken == ESPER_OK;
+}
+
 /* Every call: nothing when broken, else the kind's own; a failure breaks the communicator. */
 #define CALL(comm, function, ...)                                              \
     do {                                                                       \
-        if ((comm)->broken == ESPER_OK)                                        \
+        if (may_call(comm))                                                    \
             (comm)->broken = (comm)->kind->function((comm)->link, __VA_ARGS__); \
         return (comm)->broken == ESPER_OK ? ESPER_OK : fail_again(comm);       \
     } while (0)
@@ -184,7 +198,7 @@ esper_status esper_comm_gather(esper_comm *comm, const void *mine, size_t count,
 
 esper_status esper_comm_barrier(esper_comm *comm)
 {
-    if (comm->broken == ESPER_OK)
+    if (may_call(comm))
         comm->broken = comm->kind->barrier(comm->link);
     return comm->broken == ESPER_OK ? ESPER_OK : fail_again(comm);
 }

@@ -2,9 +2,9 @@
  *
  * One ops table, two kinds: `self` (a job of one, everything is the identity) and `mpi` (a module loaded at run time, so
  * that the tool runs where MPI is not installed). Every call is collective: all ranks make the same calls in the same order
- * with the same counts. Every wait polls the abort flag and a deadline: a rank that is gone or late is an error
- * (E_PEER), never a hang. After any failure the communicator is broken: further calls fail at once with the first reason.
- * Sums are taken in an order that depends on the world size alone, and every rank gets the same bits. */
+ * with the same counts. Every call looks at the abort flag, and every wait at a deadline too: a rank that is gone or late
+ * is an error (E_PEER), never a hang. After any failure the communicator is broken: further calls fail at once with the
+ * first reason. Sums are taken in an order that depends on the world size alone, and every rank gets the same bits. */
 #ifndef ESPER_DIST_COMM_H
 #define ESPER_DIST_COMM_H
 
@@ -20,7 +20,7 @@ typedef struct esper_comm esper_comm;
 typedef struct esper_comm_options {
     const char                  *kind;       /* "auto" (mpi when a launcher started this process), "self", "mpi" */
     double                       deadline_s; /* how long a rank may keep the others waiting; 0: for ever. Opening: a minute or more */
-    const volatile sig_atomic_t *abort;      /* or NULL; becomes non-zero: every wait ends with E_STOPPED */
+    const volatile sig_atomic_t *abort;      /* or NULL; becomes non-zero: every call ends with E_STOPPED */
 } esper_comm_options;
 
 /* Under a launcher without a usable MPI module this fails and says what to install: N jobs of one are not a job of N. */

@@ -48,11 +48,12 @@ static void get_lost(esper_comm *comm, const char *how)
         raise(SIGSTOP);
     if (strcmp(how, "kill") == 0)
         raise(SIGKILL);
-    if (strcmp(how, "other") == 0)
+    abort_flag = strcmp(how, "told") == 0;
+    if (strcmp(how, "other") == 0 || strcmp(how, "told") == 0) /* told: it makes no call any more, this one neither */
         (void)esper_comm_gather(comm, bytes, sizeof(bytes), all);
     if (strcmp(how, "close") == 0)
         esper_comm_close(comm);
-    rest(5.0); /* never, late, other, close: does not come again */
+    rest(5.0); /* never, late, other, told, close: does not come again */
     _exit(3);
 }
 
@@ -68,7 +69,7 @@ static double call_in_vain(esper_comm *comm, esper_status *status_out)
 
 static esper_status expected_status(const char *how, bool shared)
 {
-    if (strcmp(how, "abort") == 0)
+    if (strcmp(how, "abort") == 0 || strcmp(how, "told") == 0)
         return ESPER_E_STOPPED;
     return strcmp(how, "other") == 0 && shared ? ESPER_E_STATE : ESPER_E_PEER;
 }
@@ -160,7 +161,7 @@ int main(int argc, char **argv)
             bad(rank, "before anything happened");
     if (rank == LOST)
         get_lost(comm, how);
-    if (strcmp(how, "abort") == 0) {
+    if (strcmp(how, "abort") == 0 || strcmp(how, "told") == 0) {
         signal(SIGALRM, on_alarm);
         ualarm(150000, 0);
     }

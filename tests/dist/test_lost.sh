@@ -30,10 +30,12 @@ for n in 2 4; do
     expect_noticed $n 1 close "rank 1 has ended its part of the job"
     expect_noticed $n 1 other "rank 1 is at a gather, this one at a sum"
     expect_noticed $n 1 abort "stopped by request in a sum, while rank 1 had not come"
+    expect_noticed $n 1 told "stopped by request in a sum, while rank 1 had not come"
     expect_noticed $n 0 never "rank 1 did not come within 0.6 s, nor answer"
     expect_noticed $n 0 stop "rank 1 did not come within 0.6 s, nor answer"
     expect_noticed $n 0 close "rank 1 has ended its part of the job"
     expect_noticed $n 0 abort "stopped by request while waiting for rank"
+    expect_noticed $n 0 told "stopped by request while waiting for rank"
 done
 
 [ "$n_bad" -eq 0 ] || echo "$n_bad checks failed"
