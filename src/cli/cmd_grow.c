@@ -158,6 +158,19 @@ static int grow_all(const request *asked)
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
+/* The directory of a run that learned stands for its policy. */
+static esper_status take_policy(esper_config *config)
+{
+    char path[ESPER_PATH_CHARS];
+
+    if (esper_run_policy_take(config->policy, path) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "policy: ");
+    if (snprintf(config->policy, sizeof(config->policy), "%.*s", (int)sizeof(config->policy) - 1, path) !=
+        (int)strlen(path))
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy: the path %.60s... is too long", path);
+    return ESPER_OK;
+}
+
 static int run(int argc, char **argv)
 {
     static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG}; /* a decision file says who decides */
@@ -171,6 +184,8 @@ static int run(int argc, char **argv)
     int n_left, code;
 
     status = esper_cli_configure(&esper_command_grow, &config, argc, argv, options, 2, &n_left, &help);
+    if (status == ESPER_OK && !help)
+        status = take_policy(&config);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     if (help)
@@ -213,6 +228,7 @@ static void more_help(void)
            "           esper grow fashion --policy scripted --decisions my.txt\n"
            "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
            "           esper grow fashion --policy best.safetensors\n"
+           "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1\n"
            "           esper grow --resume last --epochs 60\n");
 }
 

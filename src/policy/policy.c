@@ -52,7 +52,7 @@ bool esper_policy_is_file(const char *text)
         if (strcmp(policies[i]->name, text) == 0)
             return false;
     return strchr(text, '/') != NULL || (chars > end && strcmp(text + chars - end, suffix) == 0) ||
-           (stat(text, &info) == 0 && S_ISREG(info.st_mode));
+           (stat(text, &info) == 0 && (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)));
 }
 
 esper_status esper_policy_open(const char *name, const esper_policy_setup *setup, esper_policy **policy_out)

@@ -56,8 +56,8 @@ const esper_policy_ops *const *esper_policy_list(void);
 /* E_ARG with the nearest name and all there are when there is none of that name. */
 esper_status esper_policy_find(const char *name, const esper_policy_ops **ops_out);
 
-/* Whether a text that is no policy's name is the path of a policy's file: it has a '/', ends in ".safetensors", or there is
- * such a file. */
+/* Whether a text that is no policy's name is a path: it has a '/', ends in ".safetensors", or there is such a file or
+ * directory. */
 bool esper_policy_is_file(const char *text);
 
 esper_status esper_policy_open(const char *name, const esper_policy_setup *setup, esper_policy **policy_out);

@@ -73,6 +73,20 @@ static bool find_policy(const char *word, const esper_policy_ops **ops_out)
     return false;
 }
 
+/* A learned policy, by its file or the directory of its run. */
+static esper_status find_file(const char *word, esper_compare_line *line_out)
+{
+    char path[ESPER_PATH_CHARS];
+
+    if (esper_run_policy_take(word, path) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
+    if (strlen(path) + 2 >= sizeof(line_out->file))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", path);
+    set_line(line_out, "", ESPER_COMPARE_GROWN); /* named once all are known */
+    snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(path, '/') != NULL ? "" : "./", path);
+    return ESPER_OK;
+}
+
 static esper_status find_line(const char *word, esper_compare_line *line_out)
 {
     const esper_policy_ops *ops;
@@ -85,12 +99,9 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
         set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
     else if (find_policy(word, &ops))
         set_line(line_out, ops->name, ESPER_COMPARE_GROWN);
-    else if (esper_policy_is_file(word) && strlen(word) + 2 >= sizeof(line_out->file))
-        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", word);
-    else if (esper_policy_is_file(word)) {
-        set_line(line_out, "", ESPER_COMPARE_GROWN); /* named once all are known */
-        snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(word, '/') != NULL ? "" : "./", word);
-    } else
+    else if (esper_policy_is_file(word))
+        return find_file(word, line_out);
+    else
         return fail_line(word);
     return ESPER_OK;
 }

@@ -98,7 +98,7 @@ typedef struct esper_compare {
     int                n_runs; /* all of a seed stand together, those that others wait for first */
 } esper_compare;
 
-/* `policies` are names of lines and files of learned policies separated by commas. A single file is called `learned`; of
+/* `policies` are names of lines and files of learned policies (or directories of the runs that learned them) separated by commas. A single file is called `learned`; of
  * several each has the name of its file, or of the directory, that tells it from the others. Where gates was not asked for, all
  * lines take those that the files were trained with. Looks at the data for its shapes, and into the files. E_CONFIG: a name that
  * is none or stands there twice, no seeds, lines that need a growing policy without one, a policy of another task. */

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "policy/policy.h"
 
 static const char home[] = "runs";
 
@@ -276,4 +277,37 @@ esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CH
     if (!is_file(path_out))
         return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
     return ESPER_OK;
+}
+
+/* What a directory is that holds no policy, and what would do in its place. */
+static esper_status fail_policy(const char *dir)
+{
+    if (holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run that trained a network, and holds no policy: give the directory of a run of "
+                          "`esper learn`, or a policy's file",
+                          dir);
+    if (holds(dir, ESPER_RUN_STORE) && holds(dir, ESPER_RUN_CONFIG))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s holds no policy: a program learned there, and keeps what it has learned to itself. Let "
+                          "it decide with --policy-cmd COMMAND",
+                          dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND,
+                      "%s is a directory without a %s: give the directory of a run of `esper learn`, or a policy's "
+                      "file",
+                      dir, ESPER_RUN_POLICY);
+}
+
+esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS];
+
+    ESPER_TRY(keep_path(text, dir));
+    if (!esper_policy_is_file(text) || !is_dir(text))
+        return keep_path(text, path_out);
+    for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
+        dir[n - 1] = '\0';
+    if (!holds(dir, ESPER_RUN_POLICY))
+        return fail_policy(dir);
+    return esper_run_path(dir, ESPER_RUN_POLICY, path_out);
 }

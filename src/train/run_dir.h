@@ -37,6 +37,10 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
 /* Finds a policy: a file as it is, or that of a run of `esper learn`, whose names are looked up among those alone. */
 esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
+/* The policy that `--policy TEXT` means: the file of a run of `esper learn` where TEXT is its directory, all else as it is.
+ * E_NOTFOUND: a directory that holds none, with what to give instead. */
+esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS]);
+
 /* dir/name; E_ARG when that is too long. */
 esper_status esper_run_path(const char *dir, const char *name, char path_out[ESPER_PATH_CHARS]);
 

@@ -111,7 +111,8 @@ if [ -x "$maker" ]; then
     expect_words out "compare   synth: none a b" "2 seeds from 30" "a less each other line" "trained by the reward escrow" \
         "trained by the reward sparse" "gates strict for all"
     was=$(cat ab/{a,b,none}-3[01]/decisions.jsonl | cksum)
-    esper compare synth "${both[@]}" --policies none,made/a/policy.safetensors,made/b/policy.safetensors --jobs 1 \
+    refused 2 "--policies: grown is a directory without a policy.safetensors|\`esper learn\`" compare synth "${both[@]}" --policies none,grown
+    esper compare synth "${both[@]}" --policies none,made/a,made/b/ --jobs 1 \
         --threads 2 --dir ab1 --against none --json
     expect_code 0
     expect_equal "decisions with other jobs and threads" "$(cat ab1/{a,b,none}-3[01]/decisions.jsonl | cksum)" "$was"

@@ -47,6 +47,9 @@ expect_equal "first views have no reward" "$(grep '"epoch": 1}' outside.log | gr
 expect_equal "all others have one" "$(grep -v '"epoch": 1}' outside.log | grep -c '"reward": null')" 0
 esper learn --resume outside
 expect_words err "holds no run"
+esper grow synth --policy outside
+expect_code 2
+expect_words err "policy: outside holds no policy: a program learned there" "--policy-cmd COMMAND"
 esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 1 --rounds 1 --policy-cmd false --run-dir silent --progress none
 expect_words err "false"
 rm -rf outside outside.* silent
@@ -124,6 +127,13 @@ expect_equal "decisions in the log" "$(grep -c '"source":"policy"' grown/decisio
 esper replay grown --progress none
 expect_code 0
 expect_words out "weights equal"
+esper "${grow[@]}" --policy whole/ --run-dir grown-by-dir
+expect_code 0
+expect_words out "$("$ESPER" inspect grown | sed -n 's/^weight_hash *//p')"
+expect_equal "policy in the record" "$(grep '^policy = ' grown-by-dir/config.ini)" "policy = whole/policy.safetensors"
+esper "${grow[@]}" --policy grown --run-dir refused
+expect_code 2
+expect_words err "policy: grown is a run that trained a network, and holds no policy" "\`esper learn\`"
 esper "${grow[@]}" --policy whole/policy.safetensors --blocks 3 --run-dir mismatched
 [ "$code" -ne 0 ] || bad "$last" "exit status 0"
 expect_words err "whole/policy.safetensors was trained for 4 slots" "here are 6"

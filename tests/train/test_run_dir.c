@@ -126,6 +126,39 @@ static void policies_are_found_among_their_own(void **state)
     assert_int_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY, F_OK), 0);
 }
 
+static void check_taken(const char *text, const char *wanted)
+{
+    char path[ESPER_PATH_CHARS];
+
+    check_good(esper_run_policy_take(text, path));
+    assert_string_equal(path, wanted);
+}
+
+/* What --policy may be: a name, a file, or the directory of a run that learned. */
+static void policies_are_taken_from_their_runs(void **state)
+{
+    char path[ESPER_PATH_CHARS];
+
+    (void)state;
+    check_good(esper_file_make_dirs("runs/learn-synth-1"));
+    check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY, "x", 1));
+    check_good(esper_file_make_dirs("random"));
+    check_taken("random", "random"); /* a name is a name, whatever lies there */
+    check_taken("absent.safetensors", "absent.safetensors");
+    check_taken("runs/learn-synth-1", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("runs/learn-synth-1//", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("runs/learn-synth-1/" ESPER_RUN_POLICY, "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    put_run("runs/synth-1", 0, 1);
+    check_fails(esper_run_policy_take("runs/synth-1", path), ESPER_E_NOTFOUND,
+                "runs/synth-1 is a run that trained a network|`esper learn`");
+    check_good(esper_file_make_dirs("outside"));
+    check_fails(esper_run_policy_take("outside", path), ESPER_E_NOTFOUND,
+                "outside is a directory without a " ESPER_RUN_POLICY "|`esper learn`");
+    check_good(esper_file_write("outside/" ESPER_RUN_STORE, "x", 1));
+    check_good(esper_file_write("outside/" ESPER_RUN_CONFIG, "x", 1));
+    check_fails(esper_run_policy_take("outside", path), ESPER_E_NOTFOUND, "a program learned there|--policy-cmd");
+}
+
 /* A whole name wins over longer ones that begin like it. */
 static void whole_name_wins(void **state)
 {
@@ -282,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup(by_unique_prefix, set_up),
         cmocka_unit_test_setup(ambiguous_prefix_lists_them, set_up),
         cmocka_unit_test_setup(policies_are_found_among_their_own, set_up),
+        cmocka_unit_test_setup(policies_are_taken_from_their_runs, set_up),
         cmocka_unit_test_setup(whole_name_wins, set_up),
         cmocka_unit_test_setup(very_many_runs, set_up),
         cmocka_unit_test_setup(last_is_the_newest, set_up),
