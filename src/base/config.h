@@ -169,8 +169,8 @@ enum { ESPER_CONFIG_NAME_CHARS = 64 };
 void esper_config_flag_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS]);
 void esper_config_variable_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS]);
 
-/* Which keys are meant. */
-typedef bool (*esper_config_choose)(const esper_config_key *key, const void *context);
+/* Whether a key is meant. It is a copy: default and help may be replaced by what they are in this place. */
+typedef bool (*esper_config_choose)(esper_config_key *key, const void *context);
 
 /* For people: every flag that `choose` (NULL: all) takes, with its help, by section; and every key in force with its value and where it came from. */
 void esper_config_help(FILE *stream, esper_config_choose choose, const void *context);

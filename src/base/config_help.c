@@ -87,14 +87,14 @@ void esper_config_help(FILE *stream, esper_config_choose choose, const void *con
     const char *section = NULL;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const esper_config_key *key = esper_config_key_at(i);
+        esper_config_key key = *esper_config_key_at(i);
 
-        if (choose != NULL && !choose(key, context))
+        if (choose != NULL && !choose(&key, context))
             continue;
-        if (key->section != section)
-            fprintf(stream, "%s%s\n", section != NULL ? "\n" : "", key->section);
-        section = key->section;
-        print_key_help(stream, key);
+        if (key.section != section)
+            fprintf(stream, "%s%s\n", section != NULL ? "\n" : "", key.section);
+        section = key.section;
+        print_key_help(stream, &key);
     }
     fprintf(stream, "\nEach of these is also a line 'weight_decay = 0.001' of a configuration file and an environment\n"
                     "variable ESPER_WEIGHT_DECAY. A flag is stronger than the environment, that than a file, a file\n"

@@ -8,6 +8,13 @@
 /* Exit codes. */
 enum { ESPER_EXIT_OK = 0, ESPER_EXIT_FAILED = 1, ESPER_EXIT_USAGE = 2, ESPER_EXIT_STOPPED = 130 };
 
+/* A setting that is not in this command what it is in others. */
+typedef struct esper_command_own {
+    const char *key;
+    const char *preset; /* NULL: the table's */
+    const char *help;   /* NULL: the table's; with preset NULL, too, it is not listed */
+} esper_command_own;
+
 typedef struct esper_command {
     const char *name;
     const char *arguments; /* "TASK [options]" */
@@ -20,6 +27,7 @@ typedef struct esper_command {
     const char *const *without; /* with keys NULL: sections of settings that it does not take (NULL at the end) ... */
     const char *const *but;  /* ... but for these, NULL at the end */
     const char *instead;     /* the command that takes them */
+    const esper_command_own *own; /* for its help, key NULL at the end; NULL = none */
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
 } esper_command;
 

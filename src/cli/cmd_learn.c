@@ -119,6 +119,18 @@ static int run(int argc, char **argv)
     return code;
 }
 
+/* What is not as `esper grow` has it: see esper_learn_configure. Who decides is not asked here. */
+static const esper_command_own own[] = {
+    {.key = "run_dir", .help = "Directory for this run's policy and records. Empty: runs/learn-<task>-<date>-<n>."},
+    {.key = "policy"},
+    {.key = "decisions"},
+    {.key = "policy_cmd",
+     .help = "A program that decides in place of the policy, and learns by itself: asked about every environment over "
+             "JSON lines (docs/policy-protocol.md)."},
+    {.key = "gates", .preset = "permissive"},
+    {.key = NULL},
+};
+
 const esper_command esper_command_learn = {
     .name = "learn",
     .arguments = "[TASK] [flags]",
@@ -143,5 +155,6 @@ const esper_command esper_command_learn = {
         "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1/policy.safetensors",
     .has_config = true,
     .has_ranks = true,
+    .own = own,
     .run = run,
 };

@@ -55,9 +55,20 @@ bool esper_command_takes(const esper_command *command, const esper_config_key *k
     return !is_in(command->without, key->section) || is_in(command->but, key->name);
 }
 
-static bool takes_key(const esper_config_key *key, const void *context)
+/* What the help of a command says of a setting; false: nothing. */
+static bool describe_key(esper_config_key *key, const void *context)
 {
-    return esper_command_takes(context, key);
+    const esper_command *command = context;
+
+    for (const esper_command_own *own = command->own; own != NULL && own->key != NULL; own++) {
+        if (strcmp(own->key, key->name) != 0)
+            continue;
+        if (own->preset == NULL && own->help == NULL)
+            return false;
+        key->preset = own->preset != NULL ? own->preset : key->preset;
+        key->help = own->help != NULL ? own->help : key->help;
+    }
+    return esper_command_takes(command, key);
 }
 
 void esper_command_help(const esper_command *command)
@@ -70,7 +81,7 @@ void esper_command_help(const esper_command *command)
     printf(
         "\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
         "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
-    esper_config_help(stdout, takes_key, command);
+    esper_config_help(stdout, describe_key, command);
 }
 
 static int own_rank = -1; /* -1: there is but one */
@@ -110,7 +121,7 @@ static esper_status check_keys(const esper_command *command, const esper_config 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
-        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || takes_key(key, command))
+        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || esper_command_takes(command, key))
             continue;
         esper_config_flag_name(key->name, flag);
         instead = strcmp(key->section, "Learn") == 0 ? "learn" : command->instead;

@@ -64,9 +64,21 @@ is_of_learning() {
 }
 esper learn --help
 for key in $keys; do
-    expect_words out "--${key//_/-}"
+    case $key in
+    policy | decisions) expect_no_word out "  --${key//_/-} " ;; # nobody is asked who decides
+    *) expect_words out "--${key//_/-}" ;;
+    esac
 done
 expect_words out "--resume RUN" "--envs N" "[default 16"
+# its own defaults, where they are not those of grow
+words=$(tr -s ' \n' ' ' <<<"$out")
+expect_words words "merit, permissive its safety alone. [default permissive]" "Empty: runs/learn-<task>-<date>-<n>."
+expect_no_word words "[default heuristic]"
+expect_no_word words "Empty: runs/<task>"
+expect_no_word words "Sets policy = command"
+esper grow --help
+words=$(tr -s ' \n' ' ' <<<"$out")
+expect_words words "merit, permissive its safety alone. [default strict]" "Empty: runs/<task>-<date>-<n>." "[default heuristic]"
 for command in grow compare; do
     esper $command --help
     for key in $keys; do
