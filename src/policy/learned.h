@@ -19,6 +19,9 @@
 
 enum { ESPER_LEARNED_VERSION = 1, ESPER_LEARNED_NAME_CHARS = 64 };
 
+/* What a training notes in its file besides: the configuration it ran with, as esper_config_write has it. */
+#define ESPER_LEARNED_CONFIG_NOTE "learn_config"
+
 /* ------------------------------------------------------------------------------------------------ what it is for */
 
 typedef struct esper_learned_identity {

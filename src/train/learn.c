@@ -141,9 +141,12 @@ static esper_status save(learn *self)
 {
     char round[32], episodes[32], steps[32], history[RECENT * 32 + 96];
     const esper_safetensors_note notes[] = {
-        {"learn_config", self->record_file}, {"learn_round", round},
-        {"learn_episodes", episodes},        {"learn_steps", steps},
-        {"learn_returns", history},          {"learn_build", esper_build_commit()},
+        {ESPER_LEARNED_CONFIG_NOTE, self->record_file},
+        {"learn_round", round},
+        {"learn_episodes", episodes},
+        {"learn_steps", steps},
+        {"learn_returns", history},
+        {"learn_build", esper_build_commit()},
     };
     int n = 0;
     esper_status status = ESPER_OK;
@@ -219,7 +222,7 @@ static esper_status check_alike(const learn *self, const esper_learned_file *fil
 /* The configuration of the file with what was asked for laid over it, and its task. */
 static esper_status read_config(learn *self, const char *path, const esper_learned_file *file)
 {
-    const char *text = esper_safetensors_note_find(esper_learned_content(file), "learn_config");
+    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
     esper_config saved;
 
     if (text == NULL)

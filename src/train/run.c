@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/governor.h"
-#include "policy/learned.h"
 #include "train/checkpoint.h"
 #include "train/pact.h"
 #include "train/run_internal.h"
@@ -103,51 +102,6 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-/* Says where the run is not like those that the policy was trained in, for tell_start. */
-static void note_policy(run *self, const esper_learned_identity *identity, const esper_config *config)
-{
-    int epochs = config->epochs - config->lr_finish;
-    char gates[96] = "", length[96] = "";
-
-    if (identity->gates != config->gates)
-        snprintf(gates, sizeof(gates), "%s gates, and here they are %s, as asked for",
-                 identity->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive",
-                 config->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
-    if (identity->max_epochs != epochs && identity->max_epochs > 0)
-        snprintf(length, sizeof(length), "episodes of %d epochs, and here %d are for growing", identity->max_epochs,
-                 epochs);
-    if (gates[0] != '\0' || length[0] != '\0')
-        snprintf(self->policy_note, sizeof(self->policy_note), "the policy was trained with %s%s%s", gates,
-                 gates[0] != '\0' && length[0] != '\0' ? "; with " : "", length);
-}
-
-/* A learned policy brings the gates that it was trained with, unless others are asked for. A path stays one in the record when
- * the file has gone. */
-static esper_status adopt_policy(run *self, esper_config *config)
-{
-    const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "policy"};
-    char path[ESPER_CONFIG_TEXT_CHARS];
-    esper_learned_identity identity;
-    esper_learned_file *file;
-
-    if (!self->desc->grows || self->desc->replay != NULL || config->policy_cmd[0] != '\0' ||
-        !esper_policy_is_file(config->policy))
-        return ESPER_OK;
-    ESPER_TRY(esper_learned_open(config->policy, &file));
-    identity = *esper_learned_identity_of(file);
-    esper_learned_close(file);
-    if (strchr(config->policy, '/') == NULL) {
-        if (snprintf(path, sizeof(path), "./%s", config->policy) >= (int)sizeof(path))
-            return ESPER_FAIL(ESPER_E_CONFIG, "policy: the path is too long");
-        memcpy(config->policy, path, sizeof(path));
-    }
-    if (esper_config_place_of(config, esper_config_find("gates")) <= ESPER_CONFIG_PRESET)
-        ESPER_TRY(esper_config_set(config, "gates",
-                                   identity.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive", &source));
-    note_policy(self, &identity, config);
-    return ESPER_OK;
-}
-
 /* A replay elsewhere would differ in its last bits. */
 static esper_status check_kernels(const run *self)
 {
@@ -209,7 +163,7 @@ static esper_status open_trainer(run *self)
     if (desc->resume == NULL) {
         config = *desc->config;
         ESPER_TRY(check_growth(self, desc->task, &config));
-        ESPER_TRY(adopt_policy(self, &config));
+        ESPER_TRY(run_adopt_policy(self, &config));
         ESPER_TRY(run_open_trainer(self, desc->task, &config, use_of(self)));
         ESPER_TRY(open_guard(self, NULL));
         if (desc->replay != NULL)

@@ -1,5 +1,5 @@
-/* Internal. What the parts of a run (train/run.h) share: run.c is the loop and what is told of it, run_ranks.c what there is to it
- * when several ranks work on one run. */
+/* Internal. What the parts of a run (train/run.h) share: run.c is the loop and what is told of it, run_policy.c what a learned
+ * policy brings along, run_ranks.c what there is to it when several ranks work on one run. */
 #ifndef ESPER_TRAIN_RUN_INTERNAL_H
 #define ESPER_TRAIN_RUN_INTERNAL_H
 
@@ -18,7 +18,7 @@ typedef struct run {
     char                  resumed_from[ESPER_PATH_CHARS];
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
-    char                  policy_note[256]; /* what a learned policy was trained otherwise with; "" = nothing */
+    char                  policy_note[512]; /* what a learned policy was trained otherwise with; "" = nothing */
     double                began, epoch_began;
     bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
@@ -33,6 +33,10 @@ typedef struct run {
 
 /* Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
 bool run_writes(const run *self);
+
+/* A learned policy brings the gates that it was trained with, unless others are asked for; policy_note says where else the run is
+ * not like those that it was trained in. A path stays one in the record when the file has gone. */
+esper_status run_adopt_policy(run *self, esper_config *config);
 
 /* Each rank opens its trainer by itself, with its share of the machine's cores; then they find out whether they can work
  * together. */

@@ -131,6 +131,11 @@ esper "${grow[@]}" --policy whole/ --run-dir grown-by-dir
 expect_code 0
 expect_words out "$("$ESPER" inspect grown | sed -n 's/^weight_hash *//p')"
 expect_equal "policy in the record" "$(grep '^policy = ' grown-by-dir/config.ini)" "policy = whole/policy.safetensors"
+expect_equal "nothing to warn of" "$err" ""
+esper "${grow[@]}" --policy whole --channels 4 --gates strict --run-dir grown-otherwise
+expect_code 0
+expect_equal "lines of warning" "$(wc -l <err.txt)" 1
+expect_words err "the policy was trained with permissive gates, and here they are strict, as asked for; with channels = 2, here 4"
 esper "${grow[@]}" --policy grown --run-dir refused
 expect_code 2
 expect_words err "policy: grown is a run that trained a network, and holds no policy" "\`esper learn\`"

@@ -54,8 +54,12 @@ static esper_learned_identity identity_of_task(const char *task)
     return identity;
 }
 
-static void save_policy(const char *to, const esper_learned_identity *identity, uint64_t seed)
+/* `trained_with`: the settings of its training, as that notes them; NULL = nobody knows them. */
+static void save_policy_of(const char *to, const esper_learned_identity *identity, uint64_t seed,
+                           const char *trained_with)
 {
+    const esper_safetensors_note notes[] = {{ESPER_LEARNED_CONFIG_NOTE, trained_with}};
+    const esper_learned_extra extra = {.notes = notes, .n_notes = 1};
     esper_normaliser *norm;
     esper_backend *backend;
     esper_ppo_desc desc;
@@ -69,11 +73,16 @@ static void save_policy(const char *to, const esper_learned_identity *identity, 
     check_good(esper_ppo_open(backend, &desc, &ppo));
     check_good(esper_learned_normaliser(identity, 0.0, &norm));
     make_bold(ppo, seed);
-    check_good(esper_learned_save(ppo, identity, norm, NULL, to));
+    check_good(esper_learned_save(ppo, identity, norm, trained_with != NULL ? &extra : NULL, to));
     esper_normaliser_close(norm);
     esper_ppo_close(ppo);
     esper_backend_close(backend);
     esper_pool_close(pool);
+}
+
+static void save_policy(const char *to, const esper_learned_identity *identity, uint64_t seed)
+{
+    save_policy_of(to, identity, seed, NULL);
 }
 
 /* ------------------------------------------------------------------------------------------------ runs */
@@ -219,6 +228,37 @@ static void takes_the_gates_of_the_file(void **state)
                true); /* a path, also when the file has gone */
 }
 
+/* A host of another width, other data, other rules: the policy decides, and the run says what it has not met. */
+static void tells_of_other_settings(void **state)
+{
+    esper_learned_identity identity = identity_of_task("synth");
+    esper_config config = config_of("synth", GROWING, "");
+    char record[ESPER_CONFIG_RECORD_CHARS];
+    esper_run_result result;
+
+    (void)state;
+    identity.max_epochs = config.epochs = 2;
+    esper_config_write(&config, record);
+    save_policy_of(path, &identity, 21, record);
+    config = grown_config("epochs = 2\nthreads = 2\nreward = sparse\nseed = 5\n", "alike");
+    check_good(grow(&config, NULL, -1, NULL, &result));
+    check_says("alike", ESPER_RUN_EVENTS, "the policy was trained with", false);
+    config = grown_config("epochs = 2\nchannels = 8\nlr = 0.25\n", "wider");
+    check_good(grow(&config, NULL, -1, NULL, &result));
+    check_says("wider", ESPER_RUN_EVENTS,
+               "\"text\":\"the policy was trained with lr = 0.05, here 0.25; with channels = 4, here 8\"", true);
+    config =
+        grown_config("epochs = 2\ngates = strict\nbatch = 4\nmax_steps = 3\nlr = 0.25\nembargo = 2\nmax_seeds = 1\n"
+                     "channels = 8\n",
+                     "all");
+    check_good(grow(&config, NULL, -1, NULL, &result));
+    check_says("all", ESPER_RUN_EVENTS,
+               "the policy was trained with permissive gates, and here they are strict, as asked for; with batch = 8, "
+               "here 4; with max_steps = 5, here 3; with lr = 0.05, here 0.25; with embargo = ",
+               true);
+    check_says("all", ESPER_RUN_EVENTS, "; with 2 more settings that are others here\"", true);
+}
+
 /* ------------------------------------------------------------------------------------------------ refusals */
 
 static void check_refused(const char *more, esper_status wanted, const char *words)
@@ -290,8 +330,11 @@ static void resumes_by_the_same_policy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumed_is_unbroken),         cmocka_unit_test(rolled_back_is_unbroken),
-        cmocka_unit_test(takes_the_gates_of_the_file), cmocka_unit_test(refuses_files),
+        cmocka_unit_test(resumed_is_unbroken),
+        cmocka_unit_test(rolled_back_is_unbroken),
+        cmocka_unit_test(takes_the_gates_of_the_file),
+        cmocka_unit_test(tells_of_other_settings),
+        cmocka_unit_test(refuses_files),
         cmocka_unit_test(resumes_by_the_same_policy),
     };
 
