@@ -12,7 +12,7 @@
 #include "base/suggest.h"
 #include "policy/policy.h"
 
-enum { LIST_CHARS = 4096, MAX_STEM_CHARS = ESPER_COMPARE_LABEL_CHARS - 4 };
+enum { LIST_CHARS = 4096, MAX_STEM_CHARS = 24 };
 
 static const char name_final[] = "static-final", name_equal[] = "static-equal", name_learned[] = "learned";
 static const char name_static[] = "static"; /* another word for `none` */
@@ -58,7 +58,7 @@ static esper_status fail_line(const char *word)
 
 static void set_line(esper_compare_line *line, const char *name, esper_compare_kind kind)
 {
-    *line = (esper_compare_line){.kind = kind};
+    *line = (esper_compare_line){.kind = kind, .of = -1};
     snprintf(line->name, sizeof(line->name), "%s", name);
 }
 
@@ -147,6 +147,47 @@ static esper_status check_lines(const esper_compare *compare)
     return ESPER_OK;
 }
 
+/* Lines from there on move up by one, and so does what is known of them. */
+static esper_status insert_line(esper_compare *compare, int at, const esper_compare_line *line)
+{
+    if (compare->n_lines == ESPER_COMPARE_MAX_LINES)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: more than %d lines, with a %s of each learned policy",
+                          ESPER_COMPARE_MAX_LINES, name_final);
+    memmove(&compare->lines[at + 1], &compare->lines[at], (size_t)(compare->n_lines - at) * sizeof(*line));
+    compare->lines[at] = *line;
+    compare->n_lines++;
+    compare->grown += compare->grown >= at;
+    compare->host += compare->host >= at;
+    for (int i = 0; i < compare->n_lines; i++)
+        compare->lines[i].of += compare->lines[i].of >= at;
+    return ESPER_OK;
+}
+
+/* Whose networks static lines are made after. Where learned policies grow some, too, each has a static-final of its own. */
+static esper_status follow(esper_compare *compare)
+{
+    esper_compare_line final;
+    int at = -1;
+
+    for (int i = 0; i < compare->n_lines; i++) {
+        esper_compare_kind kind = compare->lines[i].kind;
+
+        if (kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL)
+            compare->lines[i].of = compare->grown;
+        if (kind == ESPER_COMPARE_FINAL)
+            at = i;
+    }
+    set_line(&final, name_final, ESPER_COMPARE_FINAL);
+    for (int i = 0; i < compare->n_lines && at >= 0; i++) {
+        if (compare->lines[i].file[0] == '\0' || i == compare->grown)
+            continue;
+        ESPER_TRY(insert_line(compare, ++at, &final));
+        i += i >= at;
+        compare->lines[at].of = i;
+    }
+    return ESPER_OK;
+}
+
 static esper_status read_lines(esper_compare *compare, const char *policies)
 {
     char words[LIST_CHARS], *rest = words, *word;
@@ -167,7 +208,8 @@ static esper_status read_lines(esper_compare *compare, const char *policies)
         if (compare->lines[i].kind == ESPER_COMPARE_HOST)
             compare->host = i;
     }
-    return check_lines(compare);
+    ESPER_TRY(check_lines(compare));
+    return follow(compare);
 }
 
 /* ------------------------------------------------------------------------------------------------ learned policies */
@@ -238,6 +280,26 @@ static void name_file(esper_compare *compare, int line, int n_files)
         snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%.*s-%d", MAX_STEM_CHARS - 1, stem, n % 100);
 }
 
+/* Several lines static-final are told apart by whose network they have. */
+static void name_finals(esper_compare *compare)
+{
+    int n_finals = 0;
+
+    for (int i = 0; i < compare->n_lines; i++)
+        n_finals += compare->lines[i].kind == ESPER_COMPARE_FINAL;
+    for (int i = 0; i < compare->n_lines && n_finals > 1; i++) {
+        esper_compare_line *line = &compare->lines[i];
+        char whose[MAX_STEM_CHARS];
+
+        if (line->kind != ESPER_COMPARE_FINAL)
+            continue;
+        snprintf(whose, sizeof(whose), "%.*s", MAX_STEM_CHARS - 1, compare->lines[line->of].name);
+        snprintf(line->name, sizeof(line->name), "%s-%s", name_final, whose);
+        for (int n = 2; is_taken(compare, i, line->name); n++)
+            snprintf(line->name, sizeof(line->name), "%s-%s-%d", name_final, whose, n % 100);
+    }
+}
+
 /* All lines grow behind the same gates: those asked for, or those that the files were trained with. */
 static esper_status take_gates(esper_compare *compare, const esper_compare_line *line, const esper_compare_line *first)
 {
@@ -270,6 +332,7 @@ static esper_status read_files(esper_compare *compare)
         first = first != NULL ? first : line;
         ESPER_TRY(take_gates(compare, line, first));
     }
+    name_finals(compare);
     return ESPER_OK;
 }
 
@@ -283,9 +346,10 @@ esper_status esper_compare_set_against(esper_compare *compare, const char *name)
             against = i;
     for (int i = 0; i < compare->n_lines && name != NULL; i++) {
         const esper_compare_line *line = &compare->lines[i];
-        bool host = line->kind == ESPER_COMPARE_HOST && strcmp(name, name_static) == 0;
+        bool other = (line->kind == ESPER_COMPARE_HOST && strcmp(name, name_static) == 0) ||
+                     (line->kind == ESPER_COMPARE_FINAL && strcmp(name, name_final) == 0);
 
-        if (host || strcmp(line->name, name) == 0 || (line->file[0] != '\0' && strcmp(line->file, name) == 0)) {
+        if (other || strcmp(line->name, name) == 0 || (line->file[0] != '\0' && strcmp(line->file, name) == 0)) {
             compare->against = i;
             return ESPER_OK;
         }
@@ -315,12 +379,24 @@ static void add_run(esper_compare *compare, int line, int seed, bool equal_flops
                                          .epochs = -1};
 }
 
+/* Whether a static line is made after this one's network. */
+static bool is_followed(const esper_compare *compare, int line)
+{
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].of == line)
+            return true;
+    return false;
+}
+
 static void add_runs_of_seed(esper_compare *compare, int seed)
 {
     if (compare->grown >= 0)
         add_run(compare, compare->grown, seed, false);
     for (int i = 0; i < compare->n_lines; i++)
-        if (i != compare->grown)
+        if (i != compare->grown && is_followed(compare, i))
+            add_run(compare, i, seed, false);
+    for (int i = 0; i < compare->n_lines; i++)
+        if (i != compare->grown && !is_followed(compare, i))
             add_run(compare, i, seed, false);
     for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
         if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
@@ -446,24 +522,42 @@ static bool has(const esper_compare *compare, esper_compare_run *run, const espe
     return false;
 }
 
-/* `grown`: the grown run of the seed, where this one follows it; `twin`: the run of this line at equal epochs, where this one is
- * at equal FLOPs. */
-static esper_status choose(esper_compare *compare, esper_compare_run *run, const esper_compare_run *grown,
-                           const esper_compare_run *twin)
+/* What a run goes by, of the same seed; NULL = nothing of the kind. */
+typedef struct needs {
+    const esper_compare_run *model;  /* the grown run whose network a static line is made after */
+    const esper_compare_run *budget; /* the one whose training FLOPs are to be spent ... */
+    const esper_compare_run *twin;   /* ... and this line at equal epochs, which tells what an epoch costs */
+} needs;
+
+static needs needs_of(const esper_compare *compare, const esper_compare_run *run)
+{
+    const esper_compare_line *line = &compare->lines[run->line];
+    needs found = {NULL, NULL, NULL};
+
+    if (line->of >= 0)
+        found.model = esper_compare_find(compare, line->of, run->seed, false);
+    if (run->equal_flops) {
+        found.budget = esper_compare_find(compare, compare->grown, run->seed, false);
+        found.twin = esper_compare_find(compare, run->line, run->seed, false);
+    }
+    return found;
+}
+
+static esper_status choose(esper_compare *compare, esper_compare_run *run, const needs *by)
 {
     esper_compare_kind kind = compare->lines[run->line].kind;
 
-    assert(grown != NULL || (twin == NULL && kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
+    assert(by->model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
     run->epochs = compare->config.epochs;
-    if (twin != NULL)
-        run->epochs =
-            esper_compare_epochs(grown->result.flops_train, twin->result.flops_train / (double)twin->result.epochs);
+    if (by->twin != NULL)
+        run->epochs = esper_compare_epochs(by->budget->result.flops_train,
+                                           by->twin->result.flops_train / (double)by->twin->result.epochs);
     snprintf(run->plant, sizeof(run->plant), "%s", compare->config.plant);
     if (kind == ESPER_COMPARE_FINAL)
-        ESPER_TRY(choose_plant(compare, run, grown));
+        ESPER_TRY(choose_plant(compare, run, by->model));
     if (kind == ESPER_COMPARE_EQUAL)
-        ESPER_TRY(esper_compare_size(compare->task, &compare->config, &compare->data, grown->result.params, &run->size,
-                                     &run->size_params));
+        ESPER_TRY(esper_compare_size(compare->task, &compare->config, &compare->data, by->model->result.params,
+                                     &run->size, &run->size_params));
     if (kind == ESPER_COMPARE_EQUAL)
         run->plant[0] = '\0';
     return ESPER_OK;
@@ -496,18 +590,14 @@ static void find_alike(const esper_compare *compare, esper_compare_run *run)
 
 esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out)
 {
-    const esper_compare_run *grown = NULL, *twin = NULL;
-    esper_compare_kind kind = compare->lines[run->line].kind;
-
     *ready_out = false;
     if (!run->prepared) {
-        if (run->equal_flops || kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL)
-            grown = esper_compare_find(compare, compare->grown, run->seed, false);
-        if (run->equal_flops)
-            twin = esper_compare_find(compare, run->line, run->seed, false);
-        if ((grown != NULL && !has(compare, run, grown)) || (twin != NULL && !has(compare, run, twin)))
+        needs by = needs_of(compare, run);
+
+        if ((by.model != NULL && !has(compare, run, by.model)) ||
+            (by.budget != NULL && !has(compare, run, by.budget)) || (by.twin != NULL && !has(compare, run, by.twin)))
             return ESPER_OK;
-        ESPER_TRY(choose(compare, run, grown, twin));
+        ESPER_TRY(choose(compare, run, &by));
         run->prepared = true;
         find_alike(compare, run);
     }

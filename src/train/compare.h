@@ -4,7 +4,7 @@
  *     none          the static host                                           yes               yes
  *     a policy      the host, grown by it                                     yes               is what others are held against
  *     a file        the host, grown by the policy that was learned            yes               the same
- *     static-final  what the grown run of that seed ended with, from scratch  yes               yes
+ *     static-final  what a grown run of that seed ended with, from scratch    yes               yes
  *     static-equal  a wider static host of about as many parameters           yes               yes
  *
  * Here is what needs no processes: which runs there are, what each one waits for and is configured with, what its store says,
@@ -17,9 +17,9 @@
 
 enum {
     ESPER_COMPARE_MAX_LINES = 16,
-    ESPER_COMPARE_LABEL_CHARS = 28,
+    ESPER_COMPARE_LABEL_CHARS = 44, /* "static-final-" and the name of a policy */
     ESPER_COMPARE_MAX_SEEDS = 1000,
-    ESPER_COMPARE_NAME_CHARS = 64,
+    ESPER_COMPARE_NAME_CHARS = 80,
     ESPER_COMPARE_WHY_CHARS = 240,
 };
 
@@ -35,6 +35,7 @@ typedef enum esper_compare_kind {
 typedef struct esper_compare_line {
     char               name[ESPER_COMPARE_LABEL_CHARS];
     esper_compare_kind kind;
+    int                of; /* of static-final and static-equal: the line of the network that they are made after; else -1 */
     /* of a learned policy */
     char     file[ESPER_CONFIG_TEXT_CHARS]; /* "" = it is none */
     char     reward[64];                    /* what it was trained by */
@@ -98,16 +99,18 @@ typedef struct esper_compare {
     int                n_runs; /* all of a seed stand together, those that others wait for first */
 } esper_compare;
 
-/* `policies` are names of lines and files of learned policies (or directories of the runs that learned them) separated by commas. A single file is called `learned`; of
- * several each has the name of its file, or of the directory, that tells it from the others. Where gates was not asked for, all
- * lines take those that the files were trained with. Looks at the data for its shapes, and into the files. E_CONFIG: a name that
- * is none or stands there twice, no seeds, lines that need a growing policy without one, a policy of another task. */
+/* `policies` are names of lines and files of learned policies (or directories of the runs that learned them) separated by
+ * commas. A single file is called `learned`; of several each has the name of its file, or of the directory, that tells it from
+ * the others. static-final is made after the line `grown`, and once more after every learned policy; where these are several,
+ * each says whose network it is: static-final-heuristic, static-final-learned. Where gates was not asked for, all lines take
+ * those that the files were trained with. Looks at the data for its shapes, and into the files. E_CONFIG: a name that is none
+ * or stands there twice, no seeds, lines that need a growing policy without one, a policy of another task. */
 esper_status esper_compare_init(esper_compare *compare, const esper_task *task, const esper_config *config,
                                 const char *policies, int64_t n_seeds);
 void         esper_compare_fini(esper_compare *compare);
 
 /* Which line the others are held against: NULL takes the first learned policy, else the one that static lines follow, else the
- * first. E_CONFIG: no line is called so. */
+ * first; `static-final` is the first of those. E_CONFIG: no line is called so. */
 esper_status esper_compare_set_against(esper_compare *compare, const char *name);
 
 const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops);

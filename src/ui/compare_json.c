@@ -59,6 +59,13 @@ static const char *budget_of(bool equal_flops)
     return equal_flops ? "flops" : "epochs";
 }
 
+/* Whose network a static line is made after. */
+static void put_follows(esper_json *json, const esper_compare *compare, int line)
+{
+    if (compare->lines[line].of >= 0)
+        put_text(json, "follows", compare->lines[compare->lines[line].of].name);
+}
+
 static void write_run(const esper_compare *compare, const esper_compare_run *run, esper_page *page)
 {
     const esper_compare_result *result = &run->result;
@@ -68,6 +75,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     esper_json_init(&json, text, sizeof(text));
     esper_json_object_begin(&json);
     put_text(&json, "line", compare->lines[run->line].name);
+    put_follows(&json, compare, run->line);
     esper_json_key(&json, "seed");
     esper_json_u64(&json, esper_compare_seed(compare, run->seed));
     put_text(&json, "budget", budget_of(run->equal_flops));
@@ -103,6 +111,7 @@ static void write_summary(const esper_compare *compare, int line, bool equal_flo
     esper_json_init(&json, text, sizeof(text));
     esper_json_object_begin(&json);
     put_text(&json, "summary", compare->lines[line].name);
+    put_follows(&json, compare, line);
     put_text(&json, "task", compare->task->name);
     put_text(&json, "gates", gates);
     put_text(&json, "budget", budget_of(equal_flops));

@@ -19,7 +19,9 @@ enum {
     MAX_ROWS = 1 + ESPER_COMPARE_MAX_LINES
 };
 
-typedef char cell[ESPER_TEXT_CHARS];
+typedef char cell[ESPER_COMPARE_LABEL_CHARS];
+
+_Static_assert(sizeof(cell) >= ESPER_TEXT_CHARS, "a cell has room for any text of ours");
 
 typedef struct sheet {
     cell cells[MAX_ROWS][N_COLUMNS];
@@ -64,7 +66,7 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
 {
     int n_good = summary->acc.n;
 
-    snprintf(row[0], ESPER_TEXT_CHARS, "%s", compare->lines[line].name);
+    snprintf(row[0], sizeof(cell), "%s", compare->lines[line].name);
     if (summary->n_bad == 0)
         snprintf(row[1], ESPER_TEXT_CHARS, "%d", n_good);
     else
@@ -170,7 +172,7 @@ static void put_difference(const esper_compare_spread *spread, int decimals, cel
 
 static void put_pair(const esper_compare *compare, int line, const esper_compare_pair *pair, cell *row)
 {
-    snprintf(row[0], ESPER_TEXT_CHARS, "%s", compare->lines[line].name);
+    snprintf(row[0], sizeof(cell), "%s", compare->lines[line].name);
     snprintf(row[1], ESPER_TEXT_CHARS, "%d", pair->acc.n);
     put_difference(&pair->total_reward, 3, row[2], row[3]);
     put_difference(&pair->acc, 2, row[4], row[5]);
@@ -249,17 +251,18 @@ static void write_learned(const esper_compare *compare, esper_compare_format for
 static void describe_choice(const esper_compare *compare, const esper_compare_run *run, char *text, size_t chars)
 {
     char params[ESPER_TEXT_CHARS], wanted[ESPER_TEXT_CHARS];
-    const esper_compare_run *grown = esper_compare_find(compare, compare->grown, run->seed, false);
+    int of = compare->lines[run->line].of;
+    const esper_compare_run *grown = esper_compare_find(compare, of, run->seed, false);
     const char *name = compare->lines[run->line].name;
 
     if (compare->lines[run->line].kind == ESPER_COMPARE_EQUAL)
         snprintf(text, chars, "%s, seed %" PRIu64 ": %s %d, %s parameters (%s ended with %s)", name,
                  esper_compare_seed(compare, run->seed), esper_compare_size_key(compare->task), run->size,
-                 esper_text_count(run->size_params, params), compare->lines[compare->grown].name,
+                 esper_text_count(run->size_params, params), compare->lines[of].name,
                  esper_text_count(grown->result.params, wanted));
     else if (run->plant[0] == '\0')
         snprintf(text, chars, "%s, seed %" PRIu64 ": %s ended without a seed, so this is the static host", name,
-                 esper_compare_seed(compare, run->seed), compare->lines[compare->grown].name);
+                 esper_compare_seed(compare, run->seed), compare->lines[of].name);
     else
         snprintf(text, chars, "%s, seed %" PRIu64 ": %s", name, esper_compare_seed(compare, run->seed), run->plant);
 }

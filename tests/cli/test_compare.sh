@@ -118,6 +118,14 @@ if [ -x "$maker" ]; then
     expect_equal "decisions with other jobs and threads" "$(cat ab1/{a,b,none}-3[01]/decisions.jsonl | cksum)" "$was"
     expect_equal "who is held against" "$(field less '"pair":"none"' '"less":"b"')" b
     expect_equal "what b was trained by" "$(field trained_by '"policy":"b"')" sparse
+    esper compare synth "${both[@]}" --seeds 1 --policies none,random,made/a,static-final --jobs 2 --dir finals
+    expect_code 0
+    expect_words out "compare   synth: none random learned static-final-random static-final-learned" \
+        "At equal training FLOPs, those of random" "static-final-learned, seed 30: "
+    esper compare synth "${both[@]}" --seeds 1 --policies none,random,made/a,static-final --dir finals --json
+    expect_equal "whose network it is" "$(field follows '"line":"static-final-learned"' '"budget":"epochs"')" learned
+    expect_equal "parameters of both" "$(field params '"line":"static-final-learned"' '"budget":"epochs"')" \
+        "$(field params '"line":"learned"')"
     esper compare synth "${both[@]}" --policies none,made/loose.safetensors --dir loose --jobs 2
     expect_code 0
     expect_words out "gates permissive for all" "learned-31"

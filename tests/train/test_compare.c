@@ -377,11 +377,56 @@ static void learned_lines(void **state)
     check_good(esper_compare_set_against(&compare, "./one.safetensors"));
     assert_int_equal(compare.against, 2);
     check_fails(esper_compare_set_against(&compare, "heuristic"), ESPER_E_CONFIG,
-                "--against: 'heuristic' is not compared|none, random, learned, static-final");
+                "--against: 'heuristic' is not compared|none, random, learned, static-final-random, "
+                "static-final-learned");
+    check_good(esper_compare_set_against(&compare, "static-final"));
+    assert_string_equal(compare.lines[compare.against].name, "static-final-random");
     esper_compare_fini(&compare);
     compare = compare_of("one.safetensors", "gates = strict\n", 1); /* asked for */
     assert_int_equal(compare.config.gates, strict);
     esper_compare_fini(&compare);
+}
+
+/* What each learned policy ended with is trained from scratch, too; the budget stays that of one line. */
+static void finals_of_each_policy(void **state)
+{
+    static const char *const names[] = {"none", "static-final-heuristic", "static-final-a", "static-final-b",
+                                        "a",    "static-equal",           "heuristic",      "b"};
+    static const int follows[] = {-1, 6, 4, 7, -1, 6, -1, -1};
+    esper_compare compare;
+
+    (void)state;
+    check_good(esper_file_make_dirs("a"));
+    check_good(esper_file_make_dirs("b"));
+    make_policy("a/policy.safetensors", "synth", 4, strict, "escrow");
+    make_policy("b/policy.safetensors", "synth", 4, strict, "sparse");
+    compare = compare_of("none,static-final,a,static-equal,heuristic,b", "", 1);
+    assert_int_equal(compare.n_lines, 8);
+    for (int i = 0; i < 8; i++) {
+        assert_string_equal(compare.lines[i].name, names[i]);
+        assert_int_equal(compare.lines[i].of, follows[i]);
+    }
+    assert_true(compare.host == 0 && compare.grown == 6 && compare.against == 4);
+    assert_true(compare.runs[0].line == 6 && compare.runs[1].line == 4 && compare.runs[2].line == 7); /* waited for */
+    end_run(&compare, "b-1", 50.0, 800.0, 200, "r1c1:norm:add");
+    assert_true(is_ready(&compare, "static-final-b-1"));
+    assert_string_equal(run_named(&compare, "static-final-b-1")->plant, "r1c1:norm:add");
+    assert_false(is_ready(&compare, "static-final-a-1"));
+    assert_false(is_ready(&compare, "static-final-heuristic-1"));
+    end_run(&compare, "static-final-b-1", 50.0, 300.0, 200, "");
+    assert_false(is_ready(&compare, "static-final-b-1-flops")); /* of heuristic, as all lines there */
+    end_run(&compare, "heuristic-1", 50.0, 500.0, 250, "r0c0:norm:add");
+    assert_true(is_ready(&compare, "static-final-b-1-flops"));
+    assert_int_equal(run_named(&compare, "static-final-b-1-flops")->epochs, 5);
+    assert_string_equal(run_named(&compare, "static-final-b-1-flops")->plant, "r1c1:norm:add");
+    assert_true(is_ready(&compare, "static-final-heuristic-1"));
+    assert_string_equal(run_named(&compare, "static-final-heuristic-1")->plant, "r0c0:norm:add");
+    esper_compare_fini(&compare);
+    compare = compare_of("none,a,static-final", "", 1); /* one is enough */
+    assert_string_equal(compare.lines[2].name, "static-final");
+    assert_int_equal(compare.lines[2].of, 1);
+    esper_compare_fini(&compare);
+    assert_int_equal(live_blocks(), 0);
 }
 
 /* Each file has the name that tells it from the others. */
@@ -667,6 +712,7 @@ int main(void)
         cmocka_unit_test(planted_from_the_start),
         cmocka_unit_test(what_needs_a_bad_run_is_not_run),
         cmocka_unit_test(learned_lines),
+        cmocka_unit_test(finals_of_each_policy),
         cmocka_unit_test(names_of_files),
         cmocka_unit_test(learned_lines_refused),
         cmocka_unit_test(summaries_pair_by_seed),
