@@ -39,6 +39,8 @@ typedef struct esper_compare_line {
     /* of a learned policy */
     char     file[ESPER_CONFIG_TEXT_CHARS]; /* "" = it is none */
     char     reward[64];                    /* what it was trained by */
+    char     weights[ESPER_CONFIG_TEXT_CHARS]; /* of that reward, those that were set; "" = none */
+    bool     weights_known;                    /* false: the file does not tell */
     char     gates[16];
     uint64_t hash;                          /* of the file */
 } esper_compare_line;

@@ -43,6 +43,19 @@ static esper_status check_file(const esper_compare *compare, const esper_learned
     return status == ESPER_OK ? esper_learned_check(file, &wanted) : status;
 }
 
+/* What the training noted of itself; a file without that says nothing of its weights. */
+static void read_weights(const esper_learned_file *file, esper_compare_line *line)
+{
+    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
+    esper_config was;
+
+    esper_config_init(&was);
+    line->weights_known =
+        text != NULL && esper_config_load_text(&was, text, strlen(text), "the policy's file") == ESPER_OK;
+    if (line->weights_known)
+        esper_config_value_text(&was, esper_config_find("reward_weights"), line->weights);
+}
+
 esper_status esper_compare_read_policy(const esper_compare *compare, esper_compare_line *line)
 {
     esper_learned_file *file;
@@ -56,6 +69,7 @@ esper_status esper_compare_read_policy(const esper_compare *compare, esper_compa
     snprintf(line->reward, sizeof(line->reward), "%s", identity->reward);
     snprintf(line->gates, sizeof(line->gates), "%s",
              identity->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    read_weights(file, line);
     line->hash = esper_learned_hash_of(file);
     esper_learned_close(file);
     return status == ESPER_E_CONFIG ? esper_fail_within(ESPER_E_CONFIG, "--policies: ") : status;

@@ -188,6 +188,8 @@ static void write_policy(const esper_compare_line *line, esper_page *page)
     put_text(&json, "file", line->file);
     put_text(&json, "hash", hash);
     put_text(&json, "trained_by", line->reward);
+    if (line->weights_known)
+        put_text(&json, "trained_weights", line->weights);
     put_text(&json, "trained_gates", line->gates);
     put_object(&json, page);
 }

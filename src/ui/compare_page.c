@@ -182,6 +182,8 @@ static void write_pairs(const esper_compare *compare, esper_page *page)
 static void write_learned(const esper_compare *compare, esper_page *page)
 {
     static const char *const columns[] = {"", "Line", "File", "Trained by", "Gates", "Hash", NULL};
+    static const char *const columns_weights[] = {"", "Line", "File", "Trained by", "Weights", "Gates", "Hash", NULL};
+    bool weights = esper_compare_has_weights(compare);
     char hash[20];
     int n = 0;
 
@@ -191,10 +193,13 @@ static void write_learned(const esper_compare *compare, esper_page *page)
         if (of->file[0] == '\0')
             continue;
         if (n++ == 0)
-            esper_html_table(page, "learned", "Learned policies, and the reward that each was trained by", columns);
+            esper_html_table(page, "learned", "Learned policies, and the reward that each was trained by",
+                             weights ? columns_weights : columns);
         begin_row(compare, line, page);
         esper_html_cell(page, "why", of->file);
         esper_html_cell(page, NULL, of->reward);
+        if (weights)
+            esper_html_cell(page, "why", esper_compare_weights(of));
         esper_html_cell(page, NULL, of->gates);
         snprintf(hash, sizeof(hash), "%016" PRIx64, of->hash);
         esper_html_cell(page, NULL, hash);

@@ -230,9 +230,23 @@ static void write_bad(const esper_compare *compare, esper_compare_format format,
     }
 }
 
+bool esper_compare_has_weights(const esper_compare *compare)
+{
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].weights[0] != '\0')
+            return true;
+    return false;
+}
+
+const char *esper_compare_weights(const esper_compare_line *line)
+{
+    return line->weights[0] != '\0' ? line->weights : line->weights_known ? "the usual ones" : "not known";
+}
+
 static void write_learned(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char text[ESPER_CONFIG_TEXT_CHARS + 256];
+    char text[2 * ESPER_CONFIG_TEXT_CHARS + 256];
+    bool weights = esper_compare_has_weights(compare);
     int n = 0;
 
     for (int i = 0; i < compare->n_lines; i++) {
@@ -242,8 +256,9 @@ static void write_learned(const esper_compare *compare, esper_compare_format for
             continue;
         if (n++ == 0)
             esper_page_print(page, "\nLearned policies:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
-        snprintf(text, sizeof(text), "%s: %s, trained by the reward %s with %s gates, hash %016" PRIx64, line->name,
-                 line->file, line->reward, line->gates, line->hash);
+        snprintf(text, sizeof(text), "%s: %s, trained by the reward %s%s%s%s with %s gates, hash %016" PRIx64,
+                 line->name, line->file, line->reward, weights ? " (weights: " : "",
+                 weights ? esper_compare_weights(line) : "", weights ? ")" : "", line->gates, line->hash);
         write_remark(format, text, page);
     }
 }

@@ -318,9 +318,13 @@ static void what_needs_a_bad_run_is_not_run(void **state)
 
 /* ------------------------------------------------------------------------------------------------ learned policies */
 
-/* A policy at birth for the small network of the tests; three slots are of another one. */
-static void make_policy(const char *path, const char *task, int n_slots, esper_config_gates gates, const char *reward)
+/* A policy at birth for the small network of the tests; three slots are of another one. `note`: what its training noted of its
+ * settings; NULL = nothing. */
+static void make_policy_noted(const char *path, const char *task, int n_slots, esper_config_gates gates,
+                              const char *reward, const char *note)
 {
+    const esper_safetensors_note notes[] = {{ESPER_LEARNED_CONFIG_NOTE, note}};
+    const esper_learned_extra extra = {.notes = notes, .n_notes = 1};
     static const char *const ids[] = {"r0c0", "r0c1", "r1c0", "r1c1"};
     esper_learned_identity identity;
     esper_normaliser *norm;
@@ -344,11 +348,16 @@ static void make_policy(const char *path, const char *task, int n_slots, esper_c
     check_good(esper_backend_open("auto", pool, &backend));
     check_good(esper_ppo_open(backend, &desc, &ppo));
     check_good(esper_learned_normaliser(&identity, 0.0, &norm));
-    check_good(esper_learned_save(ppo, &identity, norm, NULL, path));
+    check_good(esper_learned_save(ppo, &identity, norm, note != NULL ? &extra : NULL, path));
     esper_normaliser_close(norm);
     esper_ppo_close(ppo);
     esper_backend_close(backend);
     esper_pool_close(pool);
+}
+
+static void make_policy(const char *path, const char *task, int n_slots, esper_config_gates gates, const char *reward)
+{
+    make_policy_noted(path, task, n_slots, gates, reward, NULL);
 }
 
 static const esper_config_gates strict = ESPER_CONFIG_GATES_STRICT, permissive = ESPER_CONFIG_GATES_PERMISSIVE;
@@ -637,6 +646,41 @@ static void tables_tell_all(void **state)
     assert_int_equal(live_blocks(), 0);
 }
 
+/* Two policies that learned from the same reward with other weights are told apart; where all have the usual ones, nothing is
+ * said. */
+static void weights_are_told(void **state)
+{
+    esper_page plain = {0}, json = {0}, page = {0}, usual = {0};
+    esper_compare compare;
+
+    (void)state;
+    make_policy_noted("low.safetensors", "synth", 4, strict, "escrow", "reward_weights = rent_weight=0.1,gamma=0.9\n");
+    make_policy_noted("plain.safetensors", "synth", 4, strict, "escrow", "reward_weights =\n");
+    make_policy("old.safetensors", "synth", 4, strict, "escrow");
+    compare = compare_of("low.safetensors,plain.safetensors,old.safetensors", "", 1);
+    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &plain);
+    check_says(&plain, "trained by the reward escrow (weights: rent_weight=0.1,gamma=0.9) with strict gates");
+    check_says(&plain, "trained by the reward escrow (weights: the usual ones) with strict gates");
+    check_says(&plain, "trained by the reward escrow (weights: not known) with strict gates");
+    esper_compare_write_json(&compare, &json);
+    check_says(&json, "\"trained_by\":\"escrow\",\"trained_weights\":\"rent_weight=0.1,gamma=0.9\",");
+    check_says(&json, "\"trained_by\":\"escrow\",\"trained_weights\":\"\",");
+    check_says(&json, "\"trained_by\":\"escrow\",\"trained_gates\"");
+    esper_compare_report(&compare, "here", &page);
+    check_says(&page, ">Weights</th>");
+    check_says(&page, "rent_weight=0.1,gamma=0.9</td>");
+    esper_compare_fini(&compare);
+    compare = compare_of("plain.safetensors", "", 1);
+    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
+    check_says(&usual, "trained by the reward escrow with strict gates");
+    esper_compare_fini(&compare);
+    esper_page_fini(&plain);
+    esper_page_fini(&json);
+    esper_page_fini(&page);
+    esper_page_fini(&usual);
+    assert_int_equal(live_blocks(), 0);
+}
+
 /* The plot has a mark for each run at equal epochs, a mean with its two spans for each line, and one front. Whether a page is
  * well-formed tells tests/cli/test_compare.sh, where there is xmllint. */
 static void the_page(void **state)
@@ -718,6 +762,7 @@ int main(void)
         cmocka_unit_test(summaries_pair_by_seed),
         cmocka_unit_test(the_front),
         cmocka_unit_test(tables_tell_all),
+        cmocka_unit_test(weights_are_told),
         cmocka_unit_test(the_page),
         cmocka_unit_test(results_come_from_the_store),
     };
