@@ -102,7 +102,7 @@ static void push_episode(learn *self, int lane)
     record.episode.round = self->round;
     record.episode.env = lane;
     record.episode.rng_seed = episode->seed;
-    ESPER_STORE_SET(record.episode.policy, "learned");
+    ESPER_STORE_SET(record.episode.policy, self->program == NULL ? "learned" : esper_policy_command.name);
     record.episode.total_reward = episode->total_reward;
     record.episode.acc_valid = episode->accuracy_final;
     record.episode.acc_valid_best = episode->accuracy_best;

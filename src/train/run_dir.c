@@ -57,9 +57,17 @@ static bool holds(const char *dir, const char *name)
     return esper_run_path(dir, name, path) == ESPER_OK && is_file(path);
 }
 
+/* A run of `esper learn` in which a program learned leaves records, and no policy. */
+static bool learned_outside(const char *dir)
+{
+    return holds(dir, ESPER_RUN_STORE) && holds(dir, ESPER_RUN_CONFIG) && !holds(dir, ESPER_RUN_EVENTS) &&
+           !holds(dir, ESPER_RUN_CHECKPOINT) && !holds(dir, ESPER_RUN_POLICY);
+}
+
 static bool holds_run(const char *dir)
 {
-    return holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT) || holds(dir, ESPER_RUN_POLICY);
+    return holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT) || holds(dir, ESPER_RUN_POLICY) ||
+           learned_outside(dir);
 }
 
 /* ------------------------------------------------------------------------------------------------ making */
@@ -69,9 +77,11 @@ static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHA
     char path[ESPER_PATH_CHARS];
 
     if (holds_run(wanted))
-        return ESPER_FAIL(ESPER_E_CONFIG,
-                          "%s already holds a run: go on with it by --resume %s, or choose another directory", wanted,
-                          wanted);
+        return learned_outside(wanted)
+                   ? ESPER_FAIL(ESPER_E_CONFIG, "%s already holds a run: choose another directory", wanted)
+                   : ESPER_FAIL(ESPER_E_CONFIG,
+                                "%s already holds a run: go on with it by --resume %s, or choose another directory",
+                                wanted, wanted);
     ESPER_TRY(esper_run_path(wanted, ESPER_RUN_CONFIG, path));
     if (is_file(path)) /* perhaps somebody's own configuration, and not a record of ours */
         return ESPER_FAIL(ESPER_E_CONFIG, "%s is there already, and a run would replace it: choose another directory",
@@ -263,6 +273,11 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
     if (holds(dir, ESPER_RUN_POLICY))
         return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is a run of `esper learn`: it holds a policy (%s) and no network", dir,
                           ESPER_RUN_POLICY);
+    if (learned_outside(dir))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
+                          "`esper report %s`) and no network",
+                          dir, dir);
     return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
 }
 
@@ -274,9 +289,15 @@ esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CH
         return keep_path(text, path_out);
     ESPER_TRY(find_dir(text, ESPER_RUN_POLICY, "learn", dir));
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_POLICY, path_out));
-    if (!is_file(path_out))
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
-    return ESPER_OK;
+    if (is_file(path_out))
+        return ESPER_OK;
+    if (learned_outside(dir))
+        return ESPER_FAIL(
+            ESPER_E_NOTFOUND,
+            "%s holds no run that could go on: a program learned there (policy_cmd), and keeps what it has "
+            "learned to itself. Start another run with that program",
+            dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
 }
 
 /* What a directory is that holds no policy, and what would do in its place. */
@@ -287,7 +308,7 @@ static esper_status fail_policy(const char *dir)
                           "%s is a run that trained a network, and holds no policy: give the directory of a run of "
                           "`esper learn`, or a policy's file",
                           dir);
-    if (holds(dir, ESPER_RUN_STORE) && holds(dir, ESPER_RUN_CONFIG))
+    if (learned_outside(dir))
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s holds no policy: a program learned there, and keeps what it has learned to itself. Let "
                           "it decide with --policy-cmd COMMAND",

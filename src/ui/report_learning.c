@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/config.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "ui/report_chart.h"
@@ -35,6 +36,7 @@ typedef struct learning {
     double                *values;  /* (MAX_LINES, n): what is being drawn */
     payments               paid;
     int64_t                last_round;
+    char                   program[ESPER_CONFIG_TEXT_CHARS]; /* that decided, and learned by itself; "" = none */
 } learning;
 
 /* Rounds that stand for the beginning, and as many for the end: they have none in common, unless there is but one. */
@@ -85,10 +87,27 @@ static esper_status read_rewards(esper_store_reader *reader, learning *self)
     return status;
 }
 
+/* Whether it was a program that learned, which the run's settings know. */
+static esper_status read_program(esper_store_reader *reader, learning *self)
+{
+    esper_config config;
+    esper_status status;
+    char *text;
+
+    ESPER_TRY(esper_store_read_config(reader, self->run->id, &text));
+    esper_config_init(&config);
+    status = esper_config_load_text(&config, text, strlen(text), self->run->name);
+    esper_mem_free(text);
+    if (status == ESPER_OK) /* settings of another version tell nothing */
+        snprintf(self->program, sizeof(self->program), "%s", config.policy_cmd);
+    return ESPER_OK;
+}
+
 static esper_status read_all(esper_store_reader *reader, learning *self)
 {
     size_t n;
 
+    ESPER_TRY(read_program(reader, self));
     ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_UPDATE, self->run->id, &self->updates));
     n = (size_t)self->updates.n;
     if (n == 0)
@@ -163,6 +182,8 @@ static void write_facts(const learning *self, esper_page *page)
     snprintf(seed, sizeof(seed), "%" PRIu64, run->rng_seed);
     esper_page_print(page, "<dl class=\"facts\">\n");
     esper_report_fact(page, "Task", run->task);
+    if (self->program[0] != '\0')
+        esper_report_fact(page, "Program", self->program);
     esper_report_fact(page, "Reward", run->reward_mode);
     esper_report_fact(page, "Gates", run->gate_mode);
     esper_report_fact(page, "Random seed", seed);
@@ -257,6 +278,10 @@ static void write_curves(const learning *self, esper_page *page)
     write_chart(self, page,
                 (esper_chart){.id = "params", .title = "Parameters", .unit = "", .height = 150, .whole = true}, params,
                 1);
+    if (self->program[0] != '\0') {
+        esper_page_print(page, "<p>A program decided and learned by itself: how it moved is not known here.</p>\n");
+        return;
+    }
     write_chart(
         self, page,
         (esper_chart){.id = "entropy", .title = "Entropy of each head", .unit = "", .height = 240, .from_zero = true},
@@ -282,7 +307,8 @@ static void write_payments(const learning *self, esper_page *page)
 
     esper_page_print(page, "<h2 id=\"paid\">What was paid for</h2>\n");
     if (paid->n_first == 0 || paid->n_last == 0) {
-        esper_page_print(page, "<p>No rewards are recorded.</p>\n");
+        esper_page_print(page, "<p>No rewards are recorded%s.</p>\n",
+                         self->program[0] != '\0' ? " decision by decision: the program was told them" : "");
         return;
     }
     esper_html_table(
@@ -304,14 +330,9 @@ static void write_payments(const learning *self, esper_page *page)
     esper_html_table_end(page);
 }
 
-static void write_update(esper_page *page, const esper_store_record *record)
+/* What became of the update of a round. */
+static void write_vitals(esper_page *page, const esper_store_record *record)
 {
-    esper_page_print(page, "<tr>");
-    esper_html_cell_int(page, record->update.round);
-    esper_html_cell_real(page, record->update.return_mean, 3);
-    esper_html_cell_real(page, record->update.return_sd, 3);
-    esper_html_cell_real(page, record->update.acc_mean, 2);
-    esper_html_cell_real(page, record->update.params_mean, 0);
     esper_html_cell_real(page, record->update.entropy, 3);
     esper_html_cell_real(page, record->update.kl, 4);
     esper_html_cell_real(page, record->update.explained_variance, 3);
@@ -320,30 +341,45 @@ static void write_update(esper_page *page, const esper_store_record *record)
     esper_html_cell_real(page, record->update.grad_norm, 3);
     esper_html_cell_int(page, record->update.n_learned);
     esper_html_cell_int(page, record->update.n_skipped);
-    esper_html_cell_real(page, record->update.steps_per_s, 1);
     esper_html_cell(page, "why", record->update.health);
+}
+
+static void write_update(const learning *self, const esper_store_record *record, esper_page *page)
+{
+    esper_page_print(page, "<tr>");
+    esper_html_cell_int(page, record->update.round);
+    esper_html_cell_real(page, record->update.return_mean, 3);
+    esper_html_cell_real(page, record->update.return_sd, 3);
+    esper_html_cell_real(page, record->update.acc_mean, 2);
+    esper_html_cell_real(page, record->update.params_mean, 0);
+    esper_html_cell_real(page, record->update.steps_per_s, 1);
+    if (self->program[0] == '\0')
+        write_vitals(page, record);
     esper_page_print(page, "</tr>\n");
 }
 
 static void write_updates(const learning *self, esper_page *page)
 {
-    static const char *const columns[] = {"#Round",
-                                          "#Return",
-                                          "#SD",
-                                          "#Accuracy",
-                                          "#Parameters",
-                                          "#Entropy",
-                                          "#KL",
-                                          "#Explained variance",
-                                          "#Policy loss",
-                                          "#Value loss",
-                                          "#Gradient norm",
-                                          "#Learning steps",
-                                          "#Skipped",
-                                          "#Steps/s",
-                                          "Health",
-                                          NULL};
+    enum { OF_ALL = 6 }; /* columns that every learning has; the others are of an update of ours */
+    const char *columns[] = {"#Round",
+                             "#Return",
+                             "#SD",
+                             "#Accuracy",
+                             "#Parameters",
+                             "#Steps/s",
+                             "#Entropy",
+                             "#KL",
+                             "#Explained variance",
+                             "#Policy loss",
+                             "#Value loss",
+                             "#Gradient norm",
+                             "#Learning steps",
+                             "#Skipped",
+                             "Health",
+                             NULL};
 
+    if (self->program[0] != '\0')
+        columns[OF_ALL] = NULL;
     esper_page_print(page, "<h2 id=\"rounds\">Rounds</h2>\n");
     if (self->updates.n == 0) {
         esper_page_print(page, "<p>There is none to tell of.</p>\n");
@@ -352,7 +388,7 @@ static void write_updates(const learning *self, esper_page *page)
     esper_page_print(page, "<details><summary>The numbers behind the curves, round by round</summary>\n");
     esper_html_table(page, "rounds", NULL, columns);
     for (int i = 0; i < self->updates.n; i++)
-        write_update(page, update_at(self, i));
+        write_update(self, update_at(self, i), page);
     esper_html_table_end(page);
     esper_page_print(page, "</details>\n");
 }
@@ -363,7 +399,8 @@ static void write_page(const learning *self, esper_page *page)
 {
     char title[160];
 
-    snprintf(title, sizeof(title), "%s: a policy that learns", self->run->task[0] != '\0' ? self->run->task : "a task");
+    snprintf(title, sizeof(title), "%s: a %s that learns", self->run->task[0] != '\0' ? self->run->task : "a task",
+             self->program[0] != '\0' ? "program" : "policy");
     esper_report_begin(page, title, style);
     write_lead(self, page);
     write_facts(self, page);
@@ -374,8 +411,8 @@ static void write_page(const learning *self, esper_page *page)
     write_updates(self, page);
     esper_page_print(page, "</main>\n<footer><p>Made by esper report from the run store of ");
     esper_html_text(page, self->run->name[0] != '\0' ? self->run->name : "this run");
-    esper_page_print(page, ". A round is an episode of every environment and one update of the policy.</p></footer>\n"
-                           "</body>\n</html>\n");
+    esper_page_print(page, ". A round is an episode of every environment%s.</p></footer>\n</body>\n</html>\n",
+                     self->program[0] != '\0' ? "" : " and one update of the policy");
 }
 
 esper_status esper_report_learning(esper_store_reader *reader, const esper_store_run *run, esper_page *page)

@@ -46,7 +46,28 @@ expect_equal "episodes" "$(grep -o '"number": [0-9]*' outside.log | sort -u | wc
 expect_equal "first views have no reward" "$(grep '"epoch": 1}' outside.log | grep -c '"reward": null')" 6
 expect_equal "all others have one" "$(grep -v '"epoch": 1}' outside.log | grep -c '"reward": null')" 0
 esper learn --resume outside
-expect_words err "holds no run"
+expect_code 1
+expect_words err "outside holds no run that could go on: a program learned there"
+esper report outside
+expect_code 0
+expect_words out "run       outside, 2 rounds" "written   outside/report.html"
+page=$(cat outside/report.html)
+expect_words page "synth: a program that learns" "python3 outside.py" "From the first 1 round to the last of 2 the mean return went" \
+    'id="return-t"' 'id="accuracy-t"' 'id="params-t"' "how it moved is not known here"
+expect_no_word page 'id="entropy-t"'
+expect_no_word page "Explained"
+expect_no_word page nan
+expect_equal "rounds on the page" "$(grep -c '<tr><td class="n">[12]</td>' outside/report.html)" 2
+n_checks=$((n_checks + 1))
+if command -v xmllint >/dev/null; then
+    xmllint --noout outside/report.html 2>err.txt || bad "outside/report.html is not well-formed" "$(head -n 5 err.txt)"
+fi
+esper inspect outside
+expect_code 1
+expect_words err "outside is a run of \`esper learn\` in which a program learned" "esper report outside"
+esper learn synth --policy-cmd "python3 outside.py" --run-dir outside
+expect_code 2
+expect_words err "outside already holds a run"
 esper grow synth --policy outside
 expect_code 2
 expect_words err "policy: outside holds no policy: a program learned there" "--policy-cmd COMMAND"

@@ -157,6 +157,10 @@ static void policies_are_taken_from_their_runs(void **state)
     check_good(esper_file_write("outside/" ESPER_RUN_STORE, "x", 1));
     check_good(esper_file_write("outside/" ESPER_RUN_CONFIG, "x", 1));
     check_fails(esper_run_policy_take("outside", path), ESPER_E_NOTFOUND, "a program learned there|--policy-cmd");
+    check_fails(esper_run_policy_find("outside", path), ESPER_E_NOTFOUND, "a program learned there|Start another run");
+    check_fails(esper_run_checkpoint_find("outside", path), ESPER_E_NOTFOUND, "`esper report outside`|no network");
+    check_fails(esper_run_dir_make("outside", "synth", path), ESPER_E_CONFIG, "outside already holds a run");
+    check_good(esper_run_dir_find("outside", path));
 }
 
 /* A whole name wins over longer ones that begin like it. */
