@@ -9,7 +9,7 @@
  * kind  INT, REAL, TEXT (of size bytes with its zero), U64 (decimal text: SQLite's integers have a sign), HASH (16
  *       hexadecimal digits); size is 0 but for TEXT
  *
- * A run that learns (esper learn) writes episodes, their rewards and updates. Its `epoch` is the round, from 1, and its
+ * A run that learns (esper learn) writes episodes, their rewards, updates, and of its decisions those that germinate. Its `epoch` is the round, from 1, and its
  * `step` counts steps of all environments together, so that it is cut back and resumed as any other.
  *
  * Every table but `runs` begins with run, seq, time, epoch, step, nonfinite; see store.h. Any change of a name, a kind or a

@@ -73,6 +73,35 @@ static esper_store_record record_of(const learn *self, esper_store_kind kind)
     return esper_store_record_of(kind, self->round, (int64_t)self->n_steps);
 }
 
+/* What was put where, in the table that a run that grows has its decisions in. There is no log to have a place in: decisions of
+ * all episodes are counted one after another. */
+static void push_germination(learn *self, int lane, int t)
+{
+    const esper_rollout *rollout = esper_learner_rollout(self->learner);
+    uint64_t episode = self->n_episodes - (uint64_t)self->config.envs + (uint64_t)lane;
+    esper_store_record record = record_of(self, ESPER_STORE_DECISION);
+    const esper_blueprint *blueprint;
+    esper_decision decision;
+    esper_action action;
+    char line[96];
+
+    memcpy(action.choice, rollout->actions + esper_rollout_at(rollout, lane, t) * ESPER_N_HEADS, sizeof(action.choice));
+    esper_action_decide(&action, &decision);
+    blueprint = esper_policy_blueprint(self->identity.topology, decision.blueprint);
+    snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, lane, t + 1);
+    record.decision.number = (int64_t)episode * self->config.epochs + t;
+    record.decision.accepted = 1;
+    record.decision.tempo = decision.tempo;
+    record.decision.alpha_target = decision.target;
+    ESPER_STORE_SET(record.decision.source, "policy");
+    ESPER_STORE_SET(record.decision.op, esper_slot_op_name(decision.op));
+    ESPER_STORE_SET(record.decision.slot, self->identity.slots[decision.slot]);
+    ESPER_STORE_SET(record.decision.blueprint, blueprint != NULL ? blueprint->name : "");
+    ESPER_STORE_SET(record.decision.blend, esper_blend_name(esper_style_blend(decision.style)));
+    ESPER_STORE_SET(record.decision.line, line);
+    esper_store_push(self->store, &record);
+}
+
 static void push_rewards(learn *self, int lane)
 {
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
@@ -91,6 +120,8 @@ static void push_rewards(learn *self, int lane)
         ESPER_STORE_SET(record.reward.op, esper_slot_op_name(rollout->effective_ops[at]));
         esper_store_set_reward(&record, total, parts);
         esper_store_push(self->store, &record);
+        if (rollout->effective_ops[at] == ESPER_SLOT_OP_GERMINATE)
+            push_germination(self, lane, t);
     }
 }
 
