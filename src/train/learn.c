@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "dist/agree.h"
 #include "train/learn_internal.h"
 #include "train/pact.h"
 
@@ -513,6 +514,27 @@ static esper_status learn_from(learn *self, esper_learn_round *round)
     return learn_tell_program(self);
 }
 
+/* Every rank computes the whole update: what differs afterwards is a fault, and nobody can go on. The policy that was saved is
+ * one on which all agreed. */
+static esper_status agree(const learn *self)
+{
+    esper_agree_state state = {.sequence = self->round + 1};
+    esper_agree_result result;
+    char text[512];
+
+    if (!esper_ranks_are_many(&self->ranks))
+        return ESPER_OK;
+    state.weights = esper_learner_hash(self->learner);
+    ESPER_TRY(esper_agree(self->ranks.comm, &state, &result));
+    if (result.fields == 0)
+        return ESPER_OK;
+    esper_agree_text(&result, self->ranks.size, text, sizeof(text));
+    return ESPER_FAIL(ESPER_E_STATE,
+                      "round %" PRIu32 ": %s. The ranks no longer learn the same. The policy of round %" PRIu32
+                      ", on which they agreed, is kept: --resume %s",
+                      self->round + 1, text, self->round, self->result.run_dir);
+}
+
 static esper_status play_round(learn *self, esper_learn_round *round_out)
 {
     esper_fleet_times before = esper_fleet_times_of(self->fleet);
@@ -532,6 +554,7 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     ESPER_TRY(gather_episodes(self));
     updating = esper_clock_seconds();
     ESPER_TRY(esper_ranks_settle(&self->ranks, learn_from(self, &round)));
+    ESPER_TRY(agree(self));
     self->times.policy += esper_clock_seconds() - updating;
     take_means(self, &round);
     take_recent(self, &round);

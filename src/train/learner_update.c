@@ -2,9 +2,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "nn/init.h"
 #include "policy/gae.h"
 #include "train/learner_internal.h"
 
@@ -226,6 +228,38 @@ esper_status esper_learner_finish(esper_learner *learner, esper_learner_report *
     sum_parts(learner->rollout, report.parts);
     *report_out = report;
     return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ its hash */
+
+static uint64_t hash_network(esper_policy_net *policy)
+{
+    static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
+    const esper_net *net = esper_policy_net_program(policy);
+    uint64_t hash = 0;
+
+    for (int t = 0; t < net->n_tensors; t++)
+        for (size_t f = 0; f < sizeof(families) / sizeof(families[0]) && net->tensors[t].role == ESPER_ROLE_PARAM;
+             f++) {
+            const float *values = esper_slab_at(esper_policy_net_slab(policy), families[f], &net->tensors[t]);
+
+            if (values != NULL)
+                hash = esper_weight_hash_add(hash, &net->tensors[t], values);
+        }
+    return hash;
+}
+
+uint64_t esper_learner_hash(const esper_learner *learner)
+{
+    const esper_normaliser *norm = learner->norm;
+    size_t bytes = (size_t)norm->n * sizeof(double);
+    uint64_t hash = hash_network(esper_ppo_net(learner->ppo));
+
+    hash = XXH64(norm->mean, bytes, hash);
+    hash = XXH64(norm->variance, bytes, hash);
+    hash = XXH64(norm->count, bytes, hash);
+    hash = XXH64(&learner->reward_norm, sizeof(learner->reward_norm), hash);
+    return XXH64(&learner->value_norm, sizeof(learner->value_norm), hash);
 }
 
 /* ------------------------------------------------------------------------------------------------ its file */

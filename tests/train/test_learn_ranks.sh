@@ -60,6 +60,26 @@ code=$? out=$(cat out.txt) err=$(cat err.txt)
 expect_code 2
 expect_words err "ranks have different policies to go on with"
 
+# ---------------------------------------------------------------------------- a rank that learns something else
+
+maker=$(dirname "$ESPER")/tests/train/test_learn_parted
+if [ -x "$maker" ]; then
+    for n in 2 3; do
+        rm -rf parted*
+        last="mpirun -n $n test_learn_parted"
+        ESPER_TEST_COMM=mpi ESPER_TEST_RANKS=$n bash "$SOURCE_DIR/tests/dist/ranks.sh" $n "$maker" >out.txt 2>&1 </dev/null
+        code=$? out=$(cat out.txt) err=$(cat parted.* 2>/dev/null)
+        expect_code 0
+        expect_equal "ranks that were told" "$(ls parted.* 2>/dev/null | wc -l)" $n
+    done
+    expect_equal "who it was" "$(grep -l "round 2: rank 1 of 3 differs from the others in: weights" parted.* | wc -l)" 3
+    esper learn --resume parted --progress none # from the round on which they agreed
+    expect_code 0
+    expect_words out "learned   3 rounds"
+else
+    echo "skipped: no $maker to part ranks"
+fi
+
 # ---------------------------------------------------------------------------- a rank that is killed
 
 # lost RANK DIR: kills that rank of a long job once a round is saved; the others leave soon, with a sentence.
