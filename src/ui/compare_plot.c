@@ -101,46 +101,25 @@ static double y_of(const plot *self, double acc)
 
 /* ------------------------------------------------------------------------------------------------ drawing */
 
-static void write_segment(esper_page *page, const char *style, int colour, double x1, double y1, double x2, double y2)
-{
-    if (colour >= 0)
-        esper_page_print(page, "<line class=\"%s c%d\"", style, colour);
-    else
-        esper_page_print(page, "<line class=\"%s\"", style);
-    esper_html_attribute(page, "x1", x1);
-    esper_html_attribute(page, "y1", y1);
-    esper_html_attribute(page, "x2", x2);
-    esper_html_attribute(page, "y2", y2);
-    esper_page_print(page, "/>\n");
-}
-
-static void begin_text(esper_page *page, double x, double y, const char *anchor)
-{
-    esper_page_print(page, "<text");
-    esper_html_attribute(page, "x", x);
-    esper_html_attribute(page, "y", y);
-    esper_page_print(page, " text-anchor=\"%s\">", anchor);
-}
-
 static void write_axes(const plot *self, esper_page *page)
 {
     for (int i = 0; i < self->y.n_ticks; i++) {
         double value = self->y.first + i * self->y.step, y = y_of(self, value);
 
-        write_segment(page, i == 0 ? "axis" : "grid", -1, LEFT, y, WIDTH - RIGHT, y);
-        begin_text(page, LEFT - 8, y + 4.0, "end");
+        esper_svg_segment(page, i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, y);
+        esper_svg_text(page, NULL, LEFT - 8, y + 4.0, "end");
         esper_html_real(page, value, self->y.decimals);
         esper_page_print(page, " %%</text>\n");
     }
     for (int i = 0; i < self->x.n_ticks; i++) {
         double value = self->x.first + i * self->x.step, x = x_of(self, value);
 
-        write_segment(page, "axis", -1, x, TOP + HEIGHT, x, TOP + HEIGHT + 4);
-        begin_text(page, x, TOP + HEIGHT + 18, "middle");
+        esper_svg_segment(page, "axis", x, TOP + HEIGHT, x, TOP + HEIGHT + 4);
+        esper_svg_text(page, NULL, x, TOP + HEIGHT + 18, "middle");
         esper_html_int(page, (int64_t)llround(value));
         esper_page_print(page, "</text>\n");
     }
-    begin_text(page, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 36, "middle");
+    esper_svg_text(page, NULL, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 36, "middle");
     esper_page_print(page, "parameters</text>\n");
 }
 
@@ -209,11 +188,12 @@ static void write_mean(const plot *self, int line, esper_page *page)
     const esper_compare_summary *summary = &self->summary[line];
     double acc = room_of(&summary->acc), params = room_of(&summary->params);
     double x = x_of(self, summary->params.mean), y = y_of(self, summary->acc.mean);
+    char span[24];
 
-    write_segment(page, "span", line % N_COLOURS, x, y_of(self, summary->acc.mean - acc), x,
-                  y_of(self, summary->acc.mean + acc));
-    write_segment(page, "span", line % N_COLOURS, x_of(self, summary->params.mean - params), y,
-                  x_of(self, summary->params.mean + params), y);
+    snprintf(span, sizeof(span), "span c%d", line % N_COLOURS);
+    esper_svg_segment(page, span, x, y_of(self, summary->acc.mean - acc), x, y_of(self, summary->acc.mean + acc));
+    esper_svg_segment(page, span, x_of(self, summary->params.mean - params), y,
+                      x_of(self, summary->params.mean + params), y);
     begin_mark(page, "mean", line, x, y, "");
     esper_page_print(page, "<title>%s, mean of %d: ", self->compare->lines[line].name, summary->acc.n);
     esper_html_real(page, summary->acc.mean, 2);
@@ -243,11 +223,8 @@ static void write_names(const plot *self, esper_page *page)
             }
         xs[n] = x;
         ys[n++] = y;
-        esper_page_print(page, "<text class=\"name\"");
-        esper_html_attribute(page, "x", x);
-        esper_html_attribute(page, "y", y);
-        esper_page_print(page, " text-anchor=\"%s\">%s</text>\n", right ? "end" : "start",
-                         self->compare->lines[line].name);
+        esper_svg_text(page, "name", x, y, right ? "end" : "start");
+        esper_page_print(page, "%s</text>\n", self->compare->lines[line].name);
     }
 }
 

@@ -189,24 +189,6 @@ static double y_of(const drawing *draw, double value)
 
 /* ------------------------------------------------------------------------------------------------ axes */
 
-static void write_segment(esper_page *page, const char *style, double x1, double y1, double x2, double y2)
-{
-    esper_page_print(page, "<line class=\"%s\"", style);
-    esper_html_attribute(page, "x1", x1);
-    esper_html_attribute(page, "y1", y1);
-    esper_html_attribute(page, "x2", x2);
-    esper_html_attribute(page, "y2", y2);
-    esper_page_print(page, "/>");
-}
-
-static void begin_text(esper_page *page, double x, double y, const char *anchor)
-{
-    esper_page_print(page, "<text");
-    esper_html_attribute(page, "x", x);
-    esper_html_attribute(page, "y", y);
-    esper_page_print(page, " text-anchor=\"%s\">", anchor);
-}
-
 static const char *name_of_x(const esper_chart *chart)
 {
     return chart->x_name != NULL ? chart->x_name : "epoch";
@@ -217,8 +199,8 @@ static void write_y_axis(esper_page *page, const drawing *draw)
     for (int i = 0; i < draw->y.n_ticks; i++) {
         double value = draw->y.first + i * draw->y.step, y = y_of(draw, value);
 
-        write_segment(page, i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, y);
-        begin_text(page, LEFT - 8, y + 4.0, "end");
+        esper_svg_segment(page, i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, y);
+        esper_svg_text(page, NULL, LEFT - 8, y + 4.0, "end");
         if (draw->chart->whole)
             esper_html_int(page, (int64_t)llround(value));
         else
@@ -232,11 +214,11 @@ static void write_x_axis(esper_page *page, const drawing *draw)
     for (int i = 0; i < draw->x.n_ticks; i++) {
         double value = draw->x.first + i * draw->x.step, x = x_of(draw, value);
 
-        write_segment(page, "axis", x, draw->bottom, x, draw->bottom + 4.0);
-        begin_text(page, x, draw->bottom + 18.0, "middle");
+        esper_svg_segment(page, "axis", x, draw->bottom, x, draw->bottom + 4.0);
+        esper_svg_text(page, NULL, x, draw->bottom + 18.0, "middle");
         esper_page_print(page, "%lld</text>\n", llround(value));
     }
-    begin_text(page, (LEFT + WIDTH - RIGHT) / 2.0, draw->bottom + 34.0, "middle");
+    esper_svg_text(page, NULL, (LEFT + WIDTH - RIGHT) / 2.0, draw->bottom + 34.0, "middle");
     esper_page_print(page, "%s</text>\n", name_of_x(draw->chart));
 }
 
@@ -340,7 +322,7 @@ static void write_mark(esper_page *page, const drawing *draw, const esper_chart_
     esper_html_text(page, mark->text);
     esper_page_print(page, "</title></path>\n");
     if (mark->n > 1) {
-        begin_text(page, x + 7.0, y + 4.0, "start");
+        esper_svg_text(page, NULL, x + 7.0, y + 4.0, "start");
         esper_page_print(page, "%d</text>\n", mark->n);
     }
 }
@@ -350,7 +332,7 @@ static void write_band(esper_page *page, const drawing *draw)
     for (int kind = 0; kind < ESPER_MARK_N_KINDS; kind++) {
         if (draw->row_of[kind] < 0)
             continue;
-        begin_text(page, LEFT - 8, TOP + BAND_ROW * (draw->row_of[kind] + 0.5) + 4.0, "end");
+        esper_svg_text(page, NULL, LEFT - 8, TOP + BAND_ROW * (draw->row_of[kind] + 0.5) + 4.0, "end");
         esper_page_print(page, "%s</text>\n", esper_mark_name((esper_mark_kind)kind));
     }
     for (int i = 0; i < draw->chart->n_marks; i++) {
@@ -358,9 +340,9 @@ static void write_band(esper_page *page, const drawing *draw)
         double x = x_of(draw, (double)mark->epoch);
 
         if (mark->kind == ESPER_MARK_FOSSILIZED)
-            write_segment(page, "drop m2", x, draw->top, x, draw->bottom);
+            esper_svg_segment(page, "drop m2", x, draw->top, x, draw->bottom);
         if (mark->kind == ESPER_MARK_ROLLBACK)
-            write_segment(page, "drop m4", x, draw->top, x, draw->bottom);
+            esper_svg_segment(page, "drop m4", x, draw->top, x, draw->bottom);
         write_mark(page, draw, mark);
     }
 }

@@ -134,6 +134,26 @@ void esper_html_attribute(esper_page *page, const char *name, double value)
     esper_page_print(page, "\"");
 }
 
+void esper_svg_segment(esper_page *page, const char *name, double x1, double y1, double x2, double y2)
+{
+    esper_page_print(page, "<line class=\"%s\"", name);
+    esper_html_attribute(page, "x1", x1);
+    esper_html_attribute(page, "y1", y1);
+    esper_html_attribute(page, "x2", x2);
+    esper_html_attribute(page, "y2", y2);
+    esper_page_print(page, "/>\n");
+}
+
+void esper_svg_text(esper_page *page, const char *name, double x, double y, const char *anchor)
+{
+    esper_page_print(page, "<text");
+    if (name != NULL)
+        esper_page_print(page, " class=\"%s\"", name);
+    esper_html_attribute(page, "x", x);
+    esper_html_attribute(page, "y", y);
+    esper_page_print(page, " text-anchor=\"%s\">", anchor);
+}
+
 /* ------------------------------------------------------------------------------------------------ tables */
 
 void esper_html_cell(esper_page *page, const char *name, const char *text)

@@ -23,6 +23,11 @@ void esper_html_seconds(esper_page *page, double value);                /* 2:13 
 void esper_html_at(esper_page *page, double value);
 void esper_html_attribute(esper_page *page, const char *name, double value); /* ' x="12.5"' */
 
+/* Parts of an SVG: a straight line of that class, and the beginning of a text (class NULL: none), which the caller writes and ends
+ * with </text>. Anchor: start, middle or end. */
+void esper_svg_segment(esper_page *page, const char *name, double x1, double y1, double x2, double y2);
+void esper_svg_text(esper_page *page, const char *name, double x, double y, const char *anchor);
+
 /* Cells. `name` may be NULL; then it is a plain cell. */
 void esper_html_cell(esper_page *page, const char *name, const char *text);
 void esper_html_cell_int(esper_page *page, int64_t value);
