@@ -3,11 +3,12 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "ui/report_chart.h"
 #include "ui/report_html.h"
 
-enum { WIDTH = 1032, LEFT = 84, RIGHT = 24, TOP = 12, HEIGHT = 400, FOOT = 44, LABEL_WIDE = 96, LABEL_HIGH = 13 };
+enum { WIDTH = 1032, LEFT = 84, RIGHT = 24, TOP = 12, HEIGHT = 400, FOOT = 44, LABEL_CHAR = 7, LABEL_HIGH = 13 };
 
 const char esper_compare_plot_style[] =
     ".c0{--c:var(--grown)}.c1{--c:var(--static)}.c2{--c:var(--fossilized)}.c3{--c:var(--holding)}"
@@ -206,22 +207,25 @@ static void write_mean(const plot *self, int line, esper_page *page)
 /* Names beside the means; one that would lie on another goes below it. */
 static void write_names(const plot *self, esper_page *page)
 {
-    double xs[ESPER_COMPARE_MAX_LINES], ys[ESPER_COMPARE_MAX_LINES];
+    double lefts[ESPER_COMPARE_MAX_LINES], ends[ESPER_COMPARE_MAX_LINES], ys[ESPER_COMPARE_MAX_LINES];
     int n = 0;
 
     for (int line = 0; line < self->compare->n_lines; line++) {
         double x = x_of(self, self->summary[line].params.mean), y = y_of(self, self->summary[line].acc.mean) - 8.0;
-        bool right = x > WIDTH - RIGHT - LABEL_WIDE;
+        double wide = LABEL_CHAR * (double)strlen(self->compare->lines[line].name), left;
+        bool right = x + 9.0 + wide > WIDTH - RIGHT;
 
         if (self->summary[line].acc.n == 0)
             continue;
         x += right ? -9.0 : 9.0;
+        left = right ? x - wide : x;
         for (int i = 0; i < n; i++)
-            if (fabs(xs[i] - x) < LABEL_WIDE && fabs(ys[i] - y) < LABEL_HIGH) {
+            if (left < ends[i] && lefts[i] < left + wide && fabs(ys[i] - y) < LABEL_HIGH) {
                 y = ys[i] + LABEL_HIGH + 0.5; /* further down than it was: this ends */
                 i = -1;
             }
-        xs[n] = x;
+        lefts[n] = left;
+        ends[n] = left + wide;
         ys[n++] = y;
         esper_svg_text(page, "name", x, y, right ? "end" : "start");
         esper_page_print(page, "%s</text>\n", self->compare->lines[line].name);

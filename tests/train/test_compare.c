@@ -713,6 +713,27 @@ static void the_page(void **state)
     assert_int_equal(live_blocks(), 0);
 }
 
+/* The name of a mark stays inside the plot, however long it is. */
+static void long_names_are_inside(void **state)
+{
+    esper_page page = {0};
+    esper_compare compare;
+
+    (void)state;
+    make_policy("one.safetensors", "synth", 4, strict, "escrow");
+    compare = compare_of("none,heuristic,one.safetensors,static-final", "", 1);
+    end_run(&compare, "heuristic-1", 60.0, 500.0, 2000, "r0c0:norm:add");
+    end_run(&compare, "none-1", 50.0, 300.0, 1000, "");
+    assert_true(is_ready(&compare, "static-final-heuristic-1"));
+    end_run(&compare, "static-final-heuristic-1", 40.0, 300.0, 1860, "");
+    esper_compare_report(&compare, "here", &page);
+    check_says(&page, " text-anchor=\"end\">static-final-heuristic</text>");
+    check_says(&page, " text-anchor=\"start\">none</text>");
+    esper_page_fini(&page);
+    esper_compare_fini(&compare);
+    assert_int_equal(live_blocks(), 0);
+}
+
 /* ------------------------------------------------------------------------------------------------ stores */
 
 static void results_come_from_the_store(void **state)
@@ -764,6 +785,7 @@ int main(void)
         cmocka_unit_test(tables_tell_all),
         cmocka_unit_test(weights_are_told),
         cmocka_unit_test(the_page),
+        cmocka_unit_test(long_names_are_inside),
         cmocka_unit_test(results_come_from_the_store),
     };
 
