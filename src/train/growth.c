@@ -457,7 +457,7 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
     if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
         ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
     growth->facts.n_auto_pruned += n_pruned;
-    if (incident->restored)
+    if (incident->restored || incident->action == ESPER_GOVERNOR_STOP)
         growth_forfeit(growth);
     growth_record_incident(growth, incident, n_pruned);
     return ESPER_OK;

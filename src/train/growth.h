@@ -96,7 +96,7 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth);
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot);
 
 /* What the last decision was worth, by the settings `reward` and `reward_weights`; and all of them together: once the run went
- * back, what had been earned since the last time is forfeited, and a penalty is due. */
+ * back, or was stopped, what had been earned since the last time is forfeited, and a penalty is due. */
 const esper_reward *esper_growth_reward(const esper_growth *growth);
 double              esper_growth_return(const esper_growth *growth);
 

@@ -126,7 +126,7 @@ esper_status growth_rebuild(esper_growth *growth);
 /* growth_reward.c */
 void         growth_begin_ledger(esper_growth *growth); /* where it is not open: with the view of now */
 esper_status growth_pay(esper_growth *growth, bool last);
-void         growth_forfeit(esper_growth *growth); /* the run went back */
+void         growth_forfeit(esper_growth *growth); /* the run went back, or was stopped */
 
 /* growth_replay.c */
 esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out);

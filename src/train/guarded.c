@@ -825,6 +825,11 @@ esper_guard *esper_guarded_guard(esper_guarded *guarded)
     return guarded->guard;
 }
 
+esper_ring *esper_guarded_ring(esper_guarded *guarded)
+{
+    return guarded->ring;
+}
+
 void esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *context)
 {
     guarded->drill = drill;

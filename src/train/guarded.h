@@ -107,5 +107,6 @@ typedef void (*esper_drill)(void *context, esper_guarded *guarded, esper_drill_p
 
 void         esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *context);
 esper_guard *esper_guarded_guard(esper_guarded *guarded); /* for esper_guard_inject */
+esper_ring  *esper_guarded_ring(esper_guarded *guarded);  /* for tests that damage snapshots */
 
 #endif

@@ -283,8 +283,8 @@ esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fle
         if (learner->lanes[i].waits)
             ESPER_TRY(store(learner, i, esper_growth_reward(look.growth)));
         learner->lanes[i].waits = false;
-        if (look.n_rollbacks == 0 || learner->lanes[i].ended)
-            continue;
+        if ((look.n_rollbacks == 0 && !look.stopped) || learner->lanes[i].ended)
+            continue; /* to be stopped where there is no way back is no better than to go back */
         learner->lanes[i].ended = look.stopped;
         (void)esper_rollout_rollback(learner->rollout, learner->first + i, ESPER_GROWTH_PENALTY);
         forget(learner, i);

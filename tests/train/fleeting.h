@@ -163,12 +163,11 @@ static inline void school_close(school *c)
 }
 
 /* A round of episodes from this number on, all decisions drawn; nothing is learned yet. */
-static inline void school_play(school *c, uint64_t number)
+static inline void school_play_begun(school *c, uint64_t number)
 {
     esper_fleet *fleet = c->stage.fleet;
     int n = c->stage.config.epochs;
 
-    check_good(esper_fleet_begin(fleet, number));
     esper_learner_begin(c->learner, number);
     check_good(esper_fleet_advance(fleet, NULL));
     check_good(esper_learner_settle(c->learner, fleet));
@@ -179,6 +178,12 @@ static inline void school_play(school *c, uint64_t number)
         check_good(step + 1 < n ? esper_fleet_advance(fleet, c->decisions) : esper_fleet_finish(fleet, c->decisions));
         check_good(esper_learner_settle(c->learner, fleet));
     }
+}
+
+static inline void school_play(school *c, uint64_t number)
+{
+    check_good(esper_fleet_begin(c->stage.fleet, number));
+    school_play_begun(c, number);
 }
 
 #endif

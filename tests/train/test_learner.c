@@ -3,7 +3,9 @@
  * credit and memory end where the governor went back; its file is all that the next round depends on. */
 #include "base/file.h"
 #include "fault/alloc.h"
+#include "guard/ring.h"
 #include "train/fleeting.h"
+#include "train/growth_internal.h"
 #include "train/learner_internal.h"
 
 static school *school_new(const char *more, int n_lanes)
@@ -221,6 +223,54 @@ static void stopped_lanes_are_blamed_once(void **state)
     school_free(c);
 }
 
+/* In its last epoch: a weight is lost, and so is every state that could be gone back to. */
+static void lose_all(void *context, esper_guarded *guarded, esper_drill_point point)
+{
+    const esper_trainer *trainer = context;
+    uint64_t bytes;
+    char *arena;
+
+    if (point != ESPER_DRILL_BETWEEN_STEPS || trainer->cursor.step != 27)
+        return;
+    trainer->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
+    for (int mirror = 0; mirror < 2; mirror++)
+        for (uint32_t age = 0;
+             (arena = esper_ring_arena(esper_guarded_ring(guarded), age, 0, mirror != 0, &bytes)) != NULL; age++)
+            memset(arena, 0x55, bytes);
+}
+
+/* The governor stops a lane that cannot go back: that is no better than going back. */
+static void stopped_without_a_snapshot_is_blamed(void **state)
+{
+    school *c = school_new("", 2);
+    const esper_rollout *rollout;
+    esper_learner_report report;
+    esper_env_look look;
+    size_t last;
+
+    (void)state;
+    check_good(esper_fleet_begin(c->stage.fleet, 0));
+    look = look_at(&c->stage, 1);
+    esper_guarded_set_drill(look.growth->guarded, lose_all, look.growth->trainer);
+    school_play_begun(c, 0);
+    look = look_at(&c->stage, 1);
+    assert_true(look.stopped);
+    assert_int_equal(look.n_rollbacks_all, 0); /* or it would be the case above */
+    rollout = esper_learner_rollout(c->learner);
+    assert_int_equal(rollout->n_stored[1], EPOCHS - 1);
+    last = esper_rollout_at(rollout, 1, EPOCHS - 2);
+    assert_int_equal(rollout->done[last], 1);
+    assert_true(rollout->rewards[last] <= -9.99f);
+    for (int t = 0; t < EPOCHS - 2; t++)
+        assert_true(rollout->rewards[esper_rollout_at(rollout, 1, t)] == 0.0f); /* forfeited */
+    assert_true(same_real(esper_fleet_episode(c->stage.fleet, 1).total_reward, ESPER_GROWTH_PENALTY));
+    check_good(esper_learner_finish(c->learner, &report));
+    assert_int_equal(report.n_rollbacks, 1);
+    assert_int_equal(report.n_rollbacks_lost, 0);
+    assert_true(report.update.performed);
+    school_free(c);
+}
+
 /* ------------------------------------------------------------------------------------------------ its file */
 
 static void goes_on_from_its_file(void **state)
@@ -325,11 +375,17 @@ static void leaves_nothing_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learns_when_all_is_well),        cmocka_unit_test(ratios_begin_at_one),
-        cmocka_unit_test(leaves_out_bad_gradients),       cmocka_unit_test(leaves_out_bad_observations),
-        cmocka_unit_test(leaves_out_bad_rewards),         cmocka_unit_test(third_failure_is_the_last),
-        cmocka_unit_test(memory_ends_where_it_went_back), cmocka_unit_test(stopped_lanes_are_blamed_once),
-        cmocka_unit_test(goes_on_from_its_file),          cmocka_unit_test(refuses_what_cannot_be),
+        cmocka_unit_test(learns_when_all_is_well),
+        cmocka_unit_test(ratios_begin_at_one),
+        cmocka_unit_test(leaves_out_bad_gradients),
+        cmocka_unit_test(leaves_out_bad_observations),
+        cmocka_unit_test(leaves_out_bad_rewards),
+        cmocka_unit_test(third_failure_is_the_last),
+        cmocka_unit_test(memory_ends_where_it_went_back),
+        cmocka_unit_test(stopped_lanes_are_blamed_once),
+        cmocka_unit_test(stopped_without_a_snapshot_is_blamed),
+        cmocka_unit_test(goes_on_from_its_file),
+        cmocka_unit_test(refuses_what_cannot_be),
         cmocka_unit_test(leaves_nothing_without_memory),
     };
 
