@@ -549,7 +549,7 @@ static esper_status choose(esper_compare *compare, esper_compare_run *run, const
 
     assert(by->model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
     run->epochs = compare->config.epochs;
-    if (by->twin != NULL)
+    if (by->budget != NULL && by->twin != NULL)
         run->epochs = esper_compare_epochs(by->budget->result.flops_train,
                                            by->twin->result.flops_train / (double)by->twin->result.epochs);
     snprintf(run->plant, sizeof(run->plant), "%s", compare->config.plant);

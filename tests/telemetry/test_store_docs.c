@@ -171,7 +171,7 @@ static void push_seed_rows(esper_store *store, int64_t seed, const char *end)
     esper_store_push(store, &row);
 }
 
-/* What a learner leaves: two rounds of two episodes, and the reward of one step. */
+/* What a learner leaves: two rounds of two episodes, with a seed planted in each round. */
 static void push_learning(esper_store *store)
 {
     for (int round = 1; round <= 2; round++) {
@@ -183,6 +183,9 @@ static void push_learning(esper_store *store)
         row.episode.round = round;
         esper_store_push(store, &row);
         row.episode.env++;
+        esper_store_push(store, &row);
+        row = filled_record(ESPER_STORE_DECISION, 1, 10, round);
+        ESPER_STORE_SET(row.decision.op, "germinate");
         esper_store_push(store, &row);
     }
 }
