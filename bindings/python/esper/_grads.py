@@ -26,7 +26,7 @@ class _Pattern:
     def __init__(self, dense: List[Tuple[str, torch.nn.Parameter]], items: List[_tensors.Item]) -> None:
         self.parameters = [parameter for _, parameter in dense]
         self.counts = [item.count for item in items]
-        self.contiguous = [item.layout is None for item in items]
+        self.contiguous = [item.layout is None for item in items] if any(item.layout for item in items) else None
         self.permuted = [(i, item.layout[1]) for i, item in enumerate(items) if item.layout is not None]
         self.sharded = any(parameter.grad is not item.tensor and hasattr(parameter, "_local_tensor")
                            for parameter, item in zip(self.parameters, items))
@@ -53,11 +53,17 @@ class _Pattern:
             addresses = _tensors.addresses(grads)
             same = (self._homes() == self.homes
                     and list(map(torch.Tensor.numel, grads)) == self.counts
-                    and list(map(torch.Tensor.is_contiguous, grads)) == self.contiguous
-                    and all(grads[i].stride() == strides for i, strides in self.permuted))
+                    and self._lie_as_before(grads))
         except (AttributeError, TypeError, RuntimeError):  # None, or sparse
             return None
         return addresses if same else None
+
+    def _lie_as_before(self, grads: List[torch.Tensor]) -> bool:
+        """Whether their elements lie in memory in the order in which they did."""
+        if self.contiguous is None:
+            return all(map(torch.Tensor.is_contiguous, grads))
+        return (list(map(torch.Tensor.is_contiguous, grads)) == self.contiguous
+                and all(grads[i].stride() == strides for i, strides in self.permuted))
 
 
 class Gradients:
