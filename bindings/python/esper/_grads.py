@@ -18,6 +18,7 @@ from ._watched import Watched
 
 MAX_PATTERNS = 8
 _grad_of = operator.attrgetter("grad")
+_data_ptr = torch.Tensor.data_ptr
 
 
 class _Pattern:
@@ -45,13 +46,18 @@ class _Pattern:
 
     def addresses(self) -> Optional[List[int]]:
         """Where the gradients are now; None when this is not their pattern any more. torch sees to it that a gradient
-        has its parameter's type and device, and those cannot change while the parameter stays where it is."""
+        has its parameter's type and device, and those cannot change while the parameter stays where it is.
+
+        Five questions a gradient, some 50 ns each, are most of what a scan costs in Python. Nearly all of that is
+        torch's own: a loop in C that called the same functions through Python's stable ABI took 230 ns a gradient
+        where this takes 290, too little for a compiled part."""
         try:
             grads = list(map(_grad_of, self.parameters))
             if self.sharded:
                 grads = list(map(_tensors.local, grads))
-            addresses = _tensors.addresses(grads)
-            same = (self._homes() == self.homes
+            addresses = list(map(_data_ptr, grads))
+            homes = self._homes() if self.sharded else list(map(_data_ptr, self.parameters))
+            same = (homes == self.homes
                     and list(map(torch.Tensor.numel, grads)) == self.counts
                     and self._lie_as_before(grads))
         except (AttributeError, TypeError, RuntimeError):  # None, or sparse
@@ -97,7 +103,7 @@ class Gradients:
         if self.watched.look() != self._of:
             self.forget()
         addresses = self._pattern.addresses() if self._pattern is not None else None
-        if addresses is None or any(parameter.grad is not None for parameter in self._absent):
+        if addresses is None or (self._absent and any(parameter.grad is not None for parameter in self._absent)):
             self._look_anew()
         elif self._pattern.scanner is not None:
             self._pattern.scanner.move(addresses)

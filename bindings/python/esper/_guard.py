@@ -279,20 +279,20 @@ class Guard:
     def launch(self, scan: Union[str, Sequence[str]] = ("grad",)) -> Pending:
         """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
         of the CUDA graph; only gradients can be scanned there."""
-        scan = _options.roles("launch: ", scan)
+        roles = 0
+        if scan != ("grad",):
+            scan = _options.roles("launch: ", scan)
+            roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _options.STATE_ROLES)
         if not self.enabled:
             return NoPending()
         self._take_up()
-        roles = 0
-        if scan != ("grad",):
-            roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _options.STATE_ROLES)
         captured = self._capturing()
         if captured:
             self._check_capture()
             if roles:
                 raise Unsupported(f"launch: scan={scan!r} under capture: a CUDA graph holds scans of gradients only. "
                                   "Launch the scan of the others outside of it, after a replay")
-        else:
+        elif self._asked is not None or self._newest is not None or self._deep is not None:
             self._read_launched()
         # the state first: fewer questions are asked about it, and a device reads it while gradients are looked up
         state = self._launch_state(roles) if roles else None
