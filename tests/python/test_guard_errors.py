@@ -33,6 +33,39 @@ class TestModel(Case):
         guard.refresh()
         train(model, optimizer, 5)
 
+    def test_cut_where_it_lies(self):
+        """A parameter that became shorter at the same address, in a scan of state and gradients: nothing is read
+        beyond its end, and the scan of the state that came first is in nobody's way."""
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        both = ("grad", "param")
+        for _ in range(3):
+            backward(model, 0)
+            self.assertTrue(guard.launch(both).result().ok)
+        bias = model.second.bias
+        whole = bias.data
+        whole[-1] = float("nan")
+        bias.data = whole[:-1]
+        self.assertEqual(bias.data_ptr(), whole.data_ptr())
+        self.assertEqual(guard.launch(("param",)).result().bad, [])
+        bias.grad = torch.zeros_like(bias)
+        self.met(esper.ModelChanged, "second.bias was resized", lambda: guard.launch(both))
+        self.met(esper.ModelChanged, "second.bias was resized", lambda: guard.launch(both))
+        bias.data = whole
+        bias.grad = torch.zeros_like(bias)
+        report = guard.launch(both).result()
+        self.assertEqual([bad.name for bad in report.bad], ["second.bias"])
+
+    def test_gradients_are_named_first(self):
+        """Though the state is launched before them."""
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer)
+        backward(model, 0)
+        guard.inject("first.weight", at=3)
+        guard.inject("second.weight.grad", at=5)
+        report = guard.launch(("param", "grad")).result()
+        self.assertEqual([bad.name for bad in report.bad], ["second.weight.grad", "first.weight"])
+
     def test_replaced_in_the_optimizer(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, deep_every=100).attach()

@@ -18,6 +18,7 @@ from ._watched import Watched
 
 MAX_PATTERNS = 8
 _grad_of = operator.attrgetter("grad")
+_data_ptr = torch.Tensor.data_ptr
 
 
 class _Pattern:
@@ -26,7 +27,7 @@ class _Pattern:
     def __init__(self, dense: List[Tuple[str, torch.nn.Parameter]], items: List[_tensors.Item]) -> None:
         self.parameters = [parameter for _, parameter in dense]
         self.counts = [item.count for item in items]
-        self.contiguous = [item.layout is None for item in items]
+        self.contiguous = [item.layout is None for item in items] if any(item.layout for item in items) else None
         self.permuted = [(i, item.layout[1]) for i, item in enumerate(items) if item.layout is not None]
         self.sharded = any(parameter.grad is not item.tensor and hasattr(parameter, "_local_tensor")
                            for parameter, item in zip(self.parameters, items))
@@ -45,19 +46,30 @@ class _Pattern:
 
     def addresses(self) -> Optional[List[int]]:
         """Where the gradients are now; None when this is not their pattern any more. torch sees to it that a gradient
-        has its parameter's type and device, and those cannot change while the parameter stays where it is."""
+        has its parameter's type and device, and those cannot change while the parameter stays where it is.
+
+        Five questions a gradient, some 50 ns each, are most of what a scan costs in Python. Nearly all of that is
+        torch's own: a loop in C that called the same functions through Python's stable ABI took 230 ns a gradient
+        where this takes 290, too little for a compiled part."""
         try:
             grads = list(map(_grad_of, self.parameters))
             if self.sharded:
                 grads = list(map(_tensors.local, grads))
-            addresses = _tensors.addresses(grads)
-            same = (self._homes() == self.homes
+            addresses = list(map(_data_ptr, grads))
+            homes = self._homes() if self.sharded else list(map(_data_ptr, self.parameters))
+            same = (homes == self.homes
                     and list(map(torch.Tensor.numel, grads)) == self.counts
-                    and list(map(torch.Tensor.is_contiguous, grads)) == self.contiguous
-                    and all(grads[i].stride() == strides for i, strides in self.permuted))
+                    and self._lie_as_before(grads))
         except (AttributeError, TypeError, RuntimeError):  # None, or sparse
             return None
         return addresses if same else None
+
+    def _lie_as_before(self, grads: List[torch.Tensor]) -> bool:
+        """Whether their elements lie in memory in the order in which they did."""
+        if self.contiguous is None:
+            return all(map(torch.Tensor.is_contiguous, grads))
+        return (list(map(torch.Tensor.is_contiguous, grads)) == self.contiguous
+                and all(grads[i].stride() == strides for i, strides in self.permuted))
 
 
 class Gradients:
@@ -91,7 +103,7 @@ class Gradients:
         if self.watched.look() != self._of:
             self.forget()
         addresses = self._pattern.addresses() if self._pattern is not None else None
-        if addresses is None or any(parameter.grad is not None for parameter in self._absent):
+        if addresses is None or (self._absent and any(parameter.grad is not None for parameter in self._absent)):
             self._look_anew()
         elif self._pattern.scanner is not None:
             self._pattern.scanner.move(addresses)

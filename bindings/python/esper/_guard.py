@@ -279,29 +279,42 @@ class Guard:
     def launch(self, scan: Union[str, Sequence[str]] = ("grad",)) -> Pending:
         """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
         of the CUDA graph; only gradients can be scanned there."""
-        scan = _options.roles("launch: ", scan)
+        roles = 0
+        if scan != ("grad",):
+            scan = _options.roles("launch: ", scan)
+            roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _options.STATE_ROLES)
         if not self.enabled:
             return NoPending()
         self._take_up()
-        roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _options.STATE_ROLES)
         captured = self._capturing()
         if captured:
             self._check_capture()
             if roles:
                 raise Unsupported(f"launch: scan={scan!r} under capture: a CUDA graph holds scans of gradients only. "
                                   "Launch the scan of the others outside of it, after a replay")
-        else:
+        elif self._asked is not None or self._newest is not None or self._deep is not None:
             self._read_launched()
-        pending = self._launch_all(self._gradients.collect(captured) if "grad" in scan else [], captured)
+        # the state first: fewer questions are asked about it, and a device reads it while gradients are looked up
+        state = self._launch_state(roles) if roles else None
+        try:
+            pending = self._launch_all(self._gradients.collect(captured) if "grad" in scan else [], captured)
+        except BaseException:
+            if state is not None:
+                state.read()  # nobody else would, and it is to be launched again
+            raise
+        if state is not None:
+            pending._scanners.append(state)
         if not captured:
             self._asked = pending
-        if roles:
-            scanner = self._state.scanner(validate=False)
-            if scanner is not None:
-                scanner.launch(roles=roles)
-                self._state.drop()
-                pending._scanners.append(scanner)
         return pending
+
+    def _launch_state(self, roles: int) -> Optional[Scanner]:
+        """A scan of the state as it is now, by parts of it. None where there is nothing to scan."""
+        scanner = self._state.scanner(validate=False)
+        if scanner is not None:
+            scanner.launch(roles=roles)
+            self._state.drop()
+        return scanner
 
     def result(self) -> Optional[Report]:
         """Waits for the newest scan and gives its report; after a replay, that of the scan in the graph. What is bad is

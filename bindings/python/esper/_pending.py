@@ -19,18 +19,20 @@ SHARDED = ("total_norm: gradients are sharded, and the other ranks were not aske
 class Pending:
     """A scan that was launched. `result()` waits for it; one in a CUDA graph may be asked after every replay."""
 
+    # What most scans leave as it is belongs to the class: one is made at every step.
+    flagged = False  # the optimiser was told on the device
+    scaled = False  # GradScaler steps
+    scale: Optional[torch.Tensor] = None
+    noted = False  # the guard has read it
+    flag: object = None  # kept as long as this is
+    _report: Optional[Report] = None
+    _reduced = False
+
     def __init__(self, guard: "Guard", step: int, scanners: Sequence[Scanner], captured: bool = False) -> None:
         self.step = step
-        self.flagged = False  # the optimiser was told on the device
-        self.scaled = False  # GradScaler steps
-        self.scale: Optional[torch.Tensor] = None
         self._guard = guard
         self._scanners = list(scanners)
         self._captured = captured
-        self._report: Optional[Report] = None
-        self._reduced = False
-        self.noted = False  # the guard has read it
-        self.flag: object = None  # kept as long as this is
 
     def __repr__(self) -> str:
         if self._captured:

@@ -1,7 +1,7 @@
 """What a scan found, for people and for programs."""
 
 import math
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from . import _abi
 from ._scan import Reading, Stat
@@ -52,18 +52,20 @@ def _kind(stat: Stat) -> str:
 class Report:
     """What the scan of one step found. `str()` is one line; nothing is computed before it is asked for."""
 
+    # What most reports leave as it is belongs to the class: one is made at every step.
+    action = ""  # what was done about it, in words
+    alarm = False  # it was bad, and not merely GradScaler finding its scale
+    first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
+    world = 1
+    of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
+    sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
+    sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
+    scale: Any = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
+
     def __init__(self, step: Optional[int], readings: Sequence[Reading], not_covered: Sequence[str] = ()) -> None:
         self.step = step
         self.readings = tuple(readings)
         self.not_covered: List[str] = list(not_covered)
-        self.action = ""  # what was done about it, in words
-        self.alarm = False  # it was bad, and not merely GradScaler finding its scale
-        self.first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
-        self.world = 1
-        self.of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
-        self.sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
-        self.sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
-        self.scale = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
         self.bits = 0
         for reading in readings:
             self.bits |= reading.bad

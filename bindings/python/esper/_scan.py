@@ -12,6 +12,10 @@ from ._tensors import Item, current_stream
 
 _STAT = struct.Struct("<6Q4dQ2I")
 assert _STAT.size == _abi.STAT_BYTES
+# esper_guard_report up to `stats`: bad, first_bad, n_bad, grad_norm, clip_factor, n_tensors, stats. All at once, for
+# each field of a ctypes structure is a call.
+_HEAD = struct.Struct("<8xI4xQQ8xddQ8xQ")
+assert _HEAD.size == _abi.Report.stats.offset + _abi.Report.stats.size
 
 
 class Stat(NamedTuple):
@@ -37,14 +41,12 @@ class Reading:
 
     __slots__ = ("items", "bad", "first_bad", "n_bad", "grad_norm", "clip_factor", "_bytes")
 
-    def __init__(self, items: Sequence[Item], report: _abi.Report) -> None:
+    def __init__(self, items: Sequence[Item], report: int) -> None:
+        """report: where the library's esper_guard_report is."""
         self.items = items
-        self.bad: int = report.bad
-        self.first_bad: int = report.first_bad
-        self.n_bad: int = report.n_bad
-        self.grad_norm: float = report.grad_norm
-        self.clip_factor: float = report.clip_factor
-        self._bytes = c.string_at(report.stats, report.n_tensors * _abi.STAT_BYTES)
+        (self.bad, self.first_bad, self.n_bad, self.grad_norm, self.clip_factor, n_tensors, stats
+         ) = _HEAD.unpack(c.string_at(report, _HEAD.size))
+        self._bytes = c.string_at(stats, n_tensors * _abi.STAT_BYTES)
 
     def stat(self, i: int) -> Stat:
         return Stat._make(_STAT.unpack_from(self._bytes, i * _abi.STAT_BYTES))
@@ -68,6 +70,8 @@ class Scanner:
         self._scan_pointer = c.byref(self._scan)
         self._report = c.POINTER(_abi.Report)()
         self._report_pointer = c.byref(self._report)
+        self._report_at = c.c_void_p.from_buffer(self._report)  # the same pointer, as a number
+        self._settings: Optional[Tuple[float, Optional[int], int, int]] = None
         self._streams: Optional[c.Array] = None
         self.launched = False
         self.bind(items)
@@ -112,7 +116,9 @@ class Scanner:
     def launch(self, clip: float = 0.0, flag: Optional[int] = None, checksum: int = 0, roles: int = 0) -> None:
         """Queues a scan behind what torch has queued; on the CPU it is done at once. roles: bits, 0 is all."""
         scan = self._scan
-        scan.clip_norm, scan.skip_flag, scan.checksum, scan.roles = clip, flag, checksum, roles
+        if self._settings != (clip, flag, checksum, roles):
+            self._settings = clip, flag, checksum, roles
+            scan.clip_norm, scan.skip_flag, scan.checksum, scan.roles = self._settings
         if self._streams is not None:
             for device in self._cuda:
                 self._streams[device] = current_stream(device)
@@ -129,7 +135,7 @@ class Scanner:
         status = self._library.guard_read(self._handle, self._report_pointer)
         if status != 0:
             self._library.check(status)
-        return Reading(self.items, self._report.contents)
+        return Reading(self.items, self._report_at.value)
 
     def inject(self, index: int, element: int, fault: int, bit: int) -> None:
         """Spoils one element."""

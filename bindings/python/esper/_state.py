@@ -25,6 +25,7 @@ class State:
         self._forms: Tuple[List[int], List[int], List[torch.dtype]] = ([], [], [])
         self._plain = False
         self._nested = False
+        self._holds = False  # the scanner's items have their tensors
         self._of = watched.version
         self.not_judged: Dict[str, str] = {}  # buffers by name, each with a sentence
         self.look_at_buffers()
@@ -71,10 +72,11 @@ class State:
         """As `tensors`, quickly, for optimisers that keep tensors in plain dicts."""
         found: List[torch.Tensor] = []
         state = self.watched.optimizer.state
-        for _, parameter in self.watched.parameters:
-            if parameter in state:
-                found += [value for value in state[parameter].values() if isinstance(value, torch.Tensor)]
-        found += [parameter for _, parameter in self.watched.parameters]
+        if state:  # a tensor's hash is a call of Python's: none for an optimiser that keeps nothing
+            for parameter in self.watched.tensors:
+                if parameter in state:
+                    found += [value for value in state[parameter].values() if isinstance(value, torch.Tensor)]
+        found += self.watched.tensors
         found += [buffers[name] for buffers, name in self._buffers if buffers.get(name) is not None]
         return found
 
@@ -82,13 +84,14 @@ class State:
         """Whether these are the tensors of the last time, of the same forms. Their addresses are taken up if so."""
         if len(tensors) != self._n_tensors or not self._plain or self._scanner is None:
             return False
-        readable = [tensors[i] for i in self._readable]
+        readable = tensors if len(self._readable) == len(tensors) else [tensors[i] for i in self._readable]
+        counts, devices, dtypes = self._forms
+        if list(map(torch.Tensor.numel, readable)) != counts:
+            return False
         ids, addresses = list(map(id, readable)), _tensors.addresses(readable)
         if ids == self._ids and addresses == self._scanner.pointers:
-            return True  # the same objects at the same places
-        counts, devices, dtypes = self._forms
-        if ([tensor.numel() for tensor in readable] != counts
-                or [tensor.get_device() for tensor in readable] != devices
+            return True  # the same objects at the same places, of the same sizes
+        if ([tensor.get_device() for tensor in readable] != devices
                 or [tensor.dtype for tensor in readable] != dtypes
                 or not all([tensor.is_contiguous() for tensor in readable])):
             return False
@@ -113,6 +116,7 @@ class State:
                           ) if not any(hasattr(tensor, "_local_tensor") for _, _, tensor in named) else False
         if not items:
             return
+        self._holds = True
         if self._scanner is None:
             self._scanner = Scanner(items)
         else:
@@ -120,9 +124,10 @@ class State:
 
     def drop(self) -> None:
         """The scan was launched: nothing is to be kept from being freed."""
-        if self._scanner is not None:
+        if self._scanner is not None and self._holds:
             for item in self._scanner.items:
                 item.tensor = None
+            self._holds = False
 
 
 def flat(value: Any, key: Key = ()) -> Iterator[Tuple[Key, Any]]:

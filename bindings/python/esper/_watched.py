@@ -1,6 +1,7 @@
 """The parameters that are watched: which they are, and whether they still are what they were."""
 
 import gc
+import operator
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -43,7 +44,8 @@ class Watched:
         """Takes the parameters as they are now. GuardError where the optimiser has some that are another guard's."""
         self._claim()
         self.parameters = self._list()
-        self.ids_in_groups = self._ids_in_groups()
+        self.tensors = [parameter for _, parameter in self.parameters]
+        self._grouped = list(self._in_groups())
         self.forms = [self._form(parameter) for _, parameter in self.parameters]
         self.n_of_others = len(_names.parameters(self.model)) + len(self._unnamed) - len(self.parameters)
         self.stale = False
@@ -91,11 +93,10 @@ class Watched:
             known = [(name, parameter) for name, parameter in known if _owner(parameter) in (None, self)]
         return known + self._unnamed
 
-    def _ids_in_groups(self) -> List[int]:
-        ids: List[int] = []
-        for group in self.optimizer.param_groups:
-            ids += map(id, group["params"])
-        return ids
+    def _in_groups(self) -> List[torch.Tensor]:
+        """What the optimiser steps, group after group. Not to be kept: it may be a list of the optimiser's own."""
+        groups = self.optimizer.param_groups
+        return groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
 
     @staticmethod
     def _form(parameter: torch.Tensor) -> Tuple[torch.Size, torch.device, torch.dtype]:
@@ -104,14 +105,16 @@ class Watched:
     def look(self) -> int:
         """The version of the list. It is made anew when the optimiser was given more parameters (add_param_group), or
         fewer, and when another guard took some up or gave them up. ModelChanged if the optimiser was given others."""
-        ids = self._ids_in_groups()
-        if ids == self.ids_in_groups and not self.stale:
+        grouped = self._in_groups()
+        if (not self.stale and len(grouped) == len(self._grouped)
+                and not any(map(operator.is_not, grouped, self._grouped))):  # asked at every step: the fastest way
             return self.version
         kept = {id(parameter) for _, parameter in self.parameters if _owner(parameter) in (None, self)}
         now = self._list()
         if not kept <= {id(parameter) for _, parameter in now}:
             self.validate()
-        lost, new = set(self.ids_in_groups).difference(ids), set(ids).difference(self.ids_in_groups)
+        ids, were = set(map(id, grouped)), set(map(id, self._grouped))
+        lost, new = were - ids, ids - were
         if lost and new:
             name = next(name for name, parameter in self.parameters if id(parameter) in lost)
             raise ModelChanged(f"the optimizer has another parameter instead of {name}, which was registered: call "
