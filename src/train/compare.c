@@ -80,10 +80,10 @@ static esper_status find_file(const char *word, esper_compare_line *line_out)
 
     if (esper_run_policy_take(word, path) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
-    if (strlen(path) + 2 >= sizeof(line_out->file))
-        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", path);
     set_line(line_out, "", ESPER_COMPARE_GROWN); /* named once all are known */
-    snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(path, '/') != NULL ? "" : "./", path);
+    if (snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(path, '/') != NULL ? "" : "./", path) >=
+        (int)sizeof(line_out->file))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", path);
     return ESPER_OK;
 }
 
