@@ -104,6 +104,10 @@ expect_words out "go on with" "asked"
 near=esper-a-$$ far=esper-b-$$
 temporary=$(mktemp -d) # below /tmp: a path of sockets is short
 cleanup() {
+    local pid
+    for pid in $(ip netns pids "$near" 2>/dev/null; ip netns pids "$far" 2>/dev/null); do
+        kill -9 "$pid" 2>/dev/null # the far half of the launcher, which waits for its near one
+    done
     rm -rf "$temporary"
     ip netns del "$near" 2>/dev/null
     ip netns del "$far" 2>/dev/null
