@@ -8,6 +8,9 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g -DNDEBUG")
 set(CMAKE_C_FLAGS_DEBUG "-Og -g")
+if(ESPER_SANITIZE) # their reports name lines, not variables
+    set(CMAKE_C_FLAGS_DEBUG "-Og -g1")
+endif()
 
 set(ESPER_WARNINGS
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion -Wpointer-arith

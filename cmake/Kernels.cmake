@@ -31,6 +31,21 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
     set(ESPER_X86_KERNELS YES)
 endif()
 
+# The sets that the cpu backend of this build has. Fuzzing is for parsers. Under a sanitizer a set that this processor
+# cannot run would be compiled for nothing, and slowly; in a test the sanitizer's own code, compiled for the set, too,
+# would run before the test could see that the processor lacks it.
+set(ESPER_CPU_SETS portable)
+if(ESPER_X86_KERNELS AND NOT ESPER_FUZZ)
+    list(APPEND ESPER_CPU_SETS avx2)
+    set(has_avx512 "")
+    if(EXISTS /proc/cpuinfo)
+        file(STRINGS /proc/cpuinfo has_avx512 REGEX "^flags.* avx512dq" LIMIT_COUNT 1)
+    endif()
+    if(has_avx512 OR NOT ESPER_SANITIZE)
+        list(APPEND ESPER_CPU_SETS avx512)
+    endif()
+endif()
+
 set(kernel_real_ref float)
 set(kernel_flags_ref -ffp-contract=off)
 set(kernel_real_ref64 double)

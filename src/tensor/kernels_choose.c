@@ -1,4 +1,5 @@
-/* Which kernel set the processor at hand runs best. ESPER_NO_X86_KERNELS: the build has the portable set alone. */
+/* Which kernel set the processor at hand runs best. ESPER_NO_X86_KERNELS: the build has the portable set alone;
+ * ESPER_NO_AVX512_KERNELS: that and avx2. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,6 +26,8 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
+#ifndef ESPER_NO_AVX512_KERNELS
+
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -32,11 +35,14 @@ static bool has_avx512(void)
 }
 
 #endif
+#endif
 
 /* Fastest first. */
 static const choice choices[] = {
 #ifndef ESPER_NO_X86_KERNELS
+#ifndef ESPER_NO_AVX512_KERNELS
     {&esper_kernels_avx512, has_avx512},
+#endif
     {&esper_kernels_avx2, has_avx2},
 #endif
     {&esper_kernels_portable, always},

@@ -840,7 +840,7 @@ static esper_status leave(run *self, bool stopped)
     bool good;
 
     if (run_is_cut_off(self))
-        return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
+        return run_tell_cut_off(self);
     if (self->desc->replay != NULL) { /* nothing is saved, and a log that ends has been replayed */
         self->result.stopped = run_stop_wanted(self);
         return ESPER_OK;

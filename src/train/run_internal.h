@@ -59,6 +59,9 @@ bool         run_stop_wanted(const run *self);
 /* Whether the other ranks are out of reach, or about to be: the launcher has ended the job. */
 bool run_is_cut_off(const run *self);
 
+/* Fails with the reason why they are, which may have been met where nobody could tell it: in the midst of a validation. */
+esper_status run_tell_cut_off(run *self);
+
 /* At the end of an epoch: do all ranks stand where this one does? They compute alike, so what differs is a fault, and nobody can go
  * on. What they last agreed on is saved then, unless it is. */
 esper_status run_agree(run *self);

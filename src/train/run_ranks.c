@@ -90,6 +90,13 @@ bool run_is_cut_off(const run *self)
     return esper_comm_is_broken(desc->comm) || (desc->cut_off != NULL && *desc->cut_off != 0);
 }
 
+esper_status run_tell_cut_off(run *self)
+{
+    if (self->desc->cut_off != NULL && *self->desc->cut_off != 0)
+        return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
+    return esper_comm_barrier(self->desc->comm); /* broken: it says again what broke it */
+}
+
 esper_status run_ask_to_stop(run *self)
 {
     uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
@@ -98,7 +105,7 @@ esper_status run_ask_to_stop(run *self)
         return ESPER_OK;
     if (run_is_cut_off(self)) {
         self->stop = 1;
-        return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
+        return run_tell_cut_off(self);
     }
     ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &wanted));
     self->stop = wanted != 0;

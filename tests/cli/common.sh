@@ -39,6 +39,29 @@ esper() {
     err=$(cat err.txt)
 }
 
+# Runs the program as `esper` does, and sends it the signal once the command READY succeeds. On a busy machine it may have
+# come to its end before that is seen: then again, from the beginning.
+break_off() { # SIGNAL READY DIR ARGUMENTS, one of which has it work in DIR
+    local signal=$1 ready=$2 dir=$3 try pid
+    shift 3
+    last="esper $*, SIG$signal"
+    for try in 1 2 3 4 5 6 7 8 9; do
+        rm -rf "$dir"
+        "$ESPER" "$@" >out.txt 2>err.txt </dev/null &
+        pid=$!
+        until eval "$ready" 2>/dev/null || ! kill -0 $pid 2>/dev/null; do
+            sleep 0.005
+        done
+        kill -"$signal" $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        code=$?
+        [ "$code" -eq 0 ] || break
+        echo "$last: try $try came too late"
+    done
+    out=$(cat out.txt)
+    err=$(cat err.txt)
+}
+
 expect_code() {
     n_checks=$((n_checks + 1))
     [ "$code" -eq "$1" ] || bad "$last" "exit status $code, expected $1" "out: $out" "err: $err"

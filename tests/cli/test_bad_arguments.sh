@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120
+# ctest: timeout=120 cost=7
 # Wrong commands, flags, values, configuration files and variables: each with a clear message, exit status 2, no trace.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

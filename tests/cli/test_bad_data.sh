@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120
+# ctest: timeout=120 cost=5
 # Data that is missing, cut short, of the wrong kind or unreadable: a clear message, exit status 1, no trace.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120 labels=noasan
+# ctest: timeout=120 cost=7 labels=noasan
 # bench prints one JSON object a line: name, value, unit, limit, ratio. What it measures is nobody's business here.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

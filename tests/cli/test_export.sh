@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120
+# ctest: timeout=120 cost=12
 # esper export from the outside: what it writes, what PyTorch makes of it, and what it refuses, leaving no trace.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=900 labels=noasan
+# ctest: timeout=900 cost=17 labels=noasan
 # esper grow and replay from the outside: a run with seeds of every kind, resumed, replayed, compared with its fixed host,
 # exported; and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
@@ -109,23 +109,10 @@ expect_code 1
 expect_words err "torn/decisions.jsonl"
 
 # ---- stopped and resumed: the unbroken run, bit for bit, and its replay
-esper_stopped() { # LINES SIGNAL ARGUMENTS: stops the program once its decision log has so many lines
-    local lines=$1 signal=$2 pid log
+esper_stopped() { # LINES SIGNAL ARGUMENTS: stops the program once its decision log has so many lines; ends with its directory
+    local lines=$1 signal=$2 dir=${*: -1}
     shift 2
-    log=${watched:-${*: -1}/decisions.jsonl}
-    "$ESPER" "$@" >out.txt 2>err.txt </dev/null &
-    pid=$!
-    for ((i = 0; i < 12000; i++)); do
-        [ "$(grep -c . "$log" 2>/dev/null || true)" -ge "$lines" ] 2>/dev/null && break
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.005
-    done
-    kill -"$signal" $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    code=$?
-    last="esper $*"
-    out=$(cat out.txt)
-    err=$(cat err.txt)
+    break_off "$signal" '[ "$(grep -c . "${watched:-$dir/decisions.jsonl}")" -ge "$lines" ]' "$dir" "$@"
 }
 esper_stopped 12 INT grow synth "${scripted[@]}" --run-dir stopped
 expect_code 130
@@ -291,19 +278,19 @@ while read -r line; do
     esac
 done
 END
-while IFS='|' read -r mood words; do
+while IFS='|' read -r mood deadline words; do
     echo "$mood" >mood
-    esper grow synth "${tiny[@]}" --epochs 3 --policy-cmd "sh program.sh" --policy-deadline 0.3 --run-dir "$mood"
+    esper grow synth "${tiny[@]}" --epochs 3 --policy-cmd "sh program.sh" --policy-deadline "$deadline" --run-dir "$mood"
     expect_code 1
     expect_words err "policy program 'sh program.sh', epoch 1" "$words" "--resume $mood goes on with it"
     echo answers >mood
-    esper grow --resume "$mood" --policy-deadline 10 --progress none
+    esper grow --resume "$mood" --policy-deadline 60 --progress none
     expect_code 0
     expect_words out "no seed germinated"
 done <<'END'
-dies|it ended without an answer, exit status 3
-hangs|no answer before the deadline
-babbles|its answer is no JSON
+dies|60|it ended without an answer, exit status 3
+hangs|0.3|no answer before the deadline
+babbles|60|its answer is no JSON
 END
 
 # ---- runs and checkpoints of others

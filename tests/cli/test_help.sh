@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# ctest: cost=20
 # Help tells of everything that exists and of nothing that does not; info tells what is in force and where it came from.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

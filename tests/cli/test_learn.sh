@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=300 labels=noasan
+# ctest: timeout=300 cost=6 labels=noasan
 # esper learn from the outside: its progress and closing lines, stopped and killed and gone on with bit for bit, its policy in
 # a run that grows, and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
@@ -166,20 +166,9 @@ expect_words err "whole/policy.safetensors was trained for 4 slots" "here are 6"
 
 # ---- stopped and killed in the midst of a round, and gone on with: the same bytes
 broken() { # SIGNAL DIR AFTER: breaks a run off once its first rounds are saved
-    local signal=$1 dir=$2 after=$3 pid i
-    last="esper ${learn[*]} --run-dir $dir"
-    "$ESPER" "${learn[@]}" --max-steps 40 --run-dir "$dir" --progress plain >out.txt 2>err.txt </dev/null &
-    pid=$!
-    for ((i = 0; i < 6000; i++)); do
-        grep -qE "^ +$after/4 " out.txt && break
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.01
-    done
-    kill -"$signal" $pid 2>/dev/null
-    wait $pid 2>/dev/null
-    code=$?
-    out=$(cat out.txt)
-    err=$(cat err.txt)
+    local after=$3
+    break_off "$1" 'grep -qE "^ +$after/4 " out.txt' "$2" \
+        "${learn[@]}" --max-steps 40 --run-dir "$2" --progress plain
 }
 esper "${learn[@]}" --max-steps 40 --run-dir unbroken --progress none
 expect_code 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120
+# ctest: timeout=120 cost=8
 # A run from the outside: what it prints, what it leaves, what eval and inspect say of it, and how it is named.
 . "$SOURCE_DIR/tests/cli/common.sh"
 

@@ -1,4 +1,4 @@
-/* ctest: labels=noasan */
+/* ctest: cost=6 labels=noasan */
 /* The run-time compiler: the guard's kernels compile for every device it knows, and what is missing is told. Says
  * "skipped" where there is no NVRTC (LD_LIBRARY_PATH or ESPER_NVRTC may lead to one). Not under the address sanitizer:
  * NVRTC itself leaks when it is unloaded. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=240 labels=noasan
+# ctest: timeout=240 cost=40 labels=noasan
 # Jobs in which rank 1 gets lost: stopped, killed, gone, late, or elsewhere. Every other rank must notice in time and leave
 # what it was told. By shared memory and by messages.
 set -uo pipefail
@@ -10,8 +10,11 @@ set -uo pipefail
 expect_noticed() {
     local n=$1 shared=$2 how=$3 words=$4 rank
 
-    rm -f survivor.*
-    job "$n" "$shared" test_lost "$how"
+    for _ in 1 2 3; do # on a busy machine one may be late before it is asked to be
+        rm -f survivor.*
+        job "$n" "$shared" test_lost "$how"
+        grep -q "before anything happened" log.txt || break
+    done
     for ((rank = 0; rank < n; rank++)); do
         [ $rank -ne 1 ] || continue
         if grep -q "$words" survivor.$rank 2>/dev/null; then
@@ -23,16 +26,16 @@ expect_noticed() {
 }
 
 for n in 2 4; do
-    expect_noticed $n 1 never "rank 1 did not come to a sum within 0.6 s"
-    expect_noticed $n 1 stop "rank 1 did not come to a sum within 0.6 s"
+    expect_noticed $n 1 never "rank 1 did not come to a sum within 0.9 s"
+    expect_noticed $n 1 stop "rank 1 did not come to a sum within 0.9 s"
     expect_noticed $n 1 exit "rank 1 ended or left the job"
     expect_noticed $n 1 kill "rank 1 ended or left the job"
     expect_noticed $n 1 close "rank 1 has ended its part of the job"
     expect_noticed $n 1 other "rank 1 is at a gather, this one at a sum"
     expect_noticed $n 1 abort "stopped by request in a sum, while rank 1 had not come"
     expect_noticed $n 1 told "stopped by request in a sum, while rank 1 had not come"
-    expect_noticed $n 0 never "rank 1 did not come within 0.6 s, nor answer"
-    expect_noticed $n 0 stop "rank 1 did not come within 0.6 s, nor answer"
+    expect_noticed $n 0 never "rank 1 did not come within 0.9 s, nor answer"
+    expect_noticed $n 0 stop "rank 1 did not come within 0.9 s, nor answer"
     expect_noticed $n 0 close "rank 1 has ended its part of the job"
     expect_noticed $n 0 abort "stopped by request while waiting for rank"
     expect_noticed $n 0 told "stopped by request while waiting for rank"

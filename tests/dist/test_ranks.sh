@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=240 labels=noasan
+# ctest: timeout=240 cost=11 labels=noasan
 # Jobs of 1, 2, 3 and 4 ranks on this machine: what every communicator promises, random lifecycle traffic with an agreement
 # after each epoch. Each by shared memory and by messages. And launchers that MPI does not know.
 set -uo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=240 labels=noasan
+# ctest: timeout=240 cost=11 labels=noasan
 # The documentation against the program and the tree:
 #   - blocks that begin with ```sh test run, each in a folder of its own that has the program at build/esper;
 #   - every command and flag of esper, every make target, file and name of the code that is mentioned exists, those of the

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=25 */
 /* Out of memory while a network grows: opening, validating and every end of an epoch of a seed's whole life. A call that fails
  * leaves slots, weights and state as they were, so that it can be made again; in the end it is the life that nothing happened
  * to. And a decision log without room: the run stops, and goes on from its checkpoint. */

@@ -1,4 +1,4 @@
-/* ctest: labels=tsan */
+/* ctest: cost=5 labels=tsan */
 /* The snapshot ring over host memory: what is put back is what was taken, to the bit; which entries are kept; what is
  * refused. */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* ctest: labels=tsan */
+/* ctest: cost=8 labels=tsan */
 /* The order that the ring keeps against the caller's streams, its mirrors and its memory on devices, on devices
  * that are played: thousands of schedules that a real one would show once in a year. test_ring_cuda.c has the real
  * ones. */

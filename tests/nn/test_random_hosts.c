@@ -1,4 +1,4 @@
-/* ctest: timeout=300 */
+/* ctest: timeout=300 cost=14 */
 /* Random image hosts, most of them with seeds in their slots: the cpu backend, with its own layout and operations that
  * have become one, computes what the reference computes, and on any number of threads the same bits. Channels 1 to 96,
  * images of 5 to 40 pixels a side, batches that no block divides. ESPER_HOSTS says how many (40).

@@ -1,4 +1,4 @@
-/* ctest: timeout=300 */
+/* ctest: timeout=300 cost=8 */
 /* Exported networks against PyTorch: every operation, every blueprint in both hosts, every way of blending, several
  * alphas, with weights and norm buffers that are not those of birth. Our outputs are the reference backend's.
  *

@@ -1,4 +1,4 @@
-/* ctest: timeout=300 labels=noasan */
+/* ctest: timeout=300 cost=42 labels=noasan */
 /* Networks that have grown, exported by the program itself and compared in PyTorch: every blueprint in both hosts, kept,
  * on probation, partly blended in by each operator, in training, on its way out, and not yet or no longer there.
  *

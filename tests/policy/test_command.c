@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=7 */
 /* A policy in another program: one that answers well, and all the ways in which one can fail. None may make us wait beyond
  * the deadline, die of SIGPIPE, or leave a process or a descriptor behind. */
 #include "policy/helpers.h"

@@ -1,4 +1,4 @@
-/* ctest: timeout=240 */
+/* ctest: timeout=240 cost=20 */
 /* The learner: two toy tasks solved on five seeds of five, the same bits at any number of threads and after a resume, and
  * nothing that is not finite in a weight.
  *
@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "policy/masked.h"
 #include "policy/ppo.h"
+#include "support/effort.h"
 
 enum { LANES = 32, STEPS = 6, MOST = LANES * STEPS, FEATURES = 9, HEADS = 2, HIDDEN = 32, SLOTS = 4, CUES = 3 };
 enum { SLOT = 0, OP = 1 }; /* heads of the task with slots */
@@ -271,11 +272,13 @@ static uint64_t bits_of(toy *t)
 
 /* ------------------------------------------------------------------------------------------------ toys */
 
-static void solve(bool memory, int n_rounds)
+/* Under a sanitizer one seed, for a few rounds: it is not asked how well it learned. */
+static void solve(bool memory, int n_rounds_plain)
 {
+    int n_rounds = effort(n_rounds_plain, 6);
     static toy t;
 
-    for (uint64_t seed = 1; seed <= 5; seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)effort(5, 1); seed++) {
         double before, after = 0, sum = 0;
 
         open_toy(&t, memory, seed, "cpu", 2, NULL);
@@ -290,7 +293,7 @@ static void solve(bool memory, int n_rounds)
         after = sum / 4;
         printf("%s, seed %d: %.3f of the optimum before, %.3f after %d rounds\n", memory ? "memory" : "slots",
                (int)seed, before, after, n_rounds);
-        if (after < 0.95)
+        if (after < 0.95 && !SANITIZED)
             fail_msg("%s, seed %d: %.3f of the optimum", memory ? "memory" : "slots", (int)seed, after);
         close_toy(&t);
     }

@@ -1,4 +1,4 @@
-# ctest: timeout=240
+# ctest: timeout=240 cost=7
 """examples/guard_torch.py learns, is poisoned twice, names the tensor each time, and ends as well as it should."""
 import contextlib
 import io

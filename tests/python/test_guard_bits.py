@@ -1,4 +1,4 @@
-# ctest: timeout=400
+# ctest: timeout=400 cost=7
 """The guard changes nothing: training with it and without, bit for bit."""
 import unittest
 

@@ -1,4 +1,4 @@
-# ctest: timeout=600
+# ctest: timeout=600 cost=12
 """Ranks that are not alike: one has no gradients, answers otherwise, asks alone, or does not come at all. Over gloo,
 with CPU tensors; and norms over the meshes of sharded parameters."""
 import datetime

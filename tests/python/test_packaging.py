@@ -1,4 +1,4 @@
-# ctest: timeout=400
+# ctest: timeout=400 cost=11
 """The package as a wheel, a source archive and an editable install; `pip install .` without a network."""
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 labels=tsan */
+/* ctest: timeout=120 cost=8 labels=tsan */
 /* The same seed gives the same network, whatever the number of threads; another seed gives another. */
 #include <inttypes.h>
 

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=14 */
 /* A run that was stopped and resumed is the unbroken run, bit for bit: weights, moments, norm buffers, position, and the
  * epochs it told about. */
 #include <inttypes.h>

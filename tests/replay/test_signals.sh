@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=180
+# ctest: timeout=180 cost=25
 # Runs that are interrupted from the outside, politely (SIGINT, SIGTERM) or not (SIGKILL, at random moments), and
 # resumed: they end as the unbroken run ends, bit for bit. Each begins with far more epochs than it gets to, so that no
 # machine is fast enough to be done before the signal; where it stood when it was stopped decides where both runs end.
@@ -61,15 +61,8 @@ done
 # ---- asked to stop while it tests, which takes far longer here than training
 slow=(--threads 1 --backend ref --batch 8 --channels 16 --train-limit 8 --valid-fraction 0.5 --epochs 1)
 stop_in() { # RUN WORD: stops a run once its bar says so
-    "$ESPER" train synth "${slow[@]}" --progress bar --run-dir "$1" >"$1.txt" 2>&1 </dev/null &
-    pid=$!
-    until grep -q "$2" "$1.txt" 2>/dev/null; do
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.01
-    done
-    kill -INT $pid
-    wait $pid
-    code=$? last="train, SIGINT while $2" out=$(cat "$1.txt") err=
+    local word=$2
+    break_off INT 'grep -q "$word" out.txt' "$1" train synth "${slow[@]}" --progress bar --run-dir "$1"
     expect_code 130
 }
 stop_in in-test testing

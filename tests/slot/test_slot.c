@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=10 */
 /* What holds for every slot: the moves there are, what each stage allows, and 100,000 random sequences of operations
  * against a small model of the lifecycle, written anew from its description. */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* ctest: kernels=ref64 */
+/* ctest: cost=11 kernels=ref64 */
 /* What every operation's forward pass gives, outputs and state, against its definition on random cases, in double. That
  * this would notice an error in any of them is shown by test_mutation.c. */
 #include <setjmp.h>

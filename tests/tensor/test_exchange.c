@@ -1,4 +1,4 @@
-/* ctest: labels=tsan
+/* ctest: cost=30 labels=tsan
  * A batch spread over ranks: each holds a slice of it, and together they compute what one rank does with all of it.
  *
  * Ranks are threads here, each with a backend and a plan of its own. They meet in a callback that adds up what they bring in
@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "nn/init.h"
+#include "support/effort.h"
 #include "support/small_net.h"
 #include "tensor/kernel.h"
 
@@ -714,7 +715,7 @@ static void check_training(const setting *how, const void *context)
     for (int i = 0; i < 3; i++) {
         memcpy(with.slices, some[i], sizeof(with.slices));
         check_equal(context, &with, 1, &one_step);
-        check_equal(context, &with, 6, &some_steps);
+        check_equal(context, &with, effort(6, 2), &some_steps);
     }
 }
 
@@ -740,7 +741,7 @@ static void test_hundred_losses(void **state)
         setting how = {.backend = "cpu", .n_threads = 1};
 
         memcpy(how.slices, worlds[i], sizeof(how.slices));
-        check_equal(&s, &how, MAX_STEPS, &of_losses);
+        check_equal(&s, &how, effort(MAX_STEPS, 5), &of_losses);
     }
 }
 
@@ -760,7 +761,7 @@ static void check_bits(const setting *how, const void *context)
     if (strcmp(how->backend, "cpu") != 0)
         return;
     memcpy(with.slices, (int[MAX_RANKS + 1]){16, 16}, sizeof(with.slices));
-    check_equal(context, &with, 6, &none);
+    check_equal(context, &with, effort(6, 2), &none);
 }
 
 static void test_whole_blocks_give_the_same_bits(void **state)

@@ -1,4 +1,4 @@
-/* ctest: kernels=ref64 */
+/* ctest: cost=10 kernels=ref64 */
 /* Every gradient of every operation against finite differences of its forward pass, in double. That this would notice
  * an error in any of them is shown by test_mutation.c. */
 #include <setjmp.h>

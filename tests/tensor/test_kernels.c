@@ -1,4 +1,4 @@
-/* ctest: kernels=ref64 */
+/* ctest: cost=10 kernels=ref64 */
 /* Every kernel set on random cases of every operation:
  *   - it agrees with the reference in double, and with the reference, up to rounding;
  *   - any cutting of the ranges gives the same bits as one range;

@@ -1,3 +1,4 @@
+/* ctest: cost=5 */
 /* The tune table: reading, writing, finding; and that both ways of every work give the same bits, for every kernel set,
  * whatever the number of threads. */
 #include <setjmp.h>

@@ -12,9 +12,12 @@
 enum { MAX_LANES = 8, EPOCHS = 6 };
 
 /* Episodes of six decisions, five steps of a millisecond between them; gates that ask for safety alone. */
-#define FLEETING                                                                                                       \
-    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nepochs = 6\ngates = permissive\n"               \
+#define FLEETING                                                                                            \
+    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nepochs = 6\ngates = permissive\n"   \
     "snapshot_every = 3\npolicy = random\nenvs = 4\npolicy_width = 8\nppo_chunk = 4\nppo_batch = 4\n"
+
+/* On top of it under a sanitizer, where convolutions take most of the time. */
+#define NARROW (SANITIZED ? "channels = 2\n" : "")
 
 typedef struct stage {
     esper_config   config;
@@ -28,7 +31,8 @@ static inline void stage_open(stage *s, const char *more, int n_lanes, int n_thr
     esper_dataset_desc data;
 
     memset(s, 0, sizeof(*s));
-    s->config = config_of("synth", FLEETING, more);
+    s->config = config_of("synth", FLEETING, NARROW);
+    set_keys(&s->config, more);
     data = esper_task_data(task_named("synth"), &s->config);
     check_good(esper_pool_open(n_threads, &s->pool));
     check_good(esper_dataset_open(&data, &s->data));

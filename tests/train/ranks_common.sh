@@ -55,10 +55,11 @@ wait_for() {
     return 1
 }
 
-# pid_of RANK DIR
+# pid_of RANK DIR: of this test's own, whatever else runs on the machine.
 pid_of() {
     local pid
     for pid in $(pgrep -x esper); do
+        [ "/proc/$pid/cwd" -ef . ] || continue
         { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
             tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -e "--run-dir $2 " && echo "$pid" && return
     done

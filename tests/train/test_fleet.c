@@ -1,4 +1,4 @@
-/* ctest: timeout=240 */
+/* ctest: timeout=240 cost=30 */
 /* Environments in lock step: an episode has the same bits in whatever company, one that panics goes back alone, what fails says
  * so, and rewards add up. */
 #include "fault/alloc.h"
@@ -23,7 +23,7 @@ static void play_alone(const char *more, outcome out[MAX_LANES])
 
 static void own_decisions_in_any_company(void **state)
 {
-    static const int picks[3] = {5, 0, 3}, threads[] = {1, 2, 4};
+    static const int picks[3] = {5, 0, 3}, threads[] = {2, 1, 4};
     outcome alone[MAX_LANES], now;
     int n_germinated = 0;
     char what[64];
@@ -34,7 +34,7 @@ static void own_decisions_in_any_company(void **state)
         n_germinated += alone[i].episode.n_germinated;
     assert_true(n_germinated > MAX_LANES / 2); /* or there is little to compare */
     assert_true(alone[0].weights != alone[1].weights);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < effort(3, 1); k++) {
         uint64_t some[3] = {seeds[picks[0]], seeds[picks[1]], seeds[picks[2]]};
         stage s;
 
@@ -61,7 +61,8 @@ static void drawn_decisions_in_any_company(void **state)
 {
     static const struct {
         int first, n_lanes, n_threads;
-    } cases[] = {{0, 8, 2}, {0, 8, 4}, {2, 3, 1}, {5, 3, 2}, {4, 1, 1}, {7, 1, 1}};
+    } cases[] = {{0, 8, 2}, {5, 3, 2}, {0, 8, 4}, {2, 3, 1}, {4, 1, 1}, {7, 1, 1}};
+    const int n_cases = effort((int)(sizeof(cases) / sizeof(cases[0])), 2);
     school *c = calloc(1, sizeof(*c));
     outcome alone[MAX_LANES], now;
     char what[64];
@@ -74,7 +75,7 @@ static void drawn_decisions_in_any_company(void **state)
     }
     assert_true(c->n_decided[ESPER_SLOT_OP_GERMINATE] > 4);
     school_close(c);
-    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+    for (int k = 0; k < n_cases; k++) {
         school_open(c, "", cases[k].n_lanes, cases[k].n_threads);
         school_play(c, (uint64_t)cases[k].first);
         for (int i = 0; i < cases[k].n_lanes; i++) {
@@ -354,7 +355,7 @@ static void times_are_kept(void **state)
     before = esper_fleet_times_of(s.fleet);
     assert_true(before.train > 0.0 && before.valid > 0.0 && before.act > 0.0 && before.open > 0.0);
     assert_true(before.train + before.valid + before.act + before.open <= before.wall);
-    assert_true(before.train + before.valid + before.act + before.open > 0.8 * before.wall);
+    assert_true(before.train + before.valid + before.act + before.open > 0.5 * before.wall); /* whoever else is busy */
     check_good(play_own(&s, seeds, 2)); /* episodes that are gone still count */
     after = esper_fleet_times_of(s.fleet);
     assert_true(after.train > before.train && after.open > before.open && after.act > before.act);

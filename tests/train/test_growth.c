@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=20 */
 /* The life of seeds in a network that trains: what a seed may touch and what not, stage by stage. Decisions come from a file.
  * Going back is in test_growth_rollback.c, faults and kills in tests/fault and tests/replay. */
 #include <unistd.h>

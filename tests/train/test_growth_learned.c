@@ -1,4 +1,4 @@
-/* ctest: timeout=240 */
+/* ctest: timeout=240 cost=30 */
 /* A network that grows by the file of a learned policy: stopped and resumed, rolled back, replayed without the file; and which
  * files a run refuses. The policy has weights by chance, so it decides something in most epochs. */
 #include <unistd.h>
@@ -146,7 +146,7 @@ static int count_ops(const char *run_dir)
 
 /* ------------------------------------------------------------------------------------------------ the same run */
 
-/* Unbroken; stopped and resumed at several steps; replayed when the file has gone. */
+/* Unbroken; stopped and resumed at several steps, under a sanitizer at the first of them; replayed when the file has gone. */
 static void check_one_run(const char *more, const int *stops, const char *name)
 {
     esper_learned_identity identity = identity_of_task("synth");
@@ -164,7 +164,7 @@ static void check_one_run(const char *more, const int *stops, const char *name)
     check_says(dir, ESPER_RUN_CONFIG, "gates = permissive", true);
     check_says(dir, ESPER_RUN_EVENTS, "\"policy\":\"learned ", true);
     check_says(dir, ESPER_RUN_EVENTS, " best.safetensors\"", true);
-    for (int i = 0; stops[i] > 0; i++) {
+    for (int i = 0; stops[i] > 0 && i < effort(3, 1); i++) {
         snprintf(dir, sizeof(dir), "%s-%d", name, stops[i]);
         config = grown_config(more, dir);
         check_good(grow(&config, NULL, stops[i], NULL, &result));
@@ -193,7 +193,7 @@ static void resumed_is_unbroken(void **state)
     uint64_t live = live_blocks();
 
     (void)state;
-    check_one_run("", (int[]){5, 23, 62, 0}, "plain");
+    check_one_run("", (int[]){62, 5, 23, 0}, "plain");
     assert_int_equal(live_blocks(), live);
 }
 

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=10 */
 /* Going back with structure: a snapshot brings the network of its time back, with everything that was known then; a rung of
  * the ladder is in the decision log before it acts. */
 #include <xxhash.h>

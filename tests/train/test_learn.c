@@ -1,4 +1,4 @@
-/* ctest: timeout=240 */
+/* ctest: timeout=240 cost=15 */
 /* The job of `esper learn`: the same bytes on any number of threads, in any directory, broken off or not; drills that are counted
  * and told; and what is refused. */
 #include <inttypes.h>

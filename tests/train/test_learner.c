@@ -1,4 +1,4 @@
-/* ctest: timeout=240 */
+/* ctest: timeout=240 cost=20 */
 /* A policy that learns from a fleet: what is not finite is left out, counted and told, and reaches neither weights nor statistics;
  * credit and memory end where the governor went back; its file is all that the next round depends on. */
 #include "base/file.h"

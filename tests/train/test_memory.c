@@ -1,4 +1,4 @@
-/* ctest: timeout=120 */
+/* ctest: timeout=120 cost=10 */
 /* Memory of a trainer: what it takes is what it said it would take, and a step takes none. */
 #include <math.h>
 #include <unistd.h>

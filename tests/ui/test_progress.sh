@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ctest: timeout=120
+# ctest: timeout=120 cost=14
 # The bar on a real (pseudo) terminal, and plain lines everywhere else.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
