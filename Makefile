@@ -65,7 +65,7 @@ help:
 	@echo "                with its fixed host; ARGS=\"...\" goes to the program"
 	@echo "make test       install what is missing, build and run all tests: plain, under the address, undefined-behaviour"
 	@echo "                and thread sanitizers, and ten seconds of fuzzing for each parser; WERROR=ON as in CI"
-	@echo "make soak       the long tests, and longer fuzzing"
+	@echo "make soak       the long tests, tests at full size under the sanitizers, and longer fuzzing"
 	@echo "make bench      figures of this machine, as JSON lines"
 	@echo "make kit        pack program, tests and libraries into build/kit, for a machine without our packages"
 	@echo "make wheel      the guard for PyTorch as a Python package with its library, below build/wheel"

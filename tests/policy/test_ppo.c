@@ -273,9 +273,9 @@ static uint64_t bits_of(toy *t)
 /* ------------------------------------------------------------------------------------------------ toys */
 
 /* Under a sanitizer one seed, for a few rounds: it is not asked how well it learned. */
-static void solve(bool memory, int n_rounds_plain)
+static void solve(bool memory, int n_rounds_full)
 {
-    int n_rounds = effort(n_rounds_plain, 6);
+    int n_rounds = effort(n_rounds_full, 6);
     static toy t;
 
     for (uint64_t seed = 1; seed <= (uint64_t)effort(5, 1); seed++) {
@@ -293,7 +293,7 @@ static void solve(bool memory, int n_rounds_plain)
         after = sum / 4;
         printf("%s, seed %d: %.3f of the optimum before, %.3f after %d rounds\n", memory ? "memory" : "slots",
                (int)seed, before, after, n_rounds);
-        if (after < 0.95 && !SANITIZED)
+        if (after < 0.95 && !is_brief())
             fail_msg("%s, seed %d: %.3f of the optimum", memory ? "memory" : "slots", (int)seed, after);
         close_toy(&t);
     }

@@ -17,7 +17,7 @@ enum { MAX_LANES = 8, EPOCHS = 6 };
     "snapshot_every = 3\npolicy = random\nenvs = 4\npolicy_width = 8\nppo_chunk = 4\nppo_batch = 4\n"
 
 /* On top of it under a sanitizer, where convolutions take most of the time. */
-#define NARROW (SANITIZED ? "channels = 2\n" : "")
+#define NARROW (is_brief() ? "channels = 2\n" : "")
 
 typedef struct stage {
     esper_config   config;
