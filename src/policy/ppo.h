@@ -168,6 +168,9 @@ float        esper_ppo_value(const esper_ppo *ppo, int lane);
 esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
                             const esper_safetensors_note *notes, size_t n_notes);
 
+/* Of its counters and its detector. */
+uint64_t esper_ppo_hash_counts(esper_ppo *ppo);
+
 /* Writes such a file as it is given, with a hash of all of it in the note policy_hash. */
 esper_status esper_ppo_write(const char *path, const esper_safetensors_tensor *tensors, size_t n_tensors,
                              const esper_safetensors_note *notes, size_t n_notes);

@@ -210,6 +210,13 @@ static numbers numbers_of(esper_ppo *p)
     return n;
 }
 
+uint64_t esper_ppo_hash_counts(esper_ppo *ppo)
+{
+    numbers n = numbers_of(ppo);
+
+    return XXH64(&n, sizeof(n), 0);
+}
+
 static void take_numbers(esper_ppo *p, const numbers *n)
 {
     p->n_calls = n->counters[0];

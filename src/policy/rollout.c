@@ -35,6 +35,7 @@ static int chunks_of_lane(const esper_rollout_shape *shape)
     X(asked, (size_t)(s)->n_steps)                               \
     X(done, (size_t)(s)->n_steps)                                \
     X(truncated, (size_t)(s)->n_steps)                           \
+    X(accepted, (size_t)(s)->n_steps)                            \
     X(forced, (size_t)(s)->n_steps)                              \
     X(begins, (size_t)(s)->n_steps)
 
@@ -176,6 +177,7 @@ esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rol
     rollout->n_bad_rewards += !good;
     rollout->effective_ops[at] = step->effective_op;
     rollout->asked[at] = esper_action_asked(step->effective_op);
+    rollout->accepted[at] = step->accepted;
     rollout->forced[at] = step->forced;
     rollout->bootstraps[at] = 0.0f;
     rollout->done[at] = rollout->truncated[at] = 0;

@@ -37,6 +37,7 @@ typedef struct esper_rollout_step {
     const esper_reward *paid;     /* its parts; NULL = none are kept */
     const float   *state;         /* (n_state) before this step; NULL = zeros */
     int            effective_op;  /* what the operation came to */
+    bool           accepted;      /* it was done, and not refused for reasons beyond the masks */
     bool           forced;        /* there was no choice: no lesson for the policy */
     const float   *contributions; /* (n_slots) measured in this step, NaN = not; NULL = none were */
 } esper_rollout_step;
@@ -57,7 +58,7 @@ typedef struct esper_rollout {
     float    *states;     /* (n_lanes, chunks of a lane, n_state) at the beginning of each chunk */
     int32_t  *effective_ops;
     uint32_t *asked;      /* heads that the effective operation asks: bits 1 << head */
-    uint8_t  *done, *truncated, *forced;
+    uint8_t  *done, *truncated, *accepted, *forced;
     uint8_t  *begins;     /* a segment begins here: the recurrent state is zero before this step */
     /* counts of this round; asked = applied + lost */
     int n_rollbacks_asked, n_rollbacks_applied, n_rollbacks_lost, n_steps_forfeited, n_bad_rewards;

@@ -37,8 +37,8 @@ static esper_status fail_line(const char *word)
     esper_suggest suggest;
 
     if (strcmp(word, name_learned) == 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a learned policy is compared by its file, such as "
-                                          "runs/x/policy.safetensors");
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a learned policy is compared by the directory of the run "
+                                          "that learned it, such as runs/x, or by its file");
     esper_suggest_init(&suggest, word);
     for (int i = 0; esper_policy_list()[i] != NULL; i++) {
         if (esper_policy_list()[i] == &esper_policy_learned)
@@ -50,8 +50,8 @@ static esper_status fail_line(const char *word)
     esper_suggest_offer(&suggest, name_final);
     esper_suggest_offer(&suggest, name_equal);
     return ESPER_FAIL(ESPER_E_CONFIG,
-                      "--policies: nothing to compare is called '%.40s'%s There are: %s%s, %s, and files of learned "
-                      "policies",
+                      "--policies: nothing to compare is called '%.40s'%s There are: %s%s, %s, and files and runs of "
+                      "learned policies",
                       word, suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names, name_final,
                       name_equal);
 }
@@ -336,20 +336,30 @@ static esper_status read_files(esper_compare *compare)
     return ESPER_OK;
 }
 
+/* Whether a line's policy is in this file. */
+static bool is_at(const esper_compare_line *line, const char *file)
+{
+    const char *at = line->file + (strncmp(line->file, "./", 2) == 0 ? 2 : 0);
+
+    return at[0] != '\0' && strcmp(at, file + (strncmp(file, "./", 2) == 0 ? 2 : 0)) == 0;
+}
+
 esper_status esper_compare_set_against(esper_compare *compare, const char *name)
 {
-    char names[LIST_CHARS] = "";
+    char names[LIST_CHARS] = "", file[ESPER_PATH_CHARS] = "";
     int against = compare->grown >= 0 ? compare->grown : 0;
 
     for (int i = compare->n_lines - 1; i >= 0 && name == NULL; i--)
         if (compare->lines[i].file[0] != '\0')
             against = i;
+    if (name != NULL && esper_run_policy_take(name, file) != ESPER_OK)
+        file[0] = '\0'; /* it is something else */
     for (int i = 0; i < compare->n_lines && name != NULL; i++) {
         const esper_compare_line *line = &compare->lines[i];
         bool other = (line->kind == ESPER_COMPARE_HOST && strcmp(name, name_static) == 0) ||
                      (line->kind == ESPER_COMPARE_FINAL && strcmp(name, name_final) == 0);
 
-        if (other || strcmp(line->name, name) == 0 || (line->file[0] != '\0' && strcmp(line->file, name) == 0)) {
+        if (other || strcmp(line->name, name) == 0 || is_at(line, file)) {
             compare->against = i;
             return ESPER_OK;
         }

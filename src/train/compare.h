@@ -16,7 +16,7 @@
 #include "train/task.h"
 
 enum {
-    ESPER_COMPARE_MAX_LINES = 16,
+    ESPER_COMPARE_MAX_LINES = 32,
     ESPER_COMPARE_LABEL_CHARS = 44, /* "static-final-" and the name of a policy */
     ESPER_COMPARE_MAX_SEEDS = 1000,
     ESPER_COMPARE_NAME_CHARS = 80,

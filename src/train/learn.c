@@ -160,6 +160,8 @@ static esper_status save(learn *self)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
     if (writes(self) && self->program == NULL)
         status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
+    if (status == ESPER_OK)
+        self->saved_round = self->round;
     return esper_ranks_settle(&self->ranks, status);
 }
 
@@ -389,12 +391,18 @@ static esper_learn_view view_of(learn *self, double part)
     };
 }
 
+/* The launcher has ended the job. */
+static bool is_cut_off(const learn *self)
+{
+    return self->desc->cut_off != NULL && *self->desc->cut_off != 0 && esper_ranks_are_many(&self->ranks);
+}
+
 /* Between steps all ranks hear of a wish to stop, and of a failure. */
 static esper_status settle_step(learn *self, esper_status status)
 {
     uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
 
-    if (self->desc->cut_off != NULL && *self->desc->cut_off != 0 && esper_ranks_are_many(&self->ranks))
+    if (is_cut_off(self))
         return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
     ESPER_TRY(esper_ranks_settle(&self->ranks, status));
     ESPER_TRY(esper_ranks_any(&self->ranks, &wanted));
@@ -639,25 +647,38 @@ static bool has_settled(const learn *self)
            self->round - self->best_round >= (uint32_t)self->config.patience;
 }
 
-static esper_status play_all(learn *self)
+static esper_status play_rounds(learn *self)
 {
     esper_learn_round round;
-    esper_status status;
     double played;
 
     while (self->round < (uint32_t)self->config.rounds && !self->result.settled) {
-        status = play_round(self, &round);
-        if (status == ESPER_E_STOPPED) {
-            self->result.stopped = true;
-            return ESPER_OK;
-        }
-        ESPER_TRY(status);
+        ESPER_TRY(play_round(self, &round));
         played = esper_clock_seconds();
         ESPER_TRY(end_round(self, &round));
         self->round_wall += esper_clock_seconds() - played; /* records and the file: bookkeeping, too */
         self->result.settled = has_settled(self);
     }
     return ESPER_OK;
+}
+
+/* To be stopped, by hand or by the launcher, is no failure. Where a rank was lost, what is saved is told with it. */
+static esper_status play_all(learn *self)
+{
+    bool many = esper_ranks_are_many(&self->ranks);
+    esper_status status = play_rounds(self);
+    char message[1024];
+
+    if (status == ESPER_E_STOPPED || (status != ESPER_OK && is_cut_off(self))) {
+        self->round = self->saved_round; /* it may have been counted, and not saved */
+        self->result.stopped = true;
+        return ESPER_OK;
+    }
+    if (status == ESPER_OK || !many || !esper_comm_is_broken(self->ranks.comm) || self->program != NULL)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    return ESPER_FAIL(status, "%s. The policy of round %" PRIu32 " is saved: --resume %s goes on from there", message,
+                      self->saved_round, self->result.run_dir);
 }
 
 /* ------------------------------------------------------------------------------------------------ the whole */
@@ -688,7 +709,7 @@ static esper_status run_all(learn *self)
     self->began = esper_clock_seconds();
     ESPER_TRY(esper_ranks_init(&self->ranks, self->desc->comm, NULL));
     ESPER_TRY(self->desc->resume != NULL ? begin_again(self) : begin_new(self));
-    self->first_round = self->round;
+    self->first_round = self->saved_round = self->round;
     self->began = esper_clock_seconds();
     learn_open_records(self);
     view = view_of(self, 0.0);

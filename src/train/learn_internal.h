@@ -29,6 +29,7 @@ typedef struct learn {
     double                  began;
     /* what a file carries over */
     uint32_t round, first_round; /* that are done; that were when this process began */
+    uint32_t saved_round;        /* whose policy is in the file */
     uint64_t n_episodes, n_steps;
     double   returns[LEARN_RECENT], best; /* of the last rounds, by round % LEARN_RECENT; NaN = none yet */
     uint32_t best_round;

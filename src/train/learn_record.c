@@ -78,6 +78,7 @@ static esper_store_record record_of(const learn *self, esper_store_kind kind)
 static void push_germination(learn *self, int lane, int t)
 {
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
+    size_t at = esper_rollout_at(rollout, lane, t);
     uint64_t episode = self->n_episodes - (uint64_t)self->config.envs + (uint64_t)lane;
     esper_store_record record = record_of(self, ESPER_STORE_DECISION);
     const esper_blueprint *blueprint;
@@ -85,12 +86,12 @@ static void push_germination(learn *self, int lane, int t)
     esper_action action;
     char line[96];
 
-    memcpy(action.choice, rollout->actions + esper_rollout_at(rollout, lane, t) * ESPER_N_HEADS, sizeof(action.choice));
+    memcpy(action.choice, rollout->actions + at * ESPER_N_HEADS, sizeof(action.choice));
     esper_action_decide(&action, &decision);
     blueprint = esper_policy_blueprint(self->identity.topology, decision.blueprint);
     snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, lane, t + 1);
     record.decision.number = (int64_t)episode * self->config.epochs + t;
-    record.decision.accepted = 1;
+    record.decision.accepted = rollout->accepted[at];
     record.decision.tempo = decision.tempo;
     record.decision.alpha_target = decision.target;
     ESPER_STORE_SET(record.decision.source, "policy");

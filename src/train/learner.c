@@ -250,8 +250,9 @@ esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet,
 
 /* ------------------------------------------------------------------------------------------------ what it was worth */
 
-static esper_status store(esper_learner *learner, int i, const esper_reward *reward)
+static esper_status store(esper_learner *learner, int i, const esper_growth *growth)
 {
+    const esper_reward *reward = esper_growth_reward(growth);
     const learner_lane *lane = &learner->lanes[i];
     bool spoiled = learner->fault == ESPER_LEARNER_FAULT_REWARD && learner->first + i == 0;
     double worth = spoiled ? (double)NAN : reward->total;
@@ -263,6 +264,7 @@ static esper_status store(esper_learner *learner, int i, const esper_reward *rew
         .paid = reward,
         .state = learner->state + (size_t)i * 2 * learner->width,
         .effective_op = lane->effective_op,
+        .accepted = esper_growth_look_at(growth).accepted,
         .forced = lane->choice.forced,
         .contributions = lane->contributions,
     };
@@ -281,7 +283,7 @@ esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fle
         esper_env_look look = esper_env_look_at(esper_fleet_env(fleet, i));
 
         if (learner->lanes[i].waits)
-            ESPER_TRY(store(learner, i, esper_growth_reward(look.growth)));
+            ESPER_TRY(store(learner, i, look.growth));
         learner->lanes[i].waits = false;
         if ((look.n_rollbacks == 0 && !look.stopped) || learner->lanes[i].ended)
             continue; /* to be stopped where there is no way back is no better than to go back */

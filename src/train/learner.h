@@ -58,7 +58,7 @@ esper_status esper_learner_save(esper_learner *learner, const esper_safetensors_
                                 const char *path);
 esper_status esper_learner_resume(esper_learner *learner, const esper_learned_file *file);
 
-/* Of all that an update changes: weights, moments, statistics. The same on every rank. */
+/* Of all that an update changes: weights, moments, counters, statistics. The same on every rank. */
 uint64_t esper_learner_hash(const esper_learner *learner);
 
 esper_ppo           *esper_learner_ppo(esper_learner *learner);

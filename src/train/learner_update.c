@@ -253,8 +253,9 @@ uint64_t esper_learner_hash(const esper_learner *learner)
 {
     const esper_normaliser *norm = learner->norm;
     size_t bytes = (size_t)norm->n * sizeof(double);
-    uint64_t hash = hash_network(esper_ppo_net(learner->ppo));
+    uint64_t hash = hash_network(esper_ppo_net(learner->ppo)), counts = esper_ppo_hash_counts(learner->ppo);
 
+    hash = XXH64(&counts, sizeof(counts), hash);
     hash = XXH64(norm->mean, bytes, hash);
     hash = XXH64(norm->variance, bytes, hash);
     hash = XXH64(norm->count, bytes, hash);

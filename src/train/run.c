@@ -877,6 +877,19 @@ static esper_status train(run *self)
     return leave(self, false);
 }
 
+/* Who was lost is told, with what is not lost by it. */
+static esper_status fail_test(run *self)
+{
+    esper_status status = run_tell_cut_off(self);
+    char message[1024];
+
+    if (status == ESPER_E_STOPPED)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    return ESPER_FAIL(status, "%s. The training is done and saved, its test is not: esper eval %s", message,
+                      self->result.run_dir);
+}
+
 /* The test split is read once, here. */
 static esper_status test(run *self)
 {
@@ -886,6 +899,8 @@ static esper_status test(run *self)
     if (self->result.stopped || self->desc->replay != NULL)
         return ESPER_OK;
     status = evaluate(self, ESPER_SPLIT_TEST, &tally);
+    if (status == ESPER_E_STOPPED && run_is_cut_off(self))
+        status = fail_test(self);
     self->result.stopped = status == ESPER_E_STOPPED;
     if (status != ESPER_OK)
         return self->result.stopped ? ESPER_OK : status;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "base/file.h"
 #include "base/status.h"
 #include "policy/policy.h"
@@ -57,11 +58,22 @@ static bool holds(const char *dir, const char *name)
     return esper_run_path(dir, name, path) == ESPER_OK && is_file(path);
 }
 
+/* Whether the settings of a run say that a program decides. */
+static bool names_program(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_config config;
+
+    esper_config_init(&config);
+    return esper_run_path(dir, ESPER_RUN_CONFIG, path) == ESPER_OK &&
+           esper_config_load_file(&config, path) == ESPER_OK && config.policy_cmd[0] != '\0';
+}
+
 /* A run of `esper learn` in which a program learned leaves records, and no policy. */
 static bool learned_outside(const char *dir)
 {
     return holds(dir, ESPER_RUN_STORE) && holds(dir, ESPER_RUN_CONFIG) && !holds(dir, ESPER_RUN_EVENTS) &&
-           !holds(dir, ESPER_RUN_CHECKPOINT) && !holds(dir, ESPER_RUN_POLICY);
+           !holds(dir, ESPER_RUN_CHECKPOINT) && !holds(dir, ESPER_RUN_POLICY) && names_program(dir);
 }
 
 static bool holds_run(const char *dir)

@@ -47,6 +47,7 @@ break_off() { # SIGNAL READY DIR ARGUMENTS, one of which has it work in DIR
     last="esper $*, SIG$signal"
     for try in 1 2 3 4 5 6 7 8 9; do
         rm -rf "$dir"
+        : >out.txt # READY must not see what was there before
         "$ESPER" "$@" >out.txt 2>err.txt </dev/null &
         pid=$!
         until eval "$ready" 2>/dev/null || ! kill -0 $pid 2>/dev/null; do

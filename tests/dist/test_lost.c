@@ -110,7 +110,7 @@ static void check_broken(esper_comm *comm, esper_status first)
             strcmp(reason, esper_last_error()) != 0 || esper_comm_sum_f32(comm, &value, 1) != first ||
             strcmp(reason, esper_last_error()) != 0)
             bad(esper_comm_rank(comm), "a later call does not give the first reason");
-    if (esper_clock_seconds() - began > 2.5 * deadline_s) /* six of them */
+    if (esper_clock_seconds() - began > 2.0) /* six of them, and none waits; this machine may be busy */
         bad(esper_comm_rank(comm), "later calls wait");
 }
 
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
         get_lost(comm, how);
     if (strcmp(how, "abort") == 0 || strcmp(how, "told") == 0) {
         signal(SIGALRM, on_alarm);
-        ualarm(400000, 0); /* by then it waits in the call */
+        ualarm(900000, 0); /* by then it waits in the call */
     }
     took = call_in_vain(comm, &status);
     check_failure(comm, how, shared, took, status);

@@ -210,22 +210,32 @@ static void learns(void **state)
     free(j.said);
 }
 
+typedef struct germinations {
+    int n, n_accepted; /* rows of the table of decisions */
+    int n_paid;        /* by rewards */
+    int n_seeds;       /* that episodes counted */
+} germinations;
+
 /* What was planted is in the store: a row for each germination that was paid for, with slot and blueprint. */
-static void count_germinations(const char *dir, int *n_out, int *n_paid_out)
+static germinations count_germinations(const char *dir)
 {
     const esper_store_filter filter = {.run = 1, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY};
     char path[ESPER_PATH_CHARS], line[96];
     esper_store_reader *reader;
     esper_store_cursor *cursor;
     esper_store_record record;
+    germinations count = {0};
     bool found = true;
 
-    *n_out = *n_paid_out = 0;
     check_good(esper_run_path(dir, ESPER_RUN_STORE, path));
     check_good(esper_store_reader_open(path, &reader));
     check_good(esper_store_read(reader, ESPER_STORE_REWARD, &filter, &cursor));
     while (esper_store_next(cursor, &record, &found) == ESPER_OK && found)
-        *n_paid_out += strcmp(record.reward.op, "germinate") == 0;
+        count.n_paid += strcmp(record.reward.op, "germinate") == 0;
+    esper_store_cursor_close(cursor);
+    check_good(esper_store_read(reader, ESPER_STORE_EPISODE, &filter, &cursor));
+    while (esper_store_next(cursor, &record, &found) == ESPER_OK && found)
+        count.n_seeds += (int)record.episode.n_germinated;
     esper_store_cursor_close(cursor);
     check_good(esper_store_read(reader, ESPER_STORE_DECISION, &filter, &cursor));
     while (esper_store_next(cursor, &record, &found) == ESPER_OK && found) {
@@ -237,10 +247,12 @@ static void count_germinations(const char *dir, int *n_out, int *n_paid_out)
         assert_int_equal(record.epoch, number / 6 + 1);
         assert_string_equal(record.decision.op, "germinate");
         assert_true(record.decision.blueprint[0] != '\0' && record.decision.slot[0] == 'r');
-        ++*n_out;
+        count.n++;
+        count.n_accepted += record.decision.accepted != 0;
     }
     esper_store_cursor_close(cursor);
     esper_store_reader_close(reader);
+    return count;
 }
 
 static void germinations_are_kept(void **state)
@@ -248,20 +260,34 @@ static void germinations_are_kept(void **state)
     esper_learn_result result;
     esper_config config = learning("broken-off", "rounds = 8\n");
     job j = {.watch = {.steps_left = 8}};
-    int n, n_paid, n_whole;
+    germinations whole, broken;
 
     (void)state;
     (void)learn_whole("planted", "rounds = 8\n");
-    count_germinations("planted", &n_whole, &n_paid);
-    assert_in_range(n_whole, 1, 48);
-    assert_int_equal(n_whole, n_paid);
+    whole = count_germinations("planted");
+    assert_in_range(whole.n, 1, 48);
+    assert_int_equal(whole.n_accepted, whole.n);
+    assert_int_equal(whole.n_paid, whole.n);
+    assert_int_equal(whole.n_seeds, whole.n);
     check_good(learn_with(&j, &config, NULL, &result));
     assert_true(result.stopped);
     free(j.said);
     check_good(go_on("broken-off", "", &result));
-    count_germinations("broken-off", &n, &n_paid);
-    assert_int_equal(n, n_whole);
-    assert_int_equal(n_paid, n_whole);
+    broken = count_germinations("broken-off");
+    assert_memory_equal(&broken, &whole, sizeof(whole));
+}
+
+/* A choice that the masks leave open may still be refused: here, because it would be too large. */
+static void refused_germinations_are_told(void **state)
+{
+    germinations count;
+
+    (void)state;
+    (void)learn_whole("too-large", "rounds = 8\nmax_params = 230\n");
+    count = count_germinations("too-large");
+    assert_int_equal(count.n_paid, count.n);
+    assert_int_equal(count.n_accepted, count.n_seeds);
+    assert_true(count.n_accepted < count.n);
 }
 
 static void same_bytes_on_any_threads(void **state)
@@ -625,6 +651,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns),
         cmocka_unit_test(germinations_are_kept),
+        cmocka_unit_test(refused_germinations_are_told),
         cmocka_unit_test(same_bytes_on_any_threads),
         cmocka_unit_test(goes_on_bit_for_bit),
         cmocka_unit_test(goes_on_elsewhere),

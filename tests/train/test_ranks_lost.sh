@@ -81,6 +81,17 @@ expect_end stopped 25
 expect_words err "rank 2" "is saved: --resume stopped"
 expect_resumed stopped 3
 
+# Once all is trained, the test is what is left: nothing is lost, and who it was is told.
+last="mpirun -n 2 esper train, rank 1 stopped while testing"
+RANKS_SECONDS=60 bash "$SOURCE_DIR/tests/dist/ranks.sh" 2 "$ESPER" train synth --backend ref --batch 8 --channels 24 \
+    --train-limit 8 --valid-fraction 0.05 --epochs 1 --rank-deadline 2 --threads 1 --progress none --run-dir tested \
+    >tested.out 2>tested.err </dev/null &
+job=$!
+wait_for 60 grep -q '"checkpoint_saved".*"epoch":1' tested/events.jsonl || bad "$last" "no end of training in 60 s"
+kill -STOP "$(pid_of 1 tested)"
+expect_end tested 20
+expect_words err "rank 1" "its test is not: esper eval tested"
+
 # ---------------------------------------------------------------------------- told to leave
 
 begin 2 told

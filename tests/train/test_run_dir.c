@@ -155,7 +155,9 @@ static void policies_are_taken_from_their_runs(void **state)
     check_fails(esper_run_policy_take("outside", path), ESPER_E_NOTFOUND,
                 "outside is a directory without a " ESPER_RUN_POLICY "|`esper learn`");
     check_good(esper_file_write("outside/" ESPER_RUN_STORE, "x", 1));
-    check_good(esper_file_write("outside/" ESPER_RUN_CONFIG, "x", 1));
+    check_good(esper_file_write("outside/" ESPER_RUN_CONFIG, "lr = 1\n", 7)); /* somebody has lost the policy */
+    check_fails(esper_run_policy_take("outside", path), ESPER_E_NOTFOUND, "outside is a directory without a");
+    check_good(esper_file_write("outside/" ESPER_RUN_CONFIG, "policy_cmd = ./mine\n", 20));
     check_fails(esper_run_policy_take("outside", path), ESPER_E_NOTFOUND, "a program learned there|--policy-cmd");
     check_fails(esper_run_policy_find("outside", path), ESPER_E_NOTFOUND, "a program learned there|Start another run");
     check_fails(esper_run_checkpoint_find("outside", path), ESPER_E_NOTFOUND, "`esper report outside`|no network");

@@ -117,8 +117,8 @@ class Scanner:
         """Queues a scan behind what torch has queued; on the CPU it is done at once. roles: bits, 0 is all."""
         scan = self._scan
         if self._settings != (clip, flag, checksum, roles):
+            scan.clip_norm, scan.skip_flag, scan.checksum, scan.roles = clip, flag, checksum, roles
             self._settings = clip, flag, checksum, roles
-            scan.clip_norm, scan.skip_flag, scan.checksum, scan.roles = self._settings
         if self._streams is not None:
             for device in self._cuda:
                 self._streams[device] = current_stream(device)
