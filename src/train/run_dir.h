@@ -31,10 +31,14 @@ void esper_run_dir_clean(const char *dir);
 /* Finds a run by what a person typed: a directory, a unique beginning of a name below runs/, or "last". */
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
-/* Finds a checkpoint: a file as it is, or the checkpoint of a run as above. */
+/* The same among runs that trained a network. A name that none of them has may be that of a run that learned: the caller tells
+ * what it lacks. */
+esper_status esper_run_network_find(const char *text, char path_out[ESPER_PATH_CHARS]);
+
+/* Finds a checkpoint: a file as it is, or the checkpoint of a run that trained a network. */
 esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
-/* Finds a policy: a file as it is, or that of a run of `esper learn`, whose names are looked up among those alone. */
+/* Finds a policy: a file as it is, or that of a run of `esper learn`, whose names are looked up among those first. */
 esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
 /* The policy that `--policy TEXT` means: the file of a run of `esper learn` where TEXT is its directory, all else as it is.

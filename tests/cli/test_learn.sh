@@ -211,5 +211,16 @@ expect_code 0
 expect_words out "learned   2 rounds" "$dir/policy.safetensors"
 esper learn --resume learn-synth --rounds 3 --progress none
 expect_code 0
+for name in last learn-synth "${dir#runs/}"; do
+    esper report "$name"
+    expect_code 0
+    expect_words out "run       $dir, 3 rounds" "written   $dir/report.html"
+done
+esper eval last
+expect_code 1
+expect_words err "no run below runs/ yet that trained a network" "esper train"
+esper eval learn-synth
+expect_code 1
+expect_words err "$dir is a run of \`esper learn\`"
 
 finish
