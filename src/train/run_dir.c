@@ -319,8 +319,10 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
     if (is_file(path_out))
         return ESPER_OK;
     if (holds(dir, ESPER_RUN_POLICY))
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is a run of `esper learn`: it holds a policy (%s) and no network", dir,
-                          ESPER_RUN_POLICY);
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run of `esper learn`: it holds a policy and no network. `esper inspect %s/%s` shows "
+                          "the policy, `esper report %s` how it was learned",
+                          dir, dir, ESPER_RUN_POLICY, dir);
     if (learned_outside(dir))
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
@@ -367,10 +369,27 @@ static esper_status fail_policy(const char *dir)
                       dir, ESPER_RUN_POLICY);
 }
 
+bool esper_run_policy_is_named(const char *text)
+{
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        if (strcmp(esper_policy_list()[i]->name, text) == 0)
+            return false;
+    if (text[0] == '\0' || is_dir(text) || is_file(text))
+        return false;
+    return is_last(text) || search_for(text, OF_POLICIES).n_found > 0;
+}
+
 esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS])
 {
     char dir[ESPER_PATH_CHARS];
 
+    if (strcmp(text, esper_policy_learned.name) == 0)
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "'%s' does not say which one: give a run of `esper learn` (its directory, "
+                          "the beginning of its name below %s/, or 'last'), or a policy's file",
+                          text, home);
+    if (esper_run_policy_is_named(text))
+        return esper_run_policy_find(text, path_out);
     ESPER_TRY(keep_path(text, dir));
     if (!esper_policy_is_file(text) || !is_dir(text))
         return keep_path(text, path_out);

@@ -222,5 +222,20 @@ expect_words err "no run below runs/ yet that trained a network" "esper train"
 esper eval learn-synth
 expect_code 1
 expect_words err "$dir is a run of \`esper learn\`"
+esper inspect learn-synth
+expect_code 1
+expect_words err "inspect $dir/policy.safetensors"
+for name in last learn-synth; do
+    esper "${grow[@]}" --policy $name --run-dir by-$name
+    expect_code 0
+    expect_equal "policy in the record" "$(grep '^policy = ' by-$name/config.ini)" "policy = $dir/policy.safetensors"
+done
+esper "${grow[@]}" --policy learned
+expect_code 2
+expect_words err "policy: 'learned' does not say which one" "directory" "'last'" "file"
+esper compare synth --policies learn-synth --seeds 1 --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 \
+    --dir by-name
+expect_code 0
+expect_words out "learned: $dir/policy.safetensors"
 
 finish

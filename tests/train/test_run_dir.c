@@ -129,7 +129,7 @@ static void policies_are_found_among_their_own(void **state)
                 "runs/learn-synth-1 is a run of `esper learn`");
     check_fails(esper_run_policy_find("synth", path), ESPER_E_NOTFOUND, "runs/synth-1 is no run of `esper learn`");
     check_fails(esper_run_checkpoint_find("runs/learn-synth-1", path), ESPER_E_NOTFOUND,
-                "is a run of `esper learn`|" ESPER_RUN_POLICY "|no network");
+                "is a run of `esper learn`|no network|inspect runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_fails(esper_run_dir_make("runs/learn-synth-1", "synth", path), ESPER_E_CONFIG, "already holds a run");
     check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", "x", 1));
     esper_run_dir_clean("runs/learn-synth-1");
@@ -167,7 +167,7 @@ static void check_taken(const char *text, const char *wanted)
     assert_string_equal(path, wanted);
 }
 
-/* What --policy may be: a name, a file, or the directory of a run that learned. */
+/* What --policy may be: a name, a file, or a run that learned. */
 static void policies_are_taken_from_their_runs(void **state)
 {
     char path[ESPER_PATH_CHARS];
@@ -181,7 +181,17 @@ static void policies_are_taken_from_their_runs(void **state)
     check_taken("runs/learn-synth-1", "runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_taken("runs/learn-synth-1//", "runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_taken("runs/learn-synth-1/" ESPER_RUN_POLICY, "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("last", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("learn-s", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("runs/learn-s", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("heuristik", "heuristik"); /* no run begins so: whoever opens it says what there is */
+    check_taken("", "");
+    check_fails(esper_run_policy_take("learned", path), ESPER_E_NOTFOUND, "does not say which|directory|'last'|file");
+    check_good(esper_file_make_dirs("runs/learn-synth-2"));
+    check_good(esper_file_write("runs/learn-synth-2/" ESPER_RUN_POLICY, "x", 1));
+    check_fails(esper_run_policy_take("learn", path), ESPER_E_NOTFOUND, "beginning of 2 runs|learn-synth-1");
     put_run("runs/synth-1", 0, 1);
+    check_taken("synth", "synth"); /* trained a network */
     check_fails(esper_run_policy_take("runs/synth-1", path), ESPER_E_NOTFOUND,
                 "runs/synth-1 is a run that trained a network|`esper learn`");
     check_good(esper_file_make_dirs("outside"));
