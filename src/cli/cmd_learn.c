@@ -23,9 +23,25 @@ static void print_times(const esper_learn_times *times)
                100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
 }
 
-static void report(const esper_learn_result *result, const char *task)
+/* Where everything is, and what to do with it. */
+static void print_next(const esper_learn_result *result, const char *task)
 {
     const char *program = esper_cli_program();
+
+    if (result->policy[0] == '\0') { /* a program has learned, and keeps what it has learned to itself */
+        printf("records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
+        printf("next      %s report %s\n", program, result->run_dir);
+        return;
+    }
+    printf("saved     %s\n", result->policy);
+    printf("next      %s report %s\n", program, result->run_dir);
+    printf("          %s grow %s --policy %s\n", program, task, result->policy);
+    printf("          %s compare %s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
+           result->policy);
+}
+
+static void report(const esper_learn_result *result, const char *task)
+{
     char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], error[32] = "";
 
     printf("learned   %" PRIu32 " rounds, %s episodes, in %s%s\n", result->rounds,
@@ -41,12 +57,7 @@ static void report(const esper_learn_result *result, const char *task)
         printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
                " readings left out: they were not finite\n",
                result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
-    if (result->policy[0] == '\0')
-        return; /* a program has learned, and keeps what it has learned to itself */
-    printf("saved     %s\n", result->policy);
-    printf("next      %s grow %s --policy %s\n", program, task, result->policy);
-    printf("          %s compare %s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
-           result->policy);
+    print_next(result, task);
 }
 
 static int learn(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)

@@ -39,7 +39,8 @@ EOP
 esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 3 --rounds 2 --policy-cmd "python3 outside.py" --run-dir outside \
     --progress plain
 expect_code 0
-expect_words out "which learns by itself" "2/2" "2 rounds, 6 episodes"
+expect_words out "which learns by itself" "2/2" "2 rounds, 6 episodes" "records   outside/store.sqlite" \
+    "next      $ESPER report outside"
 expect_equal "views: 4 and the last once more, of 3 environments in 2 rounds" "$(wc -l <outside.log)" 30
 expect_equal "ends of episodes" "$(grep -c '"over": true' outside.log)" 6
 expect_equal "episodes" "$(grep -o '"number": [0-9]*' outside.log | sort -u | wc -l)" 6
@@ -86,7 +87,7 @@ expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions,
     "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
     "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
     "learned   4 rounds, 8 episodes, in " "return    " "time      hosts " "waiting " "saved     whole/policy.safetensors" \
-    "grow synth --policy whole/policy.safetensors" "compare synth --policies static,random,heuristic,whole/policy.safetensors"
+    "next      $ESPER report whole" "grow synth --policy whole/policy.safetensors" "compare synth --policies static,random,heuristic,whole/policy.safetensors"
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-4]/4 ' out.txt)" 4
 expect_equal "files of the run" "$(ls whole | tr '\n' ' ')" "config.ini policy.safetensors store.sqlite "
 expect_equal "shares of the time" "$(sed -n 's/^time *//p' out.txt | grep -oE '[0-9.]+ %' | awk '{ s += $1 } END { print (s > 99.5 && s < 100.5) }')" 1
