@@ -68,7 +68,7 @@ static void write_lead(const esper_compare *compare, esper_page *page)
 
 static void write_facts(const esper_compare *compare, const char *dir, esper_page *page)
 {
-    char text[ESPER_CONFIG_TEXT_CHARS];
+    char text[ESPER_COMPARE_REWARD_CHARS];
 
     esper_page_print(page, "<dl class=\"facts\">\n");
     esper_report_fact(page, "Task", compare->task->name);
@@ -77,8 +77,7 @@ static void write_facts(const esper_compare *compare, const char *dir, esper_pag
     esper_report_fact_int(page, "Epochs", compare->config.epochs);
     esper_config_value_text(&compare->config, esper_config_find("gates"), text);
     esper_report_fact(page, "Gates", text);
-    if (esper_compare_reward(compare, text)[0] != '\0')
-        esper_report_fact(page, "Reward", text);
+    esper_report_fact(page, "Reward", esper_compare_reward(compare, text));
     esper_report_fact(page, "Held against", reference(compare)->name);
     esper_report_fact(page, "Directory", dir);
     esper_page_print(page, "</dl>\n");

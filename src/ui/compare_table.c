@@ -181,7 +181,7 @@ static void put_pair(const esper_compare *compare, int line, const esper_compare
 
 static void write_pairs(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char reward[ESPER_CONFIG_TEXT_CHARS];
+    char reward[ESPER_COMPARE_REWARD_CHARS];
     esper_compare_pair pair;
     sheet table;
 
@@ -192,9 +192,9 @@ static void write_pairs(const esper_compare *compare, esper_compare_format forma
         if (esper_compare_pair_up(compare, line, &pair))
             put_pair(compare, line, &pair, table.cells[table.n_rows++]);
     esper_compare_reward(compare, reward);
-    esper_page_print(page, "\n%s less each other line, at equal epochs on the same seeds%s%s:\n%s",
-                     compare->lines[compare->against].name, reward[0] != '\0' ? ", returns by the reward " : "", reward,
-                     format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+    esper_page_print(page,
+                     "\n%s less each other line, at equal epochs on the same seeds, returns by the reward %s:\n%s",
+                     compare->lines[compare->against].name, reward, format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
     write_sheet(&table, format, page);
 }
 
@@ -302,13 +302,13 @@ static void write_choices(const esper_compare *compare, esper_compare_format for
 
 /* ------------------------------------------------------------------------------------------------ all of it */
 
-const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_CONFIG_TEXT_CHARS])
+const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_COMPARE_REWARD_CHARS])
 {
-    int key = esper_config_find("reward");
+    char reward[ESPER_CONFIG_TEXT_CHARS], weights[ESPER_CONFIG_TEXT_CHARS];
 
-    text[0] = '\0';
-    if (key >= 0)
-        esper_config_value_text(&compare->config, key, text);
+    esper_config_value_text(&compare->config, esper_config_find("reward"), reward);
+    esper_config_value_text(&compare->config, esper_config_find("reward_weights"), weights);
+    snprintf(text, ESPER_COMPARE_REWARD_CHARS, "%s%s%s", reward, weights[0] != '\0' ? " with " : "", weights);
     return text;
 }
 

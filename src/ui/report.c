@@ -137,11 +137,7 @@ static void write_head(esper_page *page, const esper_report_data *data)
     write_lead(page, data);
     write_state(page, data);
     write_facts(page, data);
-    if (data->config[0] != '\0') {
-        esper_page_print(page, "<details><summary>Configuration</summary>\n<pre>");
-        esper_html_text(page, data->config);
-        esper_page_print(page, "</pre></details>\n");
-    }
+    esper_report_configuration(page, data->config);
     esper_page_print(page,
                      "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
                      "<a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"

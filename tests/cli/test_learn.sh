@@ -108,10 +108,13 @@ expect_code 0
 n_checks=$((n_checks + 1))
 cmp -s whole/policy.safetensors other/policy.safetensors && bad "two seeds gave the same policy"
 
-esper "${learn[@]}" --envs 1 --run-dir lonely --progress plain # one episode has no error of its mean
+esper "${learn[@]}" --envs 1 --reward-weights rent_weight=2 --run-dir lonely --progress plain # one episode has no error of its mean
 expect_code 0
 expect_words out "fleet     1 environment on 1 thread" " in the last round, validation accuracy"
 expect_no_word out nan
+esper report lonely
+page=$(cat lonely/report.html)
+expect_words page "<dt>Reward</dt><dd>escrow with rent_weight=2</dd>" "<summary>Configuration</summary>" "reward_weights = rent_weight=2"
 esper learn synth_text "${small_text[@]}" --envs 2 --rounds 2 --run-dir text --progress none
 expect_code 0
 expect_words out "learned   2 rounds" "grow synth_text --policy text/policy.safetensors"

@@ -670,9 +670,17 @@ static void weights_are_told(void **state)
     check_says(&page, ">Weights</th>");
     check_says(&page, "rent_weight=0.1,gamma=0.9</td>");
     esper_compare_fini(&compare);
-    compare = compare_of("plain.safetensors", "", 1);
+    compare = compare_of("plain.safetensors,none", "", 1);
     esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
     check_says(&usual, "trained by the reward escrow with strict gates");
+    check_says(&usual, "on the same seeds, returns by the reward escrow:\n");
+    snprintf(compare.config.reward_weights, sizeof(compare.config.reward_weights), "rent_weight=1.5");
+    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
+    check_says(&usual, "returns by the reward escrow with rent_weight=1.5:\n");
+    esper_compare_report(&compare, "here", &page);
+    check_says(&page, "<dt>Reward</dt><dd>escrow with rent_weight=1.5</dd>");
+    esper_compare_write_json(&compare, &json);
+    check_says(&json, "\"reward\":\"escrow\",\"reward_weights\":\"rent_weight=1.5\",");
     esper_compare_fini(&compare);
     esper_page_fini(&plain);
     esper_page_fini(&json);
