@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "base/pool.h"
 #include "base/status.h"
@@ -134,6 +135,16 @@ static void tell_begin(const esper_compare *compare, const request *wish, const 
     fflush(stream);
 }
 
+/* As each of its runs will note in its log. */
+static void warn_of_policies(const esper_compare *compare)
+{
+    const esper_log log = {.level = compare->config.log_level, .stream = stderr};
+
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].note[0] != '\0')
+            esper_log_warn(&log, "%s: %s", compare->lines[i].name, compare->lines[i].note);
+}
+
 /* Takes what was composed, and frees it. */
 static esper_status write_file(esper_page *page, const char *path)
 {
@@ -218,6 +229,7 @@ static int run_all(esper_compare *compare, const request *wish)
         return esper_cli_fail(status);
     desc.stop = esper_job_listen();
     tell_begin(compare, wish, dir, stream);
+    warn_of_policies(compare);
     status = esper_compare_run_all(&desc);
     if (status != ESPER_OK)
         return esper_cli_fail(status);

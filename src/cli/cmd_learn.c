@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "train/learn.h"
+#include "train/policy_note.h"
 #include "ui/learn_view.h"
 #include "ui/text.h"
 
@@ -27,6 +28,8 @@ static void print_times(const esper_learn_times *times)
 static void print_next(const esper_learn_result *result, const char *task)
 {
     const char *program = esper_cli_program();
+    char flags[ESPER_POLICY_FLAGS_CHARS] = "";
+    const esper_task *learned_on;
 
     if (result->policy[0] == '\0') { /* a program has learned, and keeps what it has learned to itself */
         printf("records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
@@ -35,8 +38,10 @@ static void print_next(const esper_learn_result *result, const char *task)
     }
     printf("saved     %s\n", result->policy);
     printf("next      %s report %s\n", program, result->run_dir);
-    printf("          %s grow %s --policy %s\n", program, task, result->policy);
-    printf("          %s compare %s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
+    if (esper_task_find(task, &learned_on) == ESPER_OK)
+        esper_policy_flags(result->policy, learned_on, flags);
+    printf("          %s grow %s%s --policy %s\n", program, task, flags, result->policy);
+    printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task, flags,
            result->policy);
 }
 

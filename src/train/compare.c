@@ -333,6 +333,9 @@ static esper_status read_files(esper_compare *compare)
         first = first != NULL ? first : line;
         ESPER_TRY(take_gates(compare, line, first));
     }
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].file[0] != '\0')
+            ESPER_TRY(esper_compare_note_policy(compare, &compare->lines[i]));
     name_finals(compare);
     return ESPER_OK;
 }

@@ -194,6 +194,7 @@ static void write_policy(const esper_compare_line *line, esper_page *page)
     if (line->weights_known)
         put_text(&json, "trained_weights", line->weights);
     put_text(&json, "trained_gates", line->gates);
+    put_text(&json, "note", line->note);
     put_object(&json, page);
 }
 

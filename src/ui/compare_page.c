@@ -206,6 +206,12 @@ static void write_learned(const esper_compare *compare, esper_page *page)
     }
     if (n > 0)
         esper_html_table_end(page);
+    for (int line = 0; line < compare->n_lines; line++)
+        if (compare->lines[line].note[0] != '\0') {
+            esper_page_print(page, "<p class=\"note\">%s: ", compare->lines[line].name);
+            esper_html_text(page, compare->lines[line].note);
+            esper_page_print(page, "</p>\n");
+        }
 }
 
 /* ------------------------------------------------------------------------------------------------ runs */

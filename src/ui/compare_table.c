@@ -260,6 +260,8 @@ static void write_learned(const esper_compare *compare, esper_compare_format for
                  line->name, line->file, line->reward, weights ? " (weights: " : "",
                  weights ? esper_compare_weights(line) : "", weights ? ")" : "", line->gates, line->hash);
         write_remark(format, text, page);
+        if (line->note[0] != '\0' && format == ESPER_COMPARE_MARKDOWN) /* who watches was told when it began */
+            esper_page_print(page, "  - %s: %s\n", line->name, line->note);
     }
 }
 

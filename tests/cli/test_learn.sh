@@ -80,6 +80,7 @@ refused 1 "no run below runs/ yet|esper learn" learn --resume last
 refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
 
 # ---- a run: what it says
+flags="--batch=8 --max-steps=2 --blocks=2 --channels=2" # that are not the task's, and that its networks had
 esper "${learn[@]}" --run-dir whole --progress plain
 expect_code 0
 expect_equal "standard error of a run" "$err" ""
@@ -87,7 +88,9 @@ expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions,
     "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
     "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
     "learned   4 rounds, 8 episodes, in " "return    " "time      hosts " "waiting " "saved     whole/policy.safetensors" \
-    "next      $ESPER report whole" "grow synth --policy whole/policy.safetensors" "compare synth --policies static,random,heuristic,whole/policy.safetensors"
+    "next      $ESPER report whole" "grow synth $flags --policy whole/policy.safetensors" \
+    "compare synth $flags --policies static,random,heuristic,whole/policy.safetensors --first-seed 1001"
+next=$(sed -n 's/^ *[^ ]* \(grow synth .*\)/\1/p' out.txt)
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-4]/4 ' out.txt)" 4
 expect_equal "files of the run" "$(ls whole | tr '\n' ' ')" "config.ini policy.safetensors store.sqlite "
 expect_equal "shares of the time" "$(sed -n 's/^time *//p' out.txt | grep -oE '[0-9.]+ %' | awk '{ s += $1 } END { print (s > 99.5 && s < 100.5) }')" 1
@@ -117,7 +120,7 @@ page=$(cat lonely/report.html)
 expect_words page "<dt>Reward</dt><dd>escrow with rent_weight=2</dd>" "<summary>Configuration</summary>" "reward_weights = rent_weight=2"
 esper learn synth_text "${small_text[@]}" --envs 2 --rounds 2 --run-dir text --progress none
 expect_code 0
-expect_words out "learned   2 rounds" "grow synth_text --policy text/policy.safetensors"
+expect_words out "learned   2 rounds" "grow synth_text --" " --context=8" " --policy text/policy.safetensors"
 esper report whole
 expect_code 0
 expect_words out "whole/report.html"
@@ -145,6 +148,16 @@ expect_code 0
 expect_words out "learned   6 rounds, 12 episodes"
 
 # ---- its policy grows networks, in the gate mode it was trained with
+esper $next --run-dir followed --progress none
+expect_code 0
+expect_equal "what was printed fits: $next" "$err" ""
+esper compare synth $flags --threads 1 --epochs 4 --policies whole --seeds 1 --dir compared
+expect_code 0
+note="the policy was trained with episodes of 3 epochs, and here 4 are for growing"
+expect_equal "warned once" "$err" "esper: warn: learned: $note"
+expect_words out "gates permissive for all"
+expect_equal "on the page" "$(grep -cF "<p class=\"note\">learned: $note</p>" compared/report.html)" 1
+expect_equal "as in the run's log" "$(grep -cF "esper: warn: $note" compared/learned-1.log)" 1
 grow=(grow synth --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 --gates permissive --progress none)
 esper "${grow[@]}" --policy whole/policy.safetensors --run-dir grown
 expect_code 0

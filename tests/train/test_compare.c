@@ -668,6 +668,7 @@ static void weights_are_told(void **state)
     check_says(&json, "\"trained_by\":\"escrow\",\"trained_gates\"");
     esper_compare_report(&compare, "here", &page);
     check_says(&page, ">Weights</th>");
+    check_says(&json, "\"note\":\"\"}"); /* of `old`, whose training noted nothing, and which had as many epochs */
     check_says(&page, "rent_weight=0.1,gamma=0.9</td>");
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,none", "", 1);
