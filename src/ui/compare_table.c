@@ -278,7 +278,8 @@ static void describe_choice(const esper_compare *compare, const esper_compare_ru
                  esper_text_count(run->size_params, params), compare->lines[of].name,
                  esper_text_count(grown->result.params, wanted));
     else if (run->plant[0] == '\0')
-        snprintf(text, chars, "%s, seed %" PRIu64 ": %s ended without a seed, so this is the static host", name,
+        snprintf(text, chars,
+                 "%s, seed %" PRIu64 ": no seed of %s had a part in what was tested, so this is the static host", name,
                  esper_compare_seed(compare, run->seed), compare->lines[of].name);
     else
         snprintf(text, chars, "%s, seed %" PRIu64 ": %s", name, esper_compare_seed(compare, run->seed), run->plant);
