@@ -105,8 +105,12 @@ static void write_summary(const esper_compare *compare, bool equal_flops, esper_
         "",        "Line",  "#Runs", "#Test accuracy", "#Return", "#Parameters", "#FLOPs per sample", "#Training FLOPs",
         "#Epochs", "#Time", NULL};
     esper_compare_summary summary;
+    char caption[160] = "At equal epochs";
 
-    esper_html_table(page, "summary", equal_flops ? "At equal training FLOPs" : "At equal epochs", columns);
+    if (equal_flops)
+        snprintf(caption, sizeof(caption), "Static lines at the training FLOPs of %s on the same seed",
+                 compare->lines[compare->grown].name);
+    esper_html_table(page, "summary", caption, columns);
     for (int line = 0; line < compare->n_lines; line++) {
         if (!esper_compare_summarise(compare, line, equal_flops, &summary))
             continue;
@@ -273,7 +277,7 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
     esper_compare_plot(compare, page);
     esper_page_print(page, "<h2 id=\"result\">Result</h2>\n");
     write_summary(compare, false, page);
-    if (compare->grown >= 0 && compare->n_lines > 1)
+    if (esper_compare_has_budget(compare))
         write_summary(compare, true, page);
     write_learned(compare, page);
     write_pairs(compare, page);

@@ -230,6 +230,14 @@ static void write_bad(const esper_compare *compare, esper_compare_format format,
     }
 }
 
+bool esper_compare_has_budget(const esper_compare *compare)
+{
+    for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
+        if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
+            return true;
+    return false;
+}
+
 bool esper_compare_has_weights(const esper_compare *compare)
 {
     for (int i = 0; i < compare->n_lines; i++)
@@ -334,7 +342,7 @@ void esper_compare_write(const esper_compare *compare, esper_compare_format form
     write_title(compare, format, page);
     esper_page_print(page, "\nAt equal epochs:\n%s", gap);
     write_table(compare, false, format, page);
-    if (compare->grown >= 0 && compare->n_lines > 1) {
+    if (esper_compare_has_budget(compare)) {
         esper_page_print(page, "\nAt equal training FLOPs, those of %s on the same seed:\n%s",
                          compare->lines[compare->grown].name, gap);
         write_table(compare, true, format, page);

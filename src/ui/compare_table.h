@@ -18,6 +18,9 @@ void esper_compare_write_json(const esper_compare *compare, esper_page *page);
 /* A page like that of esper report: the tables, and accuracy against parameters as a plot. `dir` is where the runs are. */
 void esper_compare_report(const esper_compare *compare, const char *dir, esper_page *page);
 
+/* Whether there is a static line to be run at the training FLOPs of a grown one, and so a table at equal FLOPs. */
+bool esper_compare_has_budget(const esper_compare *compare);
+
 /* Whether a learned policy was trained with weights of its reward that are not the usual ones; then all say theirs. */
 bool esper_compare_has_weights(const esper_compare *compare);
 /* "rent_weight=0.2"; or that none was set, or that nobody knows. */

@@ -671,7 +671,11 @@ static void weights_are_told(void **state)
     check_says(&json, "\"note\":\"\"}"); /* of `old`, whose training noted nothing, and which had as many epochs */
     check_says(&page, "rent_weight=0.1,gamma=0.9</td>");
     esper_compare_fini(&compare);
+    compare = compare_of("plain.safetensors,low.safetensors", "", 1);
+    assert_false(esper_compare_has_budget(&compare)); /* nobody spends the FLOPs of another */
+    esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,none", "", 1);
+    assert_true(esper_compare_has_budget(&compare));
     esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
     check_says(&usual, "trained by the reward escrow with strict gates");
     check_says(&usual, "on the same seeds, returns by the reward escrow:\n");
@@ -703,6 +707,7 @@ static void the_page(void **state)
     check_says(&page, "here &amp; &lt;there&gt;");
     check_says(&page, "47.00 % <span class=\"soft\">(21.59 to 72.41)</span>");
     check_says(&page, "heuristic-3</td>");
+    check_says(&page, "<caption>Static lines at the training FLOPs of heuristic on the same seed</caption>");
     check_says(&page, "broken off: the governor stopped the run: NaN");
     assert_int_equal(count_words(&page, "<path class=\"run "), 5);
     assert_int_equal(count_words(&page, "<path class=\"mean ") - count_words(&page, "aria-hidden"), 2);
