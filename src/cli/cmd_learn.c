@@ -47,16 +47,18 @@ static void print_next(const esper_learn_result *result, const char *task)
 
 static void report(const esper_learn_result *result, const char *task)
 {
-    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], error[32] = "";
+    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS], error[32] = "";
 
-    printf("learned   %" PRIu32 " rounds, %s episodes, in %s%s\n", result->rounds,
-           esper_text_count((int64_t)result->n_episodes, episodes), esper_text_duration(result->seconds, took),
+    printf("learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds, result->rounds == 1 ? "" : "s",
+           esper_text_count((int64_t)result->n_episodes, episodes), result->n_episodes == 1 ? "" : "s",
+           esper_text_duration(result->seconds, took),
            result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
     if (isfinite(result->last.total_reward_error)) /* of one episode there is none */
         snprintf(error, sizeof(error), " +- %.2f", result->last.total_reward_error);
     if (result->last.round > 0)
-        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %.0f parameters\n",
-               result->last.total_reward, error, result->last.accuracy, result->last.params);
+        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
+               result->last.total_reward, error, result->last.accuracy,
+               esper_text_count(llround(result->last.params), params));
     print_times(&result->times);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
         printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
@@ -93,8 +95,8 @@ static int learn(const esper_task *task, const esper_config *config, const char 
     if (esper_learn_progress_is_shown(&progress))
         printf("\n");
     if (result.stopped) {
-        printf("stopped after %" PRIu32 " of %" PRIu32 " rounds; the round that was begun is lost", result.rounds,
-               result.rounds_asked);
+        printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result.rounds,
+               result.rounds_asked, result.rounds_asked == 1 ? "" : "s");
         if (result.policy[0] != '\0')
             printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(), result.run_dir);
         printf("\n");

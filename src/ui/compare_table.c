@@ -156,18 +156,32 @@ static void write_table(const esper_compare *compare, bool equal_flops, esper_co
 
 /* ------------------------------------------------------------------------------------------------ differences */
 
+/* "+1.20"; whole numbers are counts: "+1,234". */
+static const char *signed_text(double value, int decimals, char text[ESPER_TEXT_CHARS])
+{
+    char count[ESPER_TEXT_CHARS];
+
+    if (decimals == 0 && fabs(value) < 1e12)
+        snprintf(text, ESPER_TEXT_CHARS, "%s%s", llround(value) < 0 ? "" : "+",
+                 esper_text_count(llround(value), count));
+    else
+        snprintf(text, ESPER_TEXT_CHARS, "%+.*f", decimals, value);
+    return text;
+}
+
 /* "+1.20" and "+0.80 to +1.60" */
 static void put_difference(const esper_compare_spread *spread, int decimals, cell mean, cell interval)
 {
     double margin = esper_compare_margin(spread);
+    char low[ESPER_TEXT_CHARS], high[ESPER_TEXT_CHARS];
 
     snprintf(mean, ESPER_TEXT_CHARS, "-");
-    snprintf(interval, ESPER_TEXT_CHARS, "-");
+    snprintf(interval, sizeof(cell), "-");
     if (spread->n > 0)
-        snprintf(mean, ESPER_TEXT_CHARS, "%+.*f", decimals, spread->mean);
+        signed_text(spread->mean, decimals, mean);
     if (!isnan(margin))
-        snprintf(interval, ESPER_TEXT_CHARS, "%+.*f to %+.*f", decimals, spread->mean - margin, decimals,
-                 spread->mean + margin);
+        snprintf(interval, sizeof(cell), "%.19s to %.19s", signed_text(spread->mean - margin, decimals, low),
+                 signed_text(spread->mean + margin, decimals, high));
 }
 
 static void put_pair(const esper_compare *compare, int line, const esper_compare_pair *pair, cell *row)

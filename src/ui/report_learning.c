@@ -143,14 +143,27 @@ static double mean_of(const learning *self, size_t offset, int first, int last)
 
 #define UPDATE(name) offsetof(esper_store_record, update.name)
 
+/* Whether both look the same with so many decimals. */
+static bool is_alike(double a, double b, int decimals)
+{
+    double scale = pow(10.0, decimals);
+
+    return a == b || (fabs(a) < 1e12 && fabs(b) < 1e12 && llround(a * scale) == llround(b * scale));
+}
+
+/* "mean return went from 1.200 to 3.400", stayed at what it was, or, of a single round, was. */
 static void write_change(const learning *self, esper_page *page, const char *what, size_t offset, int decimals)
 {
     int n = self->updates.n, some = (int)window(n);
+    double first = mean_of(self, offset, 0, some), last = mean_of(self, offset, n - some, n);
+    bool alike = is_alike(first, last, decimals);
 
-    esper_page_print(page, "%s went from ", what);
-    esper_html_real(page, mean_of(self, offset, 0, some), decimals);
+    esper_page_print(page, "%s %s ", what, n == 1 ? "was" : alike ? "stayed at" : "went from");
+    esper_html_real(page, first, decimals);
+    if (n == 1 || alike)
+        return;
     esper_page_print(page, " to ");
-    esper_html_real(page, mean_of(self, offset, n - some, n), decimals);
+    esper_html_real(page, last, decimals);
 }
 
 static void write_lead(const learning *self, esper_page *page)
@@ -161,7 +174,12 @@ static void write_lead(const learning *self, esper_page *page)
     if (n == 0)
         esper_page_print(page, "No round has been finished.");
     else {
-        esper_page_print(page, "From the first %d round%s to the last of %d the ", some, some == 1 ? "" : "s", n);
+        if (n == 1)
+            esper_page_print(page, "In its one round the ");
+        else if (some == 1)
+            esper_page_print(page, "From the first round to the last of %d the ", n);
+        else
+            esper_page_print(page, "From the first %d rounds to the last %d of %d the ", some, some, n);
         write_change(self, page, "mean return", UPDATE(return_mean), 3);
         write_change(self, page, ", validation accuracy", UPDATE(acc_mean), 2);
         esper_page_print(page, " %%");

@@ -53,7 +53,7 @@ esper report outside
 expect_code 0
 expect_words out "run       outside, 2 rounds" "written   outside/report.html"
 page=$(cat outside/report.html)
-expect_words page "synth: a program that learns" "python3 outside.py" "From the first 1 round to the last of 2 the mean return went" \
+expect_words page "synth: a program that learns" "python3 outside.py" "From the first round to the last of 2 the mean return " \
     'id="return-t"' 'id="accuracy-t"' 'id="params-t"' "how it moved is not known here"
 expect_no_word page 'id="entropy-t"'
 expect_no_word page "Explained"
@@ -219,10 +219,15 @@ expect_code 0
 expect_same "killed and resumed" unbroken/policy.safetensors killed/policy.safetensors
 
 # ---- by name
-esper "${learn[@]}" --rounds 1 --progress none
+esper "${learn[@]}" --rounds 1 --envs 1 --progress plain
 expect_code 0
+expect_words out "up to 1 round" "learned   1 round, 1 episode, in "
+expect_no_word out "1 rounds"
 dir=$(ls -d runs/learn-synth-*-1)
 expect_words out "saved     $dir/policy.safetensors"
+esper report learn
+page=$(cat "$dir/report.html")
+expect_words page "In its one round the mean return was "
 esper learn --resume last --rounds 2 --progress none
 expect_code 0
 expect_words out "learned   2 rounds" "$dir/policy.safetensors"

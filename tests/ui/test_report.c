@@ -1004,7 +1004,8 @@ static void a_run_that_learns(void **state)
     esper_store_close(store);
     page = page_of("learning.sqlite");
     has(&page, "fashion: a policy that learns</h1>");
-    has(&page, "mean return went from 5.500 to 25.500");
+    has(&page, "From the first 10 rounds to the last 10 of 30 the mean return went from 5.500 to 25.500");
+    has(&page, ", and parameters went from 1,006 to 1,026.");
     has(&page, "This run has not ended");
     has(&page, "Return over rounds</title>");
     has(&page, "Entropy of each head over rounds</title>");
