@@ -121,6 +121,10 @@ expect_words page "<dt>Reward</dt><dd>escrow with rent_weight=2</dd>" "<summary>
 esper learn synth_text "${small_text[@]}" --envs 2 --rounds 2 --run-dir text --progress none
 expect_code 0
 expect_words out "learned   2 rounds" "grow synth_text --" " --context=8" " --policy text/policy.safetensors"
+esper inspect whole/policy.safetensors
+expect_code 0
+expect_words out "learned_max_epochs" "learned_features_version"
+expect_equal "keys that run into their values" "$(grep -cE '^(learned_max_epochs|learned_features_version)[^ ]' out.txt)" 0
 esper report whole
 expect_code 0
 expect_words out "whole/report.html"
