@@ -14,6 +14,7 @@ static const char *const heads[] = {"line",           "runs",   "test %", "sd", 
 static const char *const pair_heads[] = {"line", "seeds", "return", "95 %", "test %", "95 %", "params", "95 %"};
 
 enum {
+    OVER_NONE = 6, /* that column; the next is its deviation */
     N_COLUMNS = sizeof(heads) / sizeof(heads[0]),
     N_PAIR_COLUMNS = sizeof(pair_heads) / sizeof(pair_heads[0]),
     MAX_ROWS = 1 + ESPER_COMPARE_MAX_LINES
@@ -75,8 +76,8 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
     put_points(summary->acc.sd, false, row[3]);
     put_points(summary->acc.min, false, row[4]);
     put_points(summary->acc.max, false, row[5]);
-    put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[6]);
-    put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[7]);
+    put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[OVER_NONE]);
+    put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[OVER_NONE + 1]);
     put_points(summary->total_reward.mean, false, row[8]);
     put_points(summary->total_reward.sd, false, row[9]);
     snprintf(row[10], ESPER_TEXT_CHARS, "-");
@@ -90,6 +91,15 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
         esper_text_duration(summary->seconds.mean, row[14]);
 }
 
+/* Takes columns out again that say nothing. */
+static void drop_columns(sheet *table, int first, int n)
+{
+    for (int r = 0; r < table->n_rows; r++)
+        memmove(table->cells[r][first], table->cells[r][first + n],
+                (size_t)(table->n_columns - first - n) * sizeof(cell));
+    table->n_columns -= n;
+}
+
 static void fill_table(const esper_compare *compare, bool equal_flops, sheet *table_out)
 {
     esper_compare_summary summary;
@@ -98,6 +108,8 @@ static void fill_table(const esper_compare *compare, bool equal_flops, sheet *ta
     for (int line = 0; line < compare->n_lines; line++)
         if (esper_compare_summarise(compare, line, equal_flops, &summary))
             put_row(compare, line, &summary, table_out->cells[table_out->n_rows++]);
+    if (compare->host < 0)
+        drop_columns(table_out, OVER_NONE, 2);
 }
 
 /* ------------------------------------------------------------------------------------------------ layout */
@@ -365,8 +377,13 @@ void esper_compare_write(const esper_compare *compare, esper_compare_format form
     write_bad(compare, format, page);
     write_learned(compare, format, page);
     write_choices(compare, format, page);
-    esper_page_print(page,
-                     "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
-                     "differences\nof test accuracy paired by seed, in percentage points; return: the sum of a run's "
-                     "rewards; 95 %%: interval\nof a mean difference by Student's t over that many seeds.\n");
+    if (compare->host >= 0)
+        esper_page_print(
+            page, "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
+                  "differences\nof test accuracy paired by seed, in percentage points; return: the sum of a run's "
+                  "rewards; 95 %%: interval\nof a mean difference by Student's t over that many seeds.\n");
+    else
+        esper_page_print(page, "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; "
+                               "return: the sum of a run's\nrewards; 95 %%: interval of a mean difference by Student's "
+                               "t over that many seeds.\n");
 }

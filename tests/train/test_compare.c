@@ -650,7 +650,7 @@ static void tables_tell_all(void **state)
  * said. */
 static void weights_are_told(void **state)
 {
-    esper_page plain = {0}, json = {0}, page = {0}, usual = {0};
+    esper_page plain = {0}, json = {0}, page = {0}, usual = {0}, unpaired = {0};
     esper_compare compare;
 
     (void)state;
@@ -673,6 +673,9 @@ static void weights_are_told(void **state)
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,low.safetensors", "", 1);
     assert_false(esper_compare_has_budget(&compare)); /* nobody spends the FLOPs of another */
+    esper_compare_write(&compare, ESPER_COMPARE_MARKDOWN, &unpaired);
+    check_says(&unpaired, "| line | runs | test % | sd | min | max | return | sd | params |"); /* over whom? */
+    assert_null(strstr(unpaired.text, "over none"));
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,none", "", 1);
     assert_true(esper_compare_has_budget(&compare));
@@ -691,6 +694,7 @@ static void weights_are_told(void **state)
     esper_page_fini(&json);
     esper_page_fini(&page);
     esper_page_fini(&usual);
+    esper_page_fini(&unpaired);
     assert_int_equal(live_blocks(), 0);
 }
 
