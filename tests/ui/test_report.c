@@ -897,10 +897,11 @@ static void scales(void **state)
     }
 }
 
-/* Single values and numbers of any size get a scale that they lie on. */
+/* Single values and numbers of any size get a scale that they lie on, with labels that fit beside it. */
 static void odd_scales(void **state)
 {
-    static const double values[] = {0.0, 1.0, -1.0, 88.123456, 1e-12, 1e12, -5e20, 1e29};
+    static const double values[] = {0.0, 1.0, -1.0, 88.123456, 100.0, 1e-12, 1e12, -5e20, 1e29};
+    char label[64];
 
     (void)state;
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
@@ -910,6 +911,9 @@ static void odd_scales(void **state)
 
             if (!(place >= 0.0 && place <= 1.0) || scale.n_ticks < 2 || scale.n_ticks > 20)
                 fail_msg("%g lies at %g, %d ticks", values[i], place, scale.n_ticks);
+            snprintf(label, sizeof(label), "%.*f", scale.decimals, scale.high);
+            if (fabs(values[i]) < 1e4 && strlen(label) > 9)
+                fail_msg("%g has a label of %zu characters: %s", values[i], strlen(label), label);
         }
 }
 
