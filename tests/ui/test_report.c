@@ -957,6 +957,24 @@ static void the_control_that_ended(void **state)
     assert_int_equal(numbers.host.run, 3);
 }
 
+/* A title names nobody by a hash; as many parameters are not 1.00 times as many. */
+static void a_learned_policy(void **state)
+{
+    esper_store_run run = usual_run();
+    esper_store *store;
+    esper_page page;
+
+    (void)state;
+    ESPER_STORE_SET(run.policy, "learned ca5faa2347578340 policy.safetensors");
+    store = begin("learned.sqlite", &run, NULL);
+    end(store, &run, 80.0, run.params_host, 1);
+    page = page_of("learned.sqlite");
+    has(&page, "<title>fashion, grown by a learned policy</title>");
+    has(&page, "<dd>learned ca5faa2347578340 policy.safetensors</dd>");
+    has(&page, "reaches 80.00 % test accuracy, with as many parameters as its static host.");
+    esper_page_fini(&page);
+}
+
 /* ------------------------------------------------------------------------------------------------ learning */
 
 enum { N_ROUNDS = 30, N_ENVS = 2 };
@@ -1079,6 +1097,7 @@ int main(void)
         cmocka_unit_test(odd_scales),
         cmocka_unit_test(no_such_run),
         cmocka_unit_test(the_control_that_ended),
+        cmocka_unit_test(a_learned_policy),
         cmocka_unit_test(a_run_that_learns),
         cmocka_unit_test(without_memory),
     };
