@@ -77,9 +77,9 @@
       "Epochs in which the cosine gets there; the rate then stays at lr_min. 0: all epochs of the run.")               \
     X(TRAINING, lr_finish, INT, "0", FROM(0), "epochs",                                                                \
       "Last epochs of a cosine run that fall once more, from lr to 0. A host settles, grows, and is finished. 0: none.") \
-    X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME|FILE|DIR",                                                         \
+    X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME|FILE|RUN",                                                         \
       "Who decides about seeds: none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
-      "learned policy: its file, or the directory of the run of `esper learn`.")                                       \
+      "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND",                                                                    \
       "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
     X(GROWTH, policy_deadline, REAL, "30", OVER(0), "seconds",                                                         \

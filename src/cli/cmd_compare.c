@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "base/pool.h"
 #include "base/status.h"
@@ -134,6 +135,16 @@ static void tell_begin(const esper_compare *compare, const request *wish, const 
     fflush(stream);
 }
 
+/* As each of its runs will note in its log. */
+static void warn_of_policies(const esper_compare *compare)
+{
+    const esper_log log = {.level = compare->config.log_level, .stream = stderr};
+
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].note[0] != '\0')
+            esper_log_warn(&log, "%s: %s", compare->lines[i].name, compare->lines[i].note);
+}
+
 /* Takes what was composed, and frees it. */
 static esper_status write_file(esper_page *page, const char *path)
 {
@@ -218,6 +229,7 @@ static int run_all(esper_compare *compare, const request *wish)
         return esper_cli_fail(status);
     desc.stop = esper_job_listen();
     tell_begin(compare, wish, dir, stream);
+    warn_of_policies(compare);
     status = esper_compare_run_all(&desc);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
@@ -290,17 +302,19 @@ const esper_command esper_command_compare = {
         "                     none, or static      the static host\n"
         "                     heuristic, random, scripted, command\n"
         "                                          the host, grown by that policy\n"
-        "                     FILE, or DIR         the host, grown by a policy that `esper learn` made: its file, or the\n"
-        "                                          directory of that run\n"
+        "                     FILE, or RUN         the host, grown by a policy that `esper learn` made: its file, or that\n"
+        "                                          run: a directory, the beginning of its name, or 'last'\n"
         "                     static-final         the network that growing ended with, trained from scratch\n"
         "                     static-equal         a wider static host of about as many parameters\n"
         "                   The last two follow heuristic, or else the first policy in the list that grows; static-final\n"
         "                   also each FILE, and then says whose network it is: static-final-learned. One file is called\n"
-        "                   'learned', several by their names. Two files that learned from different rewards are an A/B\n"
-        "                   of these: same seeds, and returns by the one reward in force (--reward).\n"
+        "                   'learned', several by their names, or policy-1, policy-2 where these are alike. Two files\n"
+        "                   that learned from different rewards are an A/B of these: same seeds, and returns by the one\n"
+        "                   reward in force (--reward).\n"
         "  --seeds N        seeds: --seed, --seed + 1, ... (default: 3)\n"
         "  --first-seed S   the same as --seed; take one beyond the seeds a policy learned with\n"
-        "  --against NAME   the line that all others are held against (default: the first FILE, else as static-final)\n"
+        "  --against NAME   the line that all others are held against, as the tables name it (default: the first FILE, else\n"
+        "                   as static-final)\n"
         "  --jobs J         runs at a time, each a process with its share of --threads (default: --threads)\n"
         "  --dir DIR        where the runs are kept (default: runs/compare-<task>-<date>-<n>); the same command with\n"
         "                   the DIR of an earlier one goes on with it: what has ended there is not run again\n"

@@ -158,7 +158,7 @@ static int grow_all(const request *asked)
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
-/* The directory of a run that learned stands for its policy. */
+/* A run that learned stands for its policy. */
 static esper_status take_policy(esper_config *config)
 {
     char path[ESPER_PATH_CHARS];
@@ -229,6 +229,7 @@ static void more_help(void)
            "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
            "           esper grow fashion --policy best.safetensors\n"
            "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1\n"
+           "           esper grow fashion_fast --policy last\n"
            "           esper grow --resume last --epochs 60\n");
 }
 

@@ -10,7 +10,7 @@
 #include "train/run_dir.h"
 #include "ui/text.h"
 
-enum { LONGEST_NOTE = 100 };
+enum { LONGEST_NOTE = 100, NARROW = 17, WIDE = 40 }; /* the last two: columns for the keys of notes */
 
 /* Text of a file that may come from anywhere, filled up to a width: nothing in it may command the terminal. */
 static void print_text(const char *text, size_t n, int width)
@@ -21,7 +21,7 @@ static void print_text(const char *text, size_t n, int width)
 }
 
 /* A note on one line; a long or many-lined one is shown from its beginning, unless everything is wanted. */
-static void print_note(const esper_safetensors_note *note, bool all)
+static void print_note(const esper_safetensors_note *note, int width, bool all)
 {
     const char *end = strchr(note->value, '\n');
     size_t line = end != NULL ? (size_t)(end - note->value) : strlen(note->value);
@@ -37,7 +37,8 @@ static void print_note(const esper_safetensors_note *note, bool all)
         }
         return;
     }
-    print_text(note->key, strlen(note->key), 17);
+    print_text(note->key, strlen(note->key), width);
+    printf("%s", (int)strlen(note->key) < width ? "" : " ");
     print_text(note->value, all || line <= LONGEST_NOTE ? line : LONGEST_NOTE, 0);
     printf("%s\n", !all && (end != NULL || line > LONGEST_NOTE) ? " ... (--all shows the rest)" : "");
 }
@@ -84,6 +85,19 @@ static void print_tensor(const esper_safetensors_tensor *tensor)
     printf("\n");
 }
 
+/* Room for every key, unless one is long beyond measure. */
+static int note_width(const esper_safetensors *file)
+{
+    int width = NARROW;
+
+    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
+        int chars = (int)strlen(esper_safetensors_note_at(file, i).key) + 1;
+
+        width = chars > width && chars <= WIDE ? chars : width;
+    }
+    return width;
+}
+
 static void print_file(const esper_safetensors *file, bool all)
 {
     uint64_t bytes = 0;
@@ -92,7 +106,7 @@ static void print_file(const esper_safetensors *file, bool all)
     for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
         esper_safetensors_note note = esper_safetensors_note_at(file, i);
 
-        print_note(&note, all);
+        print_note(&note, note_width(file), all);
     }
     printf("\n");
     for (size_t i = 0; i < esper_safetensors_count(file); i++) {

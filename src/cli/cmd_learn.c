@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "train/learn.h"
+#include "train/policy_note.h"
 #include "ui/learn_view.h"
 #include "ui/text.h"
 
@@ -23,30 +24,47 @@ static void print_times(const esper_learn_times *times)
                100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
 }
 
-static void report(const esper_learn_result *result, const char *task)
+/* Where everything is, and what to do with it. */
+static void print_next(const esper_learn_result *result, const char *task)
 {
     const char *program = esper_cli_program();
-    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], error[32] = "";
+    char flags[ESPER_POLICY_FLAGS_CHARS] = "";
+    const esper_task *learned_on;
 
-    printf("learned   %" PRIu32 " rounds, %s episodes, in %s%s\n", result->rounds,
-           esper_text_count((int64_t)result->n_episodes, episodes), esper_text_duration(result->seconds, took),
+    if (result->policy[0] == '\0') { /* a program has learned, and keeps what it has learned to itself */
+        printf("records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
+        printf("next      %s report %s\n", program, result->run_dir);
+        return;
+    }
+    printf("saved     %s\n", result->policy);
+    printf("next      %s report %s\n", program, result->run_dir);
+    if (esper_task_find(task, &learned_on) == ESPER_OK)
+        esper_policy_flags(result->policy, learned_on, flags);
+    printf("          %s grow %s%s --policy %s\n", program, task, flags, result->policy);
+    printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task, flags,
+           result->policy);
+}
+
+static void report(const esper_learn_result *result, const char *task)
+{
+    char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS], error[32] = "";
+
+    printf("learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds, result->rounds == 1 ? "" : "s",
+           esper_text_count((int64_t)result->n_episodes, episodes), result->n_episodes == 1 ? "" : "s",
+           esper_text_duration(result->seconds, took),
            result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
     if (isfinite(result->last.total_reward_error)) /* of one episode there is none */
         snprintf(error, sizeof(error), " +- %.2f", result->last.total_reward_error);
     if (result->last.round > 0)
-        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %.0f parameters\n",
-               result->last.total_reward, error, result->last.accuracy, result->last.params);
+        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
+               result->last.total_reward, error, result->last.accuracy,
+               esper_text_count(llround(result->last.params), params));
     print_times(&result->times);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
         printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
                " readings left out: they were not finite\n",
                result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
-    if (result->policy[0] == '\0')
-        return; /* a program has learned, and keeps what it has learned to itself */
-    printf("saved     %s\n", result->policy);
-    printf("next      %s grow %s --policy %s\n", program, task, result->policy);
-    printf("          %s compare %s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
-           result->policy);
+    print_next(result, task);
 }
 
 static int learn(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)
@@ -77,8 +95,8 @@ static int learn(const esper_task *task, const esper_config *config, const char 
     if (esper_learn_progress_is_shown(&progress))
         printf("\n");
     if (result.stopped) {
-        printf("stopped after %" PRIu32 " of %" PRIu32 " rounds; the round that was begun is lost", result.rounds,
-               result.rounds_asked);
+        printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result.rounds,
+               result.rounds_asked, result.rounds_asked == 1 ? "" : "s");
         if (result.policy[0] != '\0')
             printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(), result.run_dir);
         printf("\n");

@@ -120,7 +120,7 @@ static esper_status read_original(const char *name, const esper_config *asked, o
 {
     char path[ESPER_PATH_CHARS];
 
-    ESPER_TRY(esper_run_dir_find(name, self->dir));
+    ESPER_TRY(esper_run_network_find(name, self->dir));
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
     ESPER_TRY(read_checkpoint(path, self));
     ESPER_TRY(read_history(self));

@@ -32,6 +32,7 @@ typedef struct fleet {
     child                     children[ESPER_COMPARE_MAX_JOBS];
     int                       n_children;
     int                       n_begun, n_found; /* ended here; taken from before */
+    int                       name_width;       /* of the longest name of a run */
     double                    began;
     bool                      asked; /* the children have been asked to stop */
 } fleet;
@@ -134,6 +135,19 @@ static const char *return_text(double value, char text[ESPER_TEXT_CHARS])
     return text;
 }
 
+/* All of a comparison stand in one column. */
+static int name_width(const esper_compare *compare)
+{
+    char name[ESPER_COMPARE_NAME_CHARS];
+    int width = 0;
+
+    for (int i = 0; i < compare->n_runs; i++) {
+        esper_compare_name(compare, &compare->runs[i], name);
+        width = (int)strlen(name) > width ? (int)strlen(name) : width;
+    }
+    return width;
+}
+
 /* "  3/40  heuristic-1  88.12 %, 12,345 parameters, 1:02; 37 left, about 40:10" */
 static void tell(const fleet *self, const esper_compare_run *run, const char *remark)
 {
@@ -143,7 +157,7 @@ static void tell(const fleet *self, const esper_compare_run *run, const char *re
     FILE *stream = self->desc->progress;
 
     esper_compare_name(self->desc->compare, run, name);
-    fprintf(stream, "%4d/%d  %-24s  ", n_runs - n_left, n_runs, name);
+    fprintf(stream, "%4d/%d  %-*s  ", n_runs - n_left, n_runs, self->name_width, name);
     if (result->outcome == ESPER_COMPARE_GOOD)
         fprintf(stream, "%6.2f %%, %s%s parameters, %s", result->acc_test,
                 return_text(esper_compare_return(self->desc->compare, run), earned),
@@ -450,6 +464,7 @@ esper_status esper_compare_run_all(const esper_compare_desc *desc)
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "the runs of a comparison");
     self->desc = desc;
+    self->name_width = name_width(desc->compare);
     self->began = esper_clock_seconds();
     status = run_until_done(self);
     if (status != ESPER_OK) {

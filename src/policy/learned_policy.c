@@ -232,7 +232,7 @@ static esper_status unpack(esper_policy *base, const void *memory, size_t bytes)
 
 const esper_policy_ops esper_policy_learned = {
     .name = "learned",
-    .about = "a trained network: give the path of its file in place of a name",
+    .about = "a trained network: give its file, or the run of `esper learn` that made it, in place of a name",
     .open = open_learned,
     .close = close_learned,
     .decide = decide,

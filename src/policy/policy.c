@@ -38,7 +38,7 @@ esper_status esper_policy_find(const char *name, const esper_policy_ops **ops_ou
         strncat(names, i == 0 ? "" : ", ", sizeof(names) - strlen(names) - 1);
         strncat(names, policies[i]->name, sizeof(names) - strlen(names) - 1);
     }
-    return ESPER_FAIL(ESPER_E_ARG, "no policy is called '%s'%s There are %s, and files of learned ones", name,
+    return ESPER_FAIL(ESPER_E_ARG, "no policy is called '%s'%s There are %s (by its file or its run)", name,
                       suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names);
 }
 

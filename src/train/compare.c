@@ -37,8 +37,9 @@ static esper_status fail_line(const char *word)
     esper_suggest suggest;
 
     if (strcmp(word, name_learned) == 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a learned policy is compared by the directory of the run "
-                                          "that learned it, such as runs/x, or by its file");
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--policies: a learned policy is compared by its file, or by the run of `esper learn` that "
+                          "made it: its directory, the beginning of its name below runs/, or 'last'");
     esper_suggest_init(&suggest, word);
     for (int i = 0; esper_policy_list()[i] != NULL; i++) {
         if (esper_policy_list()[i] == &esper_policy_learned)
@@ -50,8 +51,8 @@ static esper_status fail_line(const char *word)
     esper_suggest_offer(&suggest, name_final);
     esper_suggest_offer(&suggest, name_equal);
     return ESPER_FAIL(ESPER_E_CONFIG,
-                      "--policies: nothing to compare is called '%.40s'%s There are: %s%s, %s, and files and runs of "
-                      "learned policies",
+                      "--policies: nothing to compare is called '%.40s'%s There are: %s%s, %s, and learned policies: "
+                      "their files or their runs",
                       word, suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names, name_final,
                       name_equal);
 }
@@ -73,7 +74,7 @@ static bool find_policy(const char *word, const esper_policy_ops **ops_out)
     return false;
 }
 
-/* A learned policy, by its file or the directory of its run. */
+/* A learned policy, by its file or its run. */
 static esper_status find_file(const char *word, esper_compare_line *line_out)
 {
     char path[ESPER_PATH_CHARS];
@@ -99,7 +100,7 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
         set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
     else if (find_policy(word, &ops))
         set_line(line_out, ops->name, ESPER_COMPARE_GROWN);
-    else if (esper_policy_is_file(word))
+    else if (esper_policy_is_file(word) || esper_run_policy_is_named(word))
         return find_file(word, line_out);
     else
         return fail_line(word);
@@ -332,6 +333,9 @@ static esper_status read_files(esper_compare *compare)
         first = first != NULL ? first : line;
         ESPER_TRY(take_gates(compare, line, first));
     }
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].file[0] != '\0')
+            ESPER_TRY(esper_compare_note_policy(compare, &compare->lines[i]));
     name_finals(compare);
     return ESPER_OK;
 }

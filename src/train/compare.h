@@ -12,6 +12,7 @@
 #ifndef ESPER_TRAIN_COMPARE_H
 #define ESPER_TRAIN_COMPARE_H
 
+#include "train/policy_note.h"
 #include "train/run_dir.h"
 #include "train/task.h"
 
@@ -43,6 +44,7 @@ typedef struct esper_compare_line {
     bool     weights_known;                    /* false: the file does not tell */
     char     gates[16];
     uint64_t hash;                          /* of the file */
+    char     note[ESPER_POLICY_NOTE_CHARS];  /* where the runs are not like those it was trained in; "" = nowhere */
 } esper_compare_line;
 
 /* How a run stands: enum name, the word people see. Only GOOD ones enter means. */
@@ -132,6 +134,8 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
 
 /* What a policy's file says of itself, for a line with `file` set; E_CONFIG: it is of another task or other slots. */
 esper_status esper_compare_read_policy(const esper_compare *compare, esper_compare_line *line);
+/* Sets its note, once the gates are chosen. */
+esper_status esper_compare_note_policy(const esper_compare *compare, esper_compare_line *line);
 
 /* What the store in a run's directory says; PENDING where it has not ended, or never began. E_CONFIG: the run there was
  * configured otherwise, with the first key that differs. */

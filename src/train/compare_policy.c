@@ -74,3 +74,13 @@ esper_status esper_compare_read_policy(const esper_compare *compare, esper_compa
     esper_learned_close(file);
     return status == ESPER_E_CONFIG ? esper_fail_within(ESPER_E_CONFIG, "--policies: ") : status;
 }
+
+esper_status esper_compare_note_policy(const esper_compare *compare, esper_compare_line *line)
+{
+    esper_learned_file *file;
+
+    ESPER_TRY(esper_learned_open(line->file, &file));
+    esper_policy_note(file, &compare->config, line->note);
+    esper_learned_close(file);
+    return ESPER_OK;
+}

@@ -168,9 +168,12 @@ void esper_run_dir_clean(const char *dir)
 
 /* ------------------------------------------------------------------------------------------------ finding */
 
+/* What a run made: a network, or a policy that decides about networks. */
+typedef enum kinds { OF_NETWORKS = 1, OF_POLICIES = 2, OF_ALL = OF_NETWORKS | OF_POLICIES } kinds;
+
 /* What a walk over runs/ is looking for and has found. */
 typedef struct search {
-    const char     *mark;   /* the file by which such a run is known; it is as new as that */
+    kinds           of;
     const char     *prefix; /* "" = the newest of all */
     int             n_found;
     bool            exact;
@@ -184,16 +187,32 @@ static bool is_later(struct timespec a, struct timespec b)
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
-/* A run is as new as the last event or policy it wrote. */
-static bool age_of(const char *dir, const char *mark, struct timespec *when_out)
+/* Whether the file is there; if so, the time is at least that of its last change. */
+static bool take_age(const char *dir, const char *name, struct timespec *when)
 {
     char path[ESPER_PATH_CHARS];
     struct stat info;
 
-    if (esper_run_path(dir, mark, path) != ESPER_OK || stat(path, &info) != 0)
+    if (esper_run_path(dir, name, path) != ESPER_OK || stat(path, &info) != 0)
         return false;
-    *when_out = info.st_mtim;
+    if (is_later(info.st_mtim, *when))
+        *when = info.st_mtim;
     return true;
+}
+
+/* A run is as new as the last event or policy it wrote; of a program that learned, as its records. */
+static bool age_of(const char *dir, kinds of, struct timespec *when_out)
+{
+    bool found = false;
+
+    *when_out = (struct timespec){0};
+    if ((of & OF_NETWORKS) != 0)
+        found |= take_age(dir, ESPER_RUN_EVENTS, when_out);
+    if ((of & OF_POLICIES) != 0)
+        found |= take_age(dir, ESPER_RUN_POLICY, when_out);
+    if (of == OF_ALL && learned_outside(dir))
+        found |= take_age(dir, ESPER_RUN_STORE, when_out);
+    return found;
 }
 
 static void consider(search *wanted, const char *name)
@@ -203,7 +222,7 @@ static void consider(search *wanted, const char *name)
 
     if (name[0] == '.' || strncmp(name, wanted->prefix, strlen(wanted->prefix)) != 0)
         return;
-    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, wanted->mark, &when))
+    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, wanted->of, &when))
         return;
     wanted->n_found++;
     strncat(wanted->names, wanted->n_found > 1 ? ", " : "", sizeof(wanted->names) - strlen(wanted->names) - 1);
@@ -242,25 +261,49 @@ static esper_status fail_dir(const char *dir)
                       ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY);
 }
 
-static esper_status find_dir(const char *text, const char *mark, const char *command, char path_out[ESPER_PATH_CHARS])
+static bool is_last(const char *text)
 {
-    bool last = strcmp(text, "last") == 0;
-    bool below =
-        strncmp(text, home, strlen(home)) == 0 && text[strlen(home)] == '/'; /* the beginning of a whole path */
-    search wanted = {.mark = mark, .prefix = last ? "" : below ? text + strlen(home) + 1 : text};
+    return strcmp(text, "last") == 0;
+}
+
+/* What somebody typed, looked for below runs/; a whole path may have been begun. */
+static search search_for(const char *text, kinds of)
+{
+    bool below = strncmp(text, home, strlen(home)) == 0 && text[strlen(home)] == '/';
+    search wanted = {.of = of, .prefix = is_last(text) ? "" : below ? text + strlen(home) + 1 : text};
+
+    look_through(&wanted);
+    return wanted;
+}
+
+static esper_status fail_last(kinds of)
+{
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet%s: start one with `esper %s`", home,
+                      of == OF_NETWORKS   ? " that trained a network"
+                      : of == OF_POLICIES ? " that learned a policy"
+                                          : "",
+                      of == OF_POLICIES ? "learn" : "train");
+}
+
+/* A name is looked up among runs of that kind; where none has it, among all, so that what it names can be told. */
+static esper_status find_dir(const char *text, kinds of, char path_out[ESPER_PATH_CHARS])
+{
+    search wanted;
 
     if (is_dir(text)) {
         if (!holds_run(text))
             return fail_dir(text);
         return keep_path(text, path_out);
     }
-    look_through(&wanted);
-    if (wanted.n_found == 0 && last)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet: start one with `esper %s`", home, command);
+    wanted = search_for(text, of);
+    if (wanted.n_found == 0 && is_last(text))
+        return fail_last(of);
+    if (wanted.n_found == 0)
+        wanted = search_for(text, OF_ALL);
     if (wanted.n_found == 0)
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "'%.60s' is no run: neither a directory nor the beginning of a name below %s/", text, home);
-    if (wanted.n_found > 1 && !last && !wanted.exact)
+    if (wanted.n_found > 1 && !is_last(text) && !wanted.exact)
         return ESPER_FAIL(ESPER_E_NOTFOUND, "'%.60s' is the beginning of %d runs: %s", text, wanted.n_found,
                           wanted.names);
     snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted.best);
@@ -269,7 +312,12 @@ static esper_status find_dir(const char *text, const char *mark, const char *com
 
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
 {
-    return find_dir(text, ESPER_RUN_EVENTS, "train", path_out);
+    return find_dir(text, OF_ALL, path_out);
+}
+
+esper_status esper_run_network_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    return find_dir(text, OF_NETWORKS, path_out);
 }
 
 esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS])
@@ -278,13 +326,15 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
 
     if (is_file(text))
         return keep_path(text, path_out);
-    ESPER_TRY(esper_run_dir_find(text, dir));
+    ESPER_TRY(esper_run_network_find(text, dir));
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CHECKPOINT, path_out));
     if (is_file(path_out))
         return ESPER_OK;
     if (holds(dir, ESPER_RUN_POLICY))
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is a run of `esper learn`: it holds a policy (%s) and no network", dir,
-                          ESPER_RUN_POLICY);
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run of `esper learn`: it holds a policy and no network. `esper inspect %s/%s` shows "
+                          "the policy, `esper report %s` how it was learned",
+                          dir, dir, ESPER_RUN_POLICY, dir);
     if (learned_outside(dir))
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
@@ -299,7 +349,7 @@ esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CH
 
     if (is_file(text))
         return keep_path(text, path_out);
-    ESPER_TRY(find_dir(text, ESPER_RUN_POLICY, "learn", dir));
+    ESPER_TRY(find_dir(text, OF_POLICIES, dir));
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_POLICY, path_out));
     if (is_file(path_out))
         return ESPER_OK;
@@ -331,10 +381,27 @@ static esper_status fail_policy(const char *dir)
                       dir, ESPER_RUN_POLICY);
 }
 
+bool esper_run_policy_is_named(const char *text)
+{
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        if (strcmp(esper_policy_list()[i]->name, text) == 0)
+            return false;
+    if (text[0] == '\0' || is_dir(text) || is_file(text))
+        return false;
+    return is_last(text) || search_for(text, OF_POLICIES).n_found > 0;
+}
+
 esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS])
 {
     char dir[ESPER_PATH_CHARS];
 
+    if (strcmp(text, esper_policy_learned.name) == 0)
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "'%s' does not say which one: give a run of `esper learn` (its directory, "
+                          "the beginning of its name below %s/, or 'last'), or a policy's file",
+                          text, home);
+    if (esper_run_policy_is_named(text))
+        return esper_run_policy_find(text, path_out);
     ESPER_TRY(keep_path(text, dir));
     if (!esper_policy_is_file(text) || !is_dir(text))
         return keep_path(text, path_out);

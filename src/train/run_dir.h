@@ -5,6 +5,8 @@
 #ifndef ESPER_TRAIN_RUN_DIR_H
 #define ESPER_TRAIN_RUN_DIR_H
 
+#include <stdbool.h>
+
 #include "esper.h"
 
 enum { ESPER_PATH_CHARS = 1200 };
@@ -31,14 +33,22 @@ void esper_run_dir_clean(const char *dir);
 /* Finds a run by what a person typed: a directory, a unique beginning of a name below runs/, or "last". */
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
-/* Finds a checkpoint: a file as it is, or the checkpoint of a run as above. */
+/* The same among runs that trained a network. A name that none of them has may be that of a run that learned: the caller tells
+ * what it lacks. */
+esper_status esper_run_network_find(const char *text, char path_out[ESPER_PATH_CHARS]);
+
+/* Finds a checkpoint: a file as it is, or the checkpoint of a run that trained a network. */
 esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
-/* Finds a policy: a file as it is, or that of a run of `esper learn`, whose names are looked up among those alone. */
+/* Finds a policy: a file as it is, or that of a run of `esper learn`, whose names are looked up among those first. */
 esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 
-/* The policy that `--policy TEXT` means: the file of a run of `esper learn` where TEXT is its directory, all else as it is.
- * E_NOTFOUND: a directory that holds none, with what to give instead. */
+/* Whether a text that is neither a policy's name nor there as a file or directory names a run of `esper learn`: "last", or the
+ * beginning of a name below runs/. */
+bool esper_run_policy_is_named(const char *text);
+
+/* The policy that `--policy TEXT` means: the file of a run of `esper learn` where TEXT is its directory or names it, all else as
+ * it is. E_NOTFOUND: a directory that holds none, several runs of that name, or "learned", with what to give instead. */
 esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS]);
 
 /* dir/name; E_ARG when that is too long. */

@@ -4,6 +4,7 @@
 #define ESPER_TRAIN_RUN_INTERNAL_H
 
 #include "train/guarded.h"
+#include "train/policy_note.h"
 #include "train/run.h"
 
 typedef struct run {
@@ -18,7 +19,7 @@ typedef struct run {
     char                  resumed_from[ESPER_PATH_CHARS];
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
-    char                  policy_note[512]; /* what a learned policy was trained otherwise with; "" = nothing */
+    char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
     double                began, epoch_began;
     bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */

@@ -157,7 +157,7 @@ static void put_difference(esper_json *json, const char *key, const esper_compar
 /* Differences: the line that others are held against less this one. */
 static void write_pair(const esper_compare *compare, int line, esper_page *page)
 {
-    char text[OBJECT_BYTES], reward[ESPER_CONFIG_TEXT_CHARS];
+    char text[OBJECT_BYTES], setting[ESPER_CONFIG_TEXT_CHARS];
     esper_compare_pair pair;
     esper_json json;
 
@@ -167,7 +167,10 @@ static void write_pair(const esper_compare *compare, int line, esper_page *page)
     esper_json_object_begin(&json);
     put_text(&json, "pair", compare->lines[compare->against].name);
     put_text(&json, "less", compare->lines[line].name);
-    put_text(&json, "reward", esper_compare_reward(compare, reward));
+    esper_config_value_text(&compare->config, esper_config_find("reward"), setting);
+    put_text(&json, "reward", setting);
+    esper_config_value_text(&compare->config, esper_config_find("reward_weights"), setting);
+    put_text(&json, "reward_weights", setting);
     put_difference(&json, "return", &pair.total_reward);
     put_difference(&json, "acc_test", &pair.acc);
     put_difference(&json, "params", &pair.params);
@@ -191,6 +194,7 @@ static void write_policy(const esper_compare_line *line, esper_page *page)
     if (line->weights_known)
         put_text(&json, "trained_weights", line->weights);
     put_text(&json, "trained_gates", line->gates);
+    put_text(&json, "note", line->note);
     put_object(&json, page);
 }
 

@@ -68,7 +68,7 @@ static void write_lead(const esper_compare *compare, esper_page *page)
 
 static void write_facts(const esper_compare *compare, const char *dir, esper_page *page)
 {
-    char text[ESPER_CONFIG_TEXT_CHARS];
+    char text[ESPER_COMPARE_REWARD_CHARS];
 
     esper_page_print(page, "<dl class=\"facts\">\n");
     esper_report_fact(page, "Task", compare->task->name);
@@ -77,8 +77,7 @@ static void write_facts(const esper_compare *compare, const char *dir, esper_pag
     esper_report_fact_int(page, "Epochs", compare->config.epochs);
     esper_config_value_text(&compare->config, esper_config_find("gates"), text);
     esper_report_fact(page, "Gates", text);
-    if (esper_compare_reward(compare, text)[0] != '\0')
-        esper_report_fact(page, "Reward", text);
+    esper_report_fact(page, "Reward", esper_compare_reward(compare, text));
     esper_report_fact(page, "Held against", reference(compare)->name);
     esper_report_fact(page, "Directory", dir);
     esper_page_print(page, "</dl>\n");
@@ -106,8 +105,12 @@ static void write_summary(const esper_compare *compare, bool equal_flops, esper_
         "",        "Line",  "#Runs", "#Test accuracy", "#Return", "#Parameters", "#FLOPs per sample", "#Training FLOPs",
         "#Epochs", "#Time", NULL};
     esper_compare_summary summary;
+    char caption[160] = "At equal epochs";
 
-    esper_html_table(page, "summary", equal_flops ? "At equal training FLOPs" : "At equal epochs", columns);
+    if (equal_flops)
+        snprintf(caption, sizeof(caption), "Static lines at the training FLOPs of %s on the same seed",
+                 compare->lines[compare->grown].name);
+    esper_html_table(page, "summary", caption, columns);
     for (int line = 0; line < compare->n_lines; line++) {
         if (!esper_compare_summarise(compare, line, equal_flops, &summary))
             continue;
@@ -207,6 +210,12 @@ static void write_learned(const esper_compare *compare, esper_page *page)
     }
     if (n > 0)
         esper_html_table_end(page);
+    for (int line = 0; line < compare->n_lines; line++)
+        if (compare->lines[line].note[0] != '\0') {
+            esper_page_print(page, "<p class=\"note\">%s: ", compare->lines[line].name);
+            esper_html_text(page, compare->lines[line].note);
+            esper_page_print(page, "</p>\n");
+        }
 }
 
 /* ------------------------------------------------------------------------------------------------ runs */
@@ -268,7 +277,7 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
     esper_compare_plot(compare, page);
     esper_page_print(page, "<h2 id=\"result\">Result</h2>\n");
     write_summary(compare, false, page);
-    if (compare->grown >= 0 && compare->n_lines > 1)
+    if (esper_compare_has_budget(compare))
         write_summary(compare, true, page);
     write_learned(compare, page);
     write_pairs(compare, page);

@@ -16,7 +16,8 @@ const char esper_compare_plot_style[] =
     ".run{fill:none;stroke:var(--c);stroke-width:1.3;opacity:.55}\n"
     ".mean{fill:var(--c);stroke:var(--ink);stroke-width:1}.span{stroke:var(--c);stroke-width:1.8}\n"
     ".front{fill:none;stroke:var(--ink);stroke-width:1.2;stroke-dasharray:6 4}\n"
-    "svg text.name{fill:var(--ink);font-weight:600}\n";
+    "svg text.name{fill:var(--ink);font-weight:600}\n"
+    "td svg{max-width:none}\n"; /* marks keep their size where a table is wide */
 
 /* Each drawn around the place moved to. More lines than shapes differ in colour from those with the same shape. */
 static const char *const shapes[] = {

@@ -14,6 +14,7 @@ static const char *const heads[] = {"line",           "runs",   "test %", "sd", 
 static const char *const pair_heads[] = {"line", "seeds", "return", "95 %", "test %", "95 %", "params", "95 %"};
 
 enum {
+    OVER_NONE = 6, /* that column; the next is its deviation */
     N_COLUMNS = sizeof(heads) / sizeof(heads[0]),
     N_PAIR_COLUMNS = sizeof(pair_heads) / sizeof(pair_heads[0]),
     MAX_ROWS = 1 + ESPER_COMPARE_MAX_LINES
@@ -75,8 +76,8 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
     put_points(summary->acc.sd, false, row[3]);
     put_points(summary->acc.min, false, row[4]);
     put_points(summary->acc.max, false, row[5]);
-    put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[6]);
-    put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[7]);
+    put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[OVER_NONE]);
+    put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[OVER_NONE + 1]);
     put_points(summary->total_reward.mean, false, row[8]);
     put_points(summary->total_reward.sd, false, row[9]);
     snprintf(row[10], ESPER_TEXT_CHARS, "-");
@@ -90,6 +91,15 @@ static void put_row(const esper_compare *compare, int line, const esper_compare_
         esper_text_duration(summary->seconds.mean, row[14]);
 }
 
+/* Takes columns out again that say nothing. */
+static void drop_columns(sheet *table, int first, int n)
+{
+    for (int r = 0; r < table->n_rows; r++)
+        memmove(table->cells[r][first], table->cells[r][first + n],
+                (size_t)(table->n_columns - first - n) * sizeof(cell));
+    table->n_columns -= n;
+}
+
 static void fill_table(const esper_compare *compare, bool equal_flops, sheet *table_out)
 {
     esper_compare_summary summary;
@@ -98,6 +108,8 @@ static void fill_table(const esper_compare *compare, bool equal_flops, sheet *ta
     for (int line = 0; line < compare->n_lines; line++)
         if (esper_compare_summarise(compare, line, equal_flops, &summary))
             put_row(compare, line, &summary, table_out->cells[table_out->n_rows++]);
+    if (compare->host < 0)
+        drop_columns(table_out, OVER_NONE, 2);
 }
 
 /* ------------------------------------------------------------------------------------------------ layout */
@@ -156,18 +168,32 @@ static void write_table(const esper_compare *compare, bool equal_flops, esper_co
 
 /* ------------------------------------------------------------------------------------------------ differences */
 
+/* "+1.20"; whole numbers are counts: "+1,234". */
+static const char *signed_text(double value, int decimals, char text[ESPER_TEXT_CHARS])
+{
+    char count[ESPER_TEXT_CHARS];
+
+    if (decimals == 0 && fabs(value) < 1e12)
+        snprintf(text, ESPER_TEXT_CHARS, "%s%s", llround(value) < 0 ? "" : "+",
+                 esper_text_count(llround(value), count));
+    else
+        snprintf(text, ESPER_TEXT_CHARS, "%+.*f", decimals, value);
+    return text;
+}
+
 /* "+1.20" and "+0.80 to +1.60" */
 static void put_difference(const esper_compare_spread *spread, int decimals, cell mean, cell interval)
 {
     double margin = esper_compare_margin(spread);
+    char low[ESPER_TEXT_CHARS], high[ESPER_TEXT_CHARS];
 
     snprintf(mean, ESPER_TEXT_CHARS, "-");
-    snprintf(interval, ESPER_TEXT_CHARS, "-");
+    snprintf(interval, sizeof(cell), "-");
     if (spread->n > 0)
-        snprintf(mean, ESPER_TEXT_CHARS, "%+.*f", decimals, spread->mean);
+        signed_text(spread->mean, decimals, mean);
     if (!isnan(margin))
-        snprintf(interval, ESPER_TEXT_CHARS, "%+.*f to %+.*f", decimals, spread->mean - margin, decimals,
-                 spread->mean + margin);
+        snprintf(interval, sizeof(cell), "%.19s to %.19s", signed_text(spread->mean - margin, decimals, low),
+                 signed_text(spread->mean + margin, decimals, high));
 }
 
 static void put_pair(const esper_compare *compare, int line, const esper_compare_pair *pair, cell *row)
@@ -181,7 +207,7 @@ static void put_pair(const esper_compare *compare, int line, const esper_compare
 
 static void write_pairs(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char reward[ESPER_CONFIG_TEXT_CHARS];
+    char reward[ESPER_COMPARE_REWARD_CHARS];
     esper_compare_pair pair;
     sheet table;
 
@@ -192,9 +218,9 @@ static void write_pairs(const esper_compare *compare, esper_compare_format forma
         if (esper_compare_pair_up(compare, line, &pair))
             put_pair(compare, line, &pair, table.cells[table.n_rows++]);
     esper_compare_reward(compare, reward);
-    esper_page_print(page, "\n%s less each other line, at equal epochs on the same seeds%s%s:\n%s",
-                     compare->lines[compare->against].name, reward[0] != '\0' ? ", returns by the reward " : "", reward,
-                     format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+    esper_page_print(page,
+                     "\n%s less each other line, at equal epochs on the same seeds, returns by the reward %s:\n%s",
+                     compare->lines[compare->against].name, reward, format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
     write_sheet(&table, format, page);
 }
 
@@ -230,6 +256,14 @@ static void write_bad(const esper_compare *compare, esper_compare_format format,
     }
 }
 
+bool esper_compare_has_budget(const esper_compare *compare)
+{
+    for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
+        if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
+            return true;
+    return false;
+}
+
 bool esper_compare_has_weights(const esper_compare *compare)
 {
     for (int i = 0; i < compare->n_lines; i++)
@@ -260,6 +294,8 @@ static void write_learned(const esper_compare *compare, esper_compare_format for
                  line->name, line->file, line->reward, weights ? " (weights: " : "",
                  weights ? esper_compare_weights(line) : "", weights ? ")" : "", line->gates, line->hash);
         write_remark(format, text, page);
+        if (line->note[0] != '\0' && format == ESPER_COMPARE_MARKDOWN) /* who watches was told when it began */
+            esper_page_print(page, "  - %s: %s\n", line->name, line->note);
     }
 }
 
@@ -276,7 +312,8 @@ static void describe_choice(const esper_compare *compare, const esper_compare_ru
                  esper_text_count(run->size_params, params), compare->lines[of].name,
                  esper_text_count(grown->result.params, wanted));
     else if (run->plant[0] == '\0')
-        snprintf(text, chars, "%s, seed %" PRIu64 ": %s ended without a seed, so this is the static host", name,
+        snprintf(text, chars,
+                 "%s, seed %" PRIu64 ": no seed of %s had a part in what was tested, so this is the static host", name,
                  esper_compare_seed(compare, run->seed), compare->lines[of].name);
     else
         snprintf(text, chars, "%s, seed %" PRIu64 ": %s", name, esper_compare_seed(compare, run->seed), run->plant);
@@ -302,13 +339,13 @@ static void write_choices(const esper_compare *compare, esper_compare_format for
 
 /* ------------------------------------------------------------------------------------------------ all of it */
 
-const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_CONFIG_TEXT_CHARS])
+const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_COMPARE_REWARD_CHARS])
 {
-    int key = esper_config_find("reward");
+    char reward[ESPER_CONFIG_TEXT_CHARS], weights[ESPER_CONFIG_TEXT_CHARS];
 
-    text[0] = '\0';
-    if (key >= 0)
-        esper_config_value_text(&compare->config, key, text);
+    esper_config_value_text(&compare->config, esper_config_find("reward"), reward);
+    esper_config_value_text(&compare->config, esper_config_find("reward_weights"), weights);
+    snprintf(text, ESPER_COMPARE_REWARD_CHARS, "%s%s%s", reward, weights[0] != '\0' ? " with " : "", weights);
     return text;
 }
 
@@ -331,7 +368,7 @@ void esper_compare_write(const esper_compare *compare, esper_compare_format form
     write_title(compare, format, page);
     esper_page_print(page, "\nAt equal epochs:\n%s", gap);
     write_table(compare, false, format, page);
-    if (compare->grown >= 0 && compare->n_lines > 1) {
+    if (esper_compare_has_budget(compare)) {
         esper_page_print(page, "\nAt equal training FLOPs, those of %s on the same seed:\n%s",
                          compare->lines[compare->grown].name, gap);
         write_table(compare, true, format, page);
@@ -340,8 +377,13 @@ void esper_compare_write(const esper_compare *compare, esper_compare_format form
     write_bad(compare, format, page);
     write_learned(compare, format, page);
     write_choices(compare, format, page);
-    esper_page_print(page,
-                     "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
-                     "differences\nof test accuracy paired by seed, in percentage points; return: the sum of a run's "
-                     "rewards; 95 %%: interval\nof a mean difference by Student's t over that many seeds.\n");
+    if (compare->host >= 0)
+        esper_page_print(
+            page, "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; over none: "
+                  "differences\nof test accuracy paired by seed, in percentage points; return: the sum of a run's "
+                  "rewards; 95 %%: interval\nof a mean difference by Student's t over that many seeds.\n");
+    else
+        esper_page_print(page, "\nMeans over the seeds whose run has a good result; sd: sample standard deviation; "
+                               "return: the sum of a run's\nrewards; 95 %%: interval of a mean difference by Student's "
+                               "t over that many seeds.\n");
 }

@@ -18,12 +18,17 @@ void esper_compare_write_json(const esper_compare *compare, esper_page *page);
 /* A page like that of esper report: the tables, and accuracy against parameters as a plot. `dir` is where the runs are. */
 void esper_compare_report(const esper_compare *compare, const char *dir, esper_page *page);
 
+/* Whether there is a static line to be run at the training FLOPs of a grown one, and so a table at equal FLOPs. */
+bool esper_compare_has_budget(const esper_compare *compare);
+
 /* Whether a learned policy was trained with weights of its reward that are not the usual ones; then all say theirs. */
 bool esper_compare_has_weights(const esper_compare *compare);
 /* "rent_weight=0.2"; or that none was set, or that nobody knows. */
 const char *esper_compare_weights(const esper_compare_line *line);
 
-/* "escrow": the reward that returns are reckoned by; "" where the configuration knows of none. */
-const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_CONFIG_TEXT_CHARS]);
+/* "escrow", or "escrow with rent_weight=1.5" where weights were set: the reward that returns are reckoned by. */
+enum { ESPER_COMPARE_REWARD_CHARS = 2 * ESPER_CONFIG_TEXT_CHARS + 8 };
+
+const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_COMPARE_REWARD_CHARS]);
 
 #endif

@@ -54,7 +54,8 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
             view->n_threads, view->n_threads == 1 ? "" : "s");
     if (view->n_ranks > 1)
         fprintf(stream, " of each of %d ranks", view->n_ranks);
-    fprintf(stream, "; up to %d rounds\nrun       %s\n\n", config->rounds, view->run_dir);
+    fprintf(stream, "; up to %d round%s\nrun       %s\n\n", config->rounds, config->rounds == 1 ? "" : "s",
+            view->run_dir);
 }
 
 static void print_heads(esper_learn_progress *progress)

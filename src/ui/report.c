@@ -19,13 +19,23 @@ static bool is_measured(double value)
 
 /* ------------------------------------------------------------------------------------------------ head */
 
+/* Who decided, for a title; the facts have hash and file of a learned policy. */
+static const char *policy_title(const char *policy)
+{
+    static const char learned[] = "learned ";
+
+    if (policy[0] == '\0')
+        return "an unnamed policy";
+    return strncmp(policy, learned, strlen(learned)) == 0 ? "a learned policy" : policy;
+}
+
 static void begin_page(esper_page *page, const esper_report_data *data)
 {
     bool grows = strcmp(data->run.policy, "none") != 0;
     char title[256];
 
     snprintf(title, sizeof(title), "%s%s%s", data->run.task[0] != '\0' ? data->run.task : "a run",
-             grows ? ", grown by " : ", policy ", data->run.policy[0] != '\0' ? data->run.policy : "an unnamed policy");
+             grows ? ", grown by " : ", policy ", policy_title(data->run.policy));
     esper_report_begin(page, title, "");
 }
 
@@ -80,10 +90,12 @@ static void write_gain(esper_page *page, const esper_report_numbers *closing)
         esper_html_real(page, fabs(gain), 2);
         esper_page_print(page, " points %s than its static host", gain < 0.0 ? "less" : "more");
     }
-    if (closing->host.params > 0 && closing->grown.params > 0) {
+    if (closing->host.params > 0 && closing->grown.params == closing->host.params)
+        esper_page_print(page, ", with as many parameters%s", is_measured(gain) ? "" : " as its static host");
+    else if (closing->host.params > 0 && closing->grown.params > 0) {
         esper_page_print(page, ", with ");
         esper_html_real(page, (double)closing->grown.params / (double)closing->host.params, 2);
-        esper_page_print(page, " times its parameters");
+        esper_page_print(page, " times %s", is_measured(gain) ? "its parameters" : "the parameters of its static host");
     }
     esper_page_print(page, ". ");
 }
@@ -137,11 +149,7 @@ static void write_head(esper_page *page, const esper_report_data *data)
     write_lead(page, data);
     write_state(page, data);
     write_facts(page, data);
-    if (data->config[0] != '\0') {
-        esper_page_print(page, "<details><summary>Configuration</summary>\n<pre>");
-        esper_html_text(page, data->config);
-        esper_page_print(page, "</pre></details>\n");
-    }
+    esper_report_configuration(page, data->config);
     esper_page_print(page,
                      "<nav aria-label=\"Sections\"><a href=\"#closing\">Result</a><a href=\"#curves\">Curves</a>"
                      "<a href=\"#timeline\">Timeline</a><a href=\"#lineage\">Lineage</a>"

@@ -50,10 +50,10 @@ static void set_step(esper_scale *scale, double low, double high, int n_wanted, 
     scale->decimals = decimals_of(scale->step);
 }
 
-/* A single value gets room around it. */
+/* A single value gets room around it, and so much that the labels of the axis stay short: LEFT has room for ten characters. */
 static void widen(double *low, double *high, bool whole)
 {
-    double least = fmax(whole ? 1.0 : 1e-6, fabs(*high) * 1e-6);
+    double least = fmax(whole ? 1.0 : 1e-6, fabs(*high) * 1e-4);
 
     if (*high - *low < least) {
         *low -= least / 2.0;
@@ -216,7 +216,8 @@ static void write_x_axis(esper_page *page, const drawing *draw)
 
         esper_svg_segment(page, "axis", x, draw->bottom, x, draw->bottom + 4.0);
         esper_svg_text(page, NULL, x, draw->bottom + 18.0, "middle");
-        esper_page_print(page, "%lld</text>\n", llround(value));
+        esper_html_int(page, (int64_t)llround(value));
+        esper_page_print(page, "</text>\n");
     }
     esper_svg_text(page, NULL, (LEFT + WIDTH - RIGHT) / 2.0, draw->bottom + 34.0, "middle");
     esper_page_print(page, "%s</text>\n", name_of_x(draw->chart));

@@ -31,6 +31,15 @@ void esper_report_fact_int(esper_page *page, const char *name, int64_t value)
     esper_page_print(page, "</dd></div>\n");
 }
 
+void esper_report_configuration(esper_page *page, const char *text)
+{
+    if (text[0] == '\0')
+        return;
+    esper_page_print(page, "<details><summary>Configuration</summary>\n<pre>");
+    esper_html_text(page, text);
+    esper_page_print(page, "</pre></details>\n");
+}
+
 void esper_report_fact_time(esper_page *page, const char *name, double seconds)
 {
     char text[40] = "";

@@ -69,10 +69,17 @@ void esper_html_int(esper_page *page, int64_t value)
     esper_page_print(page, "%s", value != ESPER_STORE_NO_INT ? esper_text_count(value, text) : not_measured);
 }
 
+/* Numbers of so many digits are read in groups; larger ones are not read at all. */
+static const double most_grouped = 1e15;
+
 void esper_html_real(esper_page *page, double value, int decimals)
 {
-    char text[ESPER_NUMBER_CHARS];
+    char text[ESPER_NUMBER_CHARS], count[ESPER_TEXT_CHARS];
 
+    if (decimals == 0 && fabs(value) < most_grouped) {
+        esper_page_print(page, "%s", esper_text_count((int64_t)llround(value), count));
+        return;
+    }
     esper_number_write_fixed(value, decimals, text);
     esper_page_print(page, "%s", value != ESPER_STORE_NO_REAL ? text : not_measured);
 }
@@ -90,9 +97,10 @@ void esper_html_general(esper_page *page, double value)
 
     if (value == ESPER_STORE_NO_REAL)
         snprintf(text, sizeof(text), "%s", not_measured);
-    else if (isfinite(value) && value == round(value) && fabs(value) < 1e9)
-        esper_number_write_fixed(value, 0, text);
-    else
+    else if (isfinite(value) && value == round(value) && fabs(value) < 1e9) {
+        esper_html_real(page, value, 0);
+        return;
+    } else
         esper_number_write_float((float)value, text);
     esper_page_print(page, "%s", text);
 }

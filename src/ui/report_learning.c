@@ -36,7 +36,9 @@ typedef struct learning {
     double                *values;  /* (MAX_LINES, n): what is being drawn */
     payments               paid;
     int64_t                last_round;
+    char                  *config;                           /* all settings, as text */
     char                   program[ESPER_CONFIG_TEXT_CHARS]; /* that decided, and learned by itself; "" = none */
+    char                   weights[ESPER_CONFIG_TEXT_CHARS]; /* of the reward, those that were set; "" = none */
 } learning;
 
 /* Rounds that stand for the beginning, and as many for the end: they have none in common, unless there is but one. */
@@ -87,19 +89,17 @@ static esper_status read_rewards(esper_store_reader *reader, learning *self)
     return status;
 }
 
-/* Whether it was a program that learned, which the run's settings know. */
-static esper_status read_program(esper_store_reader *reader, learning *self)
+/* Whether it was a program that learned, and what from, which the run's settings know. */
+static esper_status read_settings(esper_store_reader *reader, learning *self)
 {
     esper_config config;
-    esper_status status;
-    char *text;
 
-    ESPER_TRY(esper_store_read_config(reader, self->run->id, &text));
+    ESPER_TRY(esper_store_read_config(reader, self->run->id, &self->config));
     esper_config_init(&config);
-    status = esper_config_load_text(&config, text, strlen(text), self->run->name);
-    esper_mem_free(text);
-    if (status == ESPER_OK) /* settings of another version tell nothing */
-        snprintf(self->program, sizeof(self->program), "%s", config.policy_cmd);
+    if (esper_config_load_text(&config, self->config, strlen(self->config), self->run->name) != ESPER_OK)
+        return ESPER_OK; /* settings of another version tell nothing */
+    snprintf(self->program, sizeof(self->program), "%s", config.policy_cmd);
+    snprintf(self->weights, sizeof(self->weights), "%s", config.reward_weights);
     return ESPER_OK;
 }
 
@@ -107,7 +107,7 @@ static esper_status read_all(esper_store_reader *reader, learning *self)
 {
     size_t n;
 
-    ESPER_TRY(read_program(reader, self));
+    ESPER_TRY(read_settings(reader, self));
     ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_UPDATE, self->run->id, &self->updates));
     n = (size_t)self->updates.n;
     if (n == 0)
@@ -143,14 +143,27 @@ static double mean_of(const learning *self, size_t offset, int first, int last)
 
 #define UPDATE(name) offsetof(esper_store_record, update.name)
 
+/* Whether both look the same with so many decimals. */
+static bool is_alike(double a, double b, int decimals)
+{
+    double scale = pow(10.0, decimals);
+
+    return a == b || (fabs(a) < 1e12 && fabs(b) < 1e12 && llround(a * scale) == llround(b * scale));
+}
+
+/* "mean return went from 1.200 to 3.400", stayed at what it was, or, of a single round, was. */
 static void write_change(const learning *self, esper_page *page, const char *what, size_t offset, int decimals)
 {
     int n = self->updates.n, some = (int)window(n);
+    double first = mean_of(self, offset, 0, some), last = mean_of(self, offset, n - some, n);
+    bool alike = is_alike(first, last, decimals);
 
-    esper_page_print(page, "%s went from ", what);
-    esper_html_real(page, mean_of(self, offset, 0, some), decimals);
+    esper_page_print(page, "%s %s ", what, n == 1 ? "was" : alike ? "stayed at" : "went from");
+    esper_html_real(page, first, decimals);
+    if (n == 1 || alike)
+        return;
     esper_page_print(page, " to ");
-    esper_html_real(page, mean_of(self, offset, n - some, n), decimals);
+    esper_html_real(page, last, decimals);
 }
 
 static void write_lead(const learning *self, esper_page *page)
@@ -161,7 +174,12 @@ static void write_lead(const learning *self, esper_page *page)
     if (n == 0)
         esper_page_print(page, "No round has been finished.");
     else {
-        esper_page_print(page, "From the first %d round%s to the last of %d the ", some, some == 1 ? "" : "s", n);
+        if (n == 1)
+            esper_page_print(page, "In its one round the ");
+        else if (some == 1)
+            esper_page_print(page, "From the first round to the last of %d the ", n);
+        else
+            esper_page_print(page, "From the first %d rounds to the last %d of %d the ", some, some, n);
         write_change(self, page, "mean return", UPDATE(return_mean), 3);
         write_change(self, page, ", validation accuracy", UPDATE(acc_mean), 2);
         esper_page_print(page, " %%");
@@ -177,14 +195,16 @@ static void write_lead(const learning *self, esper_page *page)
 static void write_facts(const learning *self, esper_page *page)
 {
     const esper_store_run *run = self->run;
-    char seed[24];
+    char seed[24], reward[ESPER_CONFIG_TEXT_CHARS + 80];
 
     snprintf(seed, sizeof(seed), "%" PRIu64, run->rng_seed);
+    snprintf(reward, sizeof(reward), "%s%s%s", run->reward_mode, self->weights[0] != '\0' ? " with " : "",
+             self->weights);
     esper_page_print(page, "<dl class=\"facts\">\n");
     esper_report_fact(page, "Task", run->task);
     if (self->program[0] != '\0')
         esper_report_fact(page, "Program", self->program);
-    esper_report_fact(page, "Reward", run->reward_mode);
+    esper_report_fact(page, "Reward", reward);
     esper_report_fact(page, "Gates", run->gate_mode);
     esper_report_fact(page, "Random seed", seed);
     esper_report_fact_int(page, "Rounds", self->updates.n);
@@ -404,6 +424,7 @@ static void write_page(const learning *self, esper_page *page)
     esper_report_begin(page, title, style);
     write_lead(self, page);
     write_facts(self, page);
+    esper_report_configuration(page, self->config);
     esper_page_print(page, "<nav aria-label=\"Sections\"><a href=\"#curves\">Curves</a><a href=\"#paid\">Paid for</a>"
                            "<a href=\"#rounds\">Rounds</a></nav>\n</header>\n<main>\n");
     write_curves(self, page);
@@ -425,6 +446,7 @@ esper_status esper_report_learning(esper_store_reader *reader, const esper_store
         status = page->status;
     }
     esper_report_rows_fini(&self.updates);
+    esper_mem_free(self.config);
     esper_mem_free(self.rounds);
     esper_mem_free(self.values);
     return status;

@@ -13,6 +13,9 @@ void esper_report_fact(esper_page *page, const char *name, const char *text);
 void esper_report_fact_int(esper_page *page, const char *name, int64_t value);
 void esper_report_fact_time(esper_page *page, const char *name, double seconds); /* since 1970 */
 
+/* All settings of a run, folded; "" = none are recorded. */
+void esper_report_configuration(esper_page *page, const char *text);
+
 /* Each writes a section, heading included; one that has nothing to show says so in a sentence. */
 void esper_report_timeline(esper_page *page, const esper_report_data *data);
 void esper_report_lineage(esper_page *page, const esper_report_data *data);

@@ -39,7 +39,8 @@ EOP
 esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 3 --rounds 2 --policy-cmd "python3 outside.py" --run-dir outside \
     --progress plain
 expect_code 0
-expect_words out "which learns by itself" "2/2" "2 rounds, 6 episodes"
+expect_words out "which learns by itself" "2/2" "2 rounds, 6 episodes" "records   outside/store.sqlite" \
+    "next      $ESPER report outside"
 expect_equal "views: 4 and the last once more, of 3 environments in 2 rounds" "$(wc -l <outside.log)" 30
 expect_equal "ends of episodes" "$(grep -c '"over": true' outside.log)" 6
 expect_equal "episodes" "$(grep -o '"number": [0-9]*' outside.log | sort -u | wc -l)" 6
@@ -52,7 +53,7 @@ esper report outside
 expect_code 0
 expect_words out "run       outside, 2 rounds" "written   outside/report.html"
 page=$(cat outside/report.html)
-expect_words page "synth: a program that learns" "python3 outside.py" "From the first 1 round to the last of 2 the mean return went" \
+expect_words page "synth: a program that learns" "python3 outside.py" "From the first round to the last of 2 the mean return " \
     'id="return-t"' 'id="accuracy-t"' 'id="params-t"' "how it moved is not known here"
 expect_no_word page 'id="entropy-t"'
 expect_no_word page "Explained"
@@ -79,6 +80,7 @@ refused 1 "no run below runs/ yet|esper learn" learn --resume last
 refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
 
 # ---- a run: what it says
+flags="--batch=8 --max-steps=2 --blocks=2 --channels=2" # that are not the task's, and that its networks had
 esper "${learn[@]}" --run-dir whole --progress plain
 expect_code 0
 expect_equal "standard error of a run" "$err" ""
@@ -86,7 +88,9 @@ expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions,
     "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
     "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
     "learned   4 rounds, 8 episodes, in " "return    " "time      hosts " "waiting " "saved     whole/policy.safetensors" \
-    "grow synth --policy whole/policy.safetensors" "compare synth --policies static,random,heuristic,whole/policy.safetensors"
+    "next      $ESPER report whole" "grow synth $flags --policy whole/policy.safetensors" \
+    "compare synth $flags --policies static,random,heuristic,whole/policy.safetensors --first-seed 1001"
+next=$(sed -n 's/^ *[^ ]* \(grow synth .*\)/\1/p' out.txt)
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-4]/4 ' out.txt)" 4
 expect_equal "files of the run" "$(ls whole | tr '\n' ' ')" "config.ini policy.safetensors store.sqlite "
 expect_equal "shares of the time" "$(sed -n 's/^time *//p' out.txt | grep -oE '[0-9.]+ %' | awk '{ s += $1 } END { print (s > 99.5 && s < 100.5) }')" 1
@@ -107,13 +111,20 @@ expect_code 0
 n_checks=$((n_checks + 1))
 cmp -s whole/policy.safetensors other/policy.safetensors && bad "two seeds gave the same policy"
 
-esper "${learn[@]}" --envs 1 --run-dir lonely --progress plain # one episode has no error of its mean
+esper "${learn[@]}" --envs 1 --reward-weights rent_weight=2 --run-dir lonely --progress plain # one episode has no error of its mean
 expect_code 0
 expect_words out "fleet     1 environment on 1 thread" " in the last round, validation accuracy"
 expect_no_word out nan
+esper report lonely
+page=$(cat lonely/report.html)
+expect_words page "<dt>Reward</dt><dd>escrow with rent_weight=2</dd>" "<summary>Configuration</summary>" "reward_weights = rent_weight=2"
 esper learn synth_text "${small_text[@]}" --envs 2 --rounds 2 --run-dir text --progress none
 expect_code 0
-expect_words out "learned   2 rounds" "grow synth_text --policy text/policy.safetensors"
+expect_words out "learned   2 rounds" "grow synth_text --" " --context=8" " --policy text/policy.safetensors"
+esper inspect whole/policy.safetensors
+expect_code 0
+expect_words out "learned_max_epochs" "learned_features_version"
+expect_equal "keys that run into their values" "$(grep -cE '^(learned_max_epochs|learned_features_version)[^ ]' out.txt)" 0
 esper report whole
 expect_code 0
 expect_words out "whole/report.html"
@@ -141,6 +152,16 @@ expect_code 0
 expect_words out "learned   6 rounds, 12 episodes"
 
 # ---- its policy grows networks, in the gate mode it was trained with
+esper $next --run-dir followed --progress none
+expect_code 0
+expect_equal "what was printed fits: $next" "$err" ""
+esper compare synth $flags --threads 1 --epochs 4 --policies whole --seeds 1 --dir compared
+expect_code 0
+note="the policy was trained with episodes of 3 epochs, and here 4 are for growing"
+expect_equal "warned once" "$err" "esper: warn: learned: $note"
+expect_words out "gates permissive for all"
+expect_equal "on the page" "$(grep -cF "<p class=\"note\">learned: $note</p>" compared/report.html)" 1
+expect_equal "as in the run's log" "$(grep -cF "esper: warn: $note" compared/learned-1.log)" 1
 grow=(grow synth --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 --gates permissive --progress none)
 esper "${grow[@]}" --policy whole/policy.safetensors --run-dir grown
 expect_code 0
@@ -202,14 +223,45 @@ expect_code 0
 expect_same "killed and resumed" unbroken/policy.safetensors killed/policy.safetensors
 
 # ---- by name
-esper "${learn[@]}" --rounds 1 --progress none
+esper "${learn[@]}" --rounds 1 --envs 1 --progress plain
 expect_code 0
+expect_words out "up to 1 round" "learned   1 round, 1 episode, in "
+expect_no_word out "1 rounds"
 dir=$(ls -d runs/learn-synth-*-1)
 expect_words out "saved     $dir/policy.safetensors"
+esper report learn
+page=$(cat "$dir/report.html")
+expect_words page "In its one round the mean return was "
 esper learn --resume last --rounds 2 --progress none
 expect_code 0
 expect_words out "learned   2 rounds" "$dir/policy.safetensors"
 esper learn --resume learn-synth --rounds 3 --progress none
 expect_code 0
+for name in last learn-synth "${dir#runs/}"; do
+    esper report "$name"
+    expect_code 0
+    expect_words out "run       $dir, 3 rounds" "written   $dir/report.html"
+done
+esper eval last
+expect_code 1
+expect_words err "no run below runs/ yet that trained a network" "esper train"
+esper eval learn-synth
+expect_code 1
+expect_words err "$dir is a run of \`esper learn\`"
+esper inspect learn-synth
+expect_code 1
+expect_words err "inspect $dir/policy.safetensors"
+for name in last learn-synth; do
+    esper "${grow[@]}" --policy $name --run-dir by-$name
+    expect_code 0
+    expect_equal "policy in the record" "$(grep '^policy = ' by-$name/config.ini)" "policy = $dir/policy.safetensors"
+done
+esper "${grow[@]}" --policy learned
+expect_code 2
+expect_words err "policy: 'learned' does not say which one" "directory" "'last'" "file"
+esper compare synth --policies learn-synth --seeds 1 --threads 1 --batch 8 --blocks 2 --channels 2 --max-steps 2 --epochs 3 \
+    --dir by-name
+expect_code 0
+expect_words out "learned: $dir/policy.safetensors"
 
 finish

@@ -49,7 +49,7 @@ static void the_list(void **state)
     assert_int_equal(n, N_NAMES);
     policy = NULL;
     check_fails(esper_policy_open("clever", &setup, &policy), ESPER_E_ARG,
-                "'clever'. There are none, heuristic, random, scripted, command, learned, and files of learned ones");
+                "'clever'. There are none, heuristic, random, scripted, command, learned (by its file or its run)");
     check_fails(esper_policy_open("hueristic", &setup, &policy), ESPER_E_ARG, "did you mean 'heuristic'? There are");
     setup.n_slots = 0;
     check_fails(esper_policy_open("none", &setup, &policy), ESPER_E_ARG, "0 slots");

@@ -492,7 +492,7 @@ static void learned_lines_refused(void **state)
     check_fails(esper_compare_init(&compare, task, &config, "one.safetensors,./one.safetensors", 1), ESPER_E_CONFIG,
                 "./one.safetensors stands there twice");
     check_fails(esper_compare_init(&compare, task, &config, "none,learned", 1), ESPER_E_CONFIG,
-                "compared by the directory of the run");
+                "compared by its file");
     assert_int_equal(live_blocks(), 0);
 }
 
@@ -651,7 +651,7 @@ static void tables_tell_all(void **state)
  * said. */
 static void weights_are_told(void **state)
 {
-    esper_page plain = {0}, json = {0}, page = {0}, usual = {0};
+    esper_page plain = {0}, json = {0}, page = {0}, usual = {0}, unpaired = {0};
     esper_compare compare;
 
     (void)state;
@@ -669,16 +669,33 @@ static void weights_are_told(void **state)
     check_says(&json, "\"trained_by\":\"escrow\",\"trained_gates\"");
     esper_compare_report(&compare, "here", &page);
     check_says(&page, ">Weights</th>");
+    check_says(&json, "\"note\":\"\"}"); /* of `old`, whose training noted nothing, and which had as many epochs */
     check_says(&page, "rent_weight=0.1,gamma=0.9</td>");
     esper_compare_fini(&compare);
-    compare = compare_of("plain.safetensors", "", 1);
+    compare = compare_of("plain.safetensors,low.safetensors", "", 1);
+    assert_false(esper_compare_has_budget(&compare)); /* nobody spends the FLOPs of another */
+    esper_compare_write(&compare, ESPER_COMPARE_MARKDOWN, &unpaired);
+    check_says(&unpaired, "| line | runs | test % | sd | min | max | return | sd | params |"); /* over whom? */
+    assert_null(strstr(unpaired.text, "over none"));
+    esper_compare_fini(&compare);
+    compare = compare_of("plain.safetensors,none", "", 1);
+    assert_true(esper_compare_has_budget(&compare));
     esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
     check_says(&usual, "trained by the reward escrow with strict gates");
+    check_says(&usual, "on the same seeds, returns by the reward escrow:\n");
+    snprintf(compare.config.reward_weights, sizeof(compare.config.reward_weights), "rent_weight=1.5");
+    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
+    check_says(&usual, "returns by the reward escrow with rent_weight=1.5:\n");
+    esper_compare_report(&compare, "here", &page);
+    check_says(&page, "<dt>Reward</dt><dd>escrow with rent_weight=1.5</dd>");
+    esper_compare_write_json(&compare, &json);
+    check_says(&json, "\"reward\":\"escrow\",\"reward_weights\":\"rent_weight=1.5\",");
     esper_compare_fini(&compare);
     esper_page_fini(&plain);
     esper_page_fini(&json);
     esper_page_fini(&page);
     esper_page_fini(&usual);
+    esper_page_fini(&unpaired);
     assert_int_equal(live_blocks(), 0);
 }
 
@@ -695,6 +712,7 @@ static void the_page(void **state)
     check_says(&page, "here &amp; &lt;there&gt;");
     check_says(&page, "47.00 % <span class=\"soft\">(21.59 to 72.41)</span>");
     check_says(&page, "heuristic-3</td>");
+    check_says(&page, "<caption>Static lines at the training FLOPs of heuristic on the same seed</caption>");
     check_says(&page, "broken off: the governor stopped the run: NaN");
     assert_int_equal(count_words(&page, "<path class=\"run "), 5);
     assert_int_equal(count_words(&page, "<path class=\"mean ") - count_words(&page, "aria-hidden"), 2);

@@ -99,7 +99,8 @@ static void ambiguous_prefix_lists_them(void **state)
     check_not_found("", "beginning of 3 runs");
 }
 
-/* Runs of `esper learn` have a policy in place of events: neither kind is taken for the other. */
+/* Runs of `esper learn` have a policy in place of events. Who wants a network, or a policy, finds the newest of those; who wants
+ * any run finds the newest of all. */
 static void policies_are_found_among_their_own(void **state)
 {
     char path[ESPER_PATH_CHARS];
@@ -116,14 +117,46 @@ static void policies_are_found_among_their_own(void **state)
     check_good(esper_run_policy_find("learn", path));
     assert_string_equal(path, "runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_good(esper_run_policy_find("runs/learn-synth-1/" ESPER_RUN_POLICY, path));
-    check_found("last", "runs/synth-1");
+    check_found("last", "runs/learn-synth-1");
+    check_found("learn", "runs/learn-synth-1");
+    check_found("runs/learn-s", "runs/learn-synth-1");
+    check_found("synth", "runs/synth-1");
+    check_good(esper_run_network_find("last", path));
+    assert_string_equal(path, "runs/synth-1");
+    check_good(esper_run_checkpoint_find("last", path));
+    assert_string_equal(path, "runs/synth-1/" ESPER_RUN_CHECKPOINT);
+    check_fails(esper_run_checkpoint_find("learn", path), ESPER_E_NOTFOUND,
+                "runs/learn-synth-1 is a run of `esper learn`");
+    check_fails(esper_run_policy_find("synth", path), ESPER_E_NOTFOUND, "runs/synth-1 is no run of `esper learn`");
     check_fails(esper_run_checkpoint_find("runs/learn-synth-1", path), ESPER_E_NOTFOUND,
-                "is a run of `esper learn`|" ESPER_RUN_POLICY "|no network");
+                "is a run of `esper learn`|no network|inspect runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_fails(esper_run_dir_make("runs/learn-synth-1", "synth", path), ESPER_E_CONFIG, "already holds a run");
     check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", "x", 1));
     esper_run_dir_clean("runs/learn-synth-1");
     assert_int_not_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", F_OK), 0);
     assert_int_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY, F_OK), 0);
+}
+
+/* With nothing but runs that learned, there is a last run, and no last network. */
+static void runs_that_learned_alone(void **state)
+{
+    const struct timespec times[2] = {{.tv_sec = 1000000 - 20}, {.tv_sec = 1000000 - 20}};
+    char path[ESPER_PATH_CHARS];
+
+    (void)state;
+    check_good(esper_file_make_dirs("runs/learn-synth-1"));
+    check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY, "x", 1));
+    check_found("last", "runs/learn-synth-1");
+    check_fails(esper_run_checkpoint_find("last", path), ESPER_E_NOTFOUND,
+                "no run below runs/ yet that trained a network|`esper train`");
+    put_run("runs/synth-1", 10, 1);
+    assert_int_equal(utimensat(AT_FDCWD, "runs/learn-synth-1/" ESPER_RUN_POLICY, times, 0), 0);
+    check_found("last", "runs/synth-1");
+    check_good(esper_file_make_dirs("runs/apart-1"));
+    check_good(esper_file_write("runs/apart-1/" ESPER_RUN_STORE, "x", 1));
+    check_good(esper_file_write("runs/apart-1/" ESPER_RUN_CONFIG, "x", 1));
+    check_found("apart", "runs/apart-1"); /* a program learned there */
+    check_fails(esper_run_policy_find("apart", path), ESPER_E_NOTFOUND, "a program learned there");
 }
 
 static void check_taken(const char *text, const char *wanted)
@@ -134,7 +167,7 @@ static void check_taken(const char *text, const char *wanted)
     assert_string_equal(path, wanted);
 }
 
-/* What --policy may be: a name, a file, or the directory of a run that learned. */
+/* What --policy may be: a name, a file, or a run that learned. */
 static void policies_are_taken_from_their_runs(void **state)
 {
     char path[ESPER_PATH_CHARS];
@@ -148,7 +181,17 @@ static void policies_are_taken_from_their_runs(void **state)
     check_taken("runs/learn-synth-1", "runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_taken("runs/learn-synth-1//", "runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_taken("runs/learn-synth-1/" ESPER_RUN_POLICY, "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("last", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("learn-s", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("runs/learn-s", "runs/learn-synth-1/" ESPER_RUN_POLICY);
+    check_taken("heuristik", "heuristik"); /* no run begins so: whoever opens it says what there is */
+    check_taken("", "");
+    check_fails(esper_run_policy_take("learned", path), ESPER_E_NOTFOUND, "does not say which|directory|'last'|file");
+    check_good(esper_file_make_dirs("runs/learn-synth-2"));
+    check_good(esper_file_write("runs/learn-synth-2/" ESPER_RUN_POLICY, "x", 1));
+    check_fails(esper_run_policy_take("learn", path), ESPER_E_NOTFOUND, "beginning of 2 runs|learn-synth-1");
     put_run("runs/synth-1", 0, 1);
+    check_taken("synth", "synth"); /* trained a network */
     check_fails(esper_run_policy_take("runs/synth-1", path), ESPER_E_NOTFOUND,
                 "runs/synth-1 is a run that trained a network|`esper learn`");
     check_good(esper_file_make_dirs("outside"));
@@ -321,6 +364,7 @@ int main(void)
         cmocka_unit_test_setup(by_unique_prefix, set_up),
         cmocka_unit_test_setup(ambiguous_prefix_lists_them, set_up),
         cmocka_unit_test_setup(policies_are_found_among_their_own, set_up),
+        cmocka_unit_test_setup(runs_that_learned_alone, set_up),
         cmocka_unit_test_setup(policies_are_taken_from_their_runs, set_up),
         cmocka_unit_test_setup(whole_name_wins, set_up),
         cmocka_unit_test_setup(very_many_runs, set_up),

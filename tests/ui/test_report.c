@@ -897,10 +897,11 @@ static void scales(void **state)
     }
 }
 
-/* Single values and numbers of any size get a scale that they lie on. */
+/* Single values and numbers of any size get a scale that they lie on, with labels that fit beside it. */
 static void odd_scales(void **state)
 {
-    static const double values[] = {0.0, 1.0, -1.0, 88.123456, 1e-12, 1e12, -5e20, 1e29};
+    static const double values[] = {0.0, 1.0, -1.0, 88.123456, 100.0, 1e-12, 1e12, -5e20, 1e29};
+    char label[64];
 
     (void)state;
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
@@ -910,6 +911,9 @@ static void odd_scales(void **state)
 
             if (!(place >= 0.0 && place <= 1.0) || scale.n_ticks < 2 || scale.n_ticks > 20)
                 fail_msg("%g lies at %g, %d ticks", values[i], place, scale.n_ticks);
+            snprintf(label, sizeof(label), "%.*f", scale.decimals, scale.high);
+            if (fabs(values[i]) < 1e4 && strlen(label) > 9)
+                fail_msg("%g has a label of %zu characters: %s", values[i], strlen(label), label);
         }
 }
 
@@ -951,6 +955,24 @@ static void the_control_that_ended(void **state)
     check_good(esper_report_closing(reader, ESPER_REPORT_RUN, &numbers));
     esper_store_reader_close(reader);
     assert_int_equal(numbers.host.run, 3);
+}
+
+/* A title names nobody by a hash; as many parameters are not 1.00 times as many. */
+static void a_learned_policy(void **state)
+{
+    esper_store_run run = usual_run();
+    esper_store *store;
+    esper_page page;
+
+    (void)state;
+    ESPER_STORE_SET(run.policy, "learned ca5faa2347578340 policy.safetensors");
+    store = begin("learned.sqlite", &run, NULL);
+    end(store, &run, 80.0, run.params_host, 1);
+    page = page_of("learned.sqlite");
+    has(&page, "<title>fashion, grown by a learned policy</title>");
+    has(&page, "<dd>learned ca5faa2347578340 policy.safetensors</dd>");
+    has(&page, "reaches 80.00 % test accuracy, with as many parameters as its static host.");
+    esper_page_fini(&page);
 }
 
 /* ------------------------------------------------------------------------------------------------ learning */
@@ -1004,7 +1026,8 @@ static void a_run_that_learns(void **state)
     esper_store_close(store);
     page = page_of("learning.sqlite");
     has(&page, "fashion: a policy that learns</h1>");
-    has(&page, "mean return went from 5.500 to 25.500");
+    has(&page, "From the first 10 rounds to the last 10 of 30 the mean return went from 5.500 to 25.500");
+    has(&page, ", and parameters went from 1,006 to 1,026.");
     has(&page, "This run has not ended");
     has(&page, "Return over rounds</title>");
     has(&page, "Entropy of each head over rounds</title>");
@@ -1074,6 +1097,7 @@ int main(void)
         cmocka_unit_test(odd_scales),
         cmocka_unit_test(no_such_run),
         cmocka_unit_test(the_control_that_ended),
+        cmocka_unit_test(a_learned_policy),
         cmocka_unit_test(a_run_that_learns),
         cmocka_unit_test(without_memory),
     };
