@@ -64,7 +64,7 @@
     COL(e, TEXT, 32, status, "name of an esper_status")                          \
     COL(e, INT, 0, epochs, "epochs done")                                        \
     COL(e, INT, 0, steps, "optimiser steps done")                                \
-    COL(e, INT, 0, params, "parameters of the network at the end")               \
+    COL(e, INT, 0, params, "of the network that is tested: the host, and seeds that blend, hold or were kept") \
     COL(e, INT, 0, flops, "FLOPs of a forward pass of one sample through it")    \
     COL(e, INT, 0, flops_train, "FLOPs spent on training, attribution included") \
     COL(e, REAL, 0, loss_test, "mean over the test split, nats")                 \
@@ -83,8 +83,8 @@
     COL(e, REAL, 0, acc_valid, "percent of the validation split")                \
     COL(e, REAL, 0, lr, "learning rate of the last step")                        \
     COL(e, REAL, 0, grad_norm, "norm of the last gradient, before clipping")     \
-    COL(e, INT, 0, params, "parameters of the network, seeds included")          \
-    COL(e, INT, 0, n_seeds, "seeds in slots, fossilised ones included")          \
+    COL(e, INT, 0, params, "of the host and all seeds in slots, after the epoch's decision") \
+    COL(e, INT, 0, n_seeds, "seeds in slots then, fossilised ones included")     \
     COL(e, INT, 0, flops_train, "FLOPs spent on training so far")                \
     COL(e, REAL, 0, samples_per_s, "speed of training, validation not included") \
     COL(e, REAL, 0, seconds, "wall clock of the epoch")                          \
@@ -213,7 +213,7 @@
     COL(e, REAL, 0, acc_valid, "percent of the validation split, at the end")                       \
     COL(e, REAL, 0, acc_valid_best, "the best of its epochs")                                       \
     COL(e, REAL, 0, acc_test, "percent of the test split; NULL: it was played to learn from")       \
-    COL(e, INT, 0, params, "parameters of the network at the end")                                  \
+    COL(e, INT, 0, params, "of the network at the end, as runs.params")                             \
     COL(e, INT, 0, n_germinated, "seeds that came")                                                 \
     COL(e, INT, 0, n_kept, "seeds that were kept")                                                  \
     COL(e, INT, 0, n_pruned, "seeds that were removed")                                             \

@@ -105,6 +105,8 @@ esper_status esper_growth_reward_config(const esper_config *config, esper_reward
 
 #define ESPER_GROWTH_PENALTY (-10.0) /* for a decision that the governor had to undo */
 
+/* Of the host and of every seed in a slot, also of one that has germinated and does not train yet. */
+int64_t  esper_growth_params(const esper_growth *growth);
 double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, attribution included */
 double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */

@@ -281,7 +281,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     record.epoch_done.acc_valid = done->acc_valid;
     record.epoch_done.lr = done->lr;
     record.epoch_done.grad_norm = done->grad_norm;
-    record.epoch_done.params = esper_net_count_params(&trainer->net, -1);
+    record.epoch_done.params = esper_growth_params(growth);
     record.epoch_done.n_seeds = 0;
     for (int k = 0; k < trainer->slots.n; k++)
         record.epoch_done.n_seeds += esper_slot_is_active(&trainer->slots.slot[k]);
