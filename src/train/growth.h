@@ -103,6 +103,11 @@ double              esper_growth_return(const esper_growth *growth);
 /* Reads the two settings. E_CONFIG names the key. */
 esper_status esper_growth_reward_config(const esper_config *config, esper_reward_config *reward_out);
 
+enum { ESPER_GROWTH_HINT_CHARS = 256 };
+
+/* Whether the epochs are too few for any seed to be kept, and what to do about it; "" = they are not. */
+const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GROWTH_HINT_CHARS]);
+
 #define ESPER_GROWTH_PENALTY (-10.0) /* for a decision that the governor had to undo */
 
 /* Of the host and of every seed in a slot, also of one that has germinated and does not train yet. */

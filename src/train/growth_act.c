@@ -219,12 +219,14 @@ static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
     esper_slot_merits merits = growth_merits(growth, k);
     const esper_slot_merits *judged = slot->permissive ? NULL : &merits;
     esper_gate_result result;
+    char why[ESPER_GATE_WHY_CHARS];
     esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->events, &result)
                                     : esper_slot_advance(slot, -1, judged, &growth->events, &result);
 
     if (status != ESPER_OK)
         return unless_refused(growth, status);
-    return result.passed ? ESPER_OK : refuse(growth, "%s: %s", esper_gate_name(result.gate), result.message);
+    return result.passed ? ESPER_OK
+                         : refuse(growth, "%s: %s", esper_gate_name(result.gate), esper_gate_why(&result, why));
 }
 
 static esper_alpha_ramp ramp_of(const esper_decision *decision)

@@ -412,6 +412,18 @@ static void tell_resumed(run *self)
     warn(self, text);
 }
 
+/* Who decides about nothing keeps nothing. */
+static void warn_if_short(run *self)
+{
+    const esper_config *config = &self->trainer.config;
+    char text[ESPER_GROWTH_HINT_CHARS];
+    bool grows =
+        self->growth != NULL && (config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0);
+
+    if (grows && run_writes(self) && esper_growth_foresee(config, text)[0] != '\0')
+        warn(self, text);
+}
+
 static void tell_start(run *self)
 {
     esper_event event = {.kind = ESPER_EVENT_RUN_STARTED};
@@ -433,6 +445,7 @@ static void tell_start(run *self)
     emit(self, &event);
     if (self->policy_note[0] != '\0')
         warn(self, self->policy_note);
+    warn_if_short(self);
 }
 
 static void tell_epoch(run *self, const esper_epoch_record *record)

@@ -81,7 +81,8 @@ refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --r
 # ---- a run: what it says
 esper "${learn[@]}" --run-dir whole --progress plain
 expect_code 0
-expect_equal "standard error of a run" "$err" ""
+expect_equal "standard error of a run" "$err" "esper: warn: no seed can be kept in 3 epochs: with permissive gates and \
+gate_epochs = 10 that takes 14. Ask for --epochs 14, or --gate-epochs 1 --epochs 5"
 expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions, gates permissive" "policy    " \
     "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
     "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
@@ -99,6 +100,9 @@ expect_same "who watches does not matter" whole/policy.safetensors silent/policy
 ESPER_POLICY=scripted ESPER_POLICY_CMD=./absent esper "${learn[@]}" --run-dir meant-for-grow --progress none
 expect_code 0
 expect_same "who decides elsewhere does not matter" whole/policy.safetensors meant-for-grow/policy.safetensors
+esper "${learn[@]}" --epochs 5 --gate-epochs 1 --rounds 1 --run-dir long-enough --progress none
+expect_code 0
+expect_equal "nothing to warn of" "$err" ""
 esper "${learn[@]}" --run-dir bars --progress bar
 expect_code 0
 expect_words out $'\r' "% " "return"
@@ -152,11 +156,12 @@ esper "${grow[@]}" --policy whole/ --run-dir grown-by-dir
 expect_code 0
 expect_words out "$("$ESPER" inspect grown | sed -n 's/^weight_hash *//p')"
 expect_equal "policy in the record" "$(grep '^policy = ' grown-by-dir/config.ini)" "policy = whole/policy.safetensors"
-expect_equal "nothing to warn of" "$err" ""
+expect_equal "lines of warning" "$(wc -l <err.txt)" 1
+expect_words err "warn: no seed can be kept in 3 epochs"
 esper "${grow[@]}" --policy whole --channels 4 --gates strict --run-dir grown-otherwise
 expect_code 0
-expect_equal "lines of warning" "$(wc -l <err.txt)" 1
-expect_words err "the policy was trained with permissive gates, and here they are strict, as asked for; with channels = 2, here 4"
+expect_equal "lines of warning" "$(wc -l <err.txt)" 2
+expect_words err "no seed can be kept in 3 epochs: with strict gates" "the policy was trained with permissive gates, and here they are strict, as asked for; with channels = 2, here 4"
 esper "${grow[@]}" --policy grown --run-dir refused
 expect_code 2
 expect_words err "policy: grown is a run that trained a network, and holds no policy" "\`esper learn\`"
