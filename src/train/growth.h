@@ -116,6 +116,9 @@ double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, 
 double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
 
+/* FLOPs of a forward pass of one sample through the host alone, without seeds. */
+esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out);
+
 /* Faults that were asked for and have not been injected. */
 uint64_t esper_growth_n_faults_left(const esper_growth *growth);
 

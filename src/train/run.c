@@ -225,6 +225,7 @@ static esper_store_run identity_of(const run *self)
     const esper_trainer *trainer = &self->trainer;
     const esper_run_kin *kin = self->desc->kin;
     esper_store_run identity = esper_store_run_of(self->result.run_dir);
+    double flops_host;
 
     ESPER_STORE_SET(identity.task, trainer->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
@@ -239,7 +240,8 @@ static esper_store_run identity_of(const run *self)
         ESPER_STORE_SET(identity.relation, kin->relation);
     }
     identity.params_host = self->result.params_host;
-    identity.flops_host = (int64_t)self->result.flops_sample;
+    if (esper_growth_flops_host(self->growth, &flops_host) == ESPER_OK)
+        identity.flops_host = (int64_t)flops_host;
     return identity;
 }
 
