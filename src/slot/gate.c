@@ -1,6 +1,7 @@
 /* The gates. */
 #include "slot/gate.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -264,6 +265,15 @@ int esper_gate_pace(int epochs, int gate_epochs)
     return (int)(((int64_t)epochs * gate_epochs + ESPER_GATE_MIN_EPOCHS - 1) / ESPER_GATE_MIN_EPOCHS);
 }
 
+int esper_gate_least_epochs(bool permissive, int gate_epochs)
+{
+    const int64_t born = 1, until_training = 1, training = gate_epochs;
+    int64_t blending = permissive ? 1 : gate_epochs, holding = permissive ? 1 : ESPER_GATE_MIN_BOUND_EPOCHS;
+    int64_t least = born + until_training + training + blending + holding;
+
+    return least < INT_MAX ? (int)least : INT_MAX;
+}
+
 int esper_gate_before(int stage)
 {
     switch (stage) {
@@ -345,4 +355,53 @@ void esper_gate_refuse(int gate, const char *token, esper_gate_result *result_ou
     result_out->gate = gate;
     result_out->passed = 1;
     add(result_out, ESPER_CHECK_SEED, false, 0.0, 1.0, "%s", token);
+}
+
+/* ------------------------------------------------------------------------------------------------------- in words */
+
+/* Where there is no number to hold against another, the recorded word says it. */
+static bool is_told_by_token(const esper_gate_check *check)
+{
+    static const esper_gate_check_kind kinds[] = {ESPER_CHECK_SEED,
+                                                  ESPER_CHECK_SEED_ID,
+                                                  ESPER_CHECK_BLUEPRINT,
+                                                  ESPER_CHECK_STAGE,
+                                                  ESPER_CHECK_EXPLODING,
+                                                  ESPER_CHECK_HEALTHY,
+                                                  ESPER_CHECK_CONTRIBUTION_MEASURED};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (check->kind == (int32_t)kinds[i])
+            return true;
+    return isnan(check->value);
+}
+
+/* "epochs in stage 2, needs 10" */
+static void describe(const esper_gate_check *check, char text[ESPER_GATE_WHY_CHARS])
+{
+    if (is_told_by_token(check))
+        snprintf(text, ESPER_GATE_WHY_CHARS, "%s", check->token);
+    else
+        snprintf(text, ESPER_GATE_WHY_CHARS, "%s %.4g, needs %.4g", esper_gate_check_name(check->kind), check->value,
+                 check->threshold);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == '_')
+            *c = ' ';
+}
+
+const char *esper_gate_why(const esper_gate_result *result, char text[ESPER_GATE_WHY_CHARS])
+{
+    char one[ESPER_GATE_WHY_CHARS];
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; !result->passed && i < result->n_checks && used < ESPER_GATE_WHY_CHARS; i++) {
+        if (result->checks[i].passed || result->checks[i].token[0] == '\0') /* what fails in silence */
+            continue;
+        describe(&result->checks[i], one);
+        used += (size_t)snprintf(text + used, ESPER_GATE_WHY_CHARS - used, "%s%s", used > 0 ? "; " : "", one);
+    }
+    if (used == 0)
+        snprintf(text, ESPER_GATE_WHY_CHARS, "%s", result->message);
+    return text;
 }

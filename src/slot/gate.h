@@ -87,7 +87,12 @@ typedef enum esper_gate_check_kind {
     ESPER_CHECK_N_KINDS
 } esper_gate_check_kind;
 
-enum { ESPER_GATE_TOKEN_CHARS = 64, ESPER_GATE_MESSAGE_CHARS = 96, ESPER_GATE_MAX_CHECKS = 4 };
+enum {
+    ESPER_GATE_TOKEN_CHARS = 64,
+    ESPER_GATE_MESSAGE_CHARS = 96,
+    ESPER_GATE_WHY_CHARS = 160,
+    ESPER_GATE_MAX_CHECKS = 4
+};
 
 typedef struct esper_gate_check {
     int32_t kind, passed;
@@ -107,6 +112,10 @@ typedef struct esper_gate_result {
  * up, so that only 0 becomes 0. */
 int esper_gate_pace(int epochs, int gate_epochs);
 
+/* The fewest epochs of a run after which a seed can have been kept. It germinates after the first, passes G1 after the second,
+ * trains, blends (permissive: in one epoch), and holds until its contribution is known (strict: with its bounds). */
+int esper_gate_least_epochs(bool permissive, int gate_epochs);
+
 /* The gate before a stage; -1 = it has none. */
 int         esper_gate_before(int stage);
 const char *esper_gate_name(int gate);                 /* "G2"; NULL for other codes */
@@ -115,6 +124,10 @@ const char *esper_merit_how_name(int how);             /* "plain", "trial", "low
 
 /* Judges; false when that is no gate. */
 bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result *result_out);
+
+/* What a gate says, in words for people: what it asked for in vain, such as "epochs in stage 2, needs 10"; its message where it
+ * was passed. Messages are the recorded ones, and speak of safety also where time is short. */
+const char *esper_gate_why(const esper_gate_result *result, char text[ESPER_GATE_WHY_CHARS]);
 
 /* The answer where no gate could be asked or none is enough: "no_active_seed", "transition_failed". */
 void esper_gate_refuse(int gate, const char *token, esper_gate_result *result_out);

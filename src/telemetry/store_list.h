@@ -45,27 +45,28 @@
     COL(e, REAL, 0, ended, "the same; NULL while it runs, and when it was killed") \
     COL(e, INT, 0, n_resumed, "how often it went on from a checkpoint")
 
-#define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                             \
-    COL(e, TEXT, 256, name, "the run's directory")                                                        \
-    COL(e, TEXT, 64, task, "name of the task")                                                            \
-    COL(e, TEXT, 64, policy, "who decides: a name, a program, or learned with hash and name of its file")  \
-    COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                   \
-    COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                       \
-    COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                       \
-    COL(e, INT, 0, threads, "threads in use")                                                             \
-    COL(e, TEXT, 64, build, "commit the program was built from")                                          \
-    COL(e, INT, 0, parent_run, "run this one came from; NULL: none")                                      \
-    COL(e, TEXT, 32, relation, "what it is to that run: continues, static-control, static-final, replay") \
-    COL(e, INT, 0, params_host, "parameters of the host without seeds")                                   \
-    COL(e, TEXT, 16, reward_mode, "how rewards are reckoned; NULL: not at all")                            \
-    COL(e, INT, 0, flops_host, "FLOPs of a forward pass of one sample through it")
+#define ESPER_STORE_RUN_BEGIN_COLUMNS(COL, e)                                                            \
+    COL(e, TEXT, 256, name, "the run's directory")                                                       \
+    COL(e, TEXT, 64, task, "name of the task")                                                           \
+    COL(e, TEXT, 64, policy,                                                                             \
+        "a policy's name; a program; learned, hash and name of its file; learner: a run of esper learn") \
+    COL(e, TEXT, 16, gate_mode, "strict or permissive")                                                  \
+    COL(e, U64, 0, rng_seed, "seed of all random numbers, decimal")                                      \
+    COL(e, TEXT, 64, kernels, "backend and kernel set, part of the run's identity")                      \
+    COL(e, INT, 0, threads, "threads in use")                                                            \
+    COL(e, TEXT, 64, build, "commit the program was built from")                                         \
+    COL(e, INT, 0, parent_run, "run of this store that it belongs to; NULL: none")                       \
+    COL(e, TEXT, 32, relation, "what it is to that run: static-control; NULL: none")                     \
+    COL(e, INT, 0, params_host, "parameters of the host without seeds, planted ones neither")            \
+    COL(e, TEXT, 16, reward_mode, "how rewards are reckoned; NULL: not at all")                          \
+    COL(e, INT, 0, flops_host, "FLOPs of a forward pass of one sample through that host")
 
 #define ESPER_STORE_RUN_END_COLUMNS(COL, e)                                      \
     COL(e, TEXT, 32, status, "name of an esper_status")                          \
     COL(e, INT, 0, epochs, "epochs done")                                        \
     COL(e, INT, 0, steps, "optimiser steps done")                                \
-    COL(e, INT, 0, params, "parameters of the network at the end")               \
-    COL(e, INT, 0, flops, "FLOPs of a forward pass of one sample through it")    \
+    COL(e, INT, 0, params, "of the network that is tested: the host, and seeds that blend, hold or were kept") \
+    COL(e, INT, 0, flops, "FLOPs of a forward pass of one sample through that network") \
     COL(e, INT, 0, flops_train, "FLOPs spent on training, attribution included") \
     COL(e, REAL, 0, loss_test, "mean over the test split, nats")                 \
     COL(e, REAL, 0, acc_test, "percent of the test split")                       \
@@ -83,8 +84,8 @@
     COL(e, REAL, 0, acc_valid, "percent of the validation split")                \
     COL(e, REAL, 0, lr, "learning rate of the last step")                        \
     COL(e, REAL, 0, grad_norm, "norm of the last gradient, before clipping")     \
-    COL(e, INT, 0, params, "parameters of the network, seeds included")          \
-    COL(e, INT, 0, n_seeds, "seeds in slots, fossilised ones included")          \
+    COL(e, INT, 0, params, "of the host and all seeds in slots, after the epoch's decision") \
+    COL(e, INT, 0, n_seeds, "seeds in slots then, fossilised ones included")     \
     COL(e, INT, 0, flops_train, "FLOPs spent on training so far")                \
     COL(e, REAL, 0, samples_per_s, "speed of training, validation not included") \
     COL(e, REAL, 0, seconds, "wall clock of the epoch")                          \
@@ -213,7 +214,7 @@
     COL(e, REAL, 0, acc_valid, "percent of the validation split, at the end")                       \
     COL(e, REAL, 0, acc_valid_best, "the best of its epochs")                                       \
     COL(e, REAL, 0, acc_test, "percent of the test split; NULL: it was played to learn from")       \
-    COL(e, INT, 0, params, "parameters of the network at the end")                                  \
+    COL(e, INT, 0, params, "of the network at the end, as runs.params")                             \
     COL(e, INT, 0, n_germinated, "seeds that came")                                                 \
     COL(e, INT, 0, n_kept, "seeds that were kept")                                                  \
     COL(e, INT, 0, n_pruned, "seeds that were removed")                                             \

@@ -154,6 +154,36 @@ esper_status esper_growth_check_config(const esper_config *config, esper_topolog
     return ESPER_OK;
 }
 
+/* The most that gates may ask for where a seed is to be kept within these epochs; 0 = even 1 is too much. */
+static int most_gate_epochs(bool permissive, int epochs)
+{
+    int least = esper_gate_least_epochs(permissive, 1), each = esper_gate_least_epochs(permissive, 2) - least;
+
+    return epochs >= least ? 1 + (epochs - least) / each : 0;
+}
+
+const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GROWTH_HINT_CHARS])
+{
+    bool permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE;
+    int least = esper_gate_least_epochs(permissive, config->gate_epochs);
+    int most = most_gate_epochs(permissive, config->epochs);
+    int n;
+
+    text[0] = '\0';
+    if (config->epochs >= least)
+        return text;
+    n = snprintf(
+        text, ESPER_GROWTH_HINT_CHARS,
+        "no seed can be kept in %d epochs: with %s gates and gate_epochs = %d that takes %d. Ask for --epochs %d",
+        config->epochs, permissive ? "permissive" : "strict", config->gate_epochs, least, least);
+    if (most >= 1)
+        snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs %d", most);
+    else
+        snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs 1 --epochs %d",
+                 esper_gate_least_epochs(permissive, 1));
+    return text;
+}
+
 static const char *name_of_policy(const esper_config *config)
 {
     if (config->policy_cmd[0] != '\0')

@@ -103,11 +103,21 @@ double              esper_growth_return(const esper_growth *growth);
 /* Reads the two settings. E_CONFIG names the key. */
 esper_status esper_growth_reward_config(const esper_config *config, esper_reward_config *reward_out);
 
+enum { ESPER_GROWTH_HINT_CHARS = 256 };
+
+/* Whether the epochs are too few for any seed to be kept, and what to do about it; "" = they are not. */
+const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GROWTH_HINT_CHARS]);
+
 #define ESPER_GROWTH_PENALTY (-10.0) /* for a decision that the governor had to undo */
 
+/* Of the host and of every seed in a slot, also of one that has germinated and does not train yet. */
+int64_t  esper_growth_params(const esper_growth *growth);
 double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, attribution included */
 double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
+
+/* FLOPs of a forward pass of one sample through the host alone, without seeds. */
+esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out);
 
 /* Faults that were asked for and have not been injected. */
 uint64_t esper_growth_n_faults_left(const esper_growth *growth);

@@ -84,8 +84,7 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
         show_seed(growth, k, view);
 }
 
-/* Parameters of the host and of every seed that lives. */
-static int64_t count_params(const esper_growth *growth)
+int64_t esper_growth_params(const esper_growth *growth)
 {
     const esper_trainer *trainer = growth->trainer;
     int64_t n = esper_net_count_params(&trainer->net, 0);
@@ -99,7 +98,7 @@ static int64_t count_params(const esper_growth *growth)
 void growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out)
 {
     const esper_trainer *trainer = growth->trainer;
-    int64_t params = count_params(growth);
+    int64_t params = esper_growth_params(growth);
 
     for (int k = 0; k < trainer->slots.n; k++)
         show_slot(growth, k, params, &growth->views[k]);
@@ -191,7 +190,7 @@ static esper_status germinate(esper_growth *growth, int k)
     if (growth->blueprint_params[k][blueprint->index] == ESPER_SPLICE_UNFIT)
         return refuse(growth, "%s cannot be built for a width of %d", blueprint->name, (int)slot->channels);
     gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
-    if ((affordable(growth, k, count_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
+    if ((affordable(growth, k, esper_growth_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
         return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
                       trainer->config.max_params);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
@@ -220,12 +219,14 @@ static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
     esper_slot_merits merits = growth_merits(growth, k);
     const esper_slot_merits *judged = slot->permissive ? NULL : &merits;
     esper_gate_result result;
+    char why[ESPER_GATE_WHY_CHARS];
     esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->events, &result)
                                     : esper_slot_advance(slot, -1, judged, &growth->events, &result);
 
     if (status != ESPER_OK)
         return unless_refused(growth, status);
-    return result.passed ? ESPER_OK : refuse(growth, "%s: %s", esper_gate_name(result.gate), result.message);
+    return result.passed ? ESPER_OK
+                         : refuse(growth, "%s: %s", esper_gate_name(result.gate), esper_gate_why(&result, why));
 }
 
 static esper_alpha_ramp ramp_of(const esper_decision *decision)

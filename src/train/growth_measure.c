@@ -7,20 +7,27 @@
 #include "base/status.h"
 #include "train/growth_internal.h"
 
-esper_status growth_open_evaluator(esper_growth *growth)
+/* Of validation, with the seeds of a table of slots. */
+static esper_evaluator_desc evaluator_desc(const esper_growth *growth, const esper_slots *slots)
 {
     esper_trainer *trainer = growth->trainer;
-    esper_evaluator_desc desc = {
+
+    return (esper_evaluator_desc){
         .backend = trainer->backend,
         .pool = trainer->pool,
         .host = &trainer->host,
         .slab = &trainer->slab,
-        .slots = &trainer->slots,
+        .slots = slots,
         .sampler = trainer->samplers[ESPER_SPLIT_VALID],
         .split = ESPER_SPLIT_VALID,
         .batch = esper_trainer_max_samples(trainer),
         .ranks = &trainer->ranks,
     };
+}
+
+esper_status growth_open_evaluator(esper_growth *growth)
+{
+    esper_evaluator_desc desc = evaluator_desc(growth, &growth->trainer->slots);
 
     return esper_evaluator_open(&desc, &growth->evaluator);
 }
@@ -37,6 +44,34 @@ void growth_count_flops(esper_growth *growth)
     if (esper_evaluator_flops(growth->evaluator, NULL, 0, &growth->sample_flops, &none) != ESPER_OK)
         growth->sample_flops = esper_plan_stats_of(trainer->plan).forward.flops / esper_trainer_max_samples(trainer);
     growth->counted_program = trainer->program;
+}
+
+static esper_status count_empty(const esper_growth *growth, esper_slots *slots, double *flops_out)
+{
+    esper_evaluator_desc desc = evaluator_desc(growth, slots);
+    esper_evaluator *evaluator;
+    esper_status status;
+    double none;
+
+    for (int k = 0; k < slots->n; k++)
+        slots->slot[k].stage = ESPER_STAGE_DORMANT; /* so that none is part of a program */
+    ESPER_TRY(esper_evaluator_open(&desc, &evaluator));
+    status = esper_evaluator_flops(evaluator, NULL, 0, flops_out, &none);
+    esper_evaluator_close(evaluator);
+    return status;
+}
+
+esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out)
+{
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots)); /* a copy to empty */
+    esper_status status;
+
+    if (slots == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "slots");
+    *slots = growth->trainer->slots;
+    status = count_empty(growth, slots, flops_out);
+    esper_mem_free(slots);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ gradients */

@@ -281,7 +281,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     record.epoch_done.acc_valid = done->acc_valid;
     record.epoch_done.lr = done->lr;
     record.epoch_done.grad_norm = done->grad_norm;
-    record.epoch_done.params = esper_net_count_params(&trainer->net, -1);
+    record.epoch_done.params = esper_growth_params(growth);
     record.epoch_done.n_seeds = 0;
     for (int k = 0; k < trainer->slots.n; k++)
         record.epoch_done.n_seeds += esper_slot_is_active(&trainer->slots.slot[k]);
@@ -354,6 +354,7 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
     const esper_gate_result *result = &what->gate;
     esper_store_record record = record_of(growth, ESPER_STORE_GATE, epoch), checks[ESPER_GATE_MAX_CHECKS];
     esper_event event = {.kind = ESPER_EVENT_GATE_JUDGED};
+    char why[ESPER_GATE_WHY_CHARS];
 
     record.gate.seed = growth->state.seed[k].number;
     ESPER_STORE_SET(record.gate.slot, what->slot);
@@ -362,7 +363,7 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
     ESPER_STORE_SET(record.gate.to_stage, esper_stage_name(what->to));
     record.gate.passed = result->passed;
     record.gate.score = result->score;
-    ESPER_STORE_SET(record.gate.message, result->message);
+    ESPER_STORE_SET(record.gate.message, esper_gate_why(result, why));
     for (int i = 0; i < result->n_checks; i++) {
         checks[i] = record_of(growth, ESPER_STORE_CHECK, epoch);
         ESPER_STORE_SET(checks[i].check.name, esper_gate_check_name(result->checks[i].kind));
@@ -377,7 +378,7 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
     event.gate_judged.seed = what->seed_id;
     event.gate_judged.gate = esper_gate_name(result->gate);
     event.gate_judged.passed = result->passed;
-    event.gate_judged.message = result->message;
+    event.gate_judged.message = why;
     emit(growth, &event);
 }
 

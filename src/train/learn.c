@@ -362,6 +362,15 @@ static esper_status begin_again(learn *self)
     return has_own_dir(self, path) ? ESPER_OK : save(self); /* a new directory is one that can be resumed, too */
 }
 
+/* Said once, at the start. */
+static void warn_if_short(const learn *self)
+{
+    char text[ESPER_GROWTH_HINT_CHARS];
+
+    if (writes(self) && esper_growth_foresee(&self->config, text)[0] != '\0')
+        esper_log_warn(self->desc->log, "%s", text);
+}
+
 /* ------------------------------------------------------------------------------------------------ a round */
 
 static double seconds_left(const learn *self, double part)
@@ -715,6 +724,7 @@ static esper_status run_all(learn *self)
     view = view_of(self, 0.0);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
+    warn_if_short(self);
     status = play_all(self);
     take_result(self);
     return status;

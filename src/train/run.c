@@ -225,6 +225,7 @@ static esper_store_run identity_of(const run *self)
     const esper_trainer *trainer = &self->trainer;
     const esper_run_kin *kin = self->desc->kin;
     esper_store_run identity = esper_store_run_of(self->result.run_dir);
+    double flops_host;
 
     ESPER_STORE_SET(identity.task, trainer->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
@@ -239,7 +240,8 @@ static esper_store_run identity_of(const run *self)
         ESPER_STORE_SET(identity.relation, kin->relation);
     }
     identity.params_host = self->result.params_host;
-    identity.flops_host = (int64_t)self->result.flops_sample;
+    if (esper_growth_flops_host(self->growth, &flops_host) == ESPER_OK)
+        identity.flops_host = (int64_t)flops_host;
     return identity;
 }
 
@@ -412,6 +414,18 @@ static void tell_resumed(run *self)
     warn(self, text);
 }
 
+/* Who decides about nothing keeps nothing. */
+static void warn_if_short(run *self)
+{
+    const esper_config *config = &self->trainer.config;
+    char text[ESPER_GROWTH_HINT_CHARS];
+    bool grows =
+        self->growth != NULL && (config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0);
+
+    if (grows && run_writes(self) && esper_growth_foresee(config, text)[0] != '\0')
+        warn(self, text);
+}
+
 static void tell_start(run *self)
 {
     esper_event event = {.kind = ESPER_EVENT_RUN_STARTED};
@@ -433,6 +447,7 @@ static void tell_start(run *self)
     emit(self, &event);
     if (self->policy_note[0] != '\0')
         warn(self, self->policy_note);
+    warn_if_short(self);
 }
 
 static void tell_epoch(run *self, const esper_epoch_record *record)

@@ -235,7 +235,7 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),
              result->why[0] != '\0' ? ": " : "", result->why);
     esper_html_cell(page, "why", how);
-    esper_html_cell(page, "why", result->tested);
+    esper_html_cell(page, "why", result->tested[0] != '\0' ? result->tested : run->plant);
     esper_page_print(page, "</tr>\n");
 }
 

@@ -93,7 +93,7 @@ static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_vie
         .loss_valid = known ? watch->last.loss_valid : (double)NAN,
         .acc_valid = known ? watch->last.acc_valid : (double)NAN,
         .acc_best = watch->acc_best,
-        .params_total = esper_net_count_params(&trainer->net, -1),
+        .params_total = esper_growth_params(run->growth),
         .params_host = esper_net_count_params(&trainer->net, 0),
         .lr = begun ? trainer->lr : (double)NAN,
         .samples_per_s = run->samples_per_s,

@@ -115,7 +115,10 @@ static void write_lead(esper_page *page, const esper_report_data *data)
         esper_page_print(page, " %% after epoch %" PRId64 ". ", data->closing.grown.epochs);
     }
     if (data->n_seeds == 0)
-        esper_page_print(page, "No seed has germinated.</p>\n");
+        esper_page_print(page, "No seed has germinated%s.</p>\n",
+                         data->closing.grown.params > data->run.params_host
+                             ? "; what it has beside its host was planted before it began"
+                             : "");
     else
         esper_page_print(page, "%d seed%s germinated: %d kept, %d pruned, %d not decided.</p>\n", data->n_seeds,
                          data->n_seeds == 1 ? "" : "s", n_kept, n_pruned, data->n_seeds - n_kept - n_pruned);

@@ -31,7 +31,7 @@ esper grow synth "${scripted[@]}" --run-dir grown --static-control
 expect_code 0
 expect_equal "standard error of a run" "$err" ""
 expect_words out "static host    grown host    difference" "test accuracy" "training FLOPs" "fossilized 18" "blending" \
-    "grown/last.safetensors" "grown/report.html" "replay grown" "export grown"
+    "grown/last.safetensors" "grown/report.html" "replay grown" "export grown" ", by the reward escrow"
 hash=$(weights_of)
 expect_equal "files of the run" "$(ls grown | tr '\n' ' ')" \
     "config.ini control decisions.jsonl events.jsonl last.safetensors report.html store.sqlite "
@@ -62,6 +62,33 @@ expect_words out "growth    4 slots from r0c0 to r1c1; scripted decides, permiss
 esper grow synth "${tiny[@]}" --epochs 3 --policy random --run-dir bars --progress bar
 expect_code 0
 expect_words out "blueprint" $'\033[J'
+
+# ---- the fewest epochs in which a seed can be kept; of fewer there is word
+cat >soon.txt <<'END'
+1  r0c0 germinate blueprint=conv_light tempo=1
+2  r0c0 advance
+3  r0c0 advance
+4  r0c0 advance
+5  r0c0 fossilize
+END
+soon=("${tiny[@]}" --gates permissive --decisions soon.txt --progress none)
+esper grow synth "${soon[@]}" --epochs 5 --gate-epochs 1 --run-dir soon
+expect_code 0
+expect_equal "nothing to warn of" "$err" ""
+expect_words out "fossilized 5"
+head -n 4 soon.txt >late.txt
+esper grow synth "${soon[@]}" --decisions late.txt --epochs 5 --run-dir late
+expect_code 0
+expect_equal "warned" "$err" "esper: warn: no seed can be kept in 5 epochs: with permissive gates and gate_epochs = 10 that takes \
+14. Ask for --epochs 14, or --gate-epochs 1"
+expect_equal "in the events" "$(grep -c '"event":"warning"' late/events.jsonl)" 1
+expect_equal "word of the refusal" "$(grep -c '"refusal":"G2: epochs in stage 1, needs 10"' late/events.jsonl)" 1
+esper replay late --progress none
+expect_code 0
+expect_equal "a replay is not warned" "$err" ""
+esper grow synth "${tiny[@]}" --policy none --epochs 2 --run-dir stays --progress none
+expect_code 0
+expect_equal "a host that stays as it is" "$err" ""
 
 # ---- replay: the same weights, at every decision and at the end
 esper replay grown --progress none

@@ -72,6 +72,32 @@ expect_words err "outside already holds a run"
 esper grow synth --policy outside
 expect_code 2
 expect_words err "policy: outside holds no policy: a program learned there" "--policy-cmd COMMAND"
+# examples/learner.py learns from two rounds; and the example of a view in the docs has the members of those it was sent
+esper learn synth --epochs 8 --gate-epochs 1 --max-steps 2 --batch 8 --envs 2 --rounds 2 --run-dir example --progress none \
+    --policy-cmd "tee views.jsonl | python3 '$SOURCE_DIR/examples/learner.py'"
+expect_code 0
+expect_words out "2 rounds, 4 episodes"
+expect_equal "episodes it learned from" "$(grep -c '^learner: [a-z_]* earned -\?[0-9.]*$' err.txt)" 4
+cat >members.py <<'EOP'
+import json, re, sys
+def members(value, path=""):
+    if isinstance(value, dict) and not path.endswith(".blueprints"):
+        return {name for key in value for name in members(value[key], path + "." + key)}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {name for each in value for name in members(each, path + "[]")}
+    return {path + ("" if value is None else ":" + ("number" if isinstance(value, float) else type(value).__name__.replace("int", "number")))}
+page = open(sys.argv[1]).read()
+told = members(json.loads(re.search(r"<!-- a view:.*?```json\n(.*?)```", page, re.S)[1]))
+sent = {name for line in open(sys.argv[2]) for name in members(json.loads(line))}
+names = lambda those: {name.split(":")[0] for name in those}
+print("not sent:", sorted(told - sent), "not told:", sorted(names(sent) - names(told) - {".slots[].seed"}))
+EOP
+if [ -e "$SOURCE_DIR/docs/policy-protocol.md" ]; then
+    expect_equal "members of the view" "$(python3 members.py "$SOURCE_DIR/docs/policy-protocol.md" views.jsonl)" "not sent: [] not told: []"
+else
+    echo "skipped: the documentation is not here"
+fi
+rm -rf example views.jsonl members.py
 esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 1 --rounds 1 --policy-cmd false --run-dir silent --progress none
 expect_words err "false"
 rm -rf outside outside.* silent
@@ -83,7 +109,8 @@ refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --r
 flags="--batch=8 --max-steps=2 --blocks=2 --channels=2" # that are not the task's, and that its networks had
 esper "${learn[@]}" --run-dir whole --progress plain
 expect_code 0
-expect_equal "standard error of a run" "$err" ""
+expect_equal "standard error of a run" "$err" "esper: warn: no seed can be kept in 3 epochs: with permissive gates and \
+gate_epochs = 10 that takes 14. Ask for --epochs 14, or --gate-epochs 1 --epochs 5"
 expect_words out "task      synth: hosts of " "4 slots, episodes of 3 decisions, gates permissive" "policy    " \
     "parameters, recurrent; reward escrow" "fleet     2 environments on 1 thread; up to 4 rounds" "run       whole" \
     "round   return    +-  accuracy  params  kept   H op slot blue    KL  expl" "    1/4    " "    4/4    " \
@@ -103,6 +130,9 @@ expect_same "who watches does not matter" whole/policy.safetensors silent/policy
 ESPER_POLICY=scripted ESPER_POLICY_CMD=./absent esper "${learn[@]}" --run-dir meant-for-grow --progress none
 expect_code 0
 expect_same "who decides elsewhere does not matter" whole/policy.safetensors meant-for-grow/policy.safetensors
+esper "${learn[@]}" --epochs 5 --gate-epochs 1 --rounds 1 --run-dir long-enough --progress none
+expect_code 0
+expect_equal "nothing to warn of" "$err" ""
 esper "${learn[@]}" --run-dir bars --progress bar
 expect_code 0
 expect_words out $'\r' "% " "return"
@@ -173,11 +203,12 @@ esper "${grow[@]}" --policy whole/ --run-dir grown-by-dir
 expect_code 0
 expect_words out "$("$ESPER" inspect grown | sed -n 's/^weight_hash *//p')"
 expect_equal "policy in the record" "$(grep '^policy = ' grown-by-dir/config.ini)" "policy = whole/policy.safetensors"
-expect_equal "nothing to warn of" "$err" ""
+expect_equal "lines of warning" "$(wc -l <err.txt)" 1
+expect_words err "warn: no seed can be kept in 3 epochs"
 esper "${grow[@]}" --policy whole --channels 4 --gates strict --run-dir grown-otherwise
 expect_code 0
-expect_equal "lines of warning" "$(wc -l <err.txt)" 1
-expect_words err "the policy was trained with permissive gates, and here they are strict, as asked for; with channels = 2, here 4"
+expect_equal "lines of warning" "$(wc -l <err.txt)" 2
+expect_words err "no seed can be kept in 3 epochs: with strict gates" "the policy was trained with permissive gates, and here they are strict, as asked for; with channels = 2, here 4"
 esper "${grow[@]}" --policy grown --run-dir refused
 expect_code 2
 expect_words err "policy: grown is a run that trained a network, and holds no policy" "\`esper learn\`"

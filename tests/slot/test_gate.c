@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -352,6 +353,35 @@ static void test_evidence(void **state)
     assert_false(esper_gate_judge(4, &input, &result));
 }
 
+/* What people are told of a refusal: each check that failed, time among them. */
+static void test_why(void **state)
+{
+    esper_gate_input input = on_threshold(ESPER_GATE_G2, true);
+    esper_gate_result result;
+    char why[ESPER_GATE_WHY_CHARS];
+
+    (void)state;
+    assert_true(esper_gate_judge(ESPER_GATE_G2, &input, &result));
+    assert_string_equal(esper_gate_why(&result, why), result.message);
+    input.epochs_in_stage = 2;
+    assert_true(esper_gate_judge(ESPER_GATE_G2, &input, &result));
+    assert_string_equal(esper_gate_why(&result, why), "epochs in stage 2, needs 10");
+    input.exploding = true;
+    assert_true(esper_gate_judge(ESPER_GATE_G2, &input, &result));
+    assert_string_equal(esper_gate_why(&result, why), "epochs in stage 2, needs 10; exploding gradients");
+    input = on_threshold(ESPER_GATE_G2, false);
+    input.improvement.value = 0.25;
+    input.has_gradient_ratio = false;
+    assert_true(esper_gate_judge(ESPER_GATE_G2, &input, &result));
+    assert_string_equal(esper_gate_why(&result, why), "improvement 0.25, needs 0.5; gradient stats never measured");
+    input = on_threshold(ESPER_GATE_G5, true);
+    input.contribution.how = ESPER_MERIT_NONE;
+    assert_true(esper_gate_judge(ESPER_GATE_G5, &input, &result));
+    assert_string_equal(esper_gate_why(&result, why), "counterfactual not available");
+    esper_gate_refuse(ESPER_GATE_G1, "no_active_seed", &result);
+    assert_string_equal(esper_gate_why(&result, why), "no active seed");
+}
+
 /* Another number of epochs in the place of 10, in the words too; and what goes with it. */
 static void test_other_epochs(void **state)
 {
@@ -378,6 +408,10 @@ static void test_other_epochs(void **state)
     assert_int_equal(esper_gate_pace(1, 1), 1);
     assert_int_equal(esper_gate_pace(0, 4), 0);
     assert_int_equal(esper_gate_pace(3, 20), 6);
+    assert_int_equal(esper_gate_least_epochs(false, 10), 25);
+    assert_int_equal(esper_gate_least_epochs(true, 10), 14);
+    assert_int_equal(esper_gate_least_epochs(true, 1), 5);
+    assert_int_equal(esper_gate_least_epochs(false, INT_MAX), INT_MAX);
 }
 
 int main(void)
@@ -388,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_not_finite_never_passes),
         cmocka_unit_test(test_trial_and_bound),
         cmocka_unit_test(test_evidence),
+        cmocka_unit_test(test_why),
         cmocka_unit_test(test_other_epochs),
     };
 

@@ -2,6 +2,7 @@
  * there runs and finds something in a store with a run's worth of everything. */
 #include "base/file.h"
 #include "telemetry/helpers.h"
+#include "telemetry/store_sql.h"
 
 static char *page; /* NULL: the documentation is not here, as in the kit */
 
@@ -117,6 +118,22 @@ static void every_column_is_told(void **state)
     assert_true(n_views > 5);
 }
 
+/* Every column with its own meaning beside it. */
+static void check_meanings(const char *table, const char *section, const esper_store_column *columns, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char begin[64], end[256];
+        const char *line;
+
+        snprintf(begin, sizeof(begin), "\n| `%s` | ", columns[i].name);
+        snprintf(end, sizeof(end), " | %s |\n", columns[i].meaning);
+        line = strstr(section, begin);
+        if (line == NULL || strstr(line, end) == NULL || strstr(line, end) > strchr(line + 1, '\n'))
+            fail_msg("docs/store.md does not explain %s.%s as '%s': run scripts/docs store", table, columns[i].name,
+                     columns[i].meaning);
+    }
+}
+
 /* The page is generated, so a column too many means that it is out of date. */
 static void nothing_else_is_told(void **state)
 {
@@ -131,10 +148,17 @@ static void nothing_else_is_told(void **state)
         if (count_lines(section, "\n| `") != n)
             fail_msg("docs/store.md tells of %d columns of %s, there are %d", count_lines(section, "\n| `"),
                      esper_store_table(kind), n);
-        for (int i = 0; i < n; i++)
-            if (strstr(section, columns[i].meaning) == NULL)
-                fail_msg("docs/store.md explains %s.%s otherwise: run scripts/docs store", esper_store_table(kind),
-                         columns[i].name);
+        check_meanings(esper_store_table(kind), section, columns, n);
+        free(section);
+    }
+    for (esper_store_part part = ESPER_STORE_PART_RUN_OWN; part <= ESPER_STORE_PART_SEED; part++) {
+        const char *table = part == ESPER_STORE_PART_SEED ? "seeds" : "runs";
+        char *section = section_of(table);
+        int n;
+        const esper_store_column *columns = esper_store_part_columns(part, &n);
+
+        assert_non_null(section);
+        check_meanings(table, section, columns, n);
         free(section);
     }
     assert_int_equal(count_lines(page, "\n### `"), ESPER_STORE_N_KINDS + 3); /* runs, drops, seeds */

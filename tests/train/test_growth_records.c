@@ -171,12 +171,104 @@ static void evidence_of_empty_slots_is_kept(void **state)
     esper_store_reader_close(reader);
 }
 
+/* Seeds of an epoch and their parameters, as the rows of seeds have them. */
+static void sum_seeds(esper_store_reader *reader, int64_t epoch, int64_t *n_out, int64_t *params_out)
+{
+    esper_store_filter filter = {.run = 1, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY};
+    esper_store_cursor *cursor;
+    esper_store_record record;
+    bool more;
+
+    *n_out = *params_out = 0;
+    check_good(esper_store_read(reader, ESPER_STORE_SEED_EPOCH, &filter, &cursor));
+    for (check_good(esper_store_next(cursor, &record, &more)); more;) {
+        *n_out += record.epoch == epoch;
+        *params_out += record.epoch == epoch ? record.seed_epoch.params : 0;
+        check_good(esper_store_next(cursor, &record, &more));
+    }
+    esper_store_cursor_close(cursor);
+}
+
+/* Parameters of an epoch, its count of seeds and the rows of its seeds are of one moment, behind the decision: a seed counts
+ * from its germination on, and no longer once it is pruned. */
+static void parameters_go_with_seeds(void **state)
+{
+    esper_config config =
+        config_of("synth", GROWING "epochs = 7\n", "policy = scripted\ndecisions = sizes.txt\nrun_dir = sizes\n");
+    esper_run_desc desc = {.task = task_named("synth"), .config = &config, .grows = true};
+    esper_store_filter filter = {.run = 1, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY};
+    esper_store_reader *reader;
+    esper_store_cursor *cursor;
+    esper_store_record record;
+    esper_run_result result;
+    int64_t seen[7] = {0};
+    bool more;
+
+    (void)state;
+    write_file("sizes.txt", "1 r0c0 germinate blueprint=conv_light\n2 r0c0 advance\n3 r0c1 germinate blueprint=norm\n"
+                            "6 r0c0 prune\n");
+    check_good(esper_run_train(&desc, &result));
+    check_good(esper_store_reader_open("sizes/store.sqlite", &reader));
+    check_good(esper_store_read(reader, ESPER_STORE_EPOCH, &filter, &cursor));
+    for (check_good(esper_store_next(cursor, &record, &more)); more;) {
+        int64_t n, params;
+
+        sum_seeds(reader, record.epoch, &n, &params);
+        if (record.epoch_done.n_seeds != n || record.epoch_done.params != result.params_host + params)
+            fail_msg("epoch %" PRId64 ": %" PRId64 " seeds, %" PRId64 " parameters; rows have %" PRId64
+                     " seeds, %" PRId64 " with the host",
+                     record.epoch, record.epoch_done.n_seeds, record.epoch_done.params, n, result.params_host + params);
+        assert_in_range(record.epoch, 1, 7);
+        seen[record.epoch - 1] = record.epoch_done.params;
+        check_good(esper_store_next(cursor, &record, &more));
+    }
+    assert_true(seen[0] > result.params_host && seen[1] == seen[0] && seen[2] > seen[1] && seen[5] < seen[0]);
+    assert_int_equal(seen[4], seen[2]);
+    assert_int_equal(seen[6], seen[5]);
+    esper_store_cursor_close(cursor);
+    esper_store_reader_close(reader);
+}
+
+/* A seed that was planted is none of the host's, neither its parameters nor its FLOPs. */
+static void the_host_is_without_what_was_planted(void **state)
+{
+    esper_store_run runs[2];
+
+    (void)state;
+    for (int planted = 0; planted < 2; planted++) {
+        const char *dir = planted ? "planted" : "bare";
+        esper_config config = config_of("synth", GROWING "epochs = 1\npolicy = none\n",
+                                        planted ? "run_dir = planted\nplant = r0c0:conv_light\n" : "run_dir = bare\n");
+        esper_run_desc desc = {.task = task_named("synth"), .config = &config, .grows = true};
+        esper_store_reader *reader;
+        esper_store_cursor *cursor;
+        esper_run_result result;
+        char path[64];
+        bool found;
+
+        check_good(esper_run_train(&desc, &result));
+        snprintf(path, sizeof(path), "%s/store.sqlite", dir);
+        check_good(esper_store_reader_open(path, &reader));
+        check_good(esper_store_read_runs(reader, &cursor));
+        check_good(esper_store_next_run(cursor, &runs[planted], &found));
+        assert_true(found);
+        esper_store_cursor_close(cursor);
+        esper_store_reader_close(reader);
+    }
+    assert_int_equal(runs[1].params_host, runs[0].params_host);
+    assert_int_equal(runs[1].flops_host, runs[0].flops_host);
+    assert_int_equal(runs[0].flops, runs[0].flops_host);
+    assert_true(runs[1].params > runs[0].params && runs[1].flops > runs[0].flops);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_store_has_every_entry),
         cmocka_unit_test(the_copy_survives_a_resume),
         cmocka_unit_test(evidence_of_empty_slots_is_kept),
+        cmocka_unit_test(parameters_go_with_seeds),
+        cmocka_unit_test(the_host_is_without_what_was_planted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

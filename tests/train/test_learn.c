@@ -124,6 +124,13 @@ static esper_status learn_with(job *j, const esper_config *config, const char *r
     return status;
 }
 
+/* Episodes here are too short for a seed to be kept: that is said first, and nothing else. */
+static void check_calm(const char *said)
+{
+    if (strncmp(said, "esper: warn: no seed can be kept in ", 36) != 0 || strchr(said, '\n') != strrchr(said, '\n'))
+        fail_msg("warnings: \"%s\"", said);
+}
+
 /* From beginning to end, with nobody in the way and nothing to warn of. */
 static esper_learn_result learn_whole(const char *dir, const char *more)
 {
@@ -132,7 +139,7 @@ static esper_learn_result learn_whole(const char *dir, const char *more)
     esper_learn_result result;
 
     check_good(learn_with(&j, &config, NULL, &result));
-    assert_string_equal(j.said, "");
+    check_calm(j.said);
     free(j.said);
     return result;
 }
@@ -184,7 +191,7 @@ static void learns(void **state)
 
     (void)state;
     check_good(learn_with(&j, &config, NULL, &result));
-    assert_string_equal(j.said, "");
+    check_calm(j.said);
     assert_int_equal(result.rounds, 4);
     assert_int_equal(result.rounds_asked, 4);
     assert_int_equal(result.n_episodes, 8);
