@@ -1,5 +1,6 @@
 /* esper grow: the main job. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,6 +63,8 @@ static esper_status close_run(const request *asked, const char *run_dir, const e
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
     printf("\n");
     if (result != NULL) {
+        if (isfinite(result->total_reward))
+            printf("return    %.2f, the sum of its rewards\n", result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         if (result->n_skipped + result->n_rollbacks > 0)
             printf("guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
