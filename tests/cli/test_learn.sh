@@ -71,6 +71,32 @@ expect_words err "outside already holds a run"
 esper grow synth --policy outside
 expect_code 2
 expect_words err "policy: outside holds no policy: a program learned there" "--policy-cmd COMMAND"
+# examples/learner.py learns from two rounds; and the example of a view in the docs has the members of those it was sent
+esper learn synth --epochs 8 --gate-epochs 1 --max-steps 2 --batch 8 --envs 2 --rounds 2 --run-dir example --progress none \
+    --policy-cmd "tee views.jsonl | python3 '$SOURCE_DIR/examples/learner.py'"
+expect_code 0
+expect_words out "2 rounds, 4 episodes"
+expect_equal "episodes it learned from" "$(grep -c '^learner: [a-z_]* earned -\?[0-9.]*$' err.txt)" 4
+cat >members.py <<'EOP'
+import json, re, sys
+def members(value, path=""):
+    if isinstance(value, dict) and not path.endswith(".blueprints"):
+        return {name for key in value for name in members(value[key], path + "." + key)}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {name for each in value for name in members(each, path + "[]")}
+    return {path + ("" if value is None else ":" + ("number" if isinstance(value, float) else type(value).__name__.replace("int", "number")))}
+page = open(sys.argv[1]).read()
+told = members(json.loads(re.search(r"<!-- a view:.*?```json\n(.*?)```", page, re.S)[1]))
+sent = {name for line in open(sys.argv[2]) for name in members(json.loads(line))}
+names = lambda those: {name.split(":")[0] for name in those}
+print("not sent:", sorted(told - sent), "not told:", sorted(names(sent) - names(told) - {".slots[].seed"}))
+EOP
+if [ -e "$SOURCE_DIR/docs/policy-protocol.md" ]; then
+    expect_equal "members of the view" "$(python3 members.py "$SOURCE_DIR/docs/policy-protocol.md" views.jsonl)" "not sent: [] not told: []"
+else
+    echo "skipped: the documentation is not here"
+fi
+rm -rf example views.jsonl members.py
 esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 1 --rounds 1 --policy-cmd false --run-dir silent --progress none
 expect_words err "false"
 rm -rf outside outside.* silent
