@@ -127,6 +127,9 @@ static const esper_command_own own[] = {
     {.key = "policy_cmd",
      .help = "A program that decides in place of the policy, and learns by itself: asked about every environment over "
              "JSON lines (docs/policy-protocol.md)."},
+    {.key = "reward",
+     .help = "What decisions are paid by: escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "
+             "(docs/learning.md). With policy_cmd the program is told, and nothing is recorded of single decisions."},
     {.key = "gates", .preset = "permissive"},
     {.key = NULL},
 };
@@ -148,7 +151,8 @@ const esper_command esper_command_learn = {
         "                  policy's file\n"
         "  --config FILE   read settings from a file\n\n"
         "With --policy-cmd a program of yours decides, and learns as it likes: it is asked about every environment in turn,\n"
-        "and told what each decision was worth (docs/policy-protocol.md).\n\n"
+        "and told what each decision was worth (docs/policy-protocol.md). The store then has episodes and the means of rounds;\n"
+        "single decisions and rewards are the program's to keep.\n\n"
         "examples:  esper learn fashion_fast --rounds 60\n"
         "           esper learn fashion_fast --reward sparse --seed 2\n"
         "           esper learn --resume last --rounds 200\n"
