@@ -279,7 +279,7 @@ static void refuses_files(void **state)
     (void)state;
     (void)unlink(path);
     check_refused("", ESPER_E_NOTFOUND, "best.safetensors");
-    check_refused("policy = learned\n", ESPER_E_CONFIG, "give the path of the policy's file");
+    check_refused("policy = learned\n", ESPER_E_CONFIG, "give the policy's file, or the directory");
     check_refused("policy = hueristic\n", ESPER_E_CONFIG, "did you mean 'heuristic'?");
     save_policy(path, &identity, 21);
     check_refused("decisions = plan.txt\n", ESPER_E_CONFIG,

@@ -154,7 +154,7 @@ static void runs_that_learned_alone(void **state)
     check_found("last", "runs/synth-1");
     check_good(esper_file_make_dirs("runs/apart-1"));
     check_good(esper_file_write("runs/apart-1/" ESPER_RUN_STORE, "x", 1));
-    check_good(esper_file_write("runs/apart-1/" ESPER_RUN_CONFIG, "x", 1));
+    check_good(esper_file_write("runs/apart-1/" ESPER_RUN_CONFIG, "policy_cmd = ./mine\n", 20));
     check_found("apart", "runs/apart-1"); /* a program learned there */
     check_fails(esper_run_policy_find("apart", path), ESPER_E_NOTFOUND, "a program learned there");
 }
