@@ -64,7 +64,7 @@ static esper_status close_run(const request *asked, const char *run_dir, const e
     printf("\n");
     if (result != NULL) {
         if (isfinite(result->total_reward))
-            printf("return    %.2f, the sum of its rewards\n", result->total_reward);
+            printf("return    %.2f, what its decisions earned (esper info rewards)\n", result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         if (result->n_skipped + result->n_rollbacks > 0)
             printf("guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",

@@ -491,8 +491,7 @@ static void learned_lines_refused(void **state)
                 "strict gates|permissive ones|choose --gates");
     check_fails(esper_compare_init(&compare, task, &config, "one.safetensors,./one.safetensors", 1), ESPER_E_CONFIG,
                 "./one.safetensors stands there twice");
-    check_fails(esper_compare_init(&compare, task, &config, "none,learned", 1), ESPER_E_CONFIG,
-                "compared by its file");
+    check_fails(esper_compare_init(&compare, task, &config, "none,learned", 1), ESPER_E_CONFIG, "compared by its file");
     assert_int_equal(live_blocks(), 0);
 }
 
