@@ -28,6 +28,7 @@ refused 2 "rounds" learn synth --rounds 0
 refused 2 "policy says who decides, and here a policy learns to" "${learn[@]}" --policy random
 
 # ---- a program that learns outside: told of episodes and rewards, and asked about every environment
+learning_outside() {
 cat >outside.py <<'EOP'
 import json, sys
 log = open("outside.log", "w")
@@ -101,6 +102,12 @@ rm -rf example views.jsonl members.py
 esper learn synth --epochs 4 --max-steps 2 --batch 8 --envs 1 --rounds 1 --policy-cmd false --run-dir silent --progress none
 expect_words err "false"
 rm -rf outside outside.* silent
+}
+if python3 -c pass 2>/dev/null; then
+    learning_outside
+else
+    echo "skipped: python3 is not here to be the program that learns"
+fi
 refused 1 "'absent' is no run" learn --resume absent
 refused 1 "no run below runs/ yet|esper learn" learn --resume last
 refused 2 "there is no option '--rond'; did you mean '--rounds'" learn synth --rond 3
