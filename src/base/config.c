@@ -451,6 +451,11 @@ esper_config_place esper_config_place_of(const esper_config *config, int index)
     return config->origins[index].place;
 }
 
+const char *esper_config_gates_name(esper_config_gates gates)
+{
+    return choices_gates[gates];
+}
+
 void esper_config_flag_name(const char *key, char text[ESPER_CONFIG_NAME_CHARS])
 {
     snprintf(text, ESPER_CONFIG_NAME_CHARS, "--%s", key);

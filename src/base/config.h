@@ -161,6 +161,8 @@ void               esper_config_value_text(const esper_config *config, int index
 void               esper_config_source_text(const esper_config *config, int index, char *text, size_t size);
 esper_config_place esper_config_place_of(const esper_config *config, int index);
 
+const char *esper_config_gates_name(esper_config_gates gates); /* "strict", "permissive" */
+
 /* What a key accepts, in words: "a whole number of samples from 1 to 65536". */
 void esper_config_expected_text(const esper_config_key *key, char *text, size_t size);
 

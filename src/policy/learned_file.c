@@ -29,11 +29,6 @@ typedef struct notes {
     char                   version[16], slots[SLOT_CHARS], epochs[16], features[16], count[16];
 } notes;
 
-static const char *gates_name(esper_config_gates gates)
-{
-    return gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive";
-}
-
 /* "r0c0 r1c0", of the first `most` slots. */
 static const char *list_slots(const esper_learned_identity *identity, int most, char text[SLOT_CHARS])
 {
@@ -61,7 +56,7 @@ static void write_notes(const esper_learned_identity *identity, notes *self)
     put(self, "learned_topology", esper_topology_name(identity->topology));
     put(self, "learned_slots", list_slots(identity, ESPER_POLICY_MAX_SLOTS, self->slots));
     put(self, "learned_max_epochs", self->epochs);
-    put(self, "learned_gates", gates_name(identity->gates));
+    put(self, "learned_gates", esper_config_gates_name(identity->gates));
     put(self, "learned_reward", identity->reward);
     put(self, "learned_features_version", self->features);
     put(self, "learned_features", self->count);
@@ -207,7 +202,7 @@ static esper_status read_gates(const esper_safetensors *file, esper_config_gates
 
     ESPER_TRY(read_text(file, "learned_gates", &text));
     *gates_out = strcmp(text, "strict") == 0 ? ESPER_CONFIG_GATES_STRICT : ESPER_CONFIG_GATES_PERMISSIVE;
-    return strcmp(text, gates_name(*gates_out)) == 0
+    return strcmp(text, esper_config_gates_name(*gates_out)) == 0
                ? ESPER_OK
                : ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_gates: '%.40s' is neither strict nor permissive",
                             esper_safetensors_name(file), text);

@@ -6,6 +6,7 @@
 #include "policy/learned.h"
 #include "slot/slots.h"
 #include "train/compare.h"
+#include "train/policy_note.h"
 
 /* The run that a policy would decide about: the task's host, with the slots that it has. */
 static esper_status describe_run(const esper_compare *compare, esper_slots *slots, esper_learned_identity *wanted)
@@ -46,12 +47,9 @@ static esper_status check_file(const esper_compare *compare, const esper_learned
 /* What the training noted of itself; a file without that says nothing of its weights. */
 static void read_weights(const esper_learned_file *file, esper_compare_line *line)
 {
-    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
     esper_config was;
 
-    esper_config_init(&was);
-    line->weights_known =
-        text != NULL && esper_config_load_text(&was, text, strlen(text), "the policy's file") == ESPER_OK;
+    line->weights_known = esper_policy_settings(file, &was);
     if (line->weights_known)
         esper_config_value_text(&was, esper_config_find("reward_weights"), line->weights);
 }
@@ -67,8 +65,7 @@ esper_status esper_compare_read_policy(const esper_compare *compare, esper_compa
     status = check_file(compare, file);
     identity = esper_learned_identity_of(file);
     snprintf(line->reward, sizeof(line->reward), "%s", identity->reward);
-    snprintf(line->gates, sizeof(line->gates), "%s",
-             identity->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    snprintf(line->gates, sizeof(line->gates), "%s", esper_config_gates_name(identity->gates));
     read_weights(file, line);
     line->hash = esper_learned_hash_of(file);
     esper_learned_close(file);

@@ -175,7 +175,7 @@ const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GRO
     n = snprintf(
         text, ESPER_GROWTH_HINT_CHARS,
         "no seed can be kept in %d epochs: with %s gates and gate_epochs = %d that takes %d. Ask for --epochs %d",
-        config->epochs, permissive ? "permissive" : "strict", config->gate_epochs, least, least);
+        config->epochs, esper_config_gates_name(config->gates), config->gate_epochs, least, least);
     if (most >= 1)
         snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs %d", most);
     else

@@ -18,7 +18,7 @@ static esper_store_run identity_of(const learn *self)
     ESPER_STORE_SET(run.task, self->task->name);
     ESPER_STORE_SET(run.policy, "learner");
     ESPER_STORE_SET(run.reward_mode, self->config.reward);
-    ESPER_STORE_SET(run.gate_mode, self->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    ESPER_STORE_SET(run.gate_mode, esper_config_gates_name(self->config.gates));
     run.rng_seed = self->config.seed;
     run.threads = esper_pool_threads(self->pool);
     ESPER_STORE_SET(run.build, esper_build_commit());

@@ -19,11 +19,6 @@ static const char *const others[] = {"policy", "policy_cmd",     "policy_deadlin
 /* Of those, what a run must be told all the same to be like the training. The gates come with the policy. */
 static const char *const told[] = {"data", "epochs", "lr_finish"};
 
-static const char *gates_name(esper_config_gates gates)
-{
-    return gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive";
-}
-
 static bool is_in(const char *const *words, size_t n, const char *word)
 {
     for (size_t i = 0; i < n; i++)
@@ -38,8 +33,7 @@ static bool is_seen(const esper_config_key *key)
            !is_in(others, sizeof(others) / sizeof(others[0]), key->name);
 }
 
-/* The settings that learning recorded in the policy's file; false: it did not, or they are unknown here. */
-static bool read_settings(const esper_learned_file *file, esper_config *was_out)
+bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out)
 {
     const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
 
@@ -91,11 +85,11 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
 
     text[0] = '\0';
     if (identity->gates != config->gates)
-        note(text, "%s gates, and here they are %s, as asked for", gates_name(identity->gates),
-             gates_name(config->gates));
+        note(text, "%s gates, and here they are %s, as asked for", esper_config_gates_name(identity->gates),
+             esper_config_gates_name(config->gates));
     if (identity->max_epochs != epochs && identity->max_epochs > 0)
         note(text, "episodes of %d epochs, and here %d are for growing", identity->max_epochs, epochs);
-    if (read_settings(file, &was))
+    if (esper_policy_settings(file, &was))
         note_settings(&was, config, text); /* a policy with settings that are unknown here decides all the same */
 }
 
@@ -139,7 +133,7 @@ void esper_policy_flags(const char *path, const esper_task *task, char text[ESPE
     if (esper_learned_open(path, &file) != ESPER_OK)
         return;
     esper_config_init(&usual);
-    if (read_settings(file, &was) && esper_task_configure_growth(task, &usual) == ESPER_OK)
+    if (esper_policy_settings(file, &was) && esper_task_configure_growth(task, &usual) == ESPER_OK)
         add_flags(&was, &usual, text);
     esper_learned_close(file);
 }

@@ -8,6 +8,9 @@
 
 enum { ESPER_POLICY_NOTE_CHARS = 512, ESPER_POLICY_FLAGS_CHARS = 1024 };
 
+/* The settings that learning recorded in the policy's file; false: it did not, or they are unknown here. */
+bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out);
+
 /* "the policy was trained with channels = 8, here 12; with ...": gates, length and settings that differ; "" = nothing does. */
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS]);
 

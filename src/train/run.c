@@ -230,7 +230,7 @@ static esper_store_run identity_of(const run *self)
     ESPER_STORE_SET(identity.task, trainer->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
     ESPER_STORE_SET(identity.reward_mode, trainer->config.reward);
-    ESPER_STORE_SET(identity.gate_mode, trainer->config.gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(trainer->config.gates));
     identity.rng_seed = trainer->config.seed;
     ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
     identity.threads = esper_pool_threads(trainer->pool);

@@ -4,11 +4,6 @@
 #include "base/status.h"
 #include "train/run_internal.h"
 
-static const char *gates_name(esper_config_gates gates)
-{
-    return gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive";
-}
-
 /* A name becomes a path. */
 static esper_status make_path(esper_config *config)
 {
@@ -34,7 +29,8 @@ esper_status run_adopt_policy(run *self, esper_config *config)
     ESPER_TRY(esper_learned_open(config->policy, &file));
     status = make_path(config);
     if (status == ESPER_OK && esper_config_place_of(config, esper_config_find("gates")) <= ESPER_CONFIG_PRESET)
-        status = esper_config_set(config, "gates", gates_name(esper_learned_identity_of(file)->gates), &source);
+        status =
+            esper_config_set(config, "gates", esper_config_gates_name(esper_learned_identity_of(file)->gates), &source);
     if (status == ESPER_OK)
         esper_policy_note(file, config, self->policy_note);
     esper_learned_close(file);

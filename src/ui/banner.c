@@ -52,8 +52,7 @@ static void print_growth(const esper_trainer *trainer, FILE *stream)
 
     fprintf(stream, "  growth    %d slot%s from %s to %s; %s decides, %s gates\n", trainer->slots.n,
             trainer->slots.n == 1 ? "" : "s", trainer->slots.slot[0].id, trainer->slots.slot[trainer->slots.n - 1].id,
-            config->policy_cmd[0] != '\0' ? "a program" : config->policy,
-            config->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+            config->policy_cmd[0] != '\0' ? "a program" : config->policy, esper_config_gates_name(config->gates));
     if (config->max_params > 0)
         fprintf(stream, "            up to %s parameters\n", esper_text_count(config->max_params, count));
 }

@@ -43,7 +43,7 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
 
     fprintf(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
             view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots, config->epochs,
-            config->gates == ESPER_CONFIG_GATES_STRICT ? "strict" : "permissive");
+            esper_config_gates_name(config->gates));
     if (config->policy_cmd[0] != '\0')
         fprintf(stream, "policy    %s, which learns by itself; ", config->policy_cmd);
     else
