@@ -1,6 +1,6 @@
 /* Internal. The allocation border: every byte the engine takes from the heap passes here and is counted. Three things
  * stay outside: the trees jansson makes of a safetensors header, while that file is open (data/safetensors.h), and of a
- * policy program's answer or a line of a decision log, while it is read (policy/command.c, train/decision_log_read.c);
+ * policy program's answer or a line of a decision log, while it is read (policy/command.c, grow/decision_log_read.c);
  * and what SQLite takes on behalf of a store, on its writer's thread (telemetry/store.h).
  *
  * Counters are of the process, not of a handle, so that "no allocation inside a step" and "peak as predicted" can be

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "cli/bench.h"
 #include "cli/bench_task.h"
-#include "train/trainer.h"
+#include "engine/trainer.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
 

@@ -2,7 +2,7 @@
 #ifndef ESPER_CLI_BENCH_TASK_H
 #define ESPER_CLI_BENCH_TASK_H
 
-#include "train/task.h"
+#include "engine/task.h"
 
 /* A task with a benchmark's settings, and of what was asked for only what leaves the work the same: an ESPER_BATCH in the
  * environment must not change what a figure means. */

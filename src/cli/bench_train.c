@@ -9,7 +9,7 @@
 #include "cli/bench.h"
 #include "cli/bench_task.h"
 #include "tensor/cpu_peak.h"
-#include "train/trainer.h"
+#include "engine/trainer.h"
 #include "ui/text.h"
 
 enum { WARM_STEPS = 5, MAX_STEPS = 400, PACED_WARM_STEPS = 1, LEAST_STEPS = 3 };

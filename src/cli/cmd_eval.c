@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
-#include "train/checkpoint.h"
-#include "train/run_dir.h"
+#include "run/checkpoint.h"
+#include "run/run_dir.h"
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */

@@ -8,9 +8,9 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "cli/cli.h"
-#include "train/checkpoint.h"
-#include "train/export.h"
-#include "train/run_dir.h"
+#include "run/checkpoint.h"
+#include "run/export.h"
+#include "run/run_dir.h"
 #include "ui/text.h"
 
 /* Where to find what the network was trained on: a host takes its shapes from there. */

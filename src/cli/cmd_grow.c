@@ -11,7 +11,7 @@
 #include "cli/job.h"
 #include "cli/report_page.h"
 #include "policy/policy.h"
-#include "train/run.h"
+#include "run/run.h"
 #include "ui/grow_observer.h"
 #include "ui/text.h"
 

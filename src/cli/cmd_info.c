@@ -13,7 +13,7 @@
 #include "policy/features.h"
 #include "policy/reward.h"
 #include "tensor/kernel.h"
-#include "train/trainer.h"
+#include "engine/trainer.h"
 #include "ui/text.h"
 
 /* How several processes work as one job; where that cannot be, why. */

@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "cli/cli.h"
-#include "train/checkpoint.h"
-#include "train/run_dir.h"
+#include "run/checkpoint.h"
+#include "run/run_dir.h"
 #include "ui/text.h"
 
 enum { LONGEST_NOTE = 100, NARROW = 17, WIDE = 40 }; /* the last two: columns for the keys of notes */

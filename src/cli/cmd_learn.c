@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/job.h"
-#include "train/learn.h"
-#include "train/policy_note.h"
+#include "run/learn.h"
+#include "run/policy_note.h"
 #include "ui/learn_view.h"
 #include "ui/text.h"
 

@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/job.h"
-#include "train/checkpoint.h"
-#include "train/run.h"
+#include "run/checkpoint.h"
+#include "run/run.h"
 #include "ui/progress.h"
 #include "ui/text.h"
 

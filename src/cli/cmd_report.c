@@ -4,7 +4,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/report_page.h"
-#include "train/run_dir.h"
+#include "run/run_dir.h"
 #include "ui/text.h"
 
 static void print_written(const char *dir, const char *out, const esper_report_numbers *numbers, size_t bytes)

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/job.h"
-#include "train/run.h"
+#include "run/run.h"
 #include "ui/progress.h"
 #include "ui/text.h"
 

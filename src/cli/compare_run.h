@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "train/compare.h"
+#include "run/compare.h"
 
 enum { ESPER_COMPARE_MAX_JOBS = 256 };
 

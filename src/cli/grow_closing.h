@@ -2,7 +2,7 @@
 #ifndef ESPER_CLI_GROW_CLOSING_H
 #define ESPER_CLI_GROW_CLOSING_H
 
-#include "train/run.h"
+#include "run/run.h"
 
 /* Prints them. `result` is of this process, or NULL: only where there is no store are its numbers used. */
 esper_status esper_grow_closing_print(const char *run_dir, const esper_run_result *result);

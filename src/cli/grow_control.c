@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/status.h"
-#include "train/checkpoint.h"
+#include "run/checkpoint.h"
 #include "ui/progress.h"
 #include "ui/report.h"
 

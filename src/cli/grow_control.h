@@ -3,7 +3,7 @@
 #ifndef ESPER_CLI_GROW_CONTROL_H
 #define ESPER_CLI_GROW_CONTROL_H
 
-#include "train/run.h"
+#include "run/run.h"
 
 #define ESPER_GROW_CONTROL_DIR "control"
 

@@ -2,7 +2,7 @@
 #ifndef ESPER_CLI_INFO_PLAN_H
 #define ESPER_CLI_INFO_PLAN_H
 
-#include "train/trainer.h"
+#include "engine/trainer.h"
 
 /* Prints the launches of a step with FLOPs, bytes and each one's predicted share of the time; timed: the measured share,
  * too, of some steps that are run for it. */

@@ -2,7 +2,7 @@
 #ifndef ESPER_CLI_JOB_H
 #define ESPER_CLI_JOB_H
 
-#include "train/run.h"
+#include "run/run.h"
 
 /* From now on Ctrl-C and other polite signals set the flag: the run saves and leaves. A second one ends the program. */
 const volatile sig_atomic_t *esper_job_listen(void);

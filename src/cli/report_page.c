@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
-#include "train/run_dir.h"
+#include "run/run_dir.h"
 
 /* Writing over what the report is made from, or over what the run goes on from, would lose it. */
 static esper_status check_out(const char *dir, const char *out)

@@ -1,6 +1,6 @@
 /* Internal. Who is to thank: which coalitions of seeds an epoch's validation has to look at, how much of it the budget
  * allows, and what follows for each seed. Pure logic on the slot table and on plain readings; who runs networks is
- * train/evaluator.h.
+ * engine/evaluator.h.
  *
  * The participants are the seeds that carry weight and are still on probation. A coalition is the network with some of
  * them out, or with one seed in training blended in on trial. For few participants every coalition is looked at once, and

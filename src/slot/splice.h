@@ -20,7 +20,7 @@
 /* What a seed in TRAINING learns by (docs/growing.md).
  *   STRAIGHT  the gradient that reaches the stream behind it, as if the seed were added there: it never hears what its own
  *             output would do
- *   ASIDE     the loss of a program of its own, in which it is fully blended in and all else is frozen (train/side.h); in
+ *   ASIDE     the loss of a program of its own, in which it is fully blended in and all else is frozen (engine/side.h); in
  *             the network's program it has a place for its weights and no operation */
 #define ESPER_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(ASIDE, "aside")
 

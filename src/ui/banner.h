@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "train/run.h"
+#include "run/run.h"
 
 void esper_banner_print(const esper_run_view *view, FILE *stream);
 

@@ -4,7 +4,7 @@
 #define ESPER_UI_COMPARE_PLOT_H
 
 #include "base/page.h"
-#include "train/compare.h"
+#include "run/compare.h"
 
 extern const char esper_compare_plot_style[]; /* CSS, after that of all pages */
 

@@ -3,7 +3,7 @@
 #define ESPER_UI_COMPARE_TABLE_H
 
 #include "base/page.h"
-#include "train/compare.h"
+#include "run/compare.h"
 
 typedef enum esper_compare_format { ESPER_COMPARE_PLAIN, ESPER_COMPARE_MARKDOWN } esper_compare_format;
 

@@ -3,7 +3,7 @@
 #define ESPER_UI_GROW_OBSERVER_H
 
 #include "slot/slots.h"
-#include "train/run.h"
+#include "run/run.h"
 #include "ui/grow_view.h"
 
 typedef struct esper_grow_observer {

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
-#include "train/growth_view.h"
+#include "grow/growth_view.h"
 
 enum { ESPER_GROW_MAX_LINES = 40 };
 

@@ -2,7 +2,7 @@
 #ifndef ESPER_UI_GROW_WORDS_H
 #define ESPER_UI_GROW_WORDS_H
 
-#include "train/growth_view.h"
+#include "grow/growth_view.h"
 
 enum { ESPER_WORDS_CHARS = 512 };
 

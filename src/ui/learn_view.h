@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
-#include "train/learn.h"
+#include "run/learn.h"
 
 typedef struct esper_learn_progress {
     FILE  *stream; /* borrowed */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
-#include "train/run.h"
+#include "run/run.h"
 
 typedef struct esper_progress {
     FILE  *stream; /* borrowed */

@@ -99,7 +99,7 @@ refused 1 "grown is a comparison, not a run|report.html" report grown
 refused 1 "grown is a comparison, not a run" inspect grown
 
 # ---- learned policies, made by the test of comparisons: by name of file or directory, on seeds of their own, held against others
-maker=$(dirname "$ESPER")/tests/train/test_compare
+maker=$(dirname "$ESPER")/tests/run/test_compare
 if [ -x "$maker" ]; then
     mkdir made
     (cd made && "$maker" >maker.txt 2>&1) || bad "$maker" "$(tail -n 20 made/maker.txt)"

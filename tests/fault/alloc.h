@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 
 /* Something that takes memory, can fail, and gives back all it took. */
 typedef esper_status (*attempt)(void *context);

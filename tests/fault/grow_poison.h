@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 
 enum { POISON_EPOCHS = 18, POISON_STEPS = 3, POISON_PATH = 64 };
 

@@ -13,8 +13,8 @@
 #include <xxhash.h>
 
 #include "base/rng.h"
-#include "train/guarded.h"
-#include "train/helpers.h"
+#include "engine/guarded.h"
+#include "engine/helpers.h"
 
 enum { EPOCHS = 3, STEPS = 7, MAX_PASSED = 64 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 
 static rlim_t limit_now(void)
 {

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
-#include "train/growing.h"
+#include "grow/growing.h"
 
 #define LIFE                                                                                          \
     "1 r0c0 germinate blueprint=conv_light style=gated_gate tempo=2\n2 r0c0 advance\n13 r0c0 advance\n" \

@@ -16,7 +16,7 @@
 #include "support/op_nets.h"
 #include "support/small_net.h"
 #include "support/torch_case.h"
-#include "train/export.h"
+#include "run/export.h"
 
 enum { N_SAMPLES = 5, FOSSILISED = SMALL_N_MODES, N_MODES, MOST_NUMBERS = 8 };
 

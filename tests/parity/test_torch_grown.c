@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "support/torch_case.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 
 enum { N_SAMPLES = 6, MOST_VALUES = 16384 };
 

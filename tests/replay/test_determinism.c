@@ -2,7 +2,7 @@
 /* The same seed gives the same network, whatever the number of threads; another seed gives another. */
 #include <inttypes.h>
 
-#include "train/helpers.h"
+#include "engine/helpers.h"
 
 enum { STEPS = 7 };
 

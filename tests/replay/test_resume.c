@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 
 enum { EPOCHS = 3, STEPS_PER_EPOCH = 5, MAX_RECORDS = 64 };
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "slot/slots.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 #include "ui/grow_view.h"
 #include "ui/grow_words.h"
 #include "ui/terminal.h"

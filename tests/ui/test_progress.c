@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/helpers.h"
+#include "engine/helpers.h"
 #include "ui/progress.h"
 
 /* What a small run with this kind of progress wrote to a plain file. The caller frees it. */

@@ -1,0 +1,624 @@
+/* Validation with variants. A program is a network, whole or cut, with its plan; a job is one variant of a run: which
+ * program computes it, and its sums. Equal bits: a cut program's operations are those of the whole one, over equal inputs. */
+#include "engine/evaluator.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "tensor/cost.h"
+
+enum { WHOLE = -1 };
+
+typedef struct program {
+    struct program *next;
+    uint64_t        key;   /* esper_splice_key */
+    int             cut;   /* index of the slot it begins at; WHOLE = at the host's input */
+    uint32_t        kept;  /* bits 1u << index: slots before which its tensor is kept */
+    bool            used;  /* by the present run */
+    esper_net       net;
+    esper_pass      pass;
+    esper_plan     *plan;
+    int             alpha[ESPER_MAX_SLOTS];  /* its inputs, by index; ESPER_NO_TENSOR = none */
+    int             before[ESPER_MAX_SLOTS]; /* the tensor before a slot, by index; ESPER_NO_TENSOR = cut off */
+} program;
+
+struct esper_evaluator {
+    esper_evaluator_desc desc;
+    int                  n_targets; /* of a sample */
+    int32_t             *targets;   /* (batch, n_targets) of the present batch: inputs do not survive a pass */
+    program             *programs;
+};
+
+typedef struct job {
+    esper_splice splice;
+    int          cut;     /* as in program; WHOLE = it comes to the network itself */
+    int          same_as; /* an earlier job that it comes to; -1 = none */
+    program     *program; /* NULL where nothing is computed */
+    esper_tally  tally;
+    int64_t      sum, sum_squares; /* over samples, of (right targets of the network - of the variant) */
+    double       flops;            /* of a sample, when that is what was asked */
+} job;
+
+typedef struct evaluation {
+    esper_splice splice; /* the network as it is */
+    program     *network;
+    esper_tally  tally, slice; /* of the network: in all, and of the slice */
+    job         *jobs;
+    int          n_jobs;
+} evaluation;
+
+/* ------------------------------------------------------------------------------------------------ what differs */
+
+static esper_splice splice_of(const esper_evaluator *evaluator, const esper_variant *variant)
+{
+    esper_splice splice = {.topology = evaluator->desc.host->topology, .slots = evaluator->desc.slots};
+
+    if (variant != NULL)
+        memcpy(splice.presence, variant->presence, sizeof(splice.presence));
+    return splice;
+}
+
+/* In programs for inference a seed's part is decided by whether it is there and its alpha. */
+static bool differs_at(const esper_splice *a, const esper_splice *b, int slot)
+{
+    bool in_a = esper_splice_has_seed(a, slot), in_b = esper_splice_has_seed(b, slot);
+
+    return in_a != in_b || (in_a && esper_splice_alpha(a, slot) != esper_splice_alpha(b, slot));
+}
+
+/* The slot, first in the order of execution, at which two programs differ; WHOLE = they are equal. */
+static int first_difference(const esper_splice *a, const esper_splice *b)
+{
+    int first = WHOLE;
+
+    for (int k = 0; k < a->slots->n; k++)
+        if (differs_at(a, b, k) && (first == WHOLE || a->slots->slot[k].place < a->slots->slot[first].place))
+            first = k;
+    return first;
+}
+
+static esper_status check_variant(const esper_evaluator *evaluator, const esper_variant *variant)
+{
+    for (int k = 0; k < evaluator->desc.slots->n; k++)
+        if (variant->presence[k] > ESPER_PRESENCE_FULL)
+            return ESPER_FAIL(ESPER_E_ARG, "variant: presence %d of slot %s", variant->presence[k],
+                              evaluator->desc.slots->slot[k].id);
+    return ESPER_OK;
+}
+
+static void prepare_job(evaluation *run, int j)
+{
+    job *self = &run->jobs[j];
+
+    self->same_as = -1;
+    self->cut = first_difference(&run->splice, &self->splice);
+    for (int i = 0; i < j && self->same_as < 0; i++)
+        if (first_difference(&run->jobs[i].splice, &self->splice) == WHOLE)
+            self->same_as = i;
+}
+
+static bool is_computed(const job *self)
+{
+    return self->cut != WHOLE && self->same_as < 0;
+}
+
+static esper_status prepare(const esper_evaluator *evaluator, const esper_variant *variants, int n_variants,
+                            evaluation *run)
+{
+    run->splice = splice_of(evaluator, NULL);
+    if (n_variants <= 0)
+        return ESPER_OK;
+    for (int i = 0; i < n_variants; i++)
+        ESPER_TRY(check_variant(evaluator, &variants[i]));
+    run->jobs = esper_mem_alloc((size_t)n_variants * sizeof(*run->jobs));
+    if (run->jobs == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "evaluation of %d variants", n_variants);
+    run->n_jobs = n_variants;
+    for (int i = 0; i < n_variants; i++) {
+        run->jobs[i].splice = splice_of(evaluator, &variants[i]);
+        prepare_job(run, i);
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ programs */
+
+static int tensor_before(const esper_net *net, const esper_slot *slot)
+{
+    const esper_boundary *boundary = esper_net_find_boundary(net, slot->id);
+
+    return boundary != NULL ? boundary->tensor : ESPER_NO_TENSOR;
+}
+
+/* The net of a splice, cut at a slot or whole. The caller finishes it, whatever comes back. */
+static esper_status build_net(const esper_evaluator *evaluator, const esper_splice *splice, int cut, esper_net *net)
+{
+    esper_net_init(net);
+    ESPER_TRY(esper_splice_build(splice, evaluator->desc.host, net));
+    net->output = ESPER_NO_TENSOR; /* nobody reads the logits: their memory may be used again */
+    return cut == WHOLE ? ESPER_OK : esper_net_cut(net, tensor_before(net, &splice->slots->slot[cut]));
+}
+
+static void find_tensors(program *self, const esper_splice *splice)
+{
+    esper_splice_find_alphas(splice, &self->net, self->alpha);
+    for (int k = 0; k < splice->slots->n; k++) {
+        self->before[k] = tensor_before(&self->net, &splice->slots->slot[k]);
+        if ((self->kept >> k & 1u) != 0)
+            self->net.tensors[self->before[k]].keep = true;
+    }
+}
+
+static void close_program(program *self)
+{
+    if (self == NULL)
+        return;
+    esper_plan_close(self->plan);
+    esper_net_fini(&self->net);
+    esper_mem_free(self);
+}
+
+static esper_status plan_program(const esper_evaluator *evaluator, const esper_splice *splice, program *self)
+{
+    const esper_evaluator_desc *desc = &evaluator->desc;
+    esper_plan_net plan_net = {.net = &self->net, .slab = desc->slab, .pass = &self->pass};
+    esper_plan_desc plan_desc = {.backend = desc->backend, .nets = &plan_net, .n_nets = 1, .max_samples = desc->batch};
+
+    ESPER_TRY(build_net(evaluator, splice, self->cut, &self->net));
+    find_tensors(self, splice);
+    return esper_plan_open(&plan_desc, &self->plan);
+}
+
+static esper_status open_program(esper_evaluator *evaluator, const esper_splice *splice, int cut, uint32_t kept,
+                                 program **program_out)
+{
+    program *self = esper_mem_alloc(sizeof(*self));
+    esper_status status;
+
+    if (self == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "program of a variant");
+    esper_net_init(&self->net);
+    self->key = esper_splice_key(splice);
+    self->cut = cut;
+    self->kept = kept;
+    status = plan_program(evaluator, splice, self);
+    if (status != ESPER_OK) {
+        close_program(self);
+        return status;
+    }
+    self->next = evaluator->programs;
+    evaluator->programs = self;
+    *program_out = self;
+    return ESPER_OK;
+}
+
+/* The program if there is one, marked as used; else NULL. */
+static program *find_program(esper_evaluator *evaluator, const esper_splice *splice, int cut, uint32_t kept)
+{
+    uint64_t key = esper_splice_key(splice);
+
+    for (program *self = evaluator->programs; self != NULL; self = self->next)
+        if (self->key == key && self->cut == cut && self->kept == kept) {
+            self->used = true;
+            return self;
+        }
+    return NULL;
+}
+
+static void close_unused(esper_evaluator *evaluator)
+{
+    program **link = &evaluator->programs;
+
+    while (*link != NULL) {
+        program *self = *link;
+
+        if (self->used) {
+            link = &self->next;
+        } else {
+            *link = self->next;
+            close_program(self);
+        }
+    }
+}
+
+/* What is there is found first and the rest closed, so that old and new programs do not take memory together. Variants
+ * that differ in alpha alone share a program. */
+static esper_status open_programs(esper_evaluator *evaluator, evaluation *run)
+{
+    uint32_t kept = 0;
+
+    for (program *self = evaluator->programs; self != NULL; self = self->next)
+        self->used = false;
+    for (int i = 0; i < run->n_jobs; i++)
+        if (is_computed(&run->jobs[i])) {
+            kept |= 1u << run->jobs[i].cut;
+            run->jobs[i].program = find_program(evaluator, &run->jobs[i].splice, run->jobs[i].cut, 0);
+        }
+    run->network = find_program(evaluator, &run->splice, WHOLE, kept);
+    close_unused(evaluator);
+    if (run->network == NULL)
+        ESPER_TRY(open_program(evaluator, &run->splice, WHOLE, kept, &run->network));
+    for (int i = 0; i < run->n_jobs; i++) {
+        job *self = &run->jobs[i];
+
+        if (is_computed(self) && self->program == NULL)
+            self->program = find_program(evaluator, &self->splice, self->cut, 0);
+        if (is_computed(self) && self->program == NULL)
+            ESPER_TRY(open_program(evaluator, &self->splice, self->cut, 0, &self->program));
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ passes */
+
+static void *data_of(const program *self, int tensor)
+{
+    return esper_plan_data(self->plan, 0, tensor);
+}
+
+/* Everything but what the program begins with is there. */
+static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
+                                int n_samples)
+{
+    size_t n = (size_t)n_samples * (size_t)evaluator->n_targets;
+
+    self->pass = (esper_pass){.n_samples = n_samples, .loss_scale = 1.0f / (float)n};
+    esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples);
+    memcpy(data_of(self, self->net.target), evaluator->targets, n * sizeof(*evaluator->targets));
+    ESPER_TRY(esper_plan_forward(self->plan));
+    return esper_backend_sync(evaluator->desc.backend);
+}
+
+static esper_status run_network(const esper_evaluator *evaluator, evaluation *run, uint32_t batch)
+{
+    const esper_evaluator_desc *desc = &evaluator->desc;
+    bool images = desc->host->topology == ESPER_TOPOLOGY_CNN;
+    void *input = data_of(run->network, run->network->net.input);
+    esper_batch dest = {
+        .images = images ? input : NULL,
+        .tokens = images ? NULL : input,
+        .targets = evaluator->targets,
+    };
+
+    esper_batch_fill(desc->sampler, batch, desc->pool, &dest);
+    return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(desc->sampler, batch));
+}
+
+/* Begins with what the network has computed up to there. */
+static esper_status run_job(const esper_evaluator *evaluator, const evaluation *run, const job *self)
+{
+    const program *network = run->network;
+    int from = network->before[self->cut], n_samples = network->pass.n_samples;
+    size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
+
+    memcpy(data_of(self->program, self->program->net.input), data_of(network, from), bytes);
+    return run_program(evaluator, self->program, &self->splice, n_samples);
+}
+
+/* Adds the results of the batch just run, in the order of its samples. */
+static void add_results(const esper_evaluator *evaluator, const program *self, esper_tally *tally)
+{
+    const float *loss = data_of(self, self->net.loss), *correct = data_of(self, self->net.correct);
+    int n = self->pass.n_samples;
+
+    for (int i = 0; i < n; i++) {
+        tally->loss += (double)loss[i];
+        tally->correct += (uint64_t)correct[i];
+    }
+    tally->samples += (uint64_t)n;
+    tally->targets += (uint64_t)n * (uint64_t)evaluator->n_targets;
+}
+
+static void add_differences(const program *network, job *self)
+{
+    const float *ours = data_of(network, network->net.correct);
+    const float *theirs = data_of(self->program, self->program->net.correct);
+
+    for (int i = 0; i < network->pass.n_samples; i++) {
+        int64_t difference = (int64_t)ours[i] - (int64_t)theirs[i];
+
+        self->sum += difference;
+        self->sum_squares += difference * difference;
+    }
+}
+
+static esper_status ask(const esper_evaluator *evaluator, const esper_follower *follower)
+{
+    if (follower->stop != NULL && *follower->stop != 0)
+        return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(evaluator->desc.split));
+    return ESPER_OK;
+}
+
+static esper_status run_variants(const esper_evaluator *evaluator, evaluation *run, const esper_follower *follower)
+{
+    add_results(evaluator, run->network, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++) {
+        job *self = &run->jobs[i];
+
+        if (!is_computed(self))
+            continue;
+        ESPER_TRY(ask(evaluator, follower));
+        ESPER_TRY(run_job(evaluator, run, self));
+        add_results(evaluator, self->program, &self->tally);
+        add_differences(run->network, self);
+    }
+    return ESPER_OK;
+}
+
+/* Counts are whole numbers far below 2^53: as doubles they are exact. */
+static size_t put_tally(double *sums, size_t at, const esper_tally *tally)
+{
+    sums[at] = tally->loss;
+    sums[at + 1] = (double)tally->correct;
+    sums[at + 2] = (double)tally->targets;
+    sums[at + 3] = (double)tally->samples;
+    return at + 4;
+}
+
+static size_t take_tally(const double *sums, size_t at, esper_tally *tally)
+{
+    *tally = (esper_tally){.loss = sums[at],
+                           .correct = (uint64_t)sums[at + 1],
+                           .targets = (uint64_t)sums[at + 2],
+                           .samples = (uint64_t)sums[at + 3]};
+    return at + 4;
+}
+
+static void take_sums(const double *sums, evaluation *run)
+{
+    size_t n = take_tally(sums, 0, &run->tally);
+
+    n = take_tally(sums, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++) {
+        n = take_tally(sums, n, &run->jobs[i].tally);
+        run->jobs[i].sum = (int64_t)sums[n++];
+        run->jobs[i].sum_squares = (int64_t)sums[n++];
+    }
+}
+
+/* The sums of all ranks. */
+static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
+{
+    enum { OF_TALLY = 4, OF_JOB = OF_TALLY + 2 };
+    const esper_ranks *ranks = evaluator->desc.ranks;
+    size_t n = 0, most = 2 * OF_TALLY + (size_t)run->n_jobs * OF_JOB;
+    double *sums;
+    esper_status status;
+
+    if (ranks == NULL || !esper_ranks_are_many(ranks))
+        return ESPER_OK;
+    sums = esper_mem_alloc(most * sizeof(*sums));
+    if (sums == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "sums of %d variants", run->n_jobs);
+    n = put_tally(sums, n, &run->tally);
+    n = put_tally(sums, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++) {
+        n = put_tally(sums, n, &run->jobs[i].tally);
+        sums[n++] = (double)run->jobs[i].sum;
+        sums[n++] = (double)run->jobs[i].sum_squares;
+    }
+    status = esper_ranks_sum(ranks, sums, n);
+    if (status == ESPER_OK)
+        take_sums(sums, run);
+    esper_mem_free(sums);
+    return status;
+}
+
+static esper_status run_batches(const esper_evaluator *evaluator, evaluation *run, uint32_t n_batches, uint32_t n_slice,
+                                const esper_follower *follower)
+{
+    static const esper_follower nobody;
+
+    if (follower == NULL)
+        follower = &nobody;
+    for (uint32_t batch = 0; batch < n_batches; batch++) {
+        ESPER_TRY(ask(evaluator, follower));
+        if (follower->batch != NULL)
+            follower->batch(follower->context, evaluator->desc.split, batch, n_batches);
+        if (esper_sampler_batch_count(evaluator->desc.sampler, batch) == 0)
+            continue; /* it falls to other ranks */
+        ESPER_TRY(run_network(evaluator, run, batch));
+        add_results(evaluator, run->network, &run->tally);
+        if (batch < n_slice)
+            ESPER_TRY(run_variants(evaluator, run, follower));
+    }
+    return join_sums(evaluator, run);
+}
+
+/* ------------------------------------------------------------------------------------------------ results */
+
+/* From sums over n samples of whole numbers, each up to `scale`. */
+static esper_variant_result compare(const job *self, const esper_tally *network, int scale)
+{
+    double n = (double)self->tally.samples, mean = (double)self->sum / n;
+    double variance = ((double)self->sum_squares - mean * (double)self->sum) / (n - 1.0);
+    esper_variant_result result = {.tally = self->tally, .n_samples = self->tally.samples};
+
+    result.difference = result.error = (double)NAN;
+    if (!isfinite(self->tally.loss) || !isfinite(network->loss))
+        return result;
+    result.difference = 100.0 * mean / scale;
+    if (n > 1.0)
+        result.error = 100.0 * sqrt(fmax(variance, 0.0) / n) / scale;
+    return result;
+}
+
+static void give_results(const esper_evaluator *evaluator, evaluation *run, esper_variant_result *results)
+{
+    for (int i = 0; i < run->n_jobs; i++) {
+        job *self = &run->jobs[i];
+
+        if (self->cut == WHOLE)
+            self->tally = run->slice;
+        if (self->same_as >= 0)
+            results[i] = results[self->same_as];
+        else
+            results[i] = compare(self, &run->slice, evaluator->n_targets);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ from outside */
+
+/* Takes what lasts. The plain host tells how many targets a sample has. */
+static esper_status init(esper_evaluator *evaluator)
+{
+    const esper_evaluator_desc *desc = &evaluator->desc;
+    esper_net net;
+    esper_status status;
+
+    esper_net_init(&net);
+    status = esper_host_build(desc->host, &net);
+    if (status == ESPER_OK && net.target == ESPER_NO_TENSOR)
+        status = ESPER_FAIL(ESPER_E_ARG, "evaluator: the host has no loss");
+    if (status == ESPER_OK)
+        evaluator->n_targets = (int)net.tensors[net.target].count;
+    esper_net_fini(&net);
+    ESPER_TRY(status);
+    evaluator->targets = esper_mem_alloc((size_t)desc->batch * (size_t)evaluator->n_targets * sizeof(int32_t));
+    return evaluator->targets != NULL ? ESPER_OK
+                                      : ESPER_FAIL(ESPER_E_NOMEM, "evaluator for batches of %d", desc->batch);
+}
+
+esper_status esper_evaluator_open(const esper_evaluator_desc *desc, esper_evaluator **evaluator_out)
+{
+    esper_evaluator *evaluator;
+    esper_status status;
+
+    if (desc->batch < 1 || esper_sampler_batch_count(desc->sampler, 0) > (uint32_t)desc->batch)
+        return ESPER_FAIL(ESPER_E_ARG, "evaluator for batches of %d: the %s split has some of %u", desc->batch,
+                          esper_split_name(desc->split), esper_sampler_batch_count(desc->sampler, 0));
+    evaluator = esper_mem_alloc(sizeof(*evaluator));
+    if (evaluator == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "evaluator");
+    evaluator->desc = *desc;
+    status = init(evaluator);
+    if (status != ESPER_OK) {
+        esper_evaluator_close(evaluator);
+        return status;
+    }
+    *evaluator_out = evaluator;
+    return ESPER_OK;
+}
+
+void esper_evaluator_close(esper_evaluator *evaluator)
+{
+    if (evaluator == NULL)
+        return;
+    while (evaluator->programs != NULL) {
+        program *self = evaluator->programs;
+
+        evaluator->programs = self->next;
+        close_program(self);
+    }
+    esper_mem_free(evaluator->targets);
+    esper_mem_free(evaluator);
+}
+
+static esper_status check_range(const esper_evaluator *evaluator, uint32_t n_batches, int n_variants, uint32_t n_slice)
+{
+    uint32_t there = esper_sampler_batches(evaluator->desc.sampler);
+
+    if (n_batches < 1 || n_batches > there)
+        return ESPER_FAIL(ESPER_E_ARG, "evaluation of %u batches: the %s split has %u", n_batches,
+                          esper_split_name(evaluator->desc.split), there);
+    if (n_variants > 0 && (n_slice < 1 || n_slice > n_batches))
+        return ESPER_FAIL(ESPER_E_ARG, "variants over %u of %u batches", n_slice, n_batches);
+    return ESPER_OK;
+}
+
+esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches, const esper_variant *variants,
+                                 int n_variants, uint32_t n_slice, const esper_follower *follower,
+                                 esper_tally *tally_out, esper_variant_result *results_out)
+{
+    evaluation run = {0};
+    esper_status status;
+
+    ESPER_TRY(check_range(evaluator, n_batches, n_variants, n_slice));
+    status = prepare(evaluator, variants, n_variants, &run);
+    if (status == ESPER_OK)
+        status = open_programs(evaluator, &run);
+    if (status == ESPER_OK)
+        status = run_batches(evaluator, &run, n_batches, n_variants > 0 ? n_slice : 0, follower);
+    if (status == ESPER_OK) {
+        *tally_out = run.tally;
+        give_results(evaluator, &run, results_out);
+    }
+    esper_mem_free(run.jobs);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ its cost */
+
+static esper_view shape_of(const esper_net *net, int t)
+{
+    esper_view view = {.dim = {1, 1, 1, 1}};
+
+    if (t == ESPER_NO_TENSOR)
+        return view;
+    view.count = net->tensors[t].count;
+    view.rank = net->tensors[t].rank;
+    memcpy(view.dim, net->tensors[t].dim, sizeof(view.dim));
+    return view;
+}
+
+static double flops_of(const esper_net *net)
+{
+    double flops = 0.0;
+
+    for (int o = 0; o < net->n_ops; o++) {
+        const esper_op *op = &net->ops[o];
+        const esper_op_info *info = esper_op_info_of(op->kind);
+        esper_lane lane = {.attr = op->attr};
+
+        for (int i = 0; i < info->n_in; i++)
+            lane.in[i] = shape_of(net, op->in[i]);
+        for (int i = 0; i < info->n_out; i++)
+            lane.out[i] = shape_of(net, op->out[i]);
+        flops += esper_op_cost(op->kind, ESPER_FORWARD, &lane, 1).flops;
+    }
+    return flops;
+}
+
+static esper_status count_flops(const esper_evaluator *evaluator, const esper_splice *splice, int cut,
+                                double *flops_out)
+{
+    esper_net net;
+    esper_status status = build_net(evaluator, splice, cut, &net);
+
+    if (status == ESPER_OK)
+        *flops_out = flops_of(&net);
+    esper_net_fini(&net);
+    return status;
+}
+
+esper_status esper_evaluator_flops(const esper_evaluator *evaluator, const esper_variant *variants, int n_variants,
+                                   double *network_out, double *variants_out)
+{
+    evaluation run = {0};
+    double network = 0.0;
+    esper_status status = prepare(evaluator, variants, n_variants, &run);
+
+    if (status == ESPER_OK)
+        status = count_flops(evaluator, &run.splice, WHOLE, &network);
+    for (int i = 0; i < run.n_jobs && status == ESPER_OK; i++)
+        if (is_computed(&run.jobs[i]))
+            status = count_flops(evaluator, &run.jobs[i].splice, run.jobs[i].cut, &run.jobs[i].flops);
+    if (status == ESPER_OK)
+        *network_out = network;
+    for (int i = 0; i < run.n_jobs && status == ESPER_OK; i++)
+        variants_out[i] = run.jobs[i].flops;
+    esper_mem_free(run.jobs);
+    return status;
+}
+
+int esper_evaluator_count_plans(const esper_evaluator *evaluator)
+{
+    int n = 0;
+
+    for (const program *self = evaluator->programs; self != NULL; self = self->next)
+        n++;
+    return n;
+}

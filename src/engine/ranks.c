@@ -1,0 +1,190 @@
+/* What ranks bring together. */
+#include "engine/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+/* What stands before the norm buffers in the bucket: the batch's results, and whether this rank's part of it was finite. */
+enum { HEAD_LOSS, HEAD_CORRECT, HEAD_SPOILED, N_HEAD };
+
+esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_slab *slab)
+{
+    *ranks = (esper_ranks){.comm = comm, .size = 1};
+    if (comm == NULL || esper_comm_size(comm) == 1)
+        return ESPER_OK;
+    ranks->rank = esper_comm_rank(comm);
+    ranks->size = esper_comm_size(comm);
+    if (slab == NULL || slab->family[ESPER_FAMILY_GRAD] == NULL)
+        return ESPER_OK;
+    ranks->room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
+    ranks->bucket = esper_mem_alloc(ranks->room * sizeof(*ranks->bucket));
+    return ranks->bucket != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", ranks->room);
+}
+
+void esper_ranks_fini(esper_ranks *ranks)
+{
+    esper_mem_free(ranks->bucket);
+    *ranks = (esper_ranks){.size = 1};
+}
+
+/* ------------------------------------------------------------------------------------------------ a step */
+
+enum { STRIDE = 32 };
+
+/* Marks what is not finite among STRIDE values: a fixed number, which compilers turn into vectors. */
+static inline void mark_spoiled(const float *values, uint32_t marks[STRIDE])
+{
+    uint32_t bits[STRIDE];
+
+    memcpy(bits, values, sizeof(bits));
+    for (int j = 0; j < STRIDE; j++)
+        marks[j] |= (uint32_t) - ((bits[j] & 0x7f800000u) == 0x7f800000u);
+}
+
+static bool is_finite_range(const float *values, size_t n)
+{
+    uint32_t marks[STRIDE] = {0}, any = 0;
+    float rest[STRIDE] = {0};
+    size_t n_whole = n / STRIDE * STRIDE;
+
+    for (size_t i = 0; i < n_whole; i += STRIDE)
+        mark_spoiled(values + i, marks);
+    memcpy(rest, values + n_whole, (n - n_whole) * sizeof(*rest));
+    mark_spoiled(rest, marks);
+    for (int j = 0; j < STRIDE; j++)
+        any |= marks[j];
+    return any == 0;
+}
+
+/* Where a region's part of a family lies. */
+static float *range_of(const esper_slab *slab, esper_family family, int region, size_t *n_out)
+{
+    const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
+
+    *n_out = (size_t)(begin[region + 1] - begin[region]);
+    return slab->family[family] + begin[region];
+}
+
+static bool is_used(uint64_t regions, int region)
+{
+    return (regions >> region & 1u) != 0;
+}
+
+/* Gradients are summed where they lie, a message for each region. */
+static esper_status sum_gradients(esper_ranks *ranks, const esper_slab *slab, uint64_t regions)
+{
+    for (int r = 0; r < slab->n_regions; r++) {
+        size_t n;
+        float *grads = range_of(slab, ESPER_FAMILY_GRAD, r, &n);
+
+        if (!is_used(regions, r))
+            continue;
+        ranks->spoiled = ranks->spoiled || !is_finite_range(grads, n);
+        ESPER_TRY(esper_comm_sum_f32(ranks->comm, grads, n));
+    }
+    return ESPER_OK;
+}
+
+/* The norm buffers into the bucket, or, summed, back. Returns how many numbers there are with the head. In double, so that
+ * buffers that are equal on all ranks stay what they are. */
+static size_t move_buffers(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share, bool back)
+{
+    size_t at = N_HEAD;
+
+    for (int r = 0; r < slab->n_regions; r++) {
+        size_t n;
+        float *buffers = range_of(slab, ESPER_FAMILY_BUFFER, r, &n);
+
+        if (!is_used(regions, r))
+            continue;
+        if (!back)
+            ranks->spoiled = ranks->spoiled || !is_finite_range(buffers, n);
+        for (size_t i = 0; i < n; i++)
+            if (back)
+                buffers[i] = (float)ranks->bucket[at + i];
+            else
+                ranks->bucket[at + i] = (double)buffers[i] * share;
+        at += n;
+    }
+    return at;
+}
+
+esper_status esper_ranks_exchange(esper_ranks *ranks, const esper_slab *slab, uint64_t regions, double share,
+                                  esper_batch_sums *sums)
+{
+    double *bucket = ranks->bucket;
+    size_t n;
+
+    if (!esper_ranks_are_many(ranks))
+        return ESPER_OK;
+    ranks->spoiled = false;
+    ESPER_TRY(sum_gradients(ranks, slab, regions));
+    n = move_buffers(ranks, slab, regions, share, false);
+    bucket[HEAD_LOSS] = sums->loss;
+    bucket[HEAD_CORRECT] = sums->correct;
+    bucket[HEAD_SPOILED] = ranks->spoiled ? 1.0 : 0.0;
+    ESPER_TRY(esper_comm_sum_f64(ranks->comm, bucket, n));
+    move_buffers(ranks, slab, regions, 0.0, true);
+    sums->loss = bucket[HEAD_LOSS];
+    sums->correct = bucket[HEAD_CORRECT];
+    ranks->n_spoiled = (int)bucket[HEAD_SPOILED];
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the rest */
+
+esper_status esper_ranks_sum(const esper_ranks *ranks, double *values, size_t count)
+{
+    return esper_ranks_are_many(ranks) ? esper_comm_sum_f64(ranks->comm, values, count) : ESPER_OK;
+}
+
+esper_status esper_ranks_sum_f32(const esper_ranks *ranks, float *values, size_t count)
+{
+    return esper_ranks_are_many(ranks) ? esper_comm_sum_f32(ranks->comm, values, count) : ESPER_OK;
+}
+
+esper_status esper_ranks_any(const esper_ranks *ranks, uint64_t *bits)
+{
+    return esper_ranks_are_many(ranks) ? esper_comm_or_u64(ranks->comm, bits, 1) : ESPER_OK;
+}
+
+/* A bit that is set on both sides stands for two ranks that differ in it. */
+esper_status esper_ranks_are_alike(const esper_ranks *ranks, uint64_t value, bool *alike_out)
+{
+    uint64_t pair[2] = {value, ~value};
+
+    if (esper_ranks_are_many(ranks))
+        ESPER_TRY(esper_comm_or_u64(ranks->comm, pair, 2));
+    *alike_out = (pair[0] & pair[1]) == 0;
+    return ESPER_OK;
+}
+
+esper_status esper_ranks_gather(const esper_ranks *ranks, const void *mine, size_t bytes, void *all)
+{
+    if (esper_ranks_are_many(ranks))
+        return esper_comm_gather(ranks->comm, mine, bytes, all);
+    memcpy(all, mine, bytes);
+    return ESPER_OK;
+}
+
+esper_status esper_ranks_share(const esper_ranks *ranks, void *bytes, size_t count)
+{
+    return esper_ranks_are_many(ranks) ? esper_comm_broadcast(ranks->comm, bytes, count, 0) : ESPER_OK;
+}
+
+esper_status esper_ranks_settle(const esper_ranks *ranks, esper_status status)
+{
+    char message[1024];
+    uint64_t failed = status != ESPER_OK;
+
+    if (!esper_ranks_are_many(ranks) || status == ESPER_E_PEER)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    ESPER_TRY(esper_ranks_any(ranks, &failed));
+    if (status != ESPER_OK)
+        return ESPER_FAIL(status, "%s", message);
+    return failed ? ESPER_FAIL(ESPER_E_PEER, "another rank had to stop; it says why") : ESPER_OK;
+}

@@ -1,0 +1,181 @@
+/* Side programs: one for each seed that learns aside. */
+#include "engine/side.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+
+typedef struct esper_side {
+    int          slot;
+    esper_splice splice;
+    esper_net    net;
+    esper_plan  *plan;
+    int          alpha_input[ESPER_MAX_SLOTS];
+    int          source; /* the network's tensor that it begins with */
+} esper_side;
+
+static bool is_wanted(const esper_trainer *trainer, int k)
+{
+    return trainer->splice.training && trainer->splice.incubation == ESPER_INCUBATION_ASIDE &&
+           trainer->slots.slot[k].stage == ESPER_STAGE_TRAINING;
+}
+
+static int stream_at(const esper_trainer *trainer, const esper_net *net, int k)
+{
+    const esper_boundary *boundary = esper_net_find_boundary(net, trainer->slots.slot[k].id);
+
+    return boundary != NULL ? boundary->tensor : ESPER_NO_TENSOR;
+}
+
+void esper_side_keep(esper_trainer *trainer)
+{
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (is_wanted(trainer, k))
+            trainer->net.tensors[stream_at(trainer, &trainer->net, k)].keep = true;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static void close_side(esper_side *side)
+{
+    if (side == NULL)
+        return;
+    esper_plan_close(side->plan);
+    esper_net_fini(&side->net);
+    esper_mem_free(side);
+}
+
+void esper_side_close_all(struct esper_side **sides)
+{
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
+        close_side(sides[k]);
+        sides[k] = NULL;
+    }
+}
+
+/* The host from the slot on, with the seed at full weight; only the seed's parameters are wanted gradients for. */
+static esper_status plan_side(esper_trainer *trainer, esper_side *side)
+{
+    esper_plan_net net = {.net = &side->net,
+                          .slab = &trainer->slab,
+                          .pass = &trainer->pass,
+                          .frozen = ~((uint64_t)1 << (side->slot + 1))};
+    esper_plan_desc desc = {.backend = trainer->backend,
+                            .nets = &net,
+                            .n_nets = 1,
+                            .max_samples = esper_trainer_max_samples(trainer),
+                            .training = true};
+
+    side->splice = trainer->splice;
+    side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
+    ESPER_TRY(esper_splice_build(&side->splice, &trainer->host, &side->net));
+    ESPER_TRY(esper_net_cut(&side->net, stream_at(trainer, &side->net, side->slot)));
+    esper_splice_find_alphas(&side->splice, &side->net, side->alpha_input);
+    return esper_plan_open(&desc, &side->plan);
+}
+
+static esper_status open_side(esper_trainer *trainer, int k, struct esper_side **side_out)
+{
+    esper_side *side = esper_mem_alloc(sizeof(*side));
+    esper_status status;
+
+    if (side == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "side program of slot %s", trainer->slots.slot[k].id);
+    side->slot = k;
+    side->source = stream_at(trainer, &trainer->net, k);
+    esper_net_init(&side->net);
+    status = plan_side(trainer, side);
+    if (status != ESPER_OK) {
+        close_side(side);
+        return status;
+    }
+    *side_out = side;
+    return ESPER_OK;
+}
+
+esper_status esper_side_open_all(esper_trainer *trainer, struct esper_side **sides_out)
+{
+    struct esper_side *sides[ESPER_MAX_SLOTS] = {NULL};
+    esper_status status = ESPER_OK;
+
+    for (int k = 0; status == ESPER_OK && k < trainer->slots.n; k++)
+        if (is_wanted(trainer, k))
+            status = open_side(trainer, k, &sides[k]);
+    if (status != ESPER_OK)
+        esper_side_close_all(sides);
+    else
+        memcpy(sides_out, sides, sizeof(sides));
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ a pass */
+
+void esper_side_take_targets(esper_trainer *trainer)
+{
+    const void *targets = esper_plan_data(trainer->plan, 0, trainer->net.target);
+    size_t bytes = (size_t)trainer->net.tensors[trainer->net.target].count * (size_t)trainer->pass.n_samples * 4;
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL)
+            memcpy(esper_plan_data(trainer->side[k]->plan, 0, trainer->side[k]->net.target), targets, bytes);
+}
+
+/* The stream as the network made it, and everybody's alpha. */
+static void fill_inputs(const esper_trainer *trainer, const esper_side *side)
+{
+    int n = trainer->pass.n_samples;
+
+    memcpy(esper_plan_data(side->plan, 0, side->net.input), esper_plan_data(trainer->plan, 0, side->source),
+           (size_t)n * (size_t)side->net.tensors[side->net.input].count * sizeof(float));
+    esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, n);
+}
+
+/* In the mode of evaluation, in which the host's norms are what they are: batch statistics would be those of a network that is
+ * not trained, and move its buffers. */
+static esper_status run_side(esper_trainer *trainer, esper_side *side)
+{
+    esper_status status;
+
+    fill_inputs(trainer, side);
+    trainer->pass.training = false;
+    status = esper_plan_gradients(side->plan);
+    if (status == ESPER_OK)
+        status = esper_backend_sync(trainer->backend);
+    trainer->pass.training = true;
+    return status;
+}
+
+esper_status esper_side_gradients(esper_trainer *trainer)
+{
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL)
+            ESPER_TRY(run_side(trainer, trainer->side[k]));
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ about them */
+
+double esper_side_flops(const esper_trainer *trainer)
+{
+    double flops = 0.0;
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL)
+            flops += esper_trainer_plan_flops(trainer, trainer->side[k]->plan);
+    return flops;
+}
+
+size_t esper_side_bytes(const esper_trainer *trainer)
+{
+    size_t bytes = 0;
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (trainer->side[k] != NULL) {
+            esper_plan_stats stats = esper_plan_stats_of(trainer->side[k]->plan);
+
+            bytes += stats.arena_bytes + stats.table_bytes;
+        }
+    return bytes;
+}

@@ -1,0 +1,192 @@
+/* The tasks. Settings not named here are the defaults of base/config_keys.h. */
+#include "engine/task.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/suggest.h"
+
+/* The five-block host of a cifar task. */
+#define DEEP "blocks = 5\n"
+/* Crop and flip are what everybody trains CIFAR with. */
+#define CIFAR "crop = 4\nflip = true\nepochs = 30\n"
+
+#define GROWN(name_, source_, settings_, growth_, about_)                                                            \
+    &(const esper_task)                                                                                              \
+    {                                                                                                                \
+        .name = name_, .source = ESPER_SOURCE_##source_, .settings = settings_, .growth = growth_, .about = about_   \
+    }
+#define TASK(name_, source_, settings_, about_) GROWN(name_, source_, settings_, "", about_)
+
+/* A seed takes 25 epochs to be kept, so those of a run that grows are short. Its rate comes down first: seeds learn best behind
+ * a host that has settled. */
+#define FASHION_LR "lr = 0.05\nschedule = cosine\n"
+#define FASHION_GROWTH                                                                                     \
+    "epochs = 80\nmax_steps = 100\nlr_epochs = 15\nlr_min = 0.003\nlr_finish = 25\ncrop = 2\nflip = true\nmax_params = 100000\n"
+#define SHALLOW "blocks = 2\nchannels = 16\n"
+
+/* A run to learn growing from: about a second on one core. The host sees no neighbourhoods, so that much hangs on what grows
+ * where; its rate falls all the way, so that what comes late has little time to learn. A seed of who acts at once takes 10
+ * epochs to be kept, and the next may germinate when it blends: three in a run, and no more. Of 2100 samples set aside an
+ * epoch's validation takes the same 2048. */
+#define FAST                                                                                                            \
+    "threads = 1\nepochs = 24\nbatch = 64\nmax_steps = 32\ntrain_limit = 10000\nvalid_fraction = 0.035\n"              \
+    "lr = 0.04\nschedule = cosine\nchannels = 4\nkernel = 1\n"
+#define FAST_GROWTH "gate_epochs = 4\nembargo = 2\nplateau = 3\nplateau_epochs = 1\n"
+
+static const esper_task *const tasks[] = {
+    GROWN("fashion", FASHION, FASHION_LR, FASHION_GROWTH SHALLOW,
+          "Fashion-MNIST, 28x28 grey, 10 classes; 3 blocks of 8-16-32 channels, to grow from 2 of 16-32"),
+    GROWN("fashion_long", FASHION, FASHION_LR "epochs = 100\ncrop = 2\nflip = true\n",
+          "epochs = 260\nmax_steps = 100\nlr_epochs = 10\nlr_min = 0.003\nlr_finish = 210\nblocks = 2\nchannels = 32\n"
+          "blueprints = conv_heavy\nmax_params = 100000\n",
+          "the same for longer, from 2 blocks of 32-64: how far growing gets below 100,000 parameters"),
+    GROWN("fashion_impaired", FASHION, FASHION_LR "channels = 4\nkernel = 1\n",
+          FASHION_GROWTH "epochs = 115\n", /* for two or three seeds, one after the other */
+          "Fashion-MNIST; a host of 1x1 kernels and 4-8-16 channels that needs help"),
+    GROWN("fashion_fast", FASHION, FAST, FAST_GROWTH,
+          "a small part of Fashion-MNIST and a weak host: growing in a second or two, for learning to grow"),
+    GROWN("mnist", MNIST, FASHION_LR, FASHION_GROWTH SHALLOW, "MNIST digits from IDX files; the host of `fashion`"),
+    TASK("cifar_baseline", CIFAR10, CIFAR, "CIFAR-10; 3 blocks of 8-16-32 channels (6,418 parameters)"),
+    TASK("cifar_scale", CIFAR10, CIFAR DEEP, "CIFAR-10; 5 blocks of 8..128 channels (99,922 parameters)"),
+    TASK("cifar_impaired", CIFAR10, CIFAR "channels = 1\nkernel = 1\n",
+         "CIFAR-10; a host of 77 parameters that needs help"),
+    TASK("cifar_minimal", CIFAR10, CIFAR "channels = 2\nkernel = 1\npools = 0\n",
+         "CIFAR-10; 164 parameters, no pools, full-size maps"),
+    TASK("cifar_multichannel", CIFAR10, CIFAR, "CIFAR-10; the baseline's host, meant for all 6 slots"),
+    TASK("cifar_postpool", CIFAR10, CIFAR "channels = 16\n",
+         "CIFAR-10; 3 blocks of 16-32-64 channels, meant for the slots after pools"),
+    TASK("cifar_highres", CIFAR10, CIFAR "channels = 16\n",
+         "CIFAR-10; the same host, meant for the slots before pools"),
+    TASK("cifar_deep_multichannel", CIFAR10, CIFAR DEEP, "CIFAR-10; 5 blocks, meant for all 10 slots"),
+    TASK("cifar_deep_impaired", CIFAR10, CIFAR DEEP "channels = 2\nkernel = 1\n",
+         "CIFAR-10; 5 blocks of 2..32 channels, 1x1 kernels (1,140 parameters)"),
+    TASK(
+        "chars", TEXT,
+        "batch = 16\noptimizer = adamw\nlr = 1e-3\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nepochs = 10\n",
+        "bytes of any UTF-8 text; transformer of 4 layers, width 128, context 128"),
+    TASK(
+        "tinystories", TOKENS,
+        "batch = 32\noptimizer = adamw\nlr = 6e-4\nweight_decay = 0.01\nschedule = cosine\nwarmup = 0.1\nmax_steps = 2000\n"
+        "layers = 6\nwidth = 384\nheads = 6\ncontext = 256\nsegments = 3\ndropout = 0.1\n",
+        "flat uint16 token files; transformer of 6 layers, width 384, vocabulary 50257 (30 M parameters)"),
+    TASK("synth", SYNTH_IMAGES, "epochs = 3\nlr = 0.05\n", "small synthetic images, for a quick trial without data"),
+    TASK("synth_text", SYNTH_TOKENS,
+         "epochs = 3\nbatch = 16\noptimizer = adamw\nlr = 1e-3\nlayers = 2\nwidth = 32\ncontext = 32\n",
+         "small synthetic token sequences, for a quick trial without data"),
+    NULL,
+};
+
+const esper_task *const *esper_task_list(void)
+{
+    return tasks;
+}
+
+/* "fashion, mnist, ..." */
+static void join_names(char *text, size_t chars)
+{
+    text[0] = '\0';
+    for (int i = 0; tasks[i] != NULL; i++) {
+        strncat(text, i == 0 ? "" : ", ", chars - strlen(text) - 1);
+        strncat(text, tasks[i]->name, chars - strlen(text) - 1);
+    }
+}
+
+/* In any case, and with '-' for '_'. */
+static bool is_name(const char *typed, const char *name)
+{
+    while (*typed != '\0' && (tolower((unsigned char)*typed) == *name || (*typed == '-' && *name == '_'))) {
+        typed++;
+        name++;
+    }
+    return *typed == '\0' && *name == '\0';
+}
+
+esper_status esper_task_find(const char *name, const esper_task **task_out)
+{
+    char list[512], hint[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
+
+    esper_suggest_init(&suggest, name);
+    for (int i = 0; tasks[i] != NULL; i++) {
+        esper_suggest_offer(&suggest, tasks[i]->name);
+        if (is_name(name, tasks[i]->name)) {
+            *task_out = tasks[i];
+            return ESPER_OK;
+        }
+    }
+    join_names(list, sizeof(list));
+    return ESPER_FAIL(ESPER_E_CONFIG, "no task is called '%s'%s There are: %s", name,
+                      suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", list);
+}
+
+static esper_status lay_over(const esper_task *task, const char *settings, esper_config *config)
+{
+    char line[256], *value;
+    const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = task->name};
+
+    for (const char *at = settings; *at != '\0'; at = strchr(at, '\n') + 1) {
+        snprintf(line, sizeof(line), "%.*s", (int)(strchr(at, '\n') - at), at);
+        value = strstr(line, " = ");
+        *value = '\0';
+        ESPER_TRY(esper_config_set(config, line, value + strlen(" = "), &source));
+    }
+    return ESPER_OK;
+}
+
+esper_status esper_task_configure(const esper_task *task, esper_config *config)
+{
+    return lay_over(task, task->settings, config);
+}
+
+esper_status esper_task_configure_growth(const esper_task *task, esper_config *config)
+{
+    ESPER_TRY(lay_over(task, task->settings, config));
+    return lay_over(task, task->growth, config);
+}
+
+esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config)
+{
+    esper_dataset_desc desc = esper_dataset_desc_default(task->source);
+
+    desc.path = config->data;
+    desc.seed = config->seed;
+    desc.valid_fraction = config->valid_fraction;
+    desc.train_limit = (uint32_t)config->train_limit;
+    desc.context = config->context;
+    return desc;
+}
+
+esper_host esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data)
+{
+    esper_host host = {.with_loss = true};
+
+    if (esper_source_kind(task->source) == ESPER_DATASET_IMAGES) {
+        host.topology = ESPER_TOPOLOGY_CNN;
+        host.cnn = (esper_host_cnn){
+            .in_channels = data->channels,
+            .height = data->height,
+            .width = data->width,
+            .classes = data->classes,
+            .blocks = config->blocks,
+            .channels = config->channels,
+            .kernel = config->kernel,
+            .pools = config->pools < 0 ? config->blocks : config->pools,
+        };
+        return host;
+    }
+    host.topology = ESPER_TOPOLOGY_TRANSFORMER;
+    host.transformer = (esper_host_transformer){
+        .vocab = data->vocab,
+        .width = config->width,
+        .heads = config->heads,
+        .layers = config->layers,
+        .context = config->context,
+        .segments = config->segments,
+        .dropout = (float)config->dropout,
+        .embed_std = 0.02f,
+    };
+    return host;
+}

@@ -1,0 +1,31 @@
+/* Internal. Tasks: a name for a data set, a host and the settings that go with them. */
+#ifndef ESPER_ENGINE_TASK_H
+#define ESPER_ENGINE_TASK_H
+
+#include "base/config.h"
+#include "data/dataset.h"
+#include "nn/host.h"
+
+typedef struct esper_task {
+    const char  *name;
+    esper_source source;
+    const char  *settings; /* "key = value" lines laid over the defaults of the configuration */
+    const char  *growth;   /* more of them, for runs that grow; "" = none */
+    const char  *about;
+} esper_task;
+
+/* All tasks, NULL at the end; the first is the default. */
+const esper_task *const *esper_task_list(void);
+
+/* By name, in any case, '-' for '_' too. E_CONFIG with the nearest name and the list when there is none. */
+esper_status esper_task_find(const char *name, const esper_task **task_out);
+
+/* Lays the task's settings over the defaults; then, for a run that grows, those for growing. */
+esper_status esper_task_configure(const esper_task *task, esper_config *config);
+esper_status esper_task_configure_growth(const esper_task *task, esper_config *config);
+
+/* The data set and the host that a task and a configuration describe. The description borrows config->data. */
+esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config);
+esper_host         esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data);
+
+#endif

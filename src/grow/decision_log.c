@@ -1,0 +1,510 @@
+/* The decision log: entries judged, written and synced one at a time. */
+#include "grow/decision_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json_write.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "policy/view.h"
+
+/* Room for any entry: every character of its texts escaped takes six. */
+enum { LINE_BYTES = 6 * (ESPER_DECISION_TEXT_CHARS + ESPER_LOG_TENSOR_CHARS) + ESPER_LOG_MAX_SLOTS * 24 + 2048 };
+
+struct esper_decision_log {
+    int            fd;
+    bool           broken; /* the end of the file is not known to be that of an entry */
+    uint64_t       n_entries, n_bytes;
+    esper_topology topology;
+    char          *path;
+    char           line[LINE_BYTES];
+};
+
+/* ------------------------------------------------------------------------------------------------ names */
+
+#define NAME_IN(list, code) ((code) >= 0 && (code) < (int)(sizeof(list) / sizeof((list)[0])) ? (list)[code] : NULL)
+
+const char *esper_log_source_name(int source)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        ESPER_LOG_SOURCE_LIST(X)
+#undef X
+    };
+
+    return NAME_IN(names, source);
+}
+
+const char *esper_log_role_name(int role)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        ESPER_GUARD_ROLE_LIST(X)
+#undef X
+    };
+
+    return NAME_IN(names, role);
+}
+
+const char *esper_log_fault_name(int fault)
+{
+    static const char *const names[] = {
+        [ESPER_FAULT_NAN] = "nan",           [ESPER_FAULT_INF] = "inf",           [ESPER_FAULT_NEG_INF] = "neg_inf",
+        [ESPER_FAULT_EXPONENT] = "exponent", [ESPER_FAULT_MANTISSA] = "mantissa",
+    };
+
+    return NAME_IN(names, fault);
+}
+
+const char *esper_log_point_name(int point)
+{
+    static const char *const names[] = {
+        [ESPER_DRILL_BETWEEN_STEPS] = "between_steps",
+        [ESPER_DRILL_BEFORE_FORWARD] = "before_forward",
+        [ESPER_DRILL_GRADIENTS] = "gradients",
+    };
+
+    return NAME_IN(names, point);
+}
+
+int esper_log_find(const char *(*name_of)(int), const char *name)
+{
+    const char *known;
+
+    for (int code = 0; (known = name_of(code)) != NULL; code++)
+        if (strcmp(known, name) == 0)
+            return code;
+    return -1;
+}
+
+void esper_log_governor_init(esper_log_governor *governor)
+{
+    *governor = (esper_log_governor){
+        .role = -1,
+        .first_index = ESPER_GUARD_NONE,
+        .to_step = ESPER_GUARD_NONE,
+        .loss = (double)NAN,
+        .lr_scale = 1.0,
+    };
+}
+
+/* ------------------------------------------------------------------------------------------------ judging */
+
+static bool is_utf8(const char *text)
+{
+    size_t n = strlen(text);
+
+    for (size_t i = 0, length; i < n; i += length) {
+        length = esper_utf8_length((const uint8_t *)text + i, n - i);
+        if (length == 0)
+            return false;
+    }
+    return true;
+}
+
+/* A terminated text that JSON can hold. */
+static bool is_name(const char *text, size_t size)
+{
+    return memchr(text, '\0', size) != NULL && is_utf8(text);
+}
+
+static bool is_slot(const char *text)
+{
+    int row, col;
+
+    return memchr(text, '\0', ESPER_SLOT_CHARS) != NULL && esper_slot_id_parse(text, &row, &col) == ESPER_OK;
+}
+
+static esper_status check_decision(const esper_log_entry *entry, esper_topology topology)
+{
+    esper_decision decision = entry->decision;
+
+    if (entry->slot[0] != '\0' && !is_slot(entry->slot))
+        return ESPER_FAIL(ESPER_E_ARG, "'%.*s' is no slot", ESPER_SLOT_CHARS, entry->slot);
+    if (decision.slot >= ESPER_LOG_MAX_SLOTS || (decision.slot >= 0 && entry->slot[0] == '\0'))
+        return ESPER_FAIL(ESPER_E_ARG, "the decision's slot %d has no name", (int)decision.slot);
+    if (entry->slot[0] != '\0')
+        decision.slot = 0; /* the name counts: who reads without a table of slots has no other */
+    if (decision.blueprint != -1 && esper_policy_blueprint(topology, decision.blueprint) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "there is no blueprint %d", (int)decision.blueprint);
+    return esper_decision_check(&decision, topology);
+}
+
+static esper_status check_governor(const esper_log_governor *governor)
+{
+    bool on_tensor = governor->role != -1;
+
+    if (governor->action < ESPER_GOVERNOR_SKIP || governor->action > ESPER_GOVERNOR_STOP)
+        return ESPER_FAIL(ESPER_E_ARG, "a governor has no action %d to log", (int)governor->action);
+    if (governor->reason < 0 || governor->reason > ESPER_GOVERNOR_SCAN)
+        return ESPER_FAIL(ESPER_E_ARG, "a governor has no reason %d", (int)governor->reason);
+    if (!is_name(governor->tensor, sizeof(governor->tensor)) ||
+        !is_name(governor->problem, sizeof(governor->problem)) || on_tensor != (governor->tensor[0] != '\0') ||
+        (on_tensor && esper_log_role_name(governor->role) == NULL))
+        return ESPER_FAIL(ESPER_E_ARG, "the governor's tensor, role (%d) and problem do not go together",
+                          (int)governor->role);
+    if (governor->n_pruned < 0 || governor->n_pruned > ESPER_LOG_MAX_SLOTS)
+        return ESPER_FAIL(ESPER_E_ARG, "%d pruned slots, of %d at most", (int)governor->n_pruned, ESPER_LOG_MAX_SLOTS);
+    for (int i = 0; i < governor->n_pruned; i++)
+        if (!is_slot(governor->pruned[i]))
+            return ESPER_FAIL(ESPER_E_ARG, "'%.*s' is no slot", ESPER_SLOT_CHARS, governor->pruned[i]);
+    if (!(governor->lr_scale >= 0.0 && governor->lr_scale <= 1.0))
+        return ESPER_FAIL(ESPER_E_ARG, "a learning rate scaled by %g", governor->lr_scale);
+    return ESPER_OK;
+}
+
+static esper_status check_injection(const esper_log_injection *injection)
+{
+    if (!is_name(injection->tensor, sizeof(injection->tensor)) || injection->tensor[0] == '\0')
+        return ESPER_FAIL(ESPER_E_ARG, "an injection without the name of a tensor");
+    if (esper_log_role_name(injection->role) == NULL || esper_log_fault_name(injection->fault) == NULL ||
+        esper_log_point_name(injection->point) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "an injection of role %d, fault %d, point %d", (int)injection->role,
+                          (int)injection->fault, (int)injection->point);
+    return ESPER_OK;
+}
+
+esper_status esper_log_entry_check(const esper_log_entry *entry, esper_topology topology)
+{
+    if (entry->epoch < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "epoch %d: they count from 1", (int)entry->epoch);
+    switch (entry->source) {
+    case ESPER_LOG_POLICY:
+        return check_decision(entry, topology);
+    case ESPER_LOG_GOVERNOR:
+        return check_governor(&entry->governor);
+    case ESPER_LOG_INJECTION:
+        return check_injection(&entry->injection);
+    default:
+        return ESPER_FAIL(ESPER_E_ARG, "an entry of source %d", (int)entry->source);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ entries as JSON */
+
+static void put_text(esper_json *json, const char *key, const char *text)
+{
+    esper_json_key(json, key);
+    esper_json_text(json, text);
+}
+
+static void put_int(esper_json *json, const char *key, int64_t value)
+{
+    esper_json_key(json, key);
+    esper_json_int(json, value);
+}
+
+/* A number as far as every reader keeps it whole, beyond that a text; null for none. */
+static void put_u64(esper_json *json, const char *key, uint64_t value)
+{
+    esper_json_key(json, key);
+    if (value == ESPER_GUARD_NONE)
+        esper_json_null(json);
+    else if (value <= (uint64_t)1 << 53)
+        esper_json_int(json, (int64_t)value);
+    else
+        esper_json_u64(json, value);
+}
+
+/* Readers take -0 for a whole number, which has no sign: so it is a text. */
+static void put_real(esper_json *json, const char *key, double value)
+{
+    esper_json_key(json, key);
+    if (value == 0.0 && signbit(value))
+        esper_json_text(json, "-0");
+    else
+        esper_json_real(json, value);
+}
+
+/* A text as it is read by people, and, where that is not all of it, its bytes. */
+static void put_reason_text(esper_json *json, const char *text)
+{
+    char bytes[2 * ESPER_DECISION_TEXT_CHARS + 1];
+    size_t n = strlen(text);
+
+    put_text(json, "text", text);
+    if (is_utf8(text))
+        return;
+    for (size_t i = 0; i < n; i++)
+        snprintf(bytes + 2 * i, 3, "%02x", (unsigned)(unsigned char)text[i]);
+    put_text(json, "text_bytes", bytes);
+}
+
+static void put_decision(esper_json *json, const esper_log_entry *entry, esper_topology topology)
+{
+    const esper_decision *decision = &entry->decision;
+    const esper_blueprint *blueprint = esper_policy_blueprint(topology, decision->blueprint);
+
+    put_text(json, "op", esper_slot_op_name(decision->op));
+    put_text(json, "slot", entry->slot[0] != '\0' ? entry->slot : NULL);
+    put_text(json, "blueprint", blueprint != NULL ? blueprint->name : NULL);
+    put_text(json, "style", esper_style_name(decision->style));
+    put_int(json, "tempo", decision->tempo);
+    put_real(json, "target", decision->target);
+    put_int(json, "speed", decision->speed);
+    put_text(json, "curve", esper_alpha_choice_name(decision->curve));
+    put_text(json, "reason", esper_reason_name(decision->reason));
+    put_real(json, "confidence", decision->confidence);
+    put_reason_text(json, decision->text);
+}
+
+static void put_governor(esper_json *json, const esper_log_governor *governor)
+{
+    put_text(json, "action", esper_governor_action_name((esper_governor_action)governor->action));
+    put_text(json, "reason", esper_governor_reason_name((esper_governor_reason)governor->reason));
+    put_text(json, "tensor", governor->role != -1 ? governor->tensor : NULL);
+    put_text(json, "role", esper_log_role_name(governor->role));
+    put_text(json, "problem", governor->problem);
+    put_u64(json, "n_elements", governor->n_elements);
+    put_u64(json, "first_index", governor->first_index);
+    put_real(json, "loss", governor->loss);
+    put_u64(json, "to_step", governor->to_step);
+    esper_json_key(json, "pruned");
+    esper_json_array_begin(json);
+    for (int i = 0; i < governor->n_pruned; i++)
+        esper_json_text(json, governor->pruned[i]);
+    esper_json_array_end(json);
+    put_real(json, "lr_scale", governor->lr_scale);
+}
+
+static void put_injection(esper_json *json, const esper_log_injection *injection)
+{
+    put_text(json, "tensor", injection->tensor);
+    put_text(json, "role", esper_log_role_name(injection->role));
+    put_u64(json, "element", injection->element);
+    put_text(json, "fault", esper_log_fault_name(injection->fault));
+    put_int(json, "bit", injection->bit);
+    put_text(json, "point", esper_log_point_name(injection->point));
+}
+
+static void put_entry(esper_json *json, const esper_decision_log *log, const esper_log_entry *entry)
+{
+    esper_json_object_begin(json);
+    put_u64(json, "number", log->n_entries);
+    put_int(json, "epoch", entry->epoch);
+    put_u64(json, "step", entry->step);
+    esper_json_key(json, "weights");
+    esper_json_hash(json, entry->weights);
+    put_text(json, "source", esper_log_source_name(entry->source));
+    if (entry->source == ESPER_LOG_POLICY)
+        put_decision(json, entry, log->topology);
+    else if (entry->source == ESPER_LOG_GOVERNOR)
+        put_governor(json, &entry->governor);
+    else
+        put_injection(json, &entry->injection);
+    esper_json_object_end(json);
+}
+
+/* ------------------------------------------------------------------------------------------------ the file */
+
+static esper_status fail_errno(const esper_decision_log *log, const char *what)
+{
+    int code = errno;
+
+    return ESPER_FAIL(code == ENOENT ? ESPER_E_NOTFOUND : ESPER_E_IO, "%s: %s: %s", log->path, what, strerror(code));
+}
+
+/* Whole or with the part that was taken cut off again. After a sync that failed nobody can say what is on disk, so the
+ * log is then broken even when it could be cut. */
+static esper_status write_line(esper_decision_log *log, size_t bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = write(log->fd, log->line + done, bytes - done);
+        esper_status status;
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n >= 0) {
+            done += (size_t)n;
+            continue;
+        }
+        status = fail_errno(log, "cannot be written");
+        log->broken = ftruncate(log->fd, (off_t)log->n_bytes) != 0;
+        return status;
+    }
+    if (fdatasync(log->fd) != 0) {
+        esper_status status = fail_errno(log, "cannot be synced");
+
+        log->broken = true;
+        (void)!ftruncate(log->fd, (off_t)log->n_bytes);
+        return status;
+    }
+    log->n_bytes += bytes;
+    return ESPER_OK;
+}
+
+static esper_status end_line(esper_decision_log *log, const esper_json *json)
+{
+    if (json->overflow)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: a line of more than %d bytes", log->path, LINE_BYTES);
+    log->line[json->used] = '\n';
+    return write_line(log, json->used + 1);
+}
+
+static esper_status write_head(esper_decision_log *log, const esper_log_head *head)
+{
+    esper_json json;
+
+    esper_json_init(&json, log->line, LINE_BYTES - 1);
+    esper_json_object_begin(&json);
+    put_int(&json, "esper_decisions", 1);
+    put_text(&json, "task", head->task);
+    put_text(&json, "topology", esper_topology_name(head->topology));
+    esper_json_key(&json, "seed");
+    esper_json_u64(&json, head->seed);
+    put_text(&json, "kernels", head->kernels);
+    put_int(&json, "ranks", head->ranks);
+    esper_json_object_end(&json);
+    return end_line(log, &json);
+}
+
+/* Its name is to last, too. A directory that cannot be opened or synced is as durable as it gets. */
+static esper_status sync_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash != NULL ? (size_t)(slash - path) + 1 : 1;
+    char *dir = esper_mem_alloc(n + 1);
+    int fd;
+
+    if (dir == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "decisions to %s", path);
+    memcpy(dir, slash != NULL ? path : ".", n);
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    esper_mem_free(dir);
+    return ESPER_OK;
+}
+
+static esper_status begin_file(esper_decision_log *log, const esper_log_head *head)
+{
+    log->fd = open(log->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (log->fd < 0)
+        return fail_errno(log, "cannot be made");
+    ESPER_TRY(write_head(log, head));
+    return sync_directory(log->path);
+}
+
+static esper_status check_head(const esper_decision_log *log, const esper_log_head *found, const esper_log_head *wanted)
+{
+    if (strcmp(found->task, wanted->task) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s:1: decisions of task %s, not %s", log->path, found->task, wanted->task);
+    if (found->topology != wanted->topology)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s:1: decisions for a %s, not a %s", log->path,
+                          esper_topology_name(found->topology), esper_topology_name(wanted->topology));
+    if (found->seed != wanted->seed)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s:1: decisions of seed %llu, not %llu", log->path,
+                          (unsigned long long)found->seed, (unsigned long long)wanted->seed);
+    return ESPER_OK;
+}
+
+/* Opens for writing only what was read and found good. */
+static esper_status resume_file(esper_decision_log *log, const esper_log_head *head, uint64_t n_keep)
+{
+    esper_decision_history history;
+    esper_status status;
+
+    ESPER_TRY(esper_decision_history_read(log->path, NULL, n_keep, &history));
+    status = check_head(log, &history.head, head);
+    if (status == ESPER_OK && history.n < n_keep)
+        status = ESPER_FAIL(ESPER_E_FORMAT,
+                            "%s:%llu: %llu whole entries, but the checkpoint was saved after %llu: the log was cut or "
+                            "belongs to another checkpoint",
+                            log->path, (unsigned long long)history.n + 2, (unsigned long long)history.n,
+                            (unsigned long long)n_keep);
+    log->n_entries = history.n;
+    log->n_bytes = history.bytes;
+    esper_decision_history_free(&history);
+    if (status != ESPER_OK)
+        return status;
+    log->fd = open(log->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (log->fd < 0)
+        return fail_errno(log, "cannot be opened");
+    if (ftruncate(log->fd, (off_t)log->n_bytes) != 0 || fdatasync(log->fd) != 0)
+        return fail_errno(log, "cannot be cut back");
+    return ESPER_OK;
+}
+
+static bool is_head(const esper_log_head *head)
+{
+    return is_name(head->task, sizeof(head->task)) && is_name(head->kernels, sizeof(head->kernels));
+}
+
+esper_status esper_decision_log_open(const char *path, const esper_log_head *head, bool resume, uint64_t n_keep,
+                                     esper_decision_log **log_out)
+{
+    esper_decision_log *log;
+    esper_status status;
+
+    if (!is_head(head))
+        return ESPER_FAIL(ESPER_E_ARG, "%s: the name of its task or kernels is no text", path);
+    log = esper_mem_alloc(sizeof(*log));
+    if (log == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "decisions to %s", path);
+    log->fd = -1;
+    log->topology = head->topology;
+    log->path = esper_mem_strdup(path);
+    if (log->path == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "decisions to %s", path);
+    else
+        status = resume ? resume_file(log, head, n_keep) : begin_file(log, head);
+    if (status != ESPER_OK) {
+        esper_decision_log_close(log);
+        return status;
+    }
+    *log_out = log;
+    return ESPER_OK;
+}
+
+void esper_decision_log_close(esper_decision_log *log)
+{
+    if (log == NULL)
+        return;
+    if (log->fd >= 0)
+        close(log->fd);
+    esper_mem_free(log->path);
+    esper_mem_free(log);
+}
+
+esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry)
+{
+    esper_json json;
+    esper_status status;
+
+    if (log->broken)
+        return ESPER_FAIL(ESPER_E_IO, "%s: takes no more entries since one could not be written", log->path);
+    status = esper_log_entry_check(entry, log->topology);
+    if (status != ESPER_OK)
+        return esper_fail_within(status, "%s: entry %llu: ", log->path, (unsigned long long)log->n_entries);
+    esper_json_init(&json, log->line, LINE_BYTES - 1);
+    put_entry(&json, log, entry);
+    ESPER_TRY(end_line(log, &json));
+    log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */
+    log->n_entries++;
+    return ESPER_OK;
+}
+
+const char *esper_decision_log_line(const esper_decision_log *log)
+{
+    return log->n_entries > 0 ? log->line : "";
+}
+
+uint64_t esper_decision_log_count(const esper_decision_log *log)
+{
+    return log->n_entries;
+}
+
+uint64_t esper_decision_log_bytes(const esper_decision_log *log)
+{
+    return log->n_bytes;
+}

@@ -1,0 +1,143 @@
+/* Internal. The decision log of a run: what was decided, by whom, in which order. With the seed it makes a run again.
+ *
+ * `decisions.jsonl` is a header and then one line of JSON for each entry. An entry is on disk when the append returns, so
+ * the rule for callers is: append, then act. A policy's decision that is refused afterwards stays in the log. An append
+ * that fails has changed nothing in the file; the run has to stop, since what it would do next could not be made again.
+ *
+ *     {"esper_decisions":1,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2"}
+ *     {"number":0,"epoch":12,"step":3400,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
+ *     {"number":1,"epoch":14,"step":3811,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
+ *     {"number":2,"epoch":14,"step":3811,"weights":"..","source":"governor","action":"roll_back","reason":"governor_scan",...}
+ *
+ * Reals read back with the same bits, but for NaN, of which there is one. Texts do too: one that is no UTF-8 is written for
+ * people with its bad bytes replaced, and for reading as "text_bytes" in hexadecimal. */
+#ifndef ESPER_GROW_DECISION_LOG_H
+#define ESPER_GROW_DECISION_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "esper.h"
+#include "policy/decision.h"
+#include "slot/slot_id.h"
+#include "engine/guarded.h"
+
+#define ESPER_LOG_SOURCE_LIST(X) X(POLICY, "policy") X(GOVERNOR, "governor") X(INJECTION, "injection")
+
+typedef enum esper_log_source {
+#define X(name, text) ESPER_LOG_##name,
+    ESPER_LOG_SOURCE_LIST(X)
+#undef X
+    ESPER_LOG_N_SOURCES
+} esper_log_source;
+
+enum {
+    ESPER_LOG_TENSOR_CHARS = 112, /* a tensor's name with the prefix of a moment; terminator included, as below */
+    ESPER_LOG_PROBLEM_CHARS = 16,
+    ESPER_LOG_WORD_CHARS = 64,
+    ESPER_LOG_MAX_SLOTS = ESPER_MAX_REGIONS - 1,
+};
+
+/* What a governor did, from SKIP on. ESPER_GUARD_NONE stands for a number that there is none of. */
+typedef struct esper_log_governor {
+    int32_t  action, reason;                   /* esper_governor_action, esper_governor_reason */
+    int32_t  role;                             /* esper_guard_role; -1 = no tensor: the vital signs */
+    int32_t  n_pruned;                         /* slots, below */
+    char     tensor[ESPER_LOG_TENSOR_CHARS];   /* "" likewise */
+    char     problem[ESPER_LOG_PROBLEM_CHARS]; /* "NaN", "Inf", "changed"; "" likewise */
+    uint64_t n_elements, first_index;          /* of the tensor that are bad */
+    uint64_t to_step;                          /* the snapshot to go back to */
+    double   loss;                             /* of the vital signs; NaN otherwise */
+    double   lr_scale;                         /* of the learning rate until then */
+    char     pruned[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
+} esper_log_governor;
+
+/* A fault on purpose: the arguments of esper_guard_inject, and when. */
+typedef struct esper_log_injection {
+    char     tensor[ESPER_LOG_TENSOR_CHARS];
+    int32_t  role, fault; /* esper_guard_role, esper_fault */
+    int32_t  point;       /* esper_drill_point */
+    uint32_t bit;
+    uint64_t element;
+} esper_log_injection;
+
+/* One entry. Only the part of its source counts; the others are zeros when it was read. */
+typedef struct esper_log_entry {
+    uint64_t            number; /* from 0: its place in the log, which the log itself gives */
+    uint64_t            step;
+    int32_t             epoch;  /* from 1 */
+    int32_t             source; /* esper_log_source */
+    uint64_t            weights; /* hash of the weights when it was decided, by which a replay is proven */
+    char                slot[ESPER_SLOT_CHARS]; /* policy: the id of decision.slot; "" = none */
+    esper_decision      decision;
+    esper_log_governor  governor;
+    esper_log_injection injection;
+} esper_log_entry;
+
+/* What a log says of its run. */
+typedef struct esper_log_head {
+    char           task[ESPER_LOG_WORD_CHARS], kernels[ESPER_LOG_WORD_CHARS];
+    esper_topology topology;
+    uint64_t       seed;
+    int32_t        ranks; /* that computed it: sums of another number differ in their last bits */
+} esper_log_head;
+
+/* A governor's entry of nothing: no tensor, no numbers, learning rate as it was. */
+void esper_log_governor_init(esper_log_governor *governor);
+
+/* Names; NULL for codes that are none. */
+const char *esper_log_source_name(int source);
+const char *esper_log_role_name(int role);   /* "param" */
+const char *esper_log_fault_name(int fault); /* "nan", "inf", "neg_inf", "exponent", "mantissa" */
+const char *esper_log_point_name(int point); /* "between_steps", "before_forward", "gradients" */
+/* The code of a name in one of the four lists above; -1 = there is none. */
+int esper_log_find(const char *(*name_of)(int), const char *name);
+
+/* Whether an entry is whole: codes, ranges, names that go with each other. E_ARG. */
+esper_status esper_log_entry_check(const esper_log_entry *entry, esper_topology topology);
+
+/* ---------------------------------------------------------------------------------------------------------- writing */
+
+typedef struct esper_decision_log esper_decision_log;
+
+/* A new log in place of whatever is there; or, with `resume`, the log that is there, cut back to its first n_keep entries:
+ * what came after the checkpoint, and a line that was torn by a crash, is removed. E_FORMAT with the line: fewer than n_keep
+ * whole entries, or the log of another task, topology or seed (kernels may differ). Head and path are copied. */
+esper_status esper_decision_log_open(const char *path, const esper_log_head *head, bool resume, uint64_t n_keep,
+                                     esper_decision_log **log_out);
+void         esper_decision_log_close(esper_decision_log *log);
+
+/* Writes the entry with the next number and waits until it is on disk. Allocates nothing. E_ARG: not whole; E_IO: the file
+ * is as before, or, when that could not be had either, the log takes no more entries. */
+esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry);
+
+/* The line of the last entry, without its end; "" before there is one. Borrowed until the next append. */
+const char *esper_decision_log_line(const esper_decision_log *log);
+
+uint64_t esper_decision_log_count(const esper_decision_log *log);
+uint64_t esper_decision_log_bytes(const esper_decision_log *log); /* of the file */
+
+/* ---------------------------------------------------------------------------------------------------------- reading */
+
+typedef struct esper_decision_history {
+    esper_log_head   head;
+    esper_log_entry *entries; /* (n) */
+    uint64_t         n;
+    uint64_t         bytes;   /* of the lines read */
+    bool             torn;    /* a line without an end followed: it was never acted on */
+} esper_decision_history;
+
+/* The slots there are, in the policy's order. */
+typedef struct esper_log_slots {
+    const char *const *ids; /* (n) */
+    int                n;
+} esper_log_slots;
+
+/* Reads a log. `slots` may be NULL: then every decision's slot is -1, and its id alone is there. n_most: entries to read at
+ * most; what follows is not looked at. E_FORMAT names path and line: anything that the log would not have written, or a
+ * slot that is not there. */
+esper_status esper_decision_history_read(const char *path, const esper_log_slots *slots, uint64_t n_most,
+                                         esper_decision_history *history_out);
+void         esper_decision_history_free(esper_decision_history *history);
+
+#endif

@@ -1,0 +1,462 @@
+/* Reading decision logs. Strict: an entry is read only when it is exactly what the log would have written. */
+#include "grow/decision_log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "policy/view.h"
+
+enum { VERSION = 1, MAX_BYTES = 256 << 20, FIRST_ENTRIES = 64 };
+
+/* ------------------------------------------------------------------------------------------------ members */
+
+/* An object whose members are taken one by one. The first failure stays; what follows gives zeros. */
+typedef struct members {
+    const json_t *object;
+    size_t        n_taken;
+    esper_status  status;
+} members;
+
+static const json_t *take(members *in, const char *key)
+{
+    const json_t *value = json_object_get(in->object, key);
+
+    if (value != NULL)
+        in->n_taken++;
+    else if (in->status == ESPER_OK)
+        in->status = ESPER_FAIL(ESPER_E_FORMAT, "%s is missing", key);
+    return value;
+}
+
+static void refuse(members *in, const char *key, const char *wanted)
+{
+    if (in->status == ESPER_OK)
+        in->status = ESPER_FAIL(ESPER_E_FORMAT, "%s is not %s", key, wanted);
+}
+
+/* NULL for null where that is allowed. */
+static const char *take_text(members *in, const char *key, bool or_null)
+{
+    const json_t *value = take(in, key);
+
+    if (value == NULL || (or_null && json_is_null(value)))
+        return NULL;
+    if (!json_is_string(value))
+        refuse(in, key, or_null ? "a text or null" : "a text");
+    return json_string_value(value);
+}
+
+/* A text into its place, whole. */
+static void take_name(members *in, const char *key, bool or_null, char *name_out, size_t size)
+{
+    const char *text = take_text(in, key, or_null);
+
+    if (text == NULL)
+        return;
+    if (strlen(text) >= size) {
+        if (in->status == ESPER_OK)
+            in->status = ESPER_FAIL(ESPER_E_FORMAT, "%s is longer than %zu bytes", key, size - 1);
+        return;
+    }
+    strcpy(name_out, text);
+}
+
+/* The code of a name; `none` for null where that is allowed (none < 0). */
+static int32_t take_code(members *in, const char *key, const char *(*name_of)(int), int none)
+{
+    const char *text = take_text(in, key, none < 0);
+    int code = text != NULL ? esper_log_find(name_of, text) : none;
+
+    if (text != NULL && code < 0 && in->status == ESPER_OK)
+        in->status = ESPER_FAIL(ESPER_E_FORMAT, "there is no %s '%.32s'", key, text);
+    return code;
+}
+
+static int32_t take_int(members *in, const char *key)
+{
+    const json_t *value = take(in, key);
+    json_int_t number = json_integer_value(value);
+
+    if (value != NULL && (!json_is_integer(value) || number < INT32_MIN || number > INT32_MAX))
+        refuse(in, key, "a whole number of 32 bits");
+    return (int32_t)number;
+}
+
+static uint64_t take_u64(members *in, const char *key)
+{
+    const json_t *value = take(in, key);
+    uint64_t number = 0;
+    bool fits;
+
+    if (json_is_null(value))
+        return ESPER_GUARD_NONE;
+    if (json_is_integer(value) && json_integer_value(value) >= 0)
+        return (uint64_t)json_integer_value(value);
+    if (value != NULL &&
+        (!json_is_string(value) || !esper_number_read_u64(json_string_value(value), &number, &fits) || !fits))
+        refuse(in, key, "a whole number from 0");
+    return number;
+}
+
+static uint64_t take_hash(members *in, const char *key)
+{
+    const char *text = take_text(in, key, false);
+    unsigned long long hash = 0;
+    int n = 0;
+
+    if (text != NULL && (strlen(text) != 16 || sscanf(text, "%16llx%n", &hash, &n) != 1 || n != 16))
+        refuse(in, key, "16 hexadecimal digits");
+    return hash;
+}
+
+/* Those that are no JSON are texts. */
+static double take_real(members *in, const char *key)
+{
+    static const struct word {
+        const char *text;
+        double      value;
+    } words[] = {{"nan", (double)NAN}, {"inf", (double)INFINITY}, {"-inf", -(double)INFINITY}, {"-0", -0.0}};
+    const json_t *value = take(in, key);
+
+    if (json_is_number(value))
+        return json_number_value(value);
+    for (size_t i = 0; json_is_string(value) && i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(words[i].text, json_string_value(value)) == 0)
+            return words[i].value;
+    if (value != NULL)
+        refuse(in, key, "a number");
+    return 0.0;
+}
+
+/* Everything there was has been asked for. */
+static esper_status finish(const members *in)
+{
+    if (in->status != ESPER_OK)
+        return in->status;
+    if (in->n_taken != json_object_size(in->object))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%zu members that nobody knows", json_object_size(in->object) - in->n_taken);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ entries */
+
+/* What a log is read with, and where it stands. */
+typedef struct reader {
+    const esper_log_slots  *slots; /* or NULL */
+    esper_decision_history *history;
+    uint64_t                line;     /* from 1 */
+    uint64_t                capacity; /* entries there is room for */
+} reader;
+
+static esper_status find_slot(const reader *self, const char *id, int *index_out)
+{
+    *index_out = -1;
+    if (self->slots == NULL)
+        return ESPER_OK;
+    for (int i = 0; i < self->slots->n; i++)
+        if (strcmp(self->slots->ids[i], id) == 0) {
+            *index_out = i;
+            return ESPER_OK;
+        }
+    return ESPER_FAIL(ESPER_E_FORMAT, "this network has no slot '%.32s'", id);
+}
+
+static int hex_value(char digit)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = digit != '\0' ? strchr(digits, digit) : NULL;
+
+    return found != NULL ? (int)(found - digits) : -1;
+}
+
+static bool read_bytes(const char *hex, char *text_out, size_t size)
+{
+    size_t n = hex != NULL ? strlen(hex) / 2 : 0;
+
+    if (n == 0 || n >= size || hex[2 * n] != '\0')
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
+
+        if (high < 0 || low < 0 || (high | low) == 0)
+            return false;
+        text_out[i] = (char)(high << 4 | low);
+    }
+    return true;
+}
+
+static void take_reason_text(members *in, char text_out[ESPER_DECISION_TEXT_CHARS])
+{
+    if (json_object_get(in->object, "text_bytes") == NULL) {
+        take_name(in, "text", false, text_out, ESPER_DECISION_TEXT_CHARS);
+        return;
+    }
+    (void)take_text(in, "text", false); /* for people */
+    if (!read_bytes(take_text(in, "text_bytes", false), text_out, ESPER_DECISION_TEXT_CHARS))
+        refuse(in, "text_bytes", "a text's bytes in hexadecimal");
+}
+
+static void take_blueprint(members *in, esper_topology topology, int32_t *index_out)
+{
+    const char *name = take_text(in, "blueprint", true);
+    const esper_blueprint *blueprint;
+
+    *index_out = -1;
+    if (name == NULL || in->status != ESPER_OK)
+        return;
+    if (esper_blueprint_find(topology, name, &blueprint) == ESPER_OK)
+        *index_out = blueprint->index;
+    else
+        in->status = ESPER_E_FORMAT; /* its message names those there are */
+}
+
+static esper_status read_decision(const reader *self, members *in, esper_log_entry *entry)
+{
+    esper_decision *decision = &entry->decision;
+    int slot = -1;
+
+    decision->op = take_code(in, "op", esper_slot_op_name, 0);
+    take_name(in, "slot", true, entry->slot, sizeof(entry->slot));
+    take_blueprint(in, self->history->head.topology, &decision->blueprint);
+    decision->style = take_code(in, "style", esper_style_name, ESPER_STYLE_KEEP);
+    decision->tempo = take_int(in, "tempo");
+    decision->target = take_real(in, "target");
+    decision->speed = take_int(in, "speed");
+    decision->curve = take_code(in, "curve", esper_alpha_choice_name, 0);
+    decision->reason = take_code(in, "reason", esper_reason_name, 0);
+    decision->confidence = take_real(in, "confidence");
+    take_reason_text(in, decision->text);
+    ESPER_TRY(finish(in));
+    if (entry->slot[0] != '\0')
+        ESPER_TRY(find_slot(self, entry->slot, &slot));
+    decision->slot = slot;
+    return ESPER_OK;
+}
+
+static const char *action_name(int action)
+{
+    return action <= ESPER_GOVERNOR_STOP ? esper_governor_action_name((esper_governor_action)action) : NULL;
+}
+
+static const char *governor_reason_name(int reason)
+{
+    return reason <= ESPER_GOVERNOR_SCAN ? esper_governor_reason_name((esper_governor_reason)reason) : NULL;
+}
+
+static esper_status read_pruned(const reader *self, const json_t *list, esper_log_governor *governor)
+{
+    size_t n = json_array_size(list);
+    int index;
+
+    if (!json_is_array(list) || n > ESPER_LOG_MAX_SLOTS)
+        return ESPER_FAIL(ESPER_E_FORMAT, "pruned is no list of up to %d slots", ESPER_LOG_MAX_SLOTS);
+    for (size_t i = 0; i < n; i++) {
+        const char *id = json_string_value(json_array_get(list, i));
+
+        if (id == NULL || strlen(id) >= ESPER_SLOT_CHARS)
+            return ESPER_FAIL(ESPER_E_FORMAT, "pruned holds what is no slot");
+        ESPER_TRY(find_slot(self, id, &index));
+        strcpy(governor->pruned[i], id);
+    }
+    governor->n_pruned = (int32_t)n;
+    return ESPER_OK;
+}
+
+static esper_status read_governor(const reader *self, members *in, esper_log_governor *governor)
+{
+    const json_t *pruned;
+
+    governor->action = take_code(in, "action", action_name, 0);
+    governor->reason = take_code(in, "reason", governor_reason_name, 0);
+    take_name(in, "tensor", true, governor->tensor, sizeof(governor->tensor));
+    governor->role = take_code(in, "role", esper_log_role_name, -1);
+    take_name(in, "problem", false, governor->problem, sizeof(governor->problem));
+    governor->n_elements = take_u64(in, "n_elements");
+    governor->first_index = take_u64(in, "first_index");
+    governor->loss = take_real(in, "loss");
+    governor->to_step = take_u64(in, "to_step");
+    governor->lr_scale = take_real(in, "lr_scale");
+    pruned = take(in, "pruned");
+    ESPER_TRY(finish(in));
+    return read_pruned(self, pruned, governor);
+}
+
+static esper_status read_injection(members *in, esper_log_injection *injection)
+{
+    uint64_t bit;
+
+    take_name(in, "tensor", false, injection->tensor, sizeof(injection->tensor));
+    injection->role = take_code(in, "role", esper_log_role_name, 0);
+    injection->element = take_u64(in, "element");
+    injection->fault = take_code(in, "fault", esper_log_fault_name, 0);
+    bit = take_u64(in, "bit");
+    injection->point = take_code(in, "point", esper_log_point_name, 0);
+    if (bit > UINT32_MAX)
+        refuse(in, "bit", "a number of 32 bits");
+    injection->bit = (uint32_t)bit;
+    return finish(in);
+}
+
+static esper_status read_entry(const reader *self, members *in, esper_log_entry *entry)
+{
+    uint64_t n = self->history->n;
+    esper_status status;
+
+    entry->number = take_u64(in, "number");
+    entry->epoch = take_int(in, "epoch");
+    entry->step = take_u64(in, "step");
+    entry->weights = take_hash(in, "weights");
+    entry->source = take_code(in, "source", esper_log_source_name, 0);
+    ESPER_TRY(in->status);
+    if (entry->number != n)
+        return ESPER_FAIL(ESPER_E_FORMAT, "entry %llu where entry %llu belongs", (unsigned long long)entry->number,
+                          (unsigned long long)n);
+    if (entry->source == ESPER_LOG_POLICY)
+        status = read_decision(self, in, entry);
+    else if (entry->source == ESPER_LOG_GOVERNOR)
+        status = read_governor(self, in, &entry->governor);
+    else
+        status = read_injection(in, &entry->injection);
+    if (status == ESPER_OK && esper_log_entry_check(entry, self->history->head.topology) != ESPER_OK)
+        status = ESPER_E_FORMAT; /* its message says what is wrong */
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+static const char *topology_name(int code)
+{
+    return code == ESPER_TOPOLOGY_CNN || code == ESPER_TOPOLOGY_TRANSFORMER ? esper_topology_name((esper_topology)code)
+                                                                            : NULL;
+}
+
+static esper_status read_head(members *in, esper_log_head *head)
+{
+    const json_t *version = json_object_get(in->object, "esper_decisions");
+    int topology;
+
+    if (!json_is_integer(version))
+        return ESPER_FAIL(ESPER_E_FORMAT, "this is no decision log: it does not begin with its header");
+    if (json_integer_value(version) != VERSION)
+        return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads version %d",
+                          (long long)json_integer_value(version), VERSION);
+    in->n_taken++;
+    take_name(in, "task", false, head->task, sizeof(head->task));
+    topology = take_code(in, "topology", topology_name, 0);
+    head->seed = take_u64(in, "seed");
+    take_name(in, "kernels", false, head->kernels, sizeof(head->kernels));
+    head->ranks = take_int(in, "ranks");
+    head->topology = (esper_topology)(topology > 0 ? topology : 0);
+    return finish(in);
+}
+
+/* Out of memory, jansson may call the text invalid; malloc's errno tells the two apart. */
+static esper_status parse(const char *line, size_t bytes, json_t **object_out)
+{
+    json_error_t error = {0};
+    json_t *object;
+
+    errno = 0;
+    object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (object == NULL && (errno == ENOMEM || json_error_code(&error) == json_error_out_of_memory))
+        return ESPER_FAIL(ESPER_E_NOMEM, "a line of %zu bytes", bytes);
+    if (object == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "this is no JSON: %s", error.text);
+    if (!json_is_object(object)) {
+        json_decref(object);
+        return ESPER_FAIL(ESPER_E_FORMAT, "this is no object");
+    }
+    *object_out = object;
+    return ESPER_OK;
+}
+
+/* A zeroed place behind the last entry. */
+static esper_status make_room(reader *self)
+{
+    esper_decision_history *history = self->history;
+    uint64_t wanted = self->capacity < FIRST_ENTRIES ? FIRST_ENTRIES : 2 * self->capacity;
+    esper_log_entry *larger;
+
+    if (history->n < self->capacity)
+        return ESPER_OK;
+    larger = esper_mem_grow(history->entries, wanted * sizeof(*larger));
+    if (larger == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%llu decisions", (unsigned long long)wanted);
+    history->entries = larger;
+    self->capacity = wanted;
+    return ESPER_OK;
+}
+
+static esper_status read_line(reader *self, const char *line, size_t bytes)
+{
+    esper_decision_history *history = self->history;
+    members in = {0};
+    json_t *object = NULL;
+    esper_status status;
+
+    ESPER_TRY(make_room(self));
+    ESPER_TRY(parse(line, bytes, &object));
+    in.object = object;
+    if (self->line == 1) {
+        status = read_head(&in, &history->head);
+    } else {
+        status = read_entry(self, &in, &history->entries[history->n]);
+        history->n += status == ESPER_OK;
+    }
+    json_decref(object);
+    return status;
+}
+
+/* Line after line, up to n_most entries. */
+static esper_status read_lines(reader *self, const char *text, size_t bytes, uint64_t n_most)
+{
+    const char *at = text, *end = text + bytes, *line_end;
+
+    for (self->line = 1; self->line == 1 || self->history->n < n_most; self->line++) {
+        line_end = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+        if (line_end == NULL)
+            break;
+        ESPER_TRY(read_line(self, at, (size_t)(line_end - at)));
+        at = line_end + 1;
+    }
+    self->history->bytes = (uint64_t)(at - text);
+    self->history->torn = at < end && memchr(at, '\n', (size_t)(end - at)) == NULL;
+    if (self->line == 1)
+        return ESPER_FAIL(ESPER_E_FORMAT, "this is no decision log: it has no whole line");
+    return ESPER_OK;
+}
+
+esper_status esper_decision_history_read(const char *path, const esper_log_slots *slots, uint64_t n_most,
+                                         esper_decision_history *history_out)
+{
+    esper_decision_history history = {0};
+    reader self = {.slots = slots, .history = &history};
+    char *text;
+    size_t bytes;
+    esper_status status;
+
+    ESPER_TRY(esper_file_read(path, MAX_BYTES, &text, &bytes));
+    status = read_lines(&self, text, bytes, n_most);
+    esper_mem_free(text);
+    if (status != ESPER_OK) {
+        esper_decision_history_free(&history);
+        return esper_fail_within(status, "%s:%llu: ", path, (unsigned long long)self.line);
+    }
+    *history_out = history;
+    return ESPER_OK;
+}
+
+void esper_decision_history_free(esper_decision_history *history)
+{
+    esper_mem_free(history->entries);
+    *history = (esper_decision_history){0};
+}

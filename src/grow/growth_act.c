@@ -1,0 +1,341 @@
+/* What a policy is shown, and what is done about its answer. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "slot/preflight.h"
+#include "grow/growth_internal.h"
+
+/* ------------------------------------------------------------------------------------------------ the view */
+
+/* Blueprints that fit the slot and the budget of parameters, with or without a gate network of `more` parameters. */
+static uint32_t affordable(const esper_growth *growth, int k, int64_t params, int64_t more)
+{
+    const esper_trainer *trainer = growth->trainer;
+    int64_t limit = trainer->config.max_params;
+    uint32_t bits = esper_policy_blueprints(trainer->host.topology);
+
+    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
+        if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
+            (limit > 0 && params + more + growth->blueprint_params[k][i] > limit))
+            bits &= ~(1u << i);
+    return bits;
+}
+
+static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view)
+{
+    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_bound *bound = &growth->state.seed[k].bound;
+
+    snprintf(view->seed, sizeof(view->seed), "%s", slot->seed_id);
+    view->blueprint = slot->blueprint_index;
+    view->params = slot->seed_params + slot->gate_params;
+    view->blend = (esper_blend)slot->blend;
+    view->tempo = slot->tempo;
+    view->alpha = slot->alpha.value;
+    view->alpha_target = slot->alpha.target;
+    view->alpha_mode = slot->alpha.mode;
+    view->alpha_steps = slot->alpha.n_steps;
+    view->alpha_done = slot->alpha.n_done;
+    view->alpha_velocity = esper_slot_alpha_velocity(slot);
+    view->epochs_in_stage = slot->epochs_in_stage;
+    view->epochs_total = slot->epochs_total;
+    view->improvement = esper_slot_stage_improvement(slot);
+    view->improvement_total = esper_slot_improvement(slot);
+    if (slot->known & ESPER_KNOWN_CONTRIBUTION)
+        view->contribution = slot->contribution;
+    if (!slot->permissive &&
+        slot->stage == ESPER_STAGE_HOLDING) { /* known when it has bounds, not by a first reading */
+        view->contribution = bound->n_epochs >= 2 ? esper_bound_mean(bound) : (double)NAN;
+        view->contribution_low = esper_bound_lower(bound);
+        view->contribution_high = esper_bound_upper(bound);
+        view->contribution_epochs = (int)bound->n_epochs;
+    }
+    if (growth->measured)
+        view->trial_gain = growth->found.trial[k].value;
+    if (slot->known & ESPER_KNOWN_RATIO)
+        view->gradient_ratio = slot->grad_ratio;
+    if (slot->known & ESPER_KNOWN_HEALTH) {
+        view->gradient_health = slot->grad_health;
+        view->gradient_norm = slot->grad_norm;
+        view->vanishing = slot->vanishing != 0;
+        view->exploding = slot->exploding != 0;
+    }
+    view->measured = growth->measured && !isnan(growth->found.contribution[k].value) &&
+                     slot->stage != ESPER_STAGE_FOSSILIZED; /* a fossil keeps the reading it was kept for */
+    view->contribution_velocity = slot->contribution_velocity;
+    view->interaction = slot->interaction;
+}
+
+static void show_slot(const esper_growth *growth, int k, int64_t params, esper_policy_slot *view)
+{
+    const esper_slot *slot = &growth->trainer->slots.slot[k];
+
+    esper_policy_slot_init(view, growth->trainer->host.topology, slot->id);
+    view->stage = slot->stage;
+    view->channels = slot->channels;
+    view->cooldown_left = esper_slot_cooldown(slot);
+    view->evidence = growth_evidence(growth, k);
+    view->blueprints = affordable(growth, k, params, 0);
+    memcpy(view->blueprint_params, growth->blueprint_params[k], sizeof(view->blueprint_params));
+    if (esper_slot_is_active(slot))
+        show_seed(growth, k, view);
+}
+
+int64_t esper_growth_params(const esper_growth *growth)
+{
+    const esper_trainer *trainer = growth->trainer;
+    int64_t n = esper_net_count_params(&trainer->net, 0);
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        if (esper_slot_is_active(&trainer->slots.slot[k]))
+            n += trainer->slots.slot[k].seed_params + trainer->slots.slot[k].gate_params;
+    return n;
+}
+
+void growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out)
+{
+    const esper_trainer *trainer = growth->trainer;
+    int64_t params = esper_growth_params(growth);
+
+    for (int k = 0; k < trainer->slots.n; k++)
+        show_slot(growth, k, params, &growth->views[k]);
+    *view_out = (esper_policy_view){
+        .topology = trainer->host.topology,
+        .epoch = (int)record->epoch,
+        .max_epochs = trainer->config.epochs - trainer->config.lr_finish,
+        .loss_train = record->loss_train,
+        .accuracy_train = record->acc_train,
+        .loss_valid = record->loss_valid,
+        .accuracy_valid = record->acc_valid,
+        .params_total = params,
+        .params_limit = trainer->config.max_params,
+        .max_seeds = trainer->config.max_seeds,
+        .last_refused = growth->state.refused != 0,
+        .rolled_back = growth->facts.went_back > growth->state.decided,
+        .slots = growth->views,
+        .n_slots = trainer->slots.n,
+    };
+}
+
+/* ------------------------------------------------------------------------------------------------ operations */
+
+__attribute__((format(printf, 2, 3))) static esper_status refuse(esper_growth *growth, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(growth->refusal, sizeof(growth->refusal), format, args);
+    va_end(args);
+    growth->accepted = false;
+    return ESPER_OK;
+}
+
+/* A slot that says no is a reading; anything else is a failure. */
+static esper_status unless_refused(esper_growth *growth, esper_status status)
+{
+    if (status != ESPER_E_STATE && status != ESPER_E_ARG)
+        return status;
+    return refuse(growth, "%s", esper_last_error());
+}
+
+static int count_seeds(const esper_growth *growth)
+{
+    const esper_slots *slots = &growth->trainer->slots;
+    int n = 0;
+
+    for (int k = 0; k < slots->n; k++)
+        n += esper_slot_is_active(&slots->slot[k]);
+    return n;
+}
+
+static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, const esper_epoch_record *record)
+{
+    const esper_decision *decision = &growth->decision;
+
+    return esper_preflight_check(&(esper_preflight){
+        .op = (esper_slot_op)decision->op,
+        .stage = slot->stage,
+        .has_blueprint = decision->blueprint >= 0,
+        .has_target = isfinite(decision->target),
+        .has_speed = decision->speed >= 0,
+        .has_curve = decision->curve >= 0,
+        .loss = record->loss_valid,
+        .accuracy = record->acc_valid,
+        .n_seeds = count_seeds(growth),
+        .max_seeds = growth->trainer->config.max_seeds,
+        .cooldown = esper_slot_cooldown(slot),
+    });
+}
+
+/* Validated and built first, committed last. */
+static esper_status germinate(esper_growth *growth, int k)
+{
+    esper_trainer *trainer = growth->trainer;
+    const esper_decision *decision = &growth->decision;
+    const esper_blueprint *blueprint = esper_policy_blueprint(trainer->host.topology, decision->blueprint);
+    esper_slot *slot = &trainer->slots.slot[k];
+    esper_germination wanted;
+    char seed_id[ESPER_SEED_ID_CHARS];
+    int64_t gate_params;
+    esper_status status;
+
+    if (blueprint == NULL)
+        return refuse(growth, "there is no blueprint %d for a %s", decision->blueprint,
+                      esper_topology_name(trainer->host.topology));
+    if (trainer->config.max_seeds > 0 && count_seeds(growth) >= trainer->config.max_seeds)
+        return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
+    if (growth->blueprint_params[k][blueprint->index] == ESPER_SPLICE_UNFIT)
+        return refuse(growth, "%s cannot be built for a width of %d", blueprint->name, (int)slot->channels);
+    gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
+    if ((affordable(growth, k, esper_growth_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
+        return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
+                      trainer->config.max_params);
+    esper_germination_init(&wanted, blueprint->name, blueprint->index);
+    snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
+    wanted.seed_id = seed_id;
+    wanted.ramp = esper_ramp_find(esper_style_ramp(decision->style));
+    wanted.blend = esper_style_blend(decision->style);
+    wanted.tempo = decision->tempo;
+    wanted.target = decision->target;
+    wanted.host_params = esper_net_count_params(&trainer->net, 0);
+    wanted.seed_params = growth->blueprint_params[k][blueprint->index];
+    wanted.gate_params = gate_params;
+    status = esper_slot_check_germinate(slot, &wanted);
+    if (status == ESPER_OK)
+        status = esper_slot_germinate(slot, &wanted, &growth->events);
+    if (status != ESPER_OK)
+        return unless_refused(growth, status);
+    growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
+    growth->gates[k].gate = -1;
+    return esper_trainer_bear(trainer, k);
+}
+
+static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
+{
+    esper_slot *slot = &growth->trainer->slots.slot[k];
+    esper_slot_merits merits = growth_merits(growth, k);
+    const esper_slot_merits *judged = slot->permissive ? NULL : &merits;
+    esper_gate_result result;
+    char why[ESPER_GATE_WHY_CHARS];
+    esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->events, &result)
+                                    : esper_slot_advance(slot, -1, judged, &growth->events, &result);
+
+    if (status != ESPER_OK)
+        return unless_refused(growth, status);
+    return result.passed ? ESPER_OK
+                         : refuse(growth, "%s: %s", esper_gate_name(result.gate), esper_gate_why(&result, why));
+}
+
+static esper_alpha_ramp ramp_of(const esper_decision *decision)
+{
+    return (esper_alpha_ramp){.n_steps = decision->speed,
+                              .curve = esper_alpha_choice_curve(decision->curve),
+                              .steepness = esper_alpha_choice_steepness(decision->curve)};
+}
+
+static esper_status prune(esper_growth *growth, esper_slot *slot)
+{
+    const esper_decision *decision = &growth->decision;
+    esper_alpha_ramp ramp = ramp_of(decision);
+    const char *reason = esper_reason_name(decision->reason);
+    esper_status status = decision->speed > 0
+                              ? esper_slot_schedule_prune(slot, &ramp, reason, "policy", &growth->events)
+                              : esper_slot_prune(slot, reason, "policy", &growth->events);
+
+    return unless_refused(growth, status);
+}
+
+static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
+{
+    const esper_decision *decision = &growth->decision;
+    esper_alpha_ramp ramp = ramp_of(decision);
+    int blend = decision->style >= 0 ? (int)esper_style_blend(decision->style) : 0;
+
+    if (slot->alpha.value > 0.0 && blend != slot->blend)
+        blend = 0; /* a style is always given; an operator changes only at alpha 0 */
+    if (blend == ESPER_BLEND_GATE && slot->blend != ESPER_BLEND_GATE)
+        return refuse(growth, "a gate network is born with its seed: germinate with the style gated_gate");
+    return unless_refused(growth, esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
+}
+
+static esper_status operate(esper_growth *growth, const esper_epoch_record *record)
+{
+    int k = growth->decision.slot;
+    esper_slot *slot = k >= 0 && k < growth->trainer->slots.n ? &growth->trainer->slots.slot[k] : NULL;
+    esper_veto veto;
+
+    growth->accepted = true;
+    growth->refusal[0] = '\0';
+    if (growth->decision.op == ESPER_SLOT_OP_WAIT)
+        return ESPER_OK;
+    if (slot == NULL)
+        return refuse(growth, "there is no slot %d", k);
+    veto = preflight(growth, slot, record);
+    if (veto != ESPER_VETO_NONE)
+        return refuse(growth, "%s", esper_veto_about(veto));
+    switch (growth->decision.op) {
+    case ESPER_SLOT_OP_GERMINATE:
+        return germinate(growth, k);
+    case ESPER_SLOT_OP_ADVANCE:
+    case ESPER_SLOT_OP_FOSSILIZE:
+        return pass_gate(growth, k, growth->decision.op == ESPER_SLOT_OP_FOSSILIZE);
+    case ESPER_SLOT_OP_PRUNE:
+        return prune(growth, slot);
+    default:
+        return set_alpha_target(growth, slot);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ and after it */
+
+static void keep_gates(esper_growth *growth)
+{
+    for (int i = 0; i < growth->events.n; i++) {
+        const esper_slot_event *event = &growth->event_room[i];
+        int k = esper_slots_find(&growth->trainer->slots, event->slot);
+
+        if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
+            growth->gates[k] = event->gate;
+    }
+}
+
+esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
+{
+    esper_slots *slots = &growth->trainer->slots;
+
+    ESPER_TRY(operate(growth, record));
+    for (int k = 0; k < slots->n; k++) {
+        esper_slot_merits merits = growth_merits(growth, k);
+
+        esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->events);
+    }
+    keep_gates(growth);
+    growth->state.decided = growth->facts.n_logged;
+    growth->state.refused = !growth->accepted;
+    return ESPER_OK;
+}
+
+/* The network is made what the slots say; where a seed has gone nothing of it stays. What can fail comes first: a seed whose
+ * prune is undone still has its weights. */
+esper_status growth_rebuild(esper_growth *growth)
+{
+    esper_trainer *trainer = growth->trainer;
+    uint64_t program = trainer->program;
+
+    ESPER_TRY(esper_trainer_replan(trainer));
+    if (program != trainer->program)
+        ESPER_TRY(esper_guarded_restructure(growth->guarded));
+    for (int k = 0; k < trainer->slots.n; k++) {
+        if (esper_stage_has_seed(trainer->slots.slot[k].stage))
+            continue;
+        esper_trainer_clear_region(trainer, k);
+        growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = growth->state.seed[k].number};
+        growth->gates[k].gate = -1;
+    }
+    growth->step_flops = 0.0; /* also an alpha that has left 0 changes what is tested: counted anew */
+    growth_count_flops(growth);
+    return ESPER_OK;
+}

@@ -1,0 +1,124 @@
+/* Faults on purpose: the setting `inject`, a list of STEP:WHERE:ROLE:FAULT. WHERE is a tensor's name, or `host` or `seed`: one
+ * of those, drawn by the run's random numbers, as the element is. FAULT may end with @RANK: then it strikes that rank alone. A
+ * fault that finds nothing to spoil waits until there is something; one of a rank that does not exist strikes nobody, as a run may
+ * be resumed with fewer. Each is written to the decision log before it is done. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "grow/growth_internal.h"
+
+static esper_status read_fault(esper_growth *growth, const char *word)
+{
+    growth_fault fault = {.rank = -1};
+    char role[16], name[16];
+    int end = 0;
+
+    if (growth->n_faults == GROWTH_MAX_FAULTS)
+        return ESPER_FAIL(ESPER_E_CONFIG, "inject: at most %d faults", (int)GROWTH_MAX_FAULTS);
+    if (sscanf(word, "%" SCNu64 ":%79[^:]:%15[^:]:%15[^:@]%n@%d%n", &fault.step, fault.where, role, name, &end,
+               &fault.rank, &end) < 4 ||
+        word[end] != '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "inject: '%s' is no STEP:WHERE:ROLE:FAULT, such as 300:host:param:nan", word);
+    fault.role = esper_log_find(esper_log_role_name, role);
+    fault.fault = esper_log_find(esper_log_fault_name, name);
+    if (fault.role < 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "inject: '%s' is no role: there are param, grad, moment and buffer", role);
+    if (fault.fault < 0)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "inject: '%s' is no fault: there are nan, inf, neg_inf, exponent and mantissa", name);
+    if (growth->n_faults > 0 && growth->faults[growth->n_faults - 1].step >= fault.step)
+        return ESPER_FAIL(ESPER_E_CONFIG, "inject: steps go up; %" PRIu64 " comes too late", fault.step);
+    growth->faults[growth->n_faults++] = fault;
+    return ESPER_OK;
+}
+
+esper_status growth_read_faults(esper_growth *growth, const char *text)
+{
+    char words[ESPER_CONFIG_TEXT_CHARS], *rest = words, *word;
+
+    snprintf(words, sizeof(words), "%s", text);
+    while ((word = strsep(&rest, ",")) != NULL)
+        if (word[0] != '\0')
+            ESPER_TRY(read_fault(growth, word));
+    return ESPER_OK;
+}
+
+static bool is_target(const growth_fault *fault, const esper_guard_tensor *tensor)
+{
+    bool in_host = strcmp(tensor->group, "host") == 0;
+
+    if ((int)tensor->role != fault->role || tensor->count == 0)
+        return false;
+    if (strcmp(fault->where, "host") == 0)
+        return in_host;
+    if (strcmp(fault->where, "seed") == 0)
+        return !in_host;
+    return strcmp(tensor->name, fault->where) == 0;
+}
+
+/* The tensor to spoil; -1 = there is none now. */
+static int64_t choose(const esper_guard *guard, const growth_fault *fault, esper_rng *rng)
+{
+    int64_t chosen = -1;
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < esper_guard_count(guard); i++)
+        if (is_target(fault, esper_guard_tensor_at(guard, i)) && esper_rng_below(rng, ++n) == 0)
+            chosen = (int64_t)i;
+    return chosen;
+}
+
+static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth_fault *fault, esper_drill_point point)
+{
+    const esper_trainer *trainer = growth->trainer;
+    esper_rng_key key = {.seed = trainer->config.seed,
+                         .purpose = ESPER_RNG_FAULT,
+                         .step = (uint32_t)fault->step,
+                         .tag = (uint32_t)growth->facts.n_injected};
+    esper_log_entry entry = {
+        .step = trainer->cursor.step, .epoch = (int32_t)trainer->cursor.epoch + 1, .source = ESPER_LOG_INJECTION};
+    const esper_guard_tensor *tensor;
+    esper_rng rng;
+    int64_t chosen;
+
+    esper_rng_init(&rng, &key);
+    chosen = choose(guard, fault, &rng);
+    if (chosen < 0)
+        return ESPER_OK;
+    tensor = esper_guard_tensor_at(guard, (size_t)chosen);
+    snprintf(entry.injection.tensor, sizeof(entry.injection.tensor), "%s", tensor->name);
+    entry.injection.role = fault->role;
+    entry.injection.fault = fault->fault;
+    entry.injection.point = (int32_t)point;
+    entry.injection.bit = 1;
+    entry.injection.element = esper_rng_below(&rng, (uint32_t)tensor->count);
+    ESPER_TRY(growth_log(growth, &entry));
+    growth_record_injection(growth, &entry);
+    growth->facts.n_injected++;
+    if (fault->rank >= 0 && fault->rank != trainer->ranks.rank)
+        return ESPER_OK;
+    return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
+}
+
+void growth_drill(void *context, esper_guarded *guarded, esper_drill_point point)
+{
+    esper_growth *growth = context;
+    const growth_fault *fault;
+    esper_drill_point due;
+    esper_status status;
+
+    if (growth->facts.n_injected >= (uint64_t)growth->n_faults || growth->drill_status != ESPER_OK)
+        return;
+    fault = &growth->faults[growth->facts.n_injected];
+    due = fault->role == ESPER_GUARD_ROLE_GRAD ? ESPER_DRILL_GRADIENTS : ESPER_DRILL_BETWEEN_STEPS;
+    if (point != due || growth->trainer->cursor.step < fault->step)
+        return;
+    status = spoil(growth, esper_guarded_guard(guarded), fault, point);
+    if (status == ESPER_OK)
+        return;
+    growth->drill_status = status; /* told at the end of the epoch */
+    snprintf(growth->drill_text, sizeof(growth->drill_text), "%s", esper_last_error());
+}

@@ -1,0 +1,148 @@
+/* Internal. What the parts of growth (grow/growth.h) share: growth.c opens and leads, growth_measure.c measures,
+ * growth_act.c does what was decided, growth_reward.c says what it was worth, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
+#ifndef ESPER_GROW_GROWTH_INTERNAL_H
+#define ESPER_GROW_GROWTH_INTERNAL_H
+
+#include "policy/reward_step.h"
+#include "engine/evaluator.h"
+#include "grow/growth.h"
+
+enum {
+    GROWTH_POLICY_BYTES = 20480, /* room for what a policy remembers: a program may have it keep 16,383 bytes of text */
+    GROWTH_MAX_EVENTS = 4 * ESPER_MAX_SLOTS,
+    GROWTH_MAX_FAULTS = 64,
+    GROWTH_GRADIENT_STRIDE = 10, /* gradients are looked at in every so many steps; the last look of an epoch counts */
+    GROWTH_PROBE_BATCHES = 8,
+};
+
+/* What is remembered of a slot's seed from epoch to epoch. */
+typedef struct growth_seed {
+    esper_bound bound;           /* of its contribution, while HOLDING */
+    double      ratio;           /* smoothed; NaN = never measured */
+    double      sample[3];       /* the epoch's last look at its gradients: norm, health, ratio */
+    int32_t     vanishing, exploding;
+    int32_t     sampled;         /* there was a look in this epoch */
+    int32_t     number;          /* of the seed in this run */
+} growth_seed;
+
+_Static_assert(ESPER_TRACKER_PACK_BYTES % 8 == 0, "a state has no holes");
+
+/* Undone by a rollback. Plain memory. */
+typedef struct growth_state {
+    uint8_t             tracker[ESPER_TRACKER_PACK_BYTES];
+    growth_seed         seed[ESPER_MAX_SLOTS];
+    double              promise[ESPER_MAX_SLOTS]; /* of what probes of an empty slot found, smoothed; NaN = none yet */
+    esper_reward_ledger ledger;
+    uint64_t            decided; /* entries of the log when the last decision was in it */
+    uint64_t            refused; /* 1: it was not carried out */
+    uint64_t            policy_bytes;
+    uint8_t             policy[GROWTH_POLICY_BYTES];
+} growth_state;
+
+/* Not undone. */
+typedef struct growth_facts {
+    uint64_t n_logged;   /* entries of the decision log */
+    uint64_t n_injected;
+    uint64_t went_back;  /* entries of the log when the run last went back, and 1; 0 = never */
+    int64_t  n_seeds;    /* that have germinated */
+    int64_t  n_auto_pruned; /* seeds the governor removed since the last decision */
+    int64_t  n_segment;     /* decisions since the run began or went back */
+    int64_t  ledger_open;   /* 0: the next view begins it; accounts do not outlive what they were paid for */
+    double   earned, earned_segment; /* rewards: of all of them, and of those */
+    double   flops; /* spent on training and attribution */
+} growth_facts;
+
+typedef struct growth_fault {
+    uint64_t    step;
+    char        where[ESPER_NAME_CHARS]; /* "host", "seed" or a tensor */
+    int         role, fault;
+    int         rank; /* it is spoiled there; -1 = on every rank */
+} growth_fault;
+
+struct esper_growth {
+    esper_trainer       *trainer;
+    esper_guarded       *guarded;
+    esper_evaluator     *evaluator;
+    esper_policy        *policy;
+    bool                 follows; /* a program decides, and rank 0 alone asks it: state.policy is what that remembers */
+    esper_tracker        tracker;
+    growth_state         state;
+    growth_facts         facts;
+    esper_growth_records records;
+    esper_decision_log  *log;     /* NULL: none is kept */
+    const esper_decision_history *history;
+    uint64_t             n_replayed; /* entries of the history behind us */
+    /* of this epoch */
+    esper_attribution_plan plan;
+    esper_attribution      found;
+    bool                   measured;  /* found is of this epoch */
+    double                 probation; /* points that would be lost without any seed on probation; NaN = not measured */
+    int                    n_probation; /* seeds on probation that carry weight */
+    esper_epoch_record     record;
+    esper_policy_view      view;
+    esper_reward           reward;    /* of the last decision */
+    double                 probed[ESPER_MAX_SLOTS]; /* squared gradient of a probe there; NaN = none was made */
+    esper_policy_slot      views[ESPER_MAX_SLOTS];
+    esper_slot_event       event_room[GROWTH_MAX_EVENTS];
+    esper_slot_events      events;
+    esper_gate_result      gates[ESPER_MAX_SLOTS];
+    esper_decision         decision;
+    bool                   accepted;
+    char                   refusal[256];
+    double                 step_flops, sample_flops; /* of the present program */
+    uint64_t               counted_program;
+    /* of the whole run */
+    esper_reward_config    reward_config;
+    int64_t                blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
+    int64_t                gate_params[ESPER_MAX_SLOTS];
+    esper_plan            *probe_plan;
+    esper_net              probe_net;
+    uint64_t               probe_program;
+    float                 *buffers; /* copy of the norm buffers around a probe */
+    growth_fault           faults[GROWTH_MAX_FAULTS];
+    int                    n_faults;
+    esper_status           drill_status; /* a drill cannot fail where it stands: the end of the epoch does */
+    char                   drill_text[512]; /* and says so */
+    /* what end_epoch goes back to when it fails */
+    esper_slots            slots_before;
+    growth_state           state_before;
+    growth_facts           facts_before;
+};
+
+/* growth_measure.c */
+esper_status growth_open_evaluator(esper_growth *growth);
+void         growth_count_flops(esper_growth *growth);
+void         growth_watch_gradients(void *context, const esper_guard_report *report);
+void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
+esper_status growth_probe(esper_growth *growth);
+double       growth_evidence(const esper_growth *growth, int slot); /* what a seed there promises; NaN = not known */
+esper_slot_merits growth_merits(const esper_growth *growth, int slot);
+
+/* growth_act.c */
+void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
+esper_status growth_act(esper_growth *growth, const esper_epoch_record *record);
+esper_status growth_rebuild(esper_growth *growth);
+
+/* growth_reward.c */
+void         growth_begin_ledger(esper_growth *growth); /* where it is not open: with the view of now */
+esper_status growth_pay(esper_growth *growth, bool last);
+void         growth_forfeit(esper_growth *growth); /* the run went back, or was stopped */
+
+/* growth_replay.c */
+esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out);
+esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *entry);
+
+/* growth_record.c */
+esper_status growth_log(esper_growth *growth, const esper_log_entry *entry);
+esper_status growth_log_decision(esper_growth *growth, uint32_t epoch);
+void         growth_record_epoch(esper_growth *growth, const esper_epoch_record *done);
+void         growth_record_events(esper_growth *growth, uint32_t epoch);
+void         growth_record_injection(esper_growth *growth, const esper_log_entry *entry); /* that was just logged */
+esper_status growth_log_governor(void *context, const esper_incident *incident);
+void         growth_record_incident(esper_growth *growth, const esper_incident *incident, int n_pruned);
+
+/* growth_inject.c */
+esper_status growth_read_faults(esper_growth *growth, const char *text);
+void         growth_drill(void *context, esper_guarded *guarded, esper_drill_point point);
+
+#endif

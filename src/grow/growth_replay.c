@@ -1,0 +1,77 @@
+/* A run held against the decision log of another: entry by entry they must be the same. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "grow/growth_internal.h"
+
+/* "the governor (roll_back)", "a fault in blocks.0.conv.weight", "a decision (germinate r0c1)" */
+static const char *describe(const esper_log_entry *entry, char *text, size_t chars)
+{
+    if (entry->source == ESPER_LOG_GOVERNOR)
+        snprintf(text, chars, "the governor (%s)",
+                 esper_governor_action_name((esper_governor_action)entry->governor.action));
+    else if (entry->source == ESPER_LOG_INJECTION)
+        snprintf(text, chars, "a fault in %s", entry->injection.tensor);
+    else
+        snprintf(text, chars, "a decision (%s%s%s)", esper_slot_op_name(entry->decision.op),
+                 entry->slot[0] != '\0' ? " " : "", entry->slot);
+    return text;
+}
+
+esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out)
+{
+    const esper_decision_history *history = growth->history;
+    const esper_cursor *now = &growth->trainer->cursor;
+    const esper_log_entry *entry;
+    char text[160];
+
+    if (growth->n_replayed == history->n)
+        return ESPER_FAIL(ESPER_E_STOPPED, "the log ends here");
+    entry = &history->entries[growth->n_replayed];
+    if (entry->source != source)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "epoch %u, step %" PRIu64 ": a %s entry is due here, and the log's entry %" PRIu64
+                          " is of %s in epoch %d, step %" PRIu64,
+                          now->epoch + 1, now->step, esper_log_source_name(source), entry->number,
+                          describe(entry, text, sizeof(text)), entry->epoch, entry->step);
+    *entry_out = entry;
+    return ESPER_OK;
+}
+
+/* What makes two entries of one source the same deed. */
+static bool is_same_deed(const esper_log_entry *a, const esper_log_entry *b)
+{
+    if (a->source == ESPER_LOG_GOVERNOR)
+        return a->governor.action == b->governor.action && a->governor.reason == b->governor.reason &&
+               strcmp(a->governor.tensor, b->governor.tensor) == 0;
+    if (a->source == ESPER_LOG_INJECTION)
+        return a->injection.element == b->injection.element && a->injection.fault == b->injection.fault &&
+               strcmp(a->injection.tensor, b->injection.tensor) == 0;
+    return true; /* a decision was taken from the log */
+}
+
+esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *entry)
+{
+    const esper_log_entry *logged;
+    char ours[160], theirs[160];
+
+    ESPER_TRY(growth_next_entry(growth, entry->source, &logged));
+    if (entry->epoch != logged->epoch || entry->step != logged->step)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "entry %" PRIu64 " of the log is of epoch %d, step %" PRIu64
+                          "; here it comes in epoch %d, step %" PRIu64,
+                          logged->number, logged->epoch, logged->step, entry->epoch, entry->step);
+    if (logged->weights != 0 && entry->weights != logged->weights) /* 0: made by hand, nobody knew them */
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "epoch %d, step %" PRIu64 ": the weights are %016" PRIx64 ", and entry %" PRIu64
+                          " of the log says %016" PRIx64,
+                          entry->epoch, entry->step, entry->weights, logged->number, logged->weights);
+    if (!is_same_deed(entry, logged))
+        return ESPER_FAIL(ESPER_E_STATE, "epoch %d, step %" PRIu64 ": %s, and entry %" PRIu64 " of the log says %s",
+                          entry->epoch, entry->step, describe(entry, ours, sizeof(ours)), logged->number,
+                          describe(logged, theirs, sizeof(theirs)));
+    growth->n_replayed++;
+    return ESPER_OK;
+}

@@ -1,0 +1,140 @@
+/* What decisions are worth: readings of the engine, put before the reward of a step. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/suggest.h"
+#include "policy/actions.h"
+#include "grow/growth_internal.h"
+
+/* ------------------------------------------------------------------------------------------------ settings */
+
+static esper_status no_such_mode(const char *name)
+{
+    char names[256] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
+
+    esper_suggest_init(&suggest, name);
+    for (int i = 0; i < ESPER_N_REWARD_MODES; i++) {
+        esper_suggest_offer(&suggest, esper_reward_mode_name(i));
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i > 0 ? ", " : "",
+                 esper_reward_mode_name(i));
+    }
+    return ESPER_FAIL(ESPER_E_CONFIG, "reward: no mode is called '%s'%s There are: %s", name,
+                      suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names);
+}
+
+/* One word of `reward_weights`. */
+static esper_status set_weight(esper_reward_config *reward, char *word)
+{
+    char *value = strchr(word, '='), *end;
+    double number;
+
+    if (value == NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "reward_weights: '%s' is no name=value, such as rent_weight=0.2", word);
+    *value++ = '\0';
+    number = strtod(value, &end);
+    if (end == value || *end != '\0')
+        return ESPER_FAIL(ESPER_E_CONFIG, "reward_weights: %s: '%s' is no number", word, value);
+    if (esper_reward_config_set(reward, word, number) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "reward_weights: ");
+    return ESPER_OK;
+}
+
+esper_status esper_growth_reward_config(const esper_config *config, esper_reward_config *reward_out)
+{
+    char words[ESPER_CONFIG_TEXT_CHARS], *rest = words, *word;
+    int mode = esper_reward_mode_find(config->reward);
+    esper_reward_config reward;
+
+    if (mode < 0)
+        return no_such_mode(config->reward);
+    esper_reward_config_init(&reward, (esper_reward_mode)mode);
+    snprintf(words, sizeof(words), "%s", config->reward_weights);
+    while ((word = strsep(&rest, ", ")) != NULL)
+        if (word[0] != '\0')
+            ESPER_TRY(set_weight(&reward, word));
+    if (esper_reward_config_check(&reward) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "reward_weights: ");
+    *reward_out = reward;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ a decision */
+
+void growth_begin_ledger(esper_growth *growth)
+{
+    if (growth->facts.ledger_open)
+        return;
+    esper_reward_ledger_init(&growth->state.ledger, &growth->reward_config, &growth->view);
+    growth->facts.ledger_open = 1;
+}
+
+/* After the operation and the ticks. What was not legal came to nothing; what was and is refused has failed. */
+static esper_reward_facts facts_of(const esper_growth *growth, bool last)
+{
+    int op = esper_action_effective_op(&growth->view, &growth->decision);
+
+    return (esper_reward_facts){
+        .view = &growth->view,
+        .op = op,
+        .slot = op == ESPER_SLOT_OP_WAIT ? -1 : growth->decision.slot,
+        .failed = op != ESPER_SLOT_OP_WAIT && !growth->accepted,
+        .last = last,
+        .params_host = (double)esper_net_count_params(&growth->trainer->net, 0),
+        .improvement = growth->measured ? growth->probation : (double)NAN,
+        .n_measured = growth->measured ? growth->n_probation : 0,
+        .accuracy_committed =
+            growth->measured && growth->n_probation > 0 ? growth->record.acc_valid - growth->probation : (double)NAN,
+        .n_auto_pruned = (int)growth->facts.n_auto_pruned,
+    };
+}
+
+esper_status growth_pay(esper_growth *growth, bool last)
+{
+    const esper_slots *slots = &growth->trainer->slots;
+    int stages[ESPER_MAX_SLOTS], epochs[ESPER_MAX_SLOTS];
+    esper_reward_pair pairs[ESPER_ATTRIBUTION_PAIRS];
+    esper_reward_facts facts = facts_of(growth, last);
+
+    for (int k = 0; k < slots->n; k++) {
+        stages[k] = slots->slot[k].stage;
+        epochs[k] = slots->slot[k].epochs_in_stage;
+    }
+    facts.stages = stages;
+    facts.epochs = epochs;
+    facts.pairs = pairs;
+    for (int i = 0; growth->measured && i < growth->found.n_synergies; i++)
+        pairs[facts.n_pairs++] = (esper_reward_pair){.first = growth->found.synergy[i].first,
+                                                     .second = growth->found.synergy[i].second,
+                                                     .value = growth->found.synergy[i].value};
+    ESPER_TRY(esper_reward_step(&growth->reward_config, &facts, &growth->state.ledger, &growth->reward));
+    growth->facts.n_auto_pruned = 0;
+    growth->facts.n_segment++;
+    growth->facts.earned += growth->reward.total;
+    growth->facts.earned_segment += growth->reward.total;
+    return ESPER_OK;
+}
+
+/* The first decisions of all may be blamed on nobody. */
+void growth_forfeit(esper_growth *growth)
+{
+    growth_facts *facts = &growth->facts;
+
+    if (facts->n_segment > 0)
+        facts->earned += ESPER_GROWTH_PENALTY - facts->earned_segment;
+    facts->earned_segment = 0.0;
+    facts->n_segment = 0;
+}
+
+const esper_reward *esper_growth_reward(const esper_growth *growth)
+{
+    return &growth->reward;
+}
+
+double esper_growth_return(const esper_growth *growth)
+{
+    return growth->facts.earned;
+}

@@ -1,0 +1,182 @@
+/* One environment: trainer, growth and guard, moved from decision to decision. */
+#include "learn/env.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+struct esper_env {
+    esper_trainer  trainer;
+    esper_growth  *growth;
+    esper_guarded *guarded;
+    const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
+    bool           stopped;
+    int            n_rollbacks;
+    double         best_accuracy;
+    double         seconds_train, seconds_valid, seconds_act;
+};
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
+{
+    const esper_growth_records nothing = {0};
+    esper_config config = *desc->config;
+    esper_status status;
+
+    config.threads = 1;
+    ESPER_TRY(esper_trainer_init_on(&env->trainer, desc->data, desc->task, &config, ESPER_USE_GROW));
+    status = esper_growth_open(&env->trainer, NULL, &env->growth);
+    if (status == ESPER_OK)
+        status = esper_guarded_open(&env->trainer, &env->guarded);
+    if (status == ESPER_OK)
+        status = esper_growth_attach(env->growth, env->guarded, &nothing);
+    return status;
+}
+
+esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
+{
+    esper_env *env = esper_mem_alloc(sizeof(*env));
+    esper_status status;
+
+    if (env == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "environment");
+    env->best_accuracy = (double)NAN;
+    status = open_parts(env, desc);
+    if (status != ESPER_OK) {
+        esper_env_close(env);
+        return status;
+    }
+    *env_out = env;
+    return ESPER_OK;
+}
+
+void esper_env_close(esper_env *env)
+{
+    if (env == NULL)
+        return;
+    esper_growth_close(env->growth);
+    esper_guarded_close(env->guarded);
+    if (env->trainer.backend != NULL)
+        esper_trainer_fini(&env->trainer);
+    esper_mem_free(env);
+}
+
+/* ------------------------------------------------------------------------------------------------ to the next decision */
+
+/* What the guard met, if anything; afterwards the cursor may stand elsewhere. */
+static esper_status heed(esper_env *env, const esper_incident *incident, bool *good_out)
+{
+    *good_out = incident->action == ESPER_GOVERNOR_GO;
+    if (*good_out)
+        return ESPER_OK;
+    env->n_rollbacks += incident->restored;
+    env->stopped = incident->action == ESPER_GOVERNOR_STOP;
+    return esper_growth_heed(env->growth, incident);
+}
+
+static esper_status train_epoch(esper_env *env)
+{
+    double began = esper_clock_seconds();
+    esper_incident incident;
+    bool good;
+
+    while (!env->stopped && env->trainer.cursor.batch < env->trainer.steps_per_epoch) {
+        ESPER_TRY(esper_guarded_step(env->guarded, &incident));
+        ESPER_TRY(heed(env, &incident, &good));
+    }
+    env->seconds_train += esper_clock_seconds() - began;
+    return ESPER_OK;
+}
+
+/* Validates and lets the governor judge; not good: the epoch is to be trained again, or everything is over. */
+static esper_status validate(esper_env *env, esper_epoch_record *record_out, bool *good_out)
+{
+    esper_trainer *trainer = &env->trainer;
+    double began = esper_clock_seconds();
+    esper_incident incident;
+    esper_tally valid;
+
+    ESPER_TRY(esper_guarded_settle(env->guarded, &incident));
+    ESPER_TRY(heed(env, &incident, good_out));
+    if (!*good_out)
+        return ESPER_OK;
+    ESPER_TRY(esper_growth_validate(env->growth, NULL, &valid));
+    *record_out = (esper_epoch_record){
+        .epoch = trainer->cursor.epoch + 1,
+        .loss_train = esper_tally_loss(&trainer->tally),
+        .acc_train = esper_tally_accuracy(&trainer->tally),
+        .loss_valid = esper_tally_loss(&valid),
+        .acc_valid = esper_tally_accuracy(&valid),
+        .lr = trainer->lr,
+        .grad_norm = trainer->grad_norm,
+    };
+    ESPER_TRY(esper_guarded_judge(env->guarded, record_out->loss_valid, &incident));
+    ESPER_TRY(heed(env, &incident, good_out));
+    env->seconds_valid += esper_clock_seconds() - began;
+    return ESPER_OK;
+}
+
+esper_status esper_env_advance(esper_env *env)
+{
+    esper_epoch_record record;
+    bool good = false;
+    double began;
+
+    env->n_rollbacks = 0;
+    env->view = NULL;
+    while (!env->stopped && !good) {
+        ESPER_TRY(train_epoch(env));
+        if (!env->stopped)
+            ESPER_TRY(validate(env, &record, &good));
+    }
+    if (env->stopped)
+        return ESPER_OK;
+    env->best_accuracy = fmax(env->best_accuracy, record.acc_valid);
+    began = esper_clock_seconds();
+    ESPER_TRY(esper_growth_observe(env->growth, &record, &env->view));
+    env->seconds_act += esper_clock_seconds() - began;
+    return ESPER_OK;
+}
+
+esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bool last)
+{
+    double began = esper_clock_seconds();
+    esper_decision own;
+
+    if (env->view == NULL)
+        return ESPER_FAIL(ESPER_E_STATE, "an environment is to decide, and has not been advanced");
+    if (decision == NULL) {
+        ESPER_TRY(esper_growth_ask(env->growth, &own));
+        decision = &own;
+    }
+    ESPER_TRY(esper_growth_decide(env->growth, decision, last));
+    esper_trainer_next_epoch(&env->trainer);
+    env->view = NULL;
+    env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */
+    env->seconds_act += esper_clock_seconds() - began;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ about it */
+
+esper_env_look esper_env_look_at(const esper_env *env)
+{
+    esper_governor_reading reading = esper_guarded_reading(env->guarded);
+
+    return (esper_env_look){
+        .view = env->view,
+        .stopped = env->stopped,
+        .growth = env->growth,
+        .trainer = &env->trainer,
+        .n_rollbacks = env->n_rollbacks,
+        .n_rollbacks_all = reading.n_rollbacks,
+        .n_skipped = reading.n_skipped,
+        .best_accuracy = env->best_accuracy,
+        .seconds_train = env->seconds_train,
+        .seconds_valid = env->seconds_valid,
+        .seconds_act = env->seconds_act,
+    };
+}

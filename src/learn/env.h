@@ -1,0 +1,46 @@
+/* Internal. An environment: one network that grows, as a policy that learns meets it.
+ *
+ *     open ──> advance: an epoch is trained, validated, judged ──> view ──> decide ──> advance ...
+ *
+ * An environment has its own weights, order of samples, slots, guard and governor, computes on the thread that calls it, and
+ * shares nothing but the data. So an episode is a function of its seed and its decisions, however many others run beside it.
+ *
+ * When the governor goes back, the epochs since are played anew; whoever learns takes note of it (n_rollbacks) and ends the
+ * credit there. When it stops, the episode is over. */
+#ifndef ESPER_LEARN_ENV_H
+#define ESPER_LEARN_ENV_H
+
+#include "grow/growth.h"
+
+typedef struct esper_env esper_env;
+
+typedef struct esper_env_desc {
+    const esper_task   *task;
+    const esper_config *config; /* seed: of the episode; threads does not count, there is one */
+    esper_dataset      *data;   /* borrowed */
+} esper_env_desc;
+
+esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out);
+void         esper_env_close(esper_env *env);
+
+/* Trains until there is something to decide. A stopped environment stays where it is. */
+esper_status esper_env_advance(esper_env *env);
+
+/* What became of the last advance. */
+typedef struct esper_env_look {
+    const esper_policy_view *view;   /* waits for a decision; NULL = none does */
+    bool                     stopped; /* by the governor */
+    const esper_growth      *growth;
+    const esper_trainer     *trainer;
+    int      n_rollbacks;            /* since the last decision */
+    uint64_t n_rollbacks_all, n_skipped; /* of the episode */
+    double   best_accuracy;          /* on validation, percent; NaN = none yet */
+    double   seconds_train, seconds_valid, seconds_act; /* of the episode */
+} esper_env_look;
+
+esper_env_look esper_env_look_at(const esper_env *env);
+
+/* Does it. NULL: what the policy of the configuration says. `last`: the episode ends with it. */
+esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bool last);
+
+#endif

@@ -1,0 +1,761 @@
+/* Checkpoints. Tensors are named <family>/<tensor>, everything else is text in the file's notes. */
+#include "run/checkpoint.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/build_info.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "guard/governor.h"
+#include "nn/init.h"
+
+enum {
+    NOTE_CHARS = 128,
+    AGE_CHARS = 11, /* " 4294967295" */
+    OPTIM_CHARS = 2 + ESPER_MAX_REGIONS * AGE_CHARS,
+};
+
+/* The families that are saved; gradients are not state. */
+static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1,
+                                        ESPER_FAMILY_MOMENT2};
+
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+/* Calls `visit` for every (family, tensor) the trainer's state consists of. */
+typedef esper_status (*state_visitor)(void *context, esper_family family, const esper_tensor *tensor, float *values);
+
+static esper_status visit_state(const esper_trainer *trainer, state_visitor visit, void *context)
+{
+    for (int f = 0; f < N_FAMILIES; f++)
+        for (int t = 0; t < trainer->net.n_tensors; t++) {
+            const esper_tensor *tensor = &trainer->net.tensors[t];
+            float *values = NULL;
+
+            if (tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER)
+                values = esper_slab_at(&trainer->slab, families[f], tensor);
+            if (values != NULL)
+                ESPER_TRY(visit(context, families[f], tensor, values));
+        }
+    return ESPER_OK;
+}
+
+static void state_name(char *name, size_t chars, esper_family family, const esper_tensor *tensor)
+{
+    snprintf(name, chars, "%s/%s", esper_family_name(family), tensor->name);
+}
+
+static void shape_of(const esper_tensor *tensor, uint64_t *shape)
+{
+    for (int i = 0; i < tensor->rank; i++)
+        shape[i] = (uint64_t)tensor->dim[i];
+}
+
+/* ------------------------------------------------------------------------------------------------ hashing */
+
+/* The hash over everything in a file but itself, notes first: damage that the format cannot show is found here, be it
+ * in a weight, a moment, the cursor or the configuration. Its note is the last one. */
+static const char contents_hash_note[] = "contents_hash";
+
+static uint64_t hash_text(const char *text, uint64_t hash)
+{
+    return XXH64(text, strlen(text) + 1, hash); /* with the zero at its end: "ab" "c" is not "a" "bc" */
+}
+
+static uint64_t hash_note(const esper_safetensors_note *note, uint64_t hash)
+{
+    return hash_text(note->value, hash_text(note->key, hash));
+}
+
+static uint64_t hash_tensor(const esper_safetensors_tensor *tensor, uint64_t n_bytes, uint64_t hash)
+{
+    hash = hash_text(tensor->name, hash);
+    hash = XXH64(tensor->shape, (size_t)tensor->rank * sizeof(tensor->shape[0]), hash);
+    return XXH64(tensor->data, (size_t)n_bytes, hash);
+}
+
+/* ------------------------------------------------------------------------------------------------ saving */
+
+/* Everything a file is written from. */
+typedef struct draft {
+    esper_safetensors_tensor *tensors;
+    char (*names)[ESPER_NAME_CHARS + 16];
+    size_t n_tensors;
+    char   config[ESPER_CONFIG_RECORD_CHARS];
+    char   optim[OPTIM_CHARS];
+    char   texts[20][NOTE_CHARS];
+    esper_safetensors_note notes[20];
+    size_t n_notes;
+    char  *detour, *governor, *slots, *companion; /* texts of notes of any length; NULL: there is no such note */
+} draft;
+
+static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
+{
+    draft *out = context;
+    esper_safetensors_tensor *entry = &out->tensors[out->n_tensors];
+    char *name = out->names[out->n_tensors];
+
+    state_name(name, sizeof(out->names[0]), family, tensor);
+    *entry =
+        (esper_safetensors_tensor){.name = name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank, .data = values};
+    shape_of(tensor, entry->shape);
+    out->n_tensors++;
+    return ESPER_OK;
+}
+
+static void add_note(draft *out, const char *key, const char *value)
+{
+    out->notes[out->n_notes++] = (esper_safetensors_note){key, value};
+}
+
+__attribute__((format(printf, 3, 4))) static void add_number(draft *out, const char *key, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(out->texts[out->n_notes], NOTE_CHARS, format, args);
+    va_end(args);
+    add_note(out, key, out->texts[out->n_notes]);
+}
+
+static void add_tally(draft *out, const esper_tally *tally)
+{
+    char loss[ESPER_NUMBER_CHARS];
+
+    esper_number_write_real(tally->loss, loss);
+    add_number(out, "tally", "loss %s correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, loss, tally->correct,
+               tally->targets, tally->samples);
+}
+
+/* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
+static void add_last_step(draft *out, const esper_trainer *trainer)
+{
+    char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
+
+    esper_number_write_real(trainer->lr, lr);
+    esper_number_write_real(trainer->grad_norm, grad_norm);
+    add_number(out, "last_step", "lr %s grad_norm %s", lr, grad_norm);
+}
+
+/* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
+static void add_optim(draft *out, const esper_trainer *trainer)
+{
+    int n_regions = trainer->optim != NULL ? trainer->slab.n_regions : 0;
+    int used = snprintf(out->optim, sizeof(out->optim), "t");
+
+    for (int r = 0; r < n_regions; r++)
+        used += snprintf(out->optim + used, sizeof(out->optim) - (size_t)used, " %" PRIu32,
+                         esper_optim_group(trainer->optim, 0, r)->t);
+    add_note(out, "optim", out->optim);
+}
+
+/* Over tensors and notes as they will be read again: all tensors have one type, so the file keeps their order. */
+static uint64_t hash_draft(const draft *out)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < out->n_notes; i++)
+        hash = hash_note(&out->notes[i], hash);
+    for (size_t i = 0; i < out->n_tensors; i++) {
+        const esper_safetensors_tensor *tensor = &out->tensors[i];
+        uint64_t n_bytes = sizeof(float);
+
+        for (int d = 0; d < tensor->rank; d++)
+            n_bytes *= tensor->shape[d];
+        hash = hash_tensor(tensor, n_bytes, hash);
+    }
+    return hash;
+}
+
+static void add_notes(draft *out, const esper_trainer *trainer)
+{
+    const esper_cursor *cursor = &trainer->cursor;
+
+    esper_config_write(&trainer->config, out->config);
+    add_note(out, "format", ESPER_CHECKPOINT_FORMAT);
+    add_number(out, "format_version", "%d", ESPER_CHECKPOINT_VERSION);
+    add_note(out, "esper_version", ESPER_VERSION);
+    add_note(out, "commit", esper_build_commit());
+    add_note(out, "task", trainer->task->name);
+    add_note(out, "config", out->config);
+    add_note(out, "kernels", esper_backend_identity(trainer->backend));
+    add_number(out, "seed", "%" PRIu64, trainer->config.seed);
+    add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
+               cursor->step);
+    add_tally(out, &trainer->tally);
+    add_last_step(out, trainer);
+    add_optim(out, trainer);
+    if (out->detour != NULL)
+        add_note(out, "detour", out->detour);
+    if (out->governor != NULL)
+        add_note(out, "governor", out->governor);
+    if (out->slots != NULL)
+        add_note(out, "slots", out->slots);
+    if (out->companion != NULL)
+        add_note(out, "growth", out->companion);
+    add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
+    add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
+}
+
+static bool is_ahead(const esper_place *place, const esper_trainer *trainer)
+{
+    const esper_cursor *cursor = &trainer->cursor;
+
+    return place->draw == trainer->detour.draw &&
+           (place->epoch > cursor->epoch || (place->epoch == cursor->epoch && place->batch >= cursor->batch));
+}
+
+/* Only where there is one: "draw 0 lr_scale 0x1p+0 pass 3:17 3:18". Batches behind the cursor no longer matter. */
+static esper_status write_detour(draft *out, const esper_trainer *trainer)
+{
+    enum { PLACE_CHARS = 24, HEAD_CHARS = 96 };
+    const esper_detour *detour = &trainer->detour;
+    size_t room = HEAD_CHARS + (size_t)detour->n_passed * PLACE_CHARS, n;
+    uint32_t n_ahead = 0;
+
+    for (uint32_t i = 0; i < detour->n_passed; i++)
+        n_ahead += is_ahead(&detour->passed[i], trainer);
+    if (n_ahead == 0 && detour->draw == 0 && detour->lr_scale >= 1.0)
+        return ESPER_OK;
+    out->detour = esper_mem_alloc(room);
+    if (out->detour == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %u batches to pass over", n_ahead);
+    n = (size_t)snprintf(out->detour, room, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
+    for (uint32_t i = 0; i < detour->n_passed; i++)
+        if (is_ahead(&detour->passed[i], trainer))
+            n += (size_t)snprintf(out->detour + n, room - n, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch,
+                                  detour->passed[i].batch);
+    return ESPER_OK;
+}
+
+/* The governor's memory, number by number. */
+static esper_status write_governor(draft *out, const esper_governor *governor)
+{
+    enum { NUMBER_CHARS = 32 };
+    size_t count, room, n = 0;
+    double *numbers;
+
+    if (governor == NULL)
+        return ESPER_OK;
+    count = esper_governor_memory_count(governor);
+    room = count * NUMBER_CHARS;
+    numbers = esper_mem_alloc(count * sizeof(*numbers));
+    out->governor = esper_mem_alloc(room);
+    if (numbers == NULL || out->governor == NULL) {
+        esper_mem_free(numbers);
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: a governor's memory of %zu numbers", count);
+    }
+    esper_governor_pack(governor, numbers);
+    for (size_t i = 0; i < count; i++)
+        n += (size_t)snprintf(out->governor + n, room - n, i == 0 ? "%a" : " %a", numbers[i]);
+    esper_mem_free(numbers);
+    return ESPER_OK;
+}
+
+/* Two hexadecimal digits for each byte; NULL: no memory. */
+static char *write_hex(const uint8_t *bytes, size_t n)
+{
+    char *text = esper_mem_alloc(2 * n + 1);
+
+    for (size_t i = 0; text != NULL && i < n; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return text;
+}
+
+/* The slot table, where a seed is or was in it. */
+static esper_status write_slots(draft *out, const esper_slots *slots)
+{
+    size_t n = esper_slots_pack_bytes(slots);
+    uint8_t *bytes;
+    bool used = false;
+
+    for (int k = 0; k < slots->n; k++)
+        used = used || slots->slot[k].n_seeds > 0;
+    if (!used)
+        return ESPER_OK;
+    bytes = esper_mem_alloc(n);
+    if (bytes != NULL) {
+        esper_slots_pack(slots, bytes);
+        out->slots = write_hex(bytes, n);
+    }
+    esper_mem_free(bytes);
+    return out->slots != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
+}
+
+static esper_status write_companion(draft *out, const esper_companion *companion)
+{
+    uint8_t *bytes;
+
+    if (companion->pack == NULL)
+        return ESPER_OK;
+    bytes = esper_mem_alloc(companion->bytes);
+    if (bytes != NULL) {
+        companion->pack(companion->context, bytes);
+        out->companion = write_hex(bytes, companion->bytes);
+    }
+    esper_mem_free(bytes);
+    return out->companion != NULL ? ESPER_OK
+                                  : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of growth", companion->bytes);
+}
+
+esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
+{
+    size_t most = (size_t)trainer->net.n_tensors * N_FAMILIES;
+    esper_status status = ESPER_OK;
+    draft *out;
+
+    if (trainer->program != esper_splice_key(&trainer->splice))
+        return ESPER_FAIL(ESPER_E_STATE, "the network is not what its slots say: such a checkpoint could not be read");
+    out = esper_mem_alloc(sizeof(*out));
+    if (out != NULL) {
+        out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
+        out->names = esper_mem_alloc(most * sizeof(*out->names));
+    }
+    if (out == NULL || out->tensors == NULL || out->names == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
+    if (status == ESPER_OK)
+        status = visit_state(trainer, add_tensor, out);
+    if (status == ESPER_OK)
+        status = write_detour(out, trainer);
+    if (status == ESPER_OK)
+        status = write_governor(out, trainer->governor);
+    if (status == ESPER_OK)
+        status = write_slots(out, &trainer->slots);
+    if (status == ESPER_OK)
+        status = write_companion(out, &trainer->companion);
+    if (status == ESPER_OK) {
+        add_notes(out, trainer);
+        status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
+    }
+    if (out != NULL) {
+        esper_mem_free(out->tensors);
+        esper_mem_free(out->names);
+        esper_mem_free(out->detour);
+        esper_mem_free(out->governor);
+        esper_mem_free(out->slots);
+        esper_mem_free(out->companion);
+    }
+    esper_mem_free(out);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status check_format(const esper_safetensors *file, const char *path)
+{
+    const char *format = esper_safetensors_note_find(file, "format");
+    const char *version = esper_safetensors_note_find(file, "format_version");
+    char ours[NOTE_CHARS];
+
+    snprintf(ours, sizeof(ours), "%d", ESPER_CHECKPOINT_VERSION);
+    if (format == NULL || strcmp(format, ESPER_CHECKPOINT_FORMAT) != 0 || version == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: a safetensors file, but no Esper checkpoint", path);
+    if (strcmp(version, ours) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: checkpoint format %.20s, this is Esper %s, which reads format %s", path,
+                          version, ESPER_VERSION, ours);
+    return ESPER_OK;
+}
+
+static esper_status check_contents(const esper_safetensors *file, const char *path)
+{
+    size_t n_notes = esper_safetensors_note_count(file);
+    esper_safetensors_note last = esper_safetensors_note_at(file, n_notes - 1); /* check_format has found two */
+    uint64_t hash = 0;
+    char found[NOTE_CHARS];
+
+    for (size_t i = 0; i + 1 < n_notes; i++) {
+        esper_safetensors_note note = esper_safetensors_note_at(file, i);
+
+        hash = hash_note(&note, hash);
+    }
+    for (size_t i = 0; i < esper_safetensors_count(file); i++)
+        hash = hash_tensor(esper_safetensors_at(file, i), esper_safetensors_at(file, i)->n_bytes, hash);
+    snprintf(found, sizeof(found), "%016" PRIx64, hash);
+    if (strcmp(last.key, contents_hash_note) != 0 || strcmp(last.value, found) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint is damaged: its contents give the hash %s, recorded is %.20s", path,
+                          found, strcmp(last.key, contents_hash_note) == 0 ? last.value : "none");
+    return ESPER_OK;
+}
+
+esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path)
+{
+    ESPER_TRY(check_format(file, path));
+    return check_contents(file, path);
+}
+
+static esper_status read_identity(esper_checkpoint *checkpoint, const char *path)
+{
+    const char *task = esper_safetensors_note_find(checkpoint->file, "task");
+    const char *config = esper_safetensors_note_find(checkpoint->file, "config");
+    esper_status status;
+
+    checkpoint->kernels = esper_safetensors_note_find(checkpoint->file, "kernels");
+    if (task == NULL || config == NULL || checkpoint->kernels == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say its task, configuration and kernels", path);
+    if (esper_task_find(task, &checkpoint->task) != ESPER_OK)
+        return esper_fail_within(ESPER_E_FORMAT, "%s: ", path);
+    esper_config_init(&checkpoint->config);
+    status = esper_config_load_text(&checkpoint->config, config, strlen(config), path);
+    return status == ESPER_E_CONFIG ? ESPER_E_FORMAT : status; /* the file is at fault, not what the user asked for */
+}
+
+esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoint_out)
+{
+    esper_checkpoint checkpoint = {0};
+    esper_status status;
+
+    ESPER_TRY(esper_safetensors_open(path, &checkpoint.file));
+    status = esper_checkpoint_check(checkpoint.file, path);
+    if (status == ESPER_OK)
+        status = read_identity(&checkpoint, path);
+    if (status != ESPER_OK) {
+        esper_safetensors_close(checkpoint.file);
+        return status;
+    }
+    *checkpoint_out = checkpoint;
+    return ESPER_OK;
+}
+
+void esper_checkpoint_fini(esper_checkpoint *checkpoint)
+{
+    esper_safetensors_close(checkpoint->file);
+    *checkpoint = (esper_checkpoint){0};
+}
+
+/* ------------------------------------------------------------------------------------------------ restoring */
+
+static esper_status copy_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
+{
+    const esper_safetensors *file = context;
+    char name[ESPER_NAME_CHARS + 16];
+    uint64_t shape[ESPER_MAX_RANK];
+
+    state_name(name, sizeof(name), family, tensor);
+    shape_of(tensor, shape);
+    return esper_safetensors_copy(file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, values);
+}
+
+static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out)
+{
+    const char *text = esper_safetensors_note_find(file, "cursor");
+    esper_cursor cursor;
+
+    if (text == NULL || sscanf(text, "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch, &cursor.batch,
+                               &cursor.step) != 3)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say where the run stood",
+                          esper_safetensors_name(file));
+    *cursor_out = cursor;
+    return ESPER_OK;
+}
+
+static esper_status check_cursor(const esper_safetensors *file, const esper_trainer *trainer)
+{
+    if (trainer->cursor.batch > trainer->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
+                          ": was it made from other data?",
+                          esper_safetensors_name(file), trainer->cursor.batch, trainer->steps_per_epoch);
+    return ESPER_OK;
+}
+
+/* A number, or what has become of it: losses and gradients may be lost. */
+static bool read_real(const char *text, double *value_out)
+{
+    if (strcmp(text, "nan") == 0)
+        *value_out = (double)NAN;
+    else if (strcmp(text, "inf") == 0)
+        *value_out = (double)INFINITY;
+    else if (strcmp(text, "-inf") == 0)
+        *value_out = -(double)INFINITY;
+    else
+        return esper_number_read_real(text, value_out);
+    return true;
+}
+
+static esper_status read_tally(const esper_safetensors *file, esper_tally *tally_out)
+{
+    const char *text = esper_safetensors_note_find(file, "tally");
+    char loss[ESPER_NUMBER_CHARS];
+    esper_tally tally;
+
+    _Static_assert(ESPER_NUMBER_CHARS == 32, "the width below leaves room for the terminator");
+    if (text == NULL ||
+        sscanf(text, "loss %31s correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64, loss, &tally.correct,
+               &tally.targets, &tally.samples) != 4 ||
+        !read_real(loss, &tally.loss))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say what the epoch had brought so far",
+                          esper_safetensors_name(file));
+    *tally_out = tally;
+    return ESPER_OK;
+}
+
+static esper_status read_last_step(const esper_safetensors *file, esper_trainer *trainer)
+{
+    const char *text = esper_safetensors_note_find(file, "last_step");
+    char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
+
+    if (text == NULL || sscanf(text, "lr %31s grad_norm %31s", lr, grad_norm) != 2 || !read_real(lr, &trainer->lr) ||
+        !read_real(grad_norm, &trainer->grad_norm))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not tell of the last step",
+                          esper_safetensors_name(file));
+    return ESPER_OK;
+}
+
+/* "t" and a number for each region, neither fewer nor more. */
+static bool read_ages(const char *text, uint32_t *ages, int n_regions)
+{
+    int n = 0;
+
+    if (*text++ != 't')
+        return false;
+    for (int r = 0; r < n_regions; r++, text += n)
+        if (sscanf(text, " %" SCNu32 "%n", &ages[r], &n) != 1)
+            return false;
+    return *text == '\0';
+}
+
+static esper_status read_optim(const esper_safetensors *file, const esper_trainer *trainer)
+{
+    const char *text = esper_safetensors_note_find(file, "optim");
+    uint32_t ages[ESPER_MAX_REGIONS];
+
+    if (text == NULL || !read_ages(text, ages, trainer->slab.n_regions))
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint does not say how many steps the optimiser took in each of %d regions",
+                          esper_safetensors_name(file), trainer->slab.n_regions);
+    for (int r = 0; r < trainer->slab.n_regions; r++)
+        esper_optim_group(trainer->optim, 0, r)->t = ages[r];
+    return ESPER_OK;
+}
+
+static esper_status read_position(const esper_safetensors *file, esper_trainer *trainer)
+{
+    ESPER_TRY(check_cursor(file, trainer));
+    ESPER_TRY(read_tally(file, &trainer->tally));
+    ESPER_TRY(read_last_step(file, trainer));
+    ESPER_TRY(read_optim(file, trainer));
+    trainer->epoch_drawn = false;
+    return ESPER_OK;
+}
+
+static esper_status read_detour(const esper_safetensors *file, esper_trainer *trainer)
+{
+    const char *text = esper_safetensors_note_find(file, "detour");
+    uint32_t draw, epoch, batch;
+    double lr_scale;
+    int n = 0;
+
+    if (text == NULL)
+        return ESPER_OK;
+    if (sscanf(text, "draw %" SCNu32 " lr_scale %la pass%n", &draw, &lr_scale, &n) != 2 || n == 0 ||
+        draw >= ESPER_SAMPLER_DRAWS || !(lr_scale >= 0.0 && lr_scale <= 1.0))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say how the run went on",
+                          esper_safetensors_name(file));
+    esper_trainer_redraw(trainer, draw);
+    trainer->detour.lr_scale = lr_scale;
+    for (text += n; sscanf(text, " %" SCNu32 ":%" SCNu32 "%n", &epoch, &batch, &n) == 2; text += n)
+        ESPER_TRY(esper_trainer_pass_over(trainer, epoch, batch));
+    return ESPER_OK;
+}
+
+static uint64_t hash_in_file(const esper_safetensors *file, const esper_net *net)
+{
+    uint64_t hash = 0;
+
+    for (int t = 0; t < net->n_tensors; t++) {
+        const esper_tensor *tensor = &net->tensors[t];
+        bool is_param = tensor->role == ESPER_ROLE_PARAM;
+        char name[ESPER_NAME_CHARS + 16];
+        const esper_safetensors_tensor *found;
+
+        if (!is_param && tensor->role != ESPER_ROLE_BUFFER)
+            continue;
+        state_name(name, sizeof(name), is_param ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor);
+        found = esper_safetensors_find(file, name);
+        if (found != NULL && found->n_bytes == (uint64_t)tensor->count * sizeof(float))
+            hash = esper_weight_hash_add(hash, tensor, found->data);
+    }
+    return hash;
+}
+
+/* A trainer that only evaluates has no place for seeds without weight: those in TRAINING, and those whose alpha is 0. So what
+ * the network was that was saved is asked of the file. */
+static esper_status hash_weights(const esper_safetensors *file, const esper_trainer *trainer, uint64_t *hash_out)
+{
+    esper_splice splice = trainer->splice;
+    esper_net net;
+    esper_status status;
+
+    if (splice.training) {
+        *hash_out = esper_trainer_hash(trainer);
+        return ESPER_OK;
+    }
+    splice.training = true;
+    esper_net_init(&net);
+    status = esper_splice_build(&splice, &trainer->host, &net);
+    if (status == ESPER_OK)
+        *hash_out = hash_in_file(file, &net);
+    esper_net_fini(&net);
+    return status;
+}
+
+/* The file is sound; this tells whether its weights arrived where they were when it was written. */
+static esper_status check_weights(const esper_safetensors *file, const esper_trainer *trainer)
+{
+    const char *recorded = esper_safetensors_note_find(file, "weight_hash");
+    char found[NOTE_CHARS];
+    uint64_t hash;
+
+    ESPER_TRY(hash_weights(file, trainer, &hash));
+    snprintf(found, sizeof(found), "%016" PRIx64, hash);
+    if (recorded == NULL || strcmp(recorded, found) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: weights of hash %.20s were recorded, but what was read gives %s: the network is another",
+                          esper_safetensors_name(file), recorded != NULL ? recorded : "none", found);
+    return ESPER_OK;
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A note of bytes; *bytes_out NULL: there is none. */
+static esper_status read_hex(const esper_safetensors *file, const char *key, uint8_t **bytes_out, size_t *n_out)
+{
+    const char *text = esper_safetensors_note_find(file, key);
+    size_t n = text != NULL ? strlen(text) : 0;
+    uint8_t *bytes = n > 0 ? esper_mem_alloc(n / 2 + 1) : NULL;
+
+    *bytes_out = NULL;
+    if (n == 0)
+        return ESPER_OK;
+    if (bytes == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of %s", n / 2, key);
+    for (size_t i = 0; i < n / 2; i++) {
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+
+        if (high < 0 || low < 0 || n % 2 != 0) {
+            esper_mem_free(bytes);
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: the note %s is not what Esper writes", esper_safetensors_name(file),
+                              key);
+        }
+        bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    *bytes_out = bytes;
+    *n_out = n / 2;
+    return ESPER_OK;
+}
+
+static esper_status check_slots(const esper_safetensors *file, const esper_slots *read, const esper_trainer *trainer)
+{
+    bool same = read->n == trainer->slots.n;
+
+    for (int k = 0; same && k < read->n; k++)
+        same = strcmp(read->slot[k].id, trainer->slots.slot[k].id) == 0 &&
+               read->slot[k].channels == trainer->slots.slot[k].channels &&
+               read->slot[k].place == trainer->slots.slot[k].place;
+    if (!same)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
+    return ESPER_OK;
+}
+
+/* Makes the network what it was: its seeds are born again, and their weights read like all others. */
+static esper_status read_slots(const esper_safetensors *file, esper_trainer *trainer)
+{
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    esper_status status =
+        slots != NULL ? read_hex(file, "slots", &bytes, &n) : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: slots");
+
+    if (status == ESPER_OK && bytes != NULL) {
+        status = esper_slots_unpack(bytes, n, slots);
+        if (status == ESPER_OK)
+            status = check_slots(file, slots, trainer);
+        if (status == ESPER_OK) {
+            trainer->slots = *slots;
+            status = esper_trainer_replan(trainer);
+        }
+        for (int k = 0; status == ESPER_OK && k < slots->n; k++)
+            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED && trainer->optim != NULL) /* not in the file yet */
+                status = esper_trainer_bear(trainer, k);
+    }
+    esper_mem_free(bytes);
+    esper_mem_free(slots);
+    return status;
+}
+
+esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion)
+{
+    uint8_t *bytes;
+    size_t n = 0;
+    esper_status status;
+
+    ESPER_TRY(read_hex(checkpoint->file, "growth", &bytes, &n));
+    if (bytes == NULL || n != companion->bytes)
+        status = ESPER_FAIL(ESPER_E_FORMAT, "%s: %s", esper_safetensors_name(checkpoint->file),
+                            bytes == NULL
+                                ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
+                                : "what it says of the growth is not what this version writes");
+    else
+        status = companion->unpack(companion->context, bytes, true);
+    esper_mem_free(bytes);
+    return status;
+}
+
+esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out)
+{
+    const char *text = esper_safetensors_note_find(checkpoint->file, "weight_hash");
+    uint64_t weights;
+
+    if (text == NULL || sscanf(text, "%16" SCNx64, &weights) != 1)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: no hash of the weights", esper_safetensors_name(checkpoint->file));
+    ESPER_TRY(read_cursor(checkpoint->file, cursor_out));
+    *weights_out = weights;
+    return ESPER_OK;
+}
+
+bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)
+{
+    return esper_safetensors_note_find(checkpoint->file, "growth") != NULL;
+}
+
+esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer)
+{
+    ESPER_TRY(read_slots(checkpoint->file, trainer));
+    ESPER_TRY(visit_state(trainer, copy_tensor, checkpoint->file));
+    ESPER_TRY(check_weights(checkpoint->file, trainer));
+    ESPER_TRY(read_cursor(checkpoint->file, &trainer->cursor));
+    if (trainer->optim == NULL)
+        return ESPER_OK;
+    ESPER_TRY(read_position(checkpoint->file, trainer));
+    return read_detour(checkpoint->file, trainer);
+}
+
+esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor)
+{
+    enum { MOST = 4096 };
+    const char *text = esper_safetensors_note_find(checkpoint->file, "governor");
+    double *numbers = esper_mem_alloc(MOST * sizeof(*numbers));
+    esper_status status = ESPER_OK;
+    size_t n = 0;
+    char *end;
+
+    if (numbers == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a governor's memory");
+    if (text != NULL) {
+        for (; n < MOST && (numbers[n] = strtod(text, &end), end != text); n++)
+            text = end;
+        status = esper_governor_unpack(governor, numbers, n);
+    }
+    esper_mem_free(numbers);
+    return status;
+}

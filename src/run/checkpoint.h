@@ -1,0 +1,47 @@
+/* Internal. Checkpoints: the exact state of a run in one safetensors file. docs/checkpoint.md describes the format. */
+#ifndef ESPER_RUN_CHECKPOINT_H
+#define ESPER_RUN_CHECKPOINT_H
+
+#include "data/safetensors.h"
+#include "engine/trainer.h"
+
+enum { ESPER_CHECKPOINT_VERSION = 1 };
+
+#define ESPER_CHECKPOINT_FORMAT "esper-checkpoint" /* the note "format" */
+
+/* Writes the trainer's state in place of what was at `path`, all or nothing. */
+esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path);
+
+/* A checkpoint opened for reading: whose task and configuration it is of. */
+typedef struct esper_checkpoint {
+    esper_safetensors *file;
+    const esper_task  *task;
+    esper_config       config;
+    const char        *kernels; /* the backend and kernel set that wrote it */
+} esper_checkpoint;
+
+/* Whether an open file is a checkpoint of this version, and whole; E_FORMAT says what it is instead. */
+esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path);
+
+/* A file that is none, of another version, or changed since it was written, is E_FORMAT and says so. */
+esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoint_out);
+void         esper_checkpoint_fini(esper_checkpoint *checkpoint);
+
+/* Where the run stood, and the hash of its weights. */
+esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out);
+
+/* Puts weights, norm buffers and the cursor, and into a trainer with an optimiser also its moments and steps and the
+ * tally, back. The trainer must have been made for the checkpoint's task and configuration. On failure the trainer is
+ * not to be used further. */
+esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer);
+
+/* Likewise the memory of the governor that judged the run. One that was made without leaves the governor as it is. */
+esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor);
+
+/* What a companion knew. E_FORMAT: the run did not grow, or another version wrote it. */
+esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion);
+
+/* Whether it is of a run that grows. */
+bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint);
+
+#endif

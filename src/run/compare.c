@@ -1,0 +1,680 @@
+/* Which runs a comparison is made of, what they wait for, and what they are configured with. */
+#include "run/compare.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "base/suggest.h"
+#include "policy/policy.h"
+
+enum { LIST_CHARS = 4096, MAX_STEM_CHARS = 24 };
+
+static const char name_final[] = "static-final", name_equal[] = "static-equal", name_learned[] = "learned";
+static const char name_static[] = "static"; /* another word for `none` */
+static const char file_end[] = ".safetensors";
+
+const char *esper_compare_outcome_name(esper_compare_outcome outcome)
+{
+    static const char *const names[] = {
+#define X(name, text) [ESPER_COMPARE_##name] = text,
+        ESPER_COMPARE_OUTCOME_LIST(X)
+#undef X
+    };
+
+    return names[outcome];
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+static esper_status fail_line(const char *word)
+{
+    char names[160] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
+    esper_suggest suggest;
+
+    if (strcmp(word, name_learned) == 0)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--policies: a learned policy is compared by its file, or by the run of `esper learn` that "
+                          "made it: its directory, the beginning of its name below runs/, or 'last'");
+    esper_suggest_init(&suggest, word);
+    for (int i = 0; esper_policy_list()[i] != NULL; i++) {
+        if (esper_policy_list()[i] == &esper_policy_learned)
+            continue;
+        esper_suggest_offer(&suggest, esper_policy_list()[i]->name);
+        strncat(names, esper_policy_list()[i]->name, sizeof(names) - strlen(names) - 1);
+        strncat(names, ", ", sizeof(names) - strlen(names) - 1);
+    }
+    esper_suggest_offer(&suggest, name_final);
+    esper_suggest_offer(&suggest, name_equal);
+    return ESPER_FAIL(ESPER_E_CONFIG,
+                      "--policies: nothing to compare is called '%.40s'%s There are: %s%s, %s, and learned policies: "
+                      "their files or their runs",
+                      word, suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", names, name_final,
+                      name_equal);
+}
+
+static void set_line(esper_compare_line *line, const char *name, esper_compare_kind kind)
+{
+    *line = (esper_compare_line){.kind = kind, .of = -1};
+    snprintf(line->name, sizeof(line->name), "%s", name);
+}
+
+/* A policy that has a name, and needs no more. */
+static bool find_policy(const char *word, const esper_policy_ops **ops_out)
+{
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        if (strcmp(esper_policy_list()[i]->name, word) == 0 && esper_policy_list()[i] != &esper_policy_learned) {
+            *ops_out = esper_policy_list()[i];
+            return true;
+        }
+    return false;
+}
+
+/* A learned policy, by its file or its run. */
+static esper_status find_file(const char *word, esper_compare_line *line_out)
+{
+    char path[ESPER_PATH_CHARS];
+
+    if (esper_run_policy_take(word, path) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
+    set_line(line_out, "", ESPER_COMPARE_GROWN); /* named once all are known */
+    if (snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(path, '/') != NULL ? "" : "./", path) >=
+        (int)sizeof(line_out->file))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", path);
+    return ESPER_OK;
+}
+
+static esper_status find_line(const char *word, esper_compare_line *line_out)
+{
+    const esper_policy_ops *ops;
+
+    if (strcmp(word, name_final) == 0)
+        set_line(line_out, name_final, ESPER_COMPARE_FINAL);
+    else if (strcmp(word, name_equal) == 0)
+        set_line(line_out, name_equal, ESPER_COMPARE_EQUAL);
+    else if (strcmp(word, name_static) == 0 || strcmp(word, esper_policy_none.name) == 0)
+        set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
+    else if (find_policy(word, &ops))
+        set_line(line_out, ops->name, ESPER_COMPARE_GROWN);
+    else if (esper_policy_is_file(word) || esper_run_policy_is_named(word))
+        return find_file(word, line_out);
+    else
+        return fail_line(word);
+    return ESPER_OK;
+}
+
+static esper_status add_line(esper_compare *compare, const char *word)
+{
+    esper_compare_line line = {.name = ""};
+
+    ESPER_TRY(find_line(word, &line));
+    for (int i = 0; i < compare->n_lines; i++)
+        if (strcmp(compare->lines[i].name, line.name) == 0 && strcmp(compare->lines[i].file, line.file) == 0)
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: %s stands there twice",
+                              line.file[0] != '\0' ? line.file : line.name);
+    if (compare->n_lines == ESPER_COMPARE_MAX_LINES)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: more than %d lines", ESPER_COMPARE_MAX_LINES);
+    compare->lines[compare->n_lines++] = line;
+    return ESPER_OK;
+}
+
+static bool is_policy(const esper_compare_line *line, const esper_policy_ops *ops)
+{
+    return line->file[0] == '\0' && strcmp(line->name, ops->name) == 0;
+}
+
+/* Lines that would only fail one by one, once they run. */
+static esper_status check_lines(const esper_compare *compare)
+{
+    for (int i = 0; i < compare->n_lines; i++) {
+        const esper_compare_line *line = &compare->lines[i];
+
+        if (compare->grown < 0 && (line->kind == ESPER_COMPARE_FINAL || line->kind == ESPER_COMPARE_EQUAL))
+            return ESPER_FAIL(
+                ESPER_E_CONFIG,
+                "--policies: %s is made after a network that has grown: add a policy that grows one, such "
+                "as heuristic",
+                line->name);
+        if (is_policy(line, &esper_policy_command) && compare->config.policy_cmd[0] == '\0')
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "--policies: command needs the program that decides: --policy-cmd COMMAND");
+        if (is_policy(line, &esper_policy_scripted) && compare->config.decisions[0] == '\0')
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: scripted needs its decision file: --decisions PATH");
+    }
+    return ESPER_OK;
+}
+
+/* Lines from there on move up by one, and so does what is known of them. */
+static esper_status insert_line(esper_compare *compare, int at, const esper_compare_line *line)
+{
+    if (compare->n_lines == ESPER_COMPARE_MAX_LINES)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: more than %d lines, with a %s of each learned policy",
+                          ESPER_COMPARE_MAX_LINES, name_final);
+    memmove(&compare->lines[at + 1], &compare->lines[at], (size_t)(compare->n_lines - at) * sizeof(*line));
+    compare->lines[at] = *line;
+    compare->n_lines++;
+    compare->grown += compare->grown >= at;
+    compare->host += compare->host >= at;
+    for (int i = 0; i < compare->n_lines; i++)
+        compare->lines[i].of += compare->lines[i].of >= at;
+    return ESPER_OK;
+}
+
+/* Whose networks static lines are made after. Where learned policies grow some, too, each has a static-final of its own. */
+static esper_status follow(esper_compare *compare)
+{
+    esper_compare_line final;
+    int at = -1;
+
+    for (int i = 0; i < compare->n_lines; i++) {
+        esper_compare_kind kind = compare->lines[i].kind;
+
+        if (kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL)
+            compare->lines[i].of = compare->grown;
+        if (kind == ESPER_COMPARE_FINAL)
+            at = i;
+    }
+    set_line(&final, name_final, ESPER_COMPARE_FINAL);
+    for (int i = 0; i < compare->n_lines && at >= 0; i++) {
+        if (compare->lines[i].file[0] == '\0' || i == compare->grown)
+            continue;
+        ESPER_TRY(insert_line(compare, ++at, &final));
+        i += i >= at;
+        compare->lines[at].of = i;
+    }
+    return ESPER_OK;
+}
+
+static esper_status read_lines(esper_compare *compare, const char *policies)
+{
+    char words[LIST_CHARS], *rest = words, *word;
+
+    if (snprintf(words, sizeof(words), "%s", policies) >= (int)sizeof(words))
+        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: a list of %zu characters is too long", strlen(policies));
+    while ((word = strsep(&rest, ",")) != NULL) {
+        word += strspn(word, " ");
+        word[strcspn(word, " ")] = '\0';
+        ESPER_TRY(add_line(compare, word));
+    }
+    compare->grown = compare->host = -1;
+    for (int i = compare->n_lines - 1; i >= 0; i--) {
+        bool preferred = compare->grown >= 0 && is_policy(&compare->lines[compare->grown], &esper_policy_heuristic);
+
+        if (compare->lines[i].kind == ESPER_COMPARE_GROWN && !preferred)
+            compare->grown = i;
+        if (compare->lines[i].kind == ESPER_COMPARE_HOST)
+            compare->host = i;
+    }
+    ESPER_TRY(check_lines(compare));
+    return follow(compare);
+}
+
+/* ------------------------------------------------------------------------------------------------ learned policies */
+
+/* "runs/x/policy.safetensors": up 0 is "policy", up 1 is "x". Only what a file's name can be made of. */
+static void part_of_path(const char *path, int up, char name_out[ESPER_COMPARE_LABEL_CHARS])
+{
+    const char *end = path + strlen(path), *begin;
+    size_t n;
+
+    for (; up > 0; up--) {
+        while (end > path && end[-1] != '/')
+            end--;
+        while (end > path && end[-1] == '/')
+            end--;
+    }
+    for (begin = end; begin > path && begin[-1] != '/'; begin--)
+        ;
+    n = (size_t)(end - begin);
+    if (n > strlen(file_end) && strncmp(end - strlen(file_end), file_end, strlen(file_end)) == 0)
+        n -= strlen(file_end);
+    snprintf(name_out, MAX_STEM_CHARS, "%.*s", (int)n, begin);
+    for (char *c = name_out; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && (c == name_out || strchr("-_.", *c) == NULL))
+            *c = '_';
+}
+
+static bool is_taken(const esper_compare *compare, int line, const char *name)
+{
+    bool taken = name[0] == '\0' || strcmp(name, name_static) == 0;
+
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        taken |= strcmp(esper_policy_list()[i]->name, name) == 0;
+    for (int i = 0; i < compare->n_lines; i++)
+        taken |= i != line && strcmp(compare->lines[i].name, name) == 0;
+    return taken;
+}
+
+/* Whether that part of the path tells the file from all others. */
+static bool tells_apart(const esper_compare *compare, int line, int up)
+{
+    char name[ESPER_COMPARE_LABEL_CHARS], other[ESPER_COMPARE_LABEL_CHARS];
+
+    part_of_path(compare->lines[line].file, up, name);
+    for (int i = 0; i < compare->n_lines; i++) {
+        part_of_path(compare->lines[i].file, up, other);
+        if (i != line && compare->lines[i].file[0] != '\0' && strcmp(name, other) == 0)
+            return false;
+    }
+    return !is_taken(compare, line, name);
+}
+
+static void name_file(esper_compare *compare, int line, int n_files)
+{
+    char *name = compare->lines[line].name, stem[ESPER_COMPARE_LABEL_CHARS];
+
+    if (n_files == 1) {
+        snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%s", name_learned);
+        return;
+    }
+    for (int up = 0; up < 2; up++)
+        if (tells_apart(compare, line, up)) {
+            part_of_path(compare->lines[line].file, up, name);
+            return;
+        }
+    part_of_path(compare->lines[line].file, 0, stem);
+    for (int n = 1; name[0] == '\0' || is_taken(compare, line, name); n++)
+        snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%.*s-%d", MAX_STEM_CHARS - 1, stem, n % 100);
+}
+
+/* Several lines static-final are told apart by whose network they have. */
+static void name_finals(esper_compare *compare)
+{
+    int n_finals = 0;
+
+    for (int i = 0; i < compare->n_lines; i++)
+        n_finals += compare->lines[i].kind == ESPER_COMPARE_FINAL;
+    for (int i = 0; i < compare->n_lines && n_finals > 1; i++) {
+        esper_compare_line *line = &compare->lines[i];
+        char whose[MAX_STEM_CHARS];
+
+        if (line->kind != ESPER_COMPARE_FINAL)
+            continue;
+        snprintf(whose, sizeof(whose), "%.*s", MAX_STEM_CHARS - 1, compare->lines[line->of].name);
+        snprintf(line->name, sizeof(line->name), "%s-%s", name_final, whose);
+        for (int n = 2; is_taken(compare, i, line->name); n++)
+            snprintf(line->name, sizeof(line->name), "%s-%s-%d", name_final, whose, n % 100);
+    }
+}
+
+/* All lines grow behind the same gates: those asked for, or those that the files were trained with. */
+static esper_status take_gates(esper_compare *compare, const esper_compare_line *line, const esper_compare_line *first)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET};
+    esper_config_place place = esper_config_place_of(&compare->config, esper_config_find("gates"));
+
+    if (place != ESPER_CONFIG_DEFAULT && place != ESPER_CONFIG_PRESET)
+        return ESPER_OK;
+    if (strcmp(line->gates, first->gates) != 0)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--policies: %s was trained with %s gates and %s with %s ones: choose --gates", first->file,
+                          first->gates, line->file, line->gates);
+    return esper_config_set(&compare->config, "gates", line->gates, &source);
+}
+
+static esper_status read_files(esper_compare *compare)
+{
+    const esper_compare_line *first = NULL;
+    int n_files = 0;
+
+    for (int i = 0; i < compare->n_lines; i++)
+        n_files += compare->lines[i].file[0] != '\0';
+    for (int i = 0; i < compare->n_lines; i++) {
+        esper_compare_line *line = &compare->lines[i];
+
+        if (line->file[0] == '\0')
+            continue;
+        name_file(compare, i, n_files);
+        ESPER_TRY(esper_compare_read_policy(compare, line));
+        first = first != NULL ? first : line;
+        ESPER_TRY(take_gates(compare, line, first));
+    }
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].file[0] != '\0')
+            ESPER_TRY(esper_compare_note_policy(compare, &compare->lines[i]));
+    name_finals(compare);
+    return ESPER_OK;
+}
+
+/* Whether a line's policy is in this file. */
+static bool is_at(const esper_compare_line *line, const char *file)
+{
+    const char *at = line->file + (strncmp(line->file, "./", 2) == 0 ? 2 : 0);
+
+    return at[0] != '\0' && strcmp(at, file + (strncmp(file, "./", 2) == 0 ? 2 : 0)) == 0;
+}
+
+esper_status esper_compare_set_against(esper_compare *compare, const char *name)
+{
+    char names[LIST_CHARS] = "", file[ESPER_PATH_CHARS] = "";
+    int against = compare->grown >= 0 ? compare->grown : 0;
+
+    for (int i = compare->n_lines - 1; i >= 0 && name == NULL; i--)
+        if (compare->lines[i].file[0] != '\0')
+            against = i;
+    if (name != NULL && esper_run_policy_take(name, file) != ESPER_OK)
+        file[0] = '\0'; /* it is something else */
+    for (int i = 0; i < compare->n_lines && name != NULL; i++) {
+        const esper_compare_line *line = &compare->lines[i];
+        bool other = (line->kind == ESPER_COMPARE_HOST && strcmp(name, name_static) == 0) ||
+                     (line->kind == ESPER_COMPARE_FINAL && strcmp(name, name_final) == 0);
+
+        if (other || strcmp(line->name, name) == 0 || is_at(line, file)) {
+            compare->against = i;
+            return ESPER_OK;
+        }
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i > 0 ? ", " : "", line->name);
+    }
+    if (name != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--against: '%.60s' is not compared; there are: %s", name, names);
+    compare->against = against;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ runs */
+
+static void add_run(esper_compare *compare, int line, int seed, bool equal_flops)
+{
+    esper_compare_run *run = &compare->runs[compare->n_runs++];
+
+    *run = (esper_compare_run){.line = line, .seed = seed, .equal_flops = equal_flops, .same_as = -1};
+    run->result = (esper_compare_result){.outcome = ESPER_COMPARE_PENDING,
+                                         .acc_test = (double)NAN,
+                                         .loss_test = (double)NAN,
+                                         .total_reward = (double)NAN,
+                                         .flops = (double)NAN,
+                                         .flops_train = (double)NAN,
+                                         .seconds = (double)NAN,
+                                         .params = -1,
+                                         .epochs = -1};
+}
+
+/* Whether a static line is made after this one's network. */
+static bool is_followed(const esper_compare *compare, int line)
+{
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].of == line)
+            return true;
+    return false;
+}
+
+static void add_runs_of_seed(esper_compare *compare, int seed)
+{
+    if (compare->grown >= 0)
+        add_run(compare, compare->grown, seed, false);
+    for (int i = 0; i < compare->n_lines; i++)
+        if (i != compare->grown && is_followed(compare, i))
+            add_run(compare, i, seed, false);
+    for (int i = 0; i < compare->n_lines; i++)
+        if (i != compare->grown && !is_followed(compare, i))
+            add_run(compare, i, seed, false);
+    for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
+        if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
+            add_run(compare, i, seed, true);
+}
+
+/* A host that cannot be built is better known before a hundred runs say so. */
+static esper_status check_host(const esper_compare *compare)
+{
+    esper_host host = esper_task_host(compare->task, &compare->config, &compare->data);
+    esper_net net;
+    esper_status status;
+
+    esper_net_init(&net);
+    status = esper_host_build(&host, &net);
+    esper_net_fini(&net);
+    return status;
+}
+
+static esper_status init_parts(esper_compare *compare, const char *policies)
+{
+    esper_dataset_desc data = esper_task_data(compare->task, &compare->config);
+
+    ESPER_TRY(read_lines(compare, policies));
+    ESPER_TRY(esper_dataset_measure(&data, &compare->data));
+    ESPER_TRY(check_host(compare));
+    ESPER_TRY(read_files(compare));
+    ESPER_TRY(esper_compare_set_against(compare, NULL));
+    compare->runs = esper_mem_alloc((size_t)compare->n_lines * 2 * (size_t)compare->n_seeds * sizeof(*compare->runs));
+    if (compare->runs == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a comparison of %d seeds", compare->n_seeds);
+    for (int seed = 0; seed < compare->n_seeds; seed++)
+        add_runs_of_seed(compare, seed);
+    return ESPER_OK;
+}
+
+esper_status esper_compare_init(esper_compare *compare, const esper_task *task, const esper_config *config,
+                                const char *policies, int64_t n_seeds)
+{
+    esper_status status;
+
+    if (n_seeds < 1 || n_seeds > ESPER_COMPARE_MAX_SEEDS)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--seeds: %" PRId64 ", expected 1 to %d: each line is run once for every seed", n_seeds,
+                          ESPER_COMPARE_MAX_SEEDS);
+    if (config->epochs < 1)
+        return ESPER_FAIL(ESPER_E_CONFIG, "epochs is 0: there is nothing to compare");
+    *compare = (esper_compare){.task = task, .config = *config, .n_seeds = (int)n_seeds};
+    status = init_parts(compare, policies);
+    if (status != ESPER_OK)
+        esper_compare_fini(compare);
+    return status;
+}
+
+void esper_compare_fini(esper_compare *compare)
+{
+    esper_mem_free(compare->runs);
+    compare->runs = NULL;
+    compare->n_runs = 0;
+}
+
+const esper_compare_run *esper_compare_find(const esper_compare *compare, int line, int seed, bool equal_flops)
+{
+    for (int i = 0; i < compare->n_runs; i++) {
+        const esper_compare_run *run = &compare->runs[i];
+
+        if (run->line == line && run->seed == seed && run->equal_flops == equal_flops)
+            return run;
+    }
+    return NULL;
+}
+
+uint64_t esper_compare_seed(const esper_compare *compare, int seed)
+{
+    return compare->config.seed + (uint64_t)seed;
+}
+
+void esper_compare_name(const esper_compare *compare, const esper_compare_run *run, char text[ESPER_COMPARE_NAME_CHARS])
+{
+    snprintf(text, ESPER_COMPARE_NAME_CHARS, "%s-%" PRIu64 "%s", compare->lines[run->line].name,
+             esper_compare_seed(compare, run->seed), run->equal_flops ? "-flops" : "");
+}
+
+/* ------------------------------------------------------------------------------------------------ preparing */
+
+static bool is_over(const esper_compare_run *run)
+{
+    return run->result.outcome != ESPER_COMPARE_PENDING && run->result.outcome != ESPER_COMPARE_RUNNING;
+}
+
+/* The run cannot be, since the one it needs came to nothing. */
+static void give_up(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *needed)
+{
+    char name[ESPER_COMPARE_NAME_CHARS];
+
+    esper_compare_name(compare, needed, name);
+    run->result.outcome = ESPER_COMPARE_SKIPPED;
+    snprintf(run->result.why, sizeof(run->result.why), "it needs %s (%s)", name,
+             esper_compare_outcome_name(needed->result.outcome));
+}
+
+/* What was tested in the end, besides what was there from the start. Planted seeds have full weight: a network in which
+ * one was still being blended in has the same parameters, and finds weights of its own. */
+static esper_status choose_plant(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *grown)
+{
+    const char *planted = compare->config.plant, *tested = grown->result.tested;
+    int n = snprintf(run->plant, sizeof(run->plant), "%s%s%s", planted,
+                     planted[0] != '\0' && tested[0] != '\0' ? "," : "", tested);
+
+    if (n >= (int)sizeof(run->plant))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds of the network do not fit into the setting plant", name_final);
+    return ESPER_OK;
+}
+
+/* Whether a run and a needed one are as far as they must be; settles the run where the needed one failed. */
+static bool has(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *needed)
+{
+    if (!is_over(needed))
+        return false;
+    if (needed->result.outcome == ESPER_COMPARE_GOOD)
+        return true;
+    give_up(compare, run, needed);
+    return false;
+}
+
+/* What a run goes by, of the same seed; NULL = nothing of the kind. */
+typedef struct needs {
+    const esper_compare_run *model;  /* the grown run whose network a static line is made after */
+    const esper_compare_run *budget; /* the one whose training FLOPs are to be spent ... */
+    const esper_compare_run *twin;   /* ... and this line at equal epochs, which tells what an epoch costs */
+} needs;
+
+static needs needs_of(const esper_compare *compare, const esper_compare_run *run)
+{
+    const esper_compare_line *line = &compare->lines[run->line];
+    needs found = {NULL, NULL, NULL};
+
+    if (line->of >= 0)
+        found.model = esper_compare_find(compare, line->of, run->seed, false);
+    if (run->equal_flops) {
+        found.budget = esper_compare_find(compare, compare->grown, run->seed, false);
+        found.twin = esper_compare_find(compare, run->line, run->seed, false);
+    }
+    return found;
+}
+
+static esper_status choose(esper_compare *compare, esper_compare_run *run, const needs *by)
+{
+    esper_compare_kind kind = compare->lines[run->line].kind;
+
+    assert(by->model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
+    run->epochs = compare->config.epochs;
+    if (by->budget != NULL && by->twin != NULL)
+        run->epochs = esper_compare_epochs(by->budget->result.flops_train,
+                                           by->twin->result.flops_train / (double)by->twin->result.epochs);
+    snprintf(run->plant, sizeof(run->plant), "%s", compare->config.plant);
+    if (kind == ESPER_COMPARE_FINAL)
+        ESPER_TRY(choose_plant(compare, run, by->model));
+    if (kind == ESPER_COMPARE_EQUAL)
+        ESPER_TRY(esper_compare_size(compare->task, &compare->config, &compare->data, by->model->result.params,
+                                     &run->size, &run->size_params));
+    if (kind == ESPER_COMPARE_EQUAL)
+        run->plant[0] = '\0';
+    return ESPER_OK;
+}
+
+static int size_of(const esper_compare *compare, const esper_compare_run *run)
+{
+    bool images = esper_source_kind(compare->task->source) == ESPER_DATASET_IMAGES;
+
+    return run->size > 0 ? run->size : images ? compare->config.channels : compare->config.width;
+}
+
+/* Static runs are the same when seed, network and epochs are. */
+static bool is_alike(const esper_compare *compare, const esper_compare_run *a, const esper_compare_run *b)
+{
+    return a->seed == b->seed && a->epochs == b->epochs && strcmp(a->plant, b->plant) == 0 &&
+           size_of(compare, a) == size_of(compare, b) && compare->lines[a->line].kind != ESPER_COMPARE_GROWN &&
+           compare->lines[b->line].kind != ESPER_COMPARE_GROWN;
+}
+
+static void find_alike(const esper_compare *compare, esper_compare_run *run)
+{
+    for (int i = 0; i < compare->n_runs && run->same_as < 0; i++) {
+        const esper_compare_run *other = &compare->runs[i];
+
+        if (other != run && other->prepared && other->same_as < 0 && is_alike(compare, run, other))
+            run->same_as = i;
+    }
+}
+
+esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out)
+{
+    *ready_out = false;
+    if (!run->prepared) {
+        needs by = needs_of(compare, run);
+
+        if ((by.model != NULL && !has(compare, run, by.model)) ||
+            (by.budget != NULL && !has(compare, run, by.budget)) || (by.twin != NULL && !has(compare, run, by.twin)))
+            return ESPER_OK;
+        ESPER_TRY(choose(compare, run, &by));
+        run->prepared = true;
+        find_alike(compare, run);
+    }
+    if (run->same_as >= 0) {
+        if (is_over(&compare->runs[run->same_as]))
+            run->result = compare->runs[run->same_as].result;
+        return ESPER_OK;
+    }
+    *ready_out = true;
+    return ESPER_OK;
+}
+
+static esper_status set(esper_config *config, const char *key, const char *text)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+
+    return esper_config_set(config, key, text, &source);
+}
+
+static esper_status set_int(esper_config *config, const char *key, int64_t value)
+{
+    char text[ESPER_NUMBER_CHARS];
+
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    return set(config, key, text);
+}
+
+/* A run of other length than asked for gets the same schedule, stretched. */
+static esper_status set_epochs(const esper_compare *compare, int epochs, esper_config *config)
+{
+    const esper_config *asked = &compare->config;
+    double factor = (double)epochs / asked->epochs;
+
+    ESPER_TRY(set_int(config, "epochs", epochs));
+    if (asked->lr_epochs > 0 && epochs != asked->epochs)
+        ESPER_TRY(set_int(config, "lr_epochs", llround(fmax(asked->lr_epochs * factor, 1.0))));
+    if (asked->lr_finish > 0 && epochs != asked->epochs)
+        ESPER_TRY(set_int(config, "lr_finish", llround(asked->lr_finish * factor)));
+    return ESPER_OK;
+}
+
+esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
+                                     int threads, esper_config *config_out)
+{
+    const esper_compare_line *line = &compare->lines[run->line];
+    const char *policy = line->file[0] != '\0'               ? line->file
+                         : line->kind == ESPER_COMPARE_GROWN ? line->name
+                                                             : esper_policy_none.name;
+    char seed[ESPER_NUMBER_CHARS];
+
+    *config_out = compare->config;
+    snprintf(seed, sizeof(seed), "%" PRIu64, esper_compare_seed(compare, run->seed));
+    ESPER_TRY(set(config_out, "seed", seed));
+    ESPER_TRY(set(config_out, "run_dir", run_dir));
+    ESPER_TRY(set(config_out, "policy", policy));
+    if (!is_policy(line, &esper_policy_command))
+        ESPER_TRY(set(config_out, "policy_cmd", ""));
+    if (!is_policy(line, &esper_policy_scripted))
+        ESPER_TRY(set(config_out, "decisions", ""));
+    ESPER_TRY(set(config_out, "plant", run->plant));
+    ESPER_TRY(set_epochs(compare, run->epochs, config_out));
+    ESPER_TRY(set_int(config_out, "threads", threads));
+    if (run->size > 0)
+        ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));
+    return ESPER_OK;
+}

@@ -1,0 +1,207 @@
+/* The result of a run, from its store. */
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "slot/stage.h"
+#include "telemetry/store.h"
+#include "run/compare.h"
+
+/* What may differ between two runs that are the same. */
+static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "run_dir", NULL};
+
+static bool is_free(const esper_config_key *key)
+{
+    for (int i = 0; free_keys[i] != NULL; i++)
+        if (strcmp(free_keys[i], key->name) == 0)
+            return true;
+    return strcmp(key->section, "Learn") == 0; /* nothing to a run that grows */
+}
+
+static esper_status check_config(esper_store_reader *reader, int64_t run, const char *run_dir,
+                                 const esper_config *wanted)
+{
+    char was[ESPER_CONFIG_TEXT_CHARS], now[ESPER_CONFIG_TEXT_CHARS], *text;
+    esper_config config;
+    esper_status status;
+
+    ESPER_TRY(esper_store_read_config(reader, run, &text));
+    esper_config_init(&config);
+    status = esper_config_load_text(&config, text, strlen(text), run_dir);
+    esper_mem_free(text);
+    ESPER_TRY(status);
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const esper_config_key *key = esper_config_key_at(i);
+
+        esper_config_value_text(&config, i, was);
+        esper_config_value_text(wanted, i, now);
+        if (strcmp(was, now) != 0 && !is_free(key))
+            return ESPER_FAIL(
+                ESPER_E_CONFIG,
+                "%s holds a run with %s = %s, and %s is wanted now: ask as before to go on, or choose another "
+                "directory",
+                run_dir, key->name, was[0] != '\0' ? was : "(nothing)", now[0] != '\0' ? now : "nothing");
+    }
+    return ESPER_OK;
+}
+
+/* The newest run of a store. */
+static esper_status find_run(esper_store_reader *reader, esper_store_run *run_out, bool *found_out)
+{
+    esper_store_run row = esper_store_run_of("");
+    esper_store_cursor *cursor;
+    esper_status status;
+    bool found = true;
+
+    *found_out = false;
+    ESPER_TRY(esper_store_read_runs(reader, &cursor));
+    while ((status = esper_store_next_run(cursor, &row, &found)) == ESPER_OK && found) {
+        *run_out = row;
+        *found_out = true;
+    }
+    esper_store_cursor_close(cursor);
+    return status;
+}
+
+/* The test is of the network as it stands at the end: seeds that blend or hold are part of it like those that were kept. */
+static bool is_tested(const esper_store_seed *seed)
+{
+    return strcmp(seed->stage, esper_stage_name(ESPER_STAGE_BLENDING)) == 0 ||
+           strcmp(seed->stage, esper_stage_name(ESPER_STAGE_HOLDING)) == 0 ||
+           strcmp(seed->stage, esper_stage_name(ESPER_STAGE_FOSSILIZED)) == 0;
+}
+
+static esper_status add_seed(const esper_store_seed *seed, char tested[ESPER_CONFIG_TEXT_CHARS])
+{
+    size_t n = strlen(tested);
+
+    if (!is_tested(seed))
+        return ESPER_OK;
+    if (snprintf(tested + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", seed->slot, seed->blueprint,
+                 seed->blend) >= (int)(ESPER_CONFIG_TEXT_CHARS - n))
+        return ESPER_FAIL(ESPER_E_CONFIG, "the network has more seeds than the setting plant can name");
+    return ESPER_OK;
+}
+
+static esper_status read_tested(esper_store_reader *reader, int64_t run, char tested[ESPER_CONFIG_TEXT_CHARS])
+{
+    esper_store_cursor *cursor;
+    esper_store_seed seed;
+    esper_status status;
+    bool found = true;
+
+    tested[0] = '\0';
+    ESPER_TRY(esper_store_read_seeds(reader, run, &cursor));
+    while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found) {
+        status = add_seed(&seed, tested);
+        if (status != ESPER_OK)
+            break;
+    }
+    esper_store_cursor_close(cursor);
+    return status;
+}
+
+/* A run that was resumed knows the time of its last part alone; then its epochs are summed up. */
+static esper_status read_seconds(esper_store_reader *reader, const esper_store_run *run, double *seconds_out)
+{
+    const esper_store_filter filter = {
+        .run = run->id, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY, .standing = true};
+    esper_store_cursor *cursor;
+    esper_store_record record;
+    esper_status status;
+    bool found = true;
+
+    *seconds_out = run->seconds;
+    if (run->n_resumed <= 0)
+        return ESPER_OK;
+    *seconds_out = 0.0;
+    ESPER_TRY(esper_store_read(reader, ESPER_STORE_EPOCH, &filter, &cursor));
+    while ((status = esper_store_next(cursor, &record, &found)) == ESPER_OK && found)
+        *seconds_out += record.epoch_done.seconds;
+    esper_store_cursor_close(cursor);
+    return status;
+}
+
+static esper_compare_outcome judge(const esper_store_run *run)
+{
+    bool finite = run->acc_test != ESPER_STORE_NO_REAL && isfinite(run->acc_test) &&
+                  run->loss_test != ESPER_STORE_NO_REAL && isfinite(run->loss_test);
+
+    if (run->ended == ESPER_STORE_NO_REAL)
+        return ESPER_COMPARE_PENDING;
+    if (strcmp(run->status, esper_status_name(ESPER_OK)) == 0)
+        return finite ? ESPER_COMPARE_GOOD : ESPER_COMPARE_NOT_FINITE;
+    if (strcmp(run->status, esper_status_name(ESPER_E_STATE)) == 0)
+        return ESPER_COMPARE_BROKEN_OFF;
+    return ESPER_COMPARE_PENDING; /* stopped, or failed for a reason that may be gone */
+}
+
+static double real_of(double value)
+{
+    return value == ESPER_STORE_NO_REAL ? (double)NAN : value;
+}
+
+static double real_of_int(int64_t value)
+{
+    return value == ESPER_STORE_NO_INT ? (double)NAN : (double)value;
+}
+
+static esper_status take_run(esper_store_reader *reader, const esper_store_run *run, esper_compare_result *result)
+{
+    double seconds;
+
+    result->outcome = judge(run);
+    if (result->outcome == ESPER_COMPARE_PENDING)
+        return ESPER_OK;
+    ESPER_TRY(read_tested(reader, run->id, result->tested));
+    ESPER_TRY(read_seconds(reader, run, &seconds));
+    result->acc_test = real_of(run->acc_test);
+    result->loss_test = real_of(run->loss_test);
+    result->total_reward = real_of(run->total_reward);
+    snprintf(result->policy, sizeof(result->policy), "%s", run->policy);
+    result->flops = real_of_int(run->flops);
+    result->flops_train = real_of_int(run->flops_train);
+    result->seconds = real_of(seconds);
+    result->params = run->params;
+    result->epochs = run->epochs;
+    if (result->outcome == ESPER_COMPARE_NOT_FINITE)
+        snprintf(result->why, sizeof(result->why), "the loss of its test is no number");
+    return ESPER_OK;
+}
+
+static esper_status read_store(esper_store_reader *reader, const char *run_dir, const esper_config *config,
+                               esper_compare_result *result)
+{
+    esper_store_run run = esper_store_run_of("");
+    bool found;
+
+    ESPER_TRY(find_run(reader, &run, &found));
+    if (!found)
+        return ESPER_OK;
+    ESPER_TRY(check_config(reader, run.id, run_dir, config));
+    return take_run(reader, &run, result);
+}
+
+esper_status esper_compare_read(const char *run_dir, const esper_config *config, esper_compare_result *result_out)
+{
+    esper_compare_result result = *result_out;
+    esper_store_reader *reader;
+    char path[ESPER_PATH_CHARS];
+    struct stat info;
+    esper_status status;
+
+    result.outcome = ESPER_COMPARE_PENDING;
+    ESPER_TRY(esper_run_path(run_dir, ESPER_RUN_STORE, path));
+    if (stat(path, &info) != 0 || info.st_size == 0) {
+        *result_out = result;
+        return ESPER_OK;
+    }
+    ESPER_TRY(esper_store_reader_open(path, &reader));
+    status = read_store(reader, run_dir, config, &result);
+    esper_store_reader_close(reader);
+    if (status == ESPER_OK)
+        *result_out = result;
+    return status;
+}

@@ -1,0 +1,143 @@
+/* Networks for other programs. The module's text is nn/torch_export.c's; here it meets the weights and the disk. */
+#include "run/export.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "data/safetensors.h"
+#include "run/run_dir.h"
+
+static esper_status check_free(const esper_export *what, const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) != 0)
+        return ESPER_OK; /* whatever is wrong with it, writing will say */
+    if (S_ISDIR(info.st_mode))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is a directory, and a file is to be written there", path);
+    if (!what->force)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is there already: --force replaces it", path);
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ weights */
+
+/* An entry of the state_dict as the file holds it. `n_batches` is where the module's counters are read from. */
+static esper_safetensors_tensor describe(const esper_export *what, const esper_torch_entry *entry,
+                                         const int64_t *n_batches)
+{
+    const esper_tensor *tensor = &what->torch.net->tensors[entry->tensor];
+    esper_safetensors_tensor out = {.name = entry->name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank};
+
+    for (int i = 0; i < tensor->rank; i++)
+        out.shape[i] = (uint64_t)tensor->dim[i];
+    switch (entry->source) {
+    case ESPER_TORCH_STATE:
+        out.data = esper_slab_at(what->slab,
+                                 tensor->role == ESPER_ROLE_PARAM ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor);
+        break;
+    case ESPER_TORCH_NUMBER:
+        out.data = &entry->value;
+        break;
+    case ESPER_TORCH_BATCHES:
+        out.dtype = ESPER_SAFETENSORS_I64;
+        out.rank = 0;
+        out.data = n_batches;
+        break;
+    }
+    return out;
+}
+
+static esper_status write_weights(const esper_export *what, const esper_torch *torch, const char *path)
+{
+    const esper_safetensors_note notes[] = {
+        {"format", "pt"}, /* what other readers of such files look for */
+        {"esper_version", ESPER_VERSION},
+        {"origin", what->origin},
+    };
+    int64_t n_batches = (int64_t)what->n_batches;
+    esper_safetensors_tensor *tensors = esper_mem_alloc((size_t)torch->n_entries * sizeof(*tensors) + 1);
+    esper_status status;
+
+    if (tensors == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d tensors", path, torch->n_entries);
+    for (int i = 0; i < torch->n_entries; i++)
+        tensors[i] = describe(what, &torch->entries[i], &n_batches);
+    status = esper_safetensors_write(path, tensors, (size_t)torch->n_entries, notes, what->origin != NULL ? 3 : 2);
+    esper_mem_free(tensors);
+    return status;
+}
+
+esper_status esper_export_weights(const esper_export *what, const char *path)
+{
+    esper_torch torch;
+    esper_status status;
+
+    ESPER_TRY(check_free(what, path));
+    ESPER_TRY(esper_torch_init(&torch, &what->torch));
+    status = write_weights(what, &torch, path);
+    esper_torch_fini(&torch);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ module and weights */
+
+/* The module is written first, under its temporary name, and put in place last: when the disk is full, most likely neither
+ * file has changed yet. */
+static esper_status write_pair(const esper_export *what, const esper_torch *torch, const char *model,
+                               const char *weights)
+{
+    esper_draft *draft;
+    esper_status status;
+
+    ESPER_TRY(esper_draft_open(model, &draft));
+    status = esper_draft_write(draft, torch->text, strlen(torch->text));
+    if (status == ESPER_OK)
+        status = write_weights(what, torch, weights);
+    if (status == ESPER_OK)
+        status = esper_draft_commit(draft);
+    esper_draft_close(draft);
+    return status;
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0;
+}
+
+static esper_status write_into(const esper_export *what, const esper_torch *torch, const char *dir)
+{
+    char model[ESPER_PATH_CHARS], weights[ESPER_PATH_CHARS];
+    bool had_weights, had_dir = exists(dir);
+    esper_status status;
+
+    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_MODEL, model));
+    ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_WEIGHTS, weights));
+    ESPER_TRY(check_free(what, model));
+    ESPER_TRY(check_free(what, weights));
+    ESPER_TRY(esper_file_make_dirs(dir));
+    had_weights = exists(weights);
+    status = write_pair(what, torch, model, weights);
+    if (status != ESPER_OK && !had_weights)
+        unlink(weights);
+    if (status != ESPER_OK && !had_dir)
+        rmdir(dir);
+    return status;
+}
+
+esper_status esper_export_torch(const esper_export *what, const char *dir)
+{
+    esper_torch torch;
+    esper_status status;
+
+    ESPER_TRY(esper_torch_init(&torch, &what->torch));
+    status = write_into(what, &torch, dir);
+    esper_torch_fini(&torch);
+    return status;
+}

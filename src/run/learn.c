@@ -1,0 +1,768 @@
+/* The loop of `esper learn`. */
+#include "run/learn.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/status.h"
+#include "dist/agree.h"
+#include "run/learn_internal.h"
+#include "run/pact.h"
+
+/* Keys that may differ from the file's when a run is resumed: they do not change what a round computes, but for `rounds`, which
+ * also says how fast exploring fades. */
+static const char *const free_keys[] = {"threads",         "progress", "log_level",     "checkpoint_every",
+                                        "rounds",          "run_dir",  "data",          "patience",
+                                        "policy_deadline", "comm",     "rank_deadline", NULL};
+
+static bool writes(const learn *self)
+{
+    return self->ranks.rank == 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+esper_status esper_learn_configure(const esper_task *task, esper_config *config)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "learn"};
+    static const char *const settings[][2] = {{"gates", "permissive"}, {"threads", "0"}}; /* of the fleet */
+
+    ESPER_TRY(esper_task_configure_growth(task, config));
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        if (esper_config_place_of(config, esper_config_find(settings[i][0])) <= ESPER_CONFIG_PRESET)
+            ESPER_TRY(esper_config_set(config, settings[i][0], settings[i][1], &source));
+    return ESPER_OK;
+}
+
+/* What the policy is for, out of an environment as it will be met; ranks find out whether they can work together. */
+static esper_status identify(learn *self)
+{
+    esper_config hosts = self->config, *config = &hosts;
+    const char *ids[ESPER_MAX_SLOTS];
+    esper_learned_identity *identity = &self->identity;
+    esper_env *env = NULL;
+    esper_env_look look = {0};
+    esper_status status;
+
+    hosts.policy_cmd[0] = '\0';
+    status = esper_env_open(&(esper_env_desc){.task = self->task, .config = config, .data = self->data}, &env);
+    if (status == ESPER_OK) {
+        look = esper_env_look_at(env);
+        for (int k = 0; k < look.trainer->slots.n; k++)
+            ids[k] = look.trainer->slots.slot[k].id;
+        esper_learned_identity_init(identity);
+        snprintf(identity->task, sizeof(identity->task), "%s", self->task->name);
+        snprintf(identity->reward, sizeof(identity->reward), "%.*s", (int)sizeof(identity->reward) - 1, config->reward);
+        identity->topology = look.trainer->host.topology;
+        identity->max_epochs = config->epochs;
+        identity->gates = config->gates;
+        identity->width = identity->hidden = config->policy_width;
+        self->params_host = esper_net_count_params(&look.trainer->net, 0);
+        status = esper_learned_identity_set_slots(identity, ids, look.trainer->slots.n);
+    }
+    status = esper_ranks_settle(&self->ranks, status);
+    if (status == ESPER_OK && esper_ranks_are_many(&self->ranks))
+        status = esper_pact_check(look.trainer, true, self->ranks.comm);
+    esper_env_close(env);
+    return status;
+}
+
+static esper_status check_config(const esper_config *config)
+{
+    if (config->epochs < 2)
+        return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
+                          config->epochs);
+    if (config->lr_finish > 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
+                                          "ends with it: set it to 0 (--lr-finish 0)");
+    return ESPER_OK;
+}
+
+static esper_status open_parts(learn *self)
+{
+    const esper_config *config = &self->config;
+    esper_dataset_desc data = esper_task_data(self->task, config);
+    int threads = config->threads > 0 ? config->threads : self->desc->threads;
+    esper_learner_desc learner = {.config = config,
+                                  .identity = &self->identity,
+                                  .ranks = &self->ranks,
+                                  .n_lanes = config->envs,
+                                  .n_steps = config->epochs};
+    esper_config hosts = *config;
+    esper_fleet_desc fleet = {.task = self->task, .config = &hosts};
+    esper_status status;
+
+    ESPER_TRY(check_config(config));
+    hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
+    ESPER_TRY(esper_pool_open(threads, &self->pool));
+    status = esper_dataset_open(&data, &self->data);
+    ESPER_TRY(esper_ranks_settle(&self->ranks, status));
+    ESPER_TRY(identify(self));
+    learner.pool = fleet.pool = self->pool;
+    ESPER_TRY(esper_learner_open(&learner, &self->learner));
+    fleet.data = self->data;
+    fleet.n_lanes = esper_learner_own_lanes(self->learner);
+    ESPER_TRY(esper_fleet_open(&fleet, &self->fleet));
+    self->decisions = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->decisions));
+    self->own_episodes = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->own_episodes));
+    self->episodes = esper_mem_alloc((size_t)config->envs * sizeof(*self->episodes));
+    self->last_views = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->last_views));
+    if (self->decisions == NULL || self->own_episodes == NULL || self->episodes == NULL || self->last_views == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%d environments", config->envs);
+    return config->policy_cmd[0] != '\0' ? learn_open_program(self) : ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the file */
+
+enum { RECENT = LEARN_RECENT };
+
+/* The configuration as text: for the run's directory as it is. The policy's file does not say where it lies and who watched, so
+ * that the same learning gives the same bytes anywhere. */
+static void write_records(learn *self)
+{
+    esper_config config = self->config, usual;
+
+    esper_config_write(&config, self->record);
+    esper_config_init(&usual);
+    config.run_dir[0] = '\0';
+    config.progress = usual.progress;
+    config.log_level = usual.log_level;
+    esper_config_write(&config, self->record_file);
+}
+
+static esper_status save(learn *self)
+{
+    char round[32], episodes[32], steps[32], history[RECENT * 32 + 96];
+    const esper_safetensors_note notes[] = {
+        {ESPER_LEARNED_CONFIG_NOTE, self->record_file},
+        {"learn_round", round},
+        {"learn_episodes", episodes},
+        {"learn_steps", steps},
+        {"learn_returns", history},
+        {"learn_build", esper_build_commit()},
+    };
+    int n = 0;
+    esper_status status = ESPER_OK;
+
+    snprintf(round, sizeof(round), "%" PRIu32, self->round);
+    snprintf(episodes, sizeof(episodes), "%" PRIu64, self->n_episodes);
+    snprintf(steps, sizeof(steps), "%" PRIu64, self->n_steps);
+    n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
+    for (int i = 0; i < RECENT; i++)
+        n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
+    if (writes(self) && self->program == NULL)
+        status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
+    if (status == ESPER_OK)
+        self->saved_round = self->round;
+    return esper_ranks_settle(&self->ranks, status);
+}
+
+static esper_status read_number(const esper_safetensors *file, const char *key, uint64_t *value_out)
+{
+    const char *text = esper_safetensors_note_find(file, key);
+    char *end;
+
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s does not say its %s: it is a policy, but no checkpoint of a training",
+                          esper_safetensors_name(file), key);
+    *value_out = strtoull(text, &end, 10);
+    return *end == '\0' && end != text
+               ? ESPER_OK
+               : ESPER_FAIL(ESPER_E_FORMAT, "%s: '%.40s' is no %s", esper_safetensors_name(file), text, key);
+}
+
+static esper_status read_history(learn *self, const esper_safetensors *file)
+{
+    const char *text = esper_safetensors_note_find(file, "learn_returns");
+    char *at;
+
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s does not say its returns", esper_safetensors_name(file));
+    self->best = strtod(text, &at);
+    self->best_round = (uint32_t)strtoul(at, &at, 10);
+    for (int i = 0; i < RECENT; i++)
+        self->returns[i] = strtod(at, &at);
+    return *at == '\0' ? ESPER_OK
+                       : ESPER_FAIL(ESPER_E_FORMAT, "%s: its returns are damaged", esper_safetensors_name(file));
+}
+
+/* Where it stood. */
+static esper_status take_up(learn *self, const esper_learned_file *file)
+{
+    const esper_safetensors *content = esper_learned_content(file);
+    uint64_t round;
+
+    ESPER_TRY(esper_learned_check(file, &self->identity));
+    ESPER_TRY(read_number(content, "learn_round", &round));
+    ESPER_TRY(read_number(content, "learn_episodes", &self->n_episodes));
+    ESPER_TRY(read_number(content, "learn_steps", &self->n_steps));
+    ESPER_TRY(read_history(self, content));
+    self->round = (uint32_t)round;
+    return esper_learner_resume(self->learner, file);
+}
+
+/* All ranks go on from the same content, wherever each has it from. */
+static esper_status check_alike(const learn *self, const esper_learned_file *file, const char *path)
+{
+    bool alike;
+
+    ESPER_TRY(esper_ranks_are_alike(&self->ranks, esper_learned_hash_of(file), &alike));
+    return alike ? ESPER_OK
+                 : ESPER_FAIL(ESPER_E_CONFIG,
+                              "ranks have different policies to go on with; here it is %s: give all of "
+                              "them the same --resume",
+                              path);
+}
+
+/* The configuration of the file with what was asked for laid over it, and its task. */
+static esper_status read_config(learn *self, const char *path, const esper_learned_file *file)
+{
+    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
+    esper_config saved;
+
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s is a policy, but no checkpoint of a training: it cannot be resumed",
+                          path);
+    esper_config_init(&saved);
+    ESPER_TRY(esper_config_load_text(&saved, text, strlen(text), path));
+    ESPER_TRY(esper_task_find(esper_learned_identity_of(file)->task, &self->task));
+    if (self->desc->task != NULL && self->desc->task != self->task)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s learned on %s, not on %s", path, self->task->name,
+                          self->desc->task->name);
+    return esper_config_merge(&saved, self->desc->config, free_keys, &self->config);
+}
+
+/* ------------------------------------------------------------------------------------------------ directories */
+
+static esper_status write_config(learn *self)
+{
+    char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
+    int n = snprintf(text, sizeof(text), "# task: %s, by esper learn\n%s", self->task->name, self->record);
+
+    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
+    return esper_file_write(path, text, (size_t)n);
+}
+
+static esper_status make_dir(learn *self)
+{
+    char name[96];
+
+    snprintf(name, sizeof(name), "learn-%s", self->task->name);
+    return esper_run_dir_make(self->config.run_dir, name, self->result.run_dir);
+}
+
+/* A run that is resumed goes on where its file lies. */
+static void dir_of(const char *path, char dir[ESPER_PATH_CHARS])
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL)
+        strcpy(dir, ".");
+    else
+        snprintf(dir, ESPER_PATH_CHARS, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* A file by another name is somebody's copy: what stands beside it is not ours to replace. */
+static bool has_own_dir(const learn *self, const char *resumed)
+{
+    const char *slash = resumed != NULL ? strrchr(resumed, '/') : NULL, *name = slash != NULL ? slash + 1 : resumed;
+
+    return resumed != NULL && self->desc->config->run_dir[0] == '\0' && strcmp(name, ESPER_RUN_POLICY) == 0;
+}
+
+static esper_status open_dir(learn *self, const char *resumed)
+{
+    esper_status status = ESPER_OK;
+
+    if (writes(self)) {
+        if (has_own_dir(self, resumed))
+            dir_of(resumed, self->result.run_dir);
+        else
+            status = make_dir(self);
+        if (status == ESPER_OK)
+            status = esper_run_dir_lock(self->result.run_dir, &self->lock);
+        if (status == ESPER_OK) {
+            esper_run_dir_clean(self->result.run_dir);
+            status = write_config(self);
+        }
+    }
+    ESPER_TRY(esper_ranks_settle(&self->ranks, status));
+    ESPER_TRY(esper_ranks_share(&self->ranks, self->result.run_dir, sizeof(self->result.run_dir)));
+    return esper_run_path(self->result.run_dir, ESPER_RUN_POLICY, self->result.policy);
+}
+
+/* ------------------------------------------------------------------------------------------------ beginning */
+
+/* The learner decides. Who asked for somebody else is told; what files and the environment say serves other commands. */
+static esper_status take_over(esper_config *config)
+{
+    static const char *const keys[] = {"policy", "decisions"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (esper_config_place_of(config, esper_config_find(keys[i])) == ESPER_CONFIG_FLAG)
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "%s says who decides, and here a policy learns to: leave it out. (A program that learns "
+                              "by itself is given by policy_cmd)",
+                              keys[i]);
+    snprintf(config->policy, sizeof(config->policy), "none");
+    config->decisions[0] = '\0';
+    if (esper_config_place_of(config, esper_config_find("policy_cmd")) != ESPER_CONFIG_FLAG)
+        config->policy_cmd[0] = '\0';
+    return ESPER_OK;
+}
+
+static esper_status begin_new(learn *self)
+{
+    self->task = self->desc->task;
+    self->config = *self->desc->config;
+    ESPER_TRY(take_over(&self->config));
+    self->best = (double)NAN;
+    for (int i = 0; i < RECENT; i++)
+        self->returns[i] = (double)NAN;
+    ESPER_TRY(open_parts(self));
+    write_records(self);
+    ESPER_TRY(open_dir(self, NULL));
+    return save(self); /* a place that cannot be written is better known now than after a round */
+}
+
+static esper_status begin_again(learn *self)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_learned_file *file = NULL;
+    esper_status status = esper_run_policy_find(self->desc->resume, path);
+
+    if (status == ESPER_OK)
+        status = esper_learned_open(path, &file);
+    if (status == ESPER_OK)
+        status = read_config(self, path, file);
+    status = esper_ranks_settle(&self->ranks, status);
+    if (status == ESPER_OK)
+        status = check_alike(self, file, path);
+    if (status == ESPER_OK)
+        status = open_parts(self);
+    if (status == ESPER_OK)
+        status = esper_ranks_settle(&self->ranks, take_up(self, file));
+    esper_learned_close(file);
+    ESPER_TRY(status);
+    if (self->round >= (uint32_t)self->config.rounds)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "%s has had %" PRIu32 " rounds, and %d were asked for: ask for more with --rounds N, or use "
+                          "it: `esper grow %s --policy %s`",
+                          path, self->round, self->config.rounds, self->task->name, path);
+    write_records(self);
+    ESPER_TRY(open_dir(self, path));
+    return has_own_dir(self, path) ? ESPER_OK : save(self); /* a new directory is one that can be resumed, too */
+}
+
+/* Said once, at the start. */
+static void warn_if_short(const learn *self)
+{
+    char text[ESPER_GROWTH_HINT_CHARS];
+
+    if (writes(self) && esper_growth_foresee(&self->config, text)[0] != '\0')
+        esper_log_warn(self->desc->log, "%s", text);
+}
+
+/* ------------------------------------------------------------------------------------------------ a round */
+
+static double seconds_left(const learn *self, double part)
+{
+    double done = self->round - self->first_round + part;
+
+    if (done < 0.25)
+        return -1.0;
+    return (esper_clock_seconds() - self->began) / done * ((double)self->config.rounds - self->round - part);
+}
+
+static esper_learn_view view_of(learn *self, double part)
+{
+    return (esper_learn_view){
+        .task = self->task,
+        .config = &self->config,
+        .identity = &self->identity,
+        .run_dir = self->result.run_dir,
+        .params_host = self->params_host,
+        .params_policy =
+            esper_net_count_params(esper_policy_net_program(esper_ppo_net(esper_learner_ppo(self->learner))), 0),
+        .n_ranks = self->ranks.size,
+        .n_threads = esper_pool_threads(self->pool),
+        .round = self->round + 1,
+        .part = part,
+        .seconds_left = seconds_left(self, part),
+    };
+}
+
+/* The launcher has ended the job. */
+static bool is_cut_off(const learn *self)
+{
+    return self->desc->cut_off != NULL && *self->desc->cut_off != 0 && esper_ranks_are_many(&self->ranks);
+}
+
+/* Between steps all ranks hear of a wish to stop, and of a failure. */
+static esper_status settle_step(learn *self, esper_status status)
+{
+    uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
+
+    if (is_cut_off(self))
+        return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
+    ESPER_TRY(esper_ranks_settle(&self->ranks, status));
+    ESPER_TRY(esper_ranks_any(&self->ranks, &wanted));
+    return wanted == 0 ? ESPER_OK : ESPER_FAIL(ESPER_E_STOPPED, "somebody wants the learning to stop");
+}
+
+static void show_step(learn *self, int step)
+{
+    const esper_learn_observer *observer = self->desc->observer;
+    esper_learn_view view = view_of(self, (double)(step + 1) / self->config.epochs);
+
+    if (observer != NULL && observer->step != NULL)
+        observer->step(observer->context, &view);
+}
+
+static esper_status settle(learn *self)
+{
+    return self->program == NULL ? esper_learner_settle(self->learner, self->fleet) : ESPER_OK;
+}
+
+/* One decision of all lanes, and the way to the next. */
+static esper_status play_step(learn *self, int step)
+{
+    bool last = step + 1 == self->config.epochs;
+    double began = esper_clock_seconds();
+
+    if (self->program != NULL)
+        ESPER_TRY(learn_ask_program(self, step));
+    else
+        ESPER_TRY(esper_learner_act(self->learner, self->fleet, self->decisions));
+    self->times.policy += esper_clock_seconds() - began;
+    if (last)
+        ESPER_TRY(esper_fleet_finish(self->fleet, self->decisions));
+    else
+        ESPER_TRY(esper_fleet_advance(self->fleet, self->decisions));
+    return settle(self);
+}
+
+static esper_status begin_round(learn *self)
+{
+    uint64_t first = self->n_episodes;
+
+    ESPER_TRY(esper_fleet_begin(self->fleet, first + (uint64_t)esper_learner_first_lane(self->learner)));
+    esper_learner_begin(self->learner, first);
+    ESPER_TRY(esper_fleet_advance(self->fleet, NULL));
+    return settle(self);
+}
+
+/* Episodes of all ranks, in the order of lanes. */
+static esper_status gather_episodes(learn *self)
+{
+    int own = esper_learner_own_lanes(self->learner);
+
+    for (int i = 0; i < own; i++)
+        self->own_episodes[i] = esper_fleet_episode(self->fleet, i);
+    return esper_ranks_gather(&self->ranks, self->own_episodes, (size_t)own * sizeof(*self->own_episodes),
+                              self->episodes);
+}
+
+static void take_means(learn *self, esper_learn_round *round)
+{
+    double n = self->config.envs, sum = 0.0, squares = 0.0;
+
+    for (int i = 0; i < self->config.envs; i++) {
+        const esper_episode *episode = &self->episodes[i];
+
+        sum += episode->total_reward;
+        round->accuracy += (isfinite(episode->accuracy_final) ? episode->accuracy_final : 0.0) / n;
+        round->params += (double)episode->params / n;
+        round->n_kept += episode->n_kept / n;
+        round->n_germinated += episode->n_germinated / n;
+    }
+    round->total_reward = sum / n;
+    for (int i = 0; i < self->config.envs; i++)
+        squares += pow(self->episodes[i].total_reward - round->total_reward, 2.0);
+    round->total_reward_error = n > 1.0 ? sqrt(squares / (n - 1.0) / n) : (double)NAN;
+}
+
+/* The mean of the last rounds, and whether it is the highest so far. */
+static void take_recent(learn *self, esper_learn_round *round)
+{
+    double mean = 0.0;
+
+    self->returns[self->round % RECENT] = round->total_reward;
+    for (int i = 0; i < RECENT; i++)
+        mean += self->returns[i] / RECENT;
+    round->recent = mean; /* NaN until there are enough */
+    if (isfinite(mean) && !(mean <= self->best)) {
+        self->best = mean;
+        self->best_round = self->round + 1;
+    }
+    round->best = self->best;
+}
+
+static void add_times(learn *self, double wall, const esper_fleet_times *before)
+{
+    esper_fleet_times now = esper_fleet_times_of(self->fleet);
+    double threads = esper_pool_threads(self->pool), busy;
+
+    self->times.hosts += now.train - before->train;
+    self->times.validation += now.valid - before->valid;
+    busy = now.train - before->train + now.valid - before->valid + now.act - before->act + now.open - before->open;
+    self->times.waiting += (now.wall - before->wall) * threads - busy;
+    self->times.bookkeeping += now.act - before->act + now.open - before->open;
+    self->round_wall += wall;
+    self->fleet_wall += now.wall - before->wall;
+}
+
+static esper_status learn_from(learn *self, esper_learn_round *round)
+{
+    if (self->program == NULL)
+        return esper_learner_finish(self->learner, &round->report);
+    round->report.n_steps = self->config.envs * self->config.epochs;
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        round->report.update.head_entropy[head] = (double)NAN;
+    round->report.update.move.kl = round->report.update.explained_variance = (double)NAN;
+    return learn_tell_program(self);
+}
+
+/* Every rank computes the whole update: what differs afterwards is a fault, and nobody can go on. The policy that was saved is
+ * one on which all agreed. */
+static esper_status agree(const learn *self)
+{
+    esper_agree_state state = {.sequence = self->round + 1};
+    esper_agree_result result;
+    char text[512];
+
+    if (!esper_ranks_are_many(&self->ranks))
+        return ESPER_OK;
+    state.weights = esper_learner_hash(self->learner);
+    ESPER_TRY(esper_agree(self->ranks.comm, &state, &result));
+    if (result.fields == 0)
+        return ESPER_OK;
+    esper_agree_text(&result, self->ranks.size, text, sizeof(text));
+    return ESPER_FAIL(ESPER_E_STATE,
+                      "round %" PRIu32 ": %s. The ranks no longer learn the same. The policy of round %" PRIu32
+                      ", on which they agreed, is kept: --resume %s",
+                      self->round + 1, text, self->round, self->result.run_dir);
+}
+
+static esper_status play_round(learn *self, esper_learn_round *round_out)
+{
+    esper_fleet_times before = esper_fleet_times_of(self->fleet);
+    esper_learn_round round = {.round = self->round + 1};
+    double began = esper_clock_seconds(), updating;
+    esper_status status;
+
+    if (self->desc->drill != NULL)
+        esper_learner_drill(self->learner, self->desc->drill(round.round));
+    status = settle_step(self, begin_round(self));
+    for (int step = 0; status == ESPER_OK && step < self->config.epochs; step++) {
+        status = settle_step(self, play_step(self, step));
+        if (status == ESPER_OK)
+            show_step(self, step);
+    }
+    ESPER_TRY(status);
+    ESPER_TRY(gather_episodes(self));
+    updating = esper_clock_seconds();
+    ESPER_TRY(esper_ranks_settle(&self->ranks, learn_from(self, &round)));
+    ESPER_TRY(agree(self));
+    self->times.policy += esper_clock_seconds() - updating;
+    take_means(self, &round);
+    take_recent(self, &round);
+    round.seconds = esper_clock_seconds() - began;
+    round.steps_per_s = round.report.n_steps / round.seconds;
+    add_times(self, round.seconds, &before);
+    *round_out = round;
+    return ESPER_OK;
+}
+
+static void show_round(learn *self, const esper_learn_round *round)
+{
+    const esper_learn_observer *observer = self->desc->observer;
+    esper_learn_view view = view_of(self, 0.0);
+
+    if (observer != NULL && observer->round != NULL)
+        observer->round(observer->context, &view, round);
+}
+
+/* Names of what failed to be finite: "gradient, reward". */
+static void name_failures(const esper_ppo_report *report, char *text, size_t chars)
+{
+    text[0] = '\0';
+    for (int i = 0; i < ESPER_PPO_N_SOURCES; i++)
+        if (report->failed >> i & 1u)
+            snprintf(text + strlen(text), chars - strlen(text), "%s%s", text[0] != '\0' ? ", " : "",
+                     esper_ppo_source_name(i));
+}
+
+static void warn_about(const learn *self, const esper_learn_round *round)
+{
+    const esper_ppo_report *report = &round->report.update;
+    char names[256];
+
+    if (!writes(self))
+        return;
+    if (report->failed != 0) {
+        name_failures(report, names, sizeof(names));
+        esper_log_warn(self->desc->log, "round %" PRIu32 ": not finite: %s; %d minibatch%s skipped%s", round->round,
+                       names, report->n_skipped, report->n_skipped == 1 ? "" : "es",
+                       report->performed ? "" : ", and with them the whole update");
+    }
+    if (round->report.n_bad_rewards + round->report.n_bad_observations > 0)
+        esper_log_warn(self->desc->log,
+                       "round %" PRIu32 ": %" PRIu64 " reward%s and %" PRIu64 " reading%s not finite, left out",
+                       round->round, round->report.n_bad_rewards, round->report.n_bad_rewards == 1 ? "" : "s",
+                       round->report.n_bad_observations, round->report.n_bad_observations == 1 ? "" : "s");
+    for (int i = 0; i < ESPER_N_ANOMALIES; i++)
+        if (report->findings.told >> i & 1u)
+            esper_log_debug(self->desc->log, "round %" PRIu32 ": %s", round->round, esper_anomaly_name(i));
+}
+
+static esper_status end_round(learn *self, const esper_learn_round *round)
+{
+    char names[256];
+
+    self->round++;
+    self->n_episodes += (uint64_t)self->config.envs;
+    self->n_steps += (uint64_t)round->report.n_steps;
+    self->result.last = *round;
+    self->result.n_skipped += (uint64_t)round->report.update.n_skipped;
+    self->result.n_bad_rewards += round->report.n_bad_rewards;
+    self->result.n_bad_observations += round->report.n_bad_observations;
+    self->result.last.n_episodes = self->n_episodes;
+    warn_about(self, round);
+    learn_record_round(self, &self->result.last);
+    ESPER_TRY(save(self));
+    show_round(self, &self->result.last);
+    if (round->report.update.health != ESPER_PPO_HALTED)
+        return ESPER_OK;
+    name_failures(&round->report.update, names, sizeof(names));
+    return ESPER_FAIL(
+        ESPER_E_STATE,
+        "%d updates in a row failed, the last because of what is not finite: %s. The policy is saved as it "
+        "was before them: %s. A lower ppo_lr may help",
+        (int)ESPER_PPO_MAX_FAILURES, names, self->result.policy);
+}
+
+static bool has_settled(const learn *self)
+{
+    return self->config.patience > 0 && isfinite(self->best) &&
+           self->round - self->best_round >= (uint32_t)self->config.patience;
+}
+
+static esper_status play_rounds(learn *self)
+{
+    esper_learn_round round;
+    double played;
+
+    while (self->round < (uint32_t)self->config.rounds && !self->result.settled) {
+        ESPER_TRY(play_round(self, &round));
+        played = esper_clock_seconds();
+        ESPER_TRY(end_round(self, &round));
+        self->round_wall += esper_clock_seconds() - played; /* records and the file: bookkeeping, too */
+        self->result.settled = has_settled(self);
+    }
+    return ESPER_OK;
+}
+
+/* To be stopped, by hand or by the launcher, is no failure. Where a rank was lost, what is saved is told with it. */
+static esper_status play_all(learn *self)
+{
+    bool many = esper_ranks_are_many(&self->ranks);
+    esper_status status = play_rounds(self);
+    char message[1024];
+
+    if (status == ESPER_E_STOPPED || (status != ESPER_OK && is_cut_off(self))) {
+        self->round = self->saved_round; /* it may have been counted, and not saved */
+        self->result.stopped = true;
+        return ESPER_OK;
+    }
+    if (status == ESPER_OK || !many || !esper_comm_is_broken(self->ranks.comm) || self->program != NULL)
+        return status;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    return ESPER_FAIL(status, "%s. The policy of round %" PRIu32 " is saved: --resume %s goes on from there", message,
+                      self->saved_round, self->result.run_dir);
+}
+
+/* ------------------------------------------------------------------------------------------------ the whole */
+
+static void take_result(learn *self)
+{
+    double threads = self->pool != NULL ? esper_pool_threads(self->pool) : 1;
+
+    self->result.task = self->task->name;
+    if (self->program != NULL)
+        self->result.policy[0] = '\0';
+    self->result.rounds = self->round;
+    self->result.rounds_asked = (uint32_t)self->config.rounds;
+    self->result.n_episodes = self->n_episodes;
+    self->result.n_steps = self->n_steps;
+    self->result.seconds = esper_clock_seconds() - self->began;
+    self->result.times = self->times;
+    self->result.times.bookkeeping += (self->round_wall - self->fleet_wall - self->times.policy) * threads;
+    self->result.times.policy = self->times.policy * threads; /* all threads are there for it */
+}
+
+static esper_status run_all(learn *self)
+{
+    const esper_learn_observer *observer = self->desc->observer;
+    esper_learn_view view;
+    esper_status status;
+
+    self->began = esper_clock_seconds();
+    ESPER_TRY(esper_ranks_init(&self->ranks, self->desc->comm, NULL));
+    ESPER_TRY(self->desc->resume != NULL ? begin_again(self) : begin_new(self));
+    self->first_round = self->saved_round = self->round;
+    self->began = esper_clock_seconds();
+    learn_open_records(self);
+    view = view_of(self, 0.0);
+    if (observer != NULL && observer->begin != NULL)
+        observer->begin(observer->context, &view);
+    warn_if_short(self);
+    status = play_all(self);
+    take_result(self);
+    return status;
+}
+
+static void close_all(learn *self, esper_status status)
+{
+    learn_close_records(self, status);
+    esper_fleet_close(self->fleet);
+    esper_learner_close(self->learner);
+    esper_dataset_close(self->data);
+    esper_pool_close(self->pool);
+    esper_mem_free(self->decisions);
+    esper_policy_close(self->program);
+    esper_mem_free(self->last_views);
+    esper_mem_free(self->own_episodes);
+    esper_mem_free(self->episodes);
+    esper_ranks_fini(&self->ranks);
+    if (self->lock >= 0)
+        close(self->lock);
+}
+
+esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *result_out)
+{
+    learn *self = esper_mem_alloc(sizeof(*self));
+    char message[1024];
+    esper_status status;
+
+    if (self == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "learning");
+    self->desc = desc;
+    self->lock = -1;
+    status = run_all(self);
+    if (status != ESPER_OK)
+        snprintf(message, sizeof(message), "%s", esper_last_error());
+    close_all(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    if (status == ESPER_OK)
+        *result_out = self->result;
+    esper_mem_free(self);
+    return status == ESPER_OK ? ESPER_OK : ESPER_FAIL(status, "%s", message);
+}

@@ -1,0 +1,52 @@
+/* Internal. What the parts of learning (run/learn.h) share: learn.c is the loop, learn_record.c what is written down of it. */
+#ifndef ESPER_RUN_LEARN_INTERNAL_H
+#define ESPER_RUN_LEARN_INTERNAL_H
+
+#include "telemetry/store.h"
+#include "run/learn.h"
+
+enum { LEARN_RECENT = 10 }; /* rounds whose mean return is looked at */
+
+typedef struct learn {
+    const esper_learn_desc *desc;
+    const esper_task       *task;
+    esper_config            config;
+    esper_learned_identity  identity;
+    esper_ranks             ranks;
+    esper_pool             *pool;
+    esper_dataset          *data;
+    esper_learner          *learner;
+    esper_fleet            *fleet;
+    esper_policy           *program; /* that decides and learns outside; NULL: the learner does */
+    esper_decision         *decisions; /* (own lanes) */
+    const esper_policy_view **last_views; /* (own lanes) that the program was shown last */
+    esper_episode          *own_episodes, *episodes; /* (own lanes), (lanes of all ranks) of the last round */
+    esper_store            *store;     /* NULL: none is kept */
+    int64_t                 params_host;
+    char                    record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
+    char                    record_file[ESPER_CONFIG_RECORD_CHARS]; /* the same, without where it is kept and shown */
+    int                     lock; /* of the run's directory; -1 = none */
+    double                  began;
+    /* what a file carries over */
+    uint32_t round, first_round; /* that are done; that were when this process began */
+    uint32_t saved_round;        /* whose policy is in the file */
+    uint64_t n_episodes, n_steps;
+    double   returns[LEARN_RECENT], best; /* of the last rounds, by round % LEARN_RECENT; NaN = none yet */
+    uint32_t best_round;
+    /* and what it does not */
+    esper_learn_times  times; /* policy: of one thread */
+    double             round_wall, fleet_wall;
+    esper_learn_result result;
+} learn;
+
+/* learn_outside.c: a program decides about all environments, and is told what its decisions were worth. */
+esper_status learn_open_program(learn *self);
+esper_status learn_ask_program(learn *self, int step);
+esper_status learn_tell_program(learn *self); /* the round is over */
+
+/* learn_record.c. Learning goes on without its store, and says so. */
+void learn_open_records(learn *self);
+void learn_record_round(learn *self, const esper_learn_round *round);
+void learn_close_records(learn *self, esper_status status);
+
+#endif

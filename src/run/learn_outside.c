@@ -1,0 +1,79 @@
+/* Learning outside: one program is asked about every environment in turn. It sees which one a view is of and what its decision
+ * before was worth; how it learns from that is its own affair. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "run/learn_internal.h"
+
+esper_status learn_open_program(learn *self)
+{
+    const char *ids[ESPER_POLICY_MAX_SLOTS];
+    esper_policy_setup setup = {
+        .topology = self->identity.topology,
+        .seed = self->config.seed,
+        .max_epochs = self->config.epochs,
+        .slot_ids = ids,
+        .n_slots = self->identity.n_slots,
+        .command = self->config.policy_cmd,
+        .deadline_ms = (int)fmin(self->config.policy_deadline * 1000.0, 1e9),
+    };
+
+    if (esper_ranks_are_many(&self->ranks))
+        return ESPER_FAIL(ESPER_E_CONFIG, "a program that learns outside (policy_cmd) is for a job of one rank");
+    for (int k = 0; k < setup.n_slots; k++)
+        ids[k] = self->identity.slots[k];
+    return esper_policy_open(esper_policy_command.name, &setup, &self->program);
+}
+
+/* One line to the program, and its answer. */
+static esper_status ask(learn *self, int lane, const esper_policy_view *seen, double reward, bool over,
+                        esper_decision *decision_out)
+{
+    uint64_t number = self->n_episodes + (uint64_t)lane;
+    esper_policy_episode episode = {.number = number,
+                                    .seed = esper_fleet_seed(self->config.seed, number),
+                                    .env = lane,
+                                    .reward = reward,
+                                    .over = over};
+    esper_policy_view view = *seen;
+
+    view.episode = &episode;
+    return esper_policy_decide(self->program, &view, decision_out);
+}
+
+/* What the last decision was worth; one that the governor had to undo is punished. */
+static double reward_of(const learn *self, int lane)
+{
+    esper_env_look look = esper_env_look_at(esper_fleet_env(self->fleet, lane));
+
+    return look.n_rollbacks > 0 || look.stopped ? ESPER_GROWTH_PENALTY : esper_growth_reward(look.growth)->total;
+}
+
+esper_status learn_ask_program(learn *self, int step)
+{
+    for (int lane = 0; lane < esper_fleet_lanes(self->fleet); lane++) {
+        const esper_policy_view *view = esper_env_look_at(esper_fleet_env(self->fleet, lane)).view;
+
+        if (step == 0)
+            self->last_views[lane] = NULL;
+        if (view == NULL)
+            continue; /* the governor has stopped it */
+        self->last_views[lane] = view;
+        ESPER_TRY(
+            ask(self, lane, view, step == 0 ? (double)NAN : reward_of(self, lane), false, &self->decisions[lane]));
+    }
+    return ESPER_OK;
+}
+
+/* The last view once more, as there is none after it. */
+esper_status learn_tell_program(learn *self)
+{
+    esper_decision answer;
+
+    for (int lane = 0; lane < esper_fleet_lanes(self->fleet); lane++)
+        if (self->last_views[lane] != NULL)
+            ESPER_TRY(ask(self, lane, self->last_views[lane], reward_of(self, lane), true, &answer));
+    return ESPER_OK;
+}

@@ -1,0 +1,127 @@
+/* What ranks have to have in common. */
+#include "run/pact.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/build_info.h"
+#include "base/mem.h"
+#include "base/status.h"
+
+enum { TEXT_CHARS = ESPER_CONFIG_TEXT_CHARS, SAYING_CHARS = 512 };
+
+/* One thing to compare, as text. Sent as it is. */
+typedef struct clause {
+    char what[64];
+    char value[TEXT_CHARS];
+    char remedy[128]; /* what makes it equal */
+} clause;
+
+enum { N_FIXED = 5, MAX_CLAUSES = N_FIXED + ESPER_CONFIG_N_KEYS };
+
+static void add(clause *clauses, int *n, const char *what, const char *value, const char *remedy)
+{
+    clause *next = &clauses[(*n)++];
+
+    snprintf(next->what, sizeof(next->what), "%s", what);
+    snprintf(next->value, sizeof(next->value), "%s", value);
+    snprintf(next->remedy, sizeof(next->remedy), "%s", remedy);
+}
+
+size_t esper_pact_kernel_chars(const char *identity)
+{
+    const char *slash = strrchr(identity, '/');
+
+    return slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
+}
+
+static bool may_differ(const char *key)
+{
+    static const char *const keys[] = {"threads", "progress", "log_level", "run_dir", "data", "rank_deadline", NULL};
+
+    for (int i = 0; keys[i] != NULL; i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* The same list, in the same order, on every rank. */
+static int list_clauses(const esper_trainer *trainer, bool grows, clause *clauses)
+{
+    const char *identity = esper_backend_identity(trainer->backend);
+    char text[TEXT_CHARS], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
+    int n = 0;
+
+    snprintf(text, sizeof(text), "%s %s", ESPER_VERSION, esper_build_commit());
+    add(clauses, &n, "the build is", text, "install the same build everywhere");
+    add(clauses, &n, "the command is", grows ? "grow" : "train", "start the same command on all ranks");
+    add(clauses, &n, "the task is", trainer->task->name, "name the same task on all ranks");
+    snprintf(text, sizeof(text), "%.*s", (int)esper_pact_kernel_chars(identity), identity);
+    add(clauses, &n, "the kernels are", text,
+        "set ESPER_KERNELS to a set that all ranks' processors have, such as avx2 or portable");
+    snprintf(text, sizeof(text), "%016" PRIx64, esper_dataset_hash(trainer->data));
+    add(clauses, &n, "the data has the hash", text, "give all ranks the same files with --data");
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const char *key = esper_config_key_at(i)->name;
+
+        if (may_differ(key))
+            continue;
+        esper_config_value_text(&trainer->config, i, text);
+        esper_config_flag_name(key, flag);
+        snprintf(remedy, sizeof(remedy), "give all ranks the same %s", flag);
+        add(clauses, &n, key, text, remedy);
+    }
+    return n;
+}
+
+/* Empty where there is nothing to say. */
+static void compare(const clause *ours, const clause *theirs, int n, int rank, char saying[SAYING_CHARS])
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(ours[i].value, theirs[i].value) != 0) {
+            const char *is = i < N_FIXED ? "" : " =";
+
+            snprintf(saying, SAYING_CHARS,
+                     "rank 0 and rank %d differ: %s%s '%.120s' on rank 0 and '%.120s' on rank %d: %s", rank,
+                     ours[i].what, is, theirs[i].value, ours[i].value, rank, ours[i].remedy);
+            return;
+        }
+}
+
+/* The first rank with something to say speaks for all. */
+static esper_status hear(esper_comm *comm, const char saying[SAYING_CHARS])
+{
+    int size = esper_comm_size(comm);
+    char *all = esper_mem_alloc((size_t)size * SAYING_CHARS);
+    esper_status status;
+
+    if (all == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "what %d ranks say", size);
+    status = esper_comm_gather(comm, saying, SAYING_CHARS, all);
+    for (int r = 0; r < size && status == ESPER_OK; r++)
+        if (all[(size_t)r * SAYING_CHARS] != '\0')
+            status = ESPER_FAIL(ESPER_E_CONFIG, "%s", all + (size_t)r * SAYING_CHARS);
+    esper_mem_free(all);
+    return status;
+}
+
+esper_status esper_pact_check(const esper_trainer *trainer, bool grows, esper_comm *comm)
+{
+    clause *ours = esper_mem_alloc(2 * MAX_CLAUSES * sizeof(*ours)), *theirs = ours + MAX_CLAUSES;
+    char saying[SAYING_CHARS] = "";
+    esper_status status;
+    int n;
+
+    if (ours == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "what ranks have in common");
+    n = list_clauses(trainer, grows, ours);
+    memcpy(theirs, ours, (size_t)n * sizeof(*ours));
+    status = esper_comm_broadcast(comm, theirs, (size_t)n * sizeof(*theirs), 0);
+    if (status == ESPER_OK) {
+        compare(ours, theirs, n, esper_comm_rank(comm), saying);
+        status = hear(comm, saying);
+    }
+    esper_mem_free(ours);
+    return status;
+}

@@ -1,0 +1,139 @@
+/* Settings that a learned policy has not met, and the flags that bring back those it has. */
+#include "run/policy_note.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_SETTINGS = 4 }; /* that are named one by one */
+
+/* Settings of these sections make the network, its data and its life what they are to a policy ... */
+static const char *const sections[] = {"Training", "Growth", "Data", "Network"};
+
+/* ... but for these: who decides and what it is paid, which faults are made, where data lies; and what is told apart. */
+static const char *const others[] = {"policy", "policy_cmd",     "policy_deadline", "decisions",
+                                     "reward", "reward_weights", "inject",          "data",
+                                     "gates",  "epochs",         "lr_finish"};
+
+/* Of those, what a run must be told all the same to be like the training. The gates come with the policy. */
+static const char *const told[] = {"data", "epochs", "lr_finish"};
+
+static bool is_in(const char *const *words, size_t n, const char *word)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return false;
+}
+
+static bool is_seen(const esper_config_key *key)
+{
+    return is_in(sections, sizeof(sections) / sizeof(sections[0]), key->section) &&
+           !is_in(others, sizeof(others) / sizeof(others[0]), key->name);
+}
+
+bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out)
+{
+    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
+
+    esper_config_init(was_out);
+    return text != NULL && esper_config_load_text(was_out, text, strlen(text), "the policy's file") == ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ in words */
+
+/* Adds what differs; the first time it says what this is about. */
+__attribute__((format(printf, 2, 3))) static void note(char text[ESPER_POLICY_NOTE_CHARS], const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+
+    used += (size_t)snprintf(text + used, ESPER_POLICY_NOTE_CHARS - used, "%s",
+                             used == 0 ? "the policy was trained with " : "; with ");
+    if (used >= ESPER_POLICY_NOTE_CHARS)
+        return;
+    va_start(args, format);
+    vsnprintf(text + used, ESPER_POLICY_NOTE_CHARS - used, format, args);
+    va_end(args);
+}
+
+/* "channels = 8, here 4" */
+static void note_settings(const esper_config *was, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
+{
+    char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
+    int n = 0;
+
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const esper_config_key *key = esper_config_key_at(i);
+
+        esper_config_value_text(was, i, old);
+        esper_config_value_text(config, i, new);
+        if (strcmp(old, new) != 0 && is_seen(key) && n++ < MOST_SETTINGS)
+            note(text, "%s = %.40s, here %.40s", key->name, old[0] != '\0' ? old : "(nothing)",
+                 new[0] != '\0' ? new : "(nothing)");
+    }
+    if (n > MOST_SETTINGS)
+        note(text, "%d more settings that are others here", n - MOST_SETTINGS);
+}
+
+void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
+{
+    const esper_learned_identity *identity = esper_learned_identity_of(file);
+    int epochs = config->epochs - config->lr_finish;
+    esper_config was;
+
+    text[0] = '\0';
+    if (identity->gates != config->gates)
+        note(text, "%s gates, and here they are %s, as asked for", esper_config_gates_name(identity->gates),
+             esper_config_gates_name(config->gates));
+    if (identity->max_epochs != epochs && identity->max_epochs > 0)
+        note(text, "episodes of %d epochs, and here %d are for growing", identity->max_epochs, epochs);
+    if (esper_policy_settings(file, &was))
+        note_settings(&was, config, text); /* a policy with settings that are unknown here decides all the same */
+}
+
+/* ------------------------------------------------------------------------------------------------ as flags */
+
+/* As a shell takes it. A value that no quotes can hold is left to whoever types it. */
+static void add_flag(const char *key, const char *value, char text[ESPER_POLICY_FLAGS_CHARS])
+{
+    char flag[ESPER_CONFIG_NAME_CHARS], word[ESPER_CONFIG_NAME_CHARS + ESPER_CONFIG_TEXT_CHARS + 8];
+    const char *quote = "";
+
+    for (const char *c = value; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("_-+.,:/=", *c) == NULL)
+            quote = "'";
+    esper_config_flag_name(key, flag);
+    snprintf(word, sizeof(word), " %s=%s%s%s", flag, quote, value, quote);
+    if (strchr(value, '\'') == NULL && strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
+        strcat(text, word);
+}
+
+static void add_flags(const esper_config *was, const esper_config *usual, char text[ESPER_POLICY_FLAGS_CHARS])
+{
+    char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
+
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const esper_config_key *key = esper_config_key_at(i);
+
+        esper_config_value_text(was, i, old);
+        esper_config_value_text(usual, i, new);
+        if (strcmp(old, new) != 0 && (is_seen(key) || is_in(told, sizeof(told) / sizeof(told[0]), key->name)))
+            add_flag(key->name, old, text);
+    }
+}
+
+void esper_policy_flags(const char *path, const esper_task *task, char text[ESPER_POLICY_FLAGS_CHARS])
+{
+    esper_config was, usual;
+    esper_learned_file *file;
+
+    text[0] = '\0';
+    if (esper_learned_open(path, &file) != ESPER_OK)
+        return;
+    esper_config_init(&usual);
+    if (esper_policy_settings(file, &was) && esper_task_configure_growth(task, &usual) == ESPER_OK)
+        add_flags(&was, &usual, text);
+    esper_learned_close(file);
+}

@@ -1,0 +1,82 @@
+/* Internal. The job of `esper train` and `esper grow`: epochs of training and validation, checkpoints, events, and the test at
+ * the end. A run that grows also has a decision log and a store. */
+#ifndef ESPER_RUN_RUN_H
+#define ESPER_RUN_RUN_H
+
+#include <signal.h>
+
+#include "base/log.h"
+#include "grow/growth.h"
+#include "run/run_dir.h"
+#include "engine/trainer.h"
+
+/* What a watcher may look at. */
+typedef struct esper_run_view {
+    const esper_trainer *trainer;
+    const esper_growth  *growth;  /* NULL: the network stays as it is */
+    const esper_guarded *guarded; /* NULL: the guard is off */
+    const char          *run_dir;
+    double               samples_per_s; /* of this epoch so far */
+    double               seconds_left;  /* of the run's training, at the present speed; < 0 = not known yet */
+} esper_run_view;
+
+/* Someone who watches a run. Members may be NULL. Called on the thread of the run; what they do delays it. At the end
+ * of an epoch the trainer's cursor still stands there. `evaluation` is called before each batch of a validation or of
+ * the test, with the part that is done. */
+typedef struct esper_run_observer {
+    void *context;
+    void (*begin)(void *context, const esper_run_view *view);
+    void (*step)(void *context, const esper_run_view *view);
+    void (*evaluation)(void *context, const esper_run_view *view, esper_split split, double part);
+    void (*epoch)(void *context, const esper_run_view *view, const esper_epoch_record *record);
+    void (*incident)(void *context, const esper_run_view *view, const esper_incident *incident);
+} esper_run_observer;
+
+/* What a run is to another one of the same store. */
+typedef struct esper_run_kin {
+    const char *store;    /* path of the store; NULL = one of its own */
+    int64_t     parent;   /* number of the other run there */
+    const char *relation; /* "static-control" */
+} esper_run_kin;
+
+typedef struct esper_run_desc {
+    const esper_task            *task;   /* NULL when resuming: the checkpoint says */
+    const esper_config          *config;
+    const char                  *resume; /* a run or a checkpoint file, or NULL */
+    bool                         grows;
+    const esper_decision_history *replay; /* grows by these decisions and writes nothing; or NULL */
+    const esper_run_kin         *kin;    /* or NULL */
+    const esper_run_observer    *observer; /* or NULL */
+    const esper_log             *log;
+    const volatile sig_atomic_t *stop; /* becomes non-zero: save and leave. Or NULL */
+    /* of a job of several ranks, which all call this alike; rank 0 writes */
+    esper_comm                  *comm;    /* NULL: there is but one */
+    const volatile sig_atomic_t *cut_off; /* becomes non-zero: the job is over, nobody is waited for. Or NULL */
+    int                          threads; /* for a configuration that says 0; 0 = every core */
+} esper_run_desc;
+
+typedef struct esper_run_result {
+    bool               stopped; /* before the end, on request: a checkpoint was saved */
+    esper_cursor       cursor;  /* where it stands; all epochs done and stopped: only the test is missing */
+    uint32_t           epochs, steps_per_epoch; /* of the whole run, and of an epoch */
+    double             loss_now;                /* of the epoch it stands in; NaN before its first step */
+    char               run_dir[ESPER_PATH_CHARS];
+    esper_epoch_record last; /* epoch 0 = none was finished */
+    double             loss_test, acc_test;
+    double             total_reward; /* the run's return; NaN = none */
+    uint64_t           weight_hash;
+    uint64_t           n_skipped, n_rollbacks; /* by the governor */
+    int64_t            params;
+    double             seconds;
+    /* of a run that grows */
+    int64_t            params_host, store_run; /* number in its store; 0 = there is none */
+    double             flops_sample, flops_train;
+    uint64_t           n_faults_left; /* of drills: they found nothing to strike */
+    uint64_t           n_replayed; /* of a replay: entries of the log that came again, all with equal weights */
+    char               kept[ESPER_CONFIG_TEXT_CHARS]; /* seeds that were kept, as `plant` takes them */
+} esper_run_result;
+
+/* The text of a failure says what to do next. */
+esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out);
+
+#endif

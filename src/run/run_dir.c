@@ -1,0 +1,413 @@
+/* Run directories and their names. */
+#include "run/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "base/file.h"
+#include "base/status.h"
+#include "policy/policy.h"
+
+static const char home[] = "runs";
+
+enum { MOST_RUNS_A_DAY = 100000 };
+
+esper_status esper_run_path(const char *dir, const char *name, char path_out[ESPER_PATH_CHARS])
+{
+    if (snprintf(path_out, ESPER_PATH_CHARS, "%s/%s", dir, name) >= ESPER_PATH_CHARS)
+        return ESPER_FAIL(ESPER_E_ARG, "the path %.60s.../%s is too long", dir, name);
+    return ESPER_OK;
+}
+
+/* A path as somebody typed it. */
+static esper_status keep_path(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    if (snprintf(path_out, ESPER_PATH_CHARS, "%s", text) >= ESPER_PATH_CHARS)
+        return ESPER_FAIL(ESPER_E_ARG, "the path %.60s... is too long", text);
+    return ESPER_OK;
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+/* A checkpoint alone is enough: somebody may have carried it here without the rest. */
+static bool holds(const char *dir, const char *name)
+{
+    char path[ESPER_PATH_CHARS];
+
+    return esper_run_path(dir, name, path) == ESPER_OK && is_file(path);
+}
+
+/* Whether the settings of a run say that a program decides. */
+static bool names_program(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_config config;
+
+    esper_config_init(&config);
+    return esper_run_path(dir, ESPER_RUN_CONFIG, path) == ESPER_OK &&
+           esper_config_load_file(&config, path) == ESPER_OK && config.policy_cmd[0] != '\0';
+}
+
+/* A run of `esper learn` in which a program learned leaves records, and no policy. */
+static bool learned_outside(const char *dir)
+{
+    return holds(dir, ESPER_RUN_STORE) && holds(dir, ESPER_RUN_CONFIG) && !holds(dir, ESPER_RUN_EVENTS) &&
+           !holds(dir, ESPER_RUN_CHECKPOINT) && !holds(dir, ESPER_RUN_POLICY) && names_program(dir);
+}
+
+static bool holds_run(const char *dir)
+{
+    return holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT) || holds(dir, ESPER_RUN_POLICY) ||
+           learned_outside(dir);
+}
+
+/* ------------------------------------------------------------------------------------------------ making */
+
+static esper_status make_wanted(const char *wanted, char path_out[ESPER_PATH_CHARS])
+{
+    char path[ESPER_PATH_CHARS];
+
+    if (holds_run(wanted))
+        return learned_outside(wanted)
+                   ? ESPER_FAIL(ESPER_E_CONFIG, "%s already holds a run: choose another directory", wanted)
+                   : ESPER_FAIL(ESPER_E_CONFIG,
+                                "%s already holds a run: go on with it by --resume %s, or choose another directory",
+                                wanted, wanted);
+    ESPER_TRY(esper_run_path(wanted, ESPER_RUN_CONFIG, path));
+    if (is_file(path)) /* perhaps somebody's own configuration, and not a record of ours */
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s is there already, and a run would replace it: choose another directory",
+                          path);
+    ESPER_TRY(keep_path(wanted, path_out));
+    return esper_file_make_dirs(wanted);
+}
+
+esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS])
+{
+    time_t now = time(NULL);
+    struct tm day;
+    char date[16];
+
+    if (wanted[0] != '\0')
+        return make_wanted(wanted, path_out);
+    ESPER_TRY(esper_file_make_dirs(home));
+    localtime_r(&now, &day);
+    strftime(date, sizeof(date), "%Y%m%d", &day);
+    for (int n = 1; n < MOST_RUNS_A_DAY; n++) {
+        snprintf(path_out, ESPER_PATH_CHARS, "%s/%s-%s-%d", home, task, date, n);
+        if (mkdir(path_out, 0777) == 0) /* made by us: two runs started together cannot take the same one */
+            return ESPER_OK;
+        if (errno != EEXIST)
+            return ESPER_FAIL(ESPER_E_IO, "%s: cannot be made: %s", path_out, strerror(errno));
+    }
+    return ESPER_FAIL(ESPER_E_IO, "%s holds %d runs of %s today: choose a --run-dir", home, MOST_RUNS_A_DAY, task);
+}
+
+/* "last.safetensors.4711-0.tmp": see base/file.h. Nothing else in the directory is ours to remove. */
+static bool is_draft(const char *name)
+{
+    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG ".", ESPER_RUN_POLICY "."};
+    static const char end[] = ".tmp";
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (n > strlen(files[i]) + strlen(end) && strncmp(name, files[i], strlen(files[i])) == 0)
+            return strcmp(name + n - strlen(end), end) == 0;
+    return false;
+}
+
+esper_status esper_run_dir_lock(const char *dir, int *fd_out)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be opened: %s", dir, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) { /* where nobody can lock, nobody is kept out */
+        close(fd);
+        return ESPER_FAIL(
+            ESPER_E_STATE,
+            "%s is in use: another process runs there. Wait until it has ended, or choose another --run-dir", dir);
+    }
+    *fd_out = fd;
+    return ESPER_OK;
+}
+
+void esper_run_dir_clean(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+    DIR *handle = opendir(dir);
+    const struct dirent *entry;
+
+    if (handle == NULL)
+        return;
+    while ((entry = readdir(handle)) != NULL)
+        if (is_draft(entry->d_name) && esper_run_path(dir, entry->d_name, path) == ESPER_OK)
+            unlink(path); /* one that stays does no harm but take room */
+    closedir(handle);
+}
+
+/* ------------------------------------------------------------------------------------------------ finding */
+
+/* What a run made: a network, or a policy that decides about networks. */
+typedef enum kinds { OF_NETWORKS = 1, OF_POLICIES = 2, OF_ALL = OF_NETWORKS | OF_POLICIES } kinds;
+
+/* What a walk over runs/ is looking for and has found. */
+typedef struct search {
+    kinds           of;
+    const char     *prefix; /* "" = the newest of all */
+    int             n_found;
+    bool            exact;
+    struct timespec newest;
+    char            best[ESPER_PATH_CHARS];
+    char            names[256]; /* of those found, for the message */
+} search;
+
+static bool is_later(struct timespec a, struct timespec b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+/* Whether the file is there; if so, the time is at least that of its last change. */
+static bool take_age(const char *dir, const char *name, struct timespec *when)
+{
+    char path[ESPER_PATH_CHARS];
+    struct stat info;
+
+    if (esper_run_path(dir, name, path) != ESPER_OK || stat(path, &info) != 0)
+        return false;
+    if (is_later(info.st_mtim, *when))
+        *when = info.st_mtim;
+    return true;
+}
+
+/* A run is as new as the last event or policy it wrote; of a program that learned, as its records. */
+static bool age_of(const char *dir, kinds of, struct timespec *when_out)
+{
+    bool found = false;
+
+    *when_out = (struct timespec){0};
+    if ((of & OF_NETWORKS) != 0)
+        found |= take_age(dir, ESPER_RUN_EVENTS, when_out);
+    if ((of & OF_POLICIES) != 0)
+        found |= take_age(dir, ESPER_RUN_POLICY, when_out);
+    if (of == OF_ALL && learned_outside(dir))
+        found |= take_age(dir, ESPER_RUN_STORE, when_out);
+    return found;
+}
+
+static void consider(search *wanted, const char *name)
+{
+    char dir[ESPER_PATH_CHARS];
+    struct timespec when;
+
+    if (name[0] == '.' || strncmp(name, wanted->prefix, strlen(wanted->prefix)) != 0)
+        return;
+    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, wanted->of, &when))
+        return;
+    wanted->n_found++;
+    strncat(wanted->names, wanted->n_found > 1 ? ", " : "", sizeof(wanted->names) - strlen(wanted->names) - 1);
+    strncat(wanted->names, name, sizeof(wanted->names) - strlen(wanted->names) - 1);
+    if (strcmp(name, wanted->prefix) == 0 ||
+        (!wanted->exact && (wanted->n_found == 1 || is_later(when, wanted->newest)))) {
+        wanted->exact = strcmp(name, wanted->prefix) == 0;
+        wanted->newest = when;
+        snprintf(wanted->best, sizeof(wanted->best), "%s", dir);
+    }
+}
+
+static void look_through(search *wanted)
+{
+    DIR *dir = opendir(home);
+    struct dirent *entry;
+
+    if (dir == NULL)
+        return;
+    while ((entry = readdir(dir)) != NULL)
+        consider(wanted, entry->d_name);
+    closedir(dir);
+}
+
+/* What a directory is that holds no run. */
+static esper_status fail_dir(const char *dir)
+{
+    char path[ESPER_PATH_CHARS];
+
+    if (esper_run_path(dir, ESPER_RUN_COMPARISON, path) == ESPER_OK && is_file(path))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a comparison, not a run: report.html in it is its page, which `esper compare` writes; "
+                          "its runs are the directories below it, such as %s/none-1",
+                          dir, dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (none of %s, %s and %s is in it)", dir, ESPER_RUN_EVENTS,
+                      ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY);
+}
+
+static bool is_last(const char *text)
+{
+    return strcmp(text, "last") == 0;
+}
+
+/* What somebody typed, looked for below runs/; a whole path may have been begun. */
+static search search_for(const char *text, kinds of)
+{
+    bool below = strncmp(text, home, strlen(home)) == 0 && text[strlen(home)] == '/';
+    search wanted = {.of = of, .prefix = is_last(text) ? "" : below ? text + strlen(home) + 1 : text};
+
+    look_through(&wanted);
+    return wanted;
+}
+
+static esper_status fail_last(kinds of)
+{
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet%s: start one with `esper %s`", home,
+                      of == OF_NETWORKS   ? " that trained a network"
+                      : of == OF_POLICIES ? " that learned a policy"
+                                          : "",
+                      of == OF_POLICIES ? "learn" : "train");
+}
+
+/* A name is looked up among runs of that kind; where none has it, among all, so that what it names can be told. */
+static esper_status find_dir(const char *text, kinds of, char path_out[ESPER_PATH_CHARS])
+{
+    search wanted;
+
+    if (is_dir(text)) {
+        if (!holds_run(text))
+            return fail_dir(text);
+        return keep_path(text, path_out);
+    }
+    wanted = search_for(text, of);
+    if (wanted.n_found == 0 && is_last(text))
+        return fail_last(of);
+    if (wanted.n_found == 0)
+        wanted = search_for(text, OF_ALL);
+    if (wanted.n_found == 0)
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "'%.60s' is no run: neither a directory nor the beginning of a name below %s/", text, home);
+    if (wanted.n_found > 1 && !is_last(text) && !wanted.exact)
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%.60s' is the beginning of %d runs: %s", text, wanted.n_found,
+                          wanted.names);
+    snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted.best);
+    return ESPER_OK;
+}
+
+esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    return find_dir(text, OF_ALL, path_out);
+}
+
+esper_status esper_run_network_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    return find_dir(text, OF_NETWORKS, path_out);
+}
+
+esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS];
+
+    if (is_file(text))
+        return keep_path(text, path_out);
+    ESPER_TRY(esper_run_network_find(text, dir));
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_CHECKPOINT, path_out));
+    if (is_file(path_out))
+        return ESPER_OK;
+    if (holds(dir, ESPER_RUN_POLICY))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run of `esper learn`: it holds a policy and no network. `esper inspect %s/%s` shows "
+                          "the policy, `esper report %s` how it was learned",
+                          dir, dir, ESPER_RUN_POLICY, dir);
+    if (learned_outside(dir))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
+                          "`esper report %s`) and no network",
+                          dir, dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
+}
+
+esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS];
+
+    if (is_file(text))
+        return keep_path(text, path_out);
+    ESPER_TRY(find_dir(text, OF_POLICIES, dir));
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_POLICY, path_out));
+    if (is_file(path_out))
+        return ESPER_OK;
+    if (learned_outside(dir))
+        return ESPER_FAIL(
+            ESPER_E_NOTFOUND,
+            "%s holds no run that could go on: a program learned there (policy_cmd), and keeps what it has "
+            "learned to itself. Start another run with that program",
+            dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
+}
+
+/* What a directory is that holds no policy, and what would do in its place. */
+static esper_status fail_policy(const char *dir)
+{
+    if (holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run that trained a network, and holds no policy: give the directory of a run of "
+                          "`esper learn`, or a policy's file",
+                          dir);
+    if (learned_outside(dir))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s holds no policy: a program learned there, and keeps what it has learned to itself. Let "
+                          "it decide with --policy-cmd COMMAND",
+                          dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND,
+                      "%s is a directory without a %s: give the directory of a run of `esper learn`, or a policy's "
+                      "file",
+                      dir, ESPER_RUN_POLICY);
+}
+
+bool esper_run_policy_is_named(const char *text)
+{
+    for (int i = 0; esper_policy_list()[i] != NULL; i++)
+        if (strcmp(esper_policy_list()[i]->name, text) == 0)
+            return false;
+    if (text[0] == '\0' || is_dir(text) || is_file(text))
+        return false;
+    return is_last(text) || search_for(text, OF_POLICIES).n_found > 0;
+}
+
+esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CHARS])
+{
+    char dir[ESPER_PATH_CHARS];
+
+    if (strcmp(text, esper_policy_learned.name) == 0)
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "'%s' does not say which one: give a run of `esper learn` (its directory, "
+                          "the beginning of its name below %s/, or 'last'), or a policy's file",
+                          text, home);
+    if (esper_run_policy_is_named(text))
+        return esper_run_policy_find(text, path_out);
+    ESPER_TRY(keep_path(text, dir));
+    if (!esper_policy_is_file(text) || !is_dir(text))
+        return keep_path(text, path_out);
+    for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
+        dir[n - 1] = '\0';
+    if (!holds(dir, ESPER_RUN_POLICY))
+        return fail_policy(dir);
+    return esper_run_path(dir, ESPER_RUN_POLICY, path_out);
+}

@@ -1,0 +1,78 @@
+/* Internal. What the parts of a run (run/run.h) share: run.c is the loop and what is told of it, run_policy.c what a learned
+ * policy brings along, run_ranks.c what there is to it when several ranks work on one run. */
+#ifndef ESPER_RUN_RUN_INTERNAL_H
+#define ESPER_RUN_RUN_INTERNAL_H
+
+#include "engine/guarded.h"
+#include "run/policy_note.h"
+#include "run/run.h"
+
+typedef struct run {
+    const esper_run_desc *desc;
+    esper_trainer         trainer;
+    esper_guarded        *guarded; /* NULL: the guard is off */
+    esper_growth         *growth;  /* NULL: the network stays as it is */
+    esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
+    esper_bus             bus;
+    esper_run_result      result;
+    char                  checkpoint[ESPER_PATH_CHARS];
+    char                  resumed_from[ESPER_PATH_CHARS];
+    char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
+    char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
+    char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
+    double                began, epoch_began;
+    bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
+    uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
+    uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
+    uint64_t              saved_step;          /* and steps */
+    bool                  warned;
+    int                   lock; /* of the run's directory; -1 = none */
+    volatile sig_atomic_t stop;    /* several ranks: somebody wants the run to stop, and all know */
+    double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
+    size_t                n_vitals;
+} run;
+
+/* Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
+bool run_writes(const run *self);
+
+/* A learned policy brings the gates that it was trained with, unless others are asked for; policy_note says where else the run is
+ * not like those that it was trained in. A path stays one in the record when the file has gone. */
+esper_status run_adopt_policy(run *self, esper_config *config);
+
+/* Each rank opens its trainer by itself, with its share of the machine's cores; then they find out whether they can work
+ * together. */
+esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use);
+
+/* A checkpoint was restored from `path`: did all ranks read the same? */
+esper_status run_check_restored(const run *self, const char *path);
+
+/* Made by the rank that writes, known to all. */
+esper_status run_make_dir(run *self, const char *task);
+
+/* The end of something that a rank may fail at by itself: then all of them have failed. */
+esper_status run_settle(run *self, esper_status status);
+
+/* Asked between steps, and between batches of an evaluation: one rank's wish is everybody's, so that all leave at the same place. A
+ * rank alone need not ask. */
+esper_status run_ask_to_stop(run *self);
+bool         run_stop_wanted(const run *self);
+
+/* Whether the other ranks are out of reach, or about to be: the launcher has ended the job. */
+bool run_is_cut_off(const run *self);
+
+/* Fails with the reason why they are, which may have been met where nobody could tell it: in the midst of a validation. */
+esper_status run_tell_cut_off(run *self);
+
+/* At the end of an epoch: do all ranks stand where this one does? They compute alike, so what differs is a fault, and nobody can go
+ * on. What they last agreed on is saved then, unless it is. */
+esper_status run_agree(run *self);
+
+/* Behind it, when the next epoch is about to begin: the state that is saved where the ranks part later. */
+esper_status run_keep_agreed(run *self);
+
+/* This rank is cut off: what it still has of the state that all shared is saved, unless something newer is. Every survivor does so, as
+ * none knows which of them there are; their files are of the same run, and the last one stays. Gives `status`, with what to
+ * do next. */
+esper_status run_rescue(run *self, esper_status status);
+
+#endif

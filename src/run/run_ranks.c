@@ -1,0 +1,228 @@
+/* One run, several ranks. */
+#include <stdio.h>
+
+#include "base/status.h"
+#include "dist/agree.h"
+#include "run/checkpoint.h"
+#include "run/pact.h"
+#include "run/run_internal.h"
+
+bool run_writes(const run *self)
+{
+    return self->desc->replay == NULL && (self->desc->comm == NULL || esper_comm_rank(self->desc->comm) == 0);
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+/* The ranks, also before the trainer is one of them. */
+static esper_ranks ranks_of(const run *self)
+{
+    esper_comm *comm = self->desc->comm;
+
+    if (comm == NULL)
+        return (esper_ranks){.size = 1};
+    return (esper_ranks){.comm = comm, .rank = esper_comm_rank(comm), .size = esper_comm_size(comm)};
+}
+
+esper_status run_settle(run *self, esper_status status)
+{
+    esper_ranks ranks = ranks_of(self);
+
+    if (self->failure_is_known)
+        return status;
+    status = esper_ranks_settle(&ranks, status);
+    self->failure_is_known = status != ESPER_OK;
+    return status;
+}
+
+esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use)
+{
+    esper_ranks ranks = ranks_of(self);
+    esper_config mine = *config;
+    esper_status status;
+
+    if (mine.threads == 0)
+        mine.threads = self->desc->threads;
+    status = esper_trainer_init(&self->trainer, task, &mine, use);
+    if (status == ESPER_OK)
+        self->trainer.config.threads = config->threads; /* what is written down is what was asked for */
+    if (!esper_ranks_are_many(&ranks))
+        return status;
+    ESPER_TRY(run_settle(self, status));
+    ESPER_TRY(esper_pact_check(&self->trainer, self->desc->grows, ranks.comm));
+    return esper_trainer_join(&self->trainer, ranks.comm);
+}
+
+esper_status run_check_restored(const run *self, const char *path)
+{
+    const esper_ranks *ranks = &self->trainer.ranks;
+    bool same_weights, same_step;
+
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    if (same_weights && same_step)
+        return ESPER_OK;
+    return ESPER_FAIL(
+        ESPER_E_CONFIG,
+        "the ranks go on from different checkpoints (here it is %s, of step %llu): give all of them the same file "
+        "with --resume",
+        path, (unsigned long long)self->trainer.cursor.step);
+}
+
+esper_status run_make_dir(run *self, const char *task)
+{
+    esper_status status = ESPER_OK;
+
+    if (run_writes(self))
+        status = esper_run_dir_make(self->desc->config->run_dir, task, self->result.run_dir);
+    ESPER_TRY(run_settle(self, status));
+    return esper_ranks_share(&self->trainer.ranks, self->result.run_dir, sizeof(self->result.run_dir));
+}
+
+/* ------------------------------------------------------------------------------------------------ stopping */
+
+bool run_is_cut_off(const run *self)
+{
+    const esper_run_desc *desc = self->desc;
+
+    if (desc->comm == NULL || esper_comm_size(desc->comm) == 1)
+        return false;
+    return esper_comm_is_broken(desc->comm) || (desc->cut_off != NULL && *desc->cut_off != 0);
+}
+
+esper_status run_tell_cut_off(run *self)
+{
+    if (self->desc->cut_off != NULL && *self->desc->cut_off != 0)
+        return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
+    return esper_comm_barrier(self->desc->comm); /* broken: it says again what broke it */
+}
+
+esper_status run_ask_to_stop(run *self)
+{
+    uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
+
+    if (!esper_ranks_are_many(&self->trainer.ranks))
+        return ESPER_OK;
+    if (run_is_cut_off(self)) {
+        self->stop = 1;
+        return run_tell_cut_off(self);
+    }
+    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &wanted));
+    self->stop = wanted != 0;
+    return ESPER_OK;
+}
+
+bool run_stop_wanted(const run *self)
+{
+    if (esper_ranks_are_many(&self->trainer.ranks))
+        return self->stop != 0;
+    return self->desc->stop != NULL && *self->desc->stop != 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ agreeing */
+
+static esper_agree_state state_of(const run *self)
+{
+    const esper_trainer *trainer = &self->trainer;
+
+    return (esper_agree_state){.table = esper_slots_hash(&trainer->slots),
+                               .sequence = trainer->cursor.step,
+                               .verdict = self->growth != NULL ? esper_growth_verdict(self->growth) : 0,
+                               .weights = esper_trainer_hash(trainer)};
+}
+
+/* Back to where the ranks last agreed, all of them: whether they still do, and none of their copies is damaged. */
+static esper_status return_to_agreed(run *self, bool *sound_out)
+{
+    const esper_ranks *ranks = &self->trainer.ranks;
+    uint64_t failed = self->guarded == NULL || esper_guarded_retreat_to_kept(self->guarded) != ESPER_OK;
+    bool same_weights, same_step;
+
+    ESPER_TRY(esper_ranks_any(ranks, &failed));
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    *sound_out = failed == 0 && same_weights && same_step;
+    return ESPER_OK;
+}
+
+/* Saves that state, unless the checkpoint that lies there is of it. */
+static esper_status save_agreed(run *self, bool *saved_out)
+{
+    const esper_trainer *trainer = &self->trainer;
+    esper_status status = ESPER_OK;
+    bool is_sound;
+
+    *saved_out = false;
+    if (self->desc->replay != NULL)
+        return ESPER_OK;
+    ESPER_TRY(return_to_agreed(self, &is_sound));
+    if (!is_sound || trainer->cursor.step <= self->saved_step)
+        return ESPER_OK;
+    if (run_writes(self))
+        status = esper_checkpoint_save(trainer, self->checkpoint);
+    ESPER_TRY(esper_ranks_settle(&trainer->ranks, status));
+    self->saved_epoch = trainer->cursor.epoch;
+    self->saved_step = trainer->cursor.step;
+    *saved_out = true;
+    return ESPER_OK;
+}
+
+/* Whatever becomes of saving, why the run is over comes first. */
+static esper_status end_parted(run *self, const esper_agree_result *result)
+{
+    uint32_t epoch = self->trainer.cursor.epoch + 1;
+    char text[512];
+    bool saved;
+
+    esper_agree_text(result, self->trainer.ranks.size, text, sizeof(text));
+    if (save_agreed(self, &saved) != ESPER_OK)
+        saved = false;
+    return ESPER_FAIL(
+        ESPER_E_STATE,
+        "epoch %u: %s. The ranks no longer compute the same. The checkpoint of epoch %u, on which they agreed, is "
+        "%s: --resume %s",
+        epoch, text, self->saved_epoch, saved ? "saved" : "kept", self->result.run_dir);
+}
+
+esper_status run_agree(run *self)
+{
+    const esper_ranks *ranks = &self->trainer.ranks;
+    esper_agree_state state;
+    esper_agree_result result;
+
+    if (!esper_ranks_are_many(ranks))
+        return ESPER_OK;
+    state = state_of(self);
+    ESPER_TRY(esper_agree(ranks->comm, &state, &result));
+    return result.fields == 0 ? ESPER_OK : end_parted(self, &result);
+}
+
+esper_status run_keep_agreed(run *self)
+{
+    bool many = esper_ranks_are_many(&self->trainer.ranks);
+
+    return many && self->guarded != NULL ? esper_guarded_keep(self->guarded) : ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the end of a job */
+
+esper_status run_rescue(run *self, esper_status status)
+{
+    const esper_cursor *cursor = &self->trainer.cursor;
+    bool is_sound = status != ESPER_E_STATE; /* ranks that are not at the same call may not have the same state */
+    char message[1024];
+
+    if (self->desc->cut_off != NULL && *self->desc->cut_off != 0)
+        snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
+    else
+        snprintf(message, sizeof(message), "%s", esper_last_error());
+    if (!is_sound || self->guarded == NULL || self->desc->replay != NULL ||
+        esper_guarded_retreat(self->guarded) != ESPER_OK || cursor->step <= self->saved_step)
+        return ESPER_FAIL(status, "%s. The checkpoint of epoch %u is as it was: --resume %s", message,
+                          self->saved_epoch, self->result.run_dir);
+    if (esper_checkpoint_save(&self->trainer, self->checkpoint) != ESPER_OK)
+        return ESPER_FAIL(status, "%s. Nothing could be saved", message);
+    return ESPER_FAIL(
+        status, "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",
+        message, (unsigned long long)cursor->step, cursor->epoch + 1, self->result.run_dir);
+}

@@ -1,0 +1,16 @@
+/* ctest: timeout=1200 labels=soak */
+/* Rewards that cannot be had for nothing: sixty agents that try, on several seeds. */
+#include "learn/hacking.h"
+
+static void honest_growth_pays_most(void **state)
+{
+    (void)state;
+    compare_agents(20, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(honest_growth_pays_most)};
+
+    return cmocka_run_group_tests_name("learn/hacking_all", tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+/* Exporting to disk: what a failure leaves behind, and that the weights are the trainer's. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "run/export.h"
+#include "engine/helpers.h"
+
+#define TINY "threads = 1\nbatch = 4\nchannels = 1\nblocks = 2\nkernel = 1\nmax_steps = 3\n"
+
+static bool exists(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0;
+}
+
+static esper_export export_of(const esper_trainer *trainer)
+{
+    return (esper_export){.torch = {.net = &trainer->net, .class_name = "Net"}, .slab = &trainer->slab, .n_batches = 7};
+}
+
+static void open_trainer(esper_trainer *trainer)
+{
+    esper_config config = config_of("synth", TINY, "");
+
+    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_EVALUATE));
+}
+
+static void weights_are_the_slabs(void **state)
+{
+    esper_trainer trainer;
+    esper_export what;
+    esper_safetensors *file;
+    const esper_safetensors_tensor *found;
+    int64_t n_batches;
+
+    (void)state;
+    open_trainer(&trainer);
+    what = export_of(&trainer);
+    check_good(esper_export_weights(&what, "w.safetensors"));
+    check_good(esper_safetensors_open("w.safetensors", &file));
+    for (int t = 0; t < trainer.net.n_tensors; t++) {
+        const esper_tensor *tensor = &trainer.net.tensors[t];
+        bool param = tensor->role == ESPER_ROLE_PARAM;
+
+        if (!param && tensor->role != ESPER_ROLE_BUFFER)
+            continue;
+        found = esper_safetensors_find(file, tensor->name);
+        assert_non_null(found);
+        assert_int_equal(found->n_bytes, (uint64_t)tensor->count * sizeof(float));
+        assert_memory_equal(found->data,
+                            esper_slab_at(&trainer.slab, param ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor),
+                            found->n_bytes);
+    }
+    found = esper_safetensors_find(file, "blocks.0.bn.num_batches_tracked");
+    assert_non_null(found);
+    assert_int_equal(found->rank, 0);
+    memcpy(&n_batches, found->data, sizeof(n_batches));
+    assert_int_equal(n_batches, 7);
+    esper_safetensors_close(file);
+    esper_trainer_fini(&trainer);
+}
+
+static void nothing_is_left_without_memory(void **state)
+{
+    uint64_t nth = 1, live;
+    esper_trainer trainer;
+    esper_status status;
+    esper_export what;
+
+    (void)state;
+    open_trainer(&trainer);
+    what = export_of(&trainer);
+    live = live_blocks();
+    do {
+        esper_mem_fail_at(nth++);
+        status = esper_export_torch(&what, "new");
+        esper_mem_fail_at(0);
+        if (live_blocks() != live)
+            fail_msg("allocation %llu: %llu blocks live, expected %llu", (unsigned long long)nth - 1,
+                     (unsigned long long)live_blocks(), (unsigned long long)live);
+        if (status != ESPER_OK) {
+            assert_int_equal(status, ESPER_E_NOMEM);
+            assert_false(exists("new"));
+        }
+    } while (status != ESPER_OK);
+    assert_true(nth > 10);
+    assert_true(exists("new/model.py") && exists("new/model.safetensors"));
+    esper_trainer_fini(&trainer);
+}
+
+static void replacing_is_asked_for(void **state)
+{
+    esper_trainer trainer;
+    esper_export what;
+
+    (void)state;
+    open_trainer(&trainer);
+    what = export_of(&trainer);
+    check_good(esper_export_torch(&what, "pair"));
+    check_fails(esper_export_torch(&what, "pair"), ESPER_E_CONFIG, "pair/model.py|--force");
+    what.force = true;
+    check_good(esper_export_torch(&what, "pair"));
+    assert_int_equal(unlink("pair/model.py"), 0);
+    assert_int_equal(mkdir("pair/model.py", 0777), 0);
+    check_fails(esper_export_torch(&what, "pair"), ESPER_E_CONFIG, "pair/model.py|directory");
+    assert_true(exists("pair/model.safetensors"));
+    esper_trainer_fini(&trainer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_the_slabs),
+        cmocka_unit_test(nothing_is_left_without_memory),
+        cmocka_unit_test(replacing_is_asked_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
