@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "cli/bench.h"
 #include "cli/bench_task.h"
-#include "engine/trainer.h"
+#include "engine/network.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
 
@@ -22,33 +22,33 @@ typedef struct ranks_times {
     double step, exchange, wait; /* the exchange itself; waiting for ranks that are not there yet */
 } ranks_times;
 
-static esper_status time_step(esper_trainer *trainer, ranks_times *times_out)
+static esper_status time_step(esper_network *network, ranks_times *times_out)
 {
     double began, computed, met, exchanged;
 
-    if (trainer->cursor.batch >= trainer->steps_per_epoch)
-        esper_trainer_next_epoch(trainer);
+    if (network->cursor.batch >= network->steps_per_epoch)
+        esper_network_next_epoch(network);
     began = esper_clock_seconds();
-    ESPER_TRY(esper_trainer_gradients(trainer));
+    ESPER_TRY(esper_network_gradients(network));
     computed = esper_clock_seconds();
     ESPER_TRY(
-        esper_comm_barrier(trainer->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
+        esper_comm_barrier(network->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
     met = esper_clock_seconds();
-    ESPER_TRY(esper_trainer_exchange(trainer));
+    ESPER_TRY(esper_network_exchange(network));
     exchanged = esper_clock_seconds();
-    ESPER_TRY(esper_trainer_apply(trainer));
+    ESPER_TRY(esper_network_apply(network));
     *times_out =
         (ranks_times){.step = esper_clock_seconds() - began, .exchange = exchanged - met, .wait = met - computed};
     return ESPER_OK;
 }
 
-static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *times_out)
+static esper_status measure(esper_network *network, int n_steps, ranks_times *times_out)
 {
     double values[3][STEPS];
     ranks_times times;
 
     for (int i = -WARM_STEPS; i < n_steps; i++) {
-        ESPER_TRY(time_step(trainer, &times));
+        ESPER_TRY(time_step(network, &times));
         if (i < 0)
             continue;
         values[0][i] = times.step;
@@ -61,14 +61,14 @@ static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *ti
     return ESPER_OK;
 }
 
-static size_t count_numbers(const esper_trainer *trainer)
+static size_t count_numbers(const esper_network *network)
 {
-    return (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_GRAD) + trainer->ranks.room;
+    return (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_GRAD) + network->ranks.room;
 }
 
-static void print_line(const esper_trainer *trainer, const ranks_times *times, const esper_bench_request *request)
+static void print_line(const esper_network *network, const ranks_times *times, const esper_bench_request *request)
 {
-    int n_ranks = esper_comm_size(trainer->ranks.comm);
+    int n_ranks = esper_comm_size(network->ranks.comm);
     double share = 100.0 * times->exchange / times->step;
     char text[512];
     esper_json out;
@@ -77,7 +77,7 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
         printf(
             "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu numbers, and %.1f us of waiting for the slowest; "
             "%d rank%s%s\n",
-            share, 1e3 * times->step, 1e6 * times->exchange, count_numbers(trainer), 1e6 * times->wait, n_ranks,
+            share, 1e3 * times->step, 1e6 * times->exchange, count_numbers(network), 1e6 * times->wait, n_ranks,
             n_ranks == 1 ? "" : "s", request->quick ? "   quick" : "");
         return;
     }
@@ -89,9 +89,9 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
     esper_json_key(&out, "step_ms"), esper_json_real(&out, 1e3 * times->step);
     esper_json_key(&out, "exchange_us"), esper_json_real(&out, 1e6 * times->exchange);
     esper_json_key(&out, "wait_us"), esper_json_real(&out, 1e6 * times->wait);
-    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_numbers(trainer));
+    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_numbers(network));
     esper_json_key(&out, "ranks"), esper_json_int(&out, n_ranks);
-    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->pool));
     esper_json_key(&out, "commit"), esper_json_text(&out, esper_build_commit());
     if (request->quick)
         esper_json_key(&out, "quick"), esper_json_bool(&out, true);
@@ -101,28 +101,28 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
 
 static esper_status bench(esper_comm *comm, const esper_bench_request *request)
 {
-    esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
+    esper_network *network = esper_mem_alloc(sizeof(*network));
     const esper_task *task;
     ranks_times times;
     esper_config config;
     esper_status status;
 
-    if (trainer == NULL)
+    if (network == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
     status = esper_bench_configure("synth", settings, request->config, &config, &task);
     if (config.threads == 0 && esper_comm_size(comm) > 1)
         config.threads = 1;
     if (status == ESPER_OK)
-        status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
+        status = esper_network_init(network, task, &config, ESPER_USE_TRAIN);
     if (status == ESPER_OK) {
-        status = esper_trainer_join(trainer, comm);
+        status = esper_network_join(network, comm);
         if (status == ESPER_OK)
-            status = measure(trainer, request->quick ? QUICK_STEPS : STEPS, &times);
+            status = measure(network, request->quick ? QUICK_STEPS : STEPS, &times);
         if (status == ESPER_OK && esper_comm_rank(comm) == 0)
-            print_line(trainer, &times, request);
-        esper_trainer_fini(trainer);
+            print_line(network, &times, request);
+        esper_network_fini(network);
     }
-    esper_mem_free(trainer);
+    esper_mem_free(network);
     return status;
 }
 

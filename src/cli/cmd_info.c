@@ -13,7 +13,7 @@
 #include "policy/features.h"
 #include "policy/reward.h"
 #include "tensor/kernel.h"
-#include "engine/trainer.h"
+#include "engine/network.h"
 #include "ui/text.h"
 
 /* How several processes work as one job; where that cannot be, why. */
@@ -173,50 +173,50 @@ static esper_status info_config(const question *asked)
 }
 
 /* Opens a task as `esper train` or `esper grow` would. */
-static esper_status open_task(const question *asked, esper_trainer **trainer_out)
+static esper_status open_task(const question *asked, esper_network **network_out)
 {
     const esper_task *task;
     esper_config config;
-    esper_trainer *trainer;
+    esper_network *network;
     esper_status status;
 
     ESPER_TRY(configure(asked, &task, &config));
-    trainer = esper_mem_alloc(sizeof(*trainer));
-    if (trainer == NULL)
+    network = esper_mem_alloc(sizeof(*network));
+    if (network == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "task %s", task->name);
-    status = esper_trainer_init(trainer, task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN);
+    status = esper_network_init(network, task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN);
     if (status != ESPER_OK) {
-        esper_mem_free(trainer);
+        esper_mem_free(network);
         return status;
     }
-    *trainer_out = trainer;
+    *network_out = network;
     return ESPER_OK;
 }
 
-static void close_task(esper_trainer *trainer)
+static void close_task(esper_network *network)
 {
-    esper_trainer_fini(trainer);
-    esper_mem_free(trainer);
+    esper_network_fini(network);
+    esper_mem_free(network);
 }
 
 static esper_status info_net(const question *asked)
 {
-    esper_trainer *trainer;
+    esper_network *network;
 
-    ESPER_TRY(open_task(asked, &trainer));
-    esper_net_print(&trainer->net, stdout);
-    close_task(trainer);
+    ESPER_TRY(open_task(asked, &network));
+    esper_net_print(&network->net, stdout);
+    close_task(network);
     return ESPER_OK;
 }
 
 static esper_status info_plan(const question *asked)
 {
-    esper_trainer *trainer;
+    esper_network *network;
     esper_status status;
 
-    ESPER_TRY(open_task(asked, &trainer));
-    status = esper_info_plan(trainer, asked->timed);
-    close_task(trainer);
+    ESPER_TRY(open_task(asked, &network));
+    status = esper_info_plan(network, asked->timed);
+    close_task(network);
     return status;
 }
 

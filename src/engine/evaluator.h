@@ -15,7 +15,7 @@
 #include "data/batch.h"
 #include "slot/splice.h"
 #include "tensor/plan.h"
-#include "engine/trainer.h"
+#include "engine/network.h"
 
 typedef struct esper_evaluator esper_evaluator;
 
@@ -49,7 +49,7 @@ typedef struct esper_variant_result {
 } esper_variant_result;
 
 /* The network over batches [0, n_batches), n_variants over [0, n_slice). results_out: (n_variants). E_STOPPED as
- * esper_trainer_evaluate, asked before every pass. Plans made for the run before are used again where programs are equal;
+ * esper_network_evaluate, asked before every pass. Plans made for the run before are used again where programs are equal;
  * those it has no use for are closed. Variants that come to the same are computed once, and not at all when they come to
  * the network itself. */
 esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches, const esper_variant *variants,

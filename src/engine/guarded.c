@@ -48,7 +48,7 @@ static const struct {
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), NAME_CHARS = ESPER_NAME_CHARS + 16 };
 
 struct esper_guarded {
-    esper_trainer  *trainer;
+    esper_network  *network;
     esper_guard    *guard; /* knows every tensor of the network by name */
     esper_guard    *whole; /* knows the slab's families as they lie, room for seeds included: what snapshots are made of */
     esper_ring     *ring;
@@ -78,20 +78,20 @@ struct esper_guarded {
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static void list_family(const esper_trainer *trainer, int f, esper_guard_tensor *list, char (*names)[NAME_CHARS],
+static void list_family(const esper_network *network, int f, esper_guard_tensor *list, char (*names)[NAME_CHARS],
                         size_t *n)
 {
-    for (int t = 0; t < trainer->net.n_tensors; t++) {
-        const esper_tensor *tensor = &trainer->net.tensors[t];
+    for (int t = 0; t < network->net.n_tensors; t++) {
+        const esper_tensor *tensor = &network->net.tensors[t];
         bool has_state = tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER;
-        float *values = has_state ? esper_slab_at(&trainer->slab, families[f].family, tensor) : NULL;
+        float *values = has_state ? esper_slab_at(&network->slab, families[f].family, tensor) : NULL;
 
         if (values == NULL)
             continue;
         snprintf(names[*n], NAME_CHARS, "%s%s", families[f].prefix, tensor->name);
         list[*n] = (esper_guard_tensor){
             .name = names[*n],
-            .group = tensor->region == 0 ? "host" : trainer->slots.slot[tensor->region - 1].id,
+            .group = tensor->region == 0 ? "host" : network->slots.slot[tensor->region - 1].id,
             .role = families[f].role,
             .dtype = ESPER_GUARD_F32,
             .device = ESPER_GUARD_HOST,
@@ -104,7 +104,7 @@ static void list_family(const esper_trainer *trainer, int f, esper_guard_tensor 
 
 static esper_status add_tensors(esper_guarded *guarded)
 {
-    size_t most = (size_t)guarded->trainer->net.n_tensors * N_FAMILIES, n = 0;
+    size_t most = (size_t)guarded->network->net.n_tensors * N_FAMILIES, n = 0;
     esper_guard_tensor *list = esper_mem_alloc(most * sizeof(*list));
     char(*names)[NAME_CHARS] = esper_mem_alloc(most * sizeof(*names));
     esper_status status;
@@ -113,7 +113,7 @@ static esper_status add_tensors(esper_guarded *guarded)
         status = ESPER_FAIL(ESPER_E_NOMEM, "list of %zu tensors to guard", most);
     else {
         for (int f = 0; f < N_FAMILIES; f++)
-            list_family(guarded->trainer, f, list, names, &n);
+            list_family(guarded->network, f, list, names, &n);
         status = esper_guard_add(guarded->guard, list, n);
     }
     esper_mem_free(list);
@@ -123,11 +123,11 @@ static esper_status add_tensors(esper_guarded *guarded)
 
 static esper_status open_guard(esper_guarded *guarded)
 {
-    const esper_trainer *trainer = guarded->trainer;
+    const esper_network *network = guarded->network;
     esper_guard_options options;
 
     esper_guard_options_init(&options);
-    options.n_threads = trainer->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(trainer->pool);
+    options.n_threads = network->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(network->pool);
     ESPER_TRY(esper_guard_open(&options, &guarded->guard));
     return add_tensors(guarded);
 }
@@ -135,13 +135,13 @@ static esper_status open_guard(esper_guarded *guarded)
 /* A snapshot must fit whatever has grown or gone since: so it is of the whole slab, not of the tensors of the day. */
 static esper_status open_whole(esper_guarded *guarded)
 {
-    const esper_slab *slab = &guarded->trainer->slab;
+    const esper_slab *slab = &guarded->network->slab;
     esper_guard_options options;
     esper_guard_tensor list[N_FAMILIES];
     size_t n = 0;
 
     esper_guard_options_init(&options);
-    options.n_threads = slab->bytes < one_thread_bytes ? 1 : esper_pool_threads(guarded->trainer->pool);
+    options.n_threads = slab->bytes < one_thread_bytes ? 1 : esper_pool_threads(guarded->network->pool);
     ESPER_TRY(esper_guard_open(&options, &guarded->whole));
     for (int f = 0; f < N_FAMILIES; f++)
         if (families[f].role != ESPER_GUARD_ROLE_GRAD && slab->family[families[f].family] != NULL &&
@@ -172,29 +172,29 @@ static esper_status open_ring(esper_guarded *guarded, esper_ring **ring_out)
 /* A loss that is normal for language is far too high for images. */
 static esper_status open_governor(esper_guarded *guarded)
 {
-    const esper_trainer *trainer = guarded->trainer;
-    const esper_dataset_info *info = esper_dataset_info_get(trainer->data);
+    const esper_network *network = guarded->network;
+    const esper_dataset_info *info = esper_dataset_info_get(network->data);
     bool images = info->kind == ESPER_DATASET_IMAGES;
     esper_governor_options options;
 
     esper_governor_options_init(&options);
     options.absolute = images ? 12.0 : 15.0;
     options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
-    options.max_rollbacks = (uint32_t)trainer->config.max_rollbacks;
+    options.max_rollbacks = (uint32_t)network->config.max_rollbacks;
     options.window = WINDOW;
     return esper_governor_open(&options, &guarded->governor);
 }
 
 static esper_status take_blob(esper_guarded *guarded)
 {
-    guarded->blob_bytes = sizeof(esper_position) + guarded->trainer->companion.bytes;
+    guarded->blob_bytes = sizeof(esper_position) + guarded->network->companion.bytes;
     guarded->blob = esper_mem_alloc(guarded->blob_bytes);
-    return guarded->blob != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "guarded trainer");
+    return guarded->blob != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "guarded network");
 }
 
 static esper_status take_buffers(esper_guarded *guarded)
 {
-    const esper_slab *slab = &guarded->trainer->slab;
+    const esper_slab *slab = &guarded->network->slab;
 
     guarded->buffer_bytes = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     if (guarded->buffer_bytes == 0)
@@ -219,24 +219,24 @@ static esper_status open_parts(esper_guarded *guarded)
     return take_snapshot(guarded); /* so that there is one to go back to from the first step on */
 }
 
-esper_status esper_guarded_open(esper_trainer *trainer, esper_guarded **guarded_out)
+esper_status esper_guarded_open(esper_network *network, esper_guarded **guarded_out)
 {
     esper_guarded *guarded;
     esper_status status;
 
-    if (trainer->optim == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "a trainer without an optimiser has nothing to guard");
+    if (network->optim == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "a network without an optimiser has nothing to guard");
     guarded = esper_mem_alloc(sizeof(*guarded));
     if (guarded == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "guarded trainer");
-    guarded->trainer = trainer;
-    guarded->checksum = trainer->config.guard_checksum;
+        return ESPER_FAIL(ESPER_E_NOMEM, "guarded network");
+    guarded->network = network;
+    guarded->checksum = network->config.guard_checksum;
     status = open_parts(guarded);
     if (status != ESPER_OK) {
         esper_guarded_close(guarded);
         return status;
     }
-    trainer->governor = guarded->governor;
+    network->governor = guarded->governor;
     *guarded_out = guarded;
     return ESPER_OK;
 }
@@ -245,7 +245,7 @@ void esper_guarded_close(esper_guarded *guarded)
 {
     if (guarded == NULL)
         return;
-    guarded->trainer->governor = NULL;
+    guarded->network->governor = NULL;
     esper_mem_free(guarded->buffers);
     esper_mem_free(guarded->blob);
     esper_governor_close(guarded->governor);
@@ -282,7 +282,7 @@ static esper_status remember_sums(esper_guarded *guarded)
 
 static esper_incident nothing_at(const esper_guarded *guarded)
 {
-    return (esper_incident){.at = guarded->trainer->cursor,
+    return (esper_incident){.at = guarded->network->cursor,
                             .first_index = ESPER_GUARD_NONE,
                             .rank = -1,
                             .loss = (double)NAN,
@@ -310,7 +310,7 @@ typedef struct finding {
 
 static finding find(const esper_guarded *guarded, const esper_guard_report *report, uint32_t bad)
 {
-    finding found = {.bad = bad, .spoiled = guarded->trainer->ranks.spoiled};
+    finding found = {.bad = bad, .spoiled = guarded->network->ranks.spoiled};
     bool finite = report->first_bad == ESPER_GUARD_NONE;
     const esper_guard_stat *stat;
 
@@ -345,7 +345,7 @@ static int choose_rank(const finding *found, int n_ranks)
 /* Somebody found something: the same finding on every rank, and whose it is. */
 static esper_status share_finding(const esper_guarded *guarded, finding *found, int *rank_out)
 {
-    const esper_ranks *ranks = &guarded->trainer->ranks;
+    const esper_ranks *ranks = &guarded->network->ranks;
     finding *all;
     esper_status status;
 
@@ -395,14 +395,14 @@ esper_status esper_guarded_restructure(esper_guarded *guarded)
  * signs panicked, meets the samples in another order. */
 static esper_status take_detour(esper_guarded *guarded, const esper_incident *incident)
 {
-    esper_trainer *trainer = guarded->trainer;
+    esper_network *network = guarded->network;
 
     if (incident->action == ESPER_GOVERNOR_PRUNE)
-        trainer->detour.lr_scale *= lr_lowered_by;
+        network->detour.lr_scale *= lr_lowered_by;
     if (incident->reason != ESPER_GOVERNOR_SCAN)
-        esper_trainer_redraw(trainer, trainer->detour.draw + 1);
+        esper_network_redraw(network, network->detour.draw + 1);
     else if (guarded->has_suspect)
-        return esper_trainer_pass_over(trainer, guarded->suspect.epoch, guarded->suspect.batch);
+        return esper_network_pass_over(network, guarded->suspect.epoch, guarded->suspect.batch);
     return ESPER_OK;
 }
 
@@ -413,13 +413,13 @@ static void forget_newer(esper_guarded *guarded, const esper_cursor *cursor)
         memmove(&guarded->taken[0], &guarded->taken[1], (size_t)--guarded->n_taken * sizeof(guarded->taken[0]));
 }
 
-static uint32_t unkept_seeds(const esper_trainer *trainer)
+static uint32_t unkept_seeds(const esper_network *network)
 {
     uint32_t bits = 0;
 
     _Static_assert(ESPER_MAX_SLOTS <= 32, "a bit for every slot");
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_active(&trainer->slots.slot[k]) && trainer->slots.slot[k].stage != ESPER_STAGE_FOSSILIZED)
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_active(&network->slots.slot[k]) && network->slots.slot[k].stage != ESPER_STAGE_FOSSILIZED)
             bits |= 1u << k;
     return bits;
 }
@@ -427,16 +427,16 @@ static uint32_t unkept_seeds(const esper_trainer *trainer)
 /* The rest of a snapshot: where the run stood, what the network was, and what a companion knew then. */
 static esper_status put_back(esper_guarded *guarded, const void *blob, bool whole, esper_cursor *cursor_out)
 {
-    esper_trainer *trainer = guarded->trainer;
-    uint64_t program = trainer->program;
+    esper_network *network = guarded->network;
+    uint64_t program = network->program;
 
     memcpy(guarded->blob, blob, guarded->blob_bytes);
-    ESPER_TRY(esper_trainer_go_back(trainer, guarded->blob));
-    if (trainer->companion.pack != NULL)
-        ESPER_TRY(trainer->companion.unpack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position),
+    ESPER_TRY(esper_network_go_back(network, guarded->blob));
+    if (network->companion.pack != NULL)
+        ESPER_TRY(network->companion.unpack(network->companion.context, (char *)guarded->blob + sizeof(esper_position),
                                             whole));
-    *cursor_out = trainer->cursor;
-    return program != trainer->program ? esper_guarded_restructure(guarded) : remember_sums(guarded);
+    *cursor_out = network->cursor;
+    return program != network->program ? esper_guarded_restructure(guarded) : remember_sums(guarded);
 }
 
 /* Puts the newest good snapshot back. That there is none, or none that is whole, is a finding and ends the run; it is not
@@ -449,7 +449,7 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
     bool alike;
 
     snprintf(incident->failure, sizeof(incident->failure), "%s", found ? "" : esper_last_error());
-    ESPER_TRY(esper_ranks_are_alike(&guarded->trainer->ranks, found ? restored.step : UINT64_MAX, &alike));
+    ESPER_TRY(esper_ranks_are_alike(&guarded->network->ranks, found ? restored.step : UINT64_MAX, &alike));
     if (!alike)
         snprintf(incident->failure, sizeof(incident->failure), "snapshots of some ranks are damaged and others not");
     if (!found || !alike) {
@@ -459,7 +459,7 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
     ESPER_TRY(put_back(guarded, restored.blob, false, &incident->to));
     forget_newer(guarded, &incident->to);
     ESPER_TRY(esper_governor_unpack_history(guarded->governor, guarded->taken[0].vitals, guarded->taken[0].n_vitals));
-    incident->unkept = unkept_seeds(guarded->trainer);
+    incident->unkept = unkept_seeds(guarded->network);
     incident->restored = true;
     incident->n_damaged = restored.n_passed_over;
     incident->seconds = restored.seconds;
@@ -467,15 +467,15 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
     guarded->has_suspect = false;
     if (incident->action != ESPER_GOVERNOR_STOP)
         return esper_governor_rolled_back(guarded->governor, restored.step, 0);
-    guarded->trainer->governor = NULL; /* it has given up; who goes on from a checkpoint begins with another */
+    guarded->network->governor = NULL; /* it has given up; who goes on from a checkpoint begins with another */
     return ESPER_OK;
 }
 
 /* To what a ring's newest snapshot should be. */
 static esper_status retreat_to(esper_guarded *guarded, esper_ring *ring, const taken *then)
 {
-    esper_trainer *trainer = guarded->trainer;
-    esper_detour *detour = &trainer->detour;
+    esper_network *network = guarded->network;
+    esper_detour *detour = &network->detour;
     esper_ring_restored restored;
     esper_cursor cursor;
 
@@ -487,7 +487,7 @@ static esper_status retreat_to(esper_guarded *guarded, esper_ring *ring, const t
         return ESPER_FAIL(ESPER_E_STATE, "the newest snapshot is damaged");
     detour->n_passed = then->n_passed; /* since then they were added alone */
     detour->lr_scale = then->lr_scale;
-    esper_trainer_redraw(trainer, then->draw);
+    esper_network_redraw(network, then->draw);
     return esper_governor_unpack(guarded->governor, then->vitals, then->n_vitals);
 }
 
@@ -508,13 +508,13 @@ esper_status esper_guarded_retreat_to_kept(esper_guarded *guarded)
 /* The step is not taken and its batch is passed over, now and when the run comes by again. */
 static esper_status skip(esper_guarded *guarded)
 {
-    esper_trainer *trainer = guarded->trainer;
+    esper_network *network = guarded->network;
 
     if (guarded->buffers != NULL)
-        memcpy(trainer->slab.family[ESPER_FAMILY_BUFFER], guarded->buffers, guarded->buffer_bytes);
+        memcpy(network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffers, guarded->buffer_bytes);
     guarded->has_suspect = false;
-    ESPER_TRY(esper_trainer_pass_over(trainer, trainer->cursor.epoch, trainer->cursor.batch));
-    esper_trainer_batch_due(trainer);
+    ESPER_TRY(esper_network_pass_over(network, network->cursor.epoch, network->cursor.batch));
+    esper_network_batch_due(network);
     return ESPER_OK;
 }
 
@@ -570,13 +570,13 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
     bad = roles == 0 ? verdict_behind_pass(report) : report->bad;
     bad |= what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     anywhere = bad;
-    ESPER_TRY(esper_ranks_any(&guarded->trainer->ranks, &anywhere));
+    ESPER_TRY(esper_ranks_any(&guarded->network->ranks, &anywhere));
     if (anywhere == 0 && roles == state_roles)
         return ESPER_OK;
     if (anywhere != 0) {
         finding found = find(guarded, report, bad);
 
-        incident->n_ranks = roles == 0 ? guarded->trainer->ranks.n_spoiled : 0;
+        incident->n_ranks = roles == 0 ? guarded->network->ranks.n_spoiled : 0;
         ESPER_TRY(share_finding(guarded, &found, &incident->rank));
         name_finding(guarded, &found, incident);
     } else if (roles == 0 && guarded->watcher != NULL)
@@ -590,21 +590,21 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
 /* At the first step of an epoch and every so many steps; put off while something is not yet judged. */
 static bool snapshot_due(const esper_guarded *guarded)
 {
-    const esper_cursor *now = &guarded->trainer->cursor, *last = &guarded->taken[0].cursor;
+    const esper_cursor *now = &guarded->network->cursor, *last = &guarded->taken[0].cursor;
 
     if (esper_guarded_reading(guarded).pending)
         return false;
     return guarded->n_taken == 0 || now->epoch != last->epoch ||
-           now->step - last->step >= (uint64_t)guarded->trainer->config.snapshot_every;
+           now->step - last->step >= (uint64_t)guarded->network->config.snapshot_every;
 }
 
 /* What is known now, beside what lies in a ring. */
 static void remember(const esper_guarded *guarded, taken *now)
 {
-    const esper_detour *detour = &guarded->trainer->detour;
+    const esper_detour *detour = &guarded->network->detour;
 
-    now->cursor = guarded->trainer->cursor;
-    now->unkept = unkept_seeds(guarded->trainer);
+    now->cursor = guarded->network->cursor;
+    now->unkept = unkept_seeds(guarded->network);
     now->n_passed = detour->n_passed;
     now->draw = detour->draw;
     now->lr_scale = detour->lr_scale;
@@ -615,13 +615,13 @@ static void remember(const esper_guarded *guarded, taken *now)
 
 static esper_status take_into(esper_guarded *guarded, esper_ring *ring, bool *good_out)
 {
-    const esper_trainer *trainer = guarded->trainer;
+    const esper_network *network = guarded->network;
     esper_ring_status status;
 
-    esper_trainer_position(trainer, guarded->blob);
-    if (trainer->companion.pack != NULL)
-        trainer->companion.pack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position));
-    ESPER_TRY(esper_ring_take(ring, trainer->cursor.step, guarded->blob, guarded->blob_bytes));
+    esper_network_position(network, guarded->blob);
+    if (network->companion.pack != NULL)
+        network->companion.pack(network->companion.context, (char *)guarded->blob + sizeof(esper_position));
+    ESPER_TRY(esper_ring_take(ring, network->cursor.step, guarded->blob, guarded->blob_bytes));
     ESPER_TRY(esper_ring_status_get(ring, 1, &status));
     *good_out = status.newest == ESPER_RING_GOOD;
     return ESPER_OK;
@@ -636,10 +636,10 @@ static esper_status take_snapshot(esper_guarded *guarded)
         return ESPER_OK; /* spoiled since the scan just before: the next one will say so */
     memmove(&guarded->taken[1], &guarded->taken[0], (N_SNAPSHOTS - 1) * sizeof(guarded->taken[0]));
     guarded->n_taken += guarded->n_taken < N_SNAPSHOTS;
-    guarded->taken[0].cursor = guarded->trainer->cursor;
+    guarded->taken[0].cursor = guarded->network->cursor;
     if (guarded->kept_ring == NULL) /* else what is kept counts on all that were passed over before it */
-        esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1].cursor);
-    ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->trainer->cursor.step));
+        esper_network_forget_before(guarded->network, &guarded->taken[guarded->n_taken - 1].cursor);
+    ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->network->cursor.step));
     remember(guarded, &guarded->taken[0]);
     return ESPER_OK;
 }
@@ -676,20 +676,20 @@ static esper_status inspect_state(esper_guarded *guarded, esper_incident *incide
 
 static esper_status train_batch(esper_guarded *guarded, esper_incident *incident)
 {
-    esper_trainer *trainer = guarded->trainer;
+    esper_network *network = guarded->network;
 
     if (guarded->buffers != NULL)
-        memcpy(guarded->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes);
+        memcpy(guarded->buffers, network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes);
     guarded->has_suspect = true;
-    guarded->suspect = trainer->cursor;
+    guarded->suspect = network->cursor;
     drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD);
-    ESPER_TRY(esper_trainer_gradients(trainer));
+    ESPER_TRY(esper_network_gradients(network));
     drill_at(guarded, ESPER_DRILL_GRADIENTS);
-    ESPER_TRY(esper_trainer_exchange(trainer));
+    ESPER_TRY(esper_network_exchange(network));
     ESPER_TRY(inspect(guarded, 0, SUMS_OFF, incident));
     if (incident->action != ESPER_GOVERNOR_GO)
         return ESPER_OK;
-    ESPER_TRY(esper_trainer_apply(trainer));
+    ESPER_TRY(esper_network_apply(network));
     if (!guarded->checksum)
         return ESPER_OK;
     ESPER_TRY(inspect(guarded, state_roles, SUMS_REMEMBER, incident));
@@ -710,13 +710,13 @@ esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident
     esper_incident incident;
 
     ESPER_TRY(check_usable(guarded));
-    if (guarded->trainer->cursor.batch >= guarded->trainer->steps_per_epoch)
+    if (guarded->network->cursor.batch >= guarded->network->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
-    esper_trainer_batch_due(guarded->trainer);
+    esper_network_batch_due(guarded->network);
     incident = nothing_at(guarded);
     drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS);
     ESPER_TRY(inspect_state(guarded, &incident));
-    if (incident.action == ESPER_GOVERNOR_GO && guarded->trainer->cursor.batch < guarded->trainer->steps_per_epoch) {
+    if (incident.action == ESPER_GOVERNOR_GO && guarded->network->cursor.batch < guarded->network->steps_per_epoch) {
         if (snapshot_due(guarded))
             ESPER_TRY(take_snapshot(guarded));
         ESPER_TRY(train_batch(guarded, &incident));

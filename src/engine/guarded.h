@@ -1,4 +1,4 @@
-/* Internal. Training under guard: a trainer whose state is scanned at every step, a ring of its last good states, and the
+/* Internal. Training under guard: a network whose state is scanned at every step, a ring of its last good states, and the
  * governor that says when to skip, to go back, or to stop (the ladder of docs/guard.md).
  *
  * A step:
@@ -14,17 +14,17 @@
  * Among ranks, what any of them finds is everybody's finding: they skip and go back together.
  *
  * Whatever happened is decided by the readings alone, so a run that is told to pass over the same batches
- * (esper_trainer_pass_over) is the same run, bit for bit. */
+ * (esper_network_pass_over) is the same run, bit for bit. */
 #ifndef ESPER_ENGINE_GUARDED_H
 #define ESPER_ENGINE_GUARDED_H
 
-#include "engine/trainer.h"
+#include "engine/network.h"
 
 typedef struct esper_guarded esper_guarded;
 
-/* Opens guard, ring and governor for a trainer with an optimiser, as its configuration says. The trainer is borrowed until
+/* Opens guard, ring and governor for a network with an optimiser, as its configuration says. The network is borrowed until
  * close and must not be stepped by others. Takes all memory here. */
-esper_status esper_guarded_open(esper_trainer *trainer, esper_guarded **guarded_out);
+esper_status esper_guarded_open(esper_network *network, esper_guarded **guarded_out);
 void         esper_guarded_close(esper_guarded *guarded);
 
 /* What a call met. */
@@ -32,7 +32,7 @@ typedef struct esper_incident {
     esper_governor_action action; /* GO: nothing happened, and all below is empty */
     esper_governor_reason reason;
     esper_cursor          at; /* where the run stood */
-    /* What a scan found; tensor is NULL when it was the vital signs. Texts belong to the guarded trainer. */
+    /* What a scan found; tensor is NULL when it was the vital signs. Texts belong to the guarded network. */
     const char *tensor, *role;
     const char *problem;     /* "NaN", "Inf", or "changed" when only the checksum tells */
     uint64_t    n_elements;  /* of the tensor that are bad */
@@ -54,7 +54,7 @@ typedef struct esper_incident {
  * step 40 to step 30". */
 const char *esper_incident_describe(const esper_incident *incident, char *text, size_t chars);
 
-/* The network has changed (esper_trainer_replan): its tensors are registered anew. Snapshots stay: one from before brings the
+/* The network has changed (esper_network_replan): its tensors are registered anew. Snapshots stay: one from before brings the
  * network of its time back. */
 esper_status esper_guarded_restructure(esper_guarded *guarded);
 

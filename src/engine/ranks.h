@@ -1,4 +1,4 @@
-/* Internal. A trainer among the ranks of a job: what each of them has computed of a batch is brought together before it is used.
+/* Internal. A network among the ranks of a job: what each of them has computed of a batch is brought together before it is used.
  *
  * Every rank holds the whole state and takes its part of every batch. Gradients are summed (each rank has divided by the
  * whole batch), norm buffers averaged, results added; from then on all ranks do the same with the same numbers, so weights,

@@ -76,21 +76,21 @@ static esper_status unpack_memory(void *context, const void *bytes, bool whole)
 /* Readings that depend on the host alone. */
 static esper_status count_blueprints(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    const esper_blueprint *const *list = esper_blueprint_list(trainer->host.topology);
+    const esper_network *network = growth->network;
+    const esper_blueprint *const *list = esper_blueprint_list(network->host.topology);
     bool known = true;
 
-    for (int k = 0; k < trainer->slots.n; k++) {
-        int channels = trainer->slots.slot[k].channels;
+    for (int k = 0; k < network->slots.n; k++) {
+        int channels = network->slots.slot[k].channels;
 
         for (int i = 0; list[i] != NULL; i++) {
             growth->blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
             known = known && growth->blueprint_params[k][list[i]->index] != -1;
         }
-        growth->gate_params[k] = esper_splice_count_gate(trainer->host.topology, channels);
+        growth->gate_params[k] = esper_splice_count_gate(network->host.topology, channels);
         known = known && growth->gate_params[k] >= 0;
     }
-    return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", trainer->slots.n);
+    return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
 }
 
 static esper_status open_tracker(esper_growth *growth)
@@ -98,8 +98,8 @@ static esper_status open_tracker(esper_growth *growth)
     esper_tracker_options options;
 
     esper_tracker_options_init(&options);
-    esper_tracker_options_pace(&options, growth->trainer->config.gate_epochs);
-    options.plateau_threshold = growth->trainer->config.plateau;
+    esper_tracker_options_pace(&options, growth->network->config.gate_epochs);
+    options.plateau_threshold = growth->network->config.plateau;
     return esper_tracker_init(&growth->tracker, &options);
 }
 
@@ -193,34 +193,34 @@ static const char *name_of_policy(const esper_config *config)
 
 static esper_status open_policy(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    const esper_config *config = &trainer->config;
+    const esper_network *network = growth->network;
+    const esper_config *config = &network->config;
     const char *ids[ESPER_MAX_SLOTS], *name = name_of_policy(config);
     esper_heuristic_settings rules;
     esper_policy_setup setup = {
-        .topology = trainer->host.topology,
+        .topology = network->host.topology,
         .seed = config->seed,
         .max_epochs = config->epochs,
         .slot_ids = ids,
-        .n_slots = trainer->slots.n,
+        .n_slots = network->slots.n,
         .heuristic = &rules,
         .script = config->decisions,
         .command = config->policy_cmd,
         .deadline_ms = (int)fmin(config->policy_deadline * 1000.0, 1e9),
         .policy_file = config->policy,
-        .task = trainer->task->name,
-        .backend = esper_backend_name(trainer->backend),
+        .task = network->task->name,
+        .backend = esper_backend_name(network->backend),
         .room_bytes = GROWTH_POLICY_BYTES,
     };
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        ids[k] = trainer->slots.slot[k].id;
+    for (int k = 0; k < network->slots.n; k++)
+        ids[k] = network->slots.slot[k].id;
     esper_heuristic_settings_init(&rules, setup.topology);
     esper_heuristic_settings_pace(&rules, config->gate_epochs);
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
-    growth->follows = trainer->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
+    growth->follows = network->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
     if (growth->history != NULL || growth->follows)
         name = "none"; /* what it would say is known already, or comes from rank 0 */
     ESPER_TRY(esper_policy_open(name, &setup, &growth->policy));
@@ -237,8 +237,8 @@ static void init_memory(esper_growth *growth)
         growth->gates[k].gate = -1;
         growth->probed[k] = growth->state.promise[k] = (double)NAN;
     }
-    for (int k = 0; k < growth->trainer->slots.n; k++) /* planted ones */
-        if (esper_slot_is_active(&growth->trainer->slots.slot[k]))
+    for (int k = 0; k < growth->network->slots.n; k++) /* planted ones */
+        if (esper_slot_is_active(&growth->network->slots.slot[k]))
             growth->state.seed[k].number = (int32_t)growth->facts.n_seeds++;
     growth->events = (esper_slot_events){.events = growth->event_room, .capacity = GROWTH_MAX_EVENTS};
     esper_decision_init(&growth->decision, ESPER_SLOT_OP_WAIT);
@@ -246,13 +246,13 @@ static void init_memory(esper_growth *growth)
 
 static esper_status open_parts(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    int64_t n_buffers = esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER);
+    esper_network *network = growth->network;
+    int64_t n_buffers = esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER);
 
     ESPER_TRY(open_tracker(growth));
-    ESPER_TRY(esper_growth_reward_config(&trainer->config, &growth->reward_config));
+    ESPER_TRY(esper_growth_reward_config(&network->config, &growth->reward_config));
     ESPER_TRY(open_policy(growth));
-    ESPER_TRY(growth_read_faults(growth, trainer->config.inject));
+    ESPER_TRY(growth_read_faults(growth, network->config.inject));
     ESPER_TRY(growth_open_evaluator(growth));
     growth->buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
     if (growth->buffers == NULL)
@@ -263,16 +263,16 @@ static esper_status open_parts(esper_growth *growth)
     return ESPER_OK;
 }
 
-esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history, esper_growth **growth_out)
+esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, esper_growth **growth_out)
 {
     esper_growth *growth;
     esper_status status;
 
-    ESPER_TRY(esper_growth_check_config(&trainer->config, trainer->host.topology));
+    ESPER_TRY(esper_growth_check_config(&network->config, network->host.topology));
     growth = esper_mem_alloc(sizeof(*growth));
     if (growth == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
-    growth->trainer = trainer;
+    growth->network = network;
     growth->history = history;
     esper_net_init(&growth->probe_net);
     status = open_parts(growth);
@@ -280,7 +280,7 @@ esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_hist
         esper_growth_close(growth);
         return status;
     }
-    trainer->companion = (esper_companion){
+    network->companion = (esper_companion){
         .context = growth, .bytes = sizeof(growth_memory), .pack = pack_memory, .unpack = unpack_memory};
     *growth_out = growth;
     return ESPER_OK;
@@ -290,7 +290,7 @@ void esper_growth_close(esper_growth *growth)
 {
     if (growth == NULL)
         return;
-    growth->trainer->companion = (esper_companion){0};
+    growth->network->companion = (esper_companion){0};
     esper_decision_log_close(growth->log);
     esper_plan_close(growth->probe_plan);
     esper_net_fini(&growth->probe_net);
@@ -302,9 +302,9 @@ void esper_growth_close(esper_growth *growth)
 
 esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     esper_log_head head = {
-        .topology = trainer->host.topology, .seed = trainer->config.seed, .ranks = trainer->ranks.size};
+        .topology = network->host.topology, .seed = network->config.seed, .ranks = network->ranks.size};
 
     growth->guarded = guarded;
     growth->records = *records;
@@ -314,8 +314,8 @@ esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, c
         esper_guarded_set_drill(guarded, growth_drill, growth);
     if (records->decisions == NULL)
         return ESPER_OK;
-    snprintf(head.task, sizeof(head.task), "%s", trainer->task->name);
-    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(trainer->backend));
+    snprintf(head.task, sizeof(head.task), "%s", network->task->name);
+    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(network->backend));
     return esper_decision_log_open(records->decisions, &head, records->resume, growth->facts.n_logged, &growth->log);
 }
 
@@ -331,7 +331,7 @@ static esper_status decide_again(esper_growth *growth, esper_decision *decision_
     decision = entry->decision;
     decision.slot = -1;
     if (entry->slot[0] != '\0') {
-        decision.slot = esper_slots_find(&growth->trainer->slots, entry->slot);
+        decision.slot = esper_slots_find(&growth->network->slots, entry->slot);
         if (decision.slot < 0)
             return ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log: this network has no slot %s",
                               (unsigned long long)entry->number, entry->slot);
@@ -343,7 +343,7 @@ static esper_status decide_again(esper_growth *growth, esper_decision *decision_
 /* A program may say anything: rank 0 asks, and the others take its answer and what it remembers. */
 static esper_status decide_by_program(esper_growth *growth, esper_decision *decision_out)
 {
-    const esper_ranks *ranks = &growth->trainer->ranks;
+    const esper_ranks *ranks = &growth->network->ranks;
     esper_decision decision = growth->decision;
     esper_status status = ESPER_OK;
 
@@ -389,7 +389,7 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
     ESPER_TRY(growth_pay(growth, last));
     growth_record_epoch(growth, &growth->record);
     growth_record_events(growth, growth->record.epoch);
-    for (int k = 0; k < growth->trainer->slots.n; k++)
+    for (int k = 0; k < growth->network->slots.n; k++)
         growth->state.seed[k].sampled = 0;
     return growth_rebuild(growth);
 }
@@ -397,17 +397,17 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
 /* Slots, state and network as they were when the end of the epoch began. */
 static void undo(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    uint64_t program = trainer->program;
+    esper_network *network = growth->network;
+    uint64_t program = network->program;
 
-    trainer->slots = growth->slots_before;
+    network->slots = growth->slots_before;
     growth->state = growth->state_before;
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
-    if (esper_trainer_replan(trainer) == ESPER_OK && program != trainer->program)
+    if (esper_network_replan(network) == ESPER_OK && program != network->program)
         (void)esper_guarded_restructure(growth->guarded); /* the run ends here; a checkpoint is made of the network */
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_empty(&trainer->slots.slot[k]))
-            esper_trainer_clear_region(trainer, k);
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_empty(&network->slots.slot[k]))
+            esper_network_clear_region(network, k);
     (void)spread(growth); /* bytes that it packed itself a moment ago */
 }
 
@@ -428,7 +428,7 @@ esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record
     gather(growth);
     growth->state_before = growth->state;
     growth->facts_before = growth->facts;
-    growth->slots_before = growth->trainer->slots;
+    growth->slots_before = growth->network->slots;
     growth->record = *record;
     ESPER_TRY(undo_unless(growth, observe(growth)));
     *view_out = &growth->view;
@@ -454,7 +454,7 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 
     ESPER_TRY(esper_growth_observe(growth, record, &view));
     ESPER_TRY(esper_growth_ask(growth, &decision));
-    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->trainer->config.epochs);
+    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->network->config.epochs);
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */
@@ -462,7 +462,7 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 /* Rung (c) of the ladder: what is not kept is removed. The reason begins with "governor_", as slots expect it. */
 static esper_status prune_all(esper_growth *growth, const char *reason, int *n_pruned_out)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
     *n_pruned_out = 0;
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]) || slots->slot[k].stage == ESPER_STAGE_FOSSILIZED)
@@ -470,7 +470,7 @@ static esper_status prune_all(esper_growth *growth, const char *reason, int *n_p
         ESPER_TRY(esper_slot_prune(&slots->slot[k], reason, "governor", &growth->events));
         ++*n_pruned_out;
     }
-    growth_record_events(growth, growth->trainer->cursor.epoch + 1);
+    growth_record_events(growth, growth->network->cursor.epoch + 1);
     return growth_rebuild(growth);
 }
 
@@ -498,7 +498,7 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
 esper_growth_look esper_growth_look_at(const esper_growth *growth)
 {
     return (esper_growth_look){
-        .slots = &growth->trainer->slots,
+        .slots = &growth->network->slots,
         .gates = growth->gates,
         .contribution = growth->found.contribution,
         .trial = growth->found.trial,
@@ -535,7 +535,7 @@ uint64_t esper_growth_verdict(const esper_growth *growth)
     uint64_t hash = XXH64(&growth->decision, sizeof(growth->decision), growth->accepted);
 
     hash = XXH64(growth->refusal, strlen(growth->refusal), hash);
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
+    for (int k = 0; k < growth->network->slots.n; k++) {
         const esper_gate_result *gate = &growth->gates[k];
         int64_t said[] = {gate->gate, gate->passed};
 
@@ -566,8 +566,8 @@ void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_C
     size_t n = 0;
 
     text[0] = '\0';
-    for (int k = 0; k < growth->trainer->slots.n && n < ESPER_CONFIG_TEXT_CHARS; k++) {
-        const esper_slot *slot = &growth->trainer->slots.slot[k];
+    for (int k = 0; k < growth->network->slots.n && n < ESPER_CONFIG_TEXT_CHARS; k++) {
+        const esper_slot *slot = &growth->network->slots.slot[k];
 
         if (slot->stage == ESPER_STAGE_FOSSILIZED)
             n += (size_t)snprintf(text + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", slot->id,

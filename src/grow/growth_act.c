@@ -13,9 +13,9 @@
 /* Blueprints that fit the slot and the budget of parameters, with or without a gate network of `more` parameters. */
 static uint32_t affordable(const esper_growth *growth, int k, int64_t params, int64_t more)
 {
-    const esper_trainer *trainer = growth->trainer;
-    int64_t limit = trainer->config.max_params;
-    uint32_t bits = esper_policy_blueprints(trainer->host.topology);
+    const esper_network *network = growth->network;
+    int64_t limit = network->config.max_params;
+    uint32_t bits = esper_policy_blueprints(network->host.topology);
 
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
         if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
@@ -26,7 +26,7 @@ static uint32_t affordable(const esper_growth *growth, int k, int64_t params, in
 
 static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
     const esper_bound *bound = &growth->state.seed[k].bound;
 
     snprintf(view->seed, sizeof(view->seed), "%s", slot->seed_id);
@@ -71,9 +71,9 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
 
 static void show_slot(const esper_growth *growth, int k, int64_t params, esper_policy_slot *view)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
 
-    esper_policy_slot_init(view, growth->trainer->host.topology, slot->id);
+    esper_policy_slot_init(view, growth->network->host.topology, slot->id);
     view->stage = slot->stage;
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
@@ -86,37 +86,37 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
 
 int64_t esper_growth_params(const esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    int64_t n = esper_net_count_params(&trainer->net, 0);
+    const esper_network *network = growth->network;
+    int64_t n = esper_net_count_params(&network->net, 0);
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_active(&trainer->slots.slot[k]))
-            n += trainer->slots.slot[k].seed_params + trainer->slots.slot[k].gate_params;
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_active(&network->slots.slot[k]))
+            n += network->slots.slot[k].seed_params + network->slots.slot[k].gate_params;
     return n;
 }
 
 void growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     int64_t params = esper_growth_params(growth);
 
-    for (int k = 0; k < trainer->slots.n; k++)
+    for (int k = 0; k < network->slots.n; k++)
         show_slot(growth, k, params, &growth->views[k]);
     *view_out = (esper_policy_view){
-        .topology = trainer->host.topology,
+        .topology = network->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = trainer->config.epochs - trainer->config.lr_finish,
+        .max_epochs = network->config.epochs - network->config.lr_finish,
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
         .accuracy_valid = record->acc_valid,
         .params_total = params,
-        .params_limit = trainer->config.max_params,
-        .max_seeds = trainer->config.max_seeds,
+        .params_limit = network->config.max_params,
+        .max_seeds = network->config.max_seeds,
         .last_refused = growth->state.refused != 0,
         .rolled_back = growth->facts.went_back > growth->state.decided,
         .slots = growth->views,
-        .n_slots = trainer->slots.n,
+        .n_slots = network->slots.n,
     };
 }
 
@@ -143,7 +143,7 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
 
 static int count_seeds(const esper_growth *growth)
 {
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
     int n = 0;
 
     for (int k = 0; k < slots->n; k++)
@@ -165,7 +165,7 @@ static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, 
         .loss = record->loss_valid,
         .accuracy = record->acc_valid,
         .n_seeds = count_seeds(growth),
-        .max_seeds = growth->trainer->config.max_seeds,
+        .max_seeds = growth->network->config.max_seeds,
         .cooldown = esper_slot_cooldown(slot),
     });
 }
@@ -173,10 +173,10 @@ static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, 
 /* Validated and built first, committed last. */
 static esper_status germinate(esper_growth *growth, int k)
 {
-    esper_trainer *trainer = growth->trainer;
+    esper_network *network = growth->network;
     const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(trainer->host.topology, decision->blueprint);
-    esper_slot *slot = &trainer->slots.slot[k];
+    const esper_blueprint *blueprint = esper_policy_blueprint(network->host.topology, decision->blueprint);
+    esper_slot *slot = &network->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
     int64_t gate_params;
@@ -184,15 +184,15 @@ static esper_status germinate(esper_growth *growth, int k)
 
     if (blueprint == NULL)
         return refuse(growth, "there is no blueprint %d for a %s", decision->blueprint,
-                      esper_topology_name(trainer->host.topology));
-    if (trainer->config.max_seeds > 0 && count_seeds(growth) >= trainer->config.max_seeds)
+                      esper_topology_name(network->host.topology));
+    if (network->config.max_seeds > 0 && count_seeds(growth) >= network->config.max_seeds)
         return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
     if (growth->blueprint_params[k][blueprint->index] == ESPER_SPLICE_UNFIT)
         return refuse(growth, "%s cannot be built for a width of %d", blueprint->name, (int)slot->channels);
     gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
     if ((affordable(growth, k, esper_growth_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
         return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
-                      trainer->config.max_params);
+                      network->config.max_params);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;
@@ -200,7 +200,7 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.blend = esper_style_blend(decision->style);
     wanted.tempo = decision->tempo;
     wanted.target = decision->target;
-    wanted.host_params = esper_net_count_params(&trainer->net, 0);
+    wanted.host_params = esper_net_count_params(&network->net, 0);
     wanted.seed_params = growth->blueprint_params[k][blueprint->index];
     wanted.gate_params = gate_params;
     status = esper_slot_check_germinate(slot, &wanted);
@@ -210,12 +210,12 @@ static esper_status germinate(esper_growth *growth, int k)
         return unless_refused(growth, status);
     growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
     growth->gates[k].gate = -1;
-    return esper_trainer_bear(trainer, k);
+    return esper_network_bear(network, k);
 }
 
 static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
 {
-    esper_slot *slot = &growth->trainer->slots.slot[k];
+    esper_slot *slot = &growth->network->slots.slot[k];
     esper_slot_merits merits = growth_merits(growth, k);
     const esper_slot_merits *judged = slot->permissive ? NULL : &merits;
     esper_gate_result result;
@@ -264,7 +264,7 @@ static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
 static esper_status operate(esper_growth *growth, const esper_epoch_record *record)
 {
     int k = growth->decision.slot;
-    esper_slot *slot = k >= 0 && k < growth->trainer->slots.n ? &growth->trainer->slots.slot[k] : NULL;
+    esper_slot *slot = k >= 0 && k < growth->network->slots.n ? &growth->network->slots.slot[k] : NULL;
     esper_veto veto;
 
     growth->accepted = true;
@@ -295,7 +295,7 @@ static void keep_gates(esper_growth *growth)
 {
     for (int i = 0; i < growth->events.n; i++) {
         const esper_slot_event *event = &growth->event_room[i];
-        int k = esper_slots_find(&growth->trainer->slots, event->slot);
+        int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
             growth->gates[k] = event->gate;
@@ -304,7 +304,7 @@ static void keep_gates(esper_growth *growth)
 
 esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
 
     ESPER_TRY(operate(growth, record));
     for (int k = 0; k < slots->n; k++) {
@@ -322,16 +322,16 @@ esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
  * prune is undone still has its weights. */
 esper_status growth_rebuild(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    uint64_t program = trainer->program;
+    esper_network *network = growth->network;
+    uint64_t program = network->program;
 
-    ESPER_TRY(esper_trainer_replan(trainer));
-    if (program != trainer->program)
+    ESPER_TRY(esper_network_replan(network));
+    if (program != network->program)
         ESPER_TRY(esper_guarded_restructure(growth->guarded));
-    for (int k = 0; k < trainer->slots.n; k++) {
-        if (esper_stage_has_seed(trainer->slots.slot[k].stage))
+    for (int k = 0; k < network->slots.n; k++) {
+        if (esper_stage_has_seed(network->slots.slot[k].stage))
             continue;
-        esper_trainer_clear_region(trainer, k);
+        esper_network_clear_region(network, k);
         growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = growth->state.seed[k].number};
         growth->gates[k].gate = -1;
     }

@@ -73,13 +73,13 @@ static int64_t choose(const esper_guard *guard, const growth_fault *fault, esper
 
 static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth_fault *fault, esper_drill_point point)
 {
-    const esper_trainer *trainer = growth->trainer;
-    esper_rng_key key = {.seed = trainer->config.seed,
+    const esper_network *network = growth->network;
+    esper_rng_key key = {.seed = network->config.seed,
                          .purpose = ESPER_RNG_FAULT,
                          .step = (uint32_t)fault->step,
                          .tag = (uint32_t)growth->facts.n_injected};
     esper_log_entry entry = {
-        .step = trainer->cursor.step, .epoch = (int32_t)trainer->cursor.epoch + 1, .source = ESPER_LOG_INJECTION};
+        .step = network->cursor.step, .epoch = (int32_t)network->cursor.epoch + 1, .source = ESPER_LOG_INJECTION};
     const esper_guard_tensor *tensor;
     esper_rng rng;
     int64_t chosen;
@@ -98,7 +98,7 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     ESPER_TRY(growth_log(growth, &entry));
     growth_record_injection(growth, &entry);
     growth->facts.n_injected++;
-    if (fault->rank >= 0 && fault->rank != trainer->ranks.rank)
+    if (fault->rank >= 0 && fault->rank != network->ranks.rank)
         return ESPER_OK;
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }
@@ -114,7 +114,7 @@ void growth_drill(void *context, esper_guarded *guarded, esper_drill_point point
         return;
     fault = &growth->faults[growth->facts.n_injected];
     due = fault->role == ESPER_GUARD_ROLE_GRAD ? ESPER_DRILL_GRADIENTS : ESPER_DRILL_BETWEEN_STEPS;
-    if (point != due || growth->trainer->cursor.step < fault->step)
+    if (point != due || growth->network->cursor.step < fault->step)
         return;
     status = spoil(growth, esper_guarded_guard(guarded), fault, point);
     if (status == ESPER_OK)

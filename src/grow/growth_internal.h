@@ -60,7 +60,7 @@ typedef struct growth_fault {
 } growth_fault;
 
 struct esper_growth {
-    esper_trainer       *trainer;
+    esper_network       *network;
     esper_guarded       *guarded;
     esper_evaluator     *evaluator;
     esper_policy        *policy;

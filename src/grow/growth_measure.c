@@ -10,24 +10,24 @@
 /* Of validation, with the seeds of a table of slots. */
 static esper_evaluator_desc evaluator_desc(const esper_growth *growth, const esper_slots *slots)
 {
-    esper_trainer *trainer = growth->trainer;
+    esper_network *network = growth->network;
 
     return (esper_evaluator_desc){
-        .backend = trainer->backend,
-        .pool = trainer->pool,
-        .host = &trainer->host,
-        .slab = &trainer->slab,
+        .backend = network->backend,
+        .pool = network->pool,
+        .host = &network->host,
+        .slab = &network->slab,
         .slots = slots,
-        .sampler = trainer->samplers[ESPER_SPLIT_VALID],
+        .sampler = network->samplers[ESPER_SPLIT_VALID],
         .split = ESPER_SPLIT_VALID,
-        .batch = esper_trainer_max_samples(trainer),
-        .ranks = &trainer->ranks,
+        .batch = esper_network_max_samples(network),
+        .ranks = &network->ranks,
     };
 }
 
 esper_status growth_open_evaluator(esper_growth *growth)
 {
-    esper_evaluator_desc desc = evaluator_desc(growth, &growth->trainer->slots);
+    esper_evaluator_desc desc = evaluator_desc(growth, &growth->network->slots);
 
     return esper_evaluator_open(&desc, &growth->evaluator);
 }
@@ -35,15 +35,15 @@ esper_status growth_open_evaluator(esper_growth *growth)
 /* FLOPs of the present program; looked up when it has changed. */
 void growth_count_flops(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     double none;
 
-    if (growth->counted_program == trainer->program && growth->step_flops > 0.0)
+    if (growth->counted_program == network->program && growth->step_flops > 0.0)
         return;
-    growth->step_flops = esper_trainer_step_flops(trainer);
+    growth->step_flops = esper_network_step_flops(network);
     if (esper_evaluator_flops(growth->evaluator, NULL, 0, &growth->sample_flops, &none) != ESPER_OK)
-        growth->sample_flops = esper_plan_stats_of(trainer->plan).forward.flops / esper_trainer_max_samples(trainer);
-    growth->counted_program = trainer->program;
+        growth->sample_flops = esper_plan_stats_of(network->plan).forward.flops / esper_network_max_samples(network);
+    growth->counted_program = network->program;
 }
 
 static esper_status count_empty(const esper_growth *growth, esper_slots *slots, double *flops_out)
@@ -68,7 +68,7 @@ esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_o
 
     if (slots == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "slots");
-    *slots = growth->trainer->slots;
+    *slots = growth->network->slots;
     status = count_empty(growth, slots, flops_out);
     esper_mem_free(slots);
     return status;
@@ -100,19 +100,19 @@ static void look_at_gradients(growth_seed *seed, const esper_guard_group *group,
 void growth_watch_gradients(void *context, const esper_guard_report *report)
 {
     esper_growth *growth = context;
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     const esper_guard_group *host;
 
     growth_count_flops(growth);
-    growth->facts.flops += growth->step_flops * esper_trainer_n_loaded(trainer) / trainer->config.batch;
-    if (trainer->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
+    growth->facts.flops += growth->step_flops * esper_network_n_loaded(network) / network->config.batch;
+    if (network->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
         return;
     host = find_group(report, "host");
-    for (int k = 0; k < trainer->slots.n; k++) {
-        int stage = trainer->slots.slot[k].stage;
+    for (int k = 0; k < network->slots.n; k++) {
+        int stage = network->slots.slot[k].stage;
 
         if (stage == ESPER_STAGE_TRAINING || stage == ESPER_STAGE_BLENDING || stage == ESPER_STAGE_HOLDING)
-            look_at_gradients(&growth->state.seed[k], find_group(report, trainer->slots.slot[k].id), host);
+            look_at_gradients(&growth->state.seed[k], find_group(report, network->slots.slot[k].id), host);
     }
 }
 
@@ -138,34 +138,34 @@ static void take_gradients(growth_seed *seed, esper_slot *slot)
 static esper_status plan_coalitions(esper_growth *growth, esper_variant *variants, uint32_t *n_slice_out,
                                     double *flops_out)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     esper_attribution_options options;
     esper_attribution_cost cost = {
-        .share = trainer->config.attribution,
-        .batch = (uint32_t)trainer->config.batch,
-        .n_batches = esper_trainer_batches(trainer, ESPER_SPLIT_VALID),
+        .share = network->config.attribution,
+        .batch = (uint32_t)network->config.batch,
+        .n_batches = esper_network_batches(network, ESPER_SPLIT_VALID),
         .min_samples = ESPER_ATTRIBUTION_MIN_SAMPLES,
     };
-    double each[ESPER_MAX_COALITIONS], network;
+    double each[ESPER_MAX_COALITIONS], whole;
     esper_attribution_pace pace;
 
     esper_attribution_options_init(&options);
-    options.include_fossils = trainer->cursor.epoch + 1 >= (uint32_t)trainer->config.epochs /* for the report */ ||
+    options.include_fossils = network->cursor.epoch + 1 >= (uint32_t)network->config.epochs /* for the report */ ||
                               growth->reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
-    esper_attribution_plan_make(&trainer->slots, &options, &growth->plan);
+    esper_attribution_plan_make(&network->slots, &options, &growth->plan);
     *n_slice_out = 0;
     if (growth->plan.n_coalitions == 0)
         return ESPER_OK;
     for (int i = 0; i < growth->plan.n_coalitions; i++)
         memcpy(variants[i].presence, growth->plan.coalition[i].presence, sizeof(variants[i].presence));
-    ESPER_TRY(esper_evaluator_flops(growth->evaluator, variants, growth->plan.n_coalitions, &network, each));
+    ESPER_TRY(esper_evaluator_flops(growth->evaluator, variants, growth->plan.n_coalitions, &whole, each));
     for (int i = 0; i < growth->plan.n_coalitions; i++)
         cost.variant_flops += each[i];
     growth_count_flops(growth);
-    cost.training_flops = growth->step_flops * trainer->steps_per_epoch;
+    cost.training_flops = growth->step_flops * network->steps_per_epoch;
     pace = esper_attribution_budget(&cost);
     *flops_out = cost.variant_flops;
-    if (esper_attribution_is_due(pace, trainer->cursor.epoch + 1))
+    if (esper_attribution_is_due(pace, network->cursor.epoch + 1))
         *n_slice_out = pace.n_slice;
     return ESPER_OK;
 }
@@ -173,7 +173,7 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
 /* What the network would lose without any seed on probation: the coalition of fossils alone. */
 static void take_probation(esper_growth *growth, const esper_attribution_reading *readings)
 {
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
     uint32_t fossils = 0, all = 0;
 
     for (int i = 0; i < growth->plan.n_participants; i++) {
@@ -220,7 +220,7 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
         status =
-            esper_evaluator_run(growth->evaluator, esper_trainer_batches(growth->trainer, ESPER_SPLIT_VALID), variants,
+            esper_evaluator_run(growth->evaluator, esper_network_batches(growth->network, ESPER_SPLIT_VALID), variants,
                                 n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
     if (status == ESPER_OK && n_slice > 0)
         take_results(growth, results, flops);
@@ -237,7 +237,7 @@ static bool probe_is_due(const esper_growth *growth)
 {
     const char *policy = growth->follows ? esper_policy_command.name : esper_policy_name(growth->policy);
     uint32_t rests = 1u << ESPER_STAGE_DORMANT | 1u << ESPER_STAGE_FOSSILIZED;
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
 
     return growth->history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
            (growth->tracker.state.is_stable || growth->tracker.state.stable_epochs > 0) &&
@@ -247,13 +247,13 @@ static bool probe_is_due(const esper_growth *growth)
 /* As many batches as the budget for measuring allows; two at least have to agree, so fewer are none. */
 static uint32_t count_probe_batches(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    double budget = trainer->config.attribution * growth->step_flops * trainer->steps_per_epoch;
-    double n = floor(budget / (esper_trainer_plan_flops(trainer, growth->probe_plan) + 1.0));
-    uint32_t most = esper_trainer_batches(trainer, ESPER_SPLIT_VALID);
+    const esper_network *network = growth->network;
+    double budget = network->config.attribution * growth->step_flops * network->steps_per_epoch;
+    double n = floor(budget / (esper_network_plan_flops(network, growth->probe_plan) + 1.0));
+    uint32_t most = esper_network_batches(network, ESPER_SPLIT_VALID);
 
     while (most > 0 &&
-           esper_sampler_batch_total(trainer->samplers[ESPER_SPLIT_VALID], most - 1) < (uint32_t)trainer->ranks.size)
+           esper_sampler_batch_total(network->samplers[ESPER_SPLIT_VALID], most - 1) < (uint32_t)network->ranks.size)
         most--; /* a rank without samples would have nothing to say */
     return n < 2.0 || most < 2 ? 0 : n < most ? (uint32_t)n : most;
 }
@@ -261,14 +261,14 @@ static uint32_t count_probe_batches(esper_growth *growth)
 /* The host with a silent linear map in every empty slot. */
 static esper_status plan_probe(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    esper_splice splice = trainer->splice;
-    esper_plan_net net = {.net = &growth->probe_net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_network *network = growth->network;
+    esper_splice splice = network->splice;
+    esper_plan_net net = {.net = &growth->probe_net, .slab = &network->slab, .pass = &network->pass};
     esper_plan_desc desc = {
-        .backend = trainer->backend,
+        .backend = network->backend,
         .nets = &net,
         .n_nets = 1,
-        .max_samples = esper_trainer_max_samples(trainer),
+        .max_samples = esper_network_max_samples(network),
         .training = true,
     };
     uint64_t key;
@@ -281,7 +281,7 @@ static esper_status plan_probe(esper_growth *growth)
     growth->probe_plan = NULL;
     esper_net_fini(&growth->probe_net);
     esper_net_init(&growth->probe_net);
-    ESPER_TRY(esper_splice_build(&splice, &trainer->host, &growth->probe_net));
+    ESPER_TRY(esper_splice_build(&splice, &network->host, &growth->probe_net));
     growth->probe_program = key;
     return esper_plan_open(&desc, &growth->probe_plan);
 }
@@ -294,21 +294,21 @@ typedef struct probe_sums {
 
 static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     char name[ESPER_NAME_CHARS];
 
-    for (int k = 0; k < trainer->slots.n; k++) {
+    for (int k = 0; k < network->slots.n; k++) {
         const esper_tensor *tensor;
         float *grad;
         int t;
 
-        snprintf(name, sizeof(name), "%s.probe.weight", trainer->slots.slot[k].id);
+        snprintf(name, sizeof(name), "%s.probe.weight", network->slots.slot[k].id);
         t = esper_net_find(&growth->probe_net, name);
         if (t == ESPER_NO_TENSOR)
             continue;
         tensor = &growth->probe_net.tensors[t];
-        grad = esper_slab_at(&trainer->slab, ESPER_FAMILY_GRAD, tensor);
-        ESPER_TRY(esper_ranks_sum_f32(&trainer->ranks, grad, (size_t)tensor->count));
+        grad = esper_slab_at(&network->slab, ESPER_FAMILY_GRAD, tensor);
+        ESPER_TRY(esper_ranks_sum_f32(&network->ranks, grad, (size_t)tensor->count));
         for (int64_t i = 0; i < tensor->count; i++) {
             sums[k].sum[i] += grad[i];
             sums[k].squares += (double)grad[i] * (double)grad[i];
@@ -353,33 +353,33 @@ static double relative_cost(const esper_growth *growth, const esper_slot *slot, 
 /* The fall for its cost: early slots see many places, where the same fall is paid for by more computing. */
 static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
-        const esper_slot *slot = &growth->trainer->slots.slot[k];
-        int64_t n_weights = esper_splice_count_probe(growth->trainer->host.topology, slot->channels);
+    for (int k = 0; k < growth->network->slots.n; k++) {
+        const esper_slot *slot = &growth->network->slots.slot[k];
+        int64_t n_weights = esper_splice_count_probe(growth->network->host.topology, slot->channels);
 
         if (!esper_slot_is_empty(slot))
             continue;
         if (n_batches > 1)
             growth->probed[k] =
-                expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches, growth->trainer->config.batch) /
+                expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches, growth->network->config.batch) /
                 relative_cost(growth, slot, n_weights);
-        esper_trainer_clear_region(growth->trainer, k);
+        esper_network_clear_region(growth->network, k);
     }
 }
 
 static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
-    esper_trainer *trainer = growth->trainer;
+    esper_network *network = growth->network;
     uint32_t n = count_probe_batches(growth);
-    double flops = esper_trainer_plan_flops(trainer, growth->probe_plan);
+    double flops = esper_network_plan_flops(network, growth->probe_plan);
 
     for (uint32_t batch = 0; batch < n; batch++) {
-        esper_trainer_load(trainer, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
-        trainer->pass.training = true; /* batch statistics: the ones that gradients go through */
+        esper_network_load(network, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
+        network->pass.training = true; /* batch statistics: the ones that gradients go through */
         ESPER_TRY(esper_plan_gradients(growth->probe_plan));
-        ESPER_TRY(esper_backend_sync(trainer->backend));
+        ESPER_TRY(esper_backend_sync(network->backend));
         ESPER_TRY(add_probes(growth, sums));
-        growth->facts.flops += flops * esper_trainer_n_loaded(trainer) / trainer->config.batch;
+        growth->facts.flops += flops * esper_network_n_loaded(network) / network->config.batch;
     }
     take_evidence(growth, sums, n);
     return ESPER_OK;
@@ -388,9 +388,9 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 /* The norm buffers are put back: a probe leaves nothing behind but its readings. */
 esper_status growth_probe(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    const esper_slots *slots = &trainer->slots;
-    size_t bytes = (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
+    esper_network *network = growth->network;
+    const esper_slots *slots = &network->slots;
+    size_t bytes = (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     probe_sums sums[ESPER_MAX_SLOTS] = {{0}};
     float *memory;
     size_t room = 0;
@@ -401,20 +401,20 @@ esper_status growth_probe(esper_growth *growth)
     if (!probe_is_due(growth))
         return ESPER_OK;
     for (int k = 0; k < slots->n; k++)
-        room += (size_t)esper_splice_count_probe(trainer->host.topology, slots->slot[k].channels);
+        room += (size_t)esper_splice_count_probe(network->host.topology, slots->slot[k].channels);
     memory = esper_mem_alloc(room * sizeof(*memory));
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
-        sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(trainer->host.topology, slots->slot[k - 1].channels);
+        sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(network->host.topology, slots->slot[k - 1].channels);
     if (bytes > 0)
-        memcpy(growth->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], bytes);
+        memcpy(growth->buffers, network->slab.family[ESPER_FAMILY_BUFFER], bytes);
     status = plan_probe(growth);
     if (status == ESPER_OK)
         status = run_probe(growth, sums);
     if (bytes > 0)
-        memcpy(trainer->slab.family[ESPER_FAMILY_BUFFER], growth->buffers, bytes);
+        memcpy(network->slab.family[ESPER_FAMILY_BUFFER], growth->buffers, bytes);
     esper_mem_free(memory);
     return status;
 }
@@ -424,7 +424,7 @@ esper_status growth_probe(esper_growth *growth)
 /* Contributions, and bounds on them while the seed is fully blended in: those at less weight are of another network. */
 static void take_contributions(esper_growth *growth)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
     uint32_t measured = 0;
 
     for (int k = 0; k < slots->n; k++) {
@@ -455,7 +455,7 @@ static void take_contributions(esper_growth *growth)
 /* Smoothed from epoch to epoch: one probe of a settled host is still half noise. */
 static void take_probes(esper_growth *growth)
 {
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
+    for (int k = 0; k < growth->network->slots.n; k++) {
         double *promise = &growth->state.promise[k], probed = growth->probed[k];
 
         if (!isnan(probed))
@@ -468,12 +468,12 @@ double growth_evidence(const esper_growth *growth, int slot)
 {
     double promise = growth->state.promise[slot];
 
-    return isnan(promise) ? promise : ldexp(fmax(promise, 0.0), -growth->trainer->slots.slot[slot].n_seeds);
+    return isnan(promise) ? promise : ldexp(fmax(promise, 0.0), -growth->network->slots.slot[slot].n_seeds);
 }
 
 void growth_take_readings(esper_growth *growth, const esper_epoch_record *record)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
 
     take_probes(growth);
     take_contributions(growth);

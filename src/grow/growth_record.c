@@ -10,7 +10,7 @@
 
 static esper_store_record record_of(const esper_growth *growth, esper_store_kind kind, uint32_t epoch)
 {
-    return esper_store_record_of(kind, epoch, (int64_t)growth->trainer->cursor.step);
+    return esper_store_record_of(kind, epoch, (int64_t)growth->network->cursor.step);
 }
 
 static void push(const esper_growth *growth, const esper_store_record *record)
@@ -21,7 +21,7 @@ static void push(const esper_growth *growth, const esper_store_record *record)
 
 static void emit(const esper_growth *growth, esper_event *event)
 {
-    event->step = (int64_t)growth->trainer->cursor.step;
+    event->step = (int64_t)growth->network->cursor.step;
     if (growth->records.bus != NULL)
         esper_bus_emit(growth->records.bus, event);
 }
@@ -38,12 +38,12 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
 {
     esper_log_entry whole = *entry;
 
-    whole.weights = esper_trainer_hash(growth->trainer);
-    ESPER_TRY(esper_ranks_share(&growth->trainer->ranks, &whole.weights,
+    whole.weights = esper_network_hash(growth->network);
+    ESPER_TRY(esper_ranks_share(&growth->network->ranks, &whole.weights,
                                 sizeof(whole.weights))); /* a fault may be one rank's */
     if (growth->history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
-    ESPER_TRY(esper_ranks_settle(&growth->trainer->ranks,
+    ESPER_TRY(esper_ranks_settle(&growth->network->ranks,
                                  growth->log != NULL ? esper_decision_log_append(growth->log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
@@ -64,9 +64,9 @@ static esper_store_record copy_of_entry(const esper_growth *growth, const char *
 
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
 {
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
     int k = growth->decision.slot;
-    esper_log_entry entry = {.step = growth->trainer->cursor.step,
+    esper_log_entry entry = {.step = growth->network->cursor.step,
                              .epoch = (int32_t)epoch,
                              .source = ESPER_LOG_POLICY,
                              .decision = growth->decision};
@@ -105,12 +105,12 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
     governor->action = (int32_t)incident->action;
     governor->reason = (int32_t)incident->reason;
     governor->loss = incident->loss;
-    governor->lr_scale = growth->trainer->detour.lr_scale;
+    governor->lr_scale = growth->network->detour.lr_scale;
     if (incident->action != ESPER_GOVERNOR_SKIP)
         governor->to_step = incident->to.step;
-    for (int k = 0; incident->action == ESPER_GOVERNOR_PRUNE && k < growth->trainer->slots.n; k++)
+    for (int k = 0; incident->action == ESPER_GOVERNOR_PRUNE && k < growth->network->slots.n; k++)
         if ((incident->unkept >> k & 1u) != 0)
-            snprintf(governor->pruned[governor->n_pruned++], ESPER_SLOT_CHARS, "%s", growth->trainer->slots.slot[k].id);
+            snprintf(governor->pruned[governor->n_pruned++], ESPER_SLOT_CHARS, "%s", growth->network->slots.slot[k].id);
     if (incident->tensor != NULL) {
         snprintf(governor->tensor, sizeof(governor->tensor), "%s", incident->tensor);
         snprintf(governor->problem, sizeof(governor->problem), "%s", incident->problem);
@@ -142,15 +142,15 @@ void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
 static void record_decision(const esper_growth *growth, uint32_t epoch)
 {
     const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(growth->trainer->host.topology, decision->blueprint);
-    bool has_slot = decision->slot >= 0 && decision->slot < growth->trainer->slots.n;
-    const char *slot = has_slot ? growth->trainer->slots.slot[decision->slot].id : "";
+    const esper_blueprint *blueprint = esper_policy_blueprint(growth->network->host.topology, decision->blueprint);
+    bool has_slot = decision->slot >= 0 && decision->slot < growth->network->slots.n;
+    const char *slot = has_slot ? growth->network->slots.slot[decision->slot].id : "";
     esper_store_record record = copy_of_entry(growth, "policy", esper_slot_op_name(decision->op), epoch);
     esper_event event = {.kind = ESPER_EVENT_DECIDED};
 
     record.decision.accepted = growth->accepted;
     ESPER_STORE_SET(record.decision.slot, slot);
-    if (has_slot && esper_slot_is_active(&growth->trainer->slots.slot[decision->slot]))
+    if (has_slot && esper_slot_is_active(&growth->network->slots.slot[decision->slot]))
         record.decision.seed = growth->state.seed[decision->slot].number;
     ESPER_STORE_SET(record.decision.reason, growth->accepted ? decision->text : growth->refusal);
     if (decision->op == ESPER_SLOT_OP_GERMINATE) {
@@ -177,7 +177,7 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
 
 static void record_seed(const esper_growth *growth, int k, uint32_t epoch)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
     esper_store_record record = record_of(growth, ESPER_STORE_SEED_EPOCH, epoch);
 
     record.seed_epoch.seed = growth->state.seed[k].number;
@@ -207,7 +207,7 @@ static void record_estimate(const esper_growth *growth, int k, uint32_t epoch, c
     if (isnan(estimate->value))
         return;
     ESPER_STORE_SET(record.attribution.measure, measure);
-    ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[k].id);
+    ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[k].id);
     record.attribution.seed = growth->state.seed[k].number;
     record.attribution.value = pooled ? esper_bound_mean(bound) : estimate->value;
     record.attribution.lower = pooled ? esper_bound_lower(bound) : known(estimate->value - 1.645 * estimate->error);
@@ -221,7 +221,7 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
 {
     const esper_attribution *found = &growth->found;
 
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
+    for (int k = 0; k < growth->network->slots.n; k++) {
         esper_estimate shapley = {found->shapley[k], (double)NAN};
 
         record_estimate(growth, k, epoch, "contribution", &found->contribution[k]);
@@ -232,7 +232,7 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
         esper_store_record record = record_of(growth, ESPER_STORE_ATTRIBUTION, epoch);
 
         ESPER_STORE_SET(record.attribution.measure, "synergy");
-        ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[found->synergy[i].first].id);
+        ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[found->synergy[i].first].id);
         record.attribution.seed = growth->state.seed[found->synergy[i].first].number;
         record.attribution.other_seed = growth->state.seed[found->synergy[i].second].number;
         record.attribution.value = known(found->synergy[i].value);
@@ -245,13 +245,13 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
 /* What the policy is shown of empty slots. */
 static void record_evidence(const esper_growth *growth, uint32_t epoch)
 {
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
+    for (int k = 0; k < growth->network->slots.n; k++) {
         esper_store_record record = record_of(growth, ESPER_STORE_ATTRIBUTION, epoch);
 
         if (isnan(growth->probed[k]))
             continue;
         ESPER_STORE_SET(record.attribution.measure, "evidence");
-        ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[k].id);
+        ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[k].id);
         record.attribution.value = known(growth_evidence(growth, k));
         record.attribution.n_epochs = 1;
         push(growth, &record);
@@ -270,7 +270,7 @@ static void record_reward(const esper_growth *growth, uint32_t epoch)
 
 void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     esper_store_record record = record_of(growth, ESPER_STORE_EPOCH, done->epoch);
 
     if (growth->records.store == NULL && growth->records.bus == NULL)
@@ -283,20 +283,20 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     record.epoch_done.grad_norm = done->grad_norm;
     record.epoch_done.params = esper_growth_params(growth);
     record.epoch_done.n_seeds = 0;
-    for (int k = 0; k < trainer->slots.n; k++)
-        record.epoch_done.n_seeds += esper_slot_is_active(&trainer->slots.slot[k]);
+    for (int k = 0; k < network->slots.n; k++)
+        record.epoch_done.n_seeds += esper_slot_is_active(&network->slots.slot[k]);
     record.epoch_done.flops_train = (int64_t)growth->facts.flops;
     record.epoch_done.samples_per_s = done->samples_per_s;
     record.epoch_done.seconds = done->seconds;
-    record.epoch_done.weight_hash = esper_trainer_hash(trainer);
+    record.epoch_done.weight_hash = esper_network_hash(network);
     push(growth, &record);
     if (growth->measured)
         record_attribution(growth, done->epoch);
     record_evidence(growth, done->epoch);
     record_decision(growth, done->epoch);
     record_reward(growth, done->epoch);
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_active(&trainer->slots.slot[k]))
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_active(&network->slots.slot[k]))
             record_seed(growth, k, done->epoch);
 }
 
@@ -304,7 +304,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 
 static void record_germination(const esper_growth *growth, int k, uint32_t epoch)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
     esper_store_record record = record_of(growth, ESPER_STORE_GERMINATION, epoch);
 
     record.germination.seed = growth->state.seed[k].number;
@@ -386,7 +386,7 @@ void growth_record_events(esper_growth *growth, uint32_t epoch)
 {
     for (int i = 0; i < growth->events.n; i++) {
         const esper_slot_event *event = &growth->event_room[i];
-        int k = esper_slots_find(&growth->trainer->slots, event->slot);
+        int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE)
             record_gate(growth, k, event, epoch);
@@ -437,7 +437,7 @@ void growth_record_incident(esper_growth *growth, const esper_incident *incident
     record.rollback.to_step = (int64_t)incident->to.step;
     record.rollback.n_damaged = incident->n_damaged;
     record.rollback.n_pruned = n_pruned;
-    record.rollback.lr_scale = growth->trainer->detour.lr_scale;
+    record.rollback.lr_scale = growth->network->detour.lr_scale;
     record.rollback.seconds = incident->seconds;
     ESPER_STORE_SET(record.rollback.reason, esper_incident_describe(incident, text, sizeof(text)));
     push(growth, &record);

@@ -23,7 +23,7 @@ static const char *describe(const esper_log_entry *entry, char *text, size_t cha
 esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out)
 {
     const esper_decision_history *history = growth->history;
-    const esper_cursor *now = &growth->trainer->cursor;
+    const esper_cursor *now = &growth->network->cursor;
     const esper_log_entry *entry;
     char text[160];
 

@@ -83,7 +83,7 @@ static esper_reward_facts facts_of(const esper_growth *growth, bool last)
         .slot = op == ESPER_SLOT_OP_WAIT ? -1 : growth->decision.slot,
         .failed = op != ESPER_SLOT_OP_WAIT && !growth->accepted,
         .last = last,
-        .params_host = (double)esper_net_count_params(&growth->trainer->net, 0),
+        .params_host = (double)esper_net_count_params(&growth->network->net, 0),
         .improvement = growth->measured ? growth->probation : (double)NAN,
         .n_measured = growth->measured ? growth->n_probation : 0,
         .accuracy_committed =
@@ -94,7 +94,7 @@ static esper_reward_facts facts_of(const esper_growth *growth, bool last)
 
 esper_status growth_pay(esper_growth *growth, bool last)
 {
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
     int stages[ESPER_MAX_SLOTS], epochs[ESPER_MAX_SLOTS];
     esper_reward_pair pairs[ESPER_ATTRIBUTION_PAIRS];
     esper_reward_facts facts = facts_of(growth, last);

@@ -1,4 +1,4 @@
-/* One environment: trainer, growth and guard, moved from decision to decision. */
+/* One environment: network, growth and guard, moved from decision to decision. */
 #include "learn/env.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 struct esper_env {
-    esper_trainer  trainer;
+    esper_network  network;
     esper_growth  *growth;
     esper_guarded *guarded;
     const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
@@ -27,10 +27,10 @@ static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
     esper_status status;
 
     config.threads = 1;
-    ESPER_TRY(esper_trainer_init_on(&env->trainer, desc->data, desc->task, &config, ESPER_USE_GROW));
-    status = esper_growth_open(&env->trainer, NULL, &env->growth);
+    ESPER_TRY(esper_network_init_on(&env->network, desc->data, desc->task, &config, ESPER_USE_GROW));
+    status = esper_growth_open(&env->network, NULL, &env->growth);
     if (status == ESPER_OK)
-        status = esper_guarded_open(&env->trainer, &env->guarded);
+        status = esper_guarded_open(&env->network, &env->guarded);
     if (status == ESPER_OK)
         status = esper_growth_attach(env->growth, env->guarded, &nothing);
     return status;
@@ -59,8 +59,8 @@ void esper_env_close(esper_env *env)
         return;
     esper_growth_close(env->growth);
     esper_guarded_close(env->guarded);
-    if (env->trainer.backend != NULL)
-        esper_trainer_fini(&env->trainer);
+    if (env->network.backend != NULL)
+        esper_network_fini(&env->network);
     esper_mem_free(env);
 }
 
@@ -83,7 +83,7 @@ static esper_status train_epoch(esper_env *env)
     esper_incident incident;
     bool good;
 
-    while (!env->stopped && env->trainer.cursor.batch < env->trainer.steps_per_epoch) {
+    while (!env->stopped && env->network.cursor.batch < env->network.steps_per_epoch) {
         ESPER_TRY(esper_guarded_step(env->guarded, &incident));
         ESPER_TRY(heed(env, &incident, &good));
     }
@@ -94,7 +94,7 @@ static esper_status train_epoch(esper_env *env)
 /* Validates and lets the governor judge; not good: the epoch is to be trained again, or everything is over. */
 static esper_status validate(esper_env *env, esper_epoch_record *record_out, bool *good_out)
 {
-    esper_trainer *trainer = &env->trainer;
+    esper_network *network = &env->network;
     double began = esper_clock_seconds();
     esper_incident incident;
     esper_tally valid;
@@ -105,13 +105,13 @@ static esper_status validate(esper_env *env, esper_epoch_record *record_out, boo
         return ESPER_OK;
     ESPER_TRY(esper_growth_validate(env->growth, NULL, &valid));
     *record_out = (esper_epoch_record){
-        .epoch = trainer->cursor.epoch + 1,
-        .loss_train = esper_tally_loss(&trainer->tally),
-        .acc_train = esper_tally_accuracy(&trainer->tally),
+        .epoch = network->cursor.epoch + 1,
+        .loss_train = esper_tally_loss(&network->tally),
+        .acc_train = esper_tally_accuracy(&network->tally),
         .loss_valid = esper_tally_loss(&valid),
         .acc_valid = esper_tally_accuracy(&valid),
-        .lr = trainer->lr,
-        .grad_norm = trainer->grad_norm,
+        .lr = network->lr,
+        .grad_norm = network->grad_norm,
     };
     ESPER_TRY(esper_guarded_judge(env->guarded, record_out->loss_valid, &incident));
     ESPER_TRY(heed(env, &incident, good_out));
@@ -153,7 +153,7 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
         decision = &own;
     }
     ESPER_TRY(esper_growth_decide(env->growth, decision, last));
-    esper_trainer_next_epoch(&env->trainer);
+    esper_network_next_epoch(&env->network);
     env->view = NULL;
     env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */
     env->seconds_act += esper_clock_seconds() - began;
@@ -170,7 +170,7 @@ esper_env_look esper_env_look_at(const esper_env *env)
         .view = env->view,
         .stopped = env->stopped,
         .growth = env->growth,
-        .trainer = &env->trainer,
+        .network = &env->network,
         .n_rollbacks = env->n_rollbacks,
         .n_rollbacks_all = reading.n_rollbacks,
         .n_skipped = reading.n_skipped,

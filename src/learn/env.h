@@ -31,7 +31,7 @@ typedef struct esper_env_look {
     const esper_policy_view *view;   /* waits for a decision; NULL = none does */
     bool                     stopped; /* by the governor */
     const esper_growth      *growth;
-    const esper_trainer     *trainer;
+    const esper_network     *network;
     int      n_rollbacks;            /* since the last decision */
     uint64_t n_rollbacks_all, n_skipped; /* of the episode */
     double   best_accuracy;          /* on validation, percent; NaN = none yet */

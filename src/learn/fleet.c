@@ -241,15 +241,15 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
         .total_reward = esper_growth_return(look.growth),
         .accuracy_final = lane->accuracy_final,
         .accuracy_best = look.best_accuracy,
-        .params = esper_trainer_params(look.trainer),
-        .params_host = esper_net_count_params(&look.trainer->net, 0),
+        .params = esper_network_params(look.network),
+        .params_host = esper_net_count_params(&look.network->net, 0),
         .n_steps = lane->n_steps,
         .n_rollbacks = (int)look.n_rollbacks_all,
         .stopped = look.stopped,
         .seconds = lane->seconds,
     };
 
-    count_seeds(&look.trainer->slots, &episode);
+    count_seeds(&look.network->slots, &episode);
     return episode;
 }
 

@@ -56,21 +56,21 @@ static esper_status identify(learn *self)
     status = esper_env_open(&(esper_env_desc){.task = self->task, .config = config, .data = self->data}, &env);
     if (status == ESPER_OK) {
         look = esper_env_look_at(env);
-        for (int k = 0; k < look.trainer->slots.n; k++)
-            ids[k] = look.trainer->slots.slot[k].id;
+        for (int k = 0; k < look.network->slots.n; k++)
+            ids[k] = look.network->slots.slot[k].id;
         esper_learned_identity_init(identity);
         snprintf(identity->task, sizeof(identity->task), "%s", self->task->name);
         snprintf(identity->reward, sizeof(identity->reward), "%.*s", (int)sizeof(identity->reward) - 1, config->reward);
-        identity->topology = look.trainer->host.topology;
+        identity->topology = look.network->host.topology;
         identity->max_epochs = config->epochs;
         identity->gates = config->gates;
         identity->width = identity->hidden = config->policy_width;
-        self->params_host = esper_net_count_params(&look.trainer->net, 0);
-        status = esper_learned_identity_set_slots(identity, ids, look.trainer->slots.n);
+        self->params_host = esper_net_count_params(&look.network->net, 0);
+        status = esper_learned_identity_set_slots(identity, ids, look.network->slots.n);
     }
     status = esper_ranks_settle(&self->ranks, status);
     if (status == ESPER_OK && esper_ranks_are_many(&self->ranks))
-        status = esper_pact_check(look.trainer, true, self->ranks.comm);
+        status = esper_pact_check(look.network, true, self->ranks.comm);
     esper_env_close(env);
     return status;
 }

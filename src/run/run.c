@@ -43,13 +43,13 @@ static bool computes_alike(const char *identity, const char *other)
 static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 {
     if (self->desc->grows) {
-        ESPER_TRY(esper_growth_open(&self->trainer, self->desc->replay, &self->growth));
+        ESPER_TRY(esper_growth_open(&self->network, self->desc->replay, &self->growth));
         if (checkpoint != NULL)
-            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->trainer.companion));
+            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->network.companion));
     }
-    if (!self->trainer.config.guard)
+    if (!self->network.config.guard)
         return ESPER_OK;
-    ESPER_TRY(esper_guarded_open(&self->trainer, &self->guarded));
+    ESPER_TRY(esper_guarded_open(&self->network, &self->guarded));
     if (checkpoint == NULL)
         return ESPER_OK;
     ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
@@ -84,17 +84,17 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
     ESPER_TRY(esper_config_merge(&checkpoint->config, self->desc->config,
                                  free_keys + !has_moved(&checkpoint->config, self->desc->config), &merged));
     ESPER_TRY(check_growth(self, checkpoint->task, &merged));
-    ESPER_TRY(run_open_trainer(self, checkpoint->task, &merged, use_of(self)));
-    ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
+    ESPER_TRY(run_open_network(self, checkpoint->task, &merged, use_of(self)));
+    ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->network));
     ESPER_TRY(run_check_restored(self, path));
     ESPER_TRY(open_guard(self, checkpoint));
-    if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
+    if (self->network.cursor.epoch >= (uint32_t)merged.epochs)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
                           "with `esper eval`",
-                          path, self->trainer.cursor.epoch, merged.epochs);
-    self->saved_epoch = self->trainer.cursor.epoch;
-    self->saved_step = self->trainer.cursor.step;
+                          path, self->network.cursor.epoch, merged.epochs);
+    self->saved_epoch = self->network.cursor.epoch;
+    self->saved_step = self->network.cursor.step;
     snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
     snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
     return ESPER_OK;
@@ -105,15 +105,15 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
 /* A replay elsewhere would differ in its last bits. */
 static esper_status check_kernels(const run *self)
 {
-    const char *logged = self->desc->replay->head.kernels, *here = esper_backend_identity(self->trainer.backend);
+    const char *logged = self->desc->replay->head.kernels, *here = esper_backend_identity(self->network.backend);
     const char *slash = strchr(logged, '/'), *name = slash != NULL ? slash + 1 : logged;
 
-    if (self->desc->replay->head.ranks != self->trainer.ranks.size)
+    if (self->desc->replay->head.ranks != self->network.ranks.size)
         return ESPER_FAIL(
             ESPER_E_CONFIG,
             "the run was computed by %d ranks, and here are %d: sums over ranks differ in their last bits. "
             "Start the replay with mpirun -n %d",
-            self->desc->replay->head.ranks, self->trainer.ranks.size, self->desc->replay->head.ranks);
+            self->desc->replay->head.ranks, self->network.ranks.size, self->desc->replay->head.ranks);
     if (computes_alike(logged, here))
         return ESPER_OK;
     return ESPER_FAIL(
@@ -150,8 +150,8 @@ static esper_status carry_log(const char *from, const char *to)
     return status;
 }
 
-/* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
-static esper_status open_trainer(run *self)
+/* Opens the network, fresh or from a checkpoint, and finds the run's directory. */
+static esper_status open_network(run *self)
 {
     const esper_run_desc *desc = self->desc;
     const esper_task *task;
@@ -164,7 +164,7 @@ static esper_status open_trainer(run *self)
         config = *desc->config;
         ESPER_TRY(check_growth(self, desc->task, &config));
         ESPER_TRY(run_adopt_policy(self, &config));
-        ESPER_TRY(run_open_trainer(self, desc->task, &config, use_of(self)));
+        ESPER_TRY(run_open_network(self, desc->task, &config, use_of(self)));
         ESPER_TRY(open_guard(self, NULL));
         if (desc->replay != NULL)
             return check_kernels(self); /* it writes nothing */
@@ -212,8 +212,8 @@ static esper_status write_config(run *self)
     char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
     int n;
 
-    esper_config_write(&self->trainer.config, self->record);
-    n = snprintf(text, sizeof(text), "# task: %s\n%s", self->trainer.task->name, self->record);
+    esper_config_write(&self->network.config, self->record);
+    n = snprintf(text, sizeof(text), "# task: %s\n%s", self->network.task->name, self->record);
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
     return esper_file_write(path, text, (size_t)n);
 }
@@ -222,18 +222,18 @@ static esper_status write_config(run *self)
 
 static esper_store_run identity_of(const run *self)
 {
-    const esper_trainer *trainer = &self->trainer;
+    const esper_network *network = &self->network;
     const esper_run_kin *kin = self->desc->kin;
     esper_store_run identity = esper_store_run_of(self->result.run_dir);
     double flops_host;
 
-    ESPER_STORE_SET(identity.task, trainer->task->name);
+    ESPER_STORE_SET(identity.task, network->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
-    ESPER_STORE_SET(identity.reward_mode, trainer->config.reward);
-    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(trainer->config.gates));
-    identity.rng_seed = trainer->config.seed;
-    ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
-    identity.threads = esper_pool_threads(trainer->pool);
+    ESPER_STORE_SET(identity.reward_mode, network->config.reward);
+    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(network->config.gates));
+    identity.rng_seed = network->config.seed;
+    ESPER_STORE_SET(identity.kernels, esper_backend_identity(network->backend));
+    identity.threads = esper_pool_threads(network->pool);
     ESPER_STORE_SET(identity.build, esper_build_commit());
     if (kin != NULL) {
         identity.parent_run = kin->parent;
@@ -266,7 +266,7 @@ static void find_name(const run *self, const char *path, char name[ESPER_PATH_CH
 
 static esper_status resume_in_store(run *self, const char *path)
 {
-    const esper_cursor *cursor = &self->trainer.cursor;
+    const esper_cursor *cursor = &self->network.cursor;
     char name[ESPER_PATH_CHARS];
 
     find_name(self, path, name);
@@ -324,8 +324,8 @@ static void close_store(run *self, esper_status status)
 /* The network's size and price, now. */
 static void measure_network(run *self)
 {
-    self->result.params = esper_trainer_params(&self->trainer);
-    self->result.params_host = esper_net_count_params(&self->trainer.net, 0);
+    self->result.params = esper_network_params(&self->network);
+    self->result.params_host = esper_net_count_params(&self->network.net, 0);
     if (self->growth == NULL)
         return;
     self->result.flops_sample = esper_growth_flops_sample(self->growth);
@@ -380,7 +380,7 @@ static esper_status open_records(run *self)
 
 static void emit(run *self, esper_event *event)
 {
-    event->step = (int64_t)self->trainer.cursor.step;
+    event->step = (int64_t)self->network.cursor.step;
     esper_bus_emit(&self->bus, event);
 }
 
@@ -395,15 +395,15 @@ static void warn(run *self, const char *text)
 
 static void tell_resumed(run *self)
 {
-    const char *identity = esper_backend_identity(self->trainer.backend);
+    const char *identity = esper_backend_identity(self->network.backend);
     esper_event event = {.kind = ESPER_EVENT_RUN_RESUMED};
     char text[256];
 
     event.run_resumed.path = self->resumed_from;
-    event.run_resumed.epoch = self->trainer.cursor.epoch;
+    event.run_resumed.epoch = self->network.cursor.epoch;
     event.run_resumed.kernels = identity;
-    event.run_resumed.threads = esper_pool_threads(self->trainer.pool);
-    event.run_resumed.ranks = self->trainer.ranks.size;
+    event.run_resumed.threads = esper_pool_threads(self->network.pool);
+    event.run_resumed.ranks = self->network.ranks.size;
     event.run_resumed.config = self->record;
     emit(self, &event);
     if (computes_alike(identity, self->resumed_kernels))
@@ -417,7 +417,7 @@ static void tell_resumed(run *self)
 /* Who decides about nothing keeps nothing. */
 static void warn_if_short(run *self)
 {
-    const esper_config *config = &self->trainer.config;
+    const esper_config *config = &self->network.config;
     char text[ESPER_GROWTH_HINT_CHARS];
     bool grows =
         self->growth != NULL && (config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0);
@@ -434,13 +434,13 @@ static void tell_start(run *self)
         tell_resumed(self);
         return;
     }
-    event.run_started.task = self->trainer.task->name;
+    event.run_started.task = self->network.task->name;
     event.run_started.run = self->result.run_dir;
-    event.run_started.seed = self->trainer.config.seed;
+    event.run_started.seed = self->network.config.seed;
     event.run_started.config = self->record;
-    event.run_started.kernels = esper_backend_identity(self->trainer.backend);
-    event.run_started.threads = esper_pool_threads(self->trainer.pool);
-    event.run_started.ranks = self->trainer.ranks.size;
+    event.run_started.kernels = esper_backend_identity(self->network.backend);
+    event.run_started.threads = esper_pool_threads(self->network.pool);
+    event.run_started.ranks = self->network.ranks.size;
     event.run_started.params = self->result.params;
     event.run_started.commit = esper_build_commit();
     event.run_started.policy = self->growth != NULL ? esper_growth_decider(self->growth) : "";
@@ -503,8 +503,8 @@ static void tell_end(run *self, esper_status status)
     esper_event event = {.kind = ESPER_EVENT_RUN_ENDED};
 
     event.run_ended.status = esper_status_name(status);
-    event.run_ended.epochs = self->trainer.cursor.epoch;
-    event.run_ended.steps = (int64_t)self->trainer.cursor.step;
+    event.run_ended.epochs = self->network.cursor.epoch;
+    event.run_ended.steps = (int64_t)self->network.cursor.step;
     event.run_ended.loss_test = self->result.loss_test;
     event.run_ended.acc_test = self->result.acc_test;
     event.run_ended.weight_hash = self->result.weight_hash;
@@ -534,24 +534,24 @@ static double speed_now(const run *self)
 {
     double seconds = esper_clock_seconds() - self->epoch_began;
 
-    return seconds > 0.0 ? (double)(self->trainer.tally.samples - self->epoch_first_samples) / seconds : 0.0;
+    return seconds > 0.0 ? (double)(self->network.tally.samples - self->epoch_first_samples) / seconds : 0.0;
 }
 
 /* Counts the training samples still to come; validation is the small part and left out. */
 static double seconds_left(const run *self, double samples_per_s)
 {
-    const esper_trainer *trainer = &self->trainer;
-    double epochs_left = trainer->config.epochs - (double)trainer->cursor.epoch;
-    double steps_left = epochs_left * trainer->steps_per_epoch - trainer->cursor.batch;
+    const esper_network *network = &self->network;
+    double epochs_left = network->config.epochs - (double)network->cursor.epoch;
+    double steps_left = epochs_left * network->steps_per_epoch - network->cursor.batch;
 
-    return samples_per_s > 0.0 ? steps_left * trainer->config.batch / samples_per_s : -1.0;
+    return samples_per_s > 0.0 ? steps_left * network->config.batch / samples_per_s : -1.0;
 }
 
 static esper_run_view view_of(const run *self)
 {
     double samples_per_s = speed_now(self);
 
-    return (esper_run_view){.trainer = &self->trainer,
+    return (esper_run_view){.network = &self->network,
                             .growth = self->growth,
                             .guarded = self->guarded,
                             .run_dir = self->result.run_dir,
@@ -615,7 +615,7 @@ static bool is_lost(const run *self)
 
     if (self->guarded != NULL)
         return false; /* the guard has scanned them, or gone back */
-    return !isfinite(self->trainer.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
+    return !isfinite(self->network.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
 static esper_status write_checkpoint(run *self)
@@ -623,9 +623,9 @@ static esper_status write_checkpoint(run *self)
     esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
     struct stat info;
 
-    ESPER_TRY(esper_checkpoint_save(&self->trainer, self->checkpoint));
+    ESPER_TRY(esper_checkpoint_save(&self->network, self->checkpoint));
     event.checkpoint_saved.path = self->checkpoint;
-    event.checkpoint_saved.epoch = self->trainer.cursor.epoch;
+    event.checkpoint_saved.epoch = self->network.cursor.epoch;
     event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
     emit(self, &event);
     return ESPER_OK;
@@ -639,12 +639,12 @@ static esper_status save(run *self)
 
     if (self->desc->replay != NULL)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &keeps));
+    ESPER_TRY(esper_ranks_any(&self->network.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
-    self->saved_epoch = self->trainer.cursor.epoch;
-    self->saved_step = self->trainer.cursor.step;
+    ESPER_TRY(esper_ranks_settle(&self->network.ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
+    self->saved_epoch = self->network.cursor.epoch;
+    self->saved_step = self->network.cursor.step;
     return ESPER_OK;
 }
 
@@ -652,7 +652,7 @@ static esper_status save(run *self)
 static void begin_stretch(run *self)
 {
     self->epoch_began = esper_clock_seconds();
-    self->epoch_first_samples = self->trainer.tally.samples;
+    self->epoch_first_samples = self->network.tally.samples;
 }
 
 /* Of a replay: there is nothing left to make again. */
@@ -701,7 +701,7 @@ static esper_status end_unwritten(run *self, esper_status status)
     if (esper_guarded_retreat(self->guarded) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood at step %llu: --resume %s goes on with it", message,
-                      (unsigned long long)self->trainer.cursor.step, self->result.run_dir);
+                      (unsigned long long)self->network.cursor.step, self->result.run_dir);
 }
 
 static esper_status step(run *self)
@@ -710,7 +710,7 @@ static esper_status step(run *self)
     esper_status status;
 
     if (self->guarded == NULL)
-        return esper_trainer_step(&self->trainer);
+        return esper_network_step(&self->network);
     status = esper_guarded_step(self->guarded, &incident);
     return status == ESPER_OK ? heed(self, &incident) : end_unwritten(self, status);
 }
@@ -746,7 +746,7 @@ static esper_status judge(run *self, double loss, bool *good_out)
 static esper_status train_epoch(run *self)
 {
     begin_stretch(self);
-    while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !run_stop_wanted(self)) {
+    while (self->network.cursor.batch < self->network.steps_per_epoch && !run_stop_wanted(self)) {
         ESPER_TRY(step(self));
         show_step(self);
         ESPER_TRY(run_ask_to_stop(self));
@@ -756,13 +756,13 @@ static esper_status train_epoch(run *self)
 
 static esper_status evaluate(run *self, esper_split split, esper_tally *tally_out)
 {
-    bool many = esper_ranks_are_many(&self->trainer.ranks);
+    bool many = esper_ranks_are_many(&self->network.ranks);
     const esper_follower follower = {
         .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
 
     if (self->growth != NULL && split == ESPER_SPLIT_VALID)
         return esper_growth_validate(self->growth, &follower, tally_out);
-    return esper_trainer_evaluate(&self->trainer, split, &follower, tally_out);
+    return esper_network_evaluate(&self->network, split, &follower, tally_out);
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
@@ -804,8 +804,8 @@ static esper_status grow(run *self, const esper_epoch_record *record)
  * stands before it. */
 static esper_status finish_epoch(run *self)
 {
-    esper_trainer *trainer = &self->trainer;
-    esper_epoch_record record = {.epoch = trainer->cursor.epoch + 1, .samples_per_s = speed_now(self)};
+    esper_network *network = &self->network;
+    esper_epoch_record record = {.epoch = network->cursor.epoch + 1, .samples_per_s = speed_now(self)};
     esper_tally valid;
     bool good = false;
 
@@ -813,12 +813,12 @@ static esper_status finish_epoch(run *self)
     if (!good)
         return ESPER_OK;
     ESPER_TRY(evaluate(self, ESPER_SPLIT_VALID, &valid));
-    record.loss_train = esper_tally_loss(&trainer->tally);
-    record.acc_train = esper_tally_accuracy(&trainer->tally);
+    record.loss_train = esper_tally_loss(&network->tally);
+    record.acc_train = esper_tally_accuracy(&network->tally);
     record.loss_valid = esper_tally_loss(&valid);
     record.acc_valid = esper_tally_accuracy(&valid);
-    record.lr = trainer->lr;
-    record.grad_norm = trainer->grad_norm;
+    record.lr = network->lr;
+    record.grad_norm = network->grad_norm;
     record.seconds = esper_clock_seconds() - self->epoch_began;
     self->result.last = record;
     tell_epoch(self, &record);
@@ -835,18 +835,18 @@ static esper_status finish_epoch(run *self)
     if (!good)
         return ESPER_OK;
     ESPER_TRY(run_agree(self));
-    esper_trainer_next_epoch(trainer);
+    esper_network_next_epoch(network);
     return run_keep_agreed(self);
 }
 
 static bool checkpoint_due(const run *self)
 {
-    int every = self->trainer.config.checkpoint_every;
+    int every = self->network.config.checkpoint_every;
 
     if (self->guarded != NULL && esper_guarded_reading(self->guarded).pending)
         return false; /* the file that lies there is of a state that nobody doubts */
-    return every > 0 && self->trainer.cursor.epoch % (uint32_t)every == 0 &&
-           self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs; /* the last one is saved at the end */
+    return every > 0 && self->network.cursor.epoch % (uint32_t)every == 0 &&
+           self->network.cursor.epoch < (uint32_t)self->network.config.epochs; /* the last one is saved at the end */
 }
 
 /* Saves the end of a run, or of this part of it. */
@@ -879,7 +879,7 @@ static esper_status train(run *self)
 
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
-    while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs && !is_replayed(self)) {
+    while (self->network.cursor.epoch < (uint32_t)self->network.config.epochs && !is_replayed(self)) {
         status = train_epoch(self);
         if (status == ESPER_OK)
             status = run_stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
@@ -926,13 +926,13 @@ static esper_status test(run *self)
 
 static void note_place(run *self)
 {
-    const esper_trainer *trainer = &self->trainer;
+    const esper_network *network = &self->network;
 
-    self->result.cursor = trainer->cursor;
-    self->result.epochs = (uint32_t)trainer->config.epochs;
-    self->result.steps_per_epoch = trainer->steps_per_epoch;
-    self->result.loss_now = esper_tally_loss(&trainer->tally);
-    self->result.weight_hash = esper_trainer_hash(trainer);
+    self->result.cursor = network->cursor;
+    self->result.epochs = (uint32_t)network->config.epochs;
+    self->result.steps_per_epoch = network->steps_per_epoch;
+    self->result.loss_now = esper_tally_loss(&network->tally);
+    self->result.weight_hash = esper_network_hash(network);
     measure_network(self);
     self->result.seconds = esper_clock_seconds() - self->began;
 }
@@ -942,7 +942,7 @@ static esper_status run_all(run *self)
     esper_status status;
 
     self->began = self->epoch_began = esper_clock_seconds();
-    status = open_trainer(self);
+    status = open_network(self);
     if (status == ESPER_OK)
         status = open_records(self);
     ESPER_TRY(run_settle(self, status));
@@ -966,7 +966,7 @@ static void close_all(run *self)
 {
     esper_growth_close(self->growth);
     esper_guarded_close(self->guarded);
-    esper_trainer_fini(&self->trainer);
+    esper_network_fini(&self->network);
     esper_store_close(self->store);
     esper_mem_free(self->vitals);
     if (self->lock >= 0)

@@ -9,7 +9,7 @@
 
 typedef struct run {
     const esper_run_desc *desc;
-    esper_trainer         trainer;
+    esper_network         network;
     esper_guarded        *guarded; /* NULL: the guard is off */
     esper_growth         *growth;  /* NULL: the network stays as it is */
     esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
@@ -39,9 +39,9 @@ bool run_writes(const run *self);
  * not like those that it was trained in. A path stays one in the record when the file has gone. */
 esper_status run_adopt_policy(run *self, esper_config *config);
 
-/* Each rank opens its trainer by itself, with its share of the machine's cores; then they find out whether they can work
+/* Each rank opens its network by itself, with its share of the machine's cores; then they find out whether they can work
  * together. */
-esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use);
+esper_status run_open_network(run *self, const esper_task *task, const esper_config *config, esper_use use);
 
 /* A checkpoint was restored from `path`: did all ranks read the same? */
 esper_status run_check_restored(const run *self, const char *path);

@@ -14,7 +14,7 @@ bool run_writes(const run *self)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-/* The ranks, also before the trainer is one of them. */
+/* The ranks, also before the network is one of them. */
 static esper_ranks ranks_of(const run *self)
 {
     esper_comm *comm = self->desc->comm;
@@ -35,7 +35,7 @@ esper_status run_settle(run *self, esper_status status)
     return status;
 }
 
-esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use)
+esper_status run_open_network(run *self, const esper_task *task, const esper_config *config, esper_use use)
 {
     esper_ranks ranks = ranks_of(self);
     esper_config mine = *config;
@@ -43,30 +43,30 @@ esper_status run_open_trainer(run *self, const esper_task *task, const esper_con
 
     if (mine.threads == 0)
         mine.threads = self->desc->threads;
-    status = esper_trainer_init(&self->trainer, task, &mine, use);
+    status = esper_network_init(&self->network, task, &mine, use);
     if (status == ESPER_OK)
-        self->trainer.config.threads = config->threads; /* what is written down is what was asked for */
+        self->network.config.threads = config->threads; /* what is written down is what was asked for */
     if (!esper_ranks_are_many(&ranks))
         return status;
     ESPER_TRY(run_settle(self, status));
-    ESPER_TRY(esper_pact_check(&self->trainer, self->desc->grows, ranks.comm));
-    return esper_trainer_join(&self->trainer, ranks.comm);
+    ESPER_TRY(esper_pact_check(&self->network, self->desc->grows, ranks.comm));
+    return esper_network_join(&self->network, ranks.comm);
 }
 
 esper_status run_check_restored(const run *self, const char *path)
 {
-    const esper_ranks *ranks = &self->trainer.ranks;
+    const esper_ranks *ranks = &self->network.ranks;
     bool same_weights, same_step;
 
-    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
-    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_network_hash(&self->network), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->network.cursor.step, &same_step));
     if (same_weights && same_step)
         return ESPER_OK;
     return ESPER_FAIL(
         ESPER_E_CONFIG,
         "the ranks go on from different checkpoints (here it is %s, of step %llu): give all of them the same file "
         "with --resume",
-        path, (unsigned long long)self->trainer.cursor.step);
+        path, (unsigned long long)self->network.cursor.step);
 }
 
 esper_status run_make_dir(run *self, const char *task)
@@ -76,7 +76,7 @@ esper_status run_make_dir(run *self, const char *task)
     if (run_writes(self))
         status = esper_run_dir_make(self->desc->config->run_dir, task, self->result.run_dir);
     ESPER_TRY(run_settle(self, status));
-    return esper_ranks_share(&self->trainer.ranks, self->result.run_dir, sizeof(self->result.run_dir));
+    return esper_ranks_share(&self->network.ranks, self->result.run_dir, sizeof(self->result.run_dir));
 }
 
 /* ------------------------------------------------------------------------------------------------ stopping */
@@ -101,20 +101,20 @@ esper_status run_ask_to_stop(run *self)
 {
     uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
 
-    if (!esper_ranks_are_many(&self->trainer.ranks))
+    if (!esper_ranks_are_many(&self->network.ranks))
         return ESPER_OK;
     if (run_is_cut_off(self)) {
         self->stop = 1;
         return run_tell_cut_off(self);
     }
-    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &wanted));
+    ESPER_TRY(esper_ranks_any(&self->network.ranks, &wanted));
     self->stop = wanted != 0;
     return ESPER_OK;
 }
 
 bool run_stop_wanted(const run *self)
 {
-    if (esper_ranks_are_many(&self->trainer.ranks))
+    if (esper_ranks_are_many(&self->network.ranks))
         return self->stop != 0;
     return self->desc->stop != NULL && *self->desc->stop != 0;
 }
@@ -123,24 +123,24 @@ bool run_stop_wanted(const run *self)
 
 static esper_agree_state state_of(const run *self)
 {
-    const esper_trainer *trainer = &self->trainer;
+    const esper_network *network = &self->network;
 
-    return (esper_agree_state){.table = esper_slots_hash(&trainer->slots),
-                               .sequence = trainer->cursor.step,
+    return (esper_agree_state){.table = esper_slots_hash(&network->slots),
+                               .sequence = network->cursor.step,
                                .verdict = self->growth != NULL ? esper_growth_verdict(self->growth) : 0,
-                               .weights = esper_trainer_hash(trainer)};
+                               .weights = esper_network_hash(network)};
 }
 
 /* Back to where the ranks last agreed, all of them: whether they still do, and none of their copies is damaged. */
 static esper_status return_to_agreed(run *self, bool *sound_out)
 {
-    const esper_ranks *ranks = &self->trainer.ranks;
+    const esper_ranks *ranks = &self->network.ranks;
     uint64_t failed = self->guarded == NULL || esper_guarded_retreat_to_kept(self->guarded) != ESPER_OK;
     bool same_weights, same_step;
 
     ESPER_TRY(esper_ranks_any(ranks, &failed));
-    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
-    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_network_hash(&self->network), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->network.cursor.step, &same_step));
     *sound_out = failed == 0 && same_weights && same_step;
     return ESPER_OK;
 }
@@ -148,7 +148,7 @@ static esper_status return_to_agreed(run *self, bool *sound_out)
 /* Saves that state, unless the checkpoint that lies there is of it. */
 static esper_status save_agreed(run *self, bool *saved_out)
 {
-    const esper_trainer *trainer = &self->trainer;
+    const esper_network *network = &self->network;
     esper_status status = ESPER_OK;
     bool is_sound;
 
@@ -156,13 +156,13 @@ static esper_status save_agreed(run *self, bool *saved_out)
     if (self->desc->replay != NULL)
         return ESPER_OK;
     ESPER_TRY(return_to_agreed(self, &is_sound));
-    if (!is_sound || trainer->cursor.step <= self->saved_step)
+    if (!is_sound || network->cursor.step <= self->saved_step)
         return ESPER_OK;
     if (run_writes(self))
-        status = esper_checkpoint_save(trainer, self->checkpoint);
-    ESPER_TRY(esper_ranks_settle(&trainer->ranks, status));
-    self->saved_epoch = trainer->cursor.epoch;
-    self->saved_step = trainer->cursor.step;
+        status = esper_checkpoint_save(network, self->checkpoint);
+    ESPER_TRY(esper_ranks_settle(&network->ranks, status));
+    self->saved_epoch = network->cursor.epoch;
+    self->saved_step = network->cursor.step;
     *saved_out = true;
     return ESPER_OK;
 }
@@ -170,11 +170,11 @@ static esper_status save_agreed(run *self, bool *saved_out)
 /* Whatever becomes of saving, why the run is over comes first. */
 static esper_status end_parted(run *self, const esper_agree_result *result)
 {
-    uint32_t epoch = self->trainer.cursor.epoch + 1;
+    uint32_t epoch = self->network.cursor.epoch + 1;
     char text[512];
     bool saved;
 
-    esper_agree_text(result, self->trainer.ranks.size, text, sizeof(text));
+    esper_agree_text(result, self->network.ranks.size, text, sizeof(text));
     if (save_agreed(self, &saved) != ESPER_OK)
         saved = false;
     return ESPER_FAIL(
@@ -186,7 +186,7 @@ static esper_status end_parted(run *self, const esper_agree_result *result)
 
 esper_status run_agree(run *self)
 {
-    const esper_ranks *ranks = &self->trainer.ranks;
+    const esper_ranks *ranks = &self->network.ranks;
     esper_agree_state state;
     esper_agree_result result;
 
@@ -199,7 +199,7 @@ esper_status run_agree(run *self)
 
 esper_status run_keep_agreed(run *self)
 {
-    bool many = esper_ranks_are_many(&self->trainer.ranks);
+    bool many = esper_ranks_are_many(&self->network.ranks);
 
     return many && self->guarded != NULL ? esper_guarded_keep(self->guarded) : ESPER_OK;
 }
@@ -208,7 +208,7 @@ esper_status run_keep_agreed(run *self)
 
 esper_status run_rescue(run *self, esper_status status)
 {
-    const esper_cursor *cursor = &self->trainer.cursor;
+    const esper_cursor *cursor = &self->network.cursor;
     bool is_sound = status != ESPER_E_STATE; /* ranks that are not at the same call may not have the same state */
     char message[1024];
 
@@ -220,7 +220,7 @@ esper_status run_rescue(run *self, esper_status status)
         esper_guarded_retreat(self->guarded) != ESPER_OK || cursor->step <= self->saved_step)
         return ESPER_FAIL(status, "%s. The checkpoint of epoch %u is as it was: --resume %s", message,
                           self->saved_epoch, self->result.run_dir);
-    if (esper_checkpoint_save(&self->trainer, self->checkpoint) != ESPER_OK)
+    if (esper_checkpoint_save(&self->network, self->checkpoint) != ESPER_OK)
         return ESPER_FAIL(status, "%s. Nothing could be saved", message);
     return ESPER_FAIL(
         status, "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",

@@ -20,24 +20,24 @@ enum { MAX_SAMPLES = 4096, MAX_VARIANTS = ESPER_MAX_COALITIONS };
 
 /* A trained host, slots, and a slab with room for seeds. */
 typedef struct grown {
-    esper_trainer    trainer;
+    esper_network    network;
     esper_slots      slots;
     esper_slab       slab;
     esper_evaluator *evaluator;
     uint32_t         n_batches;
 } grown;
 
-/* The host as trained: the slab of the trainer has no room for seeds. */
+/* The host as trained: the slab of the network has no room for seeds. */
 static void copy_host(grown *self)
 {
-    const esper_net *net = &self->trainer.net;
+    const esper_net *net = &self->network.net;
 
     for (int t = 0; t < net->n_tensors; t++) {
         const esper_tensor *tensor = &net->tensors[t];
         esper_family family = tensor->role == ESPER_ROLE_PARAM ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER;
 
         if (tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER)
-            memcpy(esper_slab_at(&self->slab, family, tensor), esper_slab_at(&self->trainer.slab, family, tensor),
+            memcpy(esper_slab_at(&self->slab, family, tensor), esper_slab_at(&self->network.slab, family, tensor),
                    (size_t)tensor->count * sizeof(float));
     }
 }
@@ -50,28 +50,28 @@ static grown *grown_open(const char *task, const char *settings, const char *mor
     esper_slab_desc slab_desc = {.n_moments = 1};
 
     assert_non_null(self);
-    check_good(esper_trainer_init(&self->trainer, task_named(task), &config, true));
-    while (esper_trainer_batch_due(&self->trainer))
-        check_good(esper_trainer_step(&self->trainer));
-    check_good(esper_slots_init(&self->slots, self->trainer.net.boundaries, self->trainer.net.n_boundaries, &rules));
-    check_good(esper_splice_reserve(&self->slots, self->trainer.host.topology, UINT32_MAX, &slab_desc));
-    check_good(esper_slab_init(&self->slab, self->trainer.backend, &self->trainer.net, &slab_desc));
+    check_good(esper_network_init(&self->network, task_named(task), &config, true));
+    while (esper_network_batch_due(&self->network))
+        check_good(esper_network_step(&self->network));
+    check_good(esper_slots_init(&self->slots, self->network.net.boundaries, self->network.net.n_boundaries, &rules));
+    check_good(esper_splice_reserve(&self->slots, self->network.host.topology, UINT32_MAX, &slab_desc));
+    check_good(esper_slab_init(&self->slab, self->network.backend, &self->network.net, &slab_desc));
     copy_host(self);
-    self->n_batches = esper_sampler_batches(self->trainer.samplers[ESPER_SPLIT_VALID]);
+    self->n_batches = esper_sampler_batches(self->network.samplers[ESPER_SPLIT_VALID]);
     return self;
 }
 
 static esper_evaluator_desc desc_of(const grown *self)
 {
     return (esper_evaluator_desc){
-        .backend = self->trainer.backend,
-        .pool = self->trainer.pool,
-        .host = &self->trainer.host,
+        .backend = self->network.backend,
+        .pool = self->network.pool,
+        .host = &self->network.host,
         .slab = &self->slab,
         .slots = &self->slots,
-        .sampler = self->trainer.samplers[ESPER_SPLIT_VALID],
+        .sampler = self->network.samplers[ESPER_SPLIT_VALID],
         .split = ESPER_SPLIT_VALID,
-        .batch = self->trainer.config.batch,
+        .batch = self->network.config.batch,
     };
 }
 
@@ -86,7 +86,7 @@ static void grown_close(grown *self)
 {
     esper_evaluator_close(self->evaluator);
     esper_slab_fini(&self->slab);
-    esper_trainer_fini(&self->trainer);
+    esper_network_fini(&self->network);
     free(self);
 }
 
@@ -107,14 +107,14 @@ static void plant(grown *self, const char *slot_id, const char *blueprint, int s
 /* Seeds are born doing nothing: all their weights are moved away from that. */
 static void shake(grown *self)
 {
-    esper_splice splice = {.topology = self->trainer.host.topology, .slots = &self->slots, .training = true};
+    esper_splice splice = {.topology = self->network.host.topology, .slots = &self->slots, .training = true};
     esper_rng_key key = {.seed = 3, .purpose = ESPER_RNG_SYNTH};
     esper_rng rng;
     esper_net net;
 
     esper_rng_init(&rng, &key);
     esper_net_init(&net);
-    check_good(esper_splice_build(&splice, &self->trainer.host, &net));
+    check_good(esper_splice_build(&splice, &self->network.host, &net));
     for (int k = 0; k < self->slots.n; k++)
         esper_init_seed(&net, &self->slab, &(esper_birth){.seed = 9}, k + 1);
     for (int t = 0; t < net.n_tensors; t++) {
@@ -175,11 +175,11 @@ typedef struct answers {
 static void run_alone(const grown *self, const esper_net *net, const esper_splice *splice, uint32_t n_batches,
                       answers *out)
 {
-    const esper_sampler *sampler = self->trainer.samplers[ESPER_SPLIT_VALID];
-    bool images = self->trainer.host.topology == ESPER_TOPOLOGY_CNN;
+    const esper_sampler *sampler = self->network.samplers[ESPER_SPLIT_VALID];
+    bool images = self->network.host.topology == ESPER_TOPOLOGY_CNN;
     esper_pass pass = {0};
     esper_plan_net plan_net = {.net = net, .slab = &self->slab, .pass = &pass};
-    esper_plan_desc desc = {self->trainer.backend, &plan_net, 1, self->trainer.config.batch, false};
+    esper_plan_desc desc = {self->network.backend, &plan_net, 1, self->network.config.batch, false};
     esper_plan *plan;
 
     check_good(esper_plan_open(&desc, &plan));
@@ -203,7 +203,7 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
                 alpha[i] = esper_splice_alpha(splice, k);
         }
         check_good(esper_plan_forward(plan));
-        check_good(esper_backend_sync(self->trainer.backend));
+        check_good(esper_backend_sync(self->network.backend));
         for (int i = 0; i < pass.n_samples; i++) {
             assert_true(out->tally.samples < MAX_SAMPLES);
             out->correct[out->tally.samples++] = correct[i];
@@ -219,7 +219,7 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
 /* The whole network of a variant (NULL: as it is), with nothing kept. */
 static answers *answers_of(const grown *self, const esper_variant *variant, uint32_t n_batches)
 {
-    esper_splice splice = {.topology = self->trainer.host.topology, .slots = &self->slots};
+    esper_splice splice = {.topology = self->network.host.topology, .slots = &self->slots};
     answers *out = calloc(1, sizeof(*out));
     esper_net net;
 
@@ -227,7 +227,7 @@ static answers *answers_of(const grown *self, const esper_variant *variant, uint
     if (variant != NULL)
         memcpy(splice.presence, variant->presence, sizeof(splice.presence));
     esper_net_init(&net);
-    check_good(esper_splice_build(&splice, &self->trainer.host, &net));
+    check_good(esper_splice_build(&splice, &self->network.host, &net));
     run_alone(self, &net, &splice, n_batches, out);
     esper_net_fini(&net);
     return out;
@@ -310,7 +310,7 @@ static void test_every_blueprint(void **state)
     (void)state;
     for (int f = 0; f < 2; f++) {
         grown *self = grown_open(tasks[f][0], tasks[f][1], "max_steps = 2\n");
-        const esper_blueprint *const *list = esper_blueprint_list(self->trainer.host.topology);
+        const esper_blueprint *const *list = esper_blueprint_list(self->network.host.topology);
 
         open_evaluator(self);
         self->n_batches = 2; /* there are many of them */
@@ -335,7 +335,7 @@ static void test_plain_network_is_the_trainers(void **state)
     (void)state;
     open_evaluator(self);
     check_good(esper_evaluator_run(self->evaluator, self->n_batches, NULL, 0, 0, NULL, &tally, NULL));
-    check_good(esper_trainer_evaluate(&self->trainer, ESPER_SPLIT_VALID, NULL, &wanted));
+    check_good(esper_network_evaluate(&self->network, ESPER_SPLIT_VALID, NULL, &wanted));
     check_tally("network", &tally, &wanted);
     grown_close(self);
 }
@@ -433,8 +433,8 @@ static void test_flops_are_those_of_the_plans(void **state)
         variants[i] = out_at(self, in_order[i]);
     check_good(esper_evaluator_flops(self->evaluator, variants, 3, &network, flops));
     esper_net_init(&net);
-    check_good(esper_splice_build(&splice, &self->trainer.host, &net));
-    check_good(esper_plan_open(&(esper_plan_desc){self->trainer.backend, &plan_net, 1, 10, false}, &plan));
+    check_good(esper_splice_build(&splice, &self->network.host, &net));
+    check_good(esper_plan_open(&(esper_plan_desc){self->network.backend, &plan_net, 1, 10, false}, &plan));
     wanted = esper_plan_stats_of(plan).forward.flops / 10.0;
     if (fabs(network - wanted) > 1e-6 * wanted)
         fail_msg("%.12g FLOPs, the plan says %.12g", network, wanted);
@@ -580,7 +580,7 @@ static void test_nonsense_is_refused(void **state)
 {
     grown *self = open_cnn("");
     esper_evaluator_desc desc = desc_of(self);
-    esper_host bare = self->trainer.host;
+    esper_host bare = self->network.host;
     esper_evaluator *evaluator = NULL;
     esper_variant_result results[1];
     esper_variant variant = {{0}};

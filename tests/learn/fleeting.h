@@ -62,7 +62,7 @@ typedef struct outcome {
 
 static inline outcome outcome_of(const stage *s, int lane)
 {
-    const esper_slab *slab = &look_at(s, lane).trainer->slab;
+    const esper_slab *slab = &look_at(s, lane).network->slab;
     outcome out = {.episode = esper_fleet_episode(s->fleet, lane)};
 
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
@@ -128,15 +128,15 @@ static inline esper_learned_identity school_identity(stage *s)
     check_good(
         esper_env_open(&(esper_env_desc){.task = task_named("synth"), .config = &s->config, .data = s->data}, &env));
     look = esper_env_look_at(env);
-    for (int k = 0; k < look.trainer->slots.n; k++)
-        ids[k] = look.trainer->slots.slot[k].id;
+    for (int k = 0; k < look.network->slots.n; k++)
+        ids[k] = look.network->slots.slot[k].id;
     esper_learned_identity_init(&identity);
     strcpy(identity.task, "synth");
-    identity.topology = look.trainer->host.topology;
+    identity.topology = look.network->host.topology;
     identity.max_epochs = s->config.epochs;
     identity.gates = s->config.gates;
     identity.width = identity.hidden = s->config.policy_width;
-    check_good(esper_learned_identity_set_slots(&identity, ids, look.trainer->slots.n));
+    check_good(esper_learned_identity_set_slots(&identity, ids, look.network->slots.n));
     esper_env_close(env);
     return identity;
 }
