@@ -8,9 +8,9 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench.h"
-#include "cli/bench_guard_model.h"
-#include "cli/bench_place.h"
+#include "bench/bench.h"
+#include "bench/guard_model.h"
+#include "bench/place.h"
 
 enum { LEAST_ROUNDS = 11, MOST_ROUNDS = 301, QUICK_ROUNDS = 3, LEAST_CALLS = 3, PAGE = 4096 };
 enum { GRADS = 1u << ESPER_GUARD_ROLE_GRAD };
