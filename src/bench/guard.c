@@ -23,7 +23,7 @@ typedef struct bench_case {
     const char        *name;
     bench_kind         kind;
     esper_bench_shapes shapes;
-    const char        *families; /* see bench_guard_model.h */
+    const char        *families; /* see bench/guard_model.h */
     uint32_t           roles;    /* of a scan; 0 = all */
     bool               cuda_only;
 } bench_case;
