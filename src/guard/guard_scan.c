@@ -86,7 +86,7 @@ static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t role
         if ((slot->roles & roles) != 0)
             status = slot->engine->ops->check(slot->engine, flag, sizeof(*flag));
         if (status == ESPER_OK && (slot->roles & roles) != 0 && slot->device < 0)
-            status = esper_engine_host_check_writable(flag, sizeof(*flag));
+            status = esper_scan_engine_host_check_writable(flag, sizeof(*flag));
         if (status != ESPER_OK)
             return esper_fail_within(status, "skip_flag: ");
     }
@@ -107,7 +107,7 @@ static esper_status check_grads(esper_guard *guard)
         if (slot->stale)
             status = esper_guard_slot_bind(&guard->table, slot);
         if (status == ESPER_OK)
-            status = esper_engine_host_check_grads(slot->engine);
+            status = esper_scan_engine_host_check_grads(slot->engine);
         if (status != ESPER_OK)
             return esper_fail_within(status, "clip_norm: a gradient at ");
     }
