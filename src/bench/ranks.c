@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "bench/bench.h"
 #include "bench/task.h"
-#include "engine/network.h"
+#include "run/single.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
 
@@ -26,13 +26,13 @@ static esper_status time_step(esper_network *network, ranks_times *times_out)
 {
     double began, computed, met, exchanged;
 
-    if (network->cursor.batch >= network->steps_per_epoch)
+    if (network->cursor.batch >= network->engine->steps_per_epoch)
         esper_network_next_epoch(network);
     began = esper_clock_seconds();
     ESPER_TRY(esper_network_gradients(network));
     computed = esper_clock_seconds();
-    ESPER_TRY(
-        esper_comm_barrier(network->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
+    ESPER_TRY(esper_comm_barrier(
+        network->engine->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
     met = esper_clock_seconds();
     ESPER_TRY(esper_network_exchange(network));
     exchanged = esper_clock_seconds();
@@ -63,12 +63,12 @@ static esper_status measure(esper_network *network, int n_steps, ranks_times *ti
 
 static size_t count_numbers(const esper_network *network)
 {
-    return (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_GRAD) + network->ranks.room;
+    return (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_GRAD) + network->engine->ranks.room;
 }
 
 static void print_line(const esper_network *network, const ranks_times *times, const esper_bench_request *request)
 {
-    int n_ranks = esper_comm_size(network->ranks.comm);
+    int n_ranks = esper_comm_size(network->engine->ranks.comm);
     double share = 100.0 * times->exchange / times->step;
     char text[512];
     esper_json out;
@@ -91,7 +91,7 @@ static void print_line(const esper_network *network, const ranks_times *times, c
     esper_json_key(&out, "wait_us"), esper_json_real(&out, 1e6 * times->wait);
     esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_numbers(network));
     esper_json_key(&out, "ranks"), esper_json_int(&out, n_ranks);
-    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->pool));
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->engine->pool));
     esper_json_key(&out, "commit"), esper_json_text(&out, esper_build_commit());
     if (request->quick)
         esper_json_key(&out, "quick"), esper_json_bool(&out, true);
@@ -101,28 +101,30 @@ static void print_line(const esper_network *network, const ranks_times *times, c
 
 static esper_status bench(esper_comm *comm, const esper_bench_request *request)
 {
-    esper_network *network = esper_mem_alloc(sizeof(*network));
+    esper_network *network = NULL;
+    esper_engine *engine = NULL;
+    esper_dataset_desc desc;
+    esper_dataset *data;
     const esper_task *task;
     ranks_times times;
     esper_config config;
     esper_status status;
 
-    if (network == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = esper_bench_configure("synth", settings, request->config, &config, &task);
-    if (config.threads == 0 && esper_comm_size(comm) > 1)
-        config.threads = 1;
+    ESPER_TRY(esper_bench_configure("synth", settings, request->config, &config, &task));
+    desc = esper_task_data(task, &config);
+    ESPER_TRY(esper_dataset_open(&desc, &data));
+    status = esper_single_engine(task, &config, ESPER_USE_TRAIN, data, 1, &engine);
     if (status == ESPER_OK)
-        status = esper_network_init(network, task, &config, ESPER_USE_TRAIN);
-    if (status == ESPER_OK) {
-        status = esper_network_join(network, comm);
-        if (status == ESPER_OK)
-            status = measure(network, request->quick ? QUICK_STEPS : STEPS, &times);
-        if (status == ESPER_OK && esper_comm_rank(comm) == 0)
-            print_line(network, &times, request);
-        esper_network_fini(network);
-    }
-    esper_mem_free(network);
+        status = esper_engine_join(engine, comm);
+    if (status == ESPER_OK)
+        status = esper_network_add(engine, config.seed, &network);
+    if (status == ESPER_OK)
+        status = measure(network, request->quick ? QUICK_STEPS : STEPS, &times);
+    if (status == ESPER_OK && esper_comm_rank(comm) == 0)
+        print_line(network, &times, request);
+    esper_network_remove(network);
+    esper_engine_close(engine);
+    esper_dataset_close(data);
     return status;
 }
 

@@ -9,7 +9,7 @@
 #include "bench/bench.h"
 #include "bench/task.h"
 #include "tensor/cpu_peak.h"
-#include "engine/network.h"
+#include "run/single.h"
 #include "ui/text.h"
 
 enum { WARM_STEPS = 5, MAX_STEPS = 400, PACED_WARM_STEPS = 1, LEAST_STEPS = 3 };
@@ -45,7 +45,7 @@ static esper_status time_steps(esper_network *network, int n_warm, double least,
     for (int i = 0; n < MAX_STEPS && (n < LEAST_STEPS || spent < least); i++) {
         double began;
 
-        if (network->cursor.batch >= network->steps_per_epoch)
+        if (network->cursor.batch >= network->engine->steps_per_epoch)
             esper_network_next_epoch(network);
         began = esper_clock_seconds();
         ESPER_TRY(esper_network_step(network));
@@ -77,8 +77,8 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     esper_json_key(&out, "unit"), esper_json_text(&out, bench->unit);
     esper_json_key(&out, "limit"), esper_json_real(&out, limit);
     esper_json_key(&out, "ratio"), esper_json_real(&out, value / limit);
-    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(network->backend));
-    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->pool));
+    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(network->engine->backend));
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->engine->pool));
     if (request->quick)
         esper_json_key(&out, "quick"), esper_json_bool(&out, true);
     esper_json_object_end(&out);
@@ -90,8 +90,8 @@ static void print_line(const bench_case *bench, double value, double limit, cons
 static void print_header(const esper_network *network)
 {
     printf("training with %s, %d thread%s; limit: the multiply-add peak measured in the same run\n",
-           esper_backend_identity(network->backend), esper_pool_threads(network->pool),
-           esper_pool_threads(network->pool) == 1 ? "" : "s");
+           esper_backend_identity(network->engine->backend), esper_pool_threads(network->engine->pool),
+           esper_pool_threads(network->engine->pool) == 1 ? "" : "s");
     fflush(stdout);
 }
 
@@ -106,7 +106,7 @@ static esper_status measure(const bench_case *bench, esper_network *network, int
         print_header(network);
     ESPER_TRY(time_steps(network, WARM_STEPS, request->quick ? quick_seconds : least_seconds, &seconds));
     print_line(bench, (double)batch * bench->per_sample / seconds,
-               esper_cpu_peak_flops(network->pool) / flops * bench->per_sample, network, request);
+               esper_cpu_peak_flops(network->engine->pool) / flops * bench->per_sample, network, request);
     return ESPER_OK;
 }
 
@@ -118,7 +118,8 @@ static esper_status measure_paced(const bench_case *bench, esper_network *networ
 
     ESPER_TRY(time_steps(network, WARM_STEPS, 0.0, &seconds));
     printf("{\"name\":\"%s\",\"ready\":true,\"kernels\":\"%s\",\"threads\":%d,\"commit\":\"%s\"}\n", bench->name,
-           esper_backend_identity(network->backend), esper_pool_threads(network->pool), esper_build_commit());
+           esper_backend_identity(network->engine->backend), esper_pool_threads(network->engine->pool),
+           esper_build_commit());
     fflush(stdout);
     while (fgets(line, sizeof(line), stdin) != NULL) {
         ESPER_TRY(time_steps(network, PACED_WARM_STEPS, quick ? quick_seconds : paced_seconds, &seconds));
@@ -130,22 +131,16 @@ static esper_status measure_paced(const bench_case *bench, esper_network *networ
 
 static esper_status bench_train(const bench_case *bench, const esper_bench_request *request)
 {
-    esper_network *network = esper_mem_alloc(sizeof(*network));
+    esper_network *network;
     esper_config config;
     const esper_task *task;
     esper_status status;
 
-    if (network == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = esper_bench_configure(bench->task, bench->settings, request->config, &config, &task);
-    if (status == ESPER_OK)
-        status = esper_network_init(network, task, &config, ESPER_USE_TRAIN);
-    if (status == ESPER_OK) {
-        status = request->paced ? measure_paced(bench, network, request->quick)
-                                : measure(bench, network, config.batch, request);
-        esper_network_fini(network);
-    }
-    esper_mem_free(network);
+    ESPER_TRY(esper_bench_configure(bench->task, bench->settings, request->config, &config, &task));
+    ESPER_TRY(esper_single_open(task, &config, ESPER_USE_TRAIN, &network));
+    status =
+        request->paced ? measure_paced(bench, network, request->quick) : measure(bench, network, config.batch, request);
+    esper_single_close(network);
     return status;
 }
 

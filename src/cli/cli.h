@@ -3,7 +3,7 @@
 #define ESPER_CLI_CLI_H
 
 #include "base/config.h"
-#include "engine/task.h"
+#include "run/task.h"
 
 /* Exit codes. */
 enum { ESPER_EXIT_OK = 0, ESPER_EXIT_FAILED = 1, ESPER_EXIT_USAGE = 2, ESPER_EXIT_STOPPED = 130 };

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
+#include "run/single.h"
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
@@ -56,7 +57,7 @@ static void print_score(const esper_network *network, const char *file, esper_sp
     esper_json_object_begin(&json);
     esper_json_key(&json, "path"), esper_json_text(&json, file);
     esper_json_key(&json, "epoch"), esper_json_int(&json, network->cursor.epoch);
-    esper_json_key(&json, "task"), esper_json_text(&json, network->task->name);
+    esper_json_key(&json, "task"), esper_json_text(&json, network->engine->task);
     esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
     esper_json_key(&json, "loss"), esper_json_real(&json, esper_tally_loss(tally));
@@ -77,18 +78,15 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     config = checkpoint.config;
     config.max_steps = 0; /* the whole split, however short the epochs were */
     overlay(&config, asked);
-    network = esper_mem_alloc(sizeof(*network));
-    status = network != NULL ? esper_network_init(network, checkpoint.task, &config, ESPER_USE_EVALUATE)
-                             : ESPER_FAIL(ESPER_E_NOMEM, "evaluation");
+    status = esper_single_open(checkpoint.task, &config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK) {
         status = esper_checkpoint_restore(&checkpoint, network);
         if (status == ESPER_OK)
             status = esper_network_evaluate(network, split, NULL, &tally);
         if (status == ESPER_OK)
             print_score(network, file, split, &tally, json);
-        esper_network_fini(network);
+        esper_single_close(network);
     }
-    esper_mem_free(network);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "run/checkpoint.h"
 #include "run/export.h"
+#include "run/single.h"
 #include "run/run_dir.h"
 #include "ui/text.h"
 
@@ -49,18 +50,18 @@ static void describe_pixels(const esper_dataset_info *data, char *text, size_t c
         list_channels("std ", data->std, data->channels, text + used, chars - used);
 }
 
-static void describe(const esper_network *network, const char *file, char about[ABOUT_CHARS])
+static void describe(const esper_network *network, const esper_task *task, const char *file, char about[ABOUT_CHARS])
 {
-    const esper_dataset_info *data = esper_dataset_info_get(network->data);
-    size_t used = (size_t)snprintf(about, ABOUT_CHARS, "%s: %s\n\nWeights of %s after epoch %u, step %llu.\n",
-                                   network->task->name, network->task->about, file, network->cursor.epoch,
-                                   (unsigned long long)network->cursor.step);
+    const esper_dataset_info *data = esper_dataset_info_get(network->engine->data);
+    size_t used =
+        (size_t)snprintf(about, ABOUT_CHARS, "%s: %s\n\nWeights of %s after epoch %u, step %llu.\n", task->name,
+                         task->about, file, network->cursor.epoch, (unsigned long long)network->cursor.step);
 
-    if (network->host.topology == ESPER_TOPOLOGY_CNN)
+    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN)
         describe_pixels(data, about + used, ABOUT_CHARS - used);
     else
         snprintf(about + used, ABOUT_CHARS - used, "Tokens are ids from 0 to %d, at most %d of them.", data->vocab - 1,
-                 network->host.transformer.context);
+                 network->engine->host.transformer.context);
 }
 
 /* Overwriting what is being exported would lose the run. */
@@ -106,13 +107,13 @@ static void list_alphas(const esper_network *network, alphas *out)
     }
 }
 
-static esper_status write_out(const esper_network *network, const request *asked)
+static esper_status write_out(const esper_network *network, const esper_task *task, const request *asked)
 {
     char about[ABOUT_CHARS];
     alphas weights;
     esper_export what = {
         .torch = {.net = &network->net,
-                  .class_name = network->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
+                  .class_name = network->engine->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
                   .about = about,
                   .numbers = weights.numbers},
         .slab = &network->slab,
@@ -122,7 +123,7 @@ static esper_status write_out(const esper_network *network, const request *asked
 
     list_alphas(network, &weights);
     what.torch.n_numbers = weights.n;
-    describe(network, asked->file, about);
+    describe(network, task, asked->file, about);
     if (asked->safetensors != NULL) {
         ESPER_TRY(check_not_itself(asked->file, asked->safetensors));
         ESPER_TRY(esper_export_weights(&what, asked->safetensors));
@@ -148,18 +149,13 @@ static esper_status export(const request *asked)
         status = esper_config_set(&checkpoint.config, "data", asked->data, &source);
     else
         status = ESPER_OK;
-    if (status == ESPER_OK) {
-        network = esper_mem_alloc(sizeof(*network));
-        status = network != NULL ? esper_network_init(network, checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE)
-                                 : ESPER_FAIL(ESPER_E_NOMEM, "export");
-    }
-    if (status == ESPER_OK) {
+    if (status == ESPER_OK)
+        status = esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network);
+    if (status == ESPER_OK)
         status = esper_checkpoint_restore(&checkpoint, network);
-        if (status == ESPER_OK)
-            status = write_out(network, asked);
-        esper_network_fini(network);
-    }
-    esper_mem_free(network);
+    if (status == ESPER_OK)
+        status = write_out(network, checkpoint.task, asked);
+    esper_single_close(network);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }

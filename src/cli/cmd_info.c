@@ -13,7 +13,7 @@
 #include "policy/features.h"
 #include "policy/reward.h"
 #include "tensor/kernel.h"
-#include "engine/network.h"
+#include "run/single.h"
 #include "ui/text.h"
 
 /* How several processes work as one job; where that cannot be, why. */
@@ -177,26 +177,9 @@ static esper_status open_task(const question *asked, esper_network **network_out
 {
     const esper_task *task;
     esper_config config;
-    esper_network *network;
-    esper_status status;
 
     ESPER_TRY(configure(asked, &task, &config));
-    network = esper_mem_alloc(sizeof(*network));
-    if (network == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "task %s", task->name);
-    status = esper_network_init(network, task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN);
-    if (status != ESPER_OK) {
-        esper_mem_free(network);
-        return status;
-    }
-    *network_out = network;
-    return ESPER_OK;
-}
-
-static void close_task(esper_network *network)
-{
-    esper_network_fini(network);
-    esper_mem_free(network);
+    return esper_single_open(task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN, network_out);
 }
 
 static esper_status info_net(const question *asked)
@@ -205,7 +188,7 @@ static esper_status info_net(const question *asked)
 
     ESPER_TRY(open_task(asked, &network));
     esper_net_print(&network->net, stdout);
-    close_task(network);
+    esper_single_close(network);
     return ESPER_OK;
 }
 
@@ -216,7 +199,7 @@ static esper_status info_plan(const question *asked)
 
     ESPER_TRY(open_task(asked, &network));
     status = esper_info_plan(network, asked->timed);
-    close_task(network);
+    esper_single_close(network);
     return status;
 }
 

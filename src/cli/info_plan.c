@@ -42,7 +42,7 @@ static const char *name_of(const esper_launch *launch, char text[NAME_CHARS])
 
 static esper_cost cost_of(const plan_table *table, const esper_launch *launch)
 {
-    return esper_op_cost(launch->kind, launch->direction, &launch->lanes[0], table->network->config.batch);
+    return esper_op_cost(launch->kind, launch->direction, &launch->lanes[0], table->network->engine->config.batch);
 }
 
 static void predict(plan_table *table, esper_direction direction)
@@ -79,7 +79,7 @@ static esper_status measure(plan_table *table, esper_direction direction)
     for (int i = 0; i < table->n_rows[direction]; i += program->chain[i]) {
         double begin = esper_clock_seconds(), took;
 
-        ESPER_TRY(run_chain(table->network->backend, program, i));
+        ESPER_TRY(run_chain(table->network->engine->backend, program, i));
         took = esper_clock_seconds() - begin;
         table->rows[direction][i].seconds += took;
         table->seconds += took;
@@ -125,8 +125,8 @@ static void print_head(const esper_network *network)
     esper_memory memory = esper_network_memory(network);
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", network->task->name,
-           network->config.batch, stats.n_forward, stats.n_backward,
+    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", network->engine->task,
+           network->engine->config.batch, stats.n_forward, stats.n_backward,
            esper_text_flops(stats.forward.flops + stats.backward.flops, a),
            esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
     printf("memory: %s in all: data %s, weights and moments %s, activations %s (%s without reuse)\n",
@@ -166,7 +166,7 @@ esper_status esper_info_plan(esper_network *network, bool timed)
     }
     if (status == ESPER_OK && timed)
         printf("measured: %.3f ms for both on %d threads, the mean of %d rounds, batches and optimiser not counted\n",
-               table.seconds / ROUNDS * 1e3, esper_pool_threads(network->pool), ROUNDS);
+               table.seconds / ROUNDS * 1e3, esper_pool_threads(network->engine->pool), ROUNDS);
     esper_mem_free(table.rows[0]);
     esper_mem_free(table.rows[1]);
     return status;

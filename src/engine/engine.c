@@ -107,6 +107,7 @@ esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **eng
     engine->data = desc->data;
     engine->host = *desc->host;
     engine->ranks.size = 1;
+    assert(desc->host->with_loss);
     esper_net_init(&engine->plain);
     status = open_parts(engine, desc->threads);
     if (status != ESPER_OK) {

@@ -121,13 +121,20 @@ static esper_status add_tensors(esper_guarded *guarded)
     return status;
 }
 
+static int count_threads(const esper_network *network)
+{
+    esper_pool *pool = esper_network_pool(network);
+
+    return pool == NULL || network->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(pool);
+}
+
 static esper_status open_guard(esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
     esper_guard_options options;
 
     esper_guard_options_init(&options);
-    options.n_threads = network->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(network->pool);
+    options.n_threads = count_threads(network);
     ESPER_TRY(esper_guard_open(&options, &guarded->guard));
     return add_tensors(guarded);
 }
@@ -141,7 +148,7 @@ static esper_status open_whole(esper_guarded *guarded)
     size_t n = 0;
 
     esper_guard_options_init(&options);
-    options.n_threads = slab->bytes < one_thread_bytes ? 1 : esper_pool_threads(guarded->network->pool);
+    options.n_threads = count_threads(guarded->network);
     ESPER_TRY(esper_guard_open(&options, &guarded->whole));
     for (int f = 0; f < N_FAMILIES; f++)
         if (families[f].role != ESPER_GUARD_ROLE_GRAD && slab->family[families[f].family] != NULL &&
@@ -173,14 +180,14 @@ static esper_status open_ring(esper_guarded *guarded, esper_ring **ring_out)
 static esper_status open_governor(esper_guarded *guarded)
 {
     const esper_network *network = guarded->network;
-    const esper_dataset_info *info = esper_dataset_info_get(network->data);
+    const esper_dataset_info *info = esper_dataset_info_get(network->engine->data);
     bool images = info->kind == ESPER_DATASET_IMAGES;
     esper_governor_options options;
 
     esper_governor_options_init(&options);
     options.absolute = images ? 12.0 : 15.0;
     options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
-    options.max_rollbacks = (uint32_t)network->config.max_rollbacks;
+    options.max_rollbacks = (uint32_t)network->engine->config.max_rollbacks;
     options.window = WINDOW;
     return esper_governor_open(&options, &guarded->governor);
 }
@@ -230,7 +237,7 @@ esper_status esper_guarded_open(esper_network *network, esper_guarded **guarded_
     if (guarded == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "guarded network");
     guarded->network = network;
-    guarded->checksum = network->config.guard_checksum;
+    guarded->checksum = network->engine->config.guard_checksum;
     status = open_parts(guarded);
     if (status != ESPER_OK) {
         esper_guarded_close(guarded);
@@ -310,7 +317,7 @@ typedef struct finding {
 
 static finding find(const esper_guarded *guarded, const esper_guard_report *report, uint32_t bad)
 {
-    finding found = {.bad = bad, .spoiled = guarded->network->ranks.spoiled};
+    finding found = {.bad = bad, .spoiled = guarded->network->engine->ranks.spoiled};
     bool finite = report->first_bad == ESPER_GUARD_NONE;
     const esper_guard_stat *stat;
 
@@ -345,7 +352,7 @@ static int choose_rank(const finding *found, int n_ranks)
 /* Somebody found something: the same finding on every rank, and whose it is. */
 static esper_status share_finding(const esper_guarded *guarded, finding *found, int *rank_out)
 {
-    const esper_ranks *ranks = &guarded->network->ranks;
+    const esper_ranks *ranks = &guarded->network->engine->ranks;
     finding *all;
     esper_status status;
 
@@ -449,7 +456,7 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
     bool alike;
 
     snprintf(incident->failure, sizeof(incident->failure), "%s", found ? "" : esper_last_error());
-    ESPER_TRY(esper_ranks_are_alike(&guarded->network->ranks, found ? restored.step : UINT64_MAX, &alike));
+    ESPER_TRY(esper_ranks_are_alike(&guarded->network->engine->ranks, found ? restored.step : UINT64_MAX, &alike));
     if (!alike)
         snprintf(incident->failure, sizeof(incident->failure), "snapshots of some ranks are damaged and others not");
     if (!found || !alike) {
@@ -570,13 +577,13 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
     bad = roles == 0 ? verdict_behind_pass(report) : report->bad;
     bad |= what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     anywhere = bad;
-    ESPER_TRY(esper_ranks_any(&guarded->network->ranks, &anywhere));
+    ESPER_TRY(esper_ranks_any(&guarded->network->engine->ranks, &anywhere));
     if (anywhere == 0 && roles == state_roles)
         return ESPER_OK;
     if (anywhere != 0) {
         finding found = find(guarded, report, bad);
 
-        incident->n_ranks = roles == 0 ? guarded->network->ranks.n_spoiled : 0;
+        incident->n_ranks = roles == 0 ? guarded->network->engine->ranks.n_spoiled : 0;
         ESPER_TRY(share_finding(guarded, &found, &incident->rank));
         name_finding(guarded, &found, incident);
     } else if (roles == 0 && guarded->watcher != NULL)
@@ -595,7 +602,7 @@ static bool snapshot_due(const esper_guarded *guarded)
     if (esper_guarded_reading(guarded).pending)
         return false;
     return guarded->n_taken == 0 || now->epoch != last->epoch ||
-           now->step - last->step >= (uint64_t)guarded->network->config.snapshot_every;
+           now->step - last->step >= (uint64_t)guarded->network->engine->config.snapshot_every;
 }
 
 /* What is known now, beside what lies in a ring. */
@@ -710,13 +717,14 @@ esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident
     esper_incident incident;
 
     ESPER_TRY(check_usable(guarded));
-    if (guarded->network->cursor.batch >= guarded->network->steps_per_epoch)
+    if (guarded->network->cursor.batch >= guarded->network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
     esper_network_batch_due(guarded->network);
     incident = nothing_at(guarded);
     drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS);
     ESPER_TRY(inspect_state(guarded, &incident));
-    if (incident.action == ESPER_GOVERNOR_GO && guarded->network->cursor.batch < guarded->network->steps_per_epoch) {
+    if (incident.action == ESPER_GOVERNOR_GO &&
+        guarded->network->cursor.batch < guarded->network->engine->steps_per_epoch) {
         if (snapshot_due(guarded))
             ESPER_TRY(take_snapshot(guarded));
         ESPER_TRY(train_batch(guarded, &incident));

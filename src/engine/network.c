@@ -1,7 +1,8 @@
-/* The training step and evaluation of one network. The loop over epochs is in run.c. */
+/* A network: its opening, its programs, its step and evaluation. The loop over epochs is in run.c. */
 #include "engine/network.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,12 +10,6 @@
 #include "nn/init.h"
 #include "nn/schedule.h"
 #include "engine/side.h"
-
-static const char *const backend_names[] = {
-#define X(name, text) text,
-    ESPER_CONFIG_BACKEND_LIST(X)
-#undef X
-};
 
 double esper_tally_loss(const esper_tally *tally)
 {
@@ -28,135 +23,59 @@ double esper_tally_accuracy(const esper_tally *tally)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static esper_status open_samplers(esper_network *network, esper_use use)
-{
-    const esper_config *config = &network->config;
-
-    for (int split = 0; split < ESPER_N_SPLITS; split++) {
-        esper_sampler_desc desc = {
-            .set = network->data,
-            .split = (esper_split)split,
-            .batch_size = (uint32_t)config->batch,
-            .training = use != ESPER_USE_EVALUATE && split == ESPER_SPLIT_TRAIN,
-            .seed = config->seed,
-            .augment = {.crop = config->crop, .flip = config->flip, .cutout = config->cutout},
-        };
-
-        ESPER_TRY(esper_sampler_open(&desc, &network->samplers[split]));
-    }
-    return ESPER_OK;
-}
-
-uint32_t esper_network_batches(const esper_network *network, esper_split split)
-{
-    uint32_t n = esper_sampler_batches(network->samplers[split]), cap = (uint32_t)network->config.max_steps;
-
-    return cap > 0 && cap < n && split != ESPER_SPLIT_TEST ? cap : n;
-}
-
-int esper_network_max_samples(const esper_network *network)
-{
-    return (network->config.batch + network->ranks.size - 1) / network->ranks.size;
-}
-
-/* Batch statistics of a single value are undefined. */
-static esper_status check_batch_norms(const esper_network *network)
-{
-    const esper_sampler *sampler = network->samplers[ESPER_SPLIT_TRAIN];
-    uint32_t n_samples = network->config.sync_norm
-                             ? esper_sampler_batch_total(sampler, 0)
-                             : esper_sampler_batch_total(sampler, 0) / (uint32_t)network->ranks.size;
-
-    for (int o = 0; o < network->net.n_ops; o++) {
-        const esper_op *op = &network->net.ops[o];
-        const esper_tensor *x = &network->net.tensors[op->in[0]];
-
-        if (op->kind == ESPER_OP_BATCH_NORM && (int64_t)n_samples * x->dim[1] * x->dim[2] == 1)
-            return ESPER_FAIL(ESPER_E_CONFIG,
-                              "%s of one sample with maps of one pixel leave batch norm nothing to "
-                              "average: use a larger --batch or fewer --pools",
-                              esper_ranks_are_many(&network->ranks) ? "parts of a batch" : "batches");
-    }
-    return ESPER_OK;
-}
-
-/* The network as it is planned for training. */
-static esper_plan_net describe_net(const esper_network *network)
-{
-    return (esper_plan_net){.net = &network->net,
-                            .slab = &network->slab,
-                            .pass = &network->pass,
-                            .exchange = network->exchange.sum != NULL ? &network->exchange : NULL};
-}
-
-static esper_plan_desc describe_plan(const esper_network *network, const esper_plan_net *net)
-{
-    return (esper_plan_desc){
-        .backend = network->backend,
-        .nets = net,
-        .n_nets = 1,
-        .max_samples = esper_network_max_samples(network),
-        .training = network->splice.training,
-    };
-}
-
 /* The slots of a host, all empty, and how seeds are put there. */
-static esper_status open_slots(esper_network *network, esper_use use)
+static esper_status open_slots(esper_network *network)
 {
-    const esper_config *config = &network->config;
+    const esper_engine *engine = network->engine;
+    const esper_config *config = &engine->config;
     esper_slot_rules rules = {.permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE,
                               .gate_epochs = config->gate_epochs,
                               .embargo_ticks = config->embargo};
 
-    ESPER_TRY(esper_slots_init(&network->slots, network->net.boundaries, network->net.n_boundaries, &rules));
     network->splice = (esper_splice){
-        .topology = network->host.topology,
+        .topology = engine->host.topology,
         .slots = &network->slots,
-        .training = use != ESPER_USE_EVALUATE,
+        .training = engine->use != ESPER_USE_EVALUATE,
         .incubation =
             config->incubation == ESPER_CONFIG_INCUBATION_STRAIGHT ? ESPER_INCUBATION_STRAIGHT : ESPER_INCUBATION_ASIDE,
     };
-    network->program = esper_splice_key(&network->splice);
-    esper_splice_find_alphas(&network->splice, &network->net, network->alpha_input);
-    return ESPER_OK;
+    return esper_slots_init(&network->slots, engine->plain.boundaries, engine->plain.n_boundaries, &rules);
 }
 
-static esper_status open_slab(esper_network *network, esper_use use)
+static esper_status open_slab(esper_network *network)
 {
-    int n_moments = network->config.optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? 2 : 1;
-    esper_slab_desc desc = {.n_moments = use != ESPER_USE_EVALUATE ? n_moments : 0};
+    const esper_engine *engine = network->engine;
+    int n_moments = engine->config.optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? 2 : 1;
+    esper_slab_desc desc = {.n_moments = engine->use != ESPER_USE_EVALUATE ? n_moments : 0};
     esper_status status;
 
-    if (use == ESPER_USE_GROW || network->config.plant[0] != '\0')
-        ESPER_TRY(esper_splice_reserve(&network->slots, network->host.topology, UINT32_MAX, &desc));
-    status = esper_slab_init(&network->slab, network->backend, &network->net, &desc);
+    if (engine->use == ESPER_USE_GROW || engine->config.plant[0] != '\0')
+        ESPER_TRY(esper_splice_reserve(&network->slots, engine->host.topology, UINT32_MAX, &desc));
+    status = esper_slab_init(&network->slab, engine->backend, &engine->plain, &desc);
     if (status == ESPER_E_NOMEM)
         return ESPER_FAIL(ESPER_E_NOMEM,
                           "%zu bytes for the weights, gradients and moments: a smaller network needs less",
-                          esper_slab_bytes(&network->net, &desc));
+                          esper_slab_bytes(&engine->plain, &desc));
     return status;
 }
 
-static esper_status build_network(esper_network *network, esper_use use)
+static esper_status open_order(esper_network *network)
 {
-    esper_plan_net plan_net = describe_net(network);
-    esper_plan_desc plan_desc;
+    const esper_engine *engine = network->engine;
+    esper_sampler_desc desc = esper_engine_sampler(engine, ESPER_SPLIT_TRAIN, network->seed);
 
-    network->host = esper_task_host(network->task, &network->config, esper_dataset_info_get(network->data));
-    ESPER_TRY(esper_host_build(&network->host, &network->net));
-    ESPER_TRY(open_slots(network, use));
-    ESPER_TRY(open_slab(network, use));
-    esper_init_net(&network->net, &network->slab, network->config.seed, 0, -1);
-    plan_desc = describe_plan(network, &plan_net);
-    return esper_plan_open(&plan_desc, &network->plan);
+    ESPER_TRY(esper_sampler_open(&desc, &network->order));
+    if (esper_ranks_are_many(&engine->ranks))
+        esper_sampler_share(network->order, (uint32_t)engine->ranks.rank, (uint32_t)engine->ranks.size);
+    return ESPER_OK;
 }
 
 static esper_status open_optimiser(esper_network *network)
 {
-    const esper_config *config = &network->config;
+    const esper_config *config = &network->engine->config;
     const esper_slab *slab = &network->slab;
     esper_optim_desc desc = {
-        .backend = network->backend,
+        .backend = network->engine->backend,
         .slabs = &slab,
         .n_slabs = 1,
         .kind = config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? ESPER_OP_ADAMW : ESPER_OP_SGD,
@@ -173,6 +92,61 @@ static esper_status open_optimiser(esper_network *network)
     };
 
     return esper_optim_open(&desc, &network->optim);
+}
+
+/* Everything but weights and a program. */
+static esper_status open_record(esper_network *network)
+{
+    esper_engine *engine = network->engine;
+
+    ESPER_TRY(open_slots(network));
+    ESPER_TRY(open_slab(network));
+    network->sample_ids = esper_mem_alloc((size_t)engine->config.batch * sizeof(*network->sample_ids));
+    if (network->sample_ids == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "batch of %d", engine->config.batch);
+    network->pass = (esper_pass){.seed = network->seed, .sample_id = network->sample_ids};
+    if (engine->use == ESPER_USE_EVALUATE)
+        return ESPER_OK;
+    ESPER_TRY(esper_ranks_reserve(&engine->ranks, &network->slab));
+    ESPER_TRY(open_order(network));
+    return open_optimiser(network);
+}
+
+static esper_status make_record(esper_engine *engine, uint64_t seed, esper_network **network_out)
+{
+    esper_network *network = esper_mem_alloc(sizeof(*network));
+    esper_status status;
+
+    if (network == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "network");
+    network->engine = engine;
+    engine->n_networks++;
+    network->seed = seed;
+    network->detour.lr_scale = 1.0;
+    esper_net_init(&network->net);
+    status = open_record(network);
+    if (status != ESPER_OK) {
+        esper_network_remove(network);
+        return status;
+    }
+    *network_out = network;
+    return ESPER_OK;
+}
+
+void esper_network_remove(esper_network *network)
+{
+    if (network == NULL)
+        return;
+    esper_side_close_all(network->side);
+    esper_optim_close(network->optim);
+    esper_sampler_close(network->order);
+    esper_mem_free(network->detour.passed);
+    esper_mem_free(network->sample_ids);
+    esper_plan_close(network->plan);
+    esper_slab_fini(&network->slab);
+    esper_net_fini(&network->net);
+    network->engine->n_networks--;
+    esper_mem_free(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ growing */
@@ -195,20 +169,31 @@ static void set_groups(esper_network *network)
 static esper_status fit_slab(esper_network *network, esper_slab *slab_out)
 {
     *slab_out = network->slab;
-    return network->splice.training ? ESPER_OK
-                                    : esper_slab_init(slab_out, network->backend, &network->net, &(esper_slab_desc){0});
+    if (network->splice.training || network->plan == NULL)
+        return ESPER_OK;
+    return esper_slab_init(slab_out, network->engine->backend, &network->net, &(esper_slab_desc){0});
 }
 
 /* All that can fail comes before the plan is replaced. */
 static esper_status rebuild(esper_network *network)
 {
+    const esper_engine *engine = network->engine;
     struct esper_side *sides[ESPER_MAX_SLOTS];
-    esper_plan_net plan_net = describe_net(network);
-    esper_plan_desc desc = describe_plan(network, &plan_net);
+    esper_plan_net plan_net = {.net = &network->net,
+                               .slab = &network->slab,
+                               .pass = &network->pass,
+                               .exchange = engine->exchange.sum != NULL ? &engine->exchange : NULL};
+    esper_plan_desc desc = {
+        .backend = engine->backend,
+        .nets = &plan_net,
+        .n_nets = 1,
+        .max_samples = esper_engine_max_samples(engine),
+        .training = network->splice.training,
+    };
     esper_slab old = network->slab, slab;
     esper_status status;
 
-    ESPER_TRY(esper_splice_build(&network->splice, &network->host, &network->net));
+    ESPER_TRY(esper_splice_build(&network->splice, &network->engine->host, &network->net));
     esper_side_keep(network);
     ESPER_TRY(fit_slab(network, &slab));
     network->slab = slab;
@@ -232,7 +217,7 @@ esper_status esper_network_replan(esper_network *network)
     esper_net old = network->net;
     esper_status status;
 
-    if (program != network->program) {
+    if (network->plan == NULL || program != network->program) {
         esper_net_init(&network->net);
         status = rebuild(network);
         esper_net_fini(status == ESPER_OK ? &old : &network->net);
@@ -267,7 +252,7 @@ esper_status esper_network_bear(esper_network *network, int slot)
 {
     esper_splice splice = network->splice;
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
-    esper_birth birth = {.seed = network->config.seed, .number = (uint32_t)network->slots.slot[slot].n_seeds - 1};
+    esper_birth birth = {.seed = network->seed, .number = (uint32_t)network->slots.slot[slot].n_seeds - 1};
     esper_net net;
     esper_status status;
 
@@ -278,7 +263,7 @@ esper_status esper_network_bear(esper_network *network, int slot)
     splice.slots = slots;
     splice.training = true;
     esper_net_init(&net);
-    status = esper_splice_build(&splice, &network->host, &net);
+    status = esper_splice_build(&splice, &network->engine->host, &net);
     if (status == ESPER_OK) {
         esper_network_clear_region(network, slot);
         esper_init_seed(&net, &network->slab, &birth, slot + 1);
@@ -301,13 +286,13 @@ static esper_status plant_one(esper_network *network, const char *word)
     if (k < 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: this host has no slot '%s': the first is %s, the last %s", id,
                           network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id);
-    if (esper_blueprint_find(network->host.topology, name, &blueprint) != ESPER_OK)
+    if (esper_blueprint_find(network->engine->host.topology, name, &blueprint) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "plant: ");
     if (!esper_slot_is_empty(&network->slots.slot[k]))
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: slot %s stands there twice", id);
-    ESPER_TRY(esper_slot_plant(&network->slots.slot[k], blueprint, how,
-                               esper_splice_count_params(blueprint, network->slots.slot[k].channels),
-                               esper_splice_count_gate(network->host.topology, network->slots.slot[k].channels)));
+    ESPER_TRY(esper_slot_plant(
+        &network->slots.slot[k], blueprint, how, esper_splice_count_params(blueprint, network->slots.slot[k].channels),
+        esper_splice_count_gate(network->engine->host.topology, network->slots.slot[k].channels)));
     return esper_network_bear(network, k);
 }
 
@@ -315,126 +300,54 @@ static esper_status plant_seeds(esper_network *network)
 {
     char words[ESPER_CONFIG_TEXT_CHARS], *rest = words, *word;
 
-    snprintf(words, sizeof(words), "%s", network->config.plant);
+    snprintf(words, sizeof(words), "%s", network->engine->config.plant);
     while ((word = strsep(&rest, ",")) != NULL)
         if (word[0] != '\0')
             ESPER_TRY(plant_one(network, word));
-    return esper_network_replan(network);
+    return ESPER_OK;
 }
 
-static esper_status open_parts(esper_network *network, esper_use use)
+esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out)
 {
-    const esper_config *config = &network->config;
-    esper_dataset_desc data_desc = esper_task_data(network->task, config);
-
-    ESPER_TRY(esper_pool_open(config->threads, &network->pool));
-    ESPER_TRY(esper_backend_open(backend_names[config->backend], network->pool, &network->backend));
-    if (!network->borrows_data)
-        ESPER_TRY(esper_dataset_open(&data_desc, &network->data));
-    ESPER_TRY(open_samplers(network, use));
-    ESPER_TRY(build_network(network, use));
-    network->sample_ids = esper_mem_alloc((size_t)config->batch * sizeof(*network->sample_ids));
-    if (network->sample_ids == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "batch of %d", config->batch);
-    network->pass = (esper_pass){.seed = config->seed, .sample_id = network->sample_ids};
-    if (use != ESPER_USE_EVALUATE) {
-        ESPER_TRY(check_batch_norms(network));
-        network->steps_per_epoch = esper_network_batches(network, ESPER_SPLIT_TRAIN);
-        ESPER_TRY(open_optimiser(network));
-    }
-    return plant_seeds(network);
-}
-
-esper_status esper_network_init(esper_network *network, const esper_task *task, const esper_config *config,
-                                esper_use use)
-{
-    return esper_network_init_on(network, NULL, task, config, use);
-}
-
-esper_status esper_network_init_on(esper_network *network, esper_dataset *data, const esper_task *task,
-                                   const esper_config *config, esper_use use)
-{
+    esper_network *network = NULL;
     esper_status status;
 
-    memset(network, 0, sizeof(*network));
-    network->data = data;
-    network->borrows_data = data != NULL;
-    network->ranks.size = 1;
-    network->task = task;
-    network->config = *config;
-    network->detour.lr_scale = 1.0;
-    esper_net_init(&network->net);
-    status = open_parts(network, use);
-    if (status != ESPER_OK)
-        esper_network_fini(network);
-    return status;
-}
-
-/* Every rank must have something of every training batch, or it would have no gradients to give. */
-static esper_status check_shares(const esper_network *network)
-{
-    uint32_t n = esper_sampler_batch_total(network->samplers[ESPER_SPLIT_TRAIN], 0);
-
-    if (n < (uint32_t)network->ranks.size)
-        return ESPER_FAIL(ESPER_E_CONFIG,
-                          "batches of %u samples cannot be shared by %d ranks: use a larger --batch or fewer ranks", n,
-                          network->ranks.size);
-    return network->optim != NULL ? check_batch_norms(network) : ESPER_OK;
-}
-
-static esper_status sum_over_ranks(void *ranks, double *values, size_t count)
-{
-    return esper_ranks_sum(ranks, values, count);
-}
-
-esper_status esper_network_join(esper_network *network, esper_comm *comm)
-{
-    esper_plan_net plan_net;
-    esper_plan_desc desc;
-    bool alike;
-
-    ESPER_TRY(esper_ranks_init(&network->ranks, comm, &network->slab));
-    if (!esper_ranks_are_many(&network->ranks))
-        return ESPER_OK;
-    for (int split = 0; split < ESPER_N_SPLITS; split++)
-        esper_sampler_share(network->samplers[split], (uint32_t)network->ranks.rank, (uint32_t)network->ranks.size);
-    ESPER_TRY(check_shares(network));
-    if (network->config.sync_norm)
-        network->exchange = (esper_exchange){.sum = sum_over_ranks, .context = &network->ranks};
-    plan_net = describe_net(network);
-    desc = describe_plan(network, &plan_net);
-    ESPER_TRY(esper_plan_reopen(&desc, &network->plan));
-    ESPER_TRY(esper_ranks_are_alike(&network->ranks, esper_network_hash(network), &alike));
-    return alike ? ESPER_OK : ESPER_FAIL(ESPER_E_STATE, "the ranks begin with different weights");
-}
-
-void esper_network_fini(esper_network *network)
-{
-    esper_ranks_fini(&network->ranks);
-    esper_side_close_all(network->side);
-    esper_optim_close(network->optim);
-    esper_mem_free(network->detour.passed);
-    esper_mem_free(network->sample_ids);
-    esper_plan_close(network->plan);
-    esper_slab_fini(&network->slab);
-    esper_net_fini(&network->net);
-    for (int split = 0; split < ESPER_N_SPLITS; split++)
-        esper_sampler_close(network->samplers[split]);
-    if (!network->borrows_data)
-        esper_dataset_close(network->data);
-    esper_backend_close(network->backend);
-    esper_pool_close(network->pool);
-    memset(network, 0, sizeof(*network));
+    ESPER_TRY(make_record(engine, seed, &network));
+    esper_init_net(&engine->plain, &network->slab, seed, 0, -1);
+    status = plant_seeds(network);
+    if (status == ESPER_OK)
+        status = esper_network_replan(network);
+    if (status != ESPER_OK) {
+        esper_network_remove(network);
+        return status;
+    }
+    *network_out = network;
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ a batch */
 
+esper_pool *esper_network_pool(const esper_network *network)
+{
+    return network->stream == NULL ? network->engine->pool : NULL;
+}
+
+esper_status esper_network_wait(const esper_network *network)
+{
+    return esper_backend_wait(network->engine->backend, network->stream);
+}
+
+static const esper_sampler *sampler_of(const esper_network *network, esper_split split)
+{
+    return split == ESPER_SPLIT_TRAIN && network->order != NULL ? network->order : network->engine->samplers[split];
+}
+
 void esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
                         uint32_t batch)
 {
-    const esper_sampler *sampler = network->samplers[split];
+    const esper_sampler *sampler = sampler_of(network, split);
     void *input = esper_plan_data(plan, 0, net->input);
-    bool images = network->host.topology == ESPER_TOPOLOGY_CNN;
+    bool images = network->engine->host.topology == ESPER_TOPOLOGY_CNN;
     int inputs[ESPER_MAX_SLOTS];
     esper_batch dest = {
         .images = images ? input : NULL,
@@ -444,7 +357,7 @@ void esper_network_load(esper_network *network, const esper_plan *plan, const es
     };
 
     memcpy(inputs, network->alpha_input, sizeof(inputs));
-    esper_batch_fill(sampler, batch, network->pool, &dest);
+    esper_batch_fill(sampler, batch, esper_network_pool(network), &dest);
     network->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     network->pass.training = split == ESPER_SPLIT_TRAIN;
     network->pass.step = (uint32_t)network->cursor.step;
@@ -499,7 +412,7 @@ static void count_batch(const esper_network *network, esper_tally *tally)
 
 static double rate_now(const esper_network *network)
 {
-    const esper_config *config = &network->config;
+    const esper_config *config = &network->engine->config;
     int finish = config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
     int before = config->epochs - finish;
     int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
@@ -507,10 +420,10 @@ static double rate_now(const esper_network *network)
         .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
         .lr = config->lr,
         .lr_min = config->lr_min,
-        .warmup_steps = (uint64_t)llround(config->warmup * network->steps_per_epoch),
-        .total_steps = (uint64_t)epochs * network->steps_per_epoch,
-        .finish_from = (uint64_t)before * network->steps_per_epoch,
-        .finish_steps = (uint64_t)finish * network->steps_per_epoch,
+        .warmup_steps = (uint64_t)llround(config->warmup * network->engine->steps_per_epoch),
+        .total_steps = (uint64_t)epochs * network->engine->steps_per_epoch,
+        .finish_from = (uint64_t)before * network->engine->steps_per_epoch,
+        .finish_steps = (uint64_t)finish * network->engine->steps_per_epoch,
     };
 
     return esper_schedule_lr(&schedule, network->cursor.step);
@@ -520,9 +433,9 @@ static double rate_now(const esper_network *network)
 static double seed_rate(const esper_network *network, int slot)
 {
     bool young = network->slots.slot[slot].stage == ESPER_STAGE_TRAINING;
-    double rate = young ? network->config.lr * network->detour.lr_scale : network->lr;
+    double rate = young ? network->engine->config.lr * network->detour.lr_scale : network->lr;
 
-    return rate * network->config.seed_lr;
+    return rate * network->engine->config.seed_lr;
 }
 
 /* ------------------------------------------------------------------------------------------------ a step */
@@ -540,23 +453,23 @@ static bool is_passed_over(const esper_network *network)
 
 bool esper_network_batch_due(esper_network *network)
 {
-    while (network->cursor.batch < network->steps_per_epoch && is_passed_over(network))
+    while (network->cursor.batch < network->engine->steps_per_epoch && is_passed_over(network))
         network->cursor.batch++;
-    return network->cursor.batch < network->steps_per_epoch;
+    return network->cursor.batch < network->engine->steps_per_epoch;
 }
 
 esper_status esper_network_gradients(esper_network *network)
 {
-    if (network->optim == NULL || network->cursor.batch >= network->steps_per_epoch)
+    if (network->optim == NULL || network->cursor.batch >= network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
     if (!network->epoch_drawn) {
-        esper_sampler_redraw(network->samplers[ESPER_SPLIT_TRAIN], network->cursor.epoch, network->detour.draw);
+        esper_sampler_redraw(network->order, network->cursor.epoch, network->detour.draw);
         network->epoch_drawn = true;
     }
     load_batch(network, ESPER_SPLIT_TRAIN, network->cursor.batch);
     esper_side_take_targets(network);
-    ESPER_TRY(esper_plan_gradients(network->plan));
-    ESPER_TRY(esper_backend_sync(network->backend));
+    ESPER_TRY(esper_plan_gradients_one(network->plan, network->stream, 0));
+    ESPER_TRY(esper_network_wait(network));
     network->sums = sum_results(network);
     return esper_side_gradients(network);
 }
@@ -576,7 +489,8 @@ esper_status esper_network_exchange(esper_network *network)
 {
     double share = (double)network->pass.n_samples / network->n_loaded;
 
-    return esper_ranks_exchange(&network->ranks, &network->slab, regions_in_use(network), share, &network->sums);
+    return esper_ranks_exchange(&network->engine->ranks, &network->slab, regions_in_use(network), share,
+                                &network->sums);
 }
 
 esper_status esper_network_apply(esper_network *network)
@@ -585,8 +499,8 @@ esper_status esper_network_apply(esper_network *network)
     esper_optim_group(network->optim, 0, 0)->lr = (float)network->lr;
     for (int r = 1; r < network->slab.n_regions; r++)
         esper_optim_group(network->optim, 0, r)->lr = (float)seed_rate(network, r - 1);
-    ESPER_TRY(esper_optim_step(network->optim));
-    ESPER_TRY(esper_backend_sync(network->backend));
+    ESPER_TRY(esper_optim_step_one(network->optim, network->stream, 0));
+    ESPER_TRY(esper_network_wait(network));
     network->tally.loss += network->sums.loss;
     network->tally.correct += (uint64_t)network->sums.correct;
     count_batch(network, &network->tally);
@@ -598,7 +512,7 @@ esper_status esper_network_apply(esper_network *network)
 
 esper_status esper_network_step(esper_network *network)
 {
-    if (network->cursor.batch < network->steps_per_epoch && !esper_network_batch_due(network))
+    if (network->cursor.batch < network->engine->steps_per_epoch && !esper_network_batch_due(network))
         return ESPER_OK;
     ESPER_TRY(esper_network_gradients(network));
     ESPER_TRY(esper_network_exchange(network));
@@ -677,7 +591,7 @@ esper_status esper_network_evaluate(esper_network *network, esper_split split, c
                                     esper_tally *tally_out)
 {
     static const esper_follower nobody;
-    uint32_t n = esper_network_batches(network, split);
+    uint32_t n = esper_engine_batches(network->engine, split);
     esper_batch_sums sums = {0};
     esper_tally tally = {0};
     double both[2];
@@ -694,13 +608,13 @@ esper_status esper_network_evaluate(esper_network *network, esper_split split, c
         if (network->pass.n_samples == 0)
             continue;
         network->pass.training = false;
-        ESPER_TRY(esper_plan_forward(network->plan));
-        ESPER_TRY(esper_backend_sync(network->backend));
+        ESPER_TRY(esper_plan_forward_one(network->plan, network->stream, 0));
+        ESPER_TRY(esper_network_wait(network));
         add_results(network, &sums);
     }
     both[0] = sums.loss;
     both[1] = sums.correct;
-    ESPER_TRY(esper_ranks_sum(&network->ranks, both, 2));
+    ESPER_TRY(esper_ranks_sum(&network->engine->ranks, both, 2));
     tally.loss = both[0];
     tally.correct = (uint64_t)both[1];
     *tally_out = tally;
@@ -711,34 +625,34 @@ esper_status esper_network_evaluate(esper_network *network, esper_split split, c
 
 esper_memory esper_network_memory(const esper_network *network)
 {
+    const esper_engine *engine = network->engine;
     esper_plan_stats plan = esper_plan_stats_of(network->plan);
     const esper_slab *slab = &network->slab;
     esper_memory memory = {
-        .data = (size_t)esper_dataset_bytes(network->data),
+        .data = (size_t)esper_dataset_bytes(engine->data),
         .slab = slab->bytes,
         .activations = plan.arena_bytes + esper_side_bytes(network),
-        .tables = plan.table_bytes + (size_t)network->config.batch * sizeof(*network->sample_ids) +
-                  network->ranks.room * sizeof(*network->ranks.bucket),
+        .tables = sizeof(*engine) + sizeof(*network) + esper_net_bytes(&engine->plain) +
+                  esper_net_bytes(&network->net) + plan.table_bytes +
+                  (size_t)engine->config.batch * sizeof(*network->sample_ids) +
+                  engine->ranks.room * sizeof(*engine->ranks.bucket),
     };
 
-    for (int split = 0; split < ESPER_N_SPLITS; split++)
-        memory.tables += (size_t)esper_sampler_predict_bytes(esper_dataset_count(network->data, (esper_split)split));
+    for (int split = 0; split < ESPER_N_SPLITS; split++) {
+        int n_orders = split == ESPER_SPLIT_TRAIN && network->order != NULL ? 2 : 1;
+
+        memory.tables +=
+            (size_t)n_orders * esper_sampler_predict_bytes(esper_dataset_count(engine->data, (esper_split)split));
+    }
     if (network->optim != NULL)
         memory.tables += esper_optim_bytes(&slab, 1);
     memory.total = memory.data + memory.slab + memory.activations + memory.tables;
     return memory;
 }
 
-double esper_network_plan_flops(const esper_network *network, const esper_plan *plan)
-{
-    esper_plan_stats stats = esper_plan_stats_of(plan);
-
-    return (stats.forward.flops + stats.backward.flops) * network->config.batch / esper_network_max_samples(network);
-}
-
 double esper_network_step_flops(const esper_network *network)
 {
-    return esper_network_plan_flops(network, network->plan) + esper_side_flops(network);
+    return esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network);
 }
 
 uint32_t esper_network_n_loaded(const esper_network *network)

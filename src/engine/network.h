@@ -1,18 +1,16 @@
-/* Internal. One network on one data set: the step, the evaluation, and the exact state between them.
+/* Internal. A network of an engine: a record of its exact state, the step, and the evaluation.
  *
- * State is the slab, the optimiser's count of steps, the cursor and the tally; everything else (order, augmentation,
- * dropout, learning rate) is a function of the configuration and the cursor. So a checkpoint is small, and a resumed run is the unbroken run bit for bit. */
+ * State is the slab, the slot table, the optimiser's count of steps, the cursor and the tally; everything else (order,
+ * augmentation, dropout, learning rate) is a function of the configuration, the seed and the cursor. So a checkpoint is small, a
+ * resumed run is the unbroken run bit for bit, and a fork is a copy. */
 #ifndef ESPER_ENGINE_NETWORK_H
 #define ESPER_ENGINE_NETWORK_H
 
 #include <signal.h>
 
-#include "data/batch.h"
 #include "nn/optim.h"
 #include "slot/splice.h"
-#include "tensor/plan.h"
-#include "engine/ranks.h"
-#include "engine/task.h"
+#include "engine/engine.h"
 
 /* Where the run stands: the next batch to train on. */
 typedef struct esper_cursor {
@@ -43,13 +41,6 @@ typedef struct esper_detour {
     uint32_t     n_passed, room_passed;
 } esper_detour;
 
-/* What a network is for. */
-typedef enum esper_use {
-    ESPER_USE_EVALUATE, /* no gradients and no moments */
-    ESPER_USE_TRAIN,    /* a network that stays as it is */
-    ESPER_USE_GROW,     /* the slab has room for a seed in every slot */
-} esper_use;
-
 /* State of somebody else that goes where the network's goes: into snapshots and checkpoints. */
 typedef struct esper_companion {
     void  *context;
@@ -61,53 +52,37 @@ typedef struct esper_companion {
 
 typedef struct esper_network {
     /* Read-only for others. */
-    const esper_task *task;
-    esper_config      config;
-    esper_pool       *pool;
-    esper_backend    *backend;
-    esper_dataset    *data;
-    esper_host        host;
-    esper_slots       slots; /* state; whoever changes it calls esper_network_replan */
-    esper_net         net;   /* host and seeds, as the slots say */
-    esper_slab        slab;
-    esper_plan       *plan;
-    esper_optim      *optim; /* NULL for inference */
-    esper_cursor      cursor;
-    esper_tally       tally; /* of the present epoch's training */
-    esper_detour      detour;
-    uint32_t          steps_per_epoch;
-    double            grad_norm; /* of the last step, before clipping */
-    double            lr;        /* of the last step */
-    esper_governor   *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
-    esper_companion   companion; /* pack NULL: there is none */
-    esper_ranks       ranks;     /* among which it is one */
+    esper_engine *engine;
+    uint64_t      seed;  /* of its weights, its order of samples, augmentation and dropout */
+    esper_slots   slots; /* state; whoever changes it calls esper_network_replan */
+    esper_splice  splice;
+    esper_net     net;   /* host and seeds, as the slots say */
+    uint64_t      program; /* key of what is planned */
+    esper_slab    slab;
+    esper_plan   *plan;
+    esper_optim  *optim; /* NULL for inference */
+    esper_cursor  cursor;
+    esper_tally   tally; /* of the present epoch's training */
+    esper_detour  detour;
+    double        grad_norm; /* of the last step, before clipping */
+    double        lr;        /* of the last step */
+    esper_governor *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
+    esper_companion companion; /* pack NULL: there is none */
+    esper_backend_stream *stream; /* on which it computes; NULL: all threads together */
     /* Private. */
-    bool           borrows_data;
-    esper_splice   splice;
-    uint64_t       program;                       /* key of what is planned */
+    esper_sampler *order; /* of the training split; NULL for inference */
+    bool           epoch_drawn;
     int            alpha_input[ESPER_MAX_SLOTS];  /* tensor, or ESPER_NO_TENSOR */
     struct esper_side *side[ESPER_MAX_SLOTS];     /* where a seed learns aside; NULL elsewhere */
     esper_pass     pass;
-    esper_exchange exchange; /* sum NULL: norms are each rank's own */
-    esper_sampler *samplers[ESPER_N_SPLITS];
     uint32_t      *sample_ids; /* (batch) */
     esper_batch_sums sums;     /* of the batch whose gradients are there */
     uint32_t       n_loaded;
-    bool           epoch_drawn;
 } esper_network;
 
-/* Loads the data, builds the network with weights born from the seed, plants the seeds that the configuration names, and
- * plans. The configuration is copied. Works on storage of the caller's that must not move until esper_network_fini. */
-esper_status esper_network_init(esper_network *network, const esper_task *task, const esper_config *config,
-                                esper_use use);
-/* The same on data that is there already: many networks learn from one set. Borrowed until fini. */
-esper_status esper_network_init_on(esper_network *network, esper_dataset *data, const esper_task *task,
-                                   const esper_config *config, esper_use use);
-void         esper_network_fini(esper_network *network);
-
-/* Becomes one of the ranks of a job (borrowed): takes its part of every batch from now on. Right after esper_network_init, on
- * all ranks; their weights are found to be equal. */
-esper_status esper_network_join(esper_network *network, esper_comm *comm);
+/* A network with weights born from the seed, in which the seeds that the configuration names are planted. */
+esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out);
+void         esper_network_remove(esper_network *network);
 
 /* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn.
  * On failure the old program stays. */
@@ -166,26 +141,24 @@ typedef struct esper_follower {
 esper_status esper_network_evaluate(esper_network *network, esper_split split, const esper_follower *follower,
                                     esper_tally *tally_out);
 
-/* Batches of a split that count: max_steps caps validation as it caps epochs, but not the test. */
-uint32_t esper_network_batches(const esper_network *network, esper_split split);
-
 /* Puts this rank's part of a batch into the inputs of a plan of the network's, made for its pass, and tells the pass about
  * it. A part without samples is not to be run. */
 void esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
                         uint32_t batch);
 
-/* What the parts said they would take, in bytes: the prediction that the allocation border is held to. */
+/* Waits for all that the network has queued; and the threads that are there for its host's work: NULL = the caller alone. */
+esper_status esper_network_wait(const esper_network *network);
+esper_pool  *esper_network_pool(const esper_network *network);
+
+/* What the parts said they would take, in bytes, data and engine included: the prediction that the allocation border is held
+ * to. */
 typedef struct esper_memory {
     size_t data, slab, activations, tables, total;
 } esper_memory;
 
 esper_memory esper_network_memory(const esper_network *network);
 
-/* The most samples of a batch that fall to one rank: what its plans are made for. */
-int esper_network_max_samples(const esper_network *network);
-
-/* FLOPs of a full batch, of all ranks together: of such a plan's passes, and of a training step. */
-double esper_network_plan_flops(const esper_network *network, const esper_plan *plan);
+/* FLOPs of a training step on a full batch, of all ranks together. */
 double esper_network_step_flops(const esper_network *network);
 
 /* Samples of the batch that was loaded last, of all ranks together. */

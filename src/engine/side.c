@@ -62,15 +62,15 @@ static esper_status plan_side(esper_network *network, esper_side *side)
                           .slab = &network->slab,
                           .pass = &network->pass,
                           .frozen = ~((uint64_t)1 << (side->slot + 1))};
-    esper_plan_desc desc = {.backend = network->backend,
+    esper_plan_desc desc = {.backend = network->engine->backend,
                             .nets = &net,
                             .n_nets = 1,
-                            .max_samples = esper_network_max_samples(network),
+                            .max_samples = esper_engine_max_samples(network->engine),
                             .training = true};
 
     side->splice = network->splice;
     side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
-    ESPER_TRY(esper_splice_build(&side->splice, &network->host, &side->net));
+    ESPER_TRY(esper_splice_build(&side->splice, &network->engine->host, &side->net));
     ESPER_TRY(esper_net_cut(&side->net, stream_at(network, &side->net, side->slot)));
     esper_splice_find_alphas(&side->splice, &side->net, side->alpha_input);
     return esper_plan_open(&desc, &side->plan);
@@ -140,9 +140,9 @@ static esper_status run_side(esper_network *network, esper_side *side)
 
     fill_inputs(network, side);
     network->pass.training = false;
-    status = esper_plan_gradients(side->plan);
+    status = esper_plan_gradients_one(side->plan, network->stream, 0);
     if (status == ESPER_OK)
-        status = esper_backend_sync(network->backend);
+        status = esper_network_wait(network);
     network->pass.training = true;
     return status;
 }
@@ -163,7 +163,7 @@ double esper_side_flops(const esper_network *network)
 
     for (int k = 0; k < network->slots.n; k++)
         if (network->side[k] != NULL)
-            flops += esper_network_plan_flops(network, network->side[k]->plan);
+            flops += esper_engine_plan_flops(network->engine, network->side[k]->plan);
     return flops;
 }
 

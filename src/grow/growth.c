@@ -77,7 +77,7 @@ static esper_status unpack_memory(void *context, const void *bytes, bool whole)
 static esper_status count_blueprints(esper_growth *growth)
 {
     const esper_network *network = growth->network;
-    const esper_blueprint *const *list = esper_blueprint_list(network->host.topology);
+    const esper_blueprint *const *list = esper_blueprint_list(network->engine->host.topology);
     bool known = true;
 
     for (int k = 0; k < network->slots.n; k++) {
@@ -87,7 +87,7 @@ static esper_status count_blueprints(esper_growth *growth)
             growth->blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
             known = known && growth->blueprint_params[k][list[i]->index] != -1;
         }
-        growth->gate_params[k] = esper_splice_count_gate(network->host.topology, channels);
+        growth->gate_params[k] = esper_splice_count_gate(network->engine->host.topology, channels);
         known = known && growth->gate_params[k] >= 0;
     }
     return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
@@ -98,8 +98,8 @@ static esper_status open_tracker(esper_growth *growth)
     esper_tracker_options options;
 
     esper_tracker_options_init(&options);
-    esper_tracker_options_pace(&options, growth->network->config.gate_epochs);
-    options.plateau_threshold = growth->network->config.plateau;
+    esper_tracker_options_pace(&options, growth->network->engine->config.gate_epochs);
+    options.plateau_threshold = growth->network->engine->config.plateau;
     return esper_tracker_init(&growth->tracker, &options);
 }
 
@@ -194,12 +194,12 @@ static const char *name_of_policy(const esper_config *config)
 static esper_status open_policy(esper_growth *growth)
 {
     const esper_network *network = growth->network;
-    const esper_config *config = &network->config;
+    const esper_config *config = &network->engine->config;
     const char *ids[ESPER_MAX_SLOTS], *name = name_of_policy(config);
     esper_heuristic_settings rules;
     esper_policy_setup setup = {
-        .topology = network->host.topology,
-        .seed = config->seed,
+        .topology = network->engine->host.topology,
+        .seed = network->seed,
         .max_epochs = config->epochs,
         .slot_ids = ids,
         .n_slots = network->slots.n,
@@ -208,8 +208,8 @@ static esper_status open_policy(esper_growth *growth)
         .command = config->policy_cmd,
         .deadline_ms = (int)fmin(config->policy_deadline * 1000.0, 1e9),
         .policy_file = config->policy,
-        .task = network->task->name,
-        .backend = esper_backend_name(network->backend),
+        .task = network->engine->task,
+        .backend = esper_backend_name(network->engine->backend),
         .room_bytes = GROWTH_POLICY_BYTES,
     };
 
@@ -220,7 +220,7 @@ static esper_status open_policy(esper_growth *growth)
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
-    growth->follows = network->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
+    growth->follows = network->engine->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
     if (growth->history != NULL || growth->follows)
         name = "none"; /* what it would say is known already, or comes from rank 0 */
     ESPER_TRY(esper_policy_open(name, &setup, &growth->policy));
@@ -244,16 +244,16 @@ static void init_memory(esper_growth *growth)
     esper_decision_init(&growth->decision, ESPER_SLOT_OP_WAIT);
 }
 
-static esper_status open_parts(esper_growth *growth)
+static esper_status open_parts(esper_growth *growth, const char *inject)
 {
     esper_network *network = growth->network;
     int64_t n_buffers = esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER);
 
     ESPER_TRY(open_tracker(growth));
-    ESPER_TRY(esper_growth_reward_config(&network->config, &growth->reward_config));
+    ESPER_TRY(esper_growth_reward_config(&network->engine->config, &growth->reward_config));
     ESPER_TRY(open_policy(growth));
-    ESPER_TRY(growth_read_faults(growth, network->config.inject));
-    ESPER_TRY(growth_open_evaluator(growth));
+    ESPER_TRY(growth_read_faults(growth, inject != NULL ? inject : network->engine->config.inject));
+    ESPER_TRY(esper_evaluator_open(network, ESPER_SPLIT_VALID, &growth->evaluator));
     growth->buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
     if (growth->buffers == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
@@ -263,19 +263,20 @@ static esper_status open_parts(esper_growth *growth)
     return ESPER_OK;
 }
 
-esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, esper_growth **growth_out)
+esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, const char *inject,
+                               esper_growth **growth_out)
 {
     esper_growth *growth;
     esper_status status;
 
-    ESPER_TRY(esper_growth_check_config(&network->config, network->host.topology));
+    ESPER_TRY(esper_growth_check_config(&network->engine->config, network->engine->host.topology));
     growth = esper_mem_alloc(sizeof(*growth));
     if (growth == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
     growth->network = network;
     growth->history = history;
     esper_net_init(&growth->probe_net);
-    status = open_parts(growth);
+    status = open_parts(growth, inject);
     if (status != ESPER_OK) {
         esper_growth_close(growth);
         return status;
@@ -304,7 +305,7 @@ esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, c
 {
     const esper_network *network = growth->network;
     esper_log_head head = {
-        .topology = network->host.topology, .seed = network->config.seed, .ranks = network->ranks.size};
+        .topology = network->engine->host.topology, .seed = network->seed, .ranks = network->engine->ranks.size};
 
     growth->guarded = guarded;
     growth->records = *records;
@@ -314,8 +315,8 @@ esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, c
         esper_guarded_set_drill(guarded, growth_drill, growth);
     if (records->decisions == NULL)
         return ESPER_OK;
-    snprintf(head.task, sizeof(head.task), "%s", network->task->name);
-    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(network->backend));
+    snprintf(head.task, sizeof(head.task), "%s", network->engine->task);
+    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(network->engine->backend));
     return esper_decision_log_open(records->decisions, &head, records->resume, growth->facts.n_logged, &growth->log);
 }
 
@@ -343,7 +344,7 @@ static esper_status decide_again(esper_growth *growth, esper_decision *decision_
 /* A program may say anything: rank 0 asks, and the others take its answer and what it remembers. */
 static esper_status decide_by_program(esper_growth *growth, esper_decision *decision_out)
 {
-    const esper_ranks *ranks = &growth->network->ranks;
+    const esper_ranks *ranks = &growth->network->engine->ranks;
     esper_decision decision = growth->decision;
     esper_status status = ESPER_OK;
 
@@ -454,7 +455,7 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 
     ESPER_TRY(esper_growth_observe(growth, record, &view));
     ESPER_TRY(esper_growth_ask(growth, &decision));
-    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->network->config.epochs);
+    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->network->engine->config.epochs);
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */

@@ -28,9 +28,9 @@ esper_status esper_growth_check_config(const esper_config *config, esper_topolog
 
 /* Opens the policy that the network's configuration names and becomes the network's companion; the network is borrowed, and
  * one for growing. With `history` (borrowed) decisions come from there: a replay, in which every entry has to come again in
- * its order and with its weights. One that does not is E_STATE; past the last one everything is E_STOPPED. Comes before the
- * guarded network is opened. */
-esper_status esper_growth_open(esper_network *network, const esper_decision_history *history,
+ * its order and with its weights. One that does not is E_STATE; past the last one everything is E_STOPPED. `inject`: faults for
+ * a drill; NULL: those of the configuration. Comes before the guarded network is opened. */
+esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, const char *inject,
                                esper_growth **growth_out);
 void         esper_growth_close(esper_growth *growth);
 
@@ -117,7 +117,7 @@ double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward 
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
 
 /* FLOPs of a forward pass of one sample through the host alone, without seeds. */
-esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out);
+double esper_growth_flops_host(const esper_growth *growth);
 
 /* Faults that were asked for and have not been injected. */
 uint64_t esper_growth_n_faults_left(const esper_growth *growth);

@@ -14,8 +14,8 @@
 static uint32_t affordable(const esper_growth *growth, int k, int64_t params, int64_t more)
 {
     const esper_network *network = growth->network;
-    int64_t limit = network->config.max_params;
-    uint32_t bits = esper_policy_blueprints(network->host.topology);
+    int64_t limit = network->engine->config.max_params;
+    uint32_t bits = esper_policy_blueprints(network->engine->host.topology);
 
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
         if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
@@ -73,7 +73,7 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
 {
     const esper_slot *slot = &growth->network->slots.slot[k];
 
-    esper_policy_slot_init(view, growth->network->host.topology, slot->id);
+    esper_policy_slot_init(view, growth->network->engine->host.topology, slot->id);
     view->stage = slot->stage;
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
@@ -103,16 +103,16 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     for (int k = 0; k < network->slots.n; k++)
         show_slot(growth, k, params, &growth->views[k]);
     *view_out = (esper_policy_view){
-        .topology = network->host.topology,
+        .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = network->config.epochs - network->config.lr_finish,
+        .max_epochs = network->engine->config.epochs - network->engine->config.lr_finish,
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
         .accuracy_valid = record->acc_valid,
         .params_total = params,
-        .params_limit = network->config.max_params,
-        .max_seeds = network->config.max_seeds,
+        .params_limit = network->engine->config.max_params,
+        .max_seeds = network->engine->config.max_seeds,
         .last_refused = growth->state.refused != 0,
         .rolled_back = growth->facts.went_back > growth->state.decided,
         .slots = growth->views,
@@ -165,7 +165,7 @@ static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, 
         .loss = record->loss_valid,
         .accuracy = record->acc_valid,
         .n_seeds = count_seeds(growth),
-        .max_seeds = growth->network->config.max_seeds,
+        .max_seeds = growth->network->engine->config.max_seeds,
         .cooldown = esper_slot_cooldown(slot),
     });
 }
@@ -175,7 +175,7 @@ static esper_status germinate(esper_growth *growth, int k)
 {
     esper_network *network = growth->network;
     const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(network->host.topology, decision->blueprint);
+    const esper_blueprint *blueprint = esper_policy_blueprint(network->engine->host.topology, decision->blueprint);
     esper_slot *slot = &network->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
@@ -184,15 +184,15 @@ static esper_status germinate(esper_growth *growth, int k)
 
     if (blueprint == NULL)
         return refuse(growth, "there is no blueprint %d for a %s", decision->blueprint,
-                      esper_topology_name(network->host.topology));
-    if (network->config.max_seeds > 0 && count_seeds(growth) >= network->config.max_seeds)
+                      esper_topology_name(network->engine->host.topology));
+    if (network->engine->config.max_seeds > 0 && count_seeds(growth) >= network->engine->config.max_seeds)
         return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
     if (growth->blueprint_params[k][blueprint->index] == ESPER_SPLICE_UNFIT)
         return refuse(growth, "%s cannot be built for a width of %d", blueprint->name, (int)slot->channels);
     gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
     if ((affordable(growth, k, esper_growth_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
         return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
-                      network->config.max_params);
+                      network->engine->config.max_params);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;

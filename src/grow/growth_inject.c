@@ -74,7 +74,7 @@ static int64_t choose(const esper_guard *guard, const growth_fault *fault, esper
 static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth_fault *fault, esper_drill_point point)
 {
     const esper_network *network = growth->network;
-    esper_rng_key key = {.seed = network->config.seed,
+    esper_rng_key key = {.seed = network->seed,
                          .purpose = ESPER_RNG_FAULT,
                          .step = (uint32_t)fault->step,
                          .tag = (uint32_t)growth->facts.n_injected};
@@ -98,7 +98,7 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     ESPER_TRY(growth_log(growth, &entry));
     growth_record_injection(growth, &entry);
     growth->facts.n_injected++;
-    if (fault->rank >= 0 && fault->rank != network->ranks.rank)
+    if (fault->rank >= 0 && fault->rank != network->engine->ranks.rank)
         return ESPER_OK;
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }

@@ -110,7 +110,6 @@ struct esper_growth {
 };
 
 /* growth_measure.c */
-esper_status growth_open_evaluator(esper_growth *growth);
 void         growth_count_flops(esper_growth *growth);
 void         growth_watch_gradients(void *context, const esper_guard_report *report);
 void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);

@@ -7,31 +7,6 @@
 #include "base/status.h"
 #include "grow/growth_internal.h"
 
-/* Of validation, with the seeds of a table of slots. */
-static esper_evaluator_desc evaluator_desc(const esper_growth *growth, const esper_slots *slots)
-{
-    esper_network *network = growth->network;
-
-    return (esper_evaluator_desc){
-        .backend = network->backend,
-        .pool = network->pool,
-        .host = &network->host,
-        .slab = &network->slab,
-        .slots = slots,
-        .sampler = network->samplers[ESPER_SPLIT_VALID],
-        .split = ESPER_SPLIT_VALID,
-        .batch = esper_network_max_samples(network),
-        .ranks = &network->ranks,
-    };
-}
-
-esper_status growth_open_evaluator(esper_growth *growth)
-{
-    esper_evaluator_desc desc = evaluator_desc(growth, &growth->network->slots);
-
-    return esper_evaluator_open(&desc, &growth->evaluator);
-}
-
 /* FLOPs of the present program; looked up when it has changed. */
 void growth_count_flops(esper_growth *growth)
 {
@@ -42,36 +17,14 @@ void growth_count_flops(esper_growth *growth)
         return;
     growth->step_flops = esper_network_step_flops(network);
     if (esper_evaluator_flops(growth->evaluator, NULL, 0, &growth->sample_flops, &none) != ESPER_OK)
-        growth->sample_flops = esper_plan_stats_of(network->plan).forward.flops / esper_network_max_samples(network);
+        growth->sample_flops =
+            esper_plan_stats_of(network->plan).forward.flops / esper_engine_max_samples(network->engine);
     growth->counted_program = network->program;
 }
 
-static esper_status count_empty(const esper_growth *growth, esper_slots *slots, double *flops_out)
+double esper_growth_flops_host(const esper_growth *growth)
 {
-    esper_evaluator_desc desc = evaluator_desc(growth, slots);
-    esper_evaluator *evaluator;
-    esper_status status;
-    double none;
-
-    for (int k = 0; k < slots->n; k++)
-        slots->slot[k].stage = ESPER_STAGE_DORMANT; /* so that none is part of a program */
-    ESPER_TRY(esper_evaluator_open(&desc, &evaluator));
-    status = esper_evaluator_flops(evaluator, NULL, 0, flops_out, &none);
-    esper_evaluator_close(evaluator);
-    return status;
-}
-
-esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out)
-{
-    esper_slots *slots = esper_mem_alloc(sizeof(*slots)); /* a copy to empty */
-    esper_status status;
-
-    if (slots == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "slots");
-    *slots = growth->network->slots;
-    status = count_empty(growth, slots, flops_out);
-    esper_mem_free(slots);
-    return status;
+    return esper_net_flops(&growth->network->engine->plain);
 }
 
 /* ------------------------------------------------------------------------------------------------ gradients */
@@ -104,7 +57,7 @@ void growth_watch_gradients(void *context, const esper_guard_report *report)
     const esper_guard_group *host;
 
     growth_count_flops(growth);
-    growth->facts.flops += growth->step_flops * esper_network_n_loaded(network) / network->config.batch;
+    growth->facts.flops += growth->step_flops * esper_network_n_loaded(network) / network->engine->config.batch;
     if (network->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
         return;
     host = find_group(report, "host");
@@ -141,17 +94,18 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
     const esper_network *network = growth->network;
     esper_attribution_options options;
     esper_attribution_cost cost = {
-        .share = network->config.attribution,
-        .batch = (uint32_t)network->config.batch,
-        .n_batches = esper_network_batches(network, ESPER_SPLIT_VALID),
+        .share = network->engine->config.attribution,
+        .batch = (uint32_t)network->engine->config.batch,
+        .n_batches = esper_engine_batches(network->engine, ESPER_SPLIT_VALID),
         .min_samples = ESPER_ATTRIBUTION_MIN_SAMPLES,
     };
     double each[ESPER_MAX_COALITIONS], whole;
     esper_attribution_pace pace;
 
     esper_attribution_options_init(&options);
-    options.include_fossils = network->cursor.epoch + 1 >= (uint32_t)network->config.epochs /* for the report */ ||
-                              growth->reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
+    options.include_fossils =
+        network->cursor.epoch + 1 >= (uint32_t)network->engine->config.epochs /* for the report */ ||
+        growth->reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
     esper_attribution_plan_make(&network->slots, &options, &growth->plan);
     *n_slice_out = 0;
     if (growth->plan.n_coalitions == 0)
@@ -162,7 +116,7 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
     for (int i = 0; i < growth->plan.n_coalitions; i++)
         cost.variant_flops += each[i];
     growth_count_flops(growth);
-    cost.training_flops = growth->step_flops * network->steps_per_epoch;
+    cost.training_flops = growth->step_flops * network->engine->steps_per_epoch;
     pace = esper_attribution_budget(&cost);
     *flops_out = cost.variant_flops;
     if (esper_attribution_is_due(pace, network->cursor.epoch + 1))
@@ -219,9 +173,9 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
-        status =
-            esper_evaluator_run(growth->evaluator, esper_network_batches(growth->network, ESPER_SPLIT_VALID), variants,
-                                n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
+        status = esper_evaluator_run(
+            growth->evaluator, esper_engine_batches(growth->network->engine, ESPER_SPLIT_VALID), variants,
+            n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
     if (status == ESPER_OK && n_slice > 0)
         take_results(growth, results, flops);
     esper_mem_free(variants);
@@ -248,12 +202,12 @@ static bool probe_is_due(const esper_growth *growth)
 static uint32_t count_probe_batches(esper_growth *growth)
 {
     const esper_network *network = growth->network;
-    double budget = network->config.attribution * growth->step_flops * network->steps_per_epoch;
-    double n = floor(budget / (esper_network_plan_flops(network, growth->probe_plan) + 1.0));
-    uint32_t most = esper_network_batches(network, ESPER_SPLIT_VALID);
+    double budget = network->engine->config.attribution * growth->step_flops * network->engine->steps_per_epoch;
+    double n = floor(budget / (esper_engine_plan_flops(network->engine, growth->probe_plan) + 1.0));
+    uint32_t most = esper_engine_batches(network->engine, ESPER_SPLIT_VALID);
 
-    while (most > 0 &&
-           esper_sampler_batch_total(network->samplers[ESPER_SPLIT_VALID], most - 1) < (uint32_t)network->ranks.size)
+    while (most > 0 && esper_sampler_batch_total(network->engine->samplers[ESPER_SPLIT_VALID], most - 1) <
+                           (uint32_t)network->engine->ranks.size)
         most--; /* a rank without samples would have nothing to say */
     return n < 2.0 || most < 2 ? 0 : n < most ? (uint32_t)n : most;
 }
@@ -265,10 +219,10 @@ static esper_status plan_probe(esper_growth *growth)
     esper_splice splice = network->splice;
     esper_plan_net net = {.net = &growth->probe_net, .slab = &network->slab, .pass = &network->pass};
     esper_plan_desc desc = {
-        .backend = network->backend,
+        .backend = network->engine->backend,
         .nets = &net,
         .n_nets = 1,
-        .max_samples = esper_network_max_samples(network),
+        .max_samples = esper_engine_max_samples(network->engine),
         .training = true,
     };
     uint64_t key;
@@ -281,7 +235,7 @@ static esper_status plan_probe(esper_growth *growth)
     growth->probe_plan = NULL;
     esper_net_fini(&growth->probe_net);
     esper_net_init(&growth->probe_net);
-    ESPER_TRY(esper_splice_build(&splice, &network->host, &growth->probe_net));
+    ESPER_TRY(esper_splice_build(&splice, &network->engine->host, &growth->probe_net));
     growth->probe_program = key;
     return esper_plan_open(&desc, &growth->probe_plan);
 }
@@ -308,7 +262,7 @@ static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
             continue;
         tensor = &growth->probe_net.tensors[t];
         grad = esper_slab_at(&network->slab, ESPER_FAMILY_GRAD, tensor);
-        ESPER_TRY(esper_ranks_sum_f32(&network->ranks, grad, (size_t)tensor->count));
+        ESPER_TRY(esper_ranks_sum_f32(&network->engine->ranks, grad, (size_t)tensor->count));
         for (int64_t i = 0; i < tensor->count; i++) {
             sums[k].sum[i] += grad[i];
             sums[k].squares += (double)grad[i] * (double)grad[i];
@@ -355,14 +309,14 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
 {
     for (int k = 0; k < growth->network->slots.n; k++) {
         const esper_slot *slot = &growth->network->slots.slot[k];
-        int64_t n_weights = esper_splice_count_probe(growth->network->host.topology, slot->channels);
+        int64_t n_weights = esper_splice_count_probe(growth->network->engine->host.topology, slot->channels);
 
         if (!esper_slot_is_empty(slot))
             continue;
         if (n_batches > 1)
-            growth->probed[k] =
-                expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches, growth->network->config.batch) /
-                relative_cost(growth, slot, n_weights);
+            growth->probed[k] = expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches,
+                                              growth->network->engine->config.batch) /
+                                relative_cost(growth, slot, n_weights);
         esper_network_clear_region(growth->network, k);
     }
 }
@@ -371,15 +325,15 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
     esper_network *network = growth->network;
     uint32_t n = count_probe_batches(growth);
-    double flops = esper_network_plan_flops(network, growth->probe_plan);
+    double flops = esper_engine_plan_flops(network->engine, growth->probe_plan);
 
     for (uint32_t batch = 0; batch < n; batch++) {
         esper_network_load(network, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
         network->pass.training = true; /* batch statistics: the ones that gradients go through */
-        ESPER_TRY(esper_plan_gradients(growth->probe_plan));
-        ESPER_TRY(esper_backend_sync(network->backend));
+        ESPER_TRY(esper_plan_gradients_one(growth->probe_plan, network->stream, 0));
+        ESPER_TRY(esper_network_wait(network));
         ESPER_TRY(add_probes(growth, sums));
-        growth->facts.flops += flops * esper_network_n_loaded(network) / network->config.batch;
+        growth->facts.flops += flops * esper_network_n_loaded(network) / network->engine->config.batch;
     }
     take_evidence(growth, sums, n);
     return ESPER_OK;
@@ -401,13 +355,14 @@ esper_status growth_probe(esper_growth *growth)
     if (!probe_is_due(growth))
         return ESPER_OK;
     for (int k = 0; k < slots->n; k++)
-        room += (size_t)esper_splice_count_probe(network->host.topology, slots->slot[k].channels);
+        room += (size_t)esper_splice_count_probe(network->engine->host.topology, slots->slot[k].channels);
     memory = esper_mem_alloc(room * sizeof(*memory));
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
-        sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(network->host.topology, slots->slot[k - 1].channels);
+        sums[k].sum =
+            sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
     if (bytes > 0)
         memcpy(growth->buffers, network->slab.family[ESPER_FAMILY_BUFFER], bytes);
     status = plan_probe(growth);

@@ -39,11 +39,11 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     esper_log_entry whole = *entry;
 
     whole.weights = esper_network_hash(growth->network);
-    ESPER_TRY(esper_ranks_share(&growth->network->ranks, &whole.weights,
+    ESPER_TRY(esper_ranks_share(&growth->network->engine->ranks, &whole.weights,
                                 sizeof(whole.weights))); /* a fault may be one rank's */
     if (growth->history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
-    ESPER_TRY(esper_ranks_settle(&growth->network->ranks,
+    ESPER_TRY(esper_ranks_settle(&growth->network->engine->ranks,
                                  growth->log != NULL ? esper_decision_log_append(growth->log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
@@ -142,7 +142,8 @@ void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
 static void record_decision(const esper_growth *growth, uint32_t epoch)
 {
     const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(growth->network->host.topology, decision->blueprint);
+    const esper_blueprint *blueprint =
+        esper_policy_blueprint(growth->network->engine->host.topology, decision->blueprint);
     bool has_slot = decision->slot >= 0 && decision->slot < growth->network->slots.n;
     const char *slot = has_slot ? growth->network->slots.slot[decision->slot].id : "";
     esper_store_record record = copy_of_entry(growth, "policy", esper_slot_op_name(decision->op), epoch);

@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 struct esper_env {
-    esper_network  network;
+    esper_network *network;
     esper_growth  *growth;
     esper_guarded *guarded;
     const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
@@ -23,17 +23,12 @@ struct esper_env {
 static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
 {
     const esper_growth_records nothing = {0};
-    esper_config config = *desc->config;
-    esper_status status;
 
-    config.threads = 1;
-    ESPER_TRY(esper_network_init_on(&env->network, desc->data, desc->task, &config, ESPER_USE_GROW));
-    status = esper_growth_open(&env->network, NULL, &env->growth);
-    if (status == ESPER_OK)
-        status = esper_guarded_open(&env->network, &env->guarded);
-    if (status == ESPER_OK)
-        status = esper_growth_attach(env->growth, env->guarded, &nothing);
-    return status;
+    ESPER_TRY(esper_network_add(desc->engine, desc->seed, &env->network));
+    env->network->stream = desc->stream;
+    ESPER_TRY(esper_growth_open(env->network, NULL, desc->inject, &env->growth));
+    ESPER_TRY(esper_guarded_open(env->network, &env->guarded));
+    return esper_growth_attach(env->growth, env->guarded, &nothing);
 }
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
@@ -59,9 +54,13 @@ void esper_env_close(esper_env *env)
         return;
     esper_growth_close(env->growth);
     esper_guarded_close(env->guarded);
-    if (env->network.backend != NULL)
-        esper_network_fini(&env->network);
+    esper_network_remove(env->network);
     esper_mem_free(env);
+}
+
+void esper_env_move(esper_env *env, esper_backend_stream *stream)
+{
+    env->network->stream = stream;
 }
 
 /* ------------------------------------------------------------------------------------------------ to the next decision */
@@ -83,7 +82,7 @@ static esper_status train_epoch(esper_env *env)
     esper_incident incident;
     bool good;
 
-    while (!env->stopped && env->network.cursor.batch < env->network.steps_per_epoch) {
+    while (!env->stopped && env->network->cursor.batch < env->network->engine->steps_per_epoch) {
         ESPER_TRY(esper_guarded_step(env->guarded, &incident));
         ESPER_TRY(heed(env, &incident, &good));
     }
@@ -94,7 +93,7 @@ static esper_status train_epoch(esper_env *env)
 /* Validates and lets the governor judge; not good: the epoch is to be trained again, or everything is over. */
 static esper_status validate(esper_env *env, esper_epoch_record *record_out, bool *good_out)
 {
-    esper_network *network = &env->network;
+    esper_network *network = env->network;
     double began = esper_clock_seconds();
     esper_incident incident;
     esper_tally valid;
@@ -153,7 +152,7 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
         decision = &own;
     }
     ESPER_TRY(esper_growth_decide(env->growth, decision, last));
-    esper_network_next_epoch(&env->network);
+    esper_network_next_epoch(env->network);
     env->view = NULL;
     env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */
     env->seconds_act += esper_clock_seconds() - began;
@@ -170,7 +169,7 @@ esper_env_look esper_env_look_at(const esper_env *env)
         .view = env->view,
         .stopped = env->stopped,
         .growth = env->growth,
-        .network = &env->network,
+        .network = env->network,
         .n_rollbacks = env->n_rollbacks,
         .n_rollbacks_all = reading.n_rollbacks,
         .n_skipped = reading.n_skipped,

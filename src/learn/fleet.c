@@ -26,10 +26,7 @@ typedef struct fleet_lane {
 typedef enum fleet_work { FLEET_OPEN, FLEET_ADVANCE, FLEET_FINISH } fleet_work;
 
 struct esper_fleet {
-    const esper_task   *task;
-    esper_config        config;
-    esper_pool         *pool;
-    esper_dataset      *data;
+    esper_engine       *engine;
     int                 n_lanes, n_begun;
     fleet_lane         *lanes; /* (n_lanes) */
     fleet_work          work;
@@ -53,12 +50,9 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
 
     if (fleet == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet");
-    fleet->task = desc->task;
-    fleet->config = *desc->config;
-    fleet->pool = desc->pool;
+    fleet->engine = desc->engine;
     fleet->n_lanes = desc->n_lanes;
     fleet->lanes = esper_mem_alloc((size_t)desc->n_lanes * sizeof(*fleet->lanes));
-    fleet->data = desc->data;
     if (fleet->lanes == NULL) {
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_lanes);
@@ -94,19 +88,21 @@ void esper_fleet_close(esper_fleet *fleet)
 
 /* ------------------------------------------------------------------------------------------------ work of a lane */
 
-static esper_status open_lane(esper_fleet *fleet, fleet_lane *lane)
+static esper_status open_lane(esper_fleet *fleet, fleet_lane *lane, esper_backend_stream *stream)
 {
-    esper_config config = fleet->config;
+    esper_env_desc desc = {.engine = fleet->engine,
+                           .stream = stream,
+                           .seed = lane->seed,
+                           .inject = lane->inject[0] != '\0' ? lane->inject : NULL};
+    esper_status status;
 
     close_lane(lane);
-    config.seed = lane->seed;
-    if (lane->inject[0] != '\0')
-        snprintf(config.inject, sizeof(config.inject), "%s", lane->inject);
-    lane->inject[0] = '\0';
     lane->n_steps = 0;
     lane->seconds = 0.0;
     lane->accuracy_final = (double)NAN;
-    return esper_env_open(&(esper_env_desc){.task = fleet->task, .config = &config, .data = fleet->data}, &lane->env);
+    status = esper_env_open(&desc, &lane->env);
+    lane->inject[0] = '\0';
+    return status;
 }
 
 static esper_status decide(const esper_fleet *fleet, fleet_lane *lane, int index, bool last)
@@ -120,27 +116,22 @@ static esper_status decide(const esper_fleet *fleet, fleet_lane *lane, int index
     return esper_env_decide(lane->env, fleet->own ? NULL : &fleet->decisions[index], last);
 }
 
-static esper_status do_work(esper_fleet *fleet, fleet_lane *lane, int index)
+static esper_status do_work(esper_fleet *fleet, fleet_lane *lane, int index, esper_backend_stream *stream)
 {
-    switch (fleet->work) {
-    case FLEET_OPEN:
-        return open_lane(fleet, lane);
-    case FLEET_ADVANCE:
-        ESPER_TRY(decide(fleet, lane, index, false));
-        return esper_env_advance(lane->env);
-    default:
-        return decide(fleet, lane, index, true);
-    }
+    if (fleet->work == FLEET_OPEN)
+        return open_lane(fleet, lane, stream);
+    esper_env_move(lane->env, stream);
+    ESPER_TRY(decide(fleet, lane, index, fleet->work == FLEET_FINISH));
+    return fleet->work == FLEET_ADVANCE ? esper_env_advance(lane->env) : ESPER_OK;
 }
 
-static void run_lane(void *context, int item, int worker)
+static void run_lane(void *context, int item, esper_backend_stream *stream)
 {
     esper_fleet *fleet = context;
     fleet_lane *lane = &fleet->lanes[item];
     double began = esper_clock_seconds(), took;
 
-    (void)worker;
-    lane->status = do_work(fleet, lane, item);
+    lane->status = do_work(fleet, lane, item, stream);
     if (lane->status != ESPER_OK)
         snprintf(lane->message, sizeof(lane->message), "%s", esper_last_error());
     took = esper_clock_seconds() - began;
@@ -166,7 +157,7 @@ static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decisi
     fleet->work = what;
     fleet->decisions = decisions;
     fleet->own = own;
-    esper_pool_run(fleet->pool, fleet->n_begun, run_lane, fleet);
+    esper_engine_each(fleet->engine, fleet->n_begun, run_lane, fleet);
     fleet->wall += esper_clock_seconds() - began;
     return verdict(fleet);
 }
@@ -177,7 +168,7 @@ esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number)
 {
     fleet->n_begun = fleet->n_lanes;
     for (int i = 0; i < fleet->n_begun; i++)
-        fleet->lanes[i].seed = esper_fleet_seed(fleet->config.seed, number + (uint64_t)i);
+        fleet->lanes[i].seed = esper_fleet_seed(fleet->engine->config.seed, number + (uint64_t)i);
     return work(fleet, FLEET_OPEN, NULL, false);
 }
 

@@ -177,15 +177,15 @@ static void add_notes(draft *out, const esper_network *network)
 {
     const esper_cursor *cursor = &network->cursor;
 
-    esper_config_write(&network->config, out->config);
+    esper_config_write(&network->engine->config, out->config);
     add_note(out, "format", ESPER_CHECKPOINT_FORMAT);
     add_number(out, "format_version", "%d", ESPER_CHECKPOINT_VERSION);
     add_note(out, "esper_version", ESPER_VERSION);
     add_note(out, "commit", esper_build_commit());
-    add_note(out, "task", network->task->name);
+    add_note(out, "task", network->engine->task);
     add_note(out, "config", out->config);
-    add_note(out, "kernels", esper_backend_identity(network->backend));
-    add_number(out, "seed", "%" PRIu64, network->config.seed);
+    add_note(out, "kernels", esper_backend_identity(network->engine->backend));
+    add_number(out, "seed", "%" PRIu64, network->seed);
     add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
                cursor->step);
     add_tally(out, &network->tally);
@@ -457,11 +457,11 @@ static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cur
 
 static esper_status check_cursor(const esper_safetensors *file, const esper_network *network)
 {
-    if (network->cursor.batch > network->steps_per_epoch)
+    if (network->cursor.batch > network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
                           ": was it made from other data?",
-                          esper_safetensors_name(file), network->cursor.batch, network->steps_per_epoch);
+                          esper_safetensors_name(file), network->cursor.batch, network->engine->steps_per_epoch);
     return ESPER_OK;
 }
 
@@ -599,7 +599,7 @@ static esper_status hash_weights(const esper_safetensors *file, const esper_netw
     }
     splice.training = true;
     esper_net_init(&net);
-    status = esper_splice_build(&splice, &network->host, &net);
+    status = esper_splice_build(&splice, &network->engine->host, &net);
     if (status == ESPER_OK)
         *hash_out = hash_in_file(file, &net);
     esper_net_fini(&net);

@@ -4,6 +4,7 @@
 
 #include "data/safetensors.h"
 #include "engine/network.h"
+#include "run/task.h"
 
 enum { ESPER_CHECKPOINT_VERSION = 1 };
 

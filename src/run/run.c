@@ -43,13 +43,13 @@ static bool computes_alike(const char *identity, const char *other)
 static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 {
     if (self->desc->grows) {
-        ESPER_TRY(esper_growth_open(&self->network, self->desc->replay, &self->growth));
+        ESPER_TRY(esper_growth_open(self->network, self->desc->replay, NULL, &self->growth));
         if (checkpoint != NULL)
-            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->network.companion));
+            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->network->companion));
     }
-    if (!self->network.config.guard)
+    if (!self->network->engine->config.guard)
         return ESPER_OK;
-    ESPER_TRY(esper_guarded_open(&self->network, &self->guarded));
+    ESPER_TRY(esper_guarded_open(self->network, &self->guarded));
     if (checkpoint == NULL)
         return ESPER_OK;
     ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
@@ -85,16 +85,16 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
                                  free_keys + !has_moved(&checkpoint->config, self->desc->config), &merged));
     ESPER_TRY(check_growth(self, checkpoint->task, &merged));
     ESPER_TRY(run_open_network(self, checkpoint->task, &merged, use_of(self)));
-    ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->network));
+    ESPER_TRY(esper_checkpoint_restore(checkpoint, self->network));
     ESPER_TRY(run_check_restored(self, path));
     ESPER_TRY(open_guard(self, checkpoint));
-    if (self->network.cursor.epoch >= (uint32_t)merged.epochs)
+    if (self->network->cursor.epoch >= (uint32_t)merged.epochs)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
                           "with `esper eval`",
-                          path, self->network.cursor.epoch, merged.epochs);
-    self->saved_epoch = self->network.cursor.epoch;
-    self->saved_step = self->network.cursor.step;
+                          path, self->network->cursor.epoch, merged.epochs);
+    self->saved_epoch = self->network->cursor.epoch;
+    self->saved_step = self->network->cursor.step;
     snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
     snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
     return ESPER_OK;
@@ -105,15 +105,16 @@ static esper_status resume_from(run *self, const char *path, esper_checkpoint *c
 /* A replay elsewhere would differ in its last bits. */
 static esper_status check_kernels(const run *self)
 {
-    const char *logged = self->desc->replay->head.kernels, *here = esper_backend_identity(self->network.backend);
+    const char *logged = self->desc->replay->head.kernels,
+               *here = esper_backend_identity(self->network->engine->backend);
     const char *slash = strchr(logged, '/'), *name = slash != NULL ? slash + 1 : logged;
 
-    if (self->desc->replay->head.ranks != self->network.ranks.size)
+    if (self->desc->replay->head.ranks != self->network->engine->ranks.size)
         return ESPER_FAIL(
             ESPER_E_CONFIG,
             "the run was computed by %d ranks, and here are %d: sums over ranks differ in their last bits. "
             "Start the replay with mpirun -n %d",
-            self->desc->replay->head.ranks, self->network.ranks.size, self->desc->replay->head.ranks);
+            self->desc->replay->head.ranks, self->network->engine->ranks.size, self->desc->replay->head.ranks);
     if (computes_alike(logged, here))
         return ESPER_OK;
     return ESPER_FAIL(
@@ -212,8 +213,8 @@ static esper_status write_config(run *self)
     char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
     int n;
 
-    esper_config_write(&self->network.config, self->record);
-    n = snprintf(text, sizeof(text), "# task: %s\n%s", self->network.task->name, self->record);
+    esper_config_write(&self->network->engine->config, self->record);
+    n = snprintf(text, sizeof(text), "# task: %s\n%s", self->task->name, self->record);
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
     return esper_file_write(path, text, (size_t)n);
 }
@@ -222,26 +223,24 @@ static esper_status write_config(run *self)
 
 static esper_store_run identity_of(const run *self)
 {
-    const esper_network *network = &self->network;
+    const esper_network *network = self->network;
     const esper_run_kin *kin = self->desc->kin;
     esper_store_run identity = esper_store_run_of(self->result.run_dir);
-    double flops_host;
 
-    ESPER_STORE_SET(identity.task, network->task->name);
+    ESPER_STORE_SET(identity.task, self->task->name);
     ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
-    ESPER_STORE_SET(identity.reward_mode, network->config.reward);
-    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(network->config.gates));
-    identity.rng_seed = network->config.seed;
-    ESPER_STORE_SET(identity.kernels, esper_backend_identity(network->backend));
-    identity.threads = esper_pool_threads(network->pool);
+    ESPER_STORE_SET(identity.reward_mode, network->engine->config.reward);
+    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(network->engine->config.gates));
+    identity.rng_seed = network->engine->config.seed;
+    ESPER_STORE_SET(identity.kernels, esper_backend_identity(network->engine->backend));
+    identity.threads = esper_pool_threads(network->engine->pool);
     ESPER_STORE_SET(identity.build, esper_build_commit());
     if (kin != NULL) {
         identity.parent_run = kin->parent;
         ESPER_STORE_SET(identity.relation, kin->relation);
     }
     identity.params_host = self->result.params_host;
-    if (esper_growth_flops_host(self->growth, &flops_host) == ESPER_OK)
-        identity.flops_host = (int64_t)flops_host;
+    identity.flops_host = (int64_t)esper_growth_flops_host(self->growth);
     return identity;
 }
 
@@ -266,7 +265,7 @@ static void find_name(const run *self, const char *path, char name[ESPER_PATH_CH
 
 static esper_status resume_in_store(run *self, const char *path)
 {
-    const esper_cursor *cursor = &self->network.cursor;
+    const esper_cursor *cursor = &self->network->cursor;
     char name[ESPER_PATH_CHARS];
 
     find_name(self, path, name);
@@ -324,8 +323,8 @@ static void close_store(run *self, esper_status status)
 /* The network's size and price, now. */
 static void measure_network(run *self)
 {
-    self->result.params = esper_network_params(&self->network);
-    self->result.params_host = esper_net_count_params(&self->network.net, 0);
+    self->result.params = esper_network_params(self->network);
+    self->result.params_host = esper_net_count_params(&self->network->net, 0);
     if (self->growth == NULL)
         return;
     self->result.flops_sample = esper_growth_flops_sample(self->growth);
@@ -380,7 +379,7 @@ static esper_status open_records(run *self)
 
 static void emit(run *self, esper_event *event)
 {
-    event->step = (int64_t)self->network.cursor.step;
+    event->step = (int64_t)self->network->cursor.step;
     esper_bus_emit(&self->bus, event);
 }
 
@@ -395,15 +394,15 @@ static void warn(run *self, const char *text)
 
 static void tell_resumed(run *self)
 {
-    const char *identity = esper_backend_identity(self->network.backend);
+    const char *identity = esper_backend_identity(self->network->engine->backend);
     esper_event event = {.kind = ESPER_EVENT_RUN_RESUMED};
     char text[256];
 
     event.run_resumed.path = self->resumed_from;
-    event.run_resumed.epoch = self->network.cursor.epoch;
+    event.run_resumed.epoch = self->network->cursor.epoch;
     event.run_resumed.kernels = identity;
-    event.run_resumed.threads = esper_pool_threads(self->network.pool);
-    event.run_resumed.ranks = self->network.ranks.size;
+    event.run_resumed.threads = esper_pool_threads(self->network->engine->pool);
+    event.run_resumed.ranks = self->network->engine->ranks.size;
     event.run_resumed.config = self->record;
     emit(self, &event);
     if (computes_alike(identity, self->resumed_kernels))
@@ -417,7 +416,7 @@ static void tell_resumed(run *self)
 /* Who decides about nothing keeps nothing. */
 static void warn_if_short(run *self)
 {
-    const esper_config *config = &self->network.config;
+    const esper_config *config = &self->network->engine->config;
     char text[ESPER_GROWTH_HINT_CHARS];
     bool grows =
         self->growth != NULL && (config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0);
@@ -434,13 +433,13 @@ static void tell_start(run *self)
         tell_resumed(self);
         return;
     }
-    event.run_started.task = self->network.task->name;
+    event.run_started.task = self->task->name;
     event.run_started.run = self->result.run_dir;
-    event.run_started.seed = self->network.config.seed;
+    event.run_started.seed = self->network->engine->config.seed;
     event.run_started.config = self->record;
-    event.run_started.kernels = esper_backend_identity(self->network.backend);
-    event.run_started.threads = esper_pool_threads(self->network.pool);
-    event.run_started.ranks = self->network.ranks.size;
+    event.run_started.kernels = esper_backend_identity(self->network->engine->backend);
+    event.run_started.threads = esper_pool_threads(self->network->engine->pool);
+    event.run_started.ranks = self->network->engine->ranks.size;
     event.run_started.params = self->result.params;
     event.run_started.commit = esper_build_commit();
     event.run_started.policy = self->growth != NULL ? esper_growth_decider(self->growth) : "";
@@ -503,8 +502,8 @@ static void tell_end(run *self, esper_status status)
     esper_event event = {.kind = ESPER_EVENT_RUN_ENDED};
 
     event.run_ended.status = esper_status_name(status);
-    event.run_ended.epochs = self->network.cursor.epoch;
-    event.run_ended.steps = (int64_t)self->network.cursor.step;
+    event.run_ended.epochs = self->network->cursor.epoch;
+    event.run_ended.steps = (int64_t)self->network->cursor.step;
     event.run_ended.loss_test = self->result.loss_test;
     event.run_ended.acc_test = self->result.acc_test;
     event.run_ended.weight_hash = self->result.weight_hash;
@@ -534,24 +533,25 @@ static double speed_now(const run *self)
 {
     double seconds = esper_clock_seconds() - self->epoch_began;
 
-    return seconds > 0.0 ? (double)(self->network.tally.samples - self->epoch_first_samples) / seconds : 0.0;
+    return seconds > 0.0 ? (double)(self->network->tally.samples - self->epoch_first_samples) / seconds : 0.0;
 }
 
 /* Counts the training samples still to come; validation is the small part and left out. */
 static double seconds_left(const run *self, double samples_per_s)
 {
-    const esper_network *network = &self->network;
-    double epochs_left = network->config.epochs - (double)network->cursor.epoch;
-    double steps_left = epochs_left * network->steps_per_epoch - network->cursor.batch;
+    const esper_network *network = self->network;
+    double epochs_left = network->engine->config.epochs - (double)network->cursor.epoch;
+    double steps_left = epochs_left * network->engine->steps_per_epoch - network->cursor.batch;
 
-    return samples_per_s > 0.0 ? steps_left * network->config.batch / samples_per_s : -1.0;
+    return samples_per_s > 0.0 ? steps_left * network->engine->config.batch / samples_per_s : -1.0;
 }
 
 static esper_run_view view_of(const run *self)
 {
     double samples_per_s = speed_now(self);
 
-    return (esper_run_view){.network = &self->network,
+    return (esper_run_view){.task = self->task,
+                            .network = self->network,
                             .growth = self->growth,
                             .guarded = self->guarded,
                             .run_dir = self->result.run_dir,
@@ -615,7 +615,7 @@ static bool is_lost(const run *self)
 
     if (self->guarded != NULL)
         return false; /* the guard has scanned them, or gone back */
-    return !isfinite(self->network.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
+    return !isfinite(self->network->tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
 static esper_status write_checkpoint(run *self)
@@ -623,9 +623,9 @@ static esper_status write_checkpoint(run *self)
     esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
     struct stat info;
 
-    ESPER_TRY(esper_checkpoint_save(&self->network, self->checkpoint));
+    ESPER_TRY(esper_checkpoint_save(self->network, self->checkpoint));
     event.checkpoint_saved.path = self->checkpoint;
-    event.checkpoint_saved.epoch = self->network.cursor.epoch;
+    event.checkpoint_saved.epoch = self->network->cursor.epoch;
     event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
     emit(self, &event);
     return ESPER_OK;
@@ -639,12 +639,12 @@ static esper_status save(run *self)
 
     if (self->desc->replay != NULL)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_any(&self->network.ranks, &keeps));
+    ESPER_TRY(esper_ranks_any(&self->network->engine->ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->network.ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
-    self->saved_epoch = self->network.cursor.epoch;
-    self->saved_step = self->network.cursor.step;
+    ESPER_TRY(esper_ranks_settle(&self->network->engine->ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
+    self->saved_epoch = self->network->cursor.epoch;
+    self->saved_step = self->network->cursor.step;
     return ESPER_OK;
 }
 
@@ -652,7 +652,7 @@ static esper_status save(run *self)
 static void begin_stretch(run *self)
 {
     self->epoch_began = esper_clock_seconds();
-    self->epoch_first_samples = self->network.tally.samples;
+    self->epoch_first_samples = self->network->tally.samples;
 }
 
 /* Of a replay: there is nothing left to make again. */
@@ -701,7 +701,7 @@ static esper_status end_unwritten(run *self, esper_status status)
     if (esper_guarded_retreat(self->guarded) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood at step %llu: --resume %s goes on with it", message,
-                      (unsigned long long)self->network.cursor.step, self->result.run_dir);
+                      (unsigned long long)self->network->cursor.step, self->result.run_dir);
 }
 
 static esper_status step(run *self)
@@ -710,7 +710,7 @@ static esper_status step(run *self)
     esper_status status;
 
     if (self->guarded == NULL)
-        return esper_network_step(&self->network);
+        return esper_network_step(self->network);
     status = esper_guarded_step(self->guarded, &incident);
     return status == ESPER_OK ? heed(self, &incident) : end_unwritten(self, status);
 }
@@ -746,7 +746,7 @@ static esper_status judge(run *self, double loss, bool *good_out)
 static esper_status train_epoch(run *self)
 {
     begin_stretch(self);
-    while (self->network.cursor.batch < self->network.steps_per_epoch && !run_stop_wanted(self)) {
+    while (self->network->cursor.batch < self->network->engine->steps_per_epoch && !run_stop_wanted(self)) {
         ESPER_TRY(step(self));
         show_step(self);
         ESPER_TRY(run_ask_to_stop(self));
@@ -756,13 +756,13 @@ static esper_status train_epoch(run *self)
 
 static esper_status evaluate(run *self, esper_split split, esper_tally *tally_out)
 {
-    bool many = esper_ranks_are_many(&self->network.ranks);
+    bool many = esper_ranks_are_many(&self->network->engine->ranks);
     const esper_follower follower = {
         .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
 
     if (self->growth != NULL && split == ESPER_SPLIT_VALID)
         return esper_growth_validate(self->growth, &follower, tally_out);
-    return esper_network_evaluate(&self->network, split, &follower, tally_out);
+    return esper_network_evaluate(self->network, split, &follower, tally_out);
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
@@ -804,7 +804,7 @@ static esper_status grow(run *self, const esper_epoch_record *record)
  * stands before it. */
 static esper_status finish_epoch(run *self)
 {
-    esper_network *network = &self->network;
+    esper_network *network = self->network;
     esper_epoch_record record = {.epoch = network->cursor.epoch + 1, .samples_per_s = speed_now(self)};
     esper_tally valid;
     bool good = false;
@@ -841,12 +841,13 @@ static esper_status finish_epoch(run *self)
 
 static bool checkpoint_due(const run *self)
 {
-    int every = self->network.config.checkpoint_every;
+    int every = self->network->engine->config.checkpoint_every;
 
     if (self->guarded != NULL && esper_guarded_reading(self->guarded).pending)
         return false; /* the file that lies there is of a state that nobody doubts */
-    return every > 0 && self->network.cursor.epoch % (uint32_t)every == 0 &&
-           self->network.cursor.epoch < (uint32_t)self->network.config.epochs; /* the last one is saved at the end */
+    return every > 0 && self->network->cursor.epoch % (uint32_t)every == 0 &&
+           self->network->cursor.epoch <
+               (uint32_t)self->network->engine->config.epochs; /* the last one is saved at the end */
 }
 
 /* Saves the end of a run, or of this part of it. */
@@ -879,7 +880,7 @@ static esper_status train(run *self)
 
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
-    while (self->network.cursor.epoch < (uint32_t)self->network.config.epochs && !is_replayed(self)) {
+    while (self->network->cursor.epoch < (uint32_t)self->network->engine->config.epochs && !is_replayed(self)) {
         status = train_epoch(self);
         if (status == ESPER_OK)
             status = run_stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
@@ -926,11 +927,11 @@ static esper_status test(run *self)
 
 static void note_place(run *self)
 {
-    const esper_network *network = &self->network;
+    const esper_network *network = self->network;
 
     self->result.cursor = network->cursor;
-    self->result.epochs = (uint32_t)network->config.epochs;
-    self->result.steps_per_epoch = network->steps_per_epoch;
+    self->result.epochs = (uint32_t)network->engine->config.epochs;
+    self->result.steps_per_epoch = network->engine->steps_per_epoch;
     self->result.loss_now = esper_tally_loss(&network->tally);
     self->result.weight_hash = esper_network_hash(network);
     measure_network(self);
@@ -966,7 +967,9 @@ static void close_all(run *self)
 {
     esper_growth_close(self->growth);
     esper_guarded_close(self->guarded);
-    esper_network_fini(&self->network);
+    esper_network_remove(self->network);
+    esper_engine_close(self->engine);
+    esper_dataset_close(self->data);
     esper_store_close(self->store);
     esper_mem_free(self->vitals);
     if (self->lock >= 0)

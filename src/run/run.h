@@ -8,10 +8,12 @@
 #include "base/log.h"
 #include "grow/growth.h"
 #include "run/run_dir.h"
+#include "run/task.h"
 #include "engine/network.h"
 
 /* What a watcher may look at. */
 typedef struct esper_run_view {
+    const esper_task    *task;
     const esper_network *network;
     const esper_growth  *growth;  /* NULL: the network stays as it is */
     const esper_guarded *guarded; /* NULL: the guard is off */

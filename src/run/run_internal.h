@@ -9,7 +9,10 @@
 
 typedef struct run {
     const esper_run_desc *desc;
-    esper_network         network;
+    const esper_task     *task;
+    esper_dataset        *data;
+    esper_engine         *engine;
+    esper_network        *network;
     esper_guarded        *guarded; /* NULL: the guard is off */
     esper_growth         *growth;  /* NULL: the network stays as it is */
     esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
@@ -39,8 +42,8 @@ bool run_writes(const run *self);
  * not like those that it was trained in. A path stays one in the record when the file has gone. */
 esper_status run_adopt_policy(run *self, esper_config *config);
 
-/* Each rank opens its network by itself, with its share of the machine's cores; then they find out whether they can work
- * together. */
+/* Each rank opens its engine and network by itself, with its share of the machine's cores; on the way they find out whether they can
+ * work together. */
 esper_status run_open_network(run *self, const esper_task *task, const esper_config *config, esper_use use);
 
 /* A checkpoint was restored from `path`: did all ranks read the same? */

@@ -9,7 +9,7 @@ enum { MOST_CHANNELS_LISTED = 5 };
 
 static const char *unit_of(const esper_network *network)
 {
-    return network->host.topology == ESPER_TOPOLOGY_CNN ? "images" : "sequences";
+    return network->engine->host.topology == ESPER_TOPOLOGY_CNN ? "images" : "sequences";
 }
 
 /* "3 blocks of 8-16-32 channels, 3x3 kernels" */
@@ -28,26 +28,26 @@ static void print_cnn(const esper_host_cnn *host, FILE *stream)
 /* The network as it is: flags may have made another one than the task tells of. */
 static void print_network(const esper_network *network, FILE *stream)
 {
-    const esper_host_transformer *host = &network->host.transformer;
+    const esper_host_transformer *host = &network->engine->host.transformer;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
     fprintf(stream, "  network   ");
-    if (network->host.topology == ESPER_TOPOLOGY_CNN)
-        print_cnn(&network->host.cnn, stream);
+    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN)
+        print_cnn(&network->engine->host.cnn, stream);
     else
         fprintf(stream, "transformer of %d layer%s, width %d, %d head%s, context %d", host->layers,
                 host->layers == 1 ? "" : "s", host->width, host->heads, host->heads == 1 ? "" : "s", host->context);
     fprintf(stream, "\n            %s parameters; a step of %d %s takes %s\n",
-            esper_text_count(esper_net_count_params(&network->net, -1), a), network->config.batch, unit_of(network),
-            esper_text_flops(esper_network_step_flops(network), b));
-    if (network->ranks.size > 1)
-        fprintf(stream, "            %d ranks, each with its part of every batch\n", network->ranks.size);
+            esper_text_count(esper_net_count_params(&network->net, -1), a), network->engine->config.batch,
+            unit_of(network), esper_text_flops(esper_network_step_flops(network), b));
+    if (network->engine->ranks.size > 1)
+        fprintf(stream, "            %d ranks, each with its part of every batch\n", network->engine->ranks.size);
 }
 
 /* Where it can grow, and who decides. */
 static void print_growth(const esper_network *network, FILE *stream)
 {
-    const esper_config *config = &network->config;
+    const esper_config *config = &network->engine->config;
     char count[ESPER_TEXT_CHARS];
 
     fprintf(stream, "  growth    %d slot%s from %s to %s; %s decides, %s gates\n", network->slots.n,
@@ -60,24 +60,24 @@ static void print_growth(const esper_network *network, FILE *stream)
 void esper_banner_print(const esper_run_view *view, FILE *stream)
 {
     const esper_network *network = view->network;
-    const char *about = network->task->about;
+    const char *about = view->task->about;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS];
     esper_memory memory = esper_network_memory(network);
 
-    fprintf(stream, "%s: %.*s\n", network->task->name, (int)strcspn(about, ";"), about); /* the data alone */
+    fprintf(stream, "%s: %.*s\n", view->task->name, (int)strcspn(about, ";"), about); /* the data alone */
     print_network(network, stream);
     if (view->growth != NULL)
         print_growth(network, stream);
     fprintf(stream, "  data      %s %s to train on, %s to validate, %s to test\n",
-            esper_text_count(esper_dataset_count(network->data, ESPER_SPLIT_TRAIN), a), unit_of(network),
-            esper_text_count(esper_dataset_count(network->data, ESPER_SPLIT_VALID), b),
-            esper_text_count(esper_dataset_count(network->data, ESPER_SPLIT_TEST), c));
-    fprintf(stream, "  machine   %s, %d thread%s, %s of memory\n", esper_backend_identity(network->backend),
-            esper_pool_threads(network->pool), esper_pool_threads(network->pool) == 1 ? "" : "s",
+            esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_TRAIN), a), unit_of(network),
+            esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_VALID), b),
+            esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_TEST), c));
+    fprintf(stream, "  machine   %s, %d thread%s, %s of memory\n", esper_backend_identity(network->engine->backend),
+            esper_pool_threads(network->engine->pool), esper_pool_threads(network->engine->pool) == 1 ? "" : "s",
             esper_text_bytes((double)memory.total, d));
     fprintf(stream, "  run       %s\n", view->run_dir);
     if (network->cursor.step > 0)
         fprintf(stream, "            resumed in epoch %u after %u of %u batches\n", network->cursor.epoch + 1,
-                network->cursor.batch, network->steps_per_epoch);
+                network->cursor.batch, network->engine->steps_per_epoch);
     fprintf(stream, "            Ctrl-C saves and leaves\n\n");
 }

@@ -81,12 +81,12 @@ static void fill_guard(const esper_run_view *run, esper_growth_view *view)
 static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_view *run)
 {
     const esper_network *network = run->network;
-    uint32_t n_epochs = (uint32_t)network->config.epochs, epoch = network->cursor.epoch;
+    uint32_t n_epochs = (uint32_t)network->engine->config.epochs, epoch = network->cursor.epoch;
     bool begun = network->tally.targets > 0, known = watch->last.epoch > 0;
     esper_growth_view view = {
         .epoch = epoch < n_epochs ? epoch + 1 : n_epochs,
         .max_epochs = n_epochs,
-        .part = (double)network->cursor.batch / network->steps_per_epoch,
+        .part = (double)network->cursor.batch / network->engine->steps_per_epoch,
         .doing = "training",
         .loss_train = begun ? esper_tally_loss(&network->tally) : (double)NAN,
         .acc_train = begun ? esper_tally_accuracy(&network->tally) : (double)NAN,

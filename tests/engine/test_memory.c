@@ -13,7 +13,7 @@ static const double most_off = 0.05;
 static void take_steps(esper_network *network, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (network->cursor.batch == network->steps_per_epoch)
+        if (network->cursor.batch == network->engine->steps_per_epoch)
             esper_network_next_epoch(network);
         check_good(esper_network_step(network));
     }
@@ -23,16 +23,15 @@ static void take_steps(esper_network *network, int n)
 static void check_life(const char *task, const char *settings)
 {
     esper_config config = config_of(task, settings, "");
-    esper_network *network = calloc(1, sizeof(*network)); /* not at the border, so not counted */
+    esper_network *network;
     esper_mem_stats before, opened, stepped;
     esper_memory memory;
     esper_tally tally;
     double peak, off;
 
-    assert_non_null(network);
     esper_mem_stats_get(&before);
     esper_mem_reset_peak();
-    check_good(esper_network_init(network, task_named(task), &config, ESPER_USE_TRAIN));
+    check_good(esper_single_open(task_named(task), &config, ESPER_USE_TRAIN, &network));
     memory = esper_network_memory(network);
     esper_mem_stats_get(&opened);
     take_steps(network, STEPS);
@@ -49,8 +48,7 @@ static void check_life(const char *task, const char *settings)
     if (fabs(off) > most_off)
         fail_msg("%s: peak %.0f bytes, predicted %zu: %+.2f %% where 5 %% are allowed", task, peak, memory.total,
                  100.0 * off);
-    esper_network_fini(network);
-    free(network);
+    esper_single_close(network);
     assert_int_equal(live_blocks(), before.n_live);
 }
 
@@ -148,24 +146,22 @@ static void inference_takes_less(void **state)
 
     (void)state;
     for (int training = 0; training < 2; training++) {
-        esper_network *network = calloc(1, sizeof(*network));
+        esper_network *network;
         esper_mem_stats before, after;
         esper_tally tally;
         double off;
 
-        assert_non_null(network);
         esper_mem_stats_get(&before);
         esper_mem_reset_peak();
-        check_good(esper_network_init(network, task_named("synth"), &config,
-                                      training == 1 ? ESPER_USE_TRAIN : ESPER_USE_EVALUATE));
+        check_good(esper_single_open(task_named("synth"), &config, training == 1 ? ESPER_USE_TRAIN : ESPER_USE_EVALUATE,
+                                     &network));
         check_good(esper_network_evaluate(network, ESPER_SPLIT_TEST, NULL, &tally));
         memory[training] = esper_network_memory(network);
         esper_mem_stats_get(&after);
         off = (double)(after.peak_bytes - before.live_bytes) / (double)memory[training].total - 1.0;
         if (fabs(off) > most_off)
             fail_msg("training %d: peak is %+.2f %% off the prediction", training, 100.0 * off);
-        esper_network_fini(network);
-        free(network);
+        esper_single_close(network);
     }
     if (memory[0].slab >= memory[1].slab || memory[0].activations >= memory[1].activations)
         fail_msg("inference takes slab %zu, activations %zu; training %zu, %zu", memory[0].slab, memory[0].activations,

@@ -24,7 +24,7 @@ enum { EPOCHS = 3, STEPS = 7, MAX_PASSED = 64 };
 typedef struct lab {
     const char   *name, *task, *settings;
     esper_config  config;
-    esper_network hit, clean; /* the one that is spoiled, and the one that is told */
+    esper_network *hit, *clean; /* the one that is spoiled, and the one that is told */
     float        *first;      /* the slab at birth */
     esper_position start;     /* the rest of it */
     uint64_t      path[EPOCHS * STEPS]; /* hashes of a clean run that passes over nothing, before each step */
@@ -72,31 +72,31 @@ static inline void put_back(const lab *self, esper_network *network)
 static inline void record_path(lab *self)
 {
     for (int i = 0; i < EPOCHS * STEPS; i++) {
-        if (self->clean.cursor.batch == STEPS)
-            esper_network_next_epoch(&self->clean);
-        self->path[i] = state_hash(&self->clean);
-        check_good(esper_network_step(&self->clean));
+        if (self->clean->cursor.batch == STEPS)
+            esper_network_next_epoch(self->clean);
+        self->path[i] = state_hash(self->clean);
+        check_good(esper_network_step(self->clean));
     }
 }
 
 static inline void lab_open(lab *self)
 {
     self->config = config_of(self->task, self->settings, "");
-    check_good(esper_network_init(&self->hit, task_named(self->task), &self->config, ESPER_USE_TRAIN));
-    check_good(esper_network_init(&self->clean, task_named(self->task), &self->config, ESPER_USE_TRAIN));
-    assert_int_equal(self->hit.steps_per_epoch, STEPS);
-    self->first = esper_mem_alloc(self->hit.slab.bytes);
+    check_good(esper_single_open(task_named(self->task), &self->config, ESPER_USE_TRAIN, &self->hit));
+    check_good(esper_single_open(task_named(self->task), &self->config, ESPER_USE_TRAIN, &self->clean));
+    assert_int_equal(self->hit->engine->steps_per_epoch, STEPS);
+    self->first = esper_mem_alloc(self->hit->slab.bytes);
     assert_non_null(self->first);
-    memcpy(self->first, self->hit.slab.memory, self->hit.slab.bytes);
-    esper_network_position(&self->hit, &self->start);
+    memcpy(self->first, self->hit->slab.memory, self->hit->slab.bytes);
+    esper_network_position(self->hit, &self->start);
     record_path(self);
 }
 
 static inline void lab_close(lab *self)
 {
     esper_mem_free(self->first);
-    esper_network_fini(&self->hit);
-    esper_network_fini(&self->clean);
+    esper_single_close(self->hit);
+    esper_single_close(self->clean);
 }
 
 static inline int labs_open(void **state)
@@ -277,7 +277,7 @@ static inline void strike(fault *self, esper_guarded *guarded)
     self->bits_after = bits_of(tensor, self->element);
     assert_true(self->bits_before != self->bits_after);
     snprintf(self->name, sizeof(self->name), "%s", tensor->name);
-    self->at = self->where->hit.cursor;
+    self->at = self->where->hit->cursor;
     self->done = true;
 }
 
@@ -321,7 +321,7 @@ static inline void note_passed(outcome *out, uint32_t epoch, uint32_t batch)
 
 static inline void note_restore(const fault *self, const esper_incident *incident, uint32_t n_before, outcome *out)
 {
-    const esper_network *network = &self->where->hit;
+    const esper_network *network = self->where->hit;
     uint64_t want = self->where->path[incident->to.step], got = state_hash(network);
 
     out->rolled_back = true;
@@ -364,7 +364,7 @@ static inline void note_incident(const fault *self, const esper_incident *incide
 /* One call, whatever it meets. */
 static inline void step_once(fault *self, esper_guarded *guarded, outcome *out)
 {
-    esper_network *network = &self->where->hit;
+    esper_network *network = self->where->hit;
     uint32_t n_before = network->detour.n_passed;
     bool struck_before = self->done;
     esper_incident incident;
@@ -384,12 +384,12 @@ static inline void step_once(fault *self, esper_guarded *guarded, outcome *out)
 
 static inline void run_with(fault *self, outcome *out)
 {
-    esper_network *network = &self->where->hit;
+    esper_network *network = self->where->hit;
     esper_guarded *guarded;
 
     memset(out, 0, sizeof(*out));
     put_back(self->where, network);
-    network->config.guard_checksum = classes[self->class].summed;
+    network->engine->config.guard_checksum = classes[self->class].summed;
     check_good(esper_guarded_open(network, &guarded));
     esper_guarded_set_drill(guarded, drill, self);
     while (network->cursor.epoch < EPOCHS && !out->stopped) {
@@ -405,7 +405,7 @@ static inline void run_with(fault *self, outcome *out)
 /* The clean run that is told. Returns whether every step was the same. */
 static inline bool same_as_told(const fault *self, const outcome *out)
 {
-    esper_network *network = &self->where->clean;
+    esper_network *network = self->where->clean;
 
     put_back(self->where, network);
     for (int i = 0; i < out->n_passed; i++)
@@ -484,20 +484,20 @@ static inline void try_faults(int n_faults)
 /* Healthy training raises no alarm, takes its snapshots, and ends where it ends without a guard, bit for bit. */
 static inline void train_healthy(lab *self, int n_steps, bool checksum)
 {
-    esper_network *network = &self->hit;
+    esper_network *network = self->hit;
     esper_guarded *guarded;
     esper_incident incident;
     esper_tally tally;
 
     put_back(self, network);
-    put_back(self, &self->clean);
-    network->config.guard_checksum = checksum;
-    network->config.epochs = self->clean.config.epochs = n_steps / STEPS + 1; /* a cosine ends there */
+    put_back(self, self->clean);
+    network->engine->config.guard_checksum = checksum;
+    network->engine->config.epochs = self->clean->engine->config.epochs = n_steps / STEPS + 1; /* a cosine ends there */
     check_good(esper_guarded_open(network, &guarded));
     for (int i = 0; i < n_steps; i++) {
         check_good(esper_guarded_step(guarded, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
-        check_good(esper_network_step(&self->clean));
+        check_good(esper_network_step(self->clean));
         if (network->cursor.batch < STEPS)
             continue;
         check_good(esper_guarded_settle(guarded, &incident));
@@ -508,14 +508,14 @@ static inline void train_healthy(lab *self, int n_steps, bool checksum)
             fail_msg("%s: a false alarm after %d steps: %s, loss %g", self->name, i + 1,
                      esper_governor_reason_name(incident.reason), incident.loss);
         esper_network_next_epoch(network);
-        esper_network_next_epoch(&self->clean);
+        esper_network_next_epoch(self->clean);
     }
-    if (state_hash(network) != state_hash(&self->clean))
+    if (state_hash(network) != state_hash(self->clean))
         fail_msg("%s: the guard changed the training", self->name);
     assert_int_equal(esper_guarded_reading(guarded).n_skipped, 0);
     assert_int_equal(esper_guarded_reading(guarded).n_rollbacks, 0);
     esper_guarded_close(guarded);
-    network->config.epochs = self->clean.config.epochs = EPOCHS;
+    network->engine->config.epochs = self->clean->engine->config.epochs = EPOCHS;
 }
 
 #endif

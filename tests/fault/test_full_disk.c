@@ -53,15 +53,14 @@ static void check_no_draft(const char *dir_path)
 static void save_leaves_the_old_one(void **state)
 {
     esper_config config = config_of("synth", SMALL_CNN, "");
-    esper_network *network = calloc(1, sizeof(*network));
+    esper_network *network;
     char *before, *after;
     size_t n_before, n_after;
     rlim_t full;
 
     (void)state;
-    assert_non_null(network);
     check_good(esper_file_make_dirs("saves"));
-    check_good(esper_network_init(network, task_named("synth"), &config, ESPER_USE_TRAIN));
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &network));
     check_good(esper_network_step(network));
     check_good(esper_checkpoint_save(network, "saves/x.safetensors"));
     check_good(esper_file_read("saves/x.safetensors", 1 << 24, &before, &n_before));
@@ -82,8 +81,7 @@ static void save_leaves_the_old_one(void **state)
         check_no_draft("saves");
     }
     esper_mem_free(before);
-    esper_network_fini(network);
-    free(network);
+    esper_single_close(network);
 }
 
 /* Lowers the limit below a checkpoint's size once an epoch was saved. */

@@ -15,7 +15,7 @@
 
 typedef struct garden {
     esper_config       config;
-    esper_network      network;
+    esper_network *network;
     esper_growth      *growth; /* NULL: a host that stays as it is */
     esper_guarded     *guarded;
     esper_epoch_record last;
@@ -46,9 +46,9 @@ static inline void garden_open(garden *g, const char *more, const char *script, 
         set_keys(&g->config, "policy = scripted\ndecisions = script.txt\n");
     }
     set_keys(&g->config, more);
-    check_good(esper_network_init(&g->network, task_named("synth"), &g->config, ESPER_USE_GROW));
-    check_good(esper_growth_open(&g->network, NULL, &g->growth));
-    check_good(esper_guarded_open(&g->network, &g->guarded));
+    check_good(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
+    check_good(esper_growth_open(g->network, NULL, NULL, &g->growth));
+    check_good(esper_guarded_open(g->network, &g->guarded));
     check_good(esper_growth_attach(g->growth, g->guarded, &records));
 }
 
@@ -56,7 +56,7 @@ static inline void garden_close(garden *g)
 {
     esper_growth_close(g->growth);
     esper_guarded_close(g->guarded);
-    esper_network_fini(&g->network);
+    esper_single_close(g->network);
 }
 
 static inline void heed(garden *g, const esper_incident *incident)
@@ -73,7 +73,7 @@ static inline void train_epoch(garden *g)
 {
     esper_incident incident;
 
-    while (g->network.cursor.batch < g->network.steps_per_epoch) {
+    while (g->network->cursor.batch < g->network->engine->steps_per_epoch) {
         check_good(esper_guarded_step(g->guarded, &incident));
         heed(g, &incident);
         if (incident.action == ESPER_GOVERNOR_STOP)
@@ -87,9 +87,9 @@ static inline esper_epoch_record measure_epoch(garden *g)
     esper_tally valid;
 
     check_good(esper_growth_validate(g->growth, NULL, &valid));
-    return (esper_epoch_record){.epoch = g->network.cursor.epoch + 1,
-                                .loss_train = esper_tally_loss(&g->network.tally),
-                                .acc_train = esper_tally_accuracy(&g->network.tally),
+    return (esper_epoch_record){.epoch = g->network->cursor.epoch + 1,
+                                .loss_train = esper_tally_loss(&g->network->tally),
+                                .acc_train = esper_tally_accuracy(&g->network->tally),
                                 .loss_valid = esper_tally_loss(&valid),
                                 .acc_valid = esper_tally_accuracy(&valid)};
 }
@@ -99,26 +99,26 @@ static inline esper_status try_epoch(garden *g)
     train_epoch(g);
     g->last = measure_epoch(g);
     ESPER_TRY(esper_growth_end_epoch(g->growth, &g->last));
-    esper_network_next_epoch(&g->network);
+    esper_network_next_epoch(g->network);
     return ESPER_OK;
 }
 
 /* Until so many epochs are over. */
 static inline void grow_until(garden *g, uint32_t n_epochs)
 {
-    while (g->network.cursor.epoch < n_epochs)
+    while (g->network->cursor.epoch < n_epochs)
         check_good(try_epoch(g));
 }
 
 static inline const esper_slot *slot_at(const garden *g, int k)
 {
-    return &g->network.slots.slot[k];
+    return &g->network->slots.slot[k];
 }
 
 static inline void check_stage(const garden *g, int k, int stage)
 {
     if (slot_at(g, k)->stage != stage)
-        fail_msg("after %u epochs slot %s is %s, expected %s (%s)", g->network.cursor.epoch, slot_at(g, k)->id,
+        fail_msg("after %u epochs slot %s is %s, expected %s (%s)", g->network->cursor.epoch, slot_at(g, k)->id,
                  esper_stage_name(slot_at(g, k)->stage), esper_stage_name(stage),
                  esper_growth_look_at(g->growth).refusal);
 }

@@ -35,7 +35,7 @@ static uint64_t hash_tensors(const garden *g)
 static void check_table(const garden *g)
 {
     const esper_guard *guard = esper_guarded_guard(g->guarded);
-    const esper_net *net = &g->network.net;
+    const esper_net *net = &g->network->net;
     size_t n_params = 0, n_known = 0;
 
     for (int t = 0; t < net->n_tensors; t++)
@@ -54,14 +54,14 @@ static void check_table(const garden *g)
 
 static witness look(const garden *g)
 {
-    const esper_slab *slab = &g->network.slab;
+    const esper_slab *slab = &g->network->slab;
     esper_position *position = calloc(1, sizeof(*position));
     witness w = {0};
 
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
         if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
             w.slab = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), w.slab);
-    esper_network_position(&g->network, position);
+    esper_network_position(g->network, position);
     w.position = XXH64(position, sizeof(*position), 0);
     w.tensors = hash_tensors(g);
     free(position);
@@ -78,10 +78,10 @@ static void check_same_witness(const witness *a, const witness *b)
 /* What the companion remembers, its facts behind it left out by the caller. */
 static uint8_t *pack_companion(const garden *g)
 {
-    uint8_t *bytes = calloc(1, g->network.companion.bytes);
+    uint8_t *bytes = calloc(1, g->network->companion.bytes);
 
     assert_non_null(bytes);
-    g->network.companion.pack(g->network.companion.context, bytes);
+    g->network->companion.pack(g->network->companion.context, bytes);
     return bytes;
 }
 
@@ -92,7 +92,7 @@ static void check_same_memory(const garden *g, const uint8_t *then)
 {
     uint8_t *now = pack_companion(g);
 
-    for (size_t i = 0; i + FACTS_BYTES < g->network.companion.bytes; i++)
+    for (size_t i = 0; i + FACTS_BYTES < g->network->companion.bytes; i++)
         if (now[i] != then[i])
             fail_msg("byte %zu of what growth remembers: %d, expected %d", i, now[i], then[i]);
     free(now);
@@ -100,7 +100,7 @@ static void check_same_memory(const garden *g, const uint8_t *then)
 
 static void spoil_host(garden *g)
 {
-    g->network.slab.family[ESPER_FAMILY_PARAM][3] = (float)NAN;
+    g->network->slab.family[ESPER_FAMILY_PARAM][3] = (float)NAN;
 }
 
 static garden *garden_new(const char *more, const char *script, const char *log)
@@ -147,8 +147,8 @@ static void goes_back_over_a_birth(void **state)
     g->last = measure_epoch(g);
     check_good(esper_growth_end_epoch(g->growth, &g->last)); /* the cursor stays: no snapshot before the next step */
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
-    assert_false(region_is_zero(&g->network, 1));
-    assert_true(g->network.cursor.epoch == 0);
+    assert_false(region_is_zero(g->network, 1));
+    assert_true(g->network->cursor.epoch == 0);
     spoil_host(g);
     check_good(esper_guarded_settle(g->guarded, &incident));
     heed(g, &incident);
@@ -159,7 +159,7 @@ static void goes_back_over_a_birth(void **state)
     check_same_witness(&before, &after);
     check_same_memory(g, memory);
     check_table(g);
-    assert_int_equal(g->network.program, plain->network.program);
+    assert_int_equal(g->network->program, plain->network->program);
     grow_until(g, 2); /* another batch is passed over, but the seed germinates again */
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
     free(memory);
@@ -187,19 +187,19 @@ static void goes_back_over_a_program(void **state)
         grow_until(g, cases[i].snapshot);
         before = look(g); /* which the first step of the epoch takes a snapshot of */
         memory = pack_companion(g);
-        program = g->network.program;
+        program = g->network->program;
         step(g);
-        g->config.snapshot_every = g->network.config.snapshot_every = 1000;
+        g->config.snapshot_every = g->network->engine->config.snapshot_every = 1000;
         train_epoch(g);
         g->last = measure_epoch(g);
         check_good(esper_growth_end_epoch(g->growth, &g->last));
-        assert_int_not_equal(g->network.program, program);
+        assert_int_not_equal(g->network->program, program);
         spoil_host(g);
         check_good(esper_guarded_settle(g->guarded, &incident));
         heed(g, &incident);
         assert_true(incident.restored);
         assert_int_equal(incident.to.epoch, cases[i].snapshot);
-        assert_int_equal(g->network.program, program);
+        assert_int_equal(g->network->program, program);
         after = look(g);
         check_same_witness(&before, &after);
         check_same_memory(g, memory);
@@ -245,7 +245,7 @@ static void climbs_the_ladder(void **state)
     check_stage(g, 1, ESPER_STAGE_TRAINING);
     step(g);
     for (int i = 0; i < 4; i++) {
-        double scale = g->network.detour.lr_scale;
+        double scale = g->network->detour.lr_scale;
         int n;
 
         spoil_host(g);
@@ -268,16 +268,16 @@ static void climbs_the_ladder(void **state)
             check_stage(g, 1, ESPER_STAGE_TRAINING);
         else {
             assert_false(esper_slot_is_active(slot_at(g, 1)));
-            assert_true(g->network.detour.lr_scale == scale / 2.0);
-            assert_true(region_is_zero(&g->network, 2));
-            assert_int_equal(esper_net_count_params(&g->network.net, 2), 0);
+            assert_true(g->network->detour.lr_scale == scale / 2.0);
+            assert_true(region_is_zero(g->network, 2));
+            assert_int_equal(esper_net_count_params(&g->network->net, 2), 0);
         }
         check_table(g);
         if (i < 3)
             step(g);
     }
     check_fails(esper_guarded_step(g->guarded, &incident), ESPER_E_STATE, "stopped");
-    check_good(esper_checkpoint_save(&g->network, "stopped.safetensors")); /* somebody can go on from it */
+    check_good(esper_checkpoint_save(g->network, "stopped.safetensors")); /* somebody can go on from it */
     garden_free(g);
 }
 
@@ -302,7 +302,7 @@ static void does_not_act_without_a_record(void **state)
     n_rollbacks = esper_guarded_reading(g->guarded).n_rollbacks;
     check_fails(esper_guarded_step(g->guarded, &incident), ESPER_E_IO, "no room");
     assert_int_equal(esper_guarded_reading(g->guarded).n_rollbacks, n_rollbacks);
-    assert_true(isnan(g->network.slab.family[ESPER_FAMILY_PARAM][3]));
+    assert_true(isnan(g->network->slab.family[ESPER_FAMILY_PARAM][3]));
     garden_free(g);
 }
 
@@ -320,7 +320,7 @@ static void losses_count_once(void **state)
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
         assert_int_equal(esper_guarded_reading(g->guarded).history_count, n == 4 ? 4 : n + 1);
         check_good(esper_growth_end_epoch(g->growth, &g->last));
-        esper_network_next_epoch(&g->network);
+        esper_network_next_epoch(g->network);
         if (n != 3)
             continue;
         spoil_host(g); /* before epoch 5 has a snapshot of its own: that of epoch 4 is put back */

@@ -137,20 +137,20 @@ typedef struct pass {
 static void open_pass(pass *it, esper_network *network, int without)
 {
     esper_plan_net net = {.net = &it->net, .slab = &network->slab, .pass = &network->pass};
-    esper_plan_desc desc = {.backend = network->backend, .nets = &net, .n_nets = 1, .max_samples = N_SAMPLES};
+    esper_plan_desc desc = {.backend = network->engine->backend, .nets = &net, .n_nets = 1, .max_samples = N_SAMPLES};
     esper_splice splice = network->splice;
 
     if (without >= 0)
         splice.presence[without] = ESPER_PRESENCE_OUT;
     esper_net_init(&it->net);
-    check_good(esper_splice_build(&splice, &network->host, &it->net));
+    check_good(esper_splice_build(&splice, &network->engine->host, &it->net));
     it->net.tensors[it->net.output].keep = true;
     check_good(esper_plan_open(&desc, &it->plan));
     esper_network_load(network, it->plan, &it->net, ESPER_SPLIT_TEST, 0);
     assert_int_equal(network->pass.n_samples, N_SAMPLES);
     network->pass.training = false;
     check_good(esper_plan_forward(it->plan));
-    check_good(esper_backend_sync(network->backend));
+    check_good(esper_backend_sync(network->engine->backend));
 }
 
 static void close_pass(pass *it)
@@ -201,33 +201,34 @@ static void check_seed(esper_network *network, int k, const ending *end, const c
                  esper_stage_name(slot->stage), end->style, slot->alpha.value, weight);
 }
 
-static void open_checkpoint(esper_network *network)
+static esper_network *open_checkpoint(void)
 {
+    esper_network *network;
     esper_checkpoint checkpoint;
 
     check_good(esper_checkpoint_init("run/last.safetensors", &checkpoint));
     checkpoint.config.threads = 1;
     checkpoint.config.batch = N_SAMPLES;
-    check_good(esper_network_init(network, checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE));
+    check_good(esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network));
     check_good(esper_checkpoint_restore(&checkpoint, network));
     esper_checkpoint_fini(&checkpoint);
+    return network;
 }
 
 /* ends NULL: nothing is expected of the seeds. */
 static void write_vectors(const family *host, const ending *ends, const char *name, const char *dir)
 {
     float output[MOST_VALUES];
-    esper_network network;
+    esper_network *network = open_checkpoint();
     pass it;
 
-    open_checkpoint(&network);
-    open_pass(&it, &network, -1);
+    open_pass(&it, network, -1);
     copy_output(&it, output);
     torch_case_write(&it.net, it.plan, N_SAMPLES, dir);
     close_pass(&it);
     for (int i = 0; ends != NULL && i < N_SLOTS; i++)
-        check_seed(&network, esper_slots_find(&network.slots, host->slots[i]), &ends[i], name, output);
-    esper_network_fini(&network);
+        check_seed(network, esper_slots_find(&network->slots, host->slots[i]), &ends[i], name, output);
+    esper_single_close(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ the cases */
