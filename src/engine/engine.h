@@ -60,8 +60,8 @@ void         esper_engine_close(esper_engine *engine);
  * networks. */
 esper_status esper_engine_join(esper_engine *engine, esper_comm *comm);
 
-/* Does independent items of work at a time, over all threads; each is given a stream of its own to compute on. Returns when the last
- * is done. */
+/* Does independent items of work, spread over all threads; each is given a stream to compute on. Among ranks in turn, on all
+ * threads. Returns when the last is done. */
 typedef void (*esper_engine_item)(void *context, int item, esper_backend_stream *stream);
 
 void esper_engine_each(esper_engine *engine, int n_items, esper_engine_item run_item, void *context);

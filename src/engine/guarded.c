@@ -47,7 +47,7 @@ static const struct {
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), NAME_CHARS = ESPER_NAME_CHARS + 16 };
 
-struct esper_guarded {
+typedef struct esper_guarded {
     esper_network  *network;
     esper_guard    *guard; /* knows every tensor of the network by name */
     esper_guard    *whole; /* knows the slab's families as they lie, room for seeds included: what snapshots are made of */
@@ -74,7 +74,7 @@ struct esper_guarded {
     esper_scan_watcher watcher; /* or NULL */
     void              *watcher_context;
     char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */
-};
+} esper_guarded;
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
@@ -226,7 +226,7 @@ static esper_status open_parts(esper_guarded *guarded)
     return take_snapshot(guarded); /* so that there is one to go back to from the first step on */
 }
 
-esper_status esper_guarded_open(esper_network *network, esper_guarded **guarded_out)
+esper_status esper_guarded_open(esper_network *network)
 {
     esper_guarded *guarded;
     esper_status status;
@@ -236,23 +236,26 @@ esper_status esper_guarded_open(esper_network *network, esper_guarded **guarded_
     guarded = esper_mem_alloc(sizeof(*guarded));
     if (guarded == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "guarded network");
+    network->guarded = guarded;
     guarded->network = network;
     guarded->checksum = network->engine->config.guard_checksum;
     status = open_parts(guarded);
     if (status != ESPER_OK) {
-        esper_guarded_close(guarded);
+        esper_guarded_close(network);
         return status;
     }
     network->governor = guarded->governor;
-    *guarded_out = guarded;
     return ESPER_OK;
 }
 
-void esper_guarded_close(esper_guarded *guarded)
+void esper_guarded_close(esper_network *network)
 {
+    esper_guarded *guarded = network->guarded;
+
     if (guarded == NULL)
         return;
-    guarded->network->governor = NULL;
+    network->guarded = NULL;
+    network->governor = NULL;
     esper_mem_free(guarded->buffers);
     esper_mem_free(guarded->blob);
     esper_governor_close(guarded->governor);
@@ -389,8 +392,12 @@ static void name_finding(esper_guarded *guarded, const finding *found, esper_inc
     incident->first_index = found->first_index;
 }
 
-esper_status esper_guarded_restructure(esper_guarded *guarded)
+esper_status esper_guarded_restructure(esper_network *network)
 {
+    esper_guarded *guarded = network->guarded;
+
+    if (guarded == NULL)
+        return ESPER_OK;
     ESPER_TRY(esper_guard_clear(guarded->guard));
     ESPER_TRY(add_tensors(guarded));
     return remember_sums(guarded);
@@ -435,7 +442,6 @@ static uint32_t unkept_seeds(const esper_network *network)
 static esper_status put_back(esper_guarded *guarded, const void *blob, bool whole, esper_cursor *cursor_out)
 {
     esper_network *network = guarded->network;
-    uint64_t program = network->program;
 
     memcpy(guarded->blob, blob, guarded->blob_bytes);
     ESPER_TRY(esper_network_go_back(network, guarded->blob));
@@ -443,7 +449,7 @@ static esper_status put_back(esper_guarded *guarded, const void *blob, bool whol
         ESPER_TRY(network->companion.unpack(network->companion.context, (char *)guarded->blob + sizeof(esper_position),
                                             whole));
     *cursor_out = network->cursor;
-    return program != network->program ? esper_guarded_restructure(guarded) : remember_sums(guarded);
+    return remember_sums(guarded);
 }
 
 /* Puts the newest good snapshot back. That there is none, or none that is whole, is a finding and ends the run; it is not
@@ -498,15 +504,19 @@ static esper_status retreat_to(esper_guarded *guarded, esper_ring *ring, const t
     return esper_governor_unpack(guarded->governor, then->vitals, then->n_vitals);
 }
 
-esper_status esper_guarded_retreat(esper_guarded *guarded)
+esper_status esper_guarded_retreat(esper_network *network)
 {
+    esper_guarded *guarded = network->guarded;
+
     if (guarded->n_taken == 0)
         return ESPER_FAIL(ESPER_E_STATE, "there is no snapshot");
     return retreat_to(guarded, guarded->ring, &guarded->taken[0]);
 }
 
-esper_status esper_guarded_retreat_to_kept(esper_guarded *guarded)
+esper_status esper_guarded_retreat_to_kept(esper_network *network)
 {
+    esper_guarded *guarded = network->guarded;
+
     if (guarded->kept_ring == NULL)
         return ESPER_FAIL(ESPER_E_STATE, "the ranks have not agreed yet");
     return retreat_to(guarded, guarded->kept_ring, &guarded->kept);
@@ -599,7 +609,7 @@ static bool snapshot_due(const esper_guarded *guarded)
 {
     const esper_cursor *now = &guarded->network->cursor, *last = &guarded->taken[0].cursor;
 
-    if (esper_guarded_reading(guarded).pending)
+    if (esper_guarded_reading(guarded->network).pending)
         return false;
     return guarded->n_taken == 0 || now->epoch != last->epoch ||
            now->step - last->step >= (uint64_t)guarded->network->engine->config.snapshot_every;
@@ -651,11 +661,12 @@ static esper_status take_snapshot(esper_guarded *guarded)
     return ESPER_OK;
 }
 
-esper_status esper_guarded_keep(esper_guarded *guarded)
+esper_status esper_guarded_keep(esper_network *network)
 {
+    esper_guarded *guarded = network->guarded;
     bool good;
 
-    if (esper_guarded_reading(guarded).pending)
+    if (esper_guarded_reading(network).pending)
         return ESPER_OK; /* what was kept before is of a state that nobody doubts */
     if (guarded->kept_ring == NULL)
         ESPER_TRY(open_ring(guarded, &guarded->kept_ring));
@@ -670,7 +681,7 @@ esper_status esper_guarded_keep(esper_guarded *guarded)
 static void drill_at(esper_guarded *guarded, esper_drill_point point)
 {
     if (guarded->drill != NULL)
-        guarded->drill(guarded->drill_context, guarded, point);
+        guarded->drill(guarded->drill_context, guarded->network, point);
 }
 
 static esper_status inspect_state(esper_guarded *guarded, esper_incident *incident)
@@ -707,24 +718,30 @@ static esper_status train_batch(esper_guarded *guarded, esper_incident *incident
 
 static esper_status check_usable(const esper_guarded *guarded)
 {
-    if (esper_guarded_reading(guarded).faulted)
+    if (esper_guarded_reading(guarded->network).faulted)
         return ESPER_FAIL(ESPER_E_STATE, "the governor has stopped this run: begin again from a checkpoint");
     return ESPER_OK;
 }
 
-esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident_out)
+static const esper_incident nothing = {.first_index = ESPER_GUARD_NONE, .rank = -1, .loss = (double)NAN, .problem = ""};
+
+esper_status esper_guarded_step(esper_network *network, esper_incident *incident_out)
 {
+    esper_guarded *guarded = network->guarded;
     esper_incident incident;
 
+    if (guarded == NULL) {
+        *incident_out = nothing;
+        return esper_network_step(network);
+    }
     ESPER_TRY(check_usable(guarded));
-    if (guarded->network->cursor.batch >= guarded->network->engine->steps_per_epoch)
+    if (network->cursor.batch >= network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
-    esper_network_batch_due(guarded->network);
+    esper_network_batch_due(network);
     incident = nothing_at(guarded);
     drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS);
     ESPER_TRY(inspect_state(guarded, &incident));
-    if (incident.action == ESPER_GOVERNOR_GO &&
-        guarded->network->cursor.batch < guarded->network->engine->steps_per_epoch) {
+    if (incident.action == ESPER_GOVERNOR_GO && network->cursor.batch < network->engine->steps_per_epoch) {
         if (snapshot_due(guarded))
             ESPER_TRY(take_snapshot(guarded));
         ESPER_TRY(train_batch(guarded, &incident));
@@ -733,25 +750,32 @@ esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident
     return ESPER_OK;
 }
 
-esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incident_out)
+esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out)
 {
-    esper_incident incident = nothing_at(guarded);
+    esper_incident incident = nothing;
 
-    ESPER_TRY(check_usable(guarded));
-    ESPER_TRY(inspect_state(guarded, &incident));
+    if (network->guarded != NULL) {
+        incident = nothing_at(network->guarded);
+        ESPER_TRY(check_usable(network->guarded));
+        ESPER_TRY(inspect_state(network->guarded, &incident));
+    }
     *incident_out = incident;
     return ESPER_OK;
 }
 
-esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out)
+esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out)
 {
-    esper_incident incident = nothing_at(guarded);
+    esper_guarded *guarded = network->guarded;
+    esper_incident incident = nothing;
     esper_governor_reading reading;
 
-    ESPER_TRY(check_usable(guarded));
-    incident.loss = loss;
-    ESPER_TRY(esper_governor_check(guarded->governor, loss, &reading));
-    ESPER_TRY(obey(guarded, &reading, &incident));
+    if (guarded != NULL) {
+        incident = nothing_at(guarded);
+        ESPER_TRY(check_usable(guarded));
+        incident.loss = loss;
+        ESPER_TRY(esper_governor_check(guarded->governor, loss, &reading));
+        ESPER_TRY(obey(guarded, &reading, &incident));
+    }
     *incident_out = incident;
     return ESPER_OK;
 }
@@ -815,50 +839,53 @@ const char *esper_incident_describe(const esper_incident *incident, char *text, 
     return text;
 }
 
-esper_governor_reading esper_guarded_reading(const esper_guarded *guarded)
+esper_governor_reading esper_guarded_reading(const esper_network *network)
 {
-    esper_governor_reading reading;
+    esper_governor_reading reading = {0};
 
-    esper_governor_reading_get(guarded->governor, &reading);
+    if (network->guarded != NULL)
+        esper_governor_reading_get(network->guarded->governor, &reading);
     return reading;
 }
 
-esper_governor *esper_guarded_governor(esper_guarded *guarded)
+esper_governor *esper_guarded_governor(esper_network *network)
 {
-    return guarded->governor;
+    return network->guarded->governor;
 }
 
-esper_guard *esper_guarded_guard(esper_guarded *guarded)
+esper_guard *esper_guarded_guard(esper_network *network)
 {
-    return guarded->guard;
+    return network->guarded->guard;
 }
 
-esper_ring *esper_guarded_ring(esper_guarded *guarded)
+esper_ring *esper_guarded_ring(esper_network *network)
 {
-    return guarded->ring;
+    return network->guarded->ring;
 }
 
-void esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *context)
+void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *context)
 {
-    guarded->drill = drill;
-    guarded->drill_context = context;
+    network->guarded->drill = drill;
+    network->guarded->drill_context = context;
 }
 
-void esper_guarded_watch(esper_guarded *guarded, esper_scan_watcher watcher, void *context)
+void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, void *context)
 {
-    guarded->watcher = watcher;
-    guarded->watcher_context = context;
+    network->guarded->watcher = watcher;
+    network->guarded->watcher_context = context;
 }
 
-void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context)
+void esper_guarded_set_clerk(esper_network *network, esper_clerk clerk, void *context)
 {
-    guarded->clerk = clerk;
-    guarded->clerk_context = context;
+    network->guarded->clerk = clerk;
+    network->guarded->clerk_context = context;
 }
 
-esper_status esper_guarded_tell_snapshot(esper_guarded *guarded)
+esper_status esper_guarded_tell_snapshot(esper_network *network)
 {
-    if (!esper_guarded_reading(guarded).pending)
+    esper_guarded *guarded = network->guarded;
+
+    if (!esper_guarded_reading(network).pending)
         ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->taken[0].cursor.step));
     remember(guarded, &guarded->taken[0]);
     return ESPER_OK;

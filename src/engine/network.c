@@ -1,6 +1,7 @@
 /* A network: its opening, its programs, its step and evaluation. The loop over epochs is in run.c. */
 #include "engine/network.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/status.h"
 #include "nn/init.h"
 #include "nn/schedule.h"
+#include "engine/guarded.h"
 #include "engine/side.h"
 
 double esper_tally_loss(const esper_tally *tally)
@@ -137,6 +139,7 @@ void esper_network_remove(esper_network *network)
 {
     if (network == NULL)
         return;
+    esper_guarded_close(network);
     esper_side_close_all(network->side);
     esper_optim_close(network->optim);
     esper_sampler_close(network->order);
@@ -217,19 +220,21 @@ esper_status esper_network_replan(esper_network *network)
     esper_net old = network->net;
     esper_status status;
 
-    if (network->plan == NULL || program != network->program) {
-        esper_net_init(&network->net);
-        status = rebuild(network);
-        esper_net_fini(status == ESPER_OK ? &old : &network->net);
-        if (status != ESPER_OK) {
-            network->net = old;
-            return status;
-        }
-        network->program = program;
-        esper_splice_find_alphas(&network->splice, &network->net, network->alpha_input);
+    if (network->plan != NULL && program == network->program) {
+        set_groups(network);
+        return ESPER_OK;
     }
+    esper_net_init(&network->net);
+    status = rebuild(network);
+    esper_net_fini(status == ESPER_OK ? &old : &network->net);
+    if (status != ESPER_OK) {
+        network->net = old;
+        return status;
+    }
+    network->program = program;
+    esper_splice_find_alphas(&network->splice, &network->net, network->alpha_input);
     set_groups(network);
-    return ESPER_OK;
+    return esper_guarded_restructure(network);
 }
 
 static void clear_range(float *family, const int64_t *begin, int region)
@@ -325,6 +330,59 @@ esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_networ
     return ESPER_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------ forks */
+
+static esper_status copy_detour(const esper_detour *from, esper_detour *to)
+{
+    size_t bytes = from->n_passed * sizeof(*from->passed);
+
+    *to = (esper_detour){.draw = from->draw, .lr_scale = from->lr_scale};
+    if (bytes == 0)
+        return ESPER_OK;
+    to->passed = esper_mem_alloc(bytes);
+    if (to->passed == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "list of %u batches to pass over", from->n_passed);
+    memcpy(to->passed, from->passed, bytes);
+    to->n_passed = to->room_passed = from->n_passed;
+    return ESPER_OK;
+}
+
+static esper_status copy_state(const esper_network *parent, esper_network *fork)
+{
+    esper_backend *backend = parent->engine->backend;
+
+    assert(fork->slab.bytes == parent->slab.bytes);
+    ESPER_TRY(esper_backend_copy(backend, parent->stream, fork->slab.memory, parent->slab.memory, parent->slab.bytes));
+    ESPER_TRY(copy_detour(&parent->detour, &fork->detour));
+    fork->cursor = parent->cursor;
+    fork->tally = parent->tally;
+    fork->lr = parent->lr;
+    fork->grad_norm = parent->grad_norm;
+    for (int r = 0; r < parent->slab.n_regions; r++)
+        esper_optim_group(fork->optim, 0, r)->t = esper_optim_group(parent->optim, 0, r)->t;
+    return esper_network_wait(parent);
+}
+
+esper_status esper_network_fork(const esper_network *parent, const esper_slots *slots, esper_network **fork_out)
+{
+    esper_network *fork = NULL;
+    esper_status status;
+
+    assert(parent->optim != NULL);
+    ESPER_TRY(make_record(parent->engine, parent->seed, &fork));
+    status = copy_state(parent, fork);
+    if (status == ESPER_OK) {
+        fork->slots = slots != NULL ? *slots : parent->slots;
+        status = esper_network_replan(fork);
+    }
+    if (status != ESPER_OK) {
+        esper_network_remove(fork);
+        return status;
+    }
+    *fork_out = fork;
+    return ESPER_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------ a batch */
 
 esper_pool *esper_network_pool(const esper_network *network)
@@ -390,18 +448,6 @@ static esper_batch_sums sum_results(const esper_network *network)
 
     return (esper_batch_sums){.loss = sum_in_halves(esper_plan_data(network->plan, 0, network->net.loss), n),
                               .correct = sum_in_halves(esper_plan_data(network->plan, 0, network->net.correct), n)};
-}
-
-/* Those of an evaluation are added in the order of its samples. */
-static void add_results(const esper_network *network, esper_batch_sums *sums)
-{
-    const float *loss = esper_plan_data(network->plan, 0, network->net.loss);
-    const float *correct = esper_plan_data(network->plan, 0, network->net.correct);
-
-    for (int i = 0; i < network->pass.n_samples; i++) {
-        sums->loss += (double)loss[i];
-        sums->correct += (double)correct[i];
-    }
 }
 
 static void count_batch(const esper_network *network, esper_tally *tally)
@@ -587,37 +633,64 @@ void esper_network_next_epoch(esper_network *network)
     network->epoch_drawn = false;
 }
 
-esper_status esper_network_evaluate(esper_network *network, esper_split split, const esper_follower *follower,
-                                    esper_tally *tally_out)
+/* Adds the results of a batch just run, in the order of its samples. */
+static void add_results(const esper_network *network, esper_batch_sums *sums, float *losses)
+{
+    const float *loss = esper_plan_data(network->plan, 0, network->net.loss);
+    const float *correct = esper_plan_data(network->plan, 0, network->net.correct);
+    float n_targets = (float)network->net.tensors[network->net.target].count;
+
+    for (int i = 0; i < network->pass.n_samples; i++) {
+        sums->loss += (double)loss[i];
+        sums->correct += (double)correct[i];
+        if (losses != NULL)
+            losses[i] = loss[i] / n_targets;
+    }
+}
+
+esper_status esper_network_answer(esper_request *request, const esper_follower *follower)
 {
     static const esper_follower nobody;
-    uint32_t n = esper_engine_batches(network->engine, split);
+    esper_network *network = request->network;
+    uint32_t n = request->n_batches > 0 ? request->n_batches : esper_engine_batches(network->engine, request->split);
     esper_batch_sums sums = {0};
     esper_tally tally = {0};
+    size_t n_done = 0;
     double both[2];
 
     if (follower == NULL)
         follower = &nobody;
     for (uint32_t batch = 0; batch < n; batch++) {
         if (follower->stop != NULL && *follower->stop != 0)
-            return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(split));
+            return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(request->split));
         if (follower->batch != NULL)
-            follower->batch(follower->context, split, batch, n);
-        load_batch(network, split, batch);
+            follower->batch(follower->context, request->split, batch, n);
+        load_batch(network, request->split, batch);
         count_batch(network, &tally);
         if (network->pass.n_samples == 0)
             continue;
         network->pass.training = false;
         ESPER_TRY(esper_plan_forward_one(network->plan, network->stream, 0));
         ESPER_TRY(esper_network_wait(network));
-        add_results(network, &sums);
+        add_results(network, &sums, request->losses != NULL ? request->losses + n_done : NULL);
+        n_done += (size_t)network->pass.n_samples;
     }
     both[0] = sums.loss;
     both[1] = sums.correct;
     ESPER_TRY(esper_ranks_sum(&network->engine->ranks, both, 2));
     tally.loss = both[0];
     tally.correct = (uint64_t)both[1];
-    *tally_out = tally;
+    request->tally = tally;
+    return ESPER_OK;
+}
+
+esper_status esper_network_evaluate(esper_network *network, esper_split split, const esper_follower *follower,
+                                    esper_tally *tally_out)
+{
+    esper_request request = {.network = network, .split = split};
+
+    ESPER_TRY(esper_network_answer(&request, follower));
+    *tally_out = request.tally;
     return ESPER_OK;
 }
 

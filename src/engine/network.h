@@ -69,10 +69,13 @@ typedef struct esper_network {
     esper_governor *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
     esper_companion companion; /* pack NULL: there is none */
     esper_backend_stream *stream; /* on which it computes; NULL: all threads together */
+    esper_status  status;         /* of the last work it had a part in (set.h), and what went wrong */
+    char          message[512];
     /* Private. */
     esper_sampler *order; /* of the training split; NULL for inference */
     bool           epoch_drawn;
     int            alpha_input[ESPER_MAX_SLOTS];  /* tensor, or ESPER_NO_TENSOR */
+    struct esper_guarded *guarded; /* NULL: it has no guard (guarded.h) */
     struct esper_side *side[ESPER_MAX_SLOTS];     /* where a seed learns aside; NULL elsewhere */
     esper_pass     pass;
     uint32_t      *sample_ids; /* (batch) */
@@ -84,8 +87,12 @@ typedef struct esper_network {
 esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out);
 void         esper_network_remove(esper_network *network);
 
-/* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn.
- * On failure the old program stays. */
+/* A copy of a network that trains: weights, moments, norm buffers, cursor, tally, detours, and the seed, so that it meets the same
+ * batches; with other slots where some are given. Whoever puts a seed there bears it. It has no guard and no companion. */
+esper_status esper_network_fork(const esper_network *parent, const esper_slots *slots, esper_network **fork_out);
+
+/* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn and the
+ * guard what to scan. On failure the network is not to be stepped before it is planned again. */
 esper_status esper_network_replan(esper_network *network);
 
 /* Empties the region of a slot and fills it with the weights its present seed is born with. The slab must have room. */
@@ -134,6 +141,17 @@ typedef struct esper_follower {
     void                        *context;
     void (*batch)(void *context, esper_split split, uint32_t n_done, uint32_t n_batches); /* before each */
 } esper_follower;
+
+/* What is asked of an evaluation, and what comes of it. */
+typedef struct esper_request {
+    esper_network *network;
+    esper_split    split;
+    uint32_t       n_batches; /* 0 = all that count */
+    float         *losses;    /* (samples) each sample's, mean over its targets, of this rank's part; NULL = nobody asks */
+    esper_tally    tally;     /* of all ranks */
+} esper_request;
+
+esper_status esper_network_answer(esper_request *request, const esper_follower *follower);
 
 /* Goes once through a split with the weights as they are. A network that trains meets its training split as it trains
  * on it, augmented; one for evaluation meets every split whole and plain. E_STOPPED when the follower (or NULL) wants

@@ -301,18 +301,17 @@ void esper_growth_close(esper_growth *growth)
     esper_mem_free(growth);
 }
 
-esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records)
+esper_status esper_growth_attach(esper_growth *growth, const esper_growth_records *records)
 {
     const esper_network *network = growth->network;
     esper_log_head head = {
         .topology = network->engine->host.topology, .seed = network->seed, .ranks = network->engine->ranks.size};
 
-    growth->guarded = guarded;
     growth->records = *records;
-    esper_guarded_watch(guarded, growth_watch_gradients, growth);
-    esper_guarded_set_clerk(guarded, growth_log_governor, growth);
+    esper_guarded_watch(growth->network, growth_watch_gradients, growth);
+    esper_guarded_set_clerk(growth->network, growth_log_governor, growth);
     if (growth->n_faults > 0)
-        esper_guarded_set_drill(guarded, growth_drill, growth);
+        esper_guarded_set_drill(growth->network, growth_drill, growth);
     if (records->decisions == NULL)
         return ESPER_OK;
     snprintf(head.task, sizeof(head.task), "%s", network->engine->task);
@@ -399,13 +398,11 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
 static void undo(esper_growth *growth)
 {
     esper_network *network = growth->network;
-    uint64_t program = network->program;
 
     network->slots = growth->slots_before;
     growth->state = growth->state_before;
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
-    if (esper_network_replan(network) == ESPER_OK && program != network->program)
-        (void)esper_guarded_restructure(growth->guarded); /* the run ends here; a checkpoint is made of the network */
+    (void)esper_network_replan(network); /* the run ends here; a checkpoint is made of the network */
     for (int k = 0; k < network->slots.n; k++)
         if (esper_slot_is_empty(&network->slots.slot[k]))
             esper_network_clear_region(network, k);

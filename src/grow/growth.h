@@ -29,7 +29,7 @@ esper_status esper_growth_check_config(const esper_config *config, esper_topolog
 /* Opens the policy that the network's configuration names and becomes the network's companion; the network is borrowed, and
  * one for growing. With `history` (borrowed) decisions come from there: a replay, in which every entry has to come again in
  * its order and with its weights. One that does not is E_STATE; past the last one everything is E_STOPPED. `inject`: faults for
- * a drill; NULL: those of the configuration. Comes before the guarded network is opened. */
+ * a drill; NULL: those of the configuration. Comes before the guard is opened. */
 esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, const char *inject,
                                esper_growth **growth_out);
 void         esper_growth_close(esper_growth *growth);
@@ -43,7 +43,7 @@ typedef struct esper_growth_records {
 } esper_growth_records;
 
 /* Takes part in a guarded training from now on. */
-esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records);
+esper_status esper_growth_attach(esper_growth *growth, const esper_growth_records *records);
 
 /* One line of a run's history. Accuracies in percent. */
 typedef struct esper_epoch_record {

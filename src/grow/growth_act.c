@@ -323,11 +323,8 @@ esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
 esper_status growth_rebuild(esper_growth *growth)
 {
     esper_network *network = growth->network;
-    uint64_t program = network->program;
 
     ESPER_TRY(esper_network_replan(network));
-    if (program != network->program)
-        ESPER_TRY(esper_guarded_restructure(growth->guarded));
     for (int k = 0; k < network->slots.n; k++) {
         if (esper_stage_has_seed(network->slots.slot[k].stage))
             continue;

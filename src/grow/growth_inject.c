@@ -103,7 +103,7 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }
 
-void growth_drill(void *context, esper_guarded *guarded, esper_drill_point point)
+void growth_drill(void *context, esper_network *network, esper_drill_point point)
 {
     esper_growth *growth = context;
     const growth_fault *fault;
@@ -116,7 +116,7 @@ void growth_drill(void *context, esper_guarded *guarded, esper_drill_point point
     due = fault->role == ESPER_GUARD_ROLE_GRAD ? ESPER_DRILL_GRADIENTS : ESPER_DRILL_BETWEEN_STEPS;
     if (point != due || growth->network->cursor.step < fault->step)
         return;
-    status = spoil(growth, esper_guarded_guard(guarded), fault, point);
+    status = spoil(growth, esper_guarded_guard(network), fault, point);
     if (status == ESPER_OK)
         return;
     growth->drill_status = status; /* told at the end of the epoch */

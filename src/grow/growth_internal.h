@@ -61,7 +61,6 @@ typedef struct growth_fault {
 
 struct esper_growth {
     esper_network       *network;
-    esper_guarded       *guarded;
     esper_evaluator     *evaluator;
     esper_policy        *policy;
     bool                 follows; /* a program decides, and rank 0 alone asks it: state.policy is what that remembers */
@@ -142,6 +141,6 @@ void         growth_record_incident(esper_growth *growth, const esper_incident *
 
 /* growth_inject.c */
 esper_status growth_read_faults(esper_growth *growth, const char *text);
-void         growth_drill(void *context, esper_guarded *guarded, esper_drill_point point);
+void         growth_drill(void *context, esper_network *network, esper_drill_point point);
 
 #endif

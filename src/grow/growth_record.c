@@ -406,7 +406,7 @@ static void record_health(const esper_growth *growth, const esper_incident *inci
     esper_store_record record =
         esper_store_record_of(ESPER_STORE_HEALTH, incident->at.epoch + 1, (int64_t)incident->at.step);
 
-    record.health.n_skipped = (int64_t)esper_guarded_reading(growth->guarded).n_skipped;
+    record.health.n_skipped = (int64_t)esper_guarded_reading(growth->network).n_skipped;
     record.health.n_tensors = (int64_t)incident->n_tensors;
     if (incident->tensor != NULL) {
         ESPER_STORE_SET(record.health.tensor, incident->tensor);

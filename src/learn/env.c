@@ -10,7 +10,6 @@
 struct esper_env {
     esper_network *network;
     esper_growth  *growth;
-    esper_guarded *guarded;
     const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
     bool           stopped;
     int            n_rollbacks;
@@ -27,8 +26,8 @@ static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
     ESPER_TRY(esper_network_add(desc->engine, desc->seed, &env->network));
     env->network->stream = desc->stream;
     ESPER_TRY(esper_growth_open(env->network, NULL, desc->inject, &env->growth));
-    ESPER_TRY(esper_guarded_open(env->network, &env->guarded));
-    return esper_growth_attach(env->growth, env->guarded, &nothing);
+    ESPER_TRY(esper_guarded_open(env->network));
+    return esper_growth_attach(env->growth, &nothing);
 }
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
@@ -53,7 +52,6 @@ void esper_env_close(esper_env *env)
     if (env == NULL)
         return;
     esper_growth_close(env->growth);
-    esper_guarded_close(env->guarded);
     esper_network_remove(env->network);
     esper_mem_free(env);
 }
@@ -83,7 +81,7 @@ static esper_status train_epoch(esper_env *env)
     bool good;
 
     while (!env->stopped && env->network->cursor.batch < env->network->engine->steps_per_epoch) {
-        ESPER_TRY(esper_guarded_step(env->guarded, &incident));
+        ESPER_TRY(esper_guarded_step(env->network, &incident));
         ESPER_TRY(heed(env, &incident, &good));
     }
     env->seconds_train += esper_clock_seconds() - began;
@@ -98,7 +96,7 @@ static esper_status validate(esper_env *env, esper_epoch_record *record_out, boo
     esper_incident incident;
     esper_tally valid;
 
-    ESPER_TRY(esper_guarded_settle(env->guarded, &incident));
+    ESPER_TRY(esper_guarded_settle(env->network, &incident));
     ESPER_TRY(heed(env, &incident, good_out));
     if (!*good_out)
         return ESPER_OK;
@@ -112,7 +110,7 @@ static esper_status validate(esper_env *env, esper_epoch_record *record_out, boo
         .lr = network->lr,
         .grad_norm = network->grad_norm,
     };
-    ESPER_TRY(esper_guarded_judge(env->guarded, record_out->loss_valid, &incident));
+    ESPER_TRY(esper_guarded_judge(env->network, record_out->loss_valid, &incident));
     ESPER_TRY(heed(env, &incident, good_out));
     env->seconds_valid += esper_clock_seconds() - began;
     return ESPER_OK;
@@ -163,7 +161,7 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
 
 esper_env_look esper_env_look_at(const esper_env *env)
 {
-    esper_governor_reading reading = esper_guarded_reading(env->guarded);
+    esper_governor_reading reading = esper_guarded_reading(env->network);
 
     return (esper_env_look){
         .view = env->view,

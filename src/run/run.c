@@ -49,11 +49,11 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
     }
     if (!self->network->engine->config.guard)
         return ESPER_OK;
-    ESPER_TRY(esper_guarded_open(self->network, &self->guarded));
+    ESPER_TRY(esper_guarded_open(self->network));
     if (checkpoint == NULL)
         return ESPER_OK;
-    ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
-    return esper_guarded_tell_snapshot(self->guarded);
+    ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->network)));
+    return esper_guarded_tell_snapshot(self->network);
 }
 
 static esper_use use_of(const run *self)
@@ -344,9 +344,9 @@ static esper_status attach_growth(run *self)
     if (self->growth == NULL)
         return ESPER_OK;
     if (!run_writes(self))
-        return esper_growth_attach(self->growth, self->guarded, &(esper_growth_records){0});
+        return esper_growth_attach(self->growth, &(esper_growth_records){0});
     ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_DECISIONS, path));
-    return esper_growth_attach(self->growth, self->guarded, &records);
+    return esper_growth_attach(self->growth, &records);
 }
 
 static esper_status open_records(run *self)
@@ -516,7 +516,8 @@ static void warn_if_not_finite(run *self, const esper_epoch_record *record)
 {
     char text[256], kept[64] = "";
 
-    if (self->warned || self->guarded != NULL || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
+    if (self->warned || self->network->guarded != NULL ||
+        (isfinite(record->loss_train) && isfinite(record->loss_valid)))
         return;
     self->warned = true;
     if (!isfinite(record->loss_valid))
@@ -553,7 +554,6 @@ static esper_run_view view_of(const run *self)
     return (esper_run_view){.task = self->task,
                             .network = self->network,
                             .growth = self->growth,
-                            .guarded = self->guarded,
                             .run_dir = self->result.run_dir,
                             .samples_per_s = samples_per_s,
                             .seconds_left = seconds_left(self, samples_per_s)};
@@ -613,7 +613,7 @@ static bool is_lost(const run *self)
 {
     const esper_epoch_record *last = &self->result.last;
 
-    if (self->guarded != NULL)
+    if (self->network->guarded != NULL)
         return false; /* the guard has scanned them, or gone back */
     return !isfinite(self->network->tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
@@ -698,7 +698,7 @@ static esper_status end_unwritten(run *self, esper_status status)
         run_is_cut_off(self))
         return status; /* E_PEER: it is rank 0 that could not write */
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (esper_guarded_retreat(self->guarded) != ESPER_OK || save(self) != ESPER_OK)
+    if (esper_guarded_retreat(self->network) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood at step %llu: --resume %s goes on with it", message,
                       (unsigned long long)self->network->cursor.step, self->result.run_dir);
@@ -709,20 +709,16 @@ static esper_status step(run *self)
     esper_incident incident;
     esper_status status;
 
-    if (self->guarded == NULL)
-        return esper_network_step(self->network);
-    status = esper_guarded_step(self->guarded, &incident);
+    status = esper_guarded_step(self->network, &incident);
     return status == ESPER_OK ? heed(self, &incident) : end_unwritten(self, status);
 }
 
 /* Is the state as it should be, now that it is to be validated or saved? If not, the run has gone back. */
 static esper_status settle(run *self, bool *good_out)
 {
-    esper_incident incident = {.action = ESPER_GOVERNOR_GO};
-    esper_status status = ESPER_OK;
+    esper_incident incident;
+    esper_status status = esper_guarded_settle(self->network, &incident);
 
-    if (self->guarded != NULL)
-        status = esper_guarded_settle(self->guarded, &incident);
     if (status != ESPER_OK)
         return end_unwritten(self, status);
     *good_out = incident.action == ESPER_GOVERNOR_GO;
@@ -732,11 +728,9 @@ static esper_status settle(run *self, bool *good_out)
 /* What the governor says about a validation loss; not good: the run has gone back. */
 static esper_status judge(run *self, double loss, bool *good_out)
 {
-    esper_incident incident = {.action = ESPER_GOVERNOR_GO};
-    esper_status status = ESPER_OK;
+    esper_incident incident;
+    esper_status status = esper_guarded_judge(self->network, loss, &incident);
 
-    if (self->guarded != NULL)
-        status = esper_guarded_judge(self->guarded, loss, &incident);
     if (status != ESPER_OK)
         return end_unwritten(self, status);
     *good_out = incident.action == ESPER_GOVERNOR_GO;
@@ -768,7 +762,7 @@ static esper_status evaluate(run *self, esper_split split, esper_tally *tally_ou
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
 static esper_status keep_vitals(run *self)
 {
-    const esper_governor *governor = esper_guarded_governor(self->guarded);
+    const esper_governor *governor = esper_guarded_governor(self->network);
     size_t n = esper_governor_memory_count(governor);
     void *grown = esper_mem_grow(self->vitals, n * sizeof(*self->vitals));
 
@@ -782,7 +776,7 @@ static esper_status keep_vitals(run *self)
 
 static esper_status put_vitals_back(run *self)
 {
-    return esper_governor_unpack(esper_guarded_governor(self->guarded), self->vitals, self->n_vitals);
+    return esper_governor_unpack(esper_guarded_governor(self->network), self->vitals, self->n_vitals);
 }
 
 /* What the epoch leads to. When nobody can decide any more, the run ends before the decision, to be asked for again. */
@@ -843,7 +837,7 @@ static bool checkpoint_due(const run *self)
 {
     int every = self->network->engine->config.checkpoint_every;
 
-    if (self->guarded != NULL && esper_guarded_reading(self->guarded).pending)
+    if (esper_guarded_reading(self->network).pending)
         return false; /* the file that lies there is of a state that nobody doubts */
     return every > 0 && self->network->cursor.epoch % (uint32_t)every == 0 &&
            self->network->cursor.epoch <
@@ -954,10 +948,8 @@ static esper_status run_all(run *self)
         status = run_rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
-    if (self->guarded != NULL) {
-        self->result.n_skipped = esper_guarded_reading(self->guarded).n_skipped;
-        self->result.n_rollbacks = esper_guarded_reading(self->guarded).n_rollbacks;
-    }
+    self->result.n_skipped = esper_guarded_reading(self->network).n_skipped;
+    self->result.n_rollbacks = esper_guarded_reading(self->network).n_rollbacks;
     note_place(self);
     tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     return status;
@@ -966,7 +958,6 @@ static esper_status run_all(run *self)
 static void close_all(run *self)
 {
     esper_growth_close(self->growth);
-    esper_guarded_close(self->guarded);
     esper_network_remove(self->network);
     esper_engine_close(self->engine);
     esper_dataset_close(self->data);

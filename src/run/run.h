@@ -16,7 +16,6 @@ typedef struct esper_run_view {
     const esper_task    *task;
     const esper_network *network;
     const esper_growth  *growth;  /* NULL: the network stays as it is */
-    const esper_guarded *guarded; /* NULL: the guard is off */
     const char          *run_dir;
     double               samples_per_s; /* of this epoch so far */
     double               seconds_left;  /* of the run's training, at the present speed; < 0 = not known yet */

@@ -13,7 +13,6 @@ typedef struct run {
     esper_dataset        *data;
     esper_engine         *engine;
     esper_network        *network;
-    esper_guarded        *guarded; /* NULL: the guard is off */
     esper_growth         *growth;  /* NULL: the network stays as it is */
     esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
     esper_bus             bus;

@@ -149,7 +149,7 @@ static esper_agree_state state_of(const run *self)
 static esper_status return_to_agreed(run *self, bool *sound_out)
 {
     const esper_ranks *ranks = &self->network->engine->ranks;
-    uint64_t failed = self->guarded == NULL || esper_guarded_retreat_to_kept(self->guarded) != ESPER_OK;
+    uint64_t failed = self->network->guarded == NULL || esper_guarded_retreat_to_kept(self->network) != ESPER_OK;
     bool same_weights, same_step;
 
     ESPER_TRY(esper_ranks_any(ranks, &failed));
@@ -215,7 +215,7 @@ esper_status run_keep_agreed(run *self)
 {
     bool many = esper_ranks_are_many(&self->network->engine->ranks);
 
-    return many && self->guarded != NULL ? esper_guarded_keep(self->guarded) : ESPER_OK;
+    return many && self->network->guarded != NULL ? esper_guarded_keep(self->network) : ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the end of a job */
@@ -230,8 +230,8 @@ esper_status run_rescue(run *self, esper_status status)
         snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
     else
         snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (!is_sound || self->guarded == NULL || self->desc->replay != NULL ||
-        esper_guarded_retreat(self->guarded) != ESPER_OK || cursor->step <= self->saved_step)
+    if (!is_sound || self->network->guarded == NULL || self->desc->replay != NULL ||
+        esper_guarded_retreat(self->network) != ESPER_OK || cursor->step <= self->saved_step)
         return ESPER_FAIL(status, "%s. The checkpoint of epoch %u is as it was: --resume %s", message,
                           self->saved_epoch, self->result.run_dir);
     if (esper_checkpoint_save(self->network, self->checkpoint) != ESPER_OK)

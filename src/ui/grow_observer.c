@@ -71,9 +71,9 @@ static void fill_guard(const esper_run_view *run, esper_growth_view *view)
 {
     esper_governor_reading reading;
 
-    if (run->guarded == NULL)
+    if (run->network->guarded == NULL)
         return;
-    reading = esper_guarded_reading(run->guarded);
+    reading = esper_guarded_reading(run->network);
     view->n_rollbacks = reading.n_rollbacks;
     view->n_skips = reading.n_skipped;
 }

@@ -12,7 +12,6 @@
 
 typedef struct fixture {
     esper_network *network, *clean;
-    esper_guarded *guarded;
     /* What the drill does: spoils a gradient or the first weight in these calls. */
     int n_calls, bad_grads_from, bad_grads_to, bad_weight_at;
     int bad_pass_at, bad_buffer_at; /* -1: never */
@@ -32,12 +31,12 @@ static void spoil_pass(fixture *self, esper_drill_point point)
     }
 }
 
-static void spoil(void *context, esper_guarded *guarded, esper_drill_point point)
+static void spoil(void *context, esper_network *network, esper_drill_point point)
 {
     fixture *self = context;
     esper_slab *slab = &self->network->slab;
 
-    (void)guarded;
+    (void)network;
     if (point == ESPER_DRILL_GRADIENTS && self->n_calls >= self->bad_grads_from && self->n_calls < self->bad_grads_to)
         slab->family[ESPER_FAMILY_GRAD][0] = (float)INFINITY;
     if (point == ESPER_DRILL_BETWEEN_STEPS && self->n_calls == self->bad_weight_at)
@@ -57,14 +56,13 @@ static fixture *open_with(const char *more)
     self->bad_weight_at = self->bad_pass_at = self->bad_buffer_at = -1;
     check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &self->network));
     check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &self->clean));
-    check_good(esper_guarded_open(self->network, &self->guarded));
-    esper_guarded_set_drill(self->guarded, spoil, self);
+    check_good(esper_guarded_open(self->network));
+    esper_guarded_set_drill(self->network, spoil, self);
     return self;
 }
 
 static void close_all(fixture *self)
 {
-    esper_guarded_close(self->guarded);
     esper_single_close(self->network);
     esper_single_close(self->clean);
     free(self);
@@ -77,7 +75,7 @@ static esper_incident step(fixture *self)
 
     if (self->network->cursor.batch >= self->network->engine->steps_per_epoch)
         esper_network_next_epoch(self->network);
-    check_good(esper_guarded_step(self->guarded, &incident));
+    check_good(esper_guarded_step(self->network, &incident));
     self->n_calls++;
     return incident;
 }
@@ -96,7 +94,7 @@ static esper_incident judge(fixture *self, double loss)
 {
     esper_incident incident;
 
-    check_good(esper_guarded_judge(self->guarded, loss, &incident));
+    check_good(esper_guarded_judge(self->network, loss, &incident));
     return incident;
 }
 
@@ -222,8 +220,8 @@ static void skip_at_an_epochs_end_is_over(void **state)
     assert_int_equal(self->network->cursor.batch, 8);
     expect(judge(self, 1.0), ESPER_GOVERNOR_GO, 0);
     assert_int_equal(self->network->detour.n_passed, 1);
-    assert_int_equal(esper_guarded_reading(self->guarded).reason, ESPER_GOVERNOR_NONE);
-    assert_int_equal(esper_guarded_reading(self->guarded).n_skipped, 1);
+    assert_int_equal(esper_guarded_reading(self->network).reason, ESPER_GOVERNOR_NONE);
+    assert_int_equal(esper_guarded_reading(self->network).n_skipped, 1);
     steps(self, 8);
     check_good(esper_network_pass_over(self->clean, 0, 7));
     expect_clean_run(self);
@@ -246,7 +244,7 @@ static void too_many_skips_go_back(void **state)
     for (uint32_t batch = 5; batch < 16; batch++)
         check_good(esper_network_pass_over(self->clean, 0, batch));
     expect_clean_run(self);
-    assert_int_equal(esper_guarded_reading(self->guarded).n_skipped, 10);
+    assert_int_equal(esper_guarded_reading(self->network).n_skipped, 10);
     close_all(self);
 }
 
@@ -283,10 +281,10 @@ static void settling_finds_bad_weights(void **state)
 
     (void)state;
     steps(self, 8);
-    check_good(esper_guarded_settle(self->guarded, &incident));
+    check_good(esper_guarded_settle(self->network, &incident));
     expect(incident, ESPER_GOVERNOR_GO, 0);
     self->network->slab.family[ESPER_FAMILY_MOMENT1][0] = -(float)INFINITY;
-    check_good(esper_guarded_settle(self->guarded, &incident));
+    check_good(esper_guarded_settle(self->network, &incident));
     expect(incident, ESPER_GOVERNOR_ROLL_BACK, 6);
     assert_string_equal(incident.tensor, "moment1/blocks.0.conv.weight");
     assert_string_equal(incident.role, "moment");
@@ -323,9 +321,9 @@ static void prune_and_stop(void **state)
     esper_incident_describe(&incident, text, sizeof(text));
     if (strstr(text, "and there the run ends") == NULL)
         fail_msg("\"%s\" does not say that the run ends", text);
-    check_fails(esper_guarded_step(self->guarded, &incident), ESPER_E_STATE, "governor has stopped");
-    check_fails(esper_guarded_settle(self->guarded, &incident), ESPER_E_STATE, "governor has stopped");
-    check_fails(esper_guarded_judge(self->guarded, 1.0, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_step(self->network, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_settle(self->network, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_judge(self->network, 1.0, &incident), ESPER_E_STATE, "governor has stopped");
     close_all(self);
 }
 
@@ -337,16 +335,16 @@ static void nowhere_to_go_back_to(void **state)
     char text[256];
 
     (void)state;
-    esper_guarded_close(self->guarded);
+    esper_guarded_close(self->network);
     self->network->slab.family[ESPER_FAMILY_PARAM][0] = (float)NAN;
-    check_good(esper_guarded_open(self->network, &self->guarded));
+    check_good(esper_guarded_open(self->network));
     incident = step(self);
     assert_int_equal(incident.action, ESPER_GOVERNOR_STOP);
     assert_false(incident.restored);
     esper_incident_describe(&incident, text, sizeof(text));
     if (strstr(text, "there is no way back: ") == NULL || incident.failure[0] == '\0')
         fail_msg("\"%s\" does not say that there is no way back, and why", text);
-    check_fails(esper_guarded_step(self->guarded, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_step(self->network, &incident), ESPER_E_STATE, "governor has stopped");
     close_all(self);
 }
 
@@ -431,11 +429,10 @@ static void inference_is_refused(void **state)
 {
     esper_config config = config_of("synth", PACE, "");
     esper_network *network;
-    esper_guarded *guarded;
 
     (void)state;
     check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_EVALUATE, &network));
-    check_fails(esper_guarded_open(network, &guarded), ESPER_E_ARG, "without an optimiser");
+    check_fails(esper_guarded_open(network), ESPER_E_ARG, "without an optimiser");
     esper_single_close(network);
 }
 
@@ -460,17 +457,16 @@ static void checkpoint_keeps_the_way(void **state)
     check_good(esper_checkpoint_init("way.safetensors", &checkpoint));
     assert_string_equal(esper_safetensors_note_find(checkpoint.file, "detour"), "draw 1 lr_scale 0x1p-1 pass 0:6 2:1");
     check_good(esper_checkpoint_restore(&checkpoint, other->network));
-    check_good(esper_checkpoint_restore_governor(&checkpoint, esper_guarded_governor(other->guarded)));
+    check_good(esper_checkpoint_restore_governor(&checkpoint, esper_guarded_governor(other->network)));
     esper_checkpoint_fini(&checkpoint);
     assert_int_equal(detour->draw, 1);
     assert_true(detour->lr_scale == 0.5);
     assert_int_equal(detour->n_passed, 2);
-    assert_int_equal(esper_guarded_reading(other->guarded).n_rollbacks, 2);
-    assert_int_equal(esper_guarded_reading(other->guarded).history_count, 1);
+    assert_int_equal(esper_guarded_reading(other->network).n_rollbacks, 2);
+    assert_int_equal(esper_guarded_reading(other->network).history_count, 1);
     steps(self, 12);
     steps(other, 12);
     assert_true(esper_network_hash(self->network) == esper_network_hash(other->network));
-    esper_guarded_close(other->guarded);
     esper_single_close(other->network);
     esper_single_close(other->clean);
     free(other);

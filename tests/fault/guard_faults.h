@@ -260,9 +260,9 @@ static inline uint32_t choose_bit(fault *self, esper_guard *guard, esper_fault *
     }
 }
 
-static inline void strike(fault *self, esper_guarded *guarded)
+static inline void strike(fault *self, esper_network *network)
 {
-    esper_guard *guard = esper_guarded_guard(guarded);
+    esper_guard *guard = esper_guarded_guard(network);
     const esper_guard_tensor *tensor;
     esper_fault kind;
     uint32_t bit;
@@ -281,12 +281,12 @@ static inline void strike(fault *self, esper_guarded *guarded)
     self->done = true;
 }
 
-static inline void drill(void *context, esper_guarded *guarded, esper_drill_point point)
+static inline void drill(void *context, esper_network *network, esper_drill_point point)
 {
     fault *self = context;
 
     if (point == self->point && self->n_calls >= self->when && !self->done)
-        strike(self, guarded);
+        strike(self, network);
 }
 
 static inline void describe_fault(const fault *self, char *text, size_t chars)
@@ -362,9 +362,8 @@ static inline void note_incident(const fault *self, const esper_incident *incide
 }
 
 /* One call, whatever it meets. */
-static inline void step_once(fault *self, esper_guarded *guarded, outcome *out)
+static inline void step_once(fault *self, esper_network *network, outcome *out)
 {
-    esper_network *network = self->where->hit;
     uint32_t n_before = network->detour.n_passed;
     bool struck_before = self->done;
     esper_incident incident;
@@ -373,7 +372,7 @@ static inline void step_once(fault *self, esper_guarded *guarded, outcome *out)
     if (!esper_network_batch_due(network))
         return;
     before = network->cursor;
-    check_good(esper_guarded_step(guarded, &incident));
+    check_good(esper_guarded_step(network, &incident));
     self->n_calls++;
     out->stopped = incident.action == ESPER_GOVERNOR_STOP;
     if (incident.action != ESPER_GOVERNOR_GO)
@@ -385,21 +384,20 @@ static inline void step_once(fault *self, esper_guarded *guarded, outcome *out)
 static inline void run_with(fault *self, outcome *out)
 {
     esper_network *network = self->where->hit;
-    esper_guarded *guarded;
 
     memset(out, 0, sizeof(*out));
     put_back(self->where, network);
     network->engine->config.guard_checksum = classes[self->class].summed;
-    check_good(esper_guarded_open(network, &guarded));
-    esper_guarded_set_drill(guarded, drill, self);
+    check_good(esper_guarded_open(network));
+    esper_guarded_set_drill(network, drill, self);
     while (network->cursor.epoch < EPOCHS && !out->stopped) {
         while (network->cursor.batch < STEPS && !out->stopped)
-            step_once(self, guarded, out);
+            step_once(self, network, out);
         if (network->cursor.batch >= STEPS)
             esper_network_next_epoch(network);
     }
     out->last = state_hash(network);
-    esper_guarded_close(guarded);
+    esper_guarded_close(network);
 }
 
 /* The clean run that is told. Returns whether every step was the same. */
@@ -485,7 +483,6 @@ static inline void try_faults(int n_faults)
 static inline void train_healthy(lab *self, int n_steps, bool checksum)
 {
     esper_network *network = self->hit;
-    esper_guarded *guarded;
     esper_incident incident;
     esper_tally tally;
 
@@ -493,18 +490,18 @@ static inline void train_healthy(lab *self, int n_steps, bool checksum)
     put_back(self, self->clean);
     network->engine->config.guard_checksum = checksum;
     network->engine->config.epochs = self->clean->engine->config.epochs = n_steps / STEPS + 1; /* a cosine ends there */
-    check_good(esper_guarded_open(network, &guarded));
+    check_good(esper_guarded_open(network));
     for (int i = 0; i < n_steps; i++) {
-        check_good(esper_guarded_step(guarded, &incident));
+        check_good(esper_guarded_step(network, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
         check_good(esper_network_step(self->clean));
         if (network->cursor.batch < STEPS)
             continue;
-        check_good(esper_guarded_settle(guarded, &incident));
+        check_good(esper_guarded_settle(network, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
         check_good(esper_network_evaluate(network, ESPER_SPLIT_VALID, NULL, &tally));
-        check_good(esper_guarded_judge(guarded, esper_tally_loss(&tally), &incident));
-        if (incident.action != ESPER_GOVERNOR_GO || esper_guarded_reading(guarded).consecutive > 0)
+        check_good(esper_guarded_judge(network, esper_tally_loss(&tally), &incident));
+        if (incident.action != ESPER_GOVERNOR_GO || esper_guarded_reading(network).consecutive > 0)
             fail_msg("%s: a false alarm after %d steps: %s, loss %g", self->name, i + 1,
                      esper_governor_reason_name(incident.reason), incident.loss);
         esper_network_next_epoch(network);
@@ -512,9 +509,9 @@ static inline void train_healthy(lab *self, int n_steps, bool checksum)
     }
     if (state_hash(network) != state_hash(self->clean))
         fail_msg("%s: the guard changed the training", self->name);
-    assert_int_equal(esper_guarded_reading(guarded).n_skipped, 0);
-    assert_int_equal(esper_guarded_reading(guarded).n_rollbacks, 0);
-    esper_guarded_close(guarded);
+    assert_int_equal(esper_guarded_reading(network).n_skipped, 0);
+    assert_int_equal(esper_guarded_reading(network).n_rollbacks, 0);
+    esper_guarded_close(network);
     network->engine->config.epochs = self->clean->engine->config.epochs = EPOCHS;
 }
 

@@ -20,8 +20,8 @@ static esper_status try_open(garden *g)
 {
     ESPER_TRY(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
     ESPER_TRY(esper_growth_open(g->network, NULL, NULL, &g->growth));
-    ESPER_TRY(esper_guarded_open(g->network, &g->guarded));
-    return esper_growth_attach(g->growth, g->guarded, &(esper_growth_records){.decisions = "open.jsonl"});
+    ESPER_TRY(esper_guarded_open(g->network));
+    return esper_growth_attach(g->growth, &(esper_growth_records){.decisions = "open.jsonl"});
 }
 
 static void opens_or_leaves_nothing(void **state)
@@ -42,7 +42,6 @@ static void opens_or_leaves_nothing(void **state)
         if (g->network != NULL)
             garden_close(g);
         g->growth = NULL;
-        g->guarded = NULL;
         g->network = NULL;
         if (live_blocks() != live)
             fail_msg("allocation %" PRIu64 " failed: blocks are left behind", nth);

@@ -17,7 +17,6 @@ typedef struct garden {
     esper_config       config;
     esper_network *network;
     esper_growth      *growth; /* NULL: a host that stays as it is */
-    esper_guarded     *guarded;
     esper_epoch_record last;
     /* what the guard met, in order */
     esper_incident incidents[16];
@@ -48,14 +47,13 @@ static inline void garden_open(garden *g, const char *more, const char *script, 
     set_keys(&g->config, more);
     check_good(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
     check_good(esper_growth_open(g->network, NULL, NULL, &g->growth));
-    check_good(esper_guarded_open(g->network, &g->guarded));
-    check_good(esper_growth_attach(g->growth, g->guarded, &records));
+    check_good(esper_guarded_open(g->network));
+    check_good(esper_growth_attach(g->growth, &records));
 }
 
 static inline void garden_close(garden *g)
 {
     esper_growth_close(g->growth);
-    esper_guarded_close(g->guarded);
     esper_single_close(g->network);
 }
 
@@ -74,7 +72,7 @@ static inline void train_epoch(garden *g)
     esper_incident incident;
 
     while (g->network->cursor.batch < g->network->engine->steps_per_epoch) {
-        check_good(esper_guarded_step(g->guarded, &incident));
+        check_good(esper_guarded_step(g->network, &incident));
         heed(g, &incident);
         if (incident.action == ESPER_GOVERNOR_STOP)
             return;

@@ -395,8 +395,8 @@ static void check_refused(const char *more, int epoch, int op, int slot, int blu
         if (entries[i].decision.slot >= 0 && entries[i].decision.slot < g->network->slots.n)
             snprintf(entries[i].slot, sizeof(entries[i].slot), "%s", slot_at(g, entries[i].decision.slot)->id);
     check_good(esper_growth_open(g->network, &history, NULL, &g->growth));
-    check_good(esper_guarded_open(g->network, &g->guarded));
-    check_good(esper_growth_attach(g->growth, g->guarded, &(esper_growth_records){0}));
+    check_good(esper_guarded_open(g->network));
+    check_good(esper_growth_attach(g->growth, &(esper_growth_records){0}));
     grow_until(g, (uint32_t)epoch - 1);
     before = g->network->slots;
     grow_until(g, (uint32_t)epoch);

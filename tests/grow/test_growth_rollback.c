@@ -17,7 +17,7 @@ typedef struct witness {
 /* Names and places of the tensors of the network, as the guard knows them. */
 static uint64_t hash_tensors(const garden *g)
 {
-    const esper_guard *guard = esper_guarded_guard(g->guarded);
+    const esper_guard *guard = esper_guarded_guard(g->network);
     uint64_t hash = esper_guard_count(guard);
 
     for (size_t i = 0; i < esper_guard_count(guard); i++) {
@@ -34,7 +34,7 @@ static uint64_t hash_tensors(const garden *g)
 /* The guard's table is that of the network: every parameter of it, no other. */
 static void check_table(const garden *g)
 {
-    const esper_guard *guard = esper_guarded_guard(g->guarded);
+    const esper_guard *guard = esper_guarded_guard(g->network);
     const esper_net *net = &g->network->net;
     size_t n_params = 0, n_known = 0;
 
@@ -123,7 +123,7 @@ static esper_incident step(garden *g)
 {
     esper_incident incident;
 
-    check_good(esper_guarded_step(g->guarded, &incident));
+    check_good(esper_guarded_step(g->network, &incident));
     heed(g, &incident);
     return incident;
 }
@@ -150,7 +150,7 @@ static void goes_back_over_a_birth(void **state)
     assert_false(region_is_zero(g->network, 1));
     assert_true(g->network->cursor.epoch == 0);
     spoil_host(g);
-    check_good(esper_guarded_settle(g->guarded, &incident));
+    check_good(esper_guarded_settle(g->network, &incident));
     heed(g, &incident);
     assert_int_equal(incident.action, ESPER_GOVERNOR_ROLL_BACK);
     assert_true(incident.restored);
@@ -195,7 +195,7 @@ static void goes_back_over_a_program(void **state)
         check_good(esper_growth_end_epoch(g->growth, &g->last));
         assert_int_not_equal(g->network->program, program);
         spoil_host(g);
-        check_good(esper_guarded_settle(g->guarded, &incident));
+        check_good(esper_guarded_settle(g->network, &incident));
         heed(g, &incident);
         assert_true(incident.restored);
         assert_int_equal(incident.to.epoch, cases[i].snapshot);
@@ -249,7 +249,7 @@ static void climbs_the_ladder(void **state)
         int n;
 
         spoil_host(g);
-        check_good(esper_guarded_settle(g->guarded, &incident));
+        check_good(esper_guarded_settle(g->network, &incident));
         n = read_governor("ladder.jsonl", entries, 8);
         assert_int_equal(n, i + 1); /* before anybody heeds it */
         heed(g, &incident);
@@ -276,7 +276,7 @@ static void climbs_the_ladder(void **state)
         if (i < 3)
             step(g);
     }
-    check_fails(esper_guarded_step(g->guarded, &incident), ESPER_E_STATE, "stopped");
+    check_fails(esper_guarded_step(g->network, &incident), ESPER_E_STATE, "stopped");
     check_good(esper_checkpoint_save(g->network, "stopped.safetensors")); /* somebody can go on from it */
     garden_free(g);
 }
@@ -297,11 +297,11 @@ static void does_not_act_without_a_record(void **state)
 
     (void)state;
     grow_until(g, 1);
-    esper_guarded_set_clerk(g->guarded, refuse, NULL);
+    esper_guarded_set_clerk(g->network, refuse, NULL);
     spoil_host(g);
-    n_rollbacks = esper_guarded_reading(g->guarded).n_rollbacks;
-    check_fails(esper_guarded_step(g->guarded, &incident), ESPER_E_IO, "no room");
-    assert_int_equal(esper_guarded_reading(g->guarded).n_rollbacks, n_rollbacks);
+    n_rollbacks = esper_guarded_reading(g->network).n_rollbacks;
+    check_fails(esper_guarded_step(g->network, &incident), ESPER_E_IO, "no room");
+    assert_int_equal(esper_guarded_reading(g->network).n_rollbacks, n_rollbacks);
     assert_true(isnan(g->network->slab.family[ESPER_FAMILY_PARAM][3]));
     garden_free(g);
 }
@@ -316,9 +316,9 @@ static void losses_count_once(void **state)
     for (uint32_t n = 0; n < 5; n++) {
         train_epoch(g);
         g->last = measure_epoch(g);
-        check_good(esper_guarded_judge(g->guarded, g->last.loss_valid, &incident));
+        check_good(esper_guarded_judge(g->network, g->last.loss_valid, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
-        assert_int_equal(esper_guarded_reading(g->guarded).history_count, n == 4 ? 4 : n + 1);
+        assert_int_equal(esper_guarded_reading(g->network).history_count, n == 4 ? 4 : n + 1);
         check_good(esper_growth_end_epoch(g->growth, &g->last));
         esper_network_next_epoch(g->network);
         if (n != 3)
@@ -326,7 +326,7 @@ static void losses_count_once(void **state)
         spoil_host(g); /* before epoch 5 has a snapshot of its own: that of epoch 4 is put back */
         incident = step(g);
         assert_int_equal(incident.to.epoch, 3);
-        assert_int_equal(esper_guarded_reading(g->guarded).history_count, 3);
+        assert_int_equal(esper_guarded_reading(g->network).history_count, 3);
     }
     garden_free(g);
 }
