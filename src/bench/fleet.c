@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/status.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "nn/blueprint.h"
 #include "nn/host.h"
 #include "nn/init.h"
