@@ -34,10 +34,9 @@ make_half() {
 
     mkdir -p "$to/nets"
     for file in "$whole"/*.jsonl; do half_lines $((seed + n++)) "$file" >"$to/${file##*/}"; done
-    ls "$whole/nets" | awk -v seed="$seed" 'BEGIN { srand(seed) } rand() < 0.5' |
-        while read -r file; do ln -s "$whole/nets/$file" "$to/nets/$file"; done
-    echo "recording $seed: $(cat "$to"/*.jsonl | wc -l) of $(cat "$whole"/*.jsonl | wc -l) lines," \
-        "$(ls "$to/nets" | wc -l) of $(ls "$whole/nets" | wc -l) nets"
+    printf '%s\n' "$whole"/nets/* | awk -v seed="$seed" 'BEGIN { srand(seed) } rand() < 0.5' >nets
+    while read -r file; do ln -s "$file" "$to/nets/"; done <nets
+    echo "recording $seed: $(cat "$to"/*.jsonl | wc -l) of $(cat "$whole"/*.jsonl | wc -l) lines, $(wc -l <nets) nets"
 }
 
 [ -n "$(golden_programs)" ] || fail "$list names no program that is labelled golden"
