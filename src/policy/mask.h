@@ -1,4 +1,5 @@
-/* Internal. Which operations are legal now. Two strengths:
+/* Internal. Which operations are legal now: the one place that says so. Who decides asks it, and growth carries out only what it
+ * allows; a slot itself knows no more than which of its stages lead to which (slot/stage.h). Two strengths:
  *
  *   legal   what a slot's stage, age and alpha allow: the preconditions of each operation. Whoever decides must keep them.
  *   mask    legal, and one thing at a time: nothing germinates while another slot is germinated, training or cooling down.
@@ -15,6 +16,9 @@ bool esper_mask_legal(const esper_policy_view *view, int slot, int op);
 
 /* The whole decision against the view. E_STATE says which precondition it breaks; E_ARG, that it is no decision. */
 esper_status esper_mask_check(const esper_policy_view *view, const esper_decision *decision);
+
+/* The same, and no veto (policy/veto.h): whether it is to be carried out. */
+esper_status esper_mask_approve(const esper_policy_view *view, const esper_decision *decision);
 
 typedef struct esper_mask {
     bool ops[ESPER_N_SLOT_OPS];

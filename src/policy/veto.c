@@ -1,29 +1,32 @@
 /* The veto before an operation. */
-#include "slot/preflight.h"
+#include "policy/veto.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 
-esper_veto esper_preflight_check(const esper_preflight *flight)
+esper_veto esper_veto_of(const esper_policy_view *view, const esper_decision *decision)
 {
-    bool retargets = flight->op == ESPER_SLOT_OP_SET_ALPHA_TARGET, prunes = flight->op == ESPER_SLOT_OP_PRUNE;
-    bool germinates = flight->op == ESPER_SLOT_OP_GERMINATE;
+    const esper_policy_slot *slot = &view->slots[decision->slot];
+    bool retargets = decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET, prunes = decision->op == ESPER_SLOT_OP_PRUNE;
+    bool germinates = decision->op == ESPER_SLOT_OP_GERMINATE;
 
-    if (!isfinite(flight->loss))
+    assert(decision->slot >= 0 && decision->slot < view->n_slots);
+    if (!isfinite(view->loss_valid))
         return ESPER_VETO_LOSS;
-    if (!isfinite(flight->accuracy))
+    if (!isfinite(view->accuracy_valid))
         return ESPER_VETO_ACCURACY;
-    if (flight->cooldown < 0)
+    if (slot->cooldown_left < 0)
         return ESPER_VETO_COOLDOWN;
-    if (flight->max_seeds > 0 && flight->n_seeds > flight->max_seeds)
+    if (view->max_seeds > 0 && esper_policy_view_seeds(view) > view->max_seeds)
         return ESPER_VETO_CAPACITY;
-    if (germinates && !flight->has_blueprint)
+    if (germinates && decision->blueprint < 0)
         return ESPER_VETO_BLUEPRINT;
-    if (germinates && flight->stage != ESPER_STAGE_DORMANT)
+    if (germinates && slot->stage != ESPER_STAGE_DORMANT)
         return ESPER_VETO_OCCUPIED;
-    if (retargets && !flight->has_target)
+    if (retargets && !isfinite(decision->target))
         return ESPER_VETO_TARGET;
-    if ((retargets || prunes) && !(flight->has_speed && flight->has_curve))
+    if ((retargets || prunes) && (decision->speed < 0 || decision->curve < 0))
         return ESPER_VETO_SCHEDULE;
     return ESPER_VETO_NONE;
 }

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "slot/preflight.h"
+#include "policy/mask.h"
+#include "policy/veto.h"
 #include "slot/recorded.h"
 
 static int find_loud(const char *loud, const char *(*name_of)(int code), int end)
@@ -22,27 +23,67 @@ static int find_loud(const char *loud, const char *(*name_of)(int code), int end
     return -1;
 }
 
+enum { MOST_SEEDS = 16 };
+
+/* A view of slot 0 in a stage, and so many further slots with seeds in them that there are n_seeds in all; and a decision. */
+typedef struct request {
+    esper_policy_slot slots[1 + MOST_SEEDS];
+    esper_policy_view view;
+    esper_decision    decision;
+} request;
+
+static void request_init(request *r, esper_slot_op op, int stage, int n_seeds)
+{
+    int n_others = n_seeds - esper_stage_has_seed(stage);
+
+    assert_in_range(n_others, 0, MOST_SEEDS);
+    *r = (request){0};
+    for (int k = 0; k <= n_others; k++) {
+        esper_policy_slot_init(&r->slots[k], ESPER_TOPOLOGY_CNN, "r0c0");
+        r->slots[k].stage = k == 0 ? stage : ESPER_STAGE_FOSSILIZED;
+    }
+    r->view = (esper_policy_view){.topology = ESPER_TOPOLOGY_CNN,
+                                  .loss_valid = 0.5,
+                                  .accuracy_valid = 60.0,
+                                  .slots = r->slots,
+                                  .n_slots = n_others + 1};
+    esper_decision_init(&r->decision, op);
+    r->decision.slot = 0;
+    r->decision.blueprint = 1;
+}
+
 static void check_case(const json_t *line)
 {
     const json_t *in = json_object_get(line, "in"), *out = json_object_get(line, "out");
     const char *stage = json_string_value(json_object_get(in, "seed_stage"));
     const char *factor = json_string_value(json_object_get(out, "blocked_factor"));
-    esper_preflight flight = {
-        .op = (esper_slot_op)find_loud(json_string_value(json_object_get(in, "operation")), esper_slot_op_name,
-                                       ESPER_N_SLOT_OPS),
-        .stage = stage != NULL ? find_loud(stage, esper_stage_name, ESPER_STAGE_CODES) : ESPER_STAGE_DORMANT,
-        .has_blueprint = !json_is_null(json_object_get(in, "blueprint_id")),
-        .has_target = !json_is_null(json_object_get(in, "alpha_target")),
-        .has_speed = !json_is_null(json_object_get(in, "alpha_speed_steps")),
-        .has_curve = !json_is_null(json_object_get(in, "alpha_curve")),
-        .loss = recorded_number(json_object_get(in, "val_loss")),
-        .accuracy = recorded_number(json_object_get(in, "val_accuracy")),
-        .n_seeds = recorded_int(json_object_get(in, "active_seed_count")),
-        .max_seeds = recorded_int(json_object_get(in, "max_seeds")),
-        .cooldown = recorded_int(json_object_get(in, "cooldown_epochs_remaining")),
-    };
-    esper_veto veto = esper_preflight_check(&flight);
+    int op = find_loud(json_string_value(json_object_get(in, "operation")), esper_slot_op_name, ESPER_N_SLOT_OPS);
+    int code = stage != NULL ? find_loud(stage, esper_stage_name, ESPER_STAGE_CODES) : ESPER_STAGE_DORMANT;
+    int n_seeds = recorded_int(json_object_get(in, "active_seed_count")), max_seeds;
+    esper_veto veto;
+    request r;
 
+    /* The recorder's count is given, ours is of the slots themselves: it is at least the seed that is asked about. What counts
+     * is which of the two numbers is larger. */
+    max_seeds = recorded_int(json_object_get(in, "max_seeds"));
+    if (n_seeds == 0 && esper_stage_has_seed(code)) {
+        n_seeds++;
+        max_seeds += max_seeds > 0;
+    }
+    request_init(&r, (esper_slot_op)op, code, n_seeds);
+    r.view.max_seeds = max_seeds;
+    r.view.loss_valid = recorded_number(json_object_get(in, "val_loss"));
+    r.view.accuracy_valid = recorded_number(json_object_get(in, "val_accuracy"));
+    r.slots[0].cooldown_left = recorded_int(json_object_get(in, "cooldown_epochs_remaining"));
+    if (json_is_null(json_object_get(in, "blueprint_id")))
+        r.decision.blueprint = -1;
+    if (json_is_null(json_object_get(in, "alpha_target")))
+        r.decision.target = (double)NAN;
+    if (json_is_null(json_object_get(in, "alpha_speed_steps")))
+        r.decision.speed = -1;
+    if (json_is_null(json_object_get(in, "alpha_curve")))
+        r.decision.curve = -1;
+    veto = esper_veto_of(&r.view, &r.decision);
     if (strcmp(esper_veto_name(veto), factor != NULL ? factor : "none") != 0 ||
         (veto == ESPER_VETO_NONE) != json_is_true(json_object_get(out, "approved")))
         fail_msg("case %d: %s, recorded %s", recorded_int(json_object_get(line, "case")), esper_veto_name(veto),
@@ -56,50 +97,78 @@ static void test_recorded(void **state)
         skip();
 }
 
-static void expect(esper_preflight flight, esper_veto veto)
+static void expect(const request *r, esper_veto veto)
 {
-    assert_string_equal(esper_veto_name(esper_preflight_check(&flight)), esper_veto_name(veto));
+    assert_string_equal(esper_veto_name(esper_veto_of(&r->view, &r->decision)), esper_veto_name(veto));
+    if (veto != ESPER_VETO_NONE)
+        assert_int_equal(esper_mask_approve(&r->view, &r->decision), ESPER_E_STATE);
 }
 
 static void test_each_rule(void **state)
 {
-    const esper_preflight good = {
-        ESPER_SLOT_OP_GERMINATE, ESPER_STAGE_DORMANT, true, true, true, true, 0.5, 60.0, 2, 2, 0};
-    esper_preflight flight = good;
+    request r;
 
     (void)state;
-    expect(good, ESPER_VETO_NONE);
-    flight.cooldown = 3;
-    expect(flight, ESPER_VETO_NONE);
-    flight.stage = ESPER_STAGE_EMBARGOED;
-    expect(flight, ESPER_VETO_OCCUPIED);
-    flight.has_blueprint = false;
-    expect(flight, ESPER_VETO_BLUEPRINT);
-    flight.n_seeds = 3;
-    expect(flight, ESPER_VETO_CAPACITY);
-    flight.cooldown = -1;
-    expect(flight, ESPER_VETO_COOLDOWN);
-    flight.accuracy = -(double)INFINITY;
-    expect(flight, ESPER_VETO_ACCURACY);
-    flight.loss = (double)NAN;
-    expect(flight, ESPER_VETO_LOSS);
-    flight = good;
-    flight.op = ESPER_SLOT_OP_PRUNE;
-    flight.has_target = false;
-    expect(flight, ESPER_VETO_NONE);
-    flight.has_curve = false;
-    expect(flight, ESPER_VETO_SCHEDULE);
-    flight.op = ESPER_SLOT_OP_SET_ALPHA_TARGET;
-    expect(flight, ESPER_VETO_TARGET);
-    flight.has_target = true;
-    expect(flight, ESPER_VETO_SCHEDULE);
-    flight.op = ESPER_SLOT_OP_ADVANCE;
-    expect(flight, ESPER_VETO_NONE);
+    request_init(&r, ESPER_SLOT_OP_GERMINATE, ESPER_STAGE_DORMANT, 2);
+    r.view.max_seeds = 2;
+    expect(&r, ESPER_VETO_NONE);
+    r.slots[0].cooldown_left = 3;
+    expect(&r, ESPER_VETO_NONE);
+    r.slots[0].stage = ESPER_STAGE_EMBARGOED;
+    expect(&r, ESPER_VETO_OCCUPIED);
+    r.decision.blueprint = -1;
+    expect(&r, ESPER_VETO_BLUEPRINT);
+    r.view.max_seeds = 1;
+    expect(&r, ESPER_VETO_CAPACITY);
+    r.slots[0].cooldown_left = -1;
+    expect(&r, ESPER_VETO_COOLDOWN);
+    r.view.accuracy_valid = -(double)INFINITY;
+    expect(&r, ESPER_VETO_ACCURACY);
+    r.view.loss_valid = (double)NAN;
+    expect(&r, ESPER_VETO_LOSS);
+    request_init(&r, ESPER_SLOT_OP_PRUNE, ESPER_STAGE_HOLDING, 1);
+    r.decision.target = (double)NAN;
+    expect(&r, ESPER_VETO_NONE);
+    r.decision.curve = -1;
+    expect(&r, ESPER_VETO_SCHEDULE);
+    r.decision.op = ESPER_SLOT_OP_SET_ALPHA_TARGET;
+    expect(&r, ESPER_VETO_TARGET);
+    r.decision.target = 0.5;
+    expect(&r, ESPER_VETO_SCHEDULE);
+    r.decision.op = ESPER_SLOT_OP_ADVANCE;
+    expect(&r, ESPER_VETO_NONE);
+}
+
+/* A veto comes first; without one the preconditions speak; a wait is always right. */
+static void test_approval(void **state)
+{
+    request r;
+
+    (void)state;
+    request_init(&r, ESPER_SLOT_OP_GERMINATE, ESPER_STAGE_DORMANT, 0);
+    assert_int_equal(esper_mask_approve(&r.view, &r.decision), ESPER_OK);
+    r.view.params_limit = 100;
+    r.slots[0].blueprint_params[1] = 90;
+    r.slots[0].gate_params = 20;
+    assert_int_equal(esper_mask_approve(&r.view, &r.decision), ESPER_OK);
+    r.decision.style = ESPER_STYLE_GATED_GATE;
+    assert_int_equal(esper_mask_approve(&r.view, &r.decision), ESPER_E_STATE);
+    r.view.params_limit = 110;
+    assert_int_equal(esper_mask_approve(&r.view, &r.decision), ESPER_OK);
+    request_init(&r, ESPER_SLOT_OP_SET_ALPHA_TARGET, ESPER_STAGE_BLENDING, 1);
+    r.slots[0].blend = ESPER_BLEND_ADD;
+    r.decision.style = ESPER_STYLE_GATED_GATE;
+    assert_int_equal(esper_mask_approve(&r.view, &r.decision), ESPER_E_STATE);
+    r.decision.op = ESPER_SLOT_OP_WAIT;
+    r.decision.slot = -1;
+    r.view.loss_valid = (double)NAN;
+    assert_int_equal(esper_mask_approve(&r.view, &r.decision), ESPER_OK);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_recorded), cmocka_unit_test(test_each_rule)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_recorded), cmocka_unit_test(test_each_rule),
+                                       cmocka_unit_test(test_approval)};
 
-    return cmocka_run_group_tests_name("slot/preflight", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("policy/veto", tests, NULL, NULL);
 }
