@@ -216,6 +216,8 @@ static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
     esper_alpha_ramp ramp = ramp_of(decision);
     int blend = decision->style >= 0 ? (int)esper_style_blend(decision->style) : 0;
 
+    if (slot->alpha.value > 0.0 && blend != slot->blend)
+        blend = 0; /* a style is always given; an operator changes only at alpha 0 */
     return unless_refused(growth, esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
 }
 

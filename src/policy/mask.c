@@ -42,11 +42,8 @@ static const char *for_set_alpha_target(const esper_policy_view *view, const esp
 static const char *for_prune(const esper_policy_view *view, const esper_policy_slot *slot)
 {
     (void)view;
-    if (!esper_stage_has_seed(slot->stage) || slot->stage == ESPER_STAGE_FOSSILIZED)
-        return "a seed that is not fossilized";
-    if (slot->epochs_total < ESPER_MASK_MIN_PRUNE_AGE)
-        return "a seed of 5 epochs or more";
-    return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
+    return esper_stage_has_seed(slot->stage) && slot->stage != ESPER_STAGE_FOSSILIZED ? NULL
+                                                                                      : "a seed that is not fossilized";
 }
 
 static const char *for_fossilize(const esper_policy_view *view, const esper_policy_slot *slot)
@@ -74,10 +71,20 @@ static const precondition preconditions[ESPER_N_SLOT_OPS] = {
     [ESPER_SLOT_OP_ADVANCE] = for_advance,
 };
 
+/* Who decides gives a seed time. The rules of a run that hurries (gate_epochs below 5) do not, and may prune at once. */
+static const char *for_patience(const esper_policy_slot *slot, int op)
+{
+    if (op != ESPER_SLOT_OP_PRUNE)
+        return NULL;
+    if (slot->epochs_total < ESPER_MASK_MIN_PRUNE_AGE)
+        return "a seed of 5 epochs or more";
+    return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
+}
+
 bool esper_mask_legal(const esper_policy_view *view, int slot, int op)
 {
     return slot >= 0 && slot < view->n_slots && op >= 0 && op < ESPER_N_SLOT_OPS &&
-           preconditions[op](view, &view->slots[slot]) == NULL;
+           preconditions[op](view, &view->slots[slot]) == NULL && for_patience(&view->slots[slot], op) == NULL;
 }
 
 /* "training for 3 of 7 epochs, alpha up to 0.70" */
@@ -108,11 +115,13 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     return ESPER_OK;
 }
 
-static esper_status check_operator(const esper_policy_slot *slot, const esper_decision *decision)
+/* At alpha above 0 the operator stays. A policy that names another one is told so; where a style is always drawn, the new
+ * target alone is carried out. */
+static esper_status check_operator(const esper_policy_slot *slot, const esper_decision *decision, bool strict)
 {
     esper_blend blend = decision->style == ESPER_STYLE_KEEP ? slot->blend : esper_style_blend(decision->style);
 
-    if (blend == slot->blend)
+    if (blend == slot->blend || (slot->alpha > 0.0 && !strict))
         return ESPER_OK;
     if (slot->alpha > 0.0)
         return ESPER_FAIL(ESPER_E_STATE, "%s: style %s has another operator, which can change at alpha 0 alone",
@@ -123,7 +132,7 @@ static esper_status check_operator(const esper_policy_slot *slot, const esper_de
     return ESPER_OK;
 }
 
-esper_status esper_mask_check(const esper_policy_view *view, const esper_decision *decision)
+static esper_status check(const esper_policy_view *view, const esper_decision *decision, bool strict)
 {
     const esper_policy_slot *slot;
     char state[WHY_CHARS];
@@ -136,13 +145,21 @@ esper_status esper_mask_check(const esper_policy_view *view, const esper_decisio
         return ESPER_FAIL(ESPER_E_ARG, "there is no slot %d of %d", (int)decision->slot, view->n_slots);
     slot = &view->slots[decision->slot];
     needs = preconditions[decision->op](view, slot);
-    if (needs == NULL && decision->op == ESPER_SLOT_OP_GERMINATE)
+    if (needs == NULL && strict)
+        needs = for_patience(slot, decision->op);
+    if (needs != NULL) {
+        describe(slot, state);
+        return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s", esper_slot_op_name(decision->op), slot->id, needs,
+                          slot->id, state);
+    }
+    if (decision->op == ESPER_SLOT_OP_GERMINATE)
         return check_germination(view, slot, decision);
-    if (needs == NULL)
-        return decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET ? check_operator(slot, decision) : ESPER_OK;
-    describe(slot, state);
-    return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s", esper_slot_op_name(decision->op), slot->id, needs,
-                      slot->id, state);
+    return decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET ? check_operator(slot, decision, strict) : ESPER_OK;
+}
+
+esper_status esper_mask_check(const esper_policy_view *view, const esper_decision *decision)
+{
+    return check(view, decision, true);
 }
 
 esper_status esper_mask_approve(const esper_policy_view *view, const esper_decision *decision)
@@ -153,7 +170,7 @@ esper_status esper_mask_approve(const esper_policy_view *view, const esper_decis
         veto = esper_veto_of(view, decision);
     if (veto != ESPER_VETO_NONE)
         return ESPER_FAIL(ESPER_E_STATE, "%s", esper_veto_about(veto));
-    return esper_mask_check(view, decision);
+    return check(view, decision, false);
 }
 
 /* A slot in which something is under way that germination elsewhere would disturb. */
