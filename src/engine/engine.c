@@ -40,25 +40,6 @@ esper_sampler_desc esper_engine_sampler(const esper_engine *engine, esper_split 
     };
 }
 
-static esper_status open_streams(esper_engine *engine)
-{
-    int n = esper_pool_threads(engine->pool);
-
-    engine->streams = esper_mem_alloc((size_t)n * sizeof(*engine->streams));
-    if (engine->streams == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "streams of %d threads", n);
-    for (int i = 0; i < n; i++)
-        ESPER_TRY(esper_backend_stream_open(engine->backend, ESPER_STREAM_SOLO, &engine->streams[i]));
-    return ESPER_OK;
-}
-
-static void close_streams(esper_engine *engine)
-{
-    for (int i = 0; engine->streams != NULL && i < esper_pool_threads(engine->pool); i++)
-        esper_backend_stream_close(engine->streams[i]);
-    esper_mem_free(engine->streams);
-}
-
 /* Batch statistics of a single value are undefined. */
 static esper_status check_batch_norms(const esper_engine *engine)
 {
@@ -85,7 +66,6 @@ static esper_status open_parts(esper_engine *engine, int threads)
 
     ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], engine->pool, &engine->backend));
-    ESPER_TRY(open_streams(engine));
     ESPER_TRY(open_samplers(engine));
     ESPER_TRY(esper_host_build(&engine->host, &engine->plain));
     if (engine->use == ESPER_USE_EVALUATE)
@@ -127,7 +107,6 @@ void esper_engine_close(esper_engine *engine)
     esper_net_fini(&engine->plain);
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_close(engine->samplers[split]);
-    close_streams(engine);
     esper_backend_close(engine->backend);
     esper_pool_close(engine->pool);
     esper_mem_free(engine);
@@ -161,29 +140,14 @@ esper_status esper_engine_join(esper_engine *engine, esper_comm *comm)
 
 /* ------------------------------------------------------------------------------------------------ many at a time */
 
-typedef struct each {
-    esper_engine     *engine;
-    esper_engine_item run_item;
-    void             *context;
-} each;
-
-static void run_one(void *context, int item, int worker)
+void esper_engine_each(esper_engine *engine, int n_items, esper_backend_item run_item, void *context)
 {
-    const each *self = context;
-
-    self->run_item(self->context, item, self->engine->streams[worker]);
-}
-
-void esper_engine_each(esper_engine *engine, int n_items, esper_engine_item run_item, void *context)
-{
-    each self = {.engine = engine, .run_item = run_item, .context = context};
-
     if (esper_ranks_are_many(&engine->ranks)) { /* which meet on the way, all in the same order */
         for (int item = 0; item < n_items; item++)
             run_item(context, item, NULL);
         return;
     }
-    esper_pool_run(engine->pool, n_items, run_one, &self);
+    esper_backend_each(engine->backend, n_items, run_item, context);
 }
 
 /* ------------------------------------------------------------------------------------------------ about it */

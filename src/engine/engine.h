@@ -49,7 +49,6 @@ typedef struct esper_engine {
     esper_sampler *samplers[ESPER_N_SPLITS]; /* as they are, in their order; that of training is each network's own */
     /* Private. */
     esper_exchange exchange; /* sum NULL: norms are each rank's own */
-    esper_backend_stream **streams; /* (threads) */
 } esper_engine;
 
 esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **engine_out);
@@ -62,9 +61,7 @@ esper_status esper_engine_join(esper_engine *engine, esper_comm *comm);
 
 /* Does independent items of work, spread over all threads; each is given a stream to compute on. Among ranks in turn, on all
  * threads. Returns when the last is done. */
-typedef void (*esper_engine_item)(void *context, int item, esper_backend_stream *stream);
-
-void esper_engine_each(esper_engine *engine, int n_items, esper_engine_item run_item, void *context);
+void esper_engine_each(esper_engine *engine, int n_items, esper_backend_item run_item, void *context);
 
 /* The order of a split, shuffled and augmented where it is trained on. */
 esper_sampler_desc esper_engine_sampler(const esper_engine *engine, esper_split split, uint64_t seed);

@@ -318,8 +318,9 @@ esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_networ
     esper_status status;
 
     ESPER_TRY(make_record(engine, seed, &network));
-    esper_init_net(&engine->plain, &network->slab, seed, 0, -1);
-    status = plant_seeds(network);
+    status = esper_init_net(&engine->plain, &network->slab, seed, 0, -1);
+    if (status == ESPER_OK)
+        status = plant_seeds(network);
     if (status == ESPER_OK)
         status = esper_network_replan(network);
     if (status != ESPER_OK) {

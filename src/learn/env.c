@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "grow/epoch.h"
 
 struct esper_env {
     esper_network *network;
@@ -14,8 +15,11 @@ struct esper_env {
     bool           stopped;
     int            n_rollbacks;
     double         best_accuracy;
-    double         seconds_train, seconds_valid, seconds_act;
+    esper_epoch_player player;
+    double         seconds_act;
 };
+
+static esper_status met(void *context, const esper_incident *incident);
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
@@ -27,6 +31,7 @@ static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
     env->network->stream = desc->stream;
     ESPER_TRY(esper_growth_open(env->network, NULL, desc->inject, &env->growth));
     ESPER_TRY(esper_guarded_open(env->network));
+    env->player = (esper_epoch_player){.network = env->network, .growth = env->growth, .context = env, .met = met};
     return esper_growth_attach(env->growth, &nothing);
 }
 
@@ -63,72 +68,25 @@ void esper_env_move(esper_env *env, esper_backend_stream *stream)
 
 /* ------------------------------------------------------------------------------------------------ to the next decision */
 
-/* What the guard met, if anything; afterwards the cursor may stand elsewhere. */
-static esper_status heed(esper_env *env, const esper_incident *incident, bool *good_out)
+static esper_status met(void *context, const esper_incident *incident)
 {
-    *good_out = incident->action == ESPER_GOVERNOR_GO;
-    if (*good_out)
-        return ESPER_OK;
+    esper_env *env = context;
+
     env->n_rollbacks += incident->restored;
     env->stopped = incident->action == ESPER_GOVERNOR_STOP;
     return esper_growth_heed(env->growth, incident);
 }
 
-static esper_status train_epoch(esper_env *env)
-{
-    double began = esper_clock_seconds();
-    esper_incident incident;
-    bool good;
-
-    while (!env->stopped && env->network->cursor.batch < env->network->engine->steps_per_epoch) {
-        ESPER_TRY(esper_guarded_step(env->network, &incident));
-        ESPER_TRY(heed(env, &incident, &good));
-    }
-    env->seconds_train += esper_clock_seconds() - began;
-    return ESPER_OK;
-}
-
-/* Validates and lets the governor judge; not good: the epoch is to be trained again, or everything is over. */
-static esper_status validate(esper_env *env, esper_epoch_record *record_out, bool *good_out)
-{
-    esper_network *network = env->network;
-    double began = esper_clock_seconds();
-    esper_incident incident;
-    esper_tally valid;
-
-    ESPER_TRY(esper_guarded_settle(env->network, &incident));
-    ESPER_TRY(heed(env, &incident, good_out));
-    if (!*good_out)
-        return ESPER_OK;
-    ESPER_TRY(esper_growth_validate(env->growth, NULL, &valid));
-    *record_out = (esper_epoch_record){
-        .epoch = network->cursor.epoch + 1,
-        .loss_train = esper_tally_loss(&network->tally),
-        .acc_train = esper_tally_accuracy(&network->tally),
-        .loss_valid = esper_tally_loss(&valid),
-        .acc_valid = esper_tally_accuracy(&valid),
-        .lr = network->lr,
-        .grad_norm = network->grad_norm,
-    };
-    ESPER_TRY(esper_guarded_judge(env->network, record_out->loss_valid, &incident));
-    ESPER_TRY(heed(env, &incident, good_out));
-    env->seconds_valid += esper_clock_seconds() - began;
-    return ESPER_OK;
-}
-
 esper_status esper_env_advance(esper_env *env)
 {
+    esper_epoch_end end = ESPER_EPOCH_GONE_BACK;
     esper_epoch_record record;
-    bool good = false;
     double began;
 
     env->n_rollbacks = 0;
     env->view = NULL;
-    while (!env->stopped && !good) {
-        ESPER_TRY(train_epoch(env));
-        if (!env->stopped)
-            ESPER_TRY(validate(env, &record, &good));
-    }
+    while (!env->stopped && end != ESPER_EPOCH_GOOD)
+        ESPER_TRY(esper_epoch_play(&env->player, &record, &end));
     if (env->stopped)
         return ESPER_OK;
     env->best_accuracy = fmax(env->best_accuracy, record.acc_valid);
@@ -172,8 +130,8 @@ esper_env_look esper_env_look_at(const esper_env *env)
         .n_rollbacks_all = reading.n_rollbacks,
         .n_skipped = reading.n_skipped,
         .best_accuracy = env->best_accuracy,
-        .seconds_train = env->seconds_train,
-        .seconds_valid = env->seconds_valid,
+        .seconds_train = env->player.seconds_train,
+        .seconds_valid = env->player.seconds_valid,
         .seconds_act = env->seconds_act,
     };
 }

@@ -15,6 +15,7 @@ typedef struct fleet_lane {
     esper_env   *env;
     uint64_t     seed;
     int          n_steps;
+    double       flops; /* of a step */
     double       accuracy_final;
     double       seconds_train, seconds_valid, seconds_act; /* of episodes behind it */
     double       seconds_open, seconds;
@@ -29,6 +30,7 @@ struct esper_fleet {
     esper_engine       *engine;
     int                 n_lanes, n_begun;
     fleet_lane         *lanes; /* (n_lanes) */
+    int                *order; /* (n_lanes) lanes, the ones with most to compute first */
     fleet_work          work;
     const esper_decision *decisions; /* (lanes) of the work at hand */
     bool                own;
@@ -53,7 +55,8 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
     fleet->engine = desc->engine;
     fleet->n_lanes = desc->n_lanes;
     fleet->lanes = esper_mem_alloc((size_t)desc->n_lanes * sizeof(*fleet->lanes));
-    if (fleet->lanes == NULL) {
+    fleet->order = esper_mem_alloc((size_t)desc->n_lanes * sizeof(*fleet->order));
+    if (fleet->lanes == NULL || fleet->order == NULL) {
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_lanes);
     }
@@ -82,6 +85,7 @@ void esper_fleet_close(esper_fleet *fleet)
         return;
     for (int i = 0; fleet->lanes != NULL && i < fleet->n_lanes; i++)
         close_lane(&fleet->lanes[i]);
+    esper_mem_free(fleet->order);
     esper_mem_free(fleet->lanes);
     esper_mem_free(fleet);
 }
@@ -128,10 +132,11 @@ static esper_status do_work(esper_fleet *fleet, fleet_lane *lane, int index, esp
 static void run_lane(void *context, int item, esper_backend_stream *stream)
 {
     esper_fleet *fleet = context;
-    fleet_lane *lane = &fleet->lanes[item];
+    int index = fleet->order[item];
+    fleet_lane *lane = &fleet->lanes[index];
     double began = esper_clock_seconds(), took;
 
-    lane->status = do_work(fleet, lane, item, stream);
+    lane->status = do_work(fleet, lane, index, stream);
     if (lane->status != ESPER_OK)
         snprintf(lane->message, sizeof(lane->message), "%s", esper_last_error());
     took = esper_clock_seconds() - began;
@@ -150,6 +155,20 @@ static esper_status verdict(const esper_fleet *fleet)
     return ESPER_OK;
 }
 
+/* Whoever comes last is waited for: so the networks with most to compute come first. Nobody else can tell the order. */
+static void sort_lanes(esper_fleet *fleet)
+{
+    for (int i = 0; i < fleet->n_begun; i++) {
+        fleet_lane *lane = &fleet->lanes[i];
+        int at = i;
+
+        lane->flops = lane->env != NULL ? esper_network_step_flops(esper_env_look_at(lane->env).network) : 0.0;
+        for (; at > 0 && fleet->lanes[fleet->order[at - 1]].flops < lane->flops; at--)
+            fleet->order[at] = fleet->order[at - 1];
+        fleet->order[at] = i;
+    }
+}
+
 static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decision *decisions, bool own)
 {
     double began = esper_clock_seconds();
@@ -157,6 +176,7 @@ static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decisi
     fleet->work = what;
     fleet->decisions = decisions;
     fleet->own = own;
+    sort_lanes(fleet);
     esper_engine_each(fleet->engine, fleet->n_begun, run_lane, fleet);
     fleet->wall += esper_clock_seconds() - began;
     return verdict(fleet);

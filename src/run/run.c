@@ -530,13 +530,6 @@ static void warn_if_not_finite(run *self, const esper_epoch_record *record)
 
 /* ------------------------------------------------------------------------------------------------ watching */
 
-static double speed_now(const run *self)
-{
-    double seconds = esper_clock_seconds() - self->epoch_began;
-
-    return seconds > 0.0 ? (double)(self->network->tally.samples - self->epoch_first_samples) / seconds : 0.0;
-}
-
 /* Counts the training samples still to come; validation is the small part and left out. */
 static double seconds_left(const run *self, double samples_per_s)
 {
@@ -549,7 +542,7 @@ static double seconds_left(const run *self, double samples_per_s)
 
 static esper_run_view view_of(const run *self)
 {
-    double samples_per_s = speed_now(self);
+    double samples_per_s = esper_epoch_speed(&self->player);
 
     return (esper_run_view){.task = self->task,
                             .network = self->network,
@@ -648,13 +641,6 @@ static esper_status save(run *self)
     return ESPER_OK;
 }
 
-/* Speed is measured from here. */
-static void begin_stretch(run *self)
-{
-    self->epoch_began = esper_clock_seconds();
-    self->epoch_first_samples = self->network->tally.samples;
-}
-
 /* Of a replay: there is nothing left to make again. */
 static bool is_replayed(const run *self)
 {
@@ -675,23 +661,22 @@ static esper_status end_stopped(run *self, const esper_incident *incident)
         incident->restored ? "; that state is saved in " : "", incident->restored ? self->checkpoint : "");
 }
 
-/* Tells what the guard met, if anything; afterwards the cursor may stand elsewhere. */
-static esper_status heed(run *self, const esper_incident *incident)
+/* Tells what the guard met; afterwards the cursor may stand elsewhere. */
+static esper_status met(void *context, const esper_incident *incident)
 {
-    if (incident->action == ESPER_GOVERNOR_GO)
-        return ESPER_OK;
+    run *self = context;
+
     tell_incident(self, incident);
     if (self->growth != NULL)
         ESPER_TRY(esper_growth_heed(self->growth, incident));
     show_incident(self, incident);
-    if (incident->restored)
-        begin_stretch(self);
     return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
 }
 
 /* What the governor said could not be written down, so it is not done: the run ends, and is saved as it last stood well. */
-static esper_status end_unwritten(run *self, esper_status status)
+static esper_status end_unwritten(void *context, esper_status status)
 {
+    run *self = context;
     char message[1024];
 
     if ((status != ESPER_E_IO && status != ESPER_E_PEER) || self->growth == NULL || self->desc->replay != NULL ||
@@ -704,59 +689,21 @@ static esper_status end_unwritten(run *self, esper_status status)
                       (unsigned long long)self->network->cursor.step, self->result.run_dir);
 }
 
-static esper_status step(run *self)
+static esper_status stepped(void *context)
 {
-    esper_incident incident;
-    esper_status status;
+    run *self = context;
 
-    status = esper_guarded_step(self->network, &incident);
-    return status == ESPER_OK ? heed(self, &incident) : end_unwritten(self, status);
+    show_step(self);
+    ESPER_TRY(run_ask_to_stop(self));
+    return run_stop_wanted(self) ? ESPER_E_STOPPED : ESPER_OK;
 }
 
-/* Is the state as it should be, now that it is to be validated or saved? If not, the run has gone back. */
-static esper_status settle(run *self, bool *good_out)
+static esper_follower follower_of(run *self)
 {
-    esper_incident incident;
-    esper_status status = esper_guarded_settle(self->network, &incident);
+    bool many = esper_ranks_are_many(&self->engine->ranks);
 
-    if (status != ESPER_OK)
-        return end_unwritten(self, status);
-    *good_out = incident.action == ESPER_GOVERNOR_GO;
-    return heed(self, &incident);
-}
-
-/* What the governor says about a validation loss; not good: the run has gone back. */
-static esper_status judge(run *self, double loss, bool *good_out)
-{
-    esper_incident incident;
-    esper_status status = esper_guarded_judge(self->network, loss, &incident);
-
-    if (status != ESPER_OK)
-        return end_unwritten(self, status);
-    *good_out = incident.action == ESPER_GOVERNOR_GO;
-    return heed(self, &incident);
-}
-
-static esper_status train_epoch(run *self)
-{
-    begin_stretch(self);
-    while (self->network->cursor.batch < self->network->engine->steps_per_epoch && !run_stop_wanted(self)) {
-        ESPER_TRY(step(self));
-        show_step(self);
-        ESPER_TRY(run_ask_to_stop(self));
-    }
-    return ESPER_OK;
-}
-
-static esper_status evaluate(run *self, esper_split split, esper_tally *tally_out)
-{
-    bool many = esper_ranks_are_many(&self->network->engine->ranks);
-    const esper_follower follower = {
+    return (esper_follower){
         .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
-
-    if (self->growth != NULL && split == ESPER_SPLIT_VALID)
-        return esper_growth_validate(self->growth, &follower, tally_out);
-    return esper_network_evaluate(self->network, split, &follower, tally_out);
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
@@ -794,42 +741,35 @@ static esper_status grow(run *self, const esper_epoch_record *record)
                       message, self->result.run_dir);
 }
 
-/* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
- * stands before it. */
-static esper_status finish_epoch(run *self)
+/* The epoch is validated; whether it is good the governor says next. */
+static esper_status measured(void *context, const esper_epoch_record *record)
 {
-    esper_network *network = self->network;
-    esper_epoch_record record = {.epoch = network->cursor.epoch + 1, .samples_per_s = speed_now(self)};
-    esper_tally valid;
-    bool good = false;
+    run *self = context;
 
-    ESPER_TRY(settle(self, &good));
-    if (!good)
-        return ESPER_OK;
-    ESPER_TRY(evaluate(self, ESPER_SPLIT_VALID, &valid));
-    record.loss_train = esper_tally_loss(&network->tally);
-    record.acc_train = esper_tally_accuracy(&network->tally);
-    record.loss_valid = esper_tally_loss(&valid);
-    record.acc_valid = esper_tally_accuracy(&valid);
-    record.lr = network->lr;
-    record.grad_norm = network->grad_norm;
-    record.seconds = esper_clock_seconds() - self->epoch_began;
-    self->result.last = record;
-    tell_epoch(self, &record);
+    self->result.last = *record;
+    tell_epoch(self, record);
     if (self->growth == NULL)
-        show_epoch(self, &record);
-    warn_if_not_finite(self, &record);
-    if (self->growth != NULL)
-        ESPER_TRY(keep_vitals(self));
-    ESPER_TRY(judge(self, record.loss_valid, &good));
-    if (good && self->growth != NULL) {
+        show_epoch(self, record);
+    warn_if_not_finite(self, record);
+    return self->growth != NULL ? keep_vitals(self) : ESPER_OK;
+}
+
+static esper_status play_epoch(run *self)
+{
+    esper_epoch_record record;
+    esper_epoch_end end;
+
+    if (run_stop_wanted(self))
+        return ESPER_E_STOPPED;
+    ESPER_TRY(esper_epoch_play(&self->player, &record, &end));
+    if (end != ESPER_EPOCH_GOOD)
+        return ESPER_OK;
+    if (self->growth != NULL) {
         ESPER_TRY(grow(self, &record));
         show_epoch(self, &record); /* what was decided belongs to it; an epoch that is undone is an incident */
     }
-    if (!good)
-        return ESPER_OK;
     ESPER_TRY(run_agree(self));
-    esper_network_next_epoch(network);
+    esper_network_next_epoch(self->network);
     return run_keep_agreed(self);
 }
 
@@ -847,7 +787,7 @@ static bool checkpoint_due(const run *self)
 /* Saves the end of a run, or of this part of it. */
 static esper_status leave(run *self, bool stopped)
 {
-    bool good;
+    esper_epoch_end end;
 
     if (run_is_cut_off(self))
         return run_tell_cut_off(self);
@@ -856,7 +796,7 @@ static esper_status leave(run *self, bool stopped)
         return ESPER_OK;
     }
     if (stopped)
-        ESPER_TRY(settle(self, &good)); /* what is saved is good either way */
+        ESPER_TRY(esper_epoch_settle(&self->player, &end)); /* what is saved is good either way */
     ESPER_TRY(save(self));
     if (is_lost(self))
         return ESPER_FAIL(ESPER_E_STATE,
@@ -875,9 +815,7 @@ static esper_status train(run *self)
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
     while (self->network->cursor.epoch < (uint32_t)self->network->engine->config.epochs && !is_replayed(self)) {
-        status = train_epoch(self);
-        if (status == ESPER_OK)
-            status = run_stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
+        status = play_epoch(self);
         if (status == ESPER_E_STOPPED)
             return leave(self, true);
         ESPER_TRY(status);
@@ -908,7 +846,7 @@ static esper_status test(run *self)
 
     if (self->result.stopped || self->desc->replay != NULL)
         return ESPER_OK;
-    status = evaluate(self, ESPER_SPLIT_TEST, &tally);
+    status = esper_network_evaluate(self->network, ESPER_SPLIT_TEST, &self->player.follower, &tally);
     if (status == ESPER_E_STOPPED && run_is_cut_off(self))
         status = fail_test(self);
     self->result.stopped = status == ESPER_E_STOPPED;
@@ -936,11 +874,20 @@ static esper_status run_all(run *self)
 {
     esper_status status;
 
-    self->began = self->epoch_began = esper_clock_seconds();
+    self->began = esper_clock_seconds();
     status = open_network(self);
     if (status == ESPER_OK)
         status = open_records(self);
     ESPER_TRY(run_settle(self, status));
+    self->player = (esper_epoch_player){.network = self->network,
+                                        .growth = self->growth,
+                                        .context = self,
+                                        .stepped = stepped,
+                                        .met = met,
+                                        .failed = end_unwritten,
+                                        .measured = measured,
+                                        .follower = follower_of(self),
+                                        .began = esper_clock_seconds()};
     tell_start(self);
     show_begin(self);
     status = train(self);

@@ -3,7 +3,7 @@
 #ifndef ESPER_RUN_RUN_INTERNAL_H
 #define ESPER_RUN_RUN_INTERNAL_H
 
-#include "engine/guarded.h"
+#include "grow/epoch.h"
 #include "run/policy_note.h"
 #include "run/run.h"
 
@@ -22,9 +22,9 @@ typedef struct run {
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
-    double                began, epoch_began;
+    double                began;
+    esper_epoch_player    player;
     bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
-    uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     uint64_t              saved_step;          /* and steps */
     bool                  warned;
