@@ -385,7 +385,7 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
 {
     growth->decision = *decision;
     ESPER_TRY(growth_log_decision(growth, growth->record.epoch));
-    ESPER_TRY(growth_act(growth, &growth->record));
+    ESPER_TRY(growth_act(growth));
     ESPER_TRY(growth_pay(growth, last));
     growth_record_epoch(growth, &growth->record);
     growth_record_events(growth, growth->record.epoch);

@@ -545,6 +545,7 @@ static void the_environment_is_strict(void **state)
     setenv("ESPER_CONFIG", "x", 1);
     setenv("ESPER_KERNELS", "x", 1);
     setenv("ESPER_NVRTC", "x", 1);
+    setenv("ESPER_GOLDEN", "x", 1);
     setenv("ESPER_TEST_ANYTHING", "x", 1);
     setenv("ESPER_FUZZ_SECONDS", "x", 1);
     setenv("ESPERANTO", "x", 1);
@@ -556,6 +557,7 @@ static void the_environment_is_strict(void **state)
     unsetenv("ESPER_CONFIG");
     unsetenv("ESPER_KERNELS");
     unsetenv("ESPER_NVRTC");
+    unsetenv("ESPER_GOLDEN");
 }
 
 /* ---- flags ---- */
