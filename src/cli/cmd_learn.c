@@ -27,22 +27,23 @@ static void print_times(const esper_learn_times *times)
 /* Where everything is, and what to do with it. */
 static void print_next(const esper_learn_result *result, const char *task)
 {
-    const char *program = esper_cli_program();
-    char flags[ESPER_POLICY_FLAGS_CHARS] = "";
+    char flags[ESPER_POLICY_FLAGS_CHARS] = "", quoted[ESPER_SHELL_CHARS], file[ESPER_SHELL_CHARS];
+    const char *program = esper_cli_program(), *dir = esper_cli_quote(result->run_dir, quoted), *policy;
     const esper_task *learned_on;
 
     if (result->policy[0] == '\0') { /* a program has learned, and keeps what it has learned to itself */
         printf("records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
-        printf("next      %s report %s\n", program, result->run_dir);
+        printf("next      %s report %s\n", program, dir);
         return;
     }
     printf("saved     %s\n", result->policy);
-    printf("next      %s report %s\n", program, result->run_dir);
+    printf("next      %s report %s\n", program, dir);
     if (esper_task_find(task, &learned_on) == ESPER_OK)
         esper_policy_flags(result->policy, learned_on, flags);
-    printf("          %s grow %s%s --policy %s\n", program, task, flags, result->policy);
+    policy = esper_cli_quote(result->policy, file);
+    printf("          %s grow %s%s --policy %s\n", program, task, flags, policy);
     printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task, flags,
-           result->policy);
+           policy);
 }
 
 static void report(const esper_learn_result *result, const char *task)
@@ -73,6 +74,7 @@ static int learn(const esper_task *task, const esper_config *config, const char 
     esper_learn_progress progress;
     esper_learn_observer observer;
     esper_learn_result result;
+    char quoted[ESPER_SHELL_CHARS];
     esper_learn_desc desc = {.task = task,
                              .config = config,
                              .resume = resume,
@@ -98,7 +100,8 @@ static int learn(const esper_task *task, const esper_config *config, const char 
         printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result.rounds,
                result.rounds_asked, result.rounds_asked == 1 ? "" : "s");
         if (result.policy[0] != '\0')
-            printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(), result.run_dir);
+            printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(),
+                   esper_cli_quote(result.run_dir, quoted));
         printf("\n");
         return ESPER_EXIT_STOPPED;
     }
