@@ -10,6 +10,7 @@
 #include "train/learn.h"
 #include "train/policy_note.h"
 #include "ui/learn_view.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 #define FAST_TASK "fashion_fast"
@@ -19,9 +20,11 @@ static void print_times(const esper_learn_times *times)
     double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
 
     if (all > 0.0)
-        printf("time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
-               100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
-               100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
+        esper_terminal_print(
+            stdout,
+            "time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
+            100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
+            100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
 }
 
 /* Where everything is, and what to do with it. */
@@ -50,21 +53,22 @@ static void report(const esper_learn_result *result, const char *task)
 {
     char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS], error[32] = "";
 
-    printf("learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds, result->rounds == 1 ? "" : "s",
-           esper_text_count((int64_t)result->n_episodes, episodes), result->n_episodes == 1 ? "" : "s",
-           esper_text_duration(result->seconds, took),
-           result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
+    esper_terminal_print(stdout, "learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds,
+                         result->rounds == 1 ? "" : "s", esper_text_count((int64_t)result->n_episodes, episodes),
+                         result->n_episodes == 1 ? "" : "s", esper_text_duration(result->seconds, took),
+                         result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
     if (isfinite(result->last.total_reward_error)) /* of one episode there is none */
         snprintf(error, sizeof(error), " +- %.2f", result->last.total_reward_error);
     if (result->last.round > 0)
-        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
-               result->last.total_reward, error, result->last.accuracy,
-               esper_text_count(llround(result->last.params), params));
+        esper_terminal_print(stdout, "return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
+                             result->last.total_reward, error, result->last.accuracy,
+                             esper_text_count(llround(result->last.params), params));
     print_times(&result->times);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
-        printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
-               " readings left out: they were not finite\n",
-               result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
+        esper_terminal_print(stdout,
+                             "guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
+                             " readings left out: they were not finite\n",
+                             result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
     print_next(result, task);
 }
 

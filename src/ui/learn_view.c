@@ -47,9 +47,9 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
     const esper_config *config = view->config;
     char host[ESPER_TEXT_CHARS], policy[ESPER_TEXT_CHARS];
 
-    fprintf(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
-            view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots, config->epochs,
-            esper_config_gates_name(config->gates));
+    esper_terminal_print(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
+                         view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots,
+                         config->epochs, esper_config_gates_name(config->gates));
     if (config->policy_cmd[0] != '\0')
         fprintf(stream, "policy    %s, which learns by itself; ", config->policy_cmd);
     else

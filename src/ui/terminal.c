@@ -107,20 +107,20 @@ size_t esper_terminal_fold(const char *text, int room)
     return fits;
 }
 
-/* Where the last cell begins that has its beginning in the left half: cells are two blanks apart. */
-static size_t hang_of(const char *line, size_t length, size_t half)
+/* Where the last cell begins that leaves a third of the line to what it says: cells are two blanks apart. */
+static size_t hang_of(const char *line, size_t length, size_t most)
 {
     size_t hang = strspn(line, " ");
 
-    for (size_t at = hang + 1; at + 1 < length && at < half; at++)
+    for (size_t at = hang + 1; at + 1 < length && at + 1 < most; at++)
         if (line[at - 1] == ' ' && line[at] == ' ' && line[at + 1] != ' ')
             hang = at + 1;
-    return hang < half ? hang : 0;
+    return hang < most ? hang : 0;
 }
 
 static void print_line(FILE *stream, const char *line, int room)
 {
-    size_t indent = 0, hang = hang_of(line, strlen(line), (size_t)room / 2);
+    size_t indent = 0, hang = hang_of(line, strlen(line), (size_t)room * 2 / 3);
 
     do {
         size_t lead = indent == 0 ? strspn(line, " ") : 0; /* no place for a break */
