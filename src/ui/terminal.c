@@ -235,7 +235,7 @@ static void drop_word(esper_line *line)
 }
 
 /* Returns whether all of it has been put. */
-static bool put_text(esper_line *line, const char *format, va_list arguments)
+static __attribute__((format(printf, 2, 0))) bool put_text(esper_line *line, const char *format, va_list arguments)
 {
     char text[1024];
     const char *at = text;
