@@ -175,8 +175,9 @@ void esper_config_variable_name(const char *key, char text[ESPER_CONFIG_NAME_CHA
 /* Whether a key is meant. It is a copy: default and help may be replaced by what they are in this place. */
 typedef bool (*esper_config_choose)(esper_config_key *key, const void *context);
 
-/* For people: every flag that `choose` (NULL: all) takes, with its help, by section; and every key in force with its value and where it came from. */
-void esper_config_help(FILE *stream, esper_config_choose choose, const void *context);
+/* For people: every flag that `choose` (NULL: all) takes, with its help, by section, in lines of `width` columns; and every key in
+ * force with its value and where it came from. */
+void esper_config_help(FILE *stream, int width, esper_config_choose choose, const void *context);
 void esper_config_print_sources(const esper_config *config, FILE *stream);
 
 /* The saved configuration with what was asked for by file, environment or flag laid over it. Only the free keys (NULL at the end)

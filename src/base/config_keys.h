@@ -42,7 +42,8 @@
     X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs",                                                              \
       "Epochs between checkpoints; 0 saves only at the start, at the end and on Ctrl-C.")                                          \
     X(RUN, progress, CHOICE, "auto", ANY, "",                                                                          \
-      "How progress is shown: a live bar, plain lines for logs, or none. auto takes the bar on a terminal.")           \
+      "How progress is shown: a live bar, plain lines for logs, or none. auto takes the bar on a terminal "             \
+      "that takes escapes (TERM).")                                                                                    \
     X(RUN, log_level, CHOICE, "info", ANY, "",                                                                         \
       "The least important messages still printed on standard error.")                                                 \
     X(TRAINING, epochs, INT, "5", FROM(0), "epochs",                                                                   \

@@ -3,6 +3,7 @@
 #define ESPER_CLI_CLI_H
 
 #include "base/config.h"
+#include "base/shell.h"
 #include "run/task.h"
 
 /* Exit codes. */
@@ -38,8 +39,12 @@ extern const esper_command esper_command_train, esper_command_grow, esper_comman
 /* All commands, NULL at the end. */
 const esper_command *const *esper_command_list(void);
 
-/* The program as it was called, for commands to type next. */
+/* The program as it was called. */
+const char *esper_cli_argv0(void);
+/* The same, quoted, for commands to type next. */
 const char *esper_cli_program(void);
+/* A word of such a command, quoted where the shell needs it: `word` itself, or what is now in `quoted`. */
+const char *esper_cli_quote(const char *word, char quoted[ESPER_SHELL_CHARS]);
 
 void esper_command_help(const esper_command *command);
 

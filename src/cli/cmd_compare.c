@@ -16,6 +16,7 @@
 #include "cli/job.h"
 #include "cli/report_page.h"
 #include "ui/compare_table.h"
+#include "ui/terminal.h"
 
 enum { DEFAULT_SEEDS = 3 };
 
@@ -166,7 +167,7 @@ static esper_status write_files(const esper_compare *compare, const char *dir, c
     if (out == NULL)
         return ESPER_OK;
     page = (esper_page){0};
-    esper_compare_write(compare, ESPER_COMPARE_MARKDOWN, &page);
+    esper_compare_write(compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &page);
     return write_file(&page, out);
 }
 
@@ -178,10 +179,13 @@ static esper_status print_result(const esper_compare *compare, bool json)
     if (json)
         esper_compare_write_json(compare, &page);
     else
-        esper_compare_write(compare, ESPER_COMPARE_PLAIN, &page);
+        esper_compare_write(compare, (esper_compare_style){ESPER_COMPARE_PLAIN, esper_terminal_look(stdout).room},
+                            &page);
     status = page.status;
-    if (status == ESPER_OK)
-        printf("%s%s", json ? "" : "\n", page.text);
+    if (status == ESPER_OK && json)
+        printf("%s", page.text);
+    else if (status == ESPER_OK)
+        esper_terminal_print(stdout, "\n%s", page.text);
     esper_page_fini(&page);
     return status;
 }
@@ -198,13 +202,15 @@ static int tell_end(const esper_compare *compare, const request *wish, const cha
 {
     FILE *stream = wish->json != NULL ? stderr : stdout;
     esper_status status = print_result(compare, wish->json != NULL);
+    char quoted[ESPER_SHELL_CHARS];
 
     if (status == ESPER_OK)
         status = write_files(compare, dir, wish->out);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     if (stopped)
-        fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n", dir);
+        fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n",
+                esper_cli_quote(dir, quoted));
     else
         fprintf(stream, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME, wish->out != NULL ? ", " : "",
                 wish->out != NULL ? wish->out : "");

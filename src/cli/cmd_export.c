@@ -76,7 +76,7 @@ static esper_status check_not_itself(const char *file, const char *to)
 
 static void print_written(const esper_network *network, const request *asked)
 {
-    char count[ESPER_TEXT_CHARS];
+    char count[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     printf("network   %s after epoch %u, %s parameters\n", asked->file, network->cursor.epoch,
            esper_text_count(esper_net_count_params(&network->net, -1), count));
@@ -84,7 +84,7 @@ static void print_written(const esper_network *network, const request *asked)
         printf("written   %s\n", asked->safetensors);
     if (asked->torch_dir != NULL)
         printf("written   %s/%s and %s/%s\nnext      python3 %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL,
-               asked->torch_dir, ESPER_EXPORT_WEIGHTS, asked->torch_dir, ESPER_EXPORT_MODEL);
+               asked->torch_dir, ESPER_EXPORT_WEIGHTS, esper_cli_quote(asked->torch_dir, quoted), ESPER_EXPORT_MODEL);
 }
 
 /* What seeds are weighted by, for those that are not fully part of the stream. */

@@ -1,5 +1,6 @@
 /* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/build_info.h"
@@ -14,19 +15,22 @@
 #include "policy/reward.h"
 #include "tensor/kernel.h"
 #include "run/single.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* How several processes work as one job; where that cannot be, why. */
 static void print_communicators(void)
 {
     static const char *const kinds[] = {"self", "mpi"};
+    esper_terminal terminal = esper_terminal_look(stdout);
 
     printf("\ncommunicators\n");
     for (int i = 0; i < 2; i++) {
         char text[128];
         bool is_here = esper_comm_describe(kinds[i], text, sizeof(text)) == ESPER_OK;
 
-        printf("  %s %-4s %s\n", is_here ? "\u2713" : "\u2717", kinds[i], is_here ? text : esper_last_error());
+        esper_terminal_print(stdout, "  %s %-4s  %s\n", esper_terminal_tick(&terminal, is_here), kinds[i],
+                             is_here ? text : esper_last_error());
     }
 }
 
@@ -46,7 +50,7 @@ static esper_status info_backends(const question *asked)
     printf("esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(), esper_build_type(),
            esper_build_compiler());
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
-        printf("  %-6s %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
+        esper_terminal_print(stdout, "  %-6s  %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
     print_communicators();
     return ESPER_OK;
@@ -66,8 +70,10 @@ static esper_status info_ops(const question *asked)
 
 static esper_status info_tasks(const question *asked)
 {
+    esper_terminal terminal = esper_terminal_look(stdout);
+
     (void)asked;
-    printf("tasks (a tick: the data is here)\n");
+    printf("tasks (%s: the data is here)\n", terminal.utf8 ? "a tick" : "a plus");
     for (int i = 0; esper_task_list()[i] != NULL; i++) {
         const esper_task *task = esper_task_list()[i];
         esper_config preset;
@@ -77,8 +83,9 @@ static esper_status info_tasks(const question *asked)
         esper_config_init(&preset);
         ESPER_TRY(esper_task_configure(task, &preset));
         desc = esper_task_data(task, &preset);
-        printf("  %s %-24s %s\n", esper_dataset_measure(&desc, &info) == ESPER_OK ? "\u2713" : "\u2717", task->name,
-               task->about);
+        esper_terminal_print(stdout, "  %s %-23s  %s\n",
+                             esper_terminal_tick(&terminal, esper_dataset_measure(&desc, &info) == ESPER_OK),
+                             task->name, task->about);
     }
     return ESPER_OK;
 }
@@ -94,7 +101,8 @@ static esper_status info_blueprints(const question *asked)
         printf("%s blueprints (about so many parameters at %s)\n", esper_topology_name((esper_topology)topology),
                topology == ESPER_TOPOLOGY_CNN ? "64 channels" : "width 384");
         for (int i = 0; list[i] != NULL; i++)
-            printf("  %-16s %12s  %s\n", list[i]->name, esper_text_count(list[i]->estimate, count), list[i]->about);
+            esper_terminal_print(stdout, "  %-16s %12s  %s\n", list[i]->name,
+                                 esper_text_count(list[i]->estimate, count), list[i]->about);
     }
     return ESPER_OK;
 }
@@ -109,10 +117,10 @@ static esper_status info_rewards(const question *asked)
     printf("what decisions can be paid by (--reward); %s unless set otherwise\n\n",
            esper_reward_mode_name(ESPER_REWARD_DEFAULT));
     for (int mode = 0; mode < ESPER_N_REWARD_MODES; mode++)
-        printf("  %-12s %s\n", esper_reward_mode_name(mode), esper_reward_mode_about(mode));
+        esper_terminal_print(stdout, "  %-12s  %s\n", esper_reward_mode_name(mode), esper_reward_mode_about(mode));
     printf("\nweights (--reward-weights NAME=VALUE,...)\n\n");
     for (int i = 0; i < n; i++)
-        printf("  %-34s %9g  %s\n", list[i].name, list[i].preset, list[i].about);
+        esper_terminal_print(stdout, "  %-34s %9g  %s\n", list[i].name, list[i].preset, list[i].about);
     return ESPER_OK;
 }
 
@@ -126,22 +134,26 @@ static esper_status info_features(const question *asked)
 
     (void)asked;
     list = esper_feature_list(&n);
-    printf("what a learned policy sees: %d values of the run and %d of each slot\n\n"
-           "symlog(x) = sign(x) ln(1 + |x|); part(x) = min(x, max_epochs) / max_epochs; running: less the running\n"
-           "mean, by the running deviation\n",
-           (int)ESPER_FEATURES_RUN, (int)ESPER_FEATURES_SLOT);
+    esper_terminal_print(
+        stdout,
+        "what a learned policy sees: %d values of the run and %d of each slot\n\n"
+        "symlog(x) = sign(x) ln(1 + |x|); part(x) = min(x, max_epochs) / max_epochs; running: less the running\n"
+        "mean, by the running deviation\n",
+        (int)ESPER_FEATURES_RUN, (int)ESPER_FEATURES_SLOT);
     for (int i = 0; i < n; i++) {
         char at[16];
 
         if ((int)list[i].group != group)
-            printf("\n%s: %s\n  %-7s %-22s %-17s %-17s %s\n", esper_feature_group_name(list[i].group),
-                   heads[list[i].group], "at", "name", "values", "normalised", "meaning");
+            esper_terminal_print(stdout, "\n%s: %s\n  %-7s %-22s %-17s %-17s  %s\n",
+                                 esper_feature_group_name(list[i].group), heads[list[i].group], "at", "name", "values",
+                                 "normalised", "meaning");
         group = (int)list[i].group;
         if (list[i].n > 1)
             snprintf(at, sizeof(at), "%d-%d", list[i].at, list[i].at + list[i].n - 1);
         else
             snprintf(at, sizeof(at), "%d", list[i].at);
-        printf("  %-7s %-22s %-17s %-17s %s\n", at, list[i].name, list[i].range, how[list[i].how], list[i].about);
+        esper_terminal_print(stdout, "  %-7s %-22s %-17s %-17s  %s\n", at, list[i].name, list[i].range,
+                             how[list[i].how], list[i].about);
     }
     return ESPER_OK;
 }
@@ -182,14 +194,32 @@ static esper_status open_task(const question *asked, esper_network **network_out
     return esper_single_open(task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN, network_out);
 }
 
+/* Its lines are as long as operations have inputs. */
+static esper_status print_net(const esper_net *net)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    bool good = stream != NULL;
+
+    if (good)
+        esper_net_print(net, stream);
+    good = good && fclose(stream) == 0;
+    if (good)
+        esper_terminal_print(stdout, "%s", text);
+    free(text);
+    return good ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "the list of operations");
+}
+
 static esper_status info_net(const question *asked)
 {
     esper_network *network;
+    esper_status status;
 
     ESPER_TRY(open_task(asked, &network));
-    esper_net_print(&network->net, stdout);
+    status = print_net(&network->net);
     esper_single_close(network);
-    return ESPER_OK;
+    return status;
 }
 
 static esper_status info_plan(const question *asked)
@@ -220,13 +250,19 @@ enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
 /* Without a topic: what most people look for, and where the rest is. */
 static esper_status print_overview(const question *asked)
 {
+    char names[N_TOPICS * 16];
+    size_t used = 0;
+
     ESPER_TRY(info_backends(asked));
     printf("\n");
     ESPER_TRY(info_tasks(asked));
-    printf("\nmore: esper info TOPIC, where TOPIC is");
     for (int i = 0; i < N_TOPICS; i++)
-        printf("%s %s", i == 0 ? "" : i + 1 < N_TOPICS ? "," : " or", topics[i].name);
-    printf("\n");
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s %s",
+                                 i == 0             ? ""
+                                 : i + 1 < N_TOPICS ? ","
+                                                    : " or",
+                                 topics[i].name);
+    esper_terminal_print(stdout, "\nmore: esper info TOPIC, where TOPIC is%s\n", names);
     return ESPER_OK;
 }
 

@@ -151,7 +151,7 @@ static esper_status judge(const original *self, const esper_run_result *result)
     const char *program = esper_cli_program();
     uint64_t n_decisions = count_decisions(&self->history, result->n_replayed);
     bool compared = stands_there(self, result);
-    char took[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     if (compared && self->weights != result->weight_hash)
         return ESPER_FAIL(ESPER_E_STATE,
@@ -163,7 +163,7 @@ static esper_status judge(const original *self, const esper_run_result *result)
     printf("weights   %016" PRIx64 "%s\n", result->weight_hash, compared ? ", as in the checkpoint" : "");
     if (result->cursor.epoch < result->epochs)
         printf("          the log ends here, before the run's %u epochs: go on with %s grow --resume %s\n",
-               result->epochs, program, self->dir);
+               result->epochs, program, esper_cli_quote(self->dir, quoted));
     printf("took      %s\n", esper_text_duration(result->seconds, took));
     return ESPER_OK;
 }

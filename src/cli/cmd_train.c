@@ -13,7 +13,7 @@
 
 static void report(const esper_run_result *result)
 {
-    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     printf("test      loss %s, accuracy %.2f %%\n", esper_text_loss(result->loss_test, loss), result->acc_test);
     printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count),
@@ -24,7 +24,7 @@ static void report(const esper_run_result *result)
                result->n_rollbacks == 1 ? "" : "s", result->run_dir, ESPER_RUN_EVENTS);
     printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
            esper_text_duration(result->seconds, took));
-    printf("next      %s eval %s\n", esper_cli_program(), result->run_dir);
+    printf("next      %s eval %s\n", esper_cli_program(), esper_cli_quote(result->run_dir, quoted));
 }
 
 static int train(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)

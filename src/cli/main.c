@@ -5,18 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/build_info.h"
 #include "base/status.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
 #include "dist/launch.h"
+#include "ui/ascii.h"
+#include "ui/terminal.h"
 
 static const esper_command *const commands[] = {
     &esper_command_grow,    &esper_command_learn,  &esper_command_train,  &esper_command_eval,
     &esper_command_inspect, &esper_command_export, &esper_command_report, &esper_command_replay,
     &esper_command_compare, &esper_command_info,   &esper_command_bench,  NULL,
 };
+
+enum { HELP_COLUMNS = 100 }; /* wider lines are hard to read */
 
 static const char *program = "esper";
 
@@ -25,16 +30,29 @@ const esper_command *const *esper_command_list(void)
     return commands;
 }
 
-const char *esper_cli_program(void)
+const char *esper_cli_argv0(void)
 {
     return program;
+}
+
+const char *esper_cli_quote(const char *word, char quoted[ESPER_SHELL_CHARS])
+{
+    return esper_shell_quote(word, !esper_terminal_look(stdout).utf8, quoted);
+}
+
+const char *esper_cli_program(void)
+{
+    static char quoted[ESPER_SHELL_CHARS];
+
+    return esper_cli_quote(program, quoted);
 }
 
 static void print_help(void)
 {
     printf("esper grows neural networks while they train. usage: esper COMMAND [arguments]\n\n");
     for (int i = 0; commands[i] != NULL; i++)
-        printf("  esper %-8s %-23s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
+        esper_terminal_print(stdout, "  esper %-8s %-22s  %s\n", commands[i]->name, commands[i]->arguments,
+                             commands[i]->summary);
     printf("\nA first run:            esper grow fashion --static-control\n"
            "What a command takes:   esper COMMAND --help\n"
            "Settings and tasks:     esper info config, esper info tasks\n");
@@ -73,15 +91,17 @@ static bool describe_key(esper_config_key *key, const void *context)
 
 void esper_command_help(const esper_command *command)
 {
-    printf("usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
+    int room = esper_terminal_look(stdout).room;
+
+    esper_terminal_print(stdout, "usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
     if (command->more_help != NULL)
         command->more_help();
     if (!command->has_config)
         return;
-    printf(
-        "\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
-        "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
-    esper_config_help(stdout, describe_key, command);
+    printf("\nSettings come from, the strongest first: these flags; environment variables\n"
+           "(ESPER_LR=0.1 for --lr 0.1); a file of `key = value` lines (--config FILE or\n"
+           "ESPER_CONFIG=FILE); the task; and defaults.\n\n");
+    esper_config_help(stdout, room < HELP_COLUMNS ? room : HELP_COLUMNS, describe_key, command);
 }
 
 static int own_rank = -1; /* -1: there is but one */
@@ -231,8 +251,22 @@ static int dispatch(int argc, char **argv)
     return command != NULL ? command->run(argc - 2, argv + 2) : unknown_command(argv[1]);
 }
 
+/* Where characters beyond ASCII cannot be shown, none is printed, wherever it comes from: argument, file or program. */
+static void mind_characters(void)
+{
+    FILE *out, *err;
+
+    if (esper_terminal_look(stdout).utf8)
+        return;
+    out = esper_ascii_open(STDOUT_FILENO);
+    err = esper_ascii_open(STDERR_FILENO);
+    stdout = out != NULL ? out : stdout;
+    stderr = err != NULL ? err : stderr;
+}
+
 int main(int argc, char **argv)
 {
+    mind_characters();
     if (argc > 0)
         program = argv[0];
     return finish(dispatch(argc, argv));

@@ -1,10 +1,11 @@
 /* Settings that a learned policy has not met, and the flags that bring back those it has. */
 #include "run/policy_note.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/shell.h"
 
 enum { MOST_SETTINGS = 4 }; /* that are named one by one */
 
@@ -95,18 +96,15 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
 
 /* ------------------------------------------------------------------------------------------------ as flags */
 
-/* As a shell takes it. A value that no quotes can hold is left to whoever types it. */
+/* As a shell takes it. What has no room is left to whoever types it. */
 static void add_flag(const char *key, const char *value, char text[ESPER_POLICY_FLAGS_CHARS])
 {
-    char flag[ESPER_CONFIG_NAME_CHARS], word[ESPER_CONFIG_NAME_CHARS + ESPER_CONFIG_TEXT_CHARS + 8];
-    const char *quote = "";
+    char flag[ESPER_CONFIG_NAME_CHARS], quoted[ESPER_SHELL_CHARS],
+        word[ESPER_CONFIG_NAME_CHARS + ESPER_SHELL_CHARS + 8];
 
-    for (const char *c = value; *c != '\0'; c++)
-        if (!isalnum((unsigned char)*c) && strchr("_-+.,:/=", *c) == NULL)
-            quote = "'";
     esper_config_flag_name(key, flag);
-    snprintf(word, sizeof(word), " %s=%s%s%s", flag, quote, value, quote);
-    if (strchr(value, '\'') == NULL && strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
+    snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(value, false, quoted));
+    if (strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
         strcat(text, word);
 }
 

@@ -676,7 +676,7 @@ static char *printed(void (*print)(const esper_config *, FILE *), const esper_co
 static void print_help(const esper_config *config, FILE *stream)
 {
     (void)config;
-    esper_config_help(stream, NULL, NULL);
+    esper_config_help(stream, 100, NULL, NULL);
 }
 
 static void help_tells_every_key(void **state)

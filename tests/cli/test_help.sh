@@ -154,7 +154,7 @@ expect_words out "conv2d" "batch_norm" "max_pool" "linear" "blocks.0.conv.weight
 esper info plan synth_text --layers 4 --batch 2
 expect_words out "plan of synth_text: batches of 2" "forward" "backward" "attention" "memory:"
 esper info tasks
-expect_words out $'\xe2\x9c\x93 synth ' $'\xe2\x9c\x97 tinystories'
+expect_words out '+ synth ' '- tinystories'
 ESPER_KERNELS=portable esper info backends
 expect_words out "kernels of the cpu backend here: portable"
 ESPER_KERNELS=nonsense esper info backends
