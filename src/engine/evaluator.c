@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "tensor/cost.h"
 
-enum { WHOLE = -1 };
+enum { WHOLE = -1, OURS = 0, THEIRS = 1 };
 
 typedef struct program {
     struct program *next;
@@ -30,6 +30,7 @@ struct esper_evaluator {
     esper_split    split;
     int            n_targets; /* of a sample */
     int32_t       *targets;   /* (batch, n_targets) of the present batch: inputs do not survive a pass */
+    float         *results[2][2]; /* (batch) of the network's last pass, and of a variant's: losses and right targets */
     program       *programs;
 };
 
@@ -268,14 +269,17 @@ static void *data_of(const program *self, int tensor)
 
 /* Everything but what the program begins with is there. */
 static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
-                                int n_samples)
+                                int n_samples, float *const results[2])
 {
+    esper_backend_stream *stream = evaluator->network->stream;
     size_t n = (size_t)n_samples * (size_t)evaluator->n_targets;
 
     self->pass = (esper_pass){.n_samples = n_samples, .loss_scale = 1.0f / (float)n};
-    esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples);
-    memcpy(data_of(self, self->net.target), evaluator->targets, n * sizeof(*evaluator->targets));
-    ESPER_TRY(esper_plan_forward_one(self->plan, evaluator->network->stream, 0));
+    ESPER_TRY(esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples));
+    ESPER_TRY(esper_plan_write(self->plan, stream, 0, self->net.target, evaluator->targets, n_samples));
+    ESPER_TRY(esper_plan_forward_one(self->plan, stream, 0));
+    ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.loss, results[0], n_samples));
+    ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.correct, results[1], n_samples));
     return esper_network_wait(evaluator->network);
 }
 
@@ -283,7 +287,8 @@ static esper_status run_network(const esper_evaluator *evaluator, evaluation *ru
 {
     const esper_sampler *sampler = sampler_of(evaluator);
     bool images = evaluator->network->engine->host.topology == ESPER_TOPOLOGY_CNN;
-    void *input = data_of(run->network, run->network->net.input);
+    void *input = esper_backend_address(evaluator->network->engine->backend, /* as in esper_network_load */
+                                        data_of(run->network, run->network->net.input));
     esper_batch dest = {
         .images = images ? input : NULL,
         .tokens = images ? NULL : input,
@@ -291,7 +296,8 @@ static esper_status run_network(const esper_evaluator *evaluator, evaluation *ru
     };
 
     esper_batch_fill(sampler, batch, esper_network_pool(evaluator->network), &dest);
-    return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(sampler, batch));
+    return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(sampler, batch),
+                       evaluator->results[OURS]);
 }
 
 /* Begins with what the network has computed up to there. */
@@ -301,15 +307,15 @@ static esper_status run_job(const esper_evaluator *evaluator, const evaluation *
     int from = network->before[self->cut], n_samples = network->pass.n_samples;
     size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
 
-    memcpy(data_of(self->program, self->program->net.input), data_of(network, from), bytes);
-    return run_program(evaluator, self->program, &self->splice, n_samples);
+    ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
+                                 data_of(self->program, self->program->net.input), data_of(network, from), bytes));
+    return run_program(evaluator, self->program, &self->splice, n_samples, evaluator->results[THEIRS]);
 }
 
 /* Adds the results of the batch just run, in the order of its samples. */
-static void add_results(const esper_evaluator *evaluator, const program *self, esper_tally *tally)
+static void add_results(const esper_evaluator *evaluator, int whose, int n, esper_tally *tally)
 {
-    const float *loss = data_of(self, self->net.loss), *correct = data_of(self, self->net.correct);
-    int n = self->pass.n_samples;
+    const float *loss = evaluator->results[whose][0], *correct = evaluator->results[whose][1];
 
     for (int i = 0; i < n; i++) {
         tally->loss += (double)loss[i];
@@ -319,12 +325,11 @@ static void add_results(const esper_evaluator *evaluator, const program *self, e
     tally->targets += (uint64_t)n * (uint64_t)evaluator->n_targets;
 }
 
-static void add_differences(const program *network, job *self)
+static void add_differences(const esper_evaluator *evaluator, int n, job *self)
 {
-    const float *ours = data_of(network, network->net.correct);
-    const float *theirs = data_of(self->program, self->program->net.correct);
+    const float *ours = evaluator->results[OURS][1], *theirs = evaluator->results[THEIRS][1];
 
-    for (int i = 0; i < network->pass.n_samples; i++) {
+    for (int i = 0; i < n; i++) {
         int64_t difference = (int64_t)ours[i] - (int64_t)theirs[i];
 
         self->sum += difference;
@@ -341,7 +346,9 @@ static esper_status ask(const esper_evaluator *evaluator, const esper_follower *
 
 static esper_status run_variants(const esper_evaluator *evaluator, evaluation *run, const esper_follower *follower)
 {
-    add_results(evaluator, run->network, &run->slice);
+    int n = run->network->pass.n_samples;
+
+    add_results(evaluator, OURS, n, &run->slice);
     for (int i = 0; i < run->n_jobs; i++) {
         job *self = &run->jobs[i];
 
@@ -349,8 +356,8 @@ static esper_status run_variants(const esper_evaluator *evaluator, evaluation *r
             continue;
         ESPER_TRY(ask(evaluator, follower));
         ESPER_TRY(run_job(evaluator, run, self));
-        add_results(evaluator, self->program, &self->tally);
-        add_differences(run->network, self);
+        add_results(evaluator, THEIRS, n, &self->tally);
+        add_differences(evaluator, n, self);
     }
     return ESPER_OK;
 }
@@ -428,7 +435,7 @@ static esper_status run_batches(const esper_evaluator *evaluator, evaluation *ru
         if (esper_sampler_batch_count(sampler_of(evaluator), batch) == 0)
             continue; /* it falls to other ranks */
         ESPER_TRY(run_network(evaluator, run, batch));
-        add_results(evaluator, run->network, &run->tally);
+        add_results(evaluator, OURS, run->network->pass.n_samples, &run->tally);
         if (batch < n_slice)
             ESPER_TRY(run_variants(evaluator, run, follower));
     }
@@ -481,8 +488,11 @@ esper_status esper_evaluator_open(esper_network *network, esper_split split, esp
     evaluator->split = split;
     evaluator->n_targets = (int)engine->plain.tensors[engine->plain.target].count;
     evaluator->targets = esper_mem_alloc(n_samples * (size_t)evaluator->n_targets * sizeof(int32_t));
-    if (evaluator->targets == NULL) {
-        esper_mem_free(evaluator);
+    evaluator->results[0][0] = esper_mem_alloc(4 * n_samples * sizeof(float));
+    for (int i = 1; i < 4 && evaluator->results[0][0] != NULL; i++)
+        evaluator->results[i / 2][i % 2] = evaluator->results[0][0] + (size_t)i * n_samples;
+    if (evaluator->targets == NULL || evaluator->results[0][0] == NULL) {
+        esper_evaluator_close(evaluator);
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluator for batches of %zu", n_samples);
     }
     *evaluator_out = evaluator;
@@ -499,6 +509,7 @@ void esper_evaluator_close(esper_evaluator *evaluator)
         evaluator->programs = self->next;
         close_program(self);
     }
+    esper_mem_free(evaluator->results[0][0]);
     esper_mem_free(evaluator->targets);
     esper_mem_free(evaluator);
 }

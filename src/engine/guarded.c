@@ -53,7 +53,7 @@ typedef struct esper_guarded {
     esper_guard    *whole; /* knows the slab's families as they lie, room for seeds included: what snapshots are made of */
     esper_ring     *ring;
     esper_governor *governor;
-    float          *buffers; /* the norm buffers before the forward pass; NULL when the network has none */
+    float          *buffers; /* on the backend: the norm buffers before the forward pass; NULL when the network has none */
     size_t          buffer_bytes;
     bool            checksum;
     void           *blob; /* what goes into a snapshot beside the slab: an esper_position, then the companion's */
@@ -95,7 +95,7 @@ static void list_family(const esper_network *network, int f, esper_guard_tensor 
             .role = families[f].role,
             .dtype = ESPER_GUARD_F32,
             .device = ESPER_GUARD_HOST,
-            .data = values,
+            .data = esper_backend_address(network->engine->backend, values),
             .count = (uint64_t)tensor->count,
         };
         ++*n;
@@ -159,7 +159,7 @@ static esper_status open_whole(esper_guarded *guarded)
                 .role = families[f].role,
                 .dtype = ESPER_GUARD_F32,
                 .device = ESPER_GUARD_HOST,
-                .data = slab->family[families[f].family],
+                .data = esper_backend_address(slab->backend, slab->family[families[f].family]),
                 .count = (uint64_t)esper_slab_count(slab, families[f].family),
             };
     return esper_guard_add(guarded->whole, list, n);
@@ -202,13 +202,14 @@ static esper_status take_blob(esper_guarded *guarded)
 static esper_status take_buffers(esper_guarded *guarded)
 {
     const esper_slab *slab = &guarded->network->slab;
+    void *memory;
 
     guarded->buffer_bytes = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     if (guarded->buffer_bytes == 0)
         return ESPER_OK;
-    guarded->buffers = esper_mem_alloc(guarded->buffer_bytes);
-    return guarded->buffers != NULL ? ESPER_OK
-                                    : ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes of norm buffers", guarded->buffer_bytes);
+    ESPER_TRY(esper_backend_alloc(slab->backend, guarded->buffer_bytes, &memory));
+    guarded->buffers = memory;
+    return ESPER_OK;
 }
 
 static esper_status remember_sums(esper_guarded *guarded);
@@ -256,7 +257,8 @@ void esper_guarded_close(esper_network *network)
         return;
     network->guarded = NULL;
     network->governor = NULL;
-    esper_mem_free(guarded->buffers);
+    if (guarded->buffers != NULL)
+        esper_backend_release(network->engine->backend, guarded->buffers);
     esper_mem_free(guarded->blob);
     esper_governor_close(guarded->governor);
     esper_ring_close(guarded->kept_ring);
@@ -527,8 +529,9 @@ static esper_status skip(esper_guarded *guarded)
 {
     esper_network *network = guarded->network;
 
-    if (guarded->buffers != NULL)
-        memcpy(network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffers, guarded->buffer_bytes);
+    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, network->slab.family[ESPER_FAMILY_BUFFER],
+                                 guarded->buffers, guarded->buffer_bytes));
+    esper_network_skip(network);
     guarded->has_suspect = false;
     ESPER_TRY(esper_network_pass_over(network, network->cursor.epoch, network->cursor.batch));
     esper_network_batch_due(network);
@@ -635,6 +638,7 @@ static esper_status take_into(esper_guarded *guarded, esper_ring *ring, bool *go
     const esper_network *network = guarded->network;
     esper_ring_status status;
 
+    ESPER_TRY(esper_network_read(guarded->network));
     esper_network_position(network, guarded->blob);
     if (network->companion.pack != NULL)
         network->companion.pack(network->companion.context, (char *)guarded->blob + sizeof(esper_position));
@@ -696,8 +700,8 @@ static esper_status train_batch(esper_guarded *guarded, esper_incident *incident
 {
     esper_network *network = guarded->network;
 
-    if (guarded->buffers != NULL)
-        memcpy(guarded->buffers, network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes);
+    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, guarded->buffers,
+                                 network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes));
     guarded->has_suspect = true;
     guarded->suspect = network->cursor;
     drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD);
@@ -705,6 +709,8 @@ static esper_status train_batch(esper_guarded *guarded, esper_incident *incident
     drill_at(guarded, ESPER_DRILL_GRADIENTS);
     ESPER_TRY(esper_network_exchange(network));
     ESPER_TRY(inspect(guarded, 0, SUMS_OFF, incident));
+    if (incident->action == ESPER_GOVERNOR_STOP && !incident->restored)
+        esper_network_skip(network); /* there is nothing to go back to: what the batch brought does not count */
     if (incident->action != ESPER_GOVERNOR_GO)
         return ESPER_OK;
     ESPER_TRY(esper_network_apply(network));
@@ -754,6 +760,7 @@ esper_status esper_guarded_settle(esper_network *network, esper_incident *incide
 {
     esper_incident incident = nothing;
 
+    ESPER_TRY(esper_network_read(network));
     if (network->guarded != NULL) {
         incident = nothing_at(network->guarded);
         ESPER_TRY(check_usable(network->guarded));

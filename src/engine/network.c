@@ -1,4 +1,4 @@
-/* A network: its opening, its programs, its step and evaluation. The loop over epochs is in run.c. */
+/* A network: its opening, its programs, forks, and where it stands. */
 #include "engine/network.h"
 
 #include <assert.h>
@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "nn/init.h"
-#include "nn/schedule.h"
 #include "engine/guarded.h"
 #include "engine/side.h"
 
@@ -107,6 +106,9 @@ static esper_status open_record(esper_network *network)
     if (network->sample_ids == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "batch of %d", engine->config.batch);
     network->pass = (esper_pass){.seed = network->seed, .sample_id = network->sample_ids};
+    network->rows = esper_mem_alloc(esper_network_row_bytes(network) * ESPER_NETWORK_ROWS);
+    if (network->rows == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "results of %d batches", (int)ESPER_NETWORK_ROWS);
     if (engine->use == ESPER_USE_EVALUATE)
         return ESPER_OK;
     ESPER_TRY(esper_ranks_reserve(&engine->ranks, &network->slab));
@@ -145,6 +147,7 @@ void esper_network_remove(esper_network *network)
     esper_sampler_close(network->order);
     esper_mem_free(network->detour.passed);
     esper_mem_free(network->sample_ids);
+    esper_mem_free(network->rows);
     esper_plan_close(network->plan);
     esper_slab_fini(&network->slab);
     esper_net_fini(&network->net);
@@ -237,20 +240,23 @@ esper_status esper_network_replan(esper_network *network)
     return esper_guarded_restructure(network);
 }
 
-static void clear_range(float *family, const int64_t *begin, int region)
+static esper_status clear_range(const esper_network *network, esper_family family, const int64_t *begin, int region)
 {
-    if (family != NULL)
-        memset(family + begin[region], 0, (size_t)(begin[region + 1] - begin[region]) * sizeof(*family));
+    float *values = network->slab.family[family];
+
+    if (values == NULL)
+        return ESPER_OK;
+    return esper_backend_fill(network->engine->backend, network->stream, values + begin[region], 0.0f,
+                              (size_t)(begin[region + 1] - begin[region]));
 }
 
-void esper_network_clear_region(esper_network *network, int slot)
+esper_status esper_network_clear_region(esper_network *network, int slot)
 {
     const esper_slab *slab = &network->slab;
 
-    clear_range(slab->family[ESPER_FAMILY_PARAM], slab->param_begin, slot + 1);
-    clear_range(slab->family[ESPER_FAMILY_BUFFER], slab->buffer_begin, slot + 1);
-    if (network->optim != NULL)
-        esper_optim_reset(network->optim, 0, slot + 1);
+    ESPER_TRY(clear_range(network, ESPER_FAMILY_PARAM, slab->param_begin, slot + 1));
+    ESPER_TRY(clear_range(network, ESPER_FAMILY_BUFFER, slab->buffer_begin, slot + 1));
+    return network->optim != NULL ? esper_optim_reset(network->optim, 0, slot + 1) : ESPER_OK;
 }
 
 esper_status esper_network_bear(esper_network *network, int slot)
@@ -269,10 +275,10 @@ esper_status esper_network_bear(esper_network *network, int slot)
     splice.training = true;
     esper_net_init(&net);
     status = esper_splice_build(&splice, &network->engine->host, &net);
-    if (status == ESPER_OK) {
-        esper_network_clear_region(network, slot);
-        esper_init_seed(&net, &network->slab, &birth, slot + 1);
-    }
+    if (status == ESPER_OK)
+        status = esper_network_clear_region(network, slot);
+    if (status == ESPER_OK)
+        status = esper_init_seed(&net, &network->slab, &birth, slot + 1);
     esper_net_fini(&net);
     esper_mem_free(slots);
     return status;
@@ -364,12 +370,13 @@ static esper_status copy_state(const esper_network *parent, esper_network *fork)
     return esper_network_wait(parent);
 }
 
-esper_status esper_network_fork(const esper_network *parent, const esper_slots *slots, esper_network **fork_out)
+esper_status esper_network_fork(esper_network *parent, const esper_slots *slots, esper_network **fork_out)
 {
     esper_network *fork = NULL;
     esper_status status;
 
     assert(parent->optim != NULL);
+    ESPER_TRY(esper_network_read(parent));
     ESPER_TRY(make_record(parent->engine, parent->seed, &fork));
     status = copy_state(parent, fork);
     if (status == ESPER_OK) {
@@ -382,188 +389,6 @@ esper_status esper_network_fork(const esper_network *parent, const esper_slots *
     }
     *fork_out = fork;
     return ESPER_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ a batch */
-
-esper_pool *esper_network_pool(const esper_network *network)
-{
-    return network->stream == NULL ? network->engine->pool : NULL;
-}
-
-esper_status esper_network_wait(const esper_network *network)
-{
-    return esper_backend_wait(network->engine->backend, network->stream);
-}
-
-static const esper_sampler *sampler_of(const esper_network *network, esper_split split)
-{
-    return split == ESPER_SPLIT_TRAIN && network->order != NULL ? network->order : network->engine->samplers[split];
-}
-
-void esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
-                        uint32_t batch)
-{
-    const esper_sampler *sampler = sampler_of(network, split);
-    void *input = esper_plan_data(plan, 0, net->input);
-    bool images = network->engine->host.topology == ESPER_TOPOLOGY_CNN;
-    int inputs[ESPER_MAX_SLOTS];
-    esper_batch dest = {
-        .images = images ? input : NULL,
-        .tokens = images ? NULL : input,
-        .targets = esper_plan_data(plan, 0, net->target),
-        .ids = network->sample_ids,
-    };
-
-    memcpy(inputs, network->alpha_input, sizeof(inputs));
-    esper_batch_fill(sampler, batch, esper_network_pool(network), &dest);
-    network->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
-    network->pass.training = split == ESPER_SPLIT_TRAIN;
-    network->pass.step = (uint32_t)network->cursor.step;
-    network->n_loaded = esper_sampler_batch_total(sampler, batch);
-    network->pass.loss_scale = 1.0f / ((float)network->n_loaded * (float)net->tensors[net->target].count);
-    if (net != &network->net) /* another program of the same slots */
-        esper_splice_find_alphas(&network->splice, net, inputs);
-    esper_splice_fill_alphas(&network->splice, inputs, plan, network->pass.n_samples);
-}
-
-static void load_batch(esper_network *network, esper_split split, uint32_t batch)
-{
-    esper_network_load(network, network->plan, &network->net, split, batch);
-}
-
-/* The sum of the first half and that of the second, as gradients are summed: the halves may be those of two ranks. */
-static double sum_in_halves(const float *values, int n)
-{
-    int half = n - n / 2;
-
-    if (n <= 1)
-        return n == 1 ? (double)values[0] : 0.0;
-    return sum_in_halves(values, half) + sum_in_halves(values + half, n - half);
-}
-
-/* The results of this rank's part of the training batch just run. */
-static esper_batch_sums sum_results(const esper_network *network)
-{
-    int n = network->pass.n_samples;
-
-    return (esper_batch_sums){.loss = sum_in_halves(esper_plan_data(network->plan, 0, network->net.loss), n),
-                              .correct = sum_in_halves(esper_plan_data(network->plan, 0, network->net.correct), n)};
-}
-
-static void count_batch(const esper_network *network, esper_tally *tally)
-{
-    tally->samples += network->n_loaded;
-    tally->targets += network->n_loaded * (uint64_t)network->net.tensors[network->net.target].count;
-}
-
-static double rate_now(const esper_network *network)
-{
-    const esper_config *config = &network->engine->config;
-    int finish = config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
-    int before = config->epochs - finish;
-    int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
-    esper_schedule schedule = {
-        .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
-        .lr = config->lr,
-        .lr_min = config->lr_min,
-        .warmup_steps = (uint64_t)llround(config->warmup * network->engine->steps_per_epoch),
-        .total_steps = (uint64_t)epochs * network->engine->steps_per_epoch,
-        .finish_from = (uint64_t)before * network->engine->steps_per_epoch,
-        .finish_steps = (uint64_t)finish * network->engine->steps_per_epoch,
-    };
-
-    return esper_schedule_lr(&schedule, network->cursor.step);
-}
-
-/* A seed in TRAINING is young whatever the age of the host: it learns at the full rate, and at the host's from then on. */
-static double seed_rate(const esper_network *network, int slot)
-{
-    bool young = network->slots.slot[slot].stage == ESPER_STAGE_TRAINING;
-    double rate = young ? network->engine->config.lr * network->detour.lr_scale : network->lr;
-
-    return rate * network->engine->config.seed_lr;
-}
-
-/* ------------------------------------------------------------------------------------------------ a step */
-
-static bool is_passed_over(const esper_network *network)
-{
-    const esper_detour *detour = &network->detour;
-
-    for (uint32_t i = 0; i < detour->n_passed; i++)
-        if (detour->passed[i].batch == network->cursor.batch && detour->passed[i].epoch == network->cursor.epoch &&
-            detour->passed[i].draw == detour->draw)
-            return true;
-    return false;
-}
-
-bool esper_network_batch_due(esper_network *network)
-{
-    while (network->cursor.batch < network->engine->steps_per_epoch && is_passed_over(network))
-        network->cursor.batch++;
-    return network->cursor.batch < network->engine->steps_per_epoch;
-}
-
-esper_status esper_network_gradients(esper_network *network)
-{
-    if (network->optim == NULL || network->cursor.batch >= network->engine->steps_per_epoch)
-        return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
-    if (!network->epoch_drawn) {
-        esper_sampler_redraw(network->order, network->cursor.epoch, network->detour.draw);
-        network->epoch_drawn = true;
-    }
-    load_batch(network, ESPER_SPLIT_TRAIN, network->cursor.batch);
-    esper_side_take_targets(network);
-    ESPER_TRY(esper_plan_gradients_one(network->plan, network->stream, 0));
-    ESPER_TRY(esper_network_wait(network));
-    network->sums = sum_results(network);
-    return esper_side_gradients(network);
-}
-
-/* The host's and those with a seed in them, whether it learns or not. */
-static uint64_t regions_in_use(const esper_network *network)
-{
-    uint64_t regions = 1;
-
-    for (int k = 0; k < network->slots.n && k + 1 < network->slab.n_regions; k++)
-        if (esper_splice_has_seed(&network->splice, k))
-            regions |= (uint64_t)1 << (k + 1);
-    return regions;
-}
-
-esper_status esper_network_exchange(esper_network *network)
-{
-    double share = (double)network->pass.n_samples / network->n_loaded;
-
-    return esper_ranks_exchange(&network->engine->ranks, &network->slab, regions_in_use(network), share,
-                                &network->sums);
-}
-
-esper_status esper_network_apply(esper_network *network)
-{
-    network->lr = rate_now(network) * network->detour.lr_scale;
-    esper_optim_group(network->optim, 0, 0)->lr = (float)network->lr;
-    for (int r = 1; r < network->slab.n_regions; r++)
-        esper_optim_group(network->optim, 0, r)->lr = (float)seed_rate(network, r - 1);
-    ESPER_TRY(esper_optim_step_one(network->optim, network->stream, 0));
-    ESPER_TRY(esper_network_wait(network));
-    network->tally.loss += network->sums.loss;
-    network->tally.correct += (uint64_t)network->sums.correct;
-    count_batch(network, &network->tally);
-    network->grad_norm = esper_optim_norm(network->optim, 0, 0);
-    network->cursor.batch++;
-    network->cursor.step++;
-    return ESPER_OK;
-}
-
-esper_status esper_network_step(esper_network *network)
-{
-    if (network->cursor.batch < network->engine->steps_per_epoch && !esper_network_batch_due(network))
-        return ESPER_OK;
-    ESPER_TRY(esper_network_gradients(network));
-    ESPER_TRY(esper_network_exchange(network));
-    return esper_network_apply(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ detours */
@@ -607,6 +432,7 @@ void esper_network_redraw(esper_network *network, uint32_t draw)
 
 void esper_network_position(const esper_network *network, esper_position *position_out)
 {
+    assert(network->n_rows == 0);
     memset(position_out, 0, sizeof(*position_out));
     position_out->cursor = network->cursor;
     position_out->tally = network->tally;
@@ -619,6 +445,7 @@ esper_status esper_network_go_back(esper_network *network, const esper_position 
 {
     network->cursor = position->cursor;
     network->tally = position->tally;
+    network->n_rows = 0;
     network->epoch_drawn = false;
     for (int r = 0; r < network->slab.n_regions; r++)
         esper_optim_group(network->optim, 0, r)->t = position->ages[r];
@@ -631,68 +458,8 @@ void esper_network_next_epoch(esper_network *network)
     network->cursor.epoch++;
     network->cursor.batch = 0;
     network->tally = (esper_tally){0};
+    network->n_rows = 0;
     network->epoch_drawn = false;
-}
-
-/* Adds the results of a batch just run, in the order of its samples. */
-static void add_results(const esper_network *network, esper_batch_sums *sums, float *losses)
-{
-    const float *loss = esper_plan_data(network->plan, 0, network->net.loss);
-    const float *correct = esper_plan_data(network->plan, 0, network->net.correct);
-    float n_targets = (float)network->net.tensors[network->net.target].count;
-
-    for (int i = 0; i < network->pass.n_samples; i++) {
-        sums->loss += (double)loss[i];
-        sums->correct += (double)correct[i];
-        if (losses != NULL)
-            losses[i] = loss[i] / n_targets;
-    }
-}
-
-esper_status esper_network_answer(esper_request *request, const esper_follower *follower)
-{
-    static const esper_follower nobody;
-    esper_network *network = request->network;
-    uint32_t n = request->n_batches > 0 ? request->n_batches : esper_engine_batches(network->engine, request->split);
-    esper_batch_sums sums = {0};
-    esper_tally tally = {0};
-    size_t n_done = 0;
-    double both[2];
-
-    if (follower == NULL)
-        follower = &nobody;
-    for (uint32_t batch = 0; batch < n; batch++) {
-        if (follower->stop != NULL && *follower->stop != 0)
-            return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(request->split));
-        if (follower->batch != NULL)
-            follower->batch(follower->context, request->split, batch, n);
-        load_batch(network, request->split, batch);
-        count_batch(network, &tally);
-        if (network->pass.n_samples == 0)
-            continue;
-        network->pass.training = false;
-        ESPER_TRY(esper_plan_forward_one(network->plan, network->stream, 0));
-        ESPER_TRY(esper_network_wait(network));
-        add_results(network, &sums, request->losses != NULL ? request->losses + n_done : NULL);
-        n_done += (size_t)network->pass.n_samples;
-    }
-    both[0] = sums.loss;
-    both[1] = sums.correct;
-    ESPER_TRY(esper_ranks_sum(&network->engine->ranks, both, 2));
-    tally.loss = both[0];
-    tally.correct = (uint64_t)both[1];
-    request->tally = tally;
-    return ESPER_OK;
-}
-
-esper_status esper_network_evaluate(esper_network *network, esper_split split, const esper_follower *follower,
-                                    esper_tally *tally_out)
-{
-    esper_request request = {.network = network, .split = split};
-
-    ESPER_TRY(esper_network_answer(&request, follower));
-    *tally_out = request.tally;
-    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ about it */
@@ -727,11 +494,6 @@ esper_memory esper_network_memory(const esper_network *network)
 double esper_network_step_flops(const esper_network *network)
 {
     return esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network);
-}
-
-uint32_t esper_network_n_loaded(const esper_network *network)
-{
-    return network->n_loaded;
 }
 
 int64_t esper_network_params(const esper_network *network)

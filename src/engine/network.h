@@ -50,6 +50,8 @@ typedef struct esper_companion {
     esper_status (*unpack)(void *context, const void *bytes, bool whole);
 } esper_companion;
 
+enum { ESPER_NETWORK_ROWS = 16 }; /* batches whose results are read together, at most */
+
 typedef struct esper_network {
     /* Read-only for others. */
     esper_engine *engine;
@@ -62,9 +64,9 @@ typedef struct esper_network {
     esper_plan   *plan;
     esper_optim  *optim; /* NULL for inference */
     esper_cursor  cursor;
-    esper_tally   tally; /* of the present epoch's training */
+    esper_tally   tally; /* of the present epoch's training; whole after esper_network_read */
     esper_detour  detour;
-    double        grad_norm; /* of the last step, before clipping */
+    double        grad_norm; /* of the last step, before clipping; likewise */
     double        lr;        /* of the last step */
     esper_governor *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
     esper_companion companion; /* pack NULL: there is none */
@@ -79,8 +81,11 @@ typedef struct esper_network {
     struct esper_side *side[ESPER_MAX_SLOTS];     /* where a seed learns aside; NULL elsewhere */
     esper_pass     pass;
     uint32_t      *sample_ids; /* (batch) */
-    esper_batch_sums sums;     /* of the batch whose gradients are there */
+    esper_batch_sums sums;     /* among ranks: of the batch whose gradients are there */
     uint32_t       n_loaded;
+    float         *rows; /* results of batches that are not read yet, or are being evaluated (step.c) */
+    int            n_rows, row_samples[ESPER_NETWORK_ROWS];
+    uint32_t       row_totals[ESPER_NETWORK_ROWS]; /* samples of all ranks */
 } esper_network;
 
 /* A network with weights born from the seed, in which the seeds that the configuration names are planted. */
@@ -89,7 +94,7 @@ void         esper_network_remove(esper_network *network);
 
 /* A copy of a network that trains: weights, moments, norm buffers, cursor, tally, detours, and the seed, so that it meets the same
  * batches; with other slots where some are given. Whoever puts a seed there bears it. It has no guard and no companion. */
-esper_status esper_network_fork(const esper_network *parent, const esper_slots *slots, esper_network **fork_out);
+esper_status esper_network_fork(esper_network *parent, const esper_slots *slots, esper_network **fork_out);
 
 /* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn and the
  * guard what to scan. On failure the network is not to be stepped before it is planned again. */
@@ -99,7 +104,7 @@ esper_status esper_network_replan(esper_network *network);
 esper_status esper_network_bear(esper_network *network, int slot);
 
 /* A region as if no seed had ever been there. */
-void esper_network_clear_region(esper_network *network, int slot);
+esper_status esper_network_clear_region(esper_network *network, int slot);
 
 /* One step on the cursor's batch; moves the cursor and adds to the tally. Not past the epoch's end. Where the rest of the
  * epoch is to be passed over there is nothing to train on, and the cursor moves to the end. */
@@ -112,6 +117,10 @@ bool         esper_network_batch_due(esper_network *network);
 esper_status esper_network_gradients(esper_network *network);
 esper_status esper_network_exchange(esper_network *network);
 esper_status esper_network_apply(esper_network *network);
+void         esper_network_skip(esper_network *network); /* in the place of the last */
+
+/* The one wait: what steps since the last time have brought is in the tally afterwards. esper_network_step does it itself. */
+esper_status esper_network_read(esper_network *network);
 
 /* Detours. Batches to pass over are places in the draw in force; those before a cursor can be forgotten when the run will
  * not come back there. A new draw takes effect at once, also in the middle of an epoch. */
@@ -161,12 +170,14 @@ esper_status esper_network_evaluate(esper_network *network, esper_split split, c
 
 /* Puts this rank's part of a batch into the inputs of a plan of the network's, made for its pass, and tells the pass about
  * it. A part without samples is not to be run. */
-void esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
-                        uint32_t batch);
+esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
+                                uint32_t batch);
 
 /* Waits for all that the network has queued; and the threads that are there for its host's work: NULL = the caller alone. */
 esper_status esper_network_wait(const esper_network *network);
 esper_pool  *esper_network_pool(const esper_network *network);
+
+size_t esper_network_row_bytes(const esper_network *network);
 
 /* What the parts said they would take, in bytes, data and engine included: the prediction that the allocation border is held
  * to. */

@@ -69,13 +69,13 @@ static bool is_finite_range(const float *values, size_t n)
     return any == 0;
 }
 
-/* Where a region's part of a family lies. */
+/* Where a region's part of a family lies: ranks sum in the backend's stead. */
 static float *range_of(const esper_slab *slab, esper_family family, int region, size_t *n_out)
 {
     const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
 
     *n_out = (size_t)(begin[region + 1] - begin[region]);
-    return slab->family[family] + begin[region];
+    return *n_out > 0 ? esper_backend_address(slab->backend, slab->family[family] + begin[region]) : NULL;
 }
 
 static bool is_used(uint64_t regions, int region)

@@ -112,24 +112,22 @@ esper_status esper_side_open_all(esper_network *network, struct esper_side **sid
 
 /* ------------------------------------------------------------------------------------------------ a pass */
 
-void esper_side_take_targets(esper_network *network)
+/* The first n_samples of a tensor of the network's to one of a side program's. */
+static esper_status hand_over(const esper_network *network, int from, const esper_side *side, int to)
 {
-    const void *targets = esper_plan_data(network->plan, 0, network->net.target);
-    size_t bytes = (size_t)network->net.tensors[network->net.target].count * (size_t)network->pass.n_samples * 4;
+    size_t bytes = (size_t)network->pass.n_samples * (size_t)side->net.tensors[to].count * sizeof(float);
 
-    for (int k = 0; k < network->slots.n; k++)
-        if (network->side[k] != NULL)
-            memcpy(esper_plan_data(network->side[k]->plan, 0, network->side[k]->net.target), targets, bytes);
+    return esper_backend_copy(network->engine->backend, network->stream, esper_plan_data(side->plan, 0, to),
+                              esper_plan_data(network->plan, 0, from), bytes);
 }
 
-/* The stream as the network made it, and everybody's alpha. */
-static void fill_inputs(const esper_network *network, const esper_side *side)
+esper_status esper_side_take_targets(esper_network *network)
 {
-    int n = network->pass.n_samples;
-
-    memcpy(esper_plan_data(side->plan, 0, side->net.input), esper_plan_data(network->plan, 0, side->source),
-           (size_t)n * (size_t)side->net.tensors[side->net.input].count * sizeof(float));
-    esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, n);
+    _Static_assert(sizeof(int32_t) == sizeof(float), "targets are as large as values");
+    for (int k = 0; k < network->slots.n; k++)
+        if (network->side[k] != NULL)
+            ESPER_TRY(hand_over(network, network->net.target, network->side[k], network->side[k]->net.target));
+    return ESPER_OK;
 }
 
 /* In the mode of evaluation, in which the host's norms are what they are: batch statistics would be those of a network that is
@@ -138,11 +136,10 @@ static esper_status run_side(esper_network *network, esper_side *side)
 {
     esper_status status;
 
-    fill_inputs(network, side);
+    ESPER_TRY(hand_over(network, side->source, side, side->net.input)); /* the stream as the network made it */
+    ESPER_TRY(esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, network->pass.n_samples));
     network->pass.training = false;
     status = esper_plan_gradients_one(side->plan, network->stream, 0);
-    if (status == ESPER_OK)
-        status = esper_network_wait(network);
     network->pass.training = true;
     return status;
 }

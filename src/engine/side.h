@@ -20,7 +20,7 @@ esper_status esper_side_open_all(esper_network *network, struct esper_side **sid
 void         esper_side_close_all(struct esper_side **sides);
 
 /* Before the network's pass, while its targets lie there; and after it. */
-void         esper_side_take_targets(esper_network *network);
+esper_status esper_side_take_targets(esper_network *network);
 esper_status esper_side_gradients(esper_network *network);
 
 double esper_side_flops(const esper_network *network); /* of all, for a full batch */

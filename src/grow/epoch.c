@@ -99,6 +99,7 @@ esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *re
     ESPER_TRY(train(player, end_out));
     if (*end_out == ESPER_EPOCH_STOPPED)
         return ESPER_OK;
+    ESPER_TRY(esper_network_read(player->network));
     began = esper_clock_seconds();
     record.epoch = player->network->cursor.epoch + 1;
     record.samples_per_s = esper_epoch_speed(player);

@@ -328,7 +328,7 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
     double flops = esper_engine_plan_flops(network->engine, growth->probe_plan);
 
     for (uint32_t batch = 0; batch < n; batch++) {
-        esper_network_load(network, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
+        ESPER_TRY(esper_network_load(network, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch));
         network->pass.training = true; /* batch statistics: the ones that gradients go through */
         ESPER_TRY(esper_plan_gradients_one(growth->probe_plan, network->stream, 0));
         ESPER_TRY(esper_network_wait(network));

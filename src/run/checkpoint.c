@@ -304,7 +304,7 @@ static esper_status write_companion(draft *out, const esper_companion *companion
                                   : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of growth", companion->bytes);
 }
 
-esper_status esper_checkpoint_save(const esper_network *network, const char *path)
+esper_status esper_checkpoint_save(esper_network *network, const char *path)
 {
     size_t most = (size_t)network->net.n_tensors * N_FAMILIES;
     esper_status status = ESPER_OK;
@@ -312,6 +312,7 @@ esper_status esper_checkpoint_save(const esper_network *network, const char *pat
 
     if (network->program != esper_splice_key(&network->splice))
         return ESPER_FAIL(ESPER_E_STATE, "the network is not what its slots say: such a checkpoint could not be read");
+    ESPER_TRY(esper_network_read(network));
     out = esper_mem_alloc(sizeof(*out));
     if (out != NULL) {
         out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));

@@ -11,7 +11,7 @@ enum { ESPER_CHECKPOINT_VERSION = 1 };
 #define ESPER_CHECKPOINT_FORMAT "esper-checkpoint" /* the note "format" */
 
 /* Writes the network's state in place of what was at `path`, all or nothing. */
-esper_status esper_checkpoint_save(const esper_network *network, const char *path);
+esper_status esper_checkpoint_save(esper_network *network, const char *path);
 
 /* A checkpoint opened for reading: whose task and configuration it is of. */
 typedef struct esper_checkpoint {

@@ -24,6 +24,9 @@ static const char *const free_keys[] = {
     "threads",        "progress",       "log_level",     "checkpoint_every", "epochs", "run_dir",       "data", "guard",
     "snapshot_every", "guard_checksum", "max_rollbacks", "policy_deadline",  "comm",   "rank_deadline", NULL};
 
+/* Seconds between looks at the tally, for those who watch. */
+static const double read_every = 0.1;
+
 /* ------------------------------------------------------------------------------------------------ resuming */
 
 /* A learned policy may have moved: what it remembers knows its hash. */
@@ -628,10 +631,12 @@ static esper_status write_checkpoint(run *self)
 static esper_status save(run *self)
 {
     struct stat info;
-    uint64_t keeps = is_lost(self) && run_writes(self) && stat(self->checkpoint, &info) == 0;
+    uint64_t keeps;
 
     if (self->desc->replay != NULL)
         return ESPER_OK;
+    ESPER_TRY(esper_network_read(self->network));
+    keeps = is_lost(self) && run_writes(self) && stat(self->checkpoint, &info) == 0;
     ESPER_TRY(esper_ranks_any(&self->network->engine->ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
@@ -693,6 +698,10 @@ static esper_status stepped(void *context)
 {
     run *self = context;
 
+    if (self->desc->observer != NULL && esper_clock_seconds() - self->read_at > read_every) {
+        ESPER_TRY(esper_network_read(self->network));
+        self->read_at = esper_clock_seconds();
+    }
     show_step(self);
     ESPER_TRY(run_ask_to_stop(self));
     return run_stop_wanted(self) ? ESPER_E_STOPPED : ESPER_OK;
@@ -702,8 +711,7 @@ static esper_follower follower_of(run *self)
 {
     bool many = esper_ranks_are_many(&self->engine->ranks);
 
-    return (esper_follower){
-        .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
+    return (esper_follower){.stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
@@ -864,6 +872,7 @@ static void note_place(run *self)
     self->result.cursor = network->cursor;
     self->result.epochs = (uint32_t)network->engine->config.epochs;
     self->result.steps_per_epoch = network->engine->steps_per_epoch;
+    (void)esper_network_read(self->network); /* a backend that is lost has said so before */
     self->result.loss_now = esper_tally_loss(&network->tally);
     self->result.weight_hash = esper_network_hash(network);
     measure_network(self);

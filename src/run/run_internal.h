@@ -22,7 +22,7 @@ typedef struct run {
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
-    double                began;
+    double                began, read_at;
     esper_epoch_player    player;
     bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */

@@ -137,7 +137,7 @@ bool run_stop_wanted(const run *self)
 
 static esper_agree_state state_of(const run *self)
 {
-    const esper_network *network = self->network;
+    esper_network *network = self->network;
 
     return (esper_agree_state){.table = esper_slots_hash(&network->slots),
                                .sequence = network->cursor.step,
@@ -162,7 +162,7 @@ static esper_status return_to_agreed(run *self, bool *sound_out)
 /* Saves that state, unless the checkpoint that lies there is of it. */
 static esper_status save_agreed(run *self, bool *saved_out)
 {
-    const esper_network *network = self->network;
+    esper_network *network = self->network;
     esper_status status = ESPER_OK;
     bool is_sound;
 

@@ -40,9 +40,9 @@ typedef struct house {
     esper_engine  *engine;
 } house;
 
-static inline house house_open(int threads)
+static inline house house_with(int threads, const char *more)
 {
-    esper_config config = config_of("synth", SET_CNN, "");
+    esper_config config = config_of("synth", SET_CNN, more);
     esper_dataset_desc desc = esper_task_data(task_named("synth"), &config);
     house it;
 
@@ -50,6 +50,11 @@ static inline house house_open(int threads)
     check_good(esper_dataset_open(&desc, &it.data));
     check_good(esper_single_engine(task_named("synth"), &config, ESPER_USE_GROW, it.data, 1, &it.engine));
     return it;
+}
+
+static inline house house_open(int threads)
+{
+    return house_with(threads, "");
 }
 
 static inline void house_close(house *it)
@@ -164,7 +169,7 @@ static inline esper_network *live_again(const house *it, const life *told)
 }
 
 /* Of all that is state: what a snapshot holds, gradients aside. */
-static inline uint64_t hash_of(const esper_network *network)
+static inline uint64_t hash_of(esper_network *network)
 {
     const esper_slab *slab = &network->slab;
     float *values = calloc(1, slab->bytes);
@@ -172,6 +177,7 @@ static inline uint64_t hash_of(const esper_network *network)
     uint64_t hash = network->detour.draw;
 
     assert_non_null(values);
+    check_good(esper_network_read(network));
     for (int f = 0; f < ESPER_N_FAMILIES; f++) {
         size_t bytes = (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float);
 

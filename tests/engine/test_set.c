@@ -121,6 +121,34 @@ static void samples_add_up(void **state)
     house_close(&it);
 }
 
+/* The host waits for a network when it reads what its steps have brought, and not at every step; and a step takes no memory. */
+static void waits_are_few(void **state)
+{
+    house it = house_with(2, "max_steps = 40\nsnapshot_every = 1000\n");
+    esper_network *networks[2] = {born(&it, 1), born(&it, 2)};
+    esper_incident incidents[2];
+    esper_mem_stats before, after;
+    int64_t waits;
+
+    (void)state;
+    check_good(esper_engine_step(it.engine, networks, 2, 1, incidents));
+    waits = esper_backend_waits(it.engine->backend);
+    esper_mem_stats_get(&before);
+    check_good(esper_engine_step(it.engine, networks, 2, 0, incidents));
+    esper_mem_stats_get(&after);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(networks[i]->cursor.step, 40);
+        check_good(esper_network_read(networks[i]));
+        assert_int_equal(networks[i]->tally.samples, 160);
+    }
+    waits = esper_backend_waits(it.engine->backend) - waits;
+    assert_int_equal(waits, 2 * 3); /* 40 steps are 16, 16 and 8 */
+    assert_int_equal(after.n_allocs, before.n_allocs);
+    esper_network_remove(networks[0]);
+    esper_network_remove(networks[1]);
+    house_close(&it);
+}
+
 static void each_goes_its_own_way(void **state)
 {
     (void)state;
@@ -132,7 +160,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fork_is_a_copy), cmocka_unit_test(a_fork_may_have_other_slots),
         cmocka_unit_test(one_goes_back),    cmocka_unit_test(one_fails),
-        cmocka_unit_test(samples_add_up),   cmocka_unit_test(each_goes_its_own_way),
+        cmocka_unit_test(samples_add_up),   cmocka_unit_test(waits_are_few),
+        cmocka_unit_test(each_goes_its_own_way),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

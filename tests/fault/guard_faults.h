@@ -48,10 +48,11 @@ static lab all_labs[] = {
 enum { N_LABS = sizeof(all_labs) / sizeof(all_labs[0]) };
 
 /* Everything that a step can depend on or change, but for what is decided by the configuration. */
-static inline uint64_t state_hash(const esper_network *network)
+static inline uint64_t state_hash(esper_network *network)
 {
     uint64_t hash = XXH64(&network->cursor, sizeof(network->cursor), 1);
 
+    check_good(esper_network_read(network));
     hash = XXH64(&network->tally, sizeof(network->tally), hash);
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
         if (f != ESPER_FAMILY_GRAD && network->slab.family[f] != NULL)
@@ -321,7 +322,7 @@ static inline void note_passed(outcome *out, uint32_t epoch, uint32_t batch)
 
 static inline void note_restore(const fault *self, const esper_incident *incident, uint32_t n_before, outcome *out)
 {
-    const esper_network *network = self->where->hit;
+    esper_network *network = self->where->hit;
     uint64_t want = self->where->path[incident->to.step], got = state_hash(network);
 
     out->rolled_back = true;
