@@ -219,7 +219,7 @@ unsigned            esper_config_jobs_of(int index);             /* ESPER_CONFIG
 esper_config_effect esper_config_effect_of(int index);
 
 /* Every key that can have an effect in that run with its value and where it came from; with `all` the others, too, and why
- * they have none. use NULL: every key. */
+ * they have none. */
 void esper_config_print_sources(const esper_config *config, const esper_config_use *use, bool all, FILE *stream);
 
 /* The saved configuration with what was asked for by file, environment or flag laid over it. Only the free keys (NULL at the end)

@@ -104,13 +104,12 @@ void esper_config_help(FILE *stream, esper_config_choose choose, const void *con
 void esper_config_print_sources(const esper_config *config, const esper_config_use *use, bool all, FILE *stream)
 {
     char value[ESPER_CONFIG_TEXT_CHARS], source[ESPER_CONFIG_TEXT_CHARS + 32];
-    const char *section = NULL, *why = NULL, *instead;
+    const char *section = NULL, *why, *instead;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
-        if (use != NULL)
-            why = esper_config_why_not(config, i, use, &instead);
+        why = esper_config_why_not(config, i, use, &instead);
         if (why != NULL && !all)
             continue;
         if (key->section != section)
