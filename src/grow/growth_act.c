@@ -107,7 +107,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     *view_out = (esper_policy_view){
         .topology = trainer->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = trainer->config.epochs - trainer->config.lr_finish,
+        .max_epochs = trainer->config.epochs - esper_finish_epochs(&trainer->config),
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
