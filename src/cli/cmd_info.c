@@ -192,7 +192,7 @@ static esper_status info_config(const question *asked)
     ESPER_TRY(configure(asked, &task, &config));
     use = esper_settings_use(task, asked->job, &config);
     ESPER_TRY(check_settings(asked, &config, &use));
-    printf("# configuration in force for %s, as `esper %s` has it%s\n", task->name, esper_config_job_name(asked->job),
+    printf("# configuration in force for %s in `esper %s`%s\n", task->name, esper_config_job_name(asked->job),
            asked->job == ESPER_CONFIG_IN_TRAIN ? "; others: --grow, --learn" : "");
     if (!asked->all)
         printf("# settings that have no effect there are left out; --all shows them, and why\n");

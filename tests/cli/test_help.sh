@@ -122,11 +122,11 @@ for topic in $topics; do
     expect_equal "esper info $topic says something" "$((${#out} > 100))" 1
 done
 esper info config fashion --epochs 7
-expect_words out "# configuration in force for fashion, as \`esper train\` has it; others: --grow, --learn"
+expect_words out "# configuration in force for fashion in \`esper train\`; others: --grow, --learn"
 expect_equal "steps of an epoch when it trains" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 0
 esper info config fashion --grow --epochs 7
 expect_code 0
-expect_words out "# configuration in force for fashion, as \`esper grow\` has it"
+expect_words out "# configuration in force for fashion in \`esper grow\`"
 expect_equal "steps of an epoch when it grows" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 100
 expect_equal "a flag lies over both" "$(sed -n 's/^epochs *= *\([0-9]*\).*/\1/p' <<<"$out")" 7
 esper info config synth --learn
