@@ -102,19 +102,23 @@ void esper_config_help(FILE *stream, int width, esper_config_choose choose, cons
                     "than the default.\n");
 }
 
-void esper_config_print_sources(const esper_config *config, FILE *stream)
+void esper_config_print_sources(const esper_config *config, const esper_config_use *use, bool all, FILE *stream)
 {
     char value[ESPER_CONFIG_TEXT_CHARS], source[ESPER_CONFIG_TEXT_CHARS + 32];
-    const char *section = NULL;
+    const char *section = NULL, *why, *instead;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
+        why = esper_config_why_not(config, i, use, &instead);
+        if (why != NULL && !all)
+            continue;
         if (key->section != section)
             fprintf(stream, "%s# %s\n", section != NULL ? "\n" : "", key->section);
         section = key->section;
         esper_config_value_text(config, i, value);
         esper_config_source_text(config, i, source, sizeof(source));
-        fprintf(stream, "%-16s = %-16s # %s\n", key->name, value, source);
+        fprintf(stream, "%-16s = %-16s # %s%s%s\n", key->name, value, source, why != NULL ? "; no effect: " : "",
+                why != NULL ? why : "");
     }
 }

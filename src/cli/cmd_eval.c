@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
+#include "run/settings.h"
 #include "run/single.h"
 #include "ui/text.h"
 
@@ -69,16 +70,20 @@ static void print_score(const esper_network *network, const char *file, esper_sp
 static esper_status evaluate(const char *file, const esper_config *asked, esper_split split, bool json)
 {
     esper_checkpoint checkpoint;
-    esper_network *network;
+    esper_network *network = NULL;
+    esper_config_use use;
     esper_config config;
     esper_tally tally;
     esper_status status;
 
     ESPER_TRY(esper_checkpoint_init(file, &checkpoint));
     config = checkpoint.config;
+    use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &config);
     config.max_steps = 0; /* the whole split, however short the epochs were */
     overlay(&config, asked);
-    status = esper_single_open(checkpoint.task, &config, ESPER_USE_EVALUATE, &network);
+    status = esper_settings_check(asked, &config, &use, NULL);
+    if (status == ESPER_OK)
+        status = esper_single_open(checkpoint.task, &config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK) {
         status = esper_checkpoint_restore(&checkpoint, network);
         if (status == ESPER_OK)

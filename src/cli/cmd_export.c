@@ -12,6 +12,7 @@
 #include "run/export.h"
 #include "run/single.h"
 #include "run/run_dir.h"
+#include "run/settings.h"
 #include "ui/text.h"
 
 /* Where to find what the network was trained on: a host takes its shapes from there. */
@@ -21,7 +22,7 @@ static const char *const keys[] = {"data", NULL};
 typedef struct request {
     const char *file; /* the checkpoint */
     const char *torch_dir, *safetensors;
-    const char *data;
+    const esper_config *config;
     bool        force;
 } request;
 
@@ -139,16 +140,17 @@ static esper_status export(const request *asked)
     const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
     esper_checkpoint checkpoint;
     esper_network *network = NULL;
+    esper_config_use use;
     esper_status status;
 
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
     ESPER_TRY(esper_checkpoint_init(asked->file, &checkpoint));
     checkpoint.config.threads = 1; /* nothing is computed */
     checkpoint.config.batch = 1;
-    if (asked->data[0] != '\0')
-        status = esper_config_set(&checkpoint.config, "data", asked->data, &source);
-    else
-        status = ESPER_OK;
+    use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &checkpoint.config);
+    status = esper_settings_check(asked->config, &checkpoint.config, &use, NULL);
+    if (status == ESPER_OK && asked->config->data[0] != '\0')
+        status = esper_config_set(&checkpoint.config, "data", asked->config->data, &source);
     if (status == ESPER_OK)
         status = esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK)
@@ -187,7 +189,7 @@ static int run(int argc, char **argv)
         return esper_cli_usage(&esper_command_export, "--torch and --safetensors want a place, not an empty word");
     status = esper_run_checkpoint_find(argv[0], path);
     asked.file = path;
-    asked.data = config.data;
+    asked.config = &config;
     asked.force = force != NULL;
     if (status == ESPER_OK)
         status = export(&asked);

@@ -215,6 +215,8 @@ static int run(int argc, char **argv)
     asked.resume = resume;
     asked.control = control != NULL;
     status = esper_job_open(&config, &asked.job);
+    if (status == ESPER_OK)
+        status = esper_job_check_settings(ESPER_CONFIG_IN_GROW, asked.task, resume, &config);
     asked.log = (esper_log){.level = config.log_level, .stream = stderr};
     if (status == ESPER_OK && asked.control && asked.job.comm != NULL && esper_comm_size(asked.job.comm) > 1)
         status = ESPER_FAIL(ESPER_E_CONFIG, "--static-control is for a job of one rank: train the host by itself with "
@@ -260,7 +262,7 @@ const esper_command esper_command_grow = {
         "  --config FILE     read settings from a file",
     .more_help = more_help,
     .has_config = true,
-    .without = (const char *const[]){"Learn", NULL},
+    .job = ESPER_CONFIG_IN_GROW,
     .has_ranks = true,
     .run = run,
 };

@@ -14,6 +14,8 @@
 #include "policy/features.h"
 #include "policy/reward.h"
 #include "tensor/kernel.h"
+#include "run/learn.h"
+#include "run/settings.h"
 #include "run/single.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
@@ -39,7 +41,8 @@ typedef struct question {
     const esper_config *config;
     const char         *task;  /* NULL: the first */
     bool                timed; /* with --time */
-    bool                grows; /* with --grow: as `esper grow` has it, not `esper train` */
+    bool                all;   /* with --all: settings that have no effect, too */
+    esper_config_job    job;   /* whose settings: those of `esper train`; with --grow or --learn of these */
 } question;
 
 static esper_status info_backends(const question *asked)
@@ -167,20 +170,33 @@ static esper_status configure(const question *asked, const esper_task **task_out
         ESPER_TRY(esper_task_find(asked->task, &task));
     *config_out = *asked->config;
     *task_out = task;
-    return asked->grows ? esper_task_configure_growth(task, config_out) : esper_task_configure(task, config_out);
+    return asked->job == ESPER_CONFIG_IN_TRAIN  ? esper_task_configure(task, config_out)
+           : asked->job == ESPER_CONFIG_IN_GROW ? esper_task_configure_growth(task, config_out)
+                                                : esper_learn_configure(task, config_out);
+}
+
+/* As the command whose settings these are would do. Who wants to see all of them wants to know, too. */
+static esper_status check_settings(const question *asked, const esper_config *config, const esper_config_use *use)
+{
+    const esper_log log = {.level = config->log_level, .stream = stderr};
+
+    return asked->all ? ESPER_OK : esper_settings_check(config, config, use, &log);
 }
 
 static esper_status info_config(const question *asked)
 {
     const esper_task *task;
+    esper_config_use use;
     esper_config config;
 
     ESPER_TRY(configure(asked, &task, &config));
-    printf("# configuration in force for %s%s\n", task->name,
-           asked->grows              ? ", when it grows"
-           : task->growth[0] != '\0' ? "; `esper grow` has another: --grow"
-                                     : "");
-    esper_config_print_sources(&config, stdout);
+    use = esper_settings_use(task, asked->job, &config);
+    ESPER_TRY(check_settings(asked, &config, &use));
+    printf("# configuration in force for %s in `esper %s`%s\n", task->name, esper_config_job_name(asked->job),
+           asked->job == ESPER_CONFIG_IN_TRAIN ? "; others: --grow, --learn" : "");
+    if (!asked->all)
+        printf("# settings that have no effect there are left out; --all shows them, and why\n");
+    esper_config_print_sources(&config, &use, asked->all, stdout);
     return ESPER_OK;
 }
 
@@ -188,10 +204,14 @@ static esper_status info_config(const question *asked)
 static esper_status open_task(const question *asked, esper_network **network_out)
 {
     const esper_task *task;
+    esper_config_use use;
     esper_config config;
 
     ESPER_TRY(configure(asked, &task, &config));
-    return esper_single_open(task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN, network_out);
+    use = esper_settings_use(task, asked->job, &config);
+    ESPER_TRY(check_settings(asked, &config, &use));
+    return esper_single_open(task, &config, asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN,
+                             network_out);
 }
 
 /* Its lines are as long as operations have inputs. */
@@ -236,7 +256,7 @@ static esper_status info_plan(const question *asked)
 static const struct {
     const char *name;
     esper_status (*print)(const question *asked);
-    bool of_task, timed; /* takes --grow, and --time */
+    bool of_task, timed; /* takes --grow and --learn, and --time */
 } topics[] = {
     {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
     {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
@@ -279,8 +299,10 @@ static int print_topic(const question *asked, const char *name)
             continue;
         if (asked->timed && !topics[i].timed)
             return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
-        if (asked->grows && !topics[i].of_task)
-            return esper_cli_usage(&esper_command_info, "--grow is for config, net and plan");
+        if (asked->job != ESPER_CONFIG_IN_TRAIN && !topics[i].of_task)
+            return esper_cli_usage(&esper_command_info, "--grow and --learn are for config, net and plan");
+        if (asked->all && topics[i].print != info_config)
+            return esper_cli_usage(&esper_command_info, "--all is for `esper info config`");
         status = topics[i].print(asked);
         return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
     }
@@ -290,26 +312,36 @@ static int print_topic(const question *asked, const char *name)
 
 static int run(int argc, char **argv)
 {
-    const char *timed = NULL, *grows = NULL;
-    const esper_config_option options[] = {{.name = "time", .text_out = &timed}, {.name = "grow", .text_out = &grows}};
+    const char *timed = NULL, *grows = NULL, *learns = NULL, *all = NULL;
+    const esper_config_option options[] = {{.name = "time", .text_out = &timed},
+                                           {.name = "grow", .text_out = &grows},
+                                           {.name = "learn", .text_out = &learns},
+                                           {.name = "all", .text_out = &all}};
     esper_config config;
     question asked = {.config = &config};
     esper_status status;
     bool help;
     int n_left;
 
-    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 2, &n_left, &help);
+    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 4, &n_left, &help);
     if (status == ESPER_OK && help)
         return ESPER_EXIT_OK;
     if (status == ESPER_OK && n_left > 2)
         return esper_cli_usage(&esper_command_info, "'%s' is too much", argv[2]);
     asked.task = status == ESPER_OK && n_left > 1 ? argv[1] : NULL;
     asked.timed = timed != NULL;
-    asked.grows = grows != NULL;
+    asked.all = all != NULL;
+    asked.job = learns != NULL ? ESPER_CONFIG_IN_LEARN : grows != NULL ? ESPER_CONFIG_IN_GROW : ESPER_CONFIG_IN_TRAIN;
+    if (status == ESPER_OK && grows != NULL && learns != NULL)
+        return esper_cli_usage(&esper_command_info, "--grow or --learn: one of them");
     if (status == ESPER_OK && n_left > 0)
         return print_topic(&asked, argv[0]);
-    if (status == ESPER_OK && (asked.timed || asked.grows))
-        return esper_cli_usage(&esper_command_info, "%s is for `esper info %s`", asked.timed ? "--time" : "--grow",
+    if (status == ESPER_OK && (asked.timed || asked.all || asked.job != ESPER_CONFIG_IN_TRAIN))
+        return esper_cli_usage(&esper_command_info, "%s is for `esper info %s`",
+                               asked.timed      ? "--time"
+                               : asked.all      ? "--all"
+                               : learns != NULL ? "--learn"
+                                                : "--grow",
                                asked.timed ? "plan" : "config");
     if (status == ESPER_OK)
         status = print_overview(&asked);
@@ -320,18 +352,21 @@ const esper_command esper_command_info = {
     .name = "info",
     .arguments = "[TOPIC] [TASK] [flags]",
     .summary = "backends, operations, tasks, configuration in force",
-    .help = "topics:\n"
-            "  backends        what can compute here, and how ranks can work together\n"
-            "  ops             the operations networks are made of\n"
-            "  tasks           what can be trained, and whether its data is here\n"
-            "  blueprints      what can be grown into a network\n"
-            "  features        what a learned policy sees of a run and its slots\n"
-            "  rewards         what its decisions are paid by, and the weights of that\n"
-            "  config [TASK]   every setting, its value and where it came from\n"
-            "  net [TASK]      the network as a list of operations\n"
-            "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
-            "                  and memory; --time runs some steps and shows measured shares beside\n\n"
-            "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
-            "settings for a task may be others. Without a topic: version, backends and tasks.",
+    .help =
+        "topics:\n"
+        "  backends        what can compute here, and how ranks can work together\n"
+        "  ops             the operations networks are made of\n"
+        "  tasks           what can be trained, and whether its data is here\n"
+        "  blueprints      what can be grown into a network\n"
+        "  features        what a learned policy sees of a run and its slots\n"
+        "  rewards         what its decisions are paid by, and the weights of that\n"
+        "  config [TASK]   every setting that can have an effect, its value and where it came from; --all shows\n"
+        "                  the others, too, and why they have none\n"
+        "  net [TASK]      the network as a list of operations\n"
+        "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
+        "                  and memory; --time runs some steps and shows measured shares beside\n\n"
+        "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
+        "settings for a task may be others, and --learn as `esper learn` does. Without a topic: version, backends and\n"
+        "tasks.",
     .run = run,
 };

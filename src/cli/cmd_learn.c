@@ -139,16 +139,21 @@ static int run(int argc, char **argv)
             return esper_cli_fail(status);
     }
     status = esper_job_open(&config, &job);
+    if (status == ESPER_OK)
+        status = esper_job_check_settings(ESPER_CONFIG_IN_LEARN, task, resume, &config);
     code = status == ESPER_OK ? learn(task, &config, resume, &job) : esper_cli_fail(status);
     esper_job_close(&job);
     return code;
 }
 
+#define WHO_DECIDES                                                                                                    \
+    "it says who decides, and here a policy learns to. (A program that learns by itself is given by --policy-cmd)"
+
 /* What is not as `esper grow` has it: see esper_learn_configure. Who decides is not asked here. */
 static const esper_command_own own[] = {
     {.key = "run_dir", .help = "Directory for this run's policy and records. Empty: runs/learn-<task>-<date>-<n>."},
-    {.key = "policy"},
-    {.key = "decisions"},
+    {.key = "policy", .refusal = WHO_DECIDES},
+    {.key = "decisions", .refusal = WHO_DECIDES},
     {.key = "policy_cmd",
      .help = "A program that decides in place of the policy, and learns by itself: asked about every environment over "
              "JSON lines (docs/policy-protocol.md)."},
@@ -183,6 +188,7 @@ const esper_command esper_command_learn = {
         "           esper learn --resume last --rounds 200\n"
         "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1/policy.safetensors",
     .has_config = true,
+    .job = ESPER_CONFIG_IN_LEARN,
     .has_ranks = true,
     .own = own,
     .run = run,

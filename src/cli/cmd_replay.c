@@ -10,6 +10,7 @@
 #include "cli/job.h"
 #include "run/checkpoint.h"
 #include "run/run.h"
+#include "run/settings.h"
 #include "ui/progress.h"
 #include "ui/text.h"
 
@@ -119,6 +120,7 @@ static esper_status lay_over(const esper_config *asked, esper_config *config)
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
 {
     char path[ESPER_PATH_CHARS];
+    esper_config_use use;
 
     ESPER_TRY(esper_run_network_find(name, self->dir));
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
@@ -126,6 +128,8 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(read_history(self));
     read_events(self);
     ESPER_TRY(check_schedule(self));
+    use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
+    ESPER_TRY(esper_settings_check(asked, &self->config, &use, NULL));
     return lay_over(asked, &self->config);
 }
 

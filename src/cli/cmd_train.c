@@ -85,6 +85,8 @@ static int run(int argc, char **argv)
             return esper_cli_fail(status);
     }
     status = esper_job_open(&config, &job);
+    if (status == ESPER_OK)
+        status = esper_job_check_settings(ESPER_CONFIG_IN_TRAIN, task, resume, &config);
     code = status == ESPER_OK ? train(task, &config, resume, &job) : esper_cli_fail(status);
     esper_job_close(&job);
     return code;
@@ -105,8 +107,6 @@ const esper_command esper_command_train = {
             "           esper train --resume last --epochs 20",
     .has_config = true,
     .has_ranks = true,
-    .without = (const char *const[]){"Growth", "Learn", NULL},
-    .but = (const char *const[]){"plant", "gates", NULL},
-    .instead = "grow",
+    .job = ESPER_CONFIG_IN_TRAIN,
     .run = run,
 };

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "run/settings.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
@@ -184,10 +185,12 @@ typedef struct command_line {
     char *argv[MAX_ARGS];
 } command_line;
 
-/* Every setting that growing takes as a flag: neither a file nor the environment can say otherwise. */
+/* Every setting that can have an effect on the run, as a flag: neither a file nor the environment can say otherwise. */
 static void write_command(command_line *line, const esper_compare *compare, const esper_config *config, bool resume)
 {
+    esper_config_use use = esper_settings_use(compare->task, ESPER_CONFIG_IN_GROW, config);
     char flag[ESPER_CONFIG_NAME_CHARS], value[ESPER_CONFIG_TEXT_CHARS];
+    const char *instead;
     int n = 0;
 
     snprintf(line->words[0], sizeof(line->words[0]), "%s", esper_cli_argv0());
@@ -198,7 +201,7 @@ static void write_command(command_line *line, const esper_compare *compare, cons
              resume ? config->run_dir : compare->task->name);
     line->argv[n++] = line->words[2];
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        if (!esper_command_takes(&esper_command_grow, esper_config_key_at(i)))
+        if (esper_config_why_not(config, i, &use, &instead) != NULL)
             continue;
         esper_config_flag_name(esper_config_key_at(i)->name, flag);
         esper_config_value_text(config, i, value);

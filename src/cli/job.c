@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "dist/launch.h"
+#include "run/settings.h"
 #include "ui/text.h"
 
 static volatile sig_atomic_t stop;
@@ -102,6 +103,18 @@ void esper_job_close(esper_job *job)
 {
     esper_comm_close(job->comm);
     job->comm = NULL;
+}
+
+esper_status esper_job_check_settings(esper_config_job job, const esper_task *task, const char *resume,
+                                      const esper_config *config)
+{
+    const esper_log log = {.level = config->log_level, .stream = stderr};
+    esper_config_use use;
+
+    if (resume != NULL)
+        return esper_settings_check_resumed(resume, job, config, &log);
+    use = esper_settings_use(task, job, config);
+    return esper_settings_check(config, config, &use, &log);
 }
 
 bool esper_job_is_silent(const esper_job *job)

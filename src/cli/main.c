@@ -66,27 +66,33 @@ static bool is_in(const char *const *keys, const char *key)
     return false;
 }
 
-bool esper_command_takes(const esper_command *command, const esper_config_key *key)
+bool esper_command_takes(const esper_command *command, int key)
 {
-    if (command->keys != NULL)
-        return is_in(command->keys, key->name);
-    return !is_in(command->without, key->section) || is_in(command->but, key->name);
+    if (command->job != 0)
+        return (esper_config_jobs_of(key) & command->job) != 0;
+    return command->keys == NULL || is_in(command->keys, esper_config_key_at(key)->name);
+}
+
+/* What a command has to say about a setting of its own; NULL: nothing. */
+static const esper_command_own *find_own(const esper_command *command, const char *key)
+{
+    for (const esper_command_own *own = command->own; own != NULL && own->key != NULL; own++)
+        if (strcmp(own->key, key) == 0)
+            return own;
+    return NULL;
 }
 
 /* What the help of a command says of a setting; false: nothing. */
 static bool describe_key(esper_config_key *key, const void *context)
 {
     const esper_command *command = context;
+    const esper_command_own *own = find_own(command, key->name);
 
-    for (const esper_command_own *own = command->own; own != NULL && own->key != NULL; own++) {
-        if (strcmp(own->key, key->name) != 0)
-            continue;
-        if (own->preset == NULL && own->help == NULL)
-            return false;
-        key->preset = own->preset != NULL ? own->preset : key->preset;
-        key->help = own->help != NULL ? own->help : key->help;
-    }
-    return esper_command_takes(command, key);
+    if (own != NULL && own->preset != NULL)
+        key->preset = own->preset;
+    if (own != NULL && own->help != NULL)
+        key->help = own->help;
+    return esper_command_takes(command, esper_config_find(key->name));
 }
 
 void esper_command_help(const esper_command *command)
@@ -136,19 +142,19 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
 static esper_status check_keys(const esper_command *command, const esper_config *config)
 {
     char flag[ESPER_CONFIG_NAME_CHARS];
-    const char *instead;
+    const char *whose, *instead;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const esper_config_key *key = esper_config_key_at(i);
+        const esper_command_own *own = find_own(command, esper_config_key_at(i)->name);
+        esper_config_use use = {.job = command->job};
 
-        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || esper_command_takes(command, key))
+        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || esper_command_takes(command, i))
             continue;
-        esper_config_flag_name(key->name, flag);
-        instead = strcmp(key->section, "Learn") == 0 ? "learn" : command->instead;
-        if (instead != NULL)
-            return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s: that is a setting of `esper %s`", command->name,
-                              flag, instead);
-        return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
+        esper_config_flag_name(esper_config_key_at(i)->name, flag);
+        if (command->job == 0)
+            return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
+        whose = own != NULL && own->refusal != NULL ? own->refusal : esper_config_why_not(config, i, &use, &instead);
+        return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s: %s", command->name, flag, whose);
     }
     return ESPER_OK;
 }

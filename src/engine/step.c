@@ -144,10 +144,17 @@ esper_status esper_network_read(esper_network *network)
     return ESPER_OK;
 }
 
+int esper_finish_epochs(const esper_config *config)
+{
+    if (config->schedule == ESPER_CONFIG_SCHEDULE_CONSTANT)
+        return 0;
+    return config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
+}
+
 static double rate_now(const esper_network *network)
 {
     const esper_config *config = &network->engine->config;
-    int finish = config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
+    int finish = esper_finish_epochs(config);
     int before = config->epochs - finish;
     int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
     esper_schedule schedule = {

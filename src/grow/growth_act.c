@@ -107,7 +107,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     *view_out = (esper_policy_view){
         .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = network->engine->config.epochs - network->engine->config.lr_finish,
+        .max_epochs = network->engine->config.epochs - esper_finish_epochs(&network->engine->config),
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,

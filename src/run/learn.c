@@ -76,7 +76,7 @@ static esper_status check_config(const esper_config *config)
     if (config->epochs < 2)
         return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
                           config->epochs);
-    if (config->lr_finish > 0)
+    if (esper_finish_epochs(config) > 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
                                           "ends with it: set it to 0 (--lr-finish 0)");
     return ESPER_OK;

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/shell.h"
+#include "engine/network.h"
+#include "run/settings.h"
 
 enum { MOST_SETTINGS = 4 }; /* that are named one by one */
 
@@ -81,7 +83,7 @@ static void note_settings(const esper_config *was, const esper_config *config, c
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
-    int epochs = config->epochs - config->lr_finish;
+    int epochs = config->epochs - esper_finish_epochs(config);
     esper_config was;
 
     text[0] = '\0';
@@ -108,16 +110,23 @@ static void add_flag(const char *key, const char *value, char text[ESPER_POLICY_
         strcat(text, word);
 }
 
-static void add_flags(const esper_config *was, const esper_config *usual, char text[ESPER_POLICY_FLAGS_CHARS])
+/* Only what can have an effect where the policy decides: other flags are refused there. */
+static void add_flags(const esper_config *was, const esper_config *usual, const esper_task *task,
+                      char text[ESPER_POLICY_FLAGS_CHARS])
 {
+    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, was);
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
+    const char *instead;
+
+    use.deciders = ESPER_CONFIG_BY_LEARNED;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
         esper_config_value_text(was, i, old);
         esper_config_value_text(usual, i, new);
-        if (strcmp(old, new) != 0 && (is_seen(key) || is_in(told, sizeof(told) / sizeof(told[0]), key->name)))
+        if (strcmp(old, new) != 0 && (is_seen(key) || is_in(told, sizeof(told) / sizeof(told[0]), key->name)) &&
+            esper_config_why_not(was, i, &use, &instead) == NULL)
             add_flag(key->name, old, text);
     }
 }
@@ -132,6 +141,6 @@ void esper_policy_flags(const char *path, const esper_task *task, char text[ESPE
         return;
     esper_config_init(&usual);
     if (esper_policy_settings(file, &was) && esper_task_configure_growth(task, &usual) == ESPER_OK)
-        add_flags(&was, &usual, text);
+        add_flags(&was, &usual, task, text);
     esper_learned_close(file);
 }
