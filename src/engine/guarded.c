@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -227,6 +228,32 @@ static esper_status open_parts(esper_guarded *guarded)
     return take_snapshot(guarded); /* so that there is one to go back to from the first step on */
 }
 
+/* The governor's memory, number by number. */
+static esper_status write_governor(void *context, esper_text *out)
+{
+    const esper_guarded *guarded = context;
+    double numbers[MOST_VITALS];
+    size_t n = esper_governor_memory_count(guarded->governor);
+
+    assert(n <= MOST_VITALS);
+    esper_governor_pack(guarded->governor, numbers);
+    for (size_t i = 0; i < n; i++)
+        esper_text_add(out, i == 0 ? "%a" : " %a", numbers[i]);
+    return ESPER_OK;
+}
+
+static esper_status read_governor(void *context, const char *text)
+{
+    const esper_guarded *guarded = context;
+    double numbers[MOST_VITALS];
+    size_t n = 0;
+    char *end;
+
+    for (; n < MOST_VITALS && (numbers[n] = strtod(text, &end), end != text); n++)
+        text = end;
+    return esper_governor_unpack(guarded->governor, numbers, n);
+}
+
 esper_status esper_guarded_open(esper_network *network)
 {
     esper_guarded *guarded;
@@ -245,7 +272,9 @@ esper_status esper_guarded_open(esper_network *network)
         esper_guarded_close(network);
         return status;
     }
-    network->governor = guarded->governor;
+    esper_network_add_part(
+        network,
+        &(esper_state_part){.name = "governor", .context = guarded, .write = write_governor, .read = read_governor});
     return ESPER_OK;
 }
 
@@ -256,7 +285,7 @@ void esper_guarded_close(esper_network *network)
     if (guarded == NULL)
         return;
     network->guarded = NULL;
-    network->governor = NULL;
+    esper_network_drop_part(network, "governor");
     if (guarded->buffers != NULL)
         esper_backend_release(network->engine->backend, guarded->buffers);
     esper_mem_free(guarded->blob);
@@ -482,7 +511,7 @@ static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
     guarded->has_suspect = false;
     if (incident->action != ESPER_GOVERNOR_STOP)
         return esper_governor_rolled_back(guarded->governor, restored.step, 0);
-    guarded->network->governor = NULL; /* it has given up; who goes on from a checkpoint begins with another */
+    esper_network_drop_part(guarded->network, "governor"); /* it has given up: who goes on begins with another */
     return ESPER_OK;
 }
 

@@ -116,6 +116,19 @@ static esper_status open_record(esper_network *network)
     return open_optimiser(network);
 }
 
+void esper_network_add_part(esper_network *network, const esper_state_part *part)
+{
+    assert(network->n_parts < ESPER_MAX_PARTS);
+    network->parts[network->n_parts++] = *part;
+}
+
+void esper_network_drop_part(esper_network *network, const char *name)
+{
+    for (int i = 0; i < network->n_parts; i++)
+        if (strcmp(network->parts[i].name, name) == 0)
+            network->parts[i] = network->parts[--network->n_parts];
+}
+
 static esper_status make_record(esper_engine *engine, uint64_t seed, esper_network **network_out)
 {
     esper_network *network = esper_mem_alloc(sizeof(*network));

@@ -1,4 +1,4 @@
-/* Growth: opening, the order of things at the end of an epoch, and what is remembered. */
+/* Growth: opening, and the order of things at the end of an epoch. */
 #include "grow/growth.h"
 
 #include <math.h>
@@ -9,67 +9,6 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "grow/growth_internal.h"
-
-/* ------------------------------------------------------------------------------------------------ memory */
-
-typedef struct growth_memory {
-    growth_state state;
-    growth_facts facts;
-} growth_memory;
-
-/* The state as it is now: tracker and policy live outside of it. */
-static void gather(esper_growth *growth)
-{
-    esper_tracker_pack(&growth->tracker, growth->state.tracker);
-    if (growth->follows)
-        return;
-    memset(growth->state.policy, 0, sizeof(growth->state.policy));
-    growth->state.policy_bytes = esper_policy_pack_bytes(growth->policy);
-    esper_policy_pack(growth->policy, growth->state.policy);
-}
-
-static esper_status spread(esper_growth *growth)
-{
-    ESPER_TRY(esper_tracker_unpack(&growth->tracker, growth->state.tracker, sizeof(growth->state.tracker)));
-    if (growth->follows)
-        return ESPER_OK;
-    return esper_policy_unpack(growth->policy, growth->state.policy, growth->state.policy_bytes);
-}
-
-static void pack_memory(void *context, void *bytes_out)
-{
-    esper_growth *growth = context;
-    growth_memory memory;
-
-    gather(growth);
-    memset(&memory, 0, sizeof(memory));
-    memory.state = growth->state;
-    memory.facts = growth->facts;
-    memcpy(bytes_out, &memory, sizeof(memory));
-}
-
-static esper_status unpack_memory(void *context, const void *bytes, bool whole)
-{
-    esper_growth *growth = context;
-    growth_memory memory;
-
-    memcpy(&memory, bytes, sizeof(memory));
-    if (memory.state.policy_bytes > GROWTH_POLICY_BYTES)
-        return ESPER_FAIL(ESPER_E_FORMAT, "what a policy remembers cannot take %llu bytes",
-                          (unsigned long long)memory.state.policy_bytes);
-    if (!(memory.facts.flops >= 0.0 && memory.facts.flops < 1e30) || memory.facts.n_seeds < 0 ||
-        memory.facts.n_seeds > INT32_MAX || memory.facts.n_logged > UINT32_MAX || !isfinite(memory.facts.earned) ||
-        !isfinite(memory.facts.earned_segment))
-        return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %g FLOPs, %lld seeds",
-                          memory.facts.flops, (long long)memory.facts.n_seeds);
-    growth->state = memory.state;
-    if (whole)
-        growth->facts = memory.facts;
-    else
-        growth->facts.ledger_open = 0;
-    growth->measured = false;
-    return spread(growth);
-}
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
@@ -282,8 +221,7 @@ esper_status esper_growth_open(esper_network *network, const esper_decision_hist
         esper_growth_close(growth);
         return status;
     }
-    network->companion = (esper_companion){
-        .context = growth, .bytes = sizeof(growth_memory), .pack = pack_memory, .unpack = unpack_memory};
+    growth_join(growth);
     *growth_out = growth;
     return ESPER_OK;
 }
@@ -292,7 +230,7 @@ void esper_growth_close(esper_growth *growth)
 {
     if (growth == NULL)
         return;
-    growth->network->companion = (esper_companion){0};
+    growth_leave(growth);
     esper_decision_log_close(growth->log);
     esper_plan_close(growth->probe_plan);
     esper_net_fini(&growth->probe_net);
@@ -351,7 +289,7 @@ static esper_status decide_by_program(esper_growth *growth, esper_decision *deci
     if (!growth->follows)
         status = esper_policy_decide(growth->policy, &growth->view, &decision);
     ESPER_TRY(esper_ranks_settle(ranks, status));
-    gather(growth);
+    growth_gather(growth);
     ESPER_TRY(esper_ranks_share(ranks, &decision, sizeof(decision)));
     ESPER_TRY(esper_ranks_share(ranks, &growth->state.policy_bytes, sizeof(growth->state.policy_bytes)));
     ESPER_TRY(esper_ranks_share(ranks, growth->state.policy, sizeof(growth->state.policy)));
@@ -407,7 +345,7 @@ static void undo(esper_growth *growth)
     for (int k = 0; k < network->slots.n; k++)
         if (esper_slot_is_empty(&network->slots.slot[k]))
             esper_network_clear_region(network, k);
-    (void)spread(growth); /* bytes that it packed itself a moment ago */
+    (void)growth_spread(growth); /* bytes that it packed itself a moment ago */
 }
 
 static esper_status undo_unless(esper_growth *growth, esper_status status)
@@ -424,7 +362,7 @@ static esper_status undo_unless(esper_growth *growth, esper_status status)
 esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record *record,
                                   const esper_policy_view **view_out)
 {
-    gather(growth);
+    growth_gather(growth);
     growth->state_before = growth->state;
     growth->facts_before = growth->facts;
     growth->slots_before = growth->network->slots;

@@ -1,5 +1,5 @@
 /* Internal. What the parts of growth (grow/growth.h) share: growth.c opens and leads, growth_measure.c measures,
- * growth_act.c does what was decided, growth_reward.c says what it was worth, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
+ * growth_memory.c remembers, growth_act.c does what was decided, growth_reward.c says what it was worth, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
 #ifndef ESPER_GROW_GROWTH_INTERNAL_H
 #define ESPER_GROW_GROWTH_INTERNAL_H
 
@@ -107,6 +107,12 @@ struct esper_growth {
     growth_state           state_before;
     growth_facts           facts_before;
 };
+
+/* growth_memory.c */
+void         growth_gather(esper_growth *growth); /* the state as it is now: tracker and policy live outside of it */
+esper_status growth_spread(esper_growth *growth); /* back to them */
+void         growth_join(esper_growth *growth);   /* what is remembered goes where the network's state goes; until leave */
+void         growth_leave(esper_growth *growth);
 
 /* growth_measure.c */
 void         growth_count_flops(esper_growth *growth);

@@ -48,14 +48,14 @@ static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
     if (self->desc->grows) {
         ESPER_TRY(esper_growth_open(self->network, self->desc->replay, NULL, &self->growth));
         if (checkpoint != NULL)
-            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->network->companion));
+            ESPER_TRY(esper_checkpoint_restore_part(checkpoint, self->network, "growth"));
     }
     if (!self->network->engine->config.guard)
         return ESPER_OK;
     ESPER_TRY(esper_guarded_open(self->network));
     if (checkpoint == NULL)
         return ESPER_OK;
-    ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->network)));
+    ESPER_TRY(esper_checkpoint_restore_part(checkpoint, self->network, "governor"));
     return esper_guarded_tell_snapshot(self->network);
 }
 
