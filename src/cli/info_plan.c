@@ -71,9 +71,9 @@ static esper_status run_chain(esper_backend *backend, const esper_program *progr
                            .meets = program->meets};
 
     if (backend->ops->enqueue_programs == NULL)
-        ESPER_TRY(esper_backend_enqueue(backend, &program->launches[i]));
+        ESPER_TRY(esper_backend_enqueue(backend, NULL, &program->launches[i]));
     else
-        ESPER_TRY(backend->ops->enqueue_programs(backend, &chain, 1));
+        ESPER_TRY(backend->ops->enqueue_programs(backend, NULL, &chain, 1));
     return esper_backend_sync(backend);
 }
 
@@ -82,6 +82,7 @@ static esper_status measure(plan_table *table, esper_direction direction)
 {
     const esper_program *program = esper_plan_program(table->trainer->plan, direction, 0);
 
+    ESPER_TRY(esper_plan_refresh(table->trainer->plan));
     for (int i = 0; i < table->n_rows[direction]; i += program->chain[i]) {
         double begin = esper_clock_seconds(), took;
 

@@ -12,6 +12,7 @@
  * lowest free place); launches. */
 #include "tensor/plan.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,7 @@ struct esper_plan {
     char           *arena;
     size_t          arena_bytes, unshared_bytes, table_bytes;
     size_t          arena_room; /* of the allocation: at least arena_bytes */
+    char           *passes;     /* (n_nets) of the backend: what lanes read of a pass, then its sample ids */
     int             n_launches[2]; /* by direction */
     esper_launch   *launches[2];   /* of all networks together */
     esper_program  *programs[2];   /* (n_nets) of each by itself */
@@ -389,6 +391,19 @@ static void give_memory(const esper_plan *plan, const planned_net *planned, int 
     view->grad = grad_of(plan, planned, t);
 }
 
+/* The backend's memory for a network's pass; its sample ids begin SAMPLE_IDS behind it. */
+enum { SAMPLE_IDS = (sizeof(esper_pass) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN };
+
+static size_t pass_bytes(const esper_plan *plan)
+{
+    return SAMPLE_IDS + align_bytes((size_t)plan->max_samples * sizeof(uint32_t));
+}
+
+static char *pass_of(const esper_plan *plan, const planned_net *planned)
+{
+    return plan->passes + (size_t)(planned - plan->nets) * pass_bytes(plan);
+}
+
 static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, int o, esper_direction direction)
 {
     const esper_op *op = &planned->given.net->ops[o];
@@ -396,6 +411,7 @@ static esper_lane lane_of(const esper_plan *plan, const planned_net *planned, in
     const extent *scratch = &planned->scratch[direction][o];
     esper_lane lane = lane_shape_of(planned, o);
 
+    lane.pass = (const esper_pass *)(const void *)pass_of(plan, planned);
     for (int i = 0; i < info->n_in; i++) {
         give_memory(plan, planned, op->in[i], &lane.in[i]);
         if ((info->grad_in & ESPER_BIT(i)) == 0)
@@ -785,22 +801,26 @@ static esper_status take_launches(esper_plan *plan)
 }
 
 /* Gradients nobody writes under this plan must read as zero, whatever an earlier plan left there. */
-static void clear_gradients(const esper_slab *slab)
+static esper_status clear_gradients(const esper_slab *slab)
 {
-    if (slab->family[ESPER_FAMILY_GRAD] != NULL)
-        memset(slab->family[ESPER_FAMILY_GRAD], 0, (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD) * sizeof(float));
+    if (slab->family[ESPER_FAMILY_GRAD] == NULL)
+        return ESPER_OK;
+    return esper_backend_fill(slab->backend, NULL, slab->family[ESPER_FAMILY_GRAD], 0.0f,
+                              (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD));
 }
 
 /* Memory of the caller's that nobody has written yet reads as zero, whatever was there before. */
-static void clear_shared(esper_plan *plan)
+static esper_status clear_shared(esper_plan *plan)
 {
     for (int k = 0; k < plan->n_nets; k++) {
         const planned_net *planned = &plan->nets[k];
 
         for (int t = 0; t < planned->given.net->n_tensors; t++)
             if (is_shared_with_caller(planned->given.net, t) && planned->data[t].begin != NEVER)
-                memset(plan->arena + planned->arena_base + planned->data[t].offset, 0, planned->data[t].bytes);
+                ESPER_TRY(esper_backend_fill(plan->backend, NULL, data_of(plan, planned, t), 0.0f,
+                                             planned->data[t].bytes / sizeof(float)));
     }
+    return ESPER_OK;
 }
 
 /* The arena of `old` if there is one and it is large enough, or a new one: larger than needed where the network is growing,
@@ -815,8 +835,7 @@ static esper_status take_arena(esper_plan *plan, esper_plan *old)
         plan->arena = old->arena;
         plan->arena_room = old->arena_room;
         old->arena = NULL;
-        clear_shared(plan);
-        return ESPER_OK;
+        return clear_shared(plan);
     }
     if (room == 0)
         return ESPER_OK;
@@ -830,7 +849,18 @@ static esper_status take_arena(esper_plan *plan, esper_plan *old)
     return ESPER_OK;
 }
 
-/* `old` loses its arena at the last point where this can fail. */
+static esper_status take_passes(esper_plan *plan)
+{
+    size_t bytes = (size_t)plan->n_nets * pass_bytes(plan);
+    void *memory;
+
+    ESPER_TRY(esper_backend_alloc(plan->backend, bytes, &memory));
+    plan->passes = memory;
+    plan->table_bytes += bytes;
+    return ESPER_OK;
+}
+
+/* `old` loses its arena at the last point where this can fail, but for the backend itself. */
 static esper_status build(esper_plan *plan, const esper_plan_desc *desc, esper_plan *old)
 {
     plan->nets = take(plan, (size_t)desc->n_nets, sizeof(*plan->nets));
@@ -842,10 +872,11 @@ static esper_status build(esper_plan *plan, const esper_plan_desc *desc, esper_p
         ESPER_TRY(plan_net(plan, &plan->nets[k]));
     }
     ESPER_TRY(take_launches(plan));
+    ESPER_TRY(take_passes(plan));
     ESPER_TRY(take_arena(plan, old));
     make_launches(plan);
     for (int k = 0; k < plan->n_nets && plan->training; k++)
-        clear_gradients(plan->nets[k].given.slab);
+        ESPER_TRY(clear_gradients(plan->nets[k].given.slab));
     return ESPER_OK;
 }
 
@@ -925,6 +956,8 @@ void esper_plan_close(esper_plan *plan)
         close_net(&plan->nets[k]);
     if (plan->arena != NULL)
         esper_backend_release(plan->backend, plan->arena);
+    if (plan->passes != NULL)
+        esper_backend_release(plan->backend, plan->passes);
     esper_mem_free(plan->nets);
     esper_mem_free(plan);
 }
@@ -946,24 +979,44 @@ static esper_status check_pass(const esper_plan *plan, const planned_net *planne
     return ESPER_OK;
 }
 
-static esper_status check_passes(const esper_plan *plan, bool backward)
+static esper_status send_pass(esper_plan *plan, esper_backend_stream *stream, int k)
+{
+    const planned_net *planned = &plan->nets[k];
+    esper_pass pass = *planned->given.pass;
+    char *to = pass_of(plan, planned);
+
+    ESPER_TRY(check_pass(plan, planned));
+    if (pass.sample_id != NULL) {
+        ESPER_TRY(esper_backend_copy_in(plan->backend, stream, to + SAMPLE_IDS, pass.sample_id,
+                                        (size_t)pass.n_samples * sizeof(*pass.sample_id)));
+        pass.sample_id = (const uint32_t *)(const void *)(to + SAMPLE_IDS);
+    }
+    return esper_backend_copy_in(plan->backend, stream, to, &pass, sizeof(pass));
+}
+
+esper_status esper_plan_refresh(esper_plan *plan)
+{
+    for (int k = 0; k < plan->n_nets; k++)
+        ESPER_TRY(send_pass(plan, NULL, k));
+    return ESPER_OK;
+}
+
+static esper_status begin_passes(esper_plan *plan, bool backward)
 {
     if (backward && !plan->training)
         return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
-    for (int k = 0; k < plan->n_nets; k++)
-        ESPER_TRY(check_pass(plan, &plan->nets[k]));
-    return ESPER_OK;
+    return esper_plan_refresh(plan);
 }
 
 static esper_status run(esper_plan *plan, esper_direction direction)
 {
     const esper_backend_ops *ops = plan->backend->ops;
 
-    ESPER_TRY(check_passes(plan, direction == ESPER_BACKWARD));
+    ESPER_TRY(begin_passes(plan, direction == ESPER_BACKWARD));
     if (ops->enqueue_programs != NULL)
-        return ops->enqueue_programs(plan->backend, plan->programs[direction], plan->n_nets);
+        return ops->enqueue_programs(plan->backend, NULL, plan->programs[direction], plan->n_nets);
     for (int i = 0; i < plan->n_launches[direction]; i++)
-        ESPER_TRY(esper_backend_enqueue(plan->backend, &plan->launches[direction][i]));
+        ESPER_TRY(esper_backend_enqueue(plan->backend, NULL, &plan->launches[direction][i]));
     return ESPER_OK;
 }
 
@@ -981,11 +1034,36 @@ esper_status esper_plan_gradients(esper_plan *plan)
 {
     const esper_backend_ops *ops = plan->backend->ops;
 
-    ESPER_TRY(check_passes(plan, true));
+    ESPER_TRY(begin_passes(plan, true));
     if (ops->enqueue_programs != NULL)
-        return ops->enqueue_programs(plan->backend, plan->gradients, plan->n_nets);
+        return ops->enqueue_programs(plan->backend, NULL, plan->gradients, plan->n_nets);
     ESPER_TRY(run(plan, ESPER_FORWARD));
     return run(plan, ESPER_BACKWARD);
+}
+
+static esper_status run_one(esper_plan *plan, esper_backend_stream *stream, const esper_program *program)
+{
+    const esper_backend_ops *ops = plan->backend->ops;
+
+    if (ops->enqueue_programs != NULL)
+        return ops->enqueue_programs(plan->backend, stream, program, 1);
+    for (int i = 0; i < program->n_launches; i++)
+        ESPER_TRY(esper_backend_enqueue(plan->backend, stream, &program->launches[i]));
+    return ESPER_OK;
+}
+
+esper_status esper_plan_forward_one(esper_plan *plan, esper_backend_stream *stream, int net_index)
+{
+    ESPER_TRY(send_pass(plan, stream, net_index));
+    return run_one(plan, stream, &plan->programs[ESPER_FORWARD][net_index]);
+}
+
+esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *stream, int net_index)
+{
+    if (!plan->training)
+        return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
+    ESPER_TRY(esper_plan_forward_one(plan, stream, net_index));
+    return run_one(plan, stream, &plan->programs[ESPER_BACKWARD][net_index]);
 }
 
 void *esper_plan_data(const esper_plan *plan, int net_index, int tensor)
@@ -996,6 +1074,39 @@ void *esper_plan_data(const esper_plan *plan, int net_index, int tensor)
 float *esper_plan_grad(const esper_plan *plan, int net_index, int tensor)
 {
     return tensor == ESPER_NO_TENSOR ? NULL : grad_of(plan, &plan->nets[net_index], tensor);
+}
+
+/* Bytes of the first samples of a tensor that the caller may read and write; 0 = it has no memory. */
+static size_t caller_bytes(const esper_plan *plan, int net_index, int tensor, int n_samples)
+{
+    const esper_tensor *t;
+
+    if (esper_plan_data(plan, net_index, tensor) == NULL)
+        return 0;
+    t = &plan->nets[net_index].given.net->tensors[tensor];
+    assert(n_samples >= 0 && n_samples <= plan->max_samples);
+    return (size_t)t->count * sizeof(float) * (size_t)(t->per_sample ? n_samples : 1);
+}
+
+esper_status esper_plan_write(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
+                              const void *from, int n_samples)
+{
+    return esper_backend_copy_in(plan->backend, stream, esper_plan_data(plan, net_index, tensor), from,
+                                 caller_bytes(plan, net_index, tensor, n_samples));
+}
+
+esper_status esper_plan_read(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor, void *to,
+                             int n_samples)
+{
+    return esper_backend_copy_out(plan->backend, stream, to, esper_plan_data(plan, net_index, tensor),
+                                  caller_bytes(plan, net_index, tensor, n_samples));
+}
+
+esper_status esper_plan_fill(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
+                             float value, int n_samples)
+{
+    return esper_backend_fill(plan->backend, stream, esper_plan_data(plan, net_index, tensor), value,
+                              caller_bytes(plan, net_index, tensor, n_samples) / sizeof(float));
 }
 
 const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction direction, int index)
