@@ -46,7 +46,7 @@ typedef struct esper_backend_ops {
     void (*release)(esper_backend *be, void *mem);
     bool (*supports)(const esper_backend *be, esper_op_kind kind); /* asked while planning, never in a step */
     /* The next four may be NULL. Rewrites a network for batches of up to max_samples as this backend likes it best
-     * (tensor/lower.h); E_UNSUPPORTED without a message: it is best as it is. */
+     * (tensor/cpu/backend_lower.h); E_UNSUPPORTED without a message: it is best as it is. */
     esper_status (*lower)(const esper_backend *be, const struct esper_net *net, int max_samples,
                           struct esper_net *lowered_out);
     /* Bytes of lane->scratch for a launch of one lane, of which only shapes and settings are there. */

@@ -77,7 +77,7 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
     X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \
     X(ADAMW, "adamw", 3, 1, 0x0, 0x0, 0x0)
 
-/* What lowering (tensor/lower.h) puts into a network for a backend with a layout of its own. No network is built of these.
+/* What lowering (tensor/cpu/backend_lower.h) puts into a network for a backend with a layout of its own. No network is built of these.
  *
  *   pack          x in canonical layout                            -> y, the same in the backend's layout
  *   unpack        x in the backend's layout                        -> y, the same in canonical layout

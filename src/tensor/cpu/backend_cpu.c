@@ -5,7 +5,7 @@
 #include "tensor/backends.h"
 #include "tensor/cpu/backend_crew.h"
 #include "tensor/cpu/backend_job.h"
-#include "tensor/lower.h"
+#include "tensor/cpu/backend_lower.h"
 
 /* Smaller batches would leave most lanes of a block empty. */
 enum { LEAST_SAMPLES = 4 };

@@ -2,7 +2,7 @@
  *
  * Operations are walked once, in order. What an operation reads is looked up in `stands_for`: the blocked twin of a tensor
  * that the caller shares, or the tensor itself. */
-#include "tensor/lower.h"
+#include "tensor/cpu/backend_lower.h"
 
 #include <stdio.h>
 #include <string.h>
