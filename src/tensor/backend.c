@@ -1,10 +1,12 @@
 /* The list of backends and the thin wrappers everybody calls. */
 #include "tensor/backend.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "tensor/backends.h"
+#include "tensor/net.h"
 
 static const esper_backend_ops *const backends[] = {
     &esper_backend_cpu,
@@ -50,6 +52,14 @@ void esper_backend_release(esper_backend *be, void *mem)
 bool esper_backend_supports(const esper_backend *be, esper_op_kind kind)
 {
     return be->ops->supports(be, kind);
+}
+
+size_t esper_backend_bytes(const esper_backend *be, const esper_tensor *tensor, int max_samples)
+{
+    if (be->ops->bytes != NULL)
+        return be->ops->bytes(be, tensor, max_samples);
+    assert(tensor->layout == 0);
+    return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? max_samples : 1);
 }
 
 esper_status esper_backend_enqueue(esper_backend *be, const esper_launch *launch)

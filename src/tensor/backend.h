@@ -8,16 +8,17 @@
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 3 };
+enum { ESPER_BACKEND_ABI = 4 };
 
 struct esper_net;
+struct esper_tensor;
 
 typedef enum esper_direction { ESPER_FORWARD, ESPER_BACKWARD } esper_direction;
 
 typedef struct esper_launch {
     esper_op_kind     kind;
     esper_direction   direction;
-    bool              blocked; /* its per-sample tensors are in the backend's own layout */
+    int               variant; /* the backend's word for how it is computed, as lowering gave it to the operation */
     int               n_lanes;
     const esper_lane *lanes;
 } esper_launch;
@@ -45,10 +46,13 @@ typedef struct esper_backend_ops {
     esper_status (*alloc)(esper_backend *be, size_t bytes, void **mem_out); /* zeroed, aligned to 64 bytes */
     void (*release)(esper_backend *be, void *mem);
     bool (*supports)(const esper_backend *be, esper_op_kind kind); /* asked while planning, never in a step */
-    /* The next four may be NULL. Rewrites a network for batches of up to max_samples as this backend likes it best
-     * (tensor/cpu/backend_lower.h); E_UNSUPPORTED without a message: it is best as it is. */
+    /* The next five may be NULL. Lowering: rewrites a network for batches of up to max_samples as this backend likes it
+     * best. What it computes stays the same, and so do the numbers of its tensors; new ones come after the old. Layouts and
+     * variants are words between lowering and this backend. E_UNSUPPORTED without a message: it is best as it is. */
     esper_status (*lower)(const esper_backend *be, const struct esper_net *net, int max_samples,
                           struct esper_net *lowered_out);
+    /* Bytes of a tensor of that network with up to max_samples; NULL: every tensor is canonical. */
+    size_t (*bytes)(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
     /* Bytes of lane->scratch for a launch of one lane, of which only shapes and settings are there. */
     size_t (*scratch)(const esper_backend *be, const esper_launch *launch, int max_samples);
     /* Whether a launch of one lane can be run in one go with the one before it of the same network, a few results at a
@@ -72,6 +76,7 @@ void         esper_backend_close(esper_backend *be);
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
 void         esper_backend_release(esper_backend *be, void *mem);
 bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind);
+size_t       esper_backend_bytes(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
 esper_status esper_backend_enqueue(esper_backend *be, const esper_launch *launch);
 esper_status esper_backend_sync(esper_backend *be);
 const char  *esper_backend_name(const esper_backend *be);

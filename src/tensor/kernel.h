@@ -84,13 +84,8 @@ static inline const esper_op_kernels *esper_kernels_of(const esper_op_kernels *o
 /* What comes before a phase of a lane: summing over the ranks, where this is the phase for it. By the calling thread. */
 esper_status esper_kernels_meet(const esper_op_kernels *op, const esper_lane *lane, bool backward, int phase);
 
-/* Two families. `op` computes on canonical layouts. `lanes` is for image networks: 16 samples lie side by side in the lanes
- * of vectors, so that every operation on images is vertical whatever their size. A block of a per-sample tensor is
- *
- *     float [C][H][W][16]     sample 16 b + l of the batch in lane l of block b
- *
- * and block b begins at data + b * count * 16. Lanes beyond the batch hold finite numbers in activations, and zero in
- * gradients. Parameters and their gradients are canonical. Units that are blocks are counted by esper_blocks_of. */
+/* Two families. `op` computes on canonical layouts. `lanes` is the CPU backend's for image networks, on blocks of samples
+ * (tensor/cpu/block.h): a backend that lowers a network to blocks launches it with this one. */
 typedef struct esper_kernel_set {
     const char             *name;
     const esper_op_kernels *op[ESPER_N_OPS];

@@ -77,7 +77,7 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
     X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \
     X(ADAMW, "adamw", 3, 1, 0x0, 0x0, 0x0)
 
-/* What lowering (tensor/cpu/backend_lower.h) puts into a network for a backend with a layout of its own. No network is built of these.
+/* What lowering (tensor/backend.h) puts into a network for a backend with a layout of its own. No network is built of these.
  *
  *   pack          x in canonical layout                            -> y, the same in the backend's layout
  *   unpack        x in the backend's layout                        -> y, the same in canonical layout
@@ -202,14 +202,5 @@ typedef struct esper_lane {
     const esper_exchange *exchange; /* NULL: the batch is all here */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
-
-/* Samples to a block of the lanes layout (tensor/kernel.h), the largest kernel of a convolution there, and the blocks of a
- * batch. */
-enum { ESPER_BLOCK_SAMPLES = 16, ESPER_BLOCK_KERNEL = 7 };
-
-static inline int esper_blocks_of(int n_samples)
-{
-    return (n_samples + ESPER_BLOCK_SAMPLES - 1) / ESPER_BLOCK_SAMPLES;
-}
 
 #endif

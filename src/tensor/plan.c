@@ -286,9 +286,7 @@ static size_t align_bytes(size_t bytes)
 
 static size_t arena_bytes_of(const esper_plan *plan, const esper_tensor *tensor)
 {
-    int samples = tensor->blocked ? esper_blocks_of(plan->max_samples) * ESPER_BLOCK_SAMPLES : plan->max_samples;
-
-    return align_bytes((size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? samples : 1));
+    return align_bytes(esper_backend_bytes(plan->backend, tensor, plan->max_samples));
 }
 
 /* Batches that no memory could hold would also overflow the sizes. */
@@ -414,8 +412,8 @@ static bool could_chain(const esper_plan *plan, const planned_net *planned, espe
 {
     const esper_op *ops = planned->given.net->ops;
     esper_lane lanes[2] = {lane_shape_of(planned, before), lane_shape_of(planned, o)};
-    esper_launch first = {ops[before].kind, direction, ops[before].blocked, 1, &lanes[0]};
-    esper_launch second = {ops[o].kind, direction, ops[o].blocked, 1, &lanes[1]};
+    esper_launch first = {ops[before].kind, direction, ops[before].variant, 1, &lanes[0]};
+    esper_launch second = {ops[o].kind, direction, ops[o].variant, 1, &lanes[1]};
 
     return plan->backend->ops->chains != NULL && plan->backend->ops->chains(plan->backend, &first, &second);
 }
@@ -449,7 +447,7 @@ static void find_scratch(const esper_plan *plan, planned_net *planned)
     for (int d = 0; d < 2 && plan->backend->ops->scratch != NULL; d++)
         for (int o = 0; o < net->n_ops; o++) {
             esper_lane lane = lane_shape_of(planned, o);
-            esper_launch launch = {net->ops[o].kind, (esper_direction)d, net->ops[o].blocked, 1, &lane};
+            esper_launch launch = {net->ops[o].kind, (esper_direction)d, net->ops[o].variant, 1, &lane};
             extent *scratch = &planned->scratch[d][o];
 
             if (net->ops[o].kind == ESPER_OP_ISOLATE || (d == ESPER_BACKWARD && !planned->runs_back[o]))
@@ -499,7 +497,7 @@ static void push_lane(esper_plan *plan, int k, esper_launch *launch, esper_lane 
 
     *lane = lane_of(plan, planned, planned->next_op, launch->direction);
     program->launches[program->n_launches++] =
-        (esper_launch){launch->kind, launch->direction, launch->blocked, 1, lane};
+        (esper_launch){launch->kind, launch->direction, launch->variant, 1, lane};
 }
 
 /* Adds a launch with a lane for each network whose next operation is `first` too, and one for those of them whose
@@ -507,15 +505,15 @@ static void push_lane(esper_plan *plan, int k, esper_launch *launch, esper_lane 
 static void merge_launch(esper_plan *plan, const esper_op *first, esper_lane **forward_lanes,
                          esper_lane **backward_lanes)
 {
-    esper_launch forward = {first->kind, ESPER_FORWARD, first->blocked, 0, *forward_lanes};
-    esper_launch backward = {first->kind, ESPER_BACKWARD, first->blocked, 0, *backward_lanes};
+    esper_launch forward = {first->kind, ESPER_FORWARD, first->variant, 0, *forward_lanes};
+    esper_launch backward = {first->kind, ESPER_BACKWARD, first->variant, 0, *backward_lanes};
     uint32_t place = first->place;
 
     for (int k = 0; k < plan->n_nets; k++) {
         planned_net *planned = &plan->nets[k];
         const esper_op *head = head_of(planned);
 
-        if (head == NULL || head->kind != forward.kind || head->place != place || head->blocked != forward.blocked)
+        if (head == NULL || head->kind != forward.kind || head->place != place || head->variant != forward.variant)
             continue;
         push_lane(plan, k, &forward, *forward_lanes);
         if (plan->training && planned->runs_back[planned->next_op])

@@ -176,7 +176,7 @@ static esper_status flip_lane(mutant_backend *mutant, const esper_launch *launch
 
     lane.in[mutant->active->index].add = !lane.in[mutant->active->index].add;
     return esper_backend_enqueue(mutant->inner,
-                                 &(esper_launch){launch->kind, launch->direction, launch->blocked, 1, &lane});
+                                 &(esper_launch){launch->kind, launch->direction, launch->variant, 1, &lane});
 }
 
 /* Runs a launch of one lane and spoils its result. */
@@ -223,7 +223,7 @@ static esper_status enqueue_mutant(esper_backend *be, const esper_launch *launch
         (active->kind == TARGET_GRAD) != (launch->direction == ESPER_BACKWARD))
         return esper_backend_enqueue(mutant->inner, launch);
     for (int l = 0; l < launch->n_lanes; l++) {
-        esper_launch single = {launch->kind, launch->direction, launch->blocked, 1, &launch->lanes[l]};
+        esper_launch single = {launch->kind, launch->direction, launch->variant, 1, &launch->lanes[l]};
 
         ESPER_TRY(mutant->change == CHANGE_FLIP ? flip_lane(mutant, &single) : spoil_lane(mutant, &single));
     }

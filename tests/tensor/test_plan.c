@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "support/small_net.h"
+#include "tensor/cpu/block.h"
 
 enum { GRANULE = 64 };
 

@@ -6,6 +6,7 @@
 #include "tensor/cpu/backend_crew.h"
 #include "tensor/cpu/backend_job.h"
 #include "tensor/cpu/backend_lower.h"
+#include "tensor/cpu/block.h"
 
 /* Smaller batches would leave most lanes of a block empty. */
 enum { LEAST_SAMPLES = 4 };
@@ -65,6 +66,15 @@ static esper_status lower_cpu(const esper_backend *be, const esper_net *net, int
     return esper_lower(net, lowered_out);
 }
 
+/* Blocks are whole, however many samples the last one has. */
+static size_t bytes_cpu(const esper_backend *be, const esper_tensor *tensor, int max_samples)
+{
+    int samples = tensor->layout == ESPER_BLOCKED ? esper_blocks_of(max_samples) * ESPER_BLOCK_SAMPLES : max_samples;
+
+    (void)be;
+    return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? samples : 1);
+}
+
 static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, int max_samples)
 {
     const esper_op_kernels *op = kernels_of(be, launch);
@@ -89,8 +99,8 @@ static bool chains_cpu(const esper_backend *be, const esper_launch *before, cons
 {
     const esper_view *a = &before->lanes[0].out[0], *b = &launch->lanes[0].out[0];
 
-    return before->blocked && launch->blocked && is_local(be, before) && is_local(be, launch) && a->count == b->count &&
-           a->dim[0] == b->dim[0];
+    return before->variant == ESPER_BLOCKED && launch->variant == ESPER_BLOCKED && is_local(be, before) &&
+           is_local(be, launch) && a->count == b->count && a->dim[0] == b->dim[0];
 }
 
 static esper_status enqueue_programs_cpu(esper_backend *be, const esper_program *programs, int n_programs)
@@ -108,6 +118,7 @@ const esper_backend_ops esper_backend_cpu = {
     .release = esper_ram_backend_release,
     .supports = esper_ram_backend_supports,
     .lower = lower_cpu,
+    .bytes = bytes_cpu,
     .scratch = scratch_cpu,
     .chains = chains_cpu,
     .enqueue_programs = enqueue_programs_cpu,

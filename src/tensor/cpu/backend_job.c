@@ -1,6 +1,8 @@
 /* Cutting jobs and running their items. */
 #include "tensor/cpu/backend_job.h"
 
+#include "tensor/cpu/block.h"
+
 /* Where work is shared, at most so many samples (or units) an item, so that no thread waits long for another. */
 enum { MOST_RESULTS = 16 };
 
@@ -9,7 +11,8 @@ enum { CHAIN_BYTES = 1 << 15 };
 
 const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch)
 {
-    return esper_kernels_of(launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind], launch->lanes);
+    return esper_kernels_of(launch->variant == ESPER_BLOCKED ? set->lanes[launch->kind] : set->op[launch->kind],
+                            launch->lanes);
 }
 
 static int count_results(const esper_phase *phase, const esper_lane *lane)
