@@ -153,7 +153,7 @@ static esper_status time_way(bench *b, const stage *s, int way, int runs, double
     esper_backend_cpu_tune(b->backend, tune);
     began = esper_clock_seconds();
     for (int i = 0; i < runs; i++)
-        ESPER_TRY(esper_backend_enqueue(b->backend, &s->launch));
+        ESPER_TRY(esper_backend_enqueue(b->backend, NULL, &s->launch));
     ESPER_TRY(esper_backend_sync(b->backend));
     *seconds_out = (esper_clock_seconds() - began) / runs;
     return ESPER_OK;

@@ -65,9 +65,9 @@ static esper_status run_chain(esper_backend *backend, const esper_program *progr
                            .meets = program->meets};
 
     if (backend->ops->enqueue_programs == NULL)
-        ESPER_TRY(esper_backend_enqueue(backend, &program->launches[i]));
+        ESPER_TRY(esper_backend_enqueue(backend, NULL, &program->launches[i]));
     else
-        ESPER_TRY(backend->ops->enqueue_programs(backend, &chain, 1));
+        ESPER_TRY(backend->ops->enqueue_programs(backend, NULL, &chain, 1));
     return esper_backend_sync(backend);
 }
 

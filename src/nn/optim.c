@@ -249,12 +249,13 @@ static uint64_t joined_regions(const esper_optim *optim, int network)
     return with != 0 && groups[0].on ? with | 1u : with;
 }
 
-/* Ages the groups of a network that are on, settles what they use, and adds their lanes. */
-static int add_lanes(esper_optim *optim, int network, int n_lanes)
+/* Ages the groups of a network that are on, settles what they use, and writes their lanes; returns how many. */
+static int make_lanes(esper_optim *optim, int network, esper_lane *lanes)
 {
     optim_group *groups = &optim->groups[optim->first[network]];
     int n = optim->first[network + 1] - optim->first[network];
     uint64_t with = joined_regions(optim, network);
+    int n_lanes = 0;
 
     for (int r = 0; r < n; r++) {
         optim_group *group = &groups[r];
@@ -266,20 +267,34 @@ static int add_lanes(esper_optim *optim, int network, int n_lanes)
         group->used = joint ? groups[0].settings : group->settings;
         group->used.t = group->settings.t;
         group->used.with = joint ? with : 0;
-        optim->lanes[n_lanes++] = group->lane;
+        lanes[n_lanes++] = group->lane;
     }
     return n_lanes;
 }
 
+static esper_status launch(esper_optim *optim, esper_backend_stream *stream, const esper_lane *lanes, int n_lanes)
+{
+    esper_launch launch = {.kind = ESPER_OP_GRAD_NORM, .direction = ESPER_FORWARD, .lanes = lanes, .n_lanes = n_lanes};
+
+    if (n_lanes == 0)
+        return ESPER_OK;
+    ESPER_TRY(esper_backend_enqueue(optim->backend, stream, &launch));
+    launch.kind = optim->kind;
+    return esper_backend_enqueue(optim->backend, stream, &launch);
+}
+
 esper_status esper_optim_step(esper_optim *optim)
 {
-    esper_launch launch = {.kind = ESPER_OP_GRAD_NORM, .direction = ESPER_FORWARD, .lanes = optim->lanes};
+    int n_lanes = 0;
 
     for (int k = 0; k < optim->n_networks; k++)
-        launch.n_lanes = add_lanes(optim, k, launch.n_lanes);
-    if (launch.n_lanes == 0)
-        return ESPER_OK;
-    ESPER_TRY(esper_backend_enqueue(optim->backend, &launch));
-    launch.kind = optim->kind;
-    return esper_backend_enqueue(optim->backend, &launch);
+        n_lanes += make_lanes(optim, k, &optim->lanes[n_lanes]);
+    return launch(optim, NULL, optim->lanes, n_lanes);
+}
+
+esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stream, int network)
+{
+    esper_lane *lanes = &optim->lanes[optim->first[network]];
+
+    return launch(optim, stream, lanes, make_lanes(optim, network, lanes));
 }

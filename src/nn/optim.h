@@ -38,6 +38,8 @@ void esper_optim_reset(esper_optim *optim, int network, int region);
 
 /* Enqueues a step of every group that is on: norm, clip, update. */
 esper_status esper_optim_step(esper_optim *optim);
+/* The same for one of the networks, on a stream: several threads may do this at a time, each with another network. */
+esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stream, int network);
 
 /* The norm of the group's gradients before clipping, as of the last step: with all that had joined it then, and of the region
  * alone. Read after a sync. */

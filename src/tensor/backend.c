@@ -62,16 +62,6 @@ size_t esper_backend_bytes(const esper_backend *be, const esper_tensor *tensor, 
     return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? max_samples : 1);
 }
 
-esper_status esper_backend_enqueue(esper_backend *be, const esper_launch *launch)
-{
-    return be->ops->enqueue(be, launch);
-}
-
-esper_status esper_backend_sync(esper_backend *be)
-{
-    return be->ops->sync(be);
-}
-
 const char *esper_backend_name(const esper_backend *be)
 {
     return be->ops->name;
@@ -80,4 +70,75 @@ const char *esper_backend_name(const esper_backend *be)
 const char *esper_backend_identity(const esper_backend *be)
 {
     return be->ops->identity(be);
+}
+
+esper_status esper_backend_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out)
+{
+    return be->ops->stream_open(be, kind, stream_out);
+}
+
+void esper_backend_stream_close(esper_backend_stream *stream)
+{
+    if (stream != NULL)
+        stream->backend->ops->stream_close(stream);
+}
+
+esper_status esper_backend_enqueue(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
+{
+    assert(stream == NULL || stream->backend == be);
+    return be->ops->enqueue(be, stream, launch);
+}
+
+esper_status esper_backend_copy_in(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                   size_t bytes)
+{
+    assert(stream == NULL || stream->backend == be);
+    assert(bytes == 0 || (to != NULL && from != NULL));
+    return bytes == 0 ? ESPER_OK : be->ops->copy_in(be, stream, to, from, bytes);
+}
+
+esper_status esper_backend_copy_out(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                    size_t bytes)
+{
+    assert(stream == NULL || stream->backend == be);
+    assert(bytes == 0 || (to != NULL && from != NULL));
+    return bytes == 0 ? ESPER_OK : be->ops->copy_out(be, stream, to, from, bytes);
+}
+
+esper_status esper_backend_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                size_t bytes)
+{
+    assert(stream == NULL || stream->backend == be);
+    assert(bytes == 0 || (to != NULL && from != NULL));
+    return bytes == 0 ? ESPER_OK : be->ops->copy(be, stream, to, from, bytes);
+}
+
+esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count)
+{
+    assert(stream == NULL || stream->backend == be);
+    assert(count == 0 || to != NULL);
+    return count == 0 ? ESPER_OK : be->ops->fill(be, stream, to, value, count);
+}
+
+esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream)
+{
+    assert(stream == NULL || stream->backend == be);
+    atomic_fetch_add_explicit(&be->n_waits, 1, memory_order_relaxed);
+    return be->ops->sync(be, stream);
+}
+
+esper_status esper_backend_sync(esper_backend *be)
+{
+    return esper_backend_wait(be, NULL);
+}
+
+int64_t esper_backend_waits(const esper_backend *be)
+{
+    return atomic_load_explicit(&be->n_waits, memory_order_relaxed);
+}
+
+esper_status esper_backend_read(esper_backend *be, void *to, const void *from, size_t bytes)
+{
+    ESPER_TRY(esper_backend_copy_out(be, NULL, to, from, bytes));
+    return esper_backend_sync(be);
 }

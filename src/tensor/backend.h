@@ -1,14 +1,20 @@
-/* Internal. A backend runs launches: an operation kind, a direction, and an array of lanes. */
+/* Internal. A backend runs launches: an operation kind, a direction, and an array of lanes.
+ *
+ * What esper_backend_alloc gives is the backend's own memory: an address to count from and to hand back, never to be read or
+ * written. Values go in by copy_in and fill, come out by copy_out, and are changed by launches. All of these are queued on
+ * a *stream*, which does them in order and may be behind the caller; streams have nothing to do with each other until they
+ * are waited for. */
 #ifndef ESPER_TENSOR_BACKEND_H
 #define ESPER_TENSOR_BACKEND_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "base/pool.h"
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 4 };
+enum { ESPER_BACKEND_ABI = 5 };
 
 struct esper_net;
 struct esper_tensor;
@@ -35,7 +41,21 @@ typedef struct esper_program {
 /* A backend object begins with this; the rest is the backend's own. */
 typedef struct esper_backend {
     const struct esper_backend_ops *ops;
+    atomic_llong                    n_waits; /* how often a caller has waited for a stream */
 } esper_backend;
+
+/* Who does the work of a stream on a backend that has threads. */
+typedef enum esper_stream_kind {
+    ESPER_STREAM_CREW, /* all threads of the pool together: queued by the thread that owns the pool, one at a time */
+    ESPER_STREAM_SOLO, /* the calling thread by itself, an item of the pool as well: while others run other networks */
+} esper_stream_kind;
+
+/* A stream object begins with this; the rest is the backend's own. Where a stream is asked for, NULL is the one that every
+ * backend has from the start, of the kind CREW. */
+typedef struct esper_backend_stream {
+    esper_backend    *backend;
+    esper_stream_kind kind;
+} esper_backend_stream;
 
 typedef struct esper_backend_ops {
     uint32_t    abi;  /* ESPER_BACKEND_ABI it was written for; others are refused */
@@ -60,10 +80,18 @@ typedef struct esper_backend_ops {
     bool (*chains)(const esper_backend *be, const esper_launch *before, const esper_launch *launch);
     /* Runs the programs of several networks, which have nothing to do with each other. NULL: operations that stand at the
      * same place of several networks come as one launch with a lane for each, in turn. */
-    esper_status (*enqueue_programs)(esper_backend *be, const esper_program *programs, int n_programs);
-    esper_status (*enqueue)(esper_backend *be, const esper_launch *launch); /* may return before the work is done */
-    esper_status (*sync)(esper_backend *be);              /* waits; asynchronous faults surface here */
-    const char *(*identity)(const esper_backend *be);     /* part of a run's identity: "cpu/avx2/t1a2b3c4d" */
+    esper_status (*enqueue_programs)(esper_backend *be, esper_backend_stream *stream, const esper_program *programs,
+                                     int n_programs);
+    /* The rest as told below; each may return before the work is done. */
+    esper_status (*enqueue)(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch);
+    esper_status (*sync)(esper_backend *be, esper_backend_stream *stream); /* asynchronous faults surface here */
+    const char *(*identity)(const esper_backend *be); /* part of a run's identity: "cpu/avx2/t1a2b3c4d" */
+    esper_status (*stream_open)(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out);
+    void (*stream_close)(esper_backend_stream *stream);
+    esper_status (*copy_in)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
+    esper_status (*copy_out)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
+    esper_status (*copy)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
+    esper_status (*fill)(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */
@@ -77,9 +105,36 @@ esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out
 void         esper_backend_release(esper_backend *be, void *mem);
 bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind);
 size_t       esper_backend_bytes(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
-esper_status esper_backend_enqueue(esper_backend *be, const esper_launch *launch);
-esper_status esper_backend_sync(esper_backend *be);
 const char  *esper_backend_name(const esper_backend *be);
 const char  *esper_backend_identity(const esper_backend *be);
+
+/* A stream is used by one thread at a time and closed before its backend, with nothing on it that is not done. */
+esper_status esper_backend_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out);
+void         esper_backend_stream_close(esper_backend_stream *stream);
+
+/* Queue work. A launch's lanes, and the tables of programs, stay as they are until it is done. Of `bytes` and `count` 0 is
+ * nothing to do, and no address is looked at. */
+esper_status esper_backend_enqueue(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch);
+/* From the host, which may reuse `from` as soon as this returns. */
+esper_status esper_backend_copy_in(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                   size_t bytes);
+/* To the host: `to` is not to be touched until the stream has been waited for. */
+esper_status esper_backend_copy_out(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                    size_t bytes);
+/* From one place of the backend's memory to another, which do not overlap. */
+esper_status esper_backend_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                size_t bytes);
+/* Sets `count` floats; 0.0f clears memory of any kind. */
+esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+
+/* Waits until all that was queued on the stream is done. */
+esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream);
+/* The same for the stream that is there from the start. */
+esper_status esper_backend_sync(esper_backend *be);
+/* How often somebody has waited, in all. */
+int64_t esper_backend_waits(const esper_backend *be);
+
+/* copy_out and wait: for what is read now and then. */
+esper_status esper_backend_read(esper_backend *be, void *to, const void *from, size_t bytes);
 
 #endif

@@ -1,5 +1,6 @@
 /* What backends that compute in host memory share: everything but `enqueue`. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -49,13 +50,47 @@ bool esper_ram_backend_supports(const esper_backend *be, esper_op_kind kind)
     return host->kernels == NULL || host->kernels->op[kind] != NULL;
 }
 
-esper_status esper_ram_backend_sync(esper_backend *be)
+esper_status esper_ram_backend_sync(esper_backend *be, esper_backend_stream *stream)
 {
-    (void)be; /* enqueue returns when the work is done */
+    (void)be; /* whatever is queued is done when the call returns */
+    (void)stream;
     return ESPER_OK;
 }
 
 const char *esper_ram_backend_identity(const esper_backend *be)
 {
     return ((const esper_ram_backend *)be)->identity;
+}
+
+esper_status esper_ram_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out)
+{
+    esper_backend_stream *stream = esper_mem_alloc(sizeof(*stream));
+
+    if (stream == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "stream of backend %s", be->ops->name);
+    *stream = (esper_backend_stream){.backend = be, .kind = kind};
+    *stream_out = stream;
+    return ESPER_OK;
+}
+
+void esper_ram_stream_close(esper_backend_stream *stream)
+{
+    esper_mem_free(stream);
+}
+
+esper_status esper_ram_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes)
+{
+    (void)be;
+    (void)stream;
+    memcpy(to, from, bytes);
+    return ESPER_OK;
+}
+
+esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count)
+{
+    (void)be;
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        to[i] = value;
+    return ESPER_OK;
 }

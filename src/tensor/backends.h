@@ -31,7 +31,11 @@ void         esper_ram_backend_close(esper_backend *be);
 esper_status esper_ram_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
 void         esper_ram_backend_release(esper_backend *be, void *mem);
 bool         esper_ram_backend_supports(const esper_backend *be, esper_op_kind kind);
-esper_status esper_ram_backend_sync(esper_backend *be);
+esper_status esper_ram_backend_sync(esper_backend *be, esper_backend_stream *stream);
 const char  *esper_ram_backend_identity(const esper_backend *be);
+esper_status esper_ram_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out);
+void         esper_ram_stream_close(esper_backend_stream *stream);
+esper_status esper_ram_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
+esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
 
 #endif

@@ -959,9 +959,9 @@ static esper_status run(esper_plan *plan, esper_direction direction)
 
     ESPER_TRY(check_passes(plan, direction == ESPER_BACKWARD));
     if (ops->enqueue_programs != NULL)
-        return ops->enqueue_programs(plan->backend, plan->programs[direction], plan->n_nets);
+        return ops->enqueue_programs(plan->backend, NULL, plan->programs[direction], plan->n_nets);
     for (int i = 0; i < plan->n_launches[direction]; i++)
-        ESPER_TRY(esper_backend_enqueue(plan->backend, &plan->launches[direction][i]));
+        ESPER_TRY(esper_backend_enqueue(plan->backend, NULL, &plan->launches[direction][i]));
     return ESPER_OK;
 }
 
@@ -981,9 +981,34 @@ esper_status esper_plan_gradients(esper_plan *plan)
 
     ESPER_TRY(check_passes(plan, true));
     if (ops->enqueue_programs != NULL)
-        return ops->enqueue_programs(plan->backend, plan->gradients, plan->n_nets);
+        return ops->enqueue_programs(plan->backend, NULL, plan->gradients, plan->n_nets);
     ESPER_TRY(run(plan, ESPER_FORWARD));
     return run(plan, ESPER_BACKWARD);
+}
+
+static esper_status run_one(esper_plan *plan, esper_backend_stream *stream, const esper_program *program)
+{
+    const esper_backend_ops *ops = plan->backend->ops;
+
+    if (ops->enqueue_programs != NULL)
+        return ops->enqueue_programs(plan->backend, stream, program, 1);
+    for (int i = 0; i < program->n_launches; i++)
+        ESPER_TRY(esper_backend_enqueue(plan->backend, stream, &program->launches[i]));
+    return ESPER_OK;
+}
+
+esper_status esper_plan_forward_one(esper_plan *plan, esper_backend_stream *stream, int net_index)
+{
+    ESPER_TRY(check_pass(plan, &plan->nets[net_index]));
+    return run_one(plan, stream, &plan->programs[ESPER_FORWARD][net_index]);
+}
+
+esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *stream, int net_index)
+{
+    if (!plan->training)
+        return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
+    ESPER_TRY(esper_plan_forward_one(plan, stream, net_index));
+    return run_one(plan, stream, &plan->programs[ESPER_BACKWARD][net_index]);
 }
 
 void *esper_plan_data(const esper_plan *plan, int net_index, int tensor)

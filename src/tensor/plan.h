@@ -46,6 +46,9 @@ esper_status esper_plan_forward(esper_plan *plan);
 esper_status esper_plan_backward(esper_plan *plan);
 /* Both: no network waits for another between them. */
 esper_status esper_plan_gradients(esper_plan *plan);
+/* The same for one of the networks, on a stream: several threads may do this at a time, each with another network. */
+esper_status esper_plan_forward_one(esper_plan *plan, esper_backend_stream *stream, int net_index);
+esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *stream, int net_index);
 
 /* The memory of a tensor: inputs to write before a pass; the loss, outputs and kept tensors to read after it.
  * NULL for tensors without memory of their own here. */

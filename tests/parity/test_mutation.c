@@ -175,7 +175,7 @@ static esper_status flip_lane(mutant_backend *mutant, const esper_launch *launch
     esper_lane lane = launch->lanes[0];
 
     lane.in[mutant->active->index].add = !lane.in[mutant->active->index].add;
-    return esper_backend_enqueue(mutant->inner,
+    return esper_backend_enqueue(mutant->inner, NULL,
                                  &(esper_launch){launch->kind, launch->direction, launch->variant, 1, &lane});
 }
 
@@ -193,7 +193,7 @@ static esper_status spoil_lane(mutant_backend *mutant, const esper_launch *launc
         if (values.in_place)
             memcpy(before, values.data, (size_t)values.count * sizeof(*before));
     }
-    status = esper_backend_enqueue(mutant->inner, launch);
+    status = esper_backend_enqueue(mutant->inner, NULL, launch);
     if (status == ESPER_OK)
         spoil(mutant->change, &values, before);
     esper_mem_free(before);
@@ -213,15 +213,16 @@ static void note_seen(mutant_backend *mutant, const esper_launch *launch)
     }
 }
 
-static esper_status enqueue_mutant(esper_backend *be, const esper_launch *launch)
+static esper_status enqueue_mutant(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
     mutant_backend *mutant = (mutant_backend *)be;
     const op_target *active = mutant->active;
 
+    (void)stream; /* there is only the one that all backends have */
     note_seen(mutant, launch);
     if (active == NULL || active->op != launch->kind ||
         (active->kind == TARGET_GRAD) != (launch->direction == ESPER_BACKWARD))
-        return esper_backend_enqueue(mutant->inner, launch);
+        return esper_backend_enqueue(mutant->inner, NULL, launch);
     for (int l = 0; l < launch->n_lanes; l++) {
         esper_launch single = {launch->kind, launch->direction, launch->variant, 1, &launch->lanes[l]};
 
@@ -245,9 +246,33 @@ static bool mutant_supports(const esper_backend *be, esper_op_kind kind)
     return esper_backend_supports(((const mutant_backend *)be)->inner, kind);
 }
 
-static esper_status sync_mutant(esper_backend *be)
+static esper_status sync_mutant(esper_backend *be, esper_backend_stream *stream)
 {
+    (void)stream;
     return esper_backend_sync(((mutant_backend *)be)->inner);
+}
+
+static esper_status copy_in_mutant(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                   size_t bytes)
+{
+    return esper_backend_copy_in(((mutant_backend *)be)->inner, stream, to, from, bytes);
+}
+
+static esper_status copy_out_mutant(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                    size_t bytes)
+{
+    return esper_backend_copy_out(((mutant_backend *)be)->inner, stream, to, from, bytes);
+}
+
+static esper_status copy_mutant(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
+                                size_t bytes)
+{
+    return esper_backend_copy(((mutant_backend *)be)->inner, stream, to, from, bytes);
+}
+
+static esper_status fill_mutant(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count)
+{
+    return esper_backend_fill(((mutant_backend *)be)->inner, stream, to, value, count);
 }
 
 static const char *mutant_identity(const esper_backend *be)
@@ -267,6 +292,10 @@ static const esper_backend_ops mutant_ops = {
     .enqueue = enqueue_mutant,
     .sync = sync_mutant,
     .identity = mutant_identity,
+    .copy_in = copy_in_mutant,
+    .copy_out = copy_out_mutant,
+    .copy = copy_mutant,
+    .fill = fill_mutant,
 };
 
 /* ------------------------------------------------------------------------------------------------ the files */

@@ -1,4 +1,5 @@
-/* The list of backends, opening them, and what each promises: memory, names, an operation for everything. */
+/* The list of backends, opening them, and what each promises: memory, copies, streams, names, an operation for everything. */
+/* ctest: labels=tsan */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -168,6 +169,115 @@ static void test_opening_fails_cleanly(void **state)
     }
 }
 
+/* What goes in by copy and fill comes out again, on every kind of stream, and an empty range is no address at all. */
+static void check_copies(esper_backend *backend, esper_backend_stream *stream)
+{
+    float in[6] = {1, 2, 3, 4, 5, 6}, out[12], *memory;
+    void *taken;
+
+    assert_int_equal(esper_backend_alloc(backend, sizeof(out), &taken), ESPER_OK);
+    memory = taken;
+    assert_int_equal(esper_backend_copy_in(backend, stream, memory + 2, in, sizeof(in)), ESPER_OK);
+    memset(in, 0, sizeof(in)); /* it is the caller's again */
+    assert_int_equal(esper_backend_copy(backend, stream, memory + 8, memory + 3, 3 * sizeof(float)), ESPER_OK);
+    assert_int_equal(esper_backend_fill(backend, stream, memory + 3, -7.5f, 2), ESPER_OK);
+    assert_int_equal(esper_backend_copy_out(backend, stream, out, memory, sizeof(out)), ESPER_OK);
+    assert_int_equal(esper_backend_copy_in(backend, stream, NULL, NULL, 0), ESPER_OK);
+    assert_int_equal(esper_backend_copy_out(backend, stream, NULL, NULL, 0), ESPER_OK);
+    assert_int_equal(esper_backend_copy(backend, stream, NULL, NULL, 0), ESPER_OK);
+    assert_int_equal(esper_backend_fill(backend, stream, NULL, 1.0f, 0), ESPER_OK);
+    assert_int_equal(esper_backend_wait(backend, stream), ESPER_OK);
+    for (int i = 0; i < 12; i++) {
+        static const float expected[12] = {0, 0, 1, -7.5f, -7.5f, 4, 5, 6, 2, 3, 4, 0};
+
+        if (out[i] != expected[i])
+            fail_msg("%s: value %d is %g, expected %g", esper_backend_name(backend), i, (double)out[i],
+                     (double)expected[i]);
+    }
+    esper_backend_release(backend, memory);
+}
+
+static void test_copies(void **state)
+{
+    for (int b = 0; esper_backend_list()[b] != NULL; b++) {
+        esper_backend_stream *crew, *solo;
+        esper_backend *backend;
+
+        assert_int_equal(esper_backend_open(esper_backend_list()[b]->name, *state, &backend), ESPER_OK);
+        assert_int_equal(esper_backend_stream_open(backend, ESPER_STREAM_CREW, &crew), ESPER_OK);
+        assert_int_equal(esper_backend_stream_open(backend, ESPER_STREAM_SOLO, &solo), ESPER_OK);
+        check_copies(backend, NULL);
+        check_copies(backend, crew);
+        check_copies(backend, solo);
+        assert_int_equal(esper_backend_waits(backend), 3);
+        esper_backend_stream_close(crew);
+        esper_backend_stream_close(solo);
+        esper_backend_stream_close(NULL);
+        esper_mem_fail_at(1);
+        assert_int_equal(esper_backend_stream_open(backend, ESPER_STREAM_SOLO, &solo), ESPER_E_NOMEM);
+        esper_mem_fail_at(0);
+        esper_backend_close(backend);
+    }
+}
+
+/* Each network by one thread on a stream of its own, the threads side by side. */
+typedef struct solo_run {
+    small_fleet          *fleet;
+    esper_backend_stream *streams[SMALL_MAX_NETS];
+    esper_status          status[SMALL_MAX_NETS];
+} solo_run;
+
+static void step_one(void *context, int k, int worker)
+{
+    solo_run *run = context;
+
+    (void)worker;
+    run->status[k] = esper_plan_gradients_one(run->fleet->plan, run->streams[k], k);
+    if (run->status[k] == ESPER_OK)
+        run->status[k] = esper_optim_step_one(run->fleet->optim, run->streams[k], k);
+    if (run->status[k] == ESPER_OK)
+        run->status[k] = esper_backend_wait(run->fleet->backend, run->streams[k]);
+}
+
+static void check_solo_steps(const char *backend)
+{
+    static const small_seed seeds[] = {{"r0c0", "conv_light", SMALL_ADD}, {NULL, NULL, SMALL_ADD}};
+    small_desc desc = {.backend = backend,
+                       .n_threads = 3,
+                       .host = small_cnn(),
+                       .n_nets = 4,
+                       .seeds = {NULL, seeds, NULL, seeds},
+                       .network = {1, 2, 3, 4}};
+    static small_fleet together, apart;
+    solo_run run = {.fleet = &apart};
+
+    assert_int_equal(small_fleet_open(&together, &desc), ESPER_OK);
+    assert_int_equal(small_fleet_open(&apart, &desc), ESPER_OK);
+    for (int k = 0; k < desc.n_nets; k++)
+        assert_int_equal(esper_backend_stream_open(apart.backend, ESPER_STREAM_SOLO, &run.streams[k]), ESPER_OK);
+    for (uint32_t step = 0; step < 3; step++) {
+        assert_int_equal(small_fleet_step(&together, step), ESPER_OK);
+        small_fleet_fill(&apart, step);
+        esper_pool_run(apart.pool, desc.n_nets, step_one, &run);
+        for (int k = 0; k < desc.n_nets; k++) {
+            assert_int_equal(run.status[k], ESPER_OK);
+            if (small_fleet_hash(&apart, k) != small_fleet_hash(&together, k))
+                fail_msg("%s: network %d differs at step %u from the one that ran with the others", backend, k, step);
+        }
+    }
+    for (int k = 0; k < desc.n_nets; k++)
+        esper_backend_stream_close(run.streams[k]);
+    small_fleet_close(&together);
+    small_fleet_close(&apart);
+}
+
+static void test_solo_streams_give_the_same_bits(void **state)
+{
+    (void)state;
+    check_solo_steps("cpu");
+    check_solo_steps("ref");
+}
+
 /* Where each operation computes something on ref, it computes nothing on null: a pass leaves the memory as it was. */
 static void test_null_computes_nothing(void **state)
 {
@@ -219,6 +329,8 @@ int main(void)
         cmocka_unit_test(test_all_operations_are_supported),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_opening_fails_cleanly),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_solo_streams_give_the_same_bits),
         cmocka_unit_test(test_null_computes_nothing),
         cmocka_unit_test(test_batches_of_different_sizes),
     };

@@ -1022,9 +1022,9 @@ static void check_launches(const setting *how, const void *context)
     t.ranks[0].exchange = (esper_exchange){sum_counted, &n_calls};
     for (int d = 0; d < 2; d++)
         for (int i = 0; esper_plan_launch(t.ranks[0].plan, (esper_direction)d, i) != NULL; i++)
-            assert_int_equal(
-                esper_backend_enqueue(t.ranks[0].backend, esper_plan_launch(t.ranks[0].plan, (esper_direction)d, i)),
-                ESPER_OK);
+            assert_int_equal(esper_backend_enqueue(t.ranks[0].backend, NULL,
+                                                   esper_plan_launch(t.ranks[0].plan, (esper_direction)d, i)),
+                             ESPER_OK);
     t.ranks[0].exchange = counted;
     assert_int_equal(n_calls, 4);
     assert_memory_equal(expected, t.ranks[0].members[1].slab.family[ESPER_FAMILY_GRAD], bytes);

@@ -447,7 +447,7 @@ static void run_poisoned(small_fleet *fleet, float *poison)
         esper_lane lane = poisoned(launch, poison);
         esper_launch copy = {launch->kind, launch->direction, launch->variant, 1, &lane};
 
-        assert_int_equal(esper_backend_enqueue(fleet->backend, &copy), ESPER_OK);
+        assert_int_equal(esper_backend_enqueue(fleet->backend, NULL, &copy), ESPER_OK);
     }
 }
 

@@ -265,7 +265,7 @@ static void run_direction(stage *s, esper_backend *backend, esper_direction dire
     scratch = esper_mem_alloc(backend->ops->scratch(backend, &s->launch, s->pass.n_samples) + 64);
     assert_non_null(scratch);
     s->lane.scratch = scratch;
-    assert_int_equal(esper_backend_enqueue(backend, &s->launch), ESPER_OK);
+    assert_int_equal(esper_backend_enqueue(backend, NULL, &s->launch), ESPER_OK);
     esper_mem_free(scratch);
 }
 

@@ -82,9 +82,14 @@ static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, i
     return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
 }
 
-static esper_status enqueue_cpu(esper_backend *be, const esper_launch *launch)
+static bool is_solo(const esper_backend_stream *stream)
 {
-    return esper_crew_run_launch(((const esper_ram_backend *)be)->crew, launch);
+    return stream != NULL && stream->kind == ESPER_STREAM_SOLO;
+}
+
+static esper_status enqueue_cpu(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
+{
+    return esper_crew_run_launch(((const esper_ram_backend *)be)->crew, launch, is_solo(stream));
 }
 
 static bool is_local(const esper_backend *be, const esper_launch *launch)
@@ -103,9 +108,13 @@ static bool chains_cpu(const esper_backend *be, const esper_launch *before, cons
            is_local(be, launch) && a->count == b->count && a->dim[0] == b->dim[0];
 }
 
-static esper_status enqueue_programs_cpu(esper_backend *be, const esper_program *programs, int n_programs)
+static esper_status enqueue_programs_cpu(esper_backend *be, esper_backend_stream *stream, const esper_program *programs,
+                                         int n_programs)
 {
-    return esper_crew_run(((const esper_ram_backend *)be)->crew, programs, n_programs);
+    esper_crew *crew = ((const esper_ram_backend *)be)->crew;
+
+    return is_solo(stream) ? esper_crew_run_alone(crew, programs, n_programs)
+                           : esper_crew_run(crew, programs, n_programs);
 }
 
 const esper_backend_ops esper_backend_cpu = {
@@ -125,4 +134,10 @@ const esper_backend_ops esper_backend_cpu = {
     .enqueue = enqueue_cpu,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,
+    .stream_open = esper_ram_stream_open,
+    .stream_close = esper_ram_stream_close,
+    .copy_in = esper_ram_copy,
+    .copy_out = esper_ram_copy,
+    .copy = esper_ram_copy,
+    .fill = esper_ram_fill,
 };

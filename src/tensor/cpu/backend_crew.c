@@ -20,6 +20,7 @@ typedef struct crew_bench {
     _Alignas(64) _Atomic uint64_t ticket; /* neighbours do not share a cache line */
     atomic_int n_left;                     /* items not yet done */
     int        n_items;
+    bool       solo;                       /* nobody but its owner knows of it */
     esper_job  job;
 } crew_bench;
 
@@ -106,10 +107,11 @@ static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
         wait_a_little(crew, &turns);
 }
 
-/* Alone while every thread has a network of its own; else in items that others can take. */
-static void run_job(esper_crew *crew, crew_bench *bench)
+/* By the thread itself while every thread has a network of its own; else in items that others can take. */
+static void run_job(const esper_crew *crew, crew_bench *bench)
 {
-    bool alone = !crew->meets && atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
+    bool alone = bench->solo ||
+                 (!crew->meets && atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads);
     int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
     if (!alone && n_items > 1)
@@ -138,12 +140,12 @@ static esper_status meet(const esper_crew *crew, const esper_launch *launch, int
 }
 
 /* A launch by itself: one job a phase. */
-static esper_status run_phases(esper_crew *crew, crew_bench *bench, const esper_launch *launch)
+static esper_status run_phases(const esper_crew *crew, crew_bench *bench, const esper_launch *launch, bool meets)
 {
     const esper_phase *phase;
 
     for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
-        if (crew->meets)
+        if (meets)
             ESPER_TRY(meet(crew, launch, i));
         bench->job = (esper_job){.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = 1};
         run_job(crew, bench);
@@ -152,7 +154,7 @@ static esper_status run_phases(esper_crew *crew, crew_bench *bench, const esper_
 }
 
 /* Launches of one phase each, which run in one go. */
-static void run_chain(esper_crew *crew, crew_bench *bench, const esper_launch *launches, int n_launches)
+static void run_chain(const esper_crew *crew, crew_bench *bench, const esper_launch *launches, int n_launches)
 {
     for (int first = 0; first < n_launches; first += ESPER_JOB_PHASES) {
         esper_job *job = &bench->job;
@@ -166,14 +168,14 @@ static void run_chain(esper_crew *crew, crew_bench *bench, const esper_launch *l
     }
 }
 
-static esper_status run_program(esper_crew *crew, crew_bench *bench, const esper_program *program)
+static esper_status run_program(const esper_crew *crew, crew_bench *bench, const esper_program *program)
 {
     for (int i = 0, n; i < program->n_launches; i += n) {
         n = program->chain[i];
         if (n > 1)
             run_chain(crew, bench, &program->launches[i], n);
         else
-            ESPER_TRY(run_phases(crew, bench, &program->launches[i]));
+            ESPER_TRY(run_phases(crew, bench, &program->launches[i], program->meets));
     }
     return ESPER_OK;
 }
@@ -232,6 +234,15 @@ esper_status esper_crew_run(esper_crew *crew, const esper_program *programs, int
     return crew->status;
 }
 
+esper_status esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs)
+{
+    crew_bench bench = {.solo = true};
+
+    for (int k = 0; k < n_programs; k++)
+        ESPER_TRY(run_program(crew, &bench, &programs[k]));
+    return ESPER_OK;
+}
+
 static void run_pool_item(void *context, int item, int worker)
 {
     (void)worker;
@@ -239,16 +250,19 @@ static void run_pool_item(void *context, int item, int worker)
 }
 
 /* All lanes compute the same way; one that has an exchange is alone. */
-static esper_status run_alike(esper_crew *crew, const esper_launch *launch)
+static esper_status run_alike(esper_crew *crew, const esper_launch *launch, bool alone)
 {
     const esper_phase *phase;
 
     for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
         esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
-        int n_items = esper_job_cut(&job, ITEMS_PER_THREAD * crew->n_threads);
+        int n_items = esper_job_cut(&job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
         ESPER_TRY(meet(crew, launch, i));
-        esper_pool_run(crew->pool, n_items, run_pool_item, &job);
+        if (!alone)
+            esper_pool_run(crew->pool, n_items, run_pool_item, &job);
+        for (int item = 0; item < n_items && alone; item++)
+            esper_job_run_item(&job, item);
     }
     return ESPER_OK;
 }
@@ -263,16 +277,16 @@ static bool are_alike(const esper_crew *crew, const esper_launch *launch)
     return op->ways_forward == NULL && op->ways_backward == NULL;
 }
 
-esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch)
+esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone)
 {
     esper_launch one = *launch;
 
     if (are_alike(crew, launch))
-        return run_alike(crew, launch);
+        return run_alike(crew, launch, alone);
     one.n_lanes = 1;
     for (int l = 0; l < launch->n_lanes; l++) {
         one.lanes = &launch->lanes[l];
-        ESPER_TRY(run_alike(crew, &one));
+        ESPER_TRY(run_alike(crew, &one, alone));
     }
     return ESPER_OK;
 }

@@ -24,7 +24,11 @@ void         esper_crew_close(esper_crew *crew);
 /* Returns when all programs have run; fails where an exchange with other ranks does. Takes no memory. */
 esper_status esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs);
 
-/* One launch, its lanes and their ranges shared by all threads. */
-esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch);
+/* The same by the calling thread, in turn and without the others: which may be doing the same with other programs, or sharing
+ * a run of the crew. */
+esper_status esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs);
+
+/* One launch, its lanes and their ranges shared by all threads, or done by the caller alone. */
+esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone);
 
 #endif

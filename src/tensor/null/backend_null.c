@@ -6,9 +6,10 @@ static esper_status open_null(esper_pool *pool, esper_backend **be_out)
     return esper_ram_backend_open(&esper_backend_null, pool, NULL, be_out);
 }
 
-static esper_status enqueue_null(esper_backend *be, const esper_launch *launch)
+static esper_status enqueue_null(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
     (void)be;
+    (void)stream;
     (void)launch;
     return ESPER_OK;
 }
@@ -25,4 +26,10 @@ const esper_backend_ops esper_backend_null = {
     .enqueue = enqueue_null,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,
+    .stream_open = esper_ram_stream_open,
+    .stream_close = esper_ram_stream_close,
+    .copy_in = esper_ram_copy,
+    .copy_out = esper_ram_copy,
+    .copy = esper_ram_copy,
+    .fill = esper_ram_fill,
 };

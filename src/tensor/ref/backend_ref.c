@@ -18,10 +18,11 @@ static esper_status run_lane(const esper_op_kernels *op, const esper_lane *lane,
     return ESPER_OK;
 }
 
-static esper_status enqueue_ref(esper_backend *be, const esper_launch *launch)
+static esper_status enqueue_ref(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
     const esper_op_kernels *op = ((const esper_ram_backend *)be)->kernels->op[launch->kind];
 
+    (void)stream;
     for (int l = 0; l < launch->n_lanes; l++)
         ESPER_TRY(
             run_lane(esper_kernels_of(op, &launch->lanes[l]), &launch->lanes[l], launch->direction == ESPER_BACKWARD));
@@ -48,4 +49,10 @@ const esper_backend_ops esper_backend_ref = {
     .enqueue = enqueue_ref,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,
+    .stream_open = esper_ram_stream_open,
+    .stream_close = esper_ram_stream_close,
+    .copy_in = esper_ram_copy,
+    .copy_out = esper_ram_copy,
+    .copy = esper_ram_copy,
+    .fill = esper_ram_fill,
 };
