@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "cli/cli.h"
 
 static const esper_bench_subject *const subjects[] = {&esper_bench_train,   &esper_bench_fleet, &esper_bench_guard,

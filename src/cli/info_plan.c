@@ -74,6 +74,7 @@ static esper_status measure(plan_table *table, esper_direction direction)
 {
     const esper_program *program = esper_plan_program(table->trainer->plan, direction, 0);
 
+    ESPER_TRY(esper_plan_refresh(table->trainer->plan));
     for (int i = 0; i < table->n_rows[direction]; i += program->chain[i]) {
         double begin = esper_clock_seconds(), took;
 

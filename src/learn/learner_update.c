@@ -239,13 +239,8 @@ static uint64_t hash_network(esper_policy_net *policy)
     uint64_t hash = 0;
 
     for (int t = 0; t < net->n_tensors; t++)
-        for (size_t f = 0; f < sizeof(families) / sizeof(families[0]) && net->tensors[t].role == ESPER_ROLE_PARAM;
-             f++) {
-            const float *values = esper_slab_at(esper_policy_net_slab(policy), families[f], &net->tensors[t]);
-
-            if (values != NULL)
-                hash = esper_weight_hash_add(hash, &net->tensors[t], values);
-        }
+        for (size_t f = 0; f < sizeof(families) / sizeof(families[0]) && net->tensors[t].role == ESPER_ROLE_PARAM; f++)
+            hash = esper_weight_hash_read(hash, esper_policy_net_slab(policy), families[f], &net->tensors[t]);
     return hash;
 }
 

@@ -3,12 +3,18 @@
 
 #include <math.h>
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* a state that is no allocation */
 #include <xxhash.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
+#include "base/status.h"
 
 /* A stream yields 2^22 numbers; a normal number takes two. Larger parameters draw a piece at a time, each with its tag. */
 enum { PIECE = 1 << 20 };
+
+/* Elements that go to the backend and come from it at a time. */
+enum { PART = 1 << 14 };
 
 static float draw(esper_rng *rng, const esper_init *init)
 {
@@ -66,51 +72,78 @@ static void make_orthogonal(float *values, const esper_tensor *tensor)
         values[i] *= tensor->init.value;
 }
 
-static void fill(float *values, const esper_tensor *tensor, uint64_t seed, uint32_t network, uint32_t birth)
+/* Draws elements first .. first + n - 1 of a parameter, which begin a part or go on where the one before ended. */
+static void draw_part(esper_rng *rng, const esper_tensor *tensor, const esper_birth *birth, int64_t first, int64_t n,
+                      float *values)
 {
-    esper_rng_key key = {.seed = seed, .purpose = ESPER_RNG_INIT, .network = network, .step = birth};
-    esper_rng rng;
+    esper_rng_key key = {
+        .seed = birth->seed, .purpose = ESPER_RNG_INIT, .network = birth->network, .step = birth->number};
 
     key.sample = (uint32_t)XXH64(tensor->name, strlen(tensor->name), 0);
-    for (int64_t i = 0; i < tensor->count; i++) {
-        if (i % PIECE == 0) {
-            key.tag = (uint32_t)(i / PIECE);
-            esper_rng_init(&rng, &key);
+    for (int64_t i = 0; i < n; i++) {
+        if ((first + i) % PIECE == 0) {
+            key.tag = (uint32_t)((first + i) / PIECE);
+            esper_rng_init(rng, &key);
         }
-        values[i] = draw(&rng, &tensor->init);
+        values[i] = draw(rng, &tensor->init);
     }
-    if (tensor->init.kind == ESPER_INIT_ORTHOGONAL)
-        make_orthogonal(values, tensor);
 }
 
-static float *state_of(const esper_slab *slab, const esper_tensor *tensor)
+/* Matrices whose rows know of each other are made as a whole. */
+static esper_status fill_orthogonal(const esper_slab *slab, float *to, const esper_tensor *tensor,
+                                    const esper_birth *birth)
 {
-    if (tensor->role == ESPER_ROLE_PARAM)
-        return esper_slab_at(slab, ESPER_FAMILY_PARAM, tensor);
-    if (tensor->role == ESPER_ROLE_BUFFER)
-        return esper_slab_at(slab, ESPER_FAMILY_BUFFER, tensor);
-    return NULL;
+    float *values = esper_mem_alloc((size_t)tensor->count * sizeof(*values));
+    esper_rng rng;
+    esper_status status;
+
+    if (values == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s at its birth", tensor->name);
+    draw_part(&rng, tensor, birth, 0, tensor->count, values);
+    make_orthogonal(values, tensor);
+    status = esper_backend_copy_in(slab->backend, NULL, to, values, (size_t)tensor->count * sizeof(*values));
+    esper_mem_free(values);
+    return status;
 }
 
-static void fill_region(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region)
+/* Everything else a part at a time: a seed is born without taking memory. */
+static esper_status fill(const esper_slab *slab, float *to, const esper_tensor *tensor, const esper_birth *birth)
+{
+    float values[PART];
+    esper_rng rng;
+
+    if (tensor->init.kind == ESPER_INIT_ORTHOGONAL)
+        return fill_orthogonal(slab, to, tensor, birth);
+    for (int64_t first = 0, n; first < tensor->count; first += n) {
+        n = tensor->count - first < PART ? tensor->count - first : PART;
+        draw_part(&rng, tensor, birth, first, n, values);
+        ESPER_TRY(esper_backend_copy_in(slab->backend, NULL, to + first, values, (size_t)n * sizeof(*values)));
+    }
+    return ESPER_OK;
+}
+
+/* The family that holds what a tensor is, rather than what is known about it; false for activations. */
+static bool is_state(const esper_tensor *tensor, esper_family *family_out)
+{
+    *family_out = tensor->role == ESPER_ROLE_PARAM ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER;
+    return tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER;
+}
+
+esper_status esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region)
 {
     for (int t = 0; t < net->n_tensors; t++) {
         const esper_tensor *tensor = &net->tensors[t];
-        float *values = state_of(slab, tensor);
+        esper_family family;
 
-        if (values != NULL && (region < 0 || tensor->region == region))
-            fill(values, tensor, birth->seed, birth->network, birth->number);
+        if (is_state(tensor, &family) && (region < 0 || tensor->region == region))
+            ESPER_TRY(fill(slab, esper_slab_at(slab, family, tensor), tensor, birth));
     }
+    return ESPER_OK;
 }
 
-void esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region)
+esper_status esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region)
 {
-    fill_region(net, slab, &(esper_birth){.seed = seed, .network = network}, region);
-}
-
-void esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region)
-{
-    fill_region(net, slab, birth, region);
+    return esper_init_seed(net, slab, &(esper_birth){.seed = seed, .network = network}, region);
 }
 
 uint64_t esper_weight_hash_add(uint64_t hash, const esper_tensor *tensor, const void *values)
@@ -119,16 +152,31 @@ uint64_t esper_weight_hash_add(uint64_t hash, const esper_tensor *tensor, const 
     return XXH64(values, (size_t)tensor->count * sizeof(float), hash);
 }
 
+uint64_t esper_weight_hash_read(uint64_t hash, const esper_slab *slab, esper_family family, const esper_tensor *tensor)
+{
+    const float *from = esper_slab_at(slab, family, tensor);
+    float values[PART];
+    XXH64_state_t state;
+
+    XXH64_reset(&state, XXH64(tensor->name, strlen(tensor->name), hash));
+    for (int64_t first = 0, n; first < tensor->count; first += n) {
+        n = tensor->count - first < PART ? tensor->count - first : PART;
+        if (esper_backend_read(slab->backend, values, from + first, (size_t)n * sizeof(*values)) != ESPER_OK)
+            return 0;
+        XXH64_update(&state, values, (size_t)n * sizeof(*values));
+    }
+    return XXH64_digest(&state);
+}
+
 uint64_t esper_weight_hash(const esper_net *net, const esper_slab *slab)
 {
     uint64_t hash = 0;
 
     for (int t = 0; t < net->n_tensors; t++) {
-        const esper_tensor *tensor = &net->tensors[t];
-        const float *values = state_of(slab, tensor);
+        esper_family family;
 
-        if (values != NULL)
-            hash = esper_weight_hash_add(hash, tensor, values);
+        if (is_state(&net->tensors[t], &family))
+            hash = esper_weight_hash_read(hash, slab, family, &net->tensors[t]);
     }
     return hash;
 }

@@ -9,7 +9,7 @@
 
 typedef struct optim_group {
     esper_group settings; /* its own; t counts here */
-    esper_group used;     /* in the last step: those of region 0 where it has joined that. The lane points here */
+    esper_group used;     /* in the last step: those of region 0 where it has joined that */
     esper_lane  lane;
     bool        on, joined;
 } optim_group;
@@ -21,8 +21,12 @@ struct esper_optim {
     int           *first;    /* (n_networks + 1) first group of a network */
     optim_group   *groups;   /* (n_groups) */
     esper_lane    *lanes;    /* (n_groups) those that are on */
-    double        *norms;    /* (n_groups) on the backend */
-    double        *partials; /* one for each chunk of each group, on the backend */
+    double        *norms;    /* (n_groups) as of the last step, for who asks */
+    esper_group   *settings; /* (n_groups) of the next launch, to be sent */
+    /* On the backend: */
+    esper_group   *sent;        /* (n_groups) what lanes read */
+    double        *norms_found; /* (n_groups) what launches write */
+    double        *partials;    /* one for each chunk of each group */
 };
 
 static int64_t region_count(const esper_slab *slab, int region)
@@ -59,7 +63,8 @@ size_t esper_optim_bytes(const esper_slab *const *slabs, int n_slabs)
     size_t groups = (size_t)count_groups(slabs, n_slabs), chunks = (size_t)count_chunks(slabs, n_slabs);
 
     return sizeof(esper_optim) + (size_t)(n_slabs + 1) * sizeof(int) +
-           groups * (sizeof(optim_group) + sizeof(esper_lane)) + (groups + (chunks > 0 ? chunks : 1)) * sizeof(double);
+           groups * (sizeof(optim_group) + sizeof(esper_lane) + 2 * sizeof(esper_group) + 2 * sizeof(double)) +
+           (chunks > 0 ? chunks : 1) * sizeof(double);
 }
 
 static esper_view flat_view(const esper_slab *slab, int region, esper_family data, int64_t count)
@@ -97,10 +102,15 @@ static esper_status take_tables(esper_optim *optim, const esper_optim_desc *desc
     optim->first = esper_mem_alloc((size_t)(desc->n_slabs + 1) * sizeof(*optim->first));
     optim->groups = esper_mem_alloc(n_groups * sizeof(*optim->groups));
     optim->lanes = esper_mem_alloc(n_groups * sizeof(*optim->lanes));
-    if (optim->first == NULL || optim->groups == NULL || optim->lanes == NULL)
+    optim->norms = esper_mem_alloc(n_groups * sizeof(*optim->norms));
+    optim->settings = esper_mem_alloc(n_groups * sizeof(*optim->settings));
+    if (optim->first == NULL || optim->groups == NULL || optim->lanes == NULL || optim->norms == NULL ||
+        optim->settings == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "optimiser of %zu groups", n_groups);
+    ESPER_TRY(esper_backend_alloc(optim->backend, n_groups * sizeof(esper_group), &memory));
+    optim->sent = memory;
     ESPER_TRY(esper_backend_alloc(optim->backend, n_groups * sizeof(double), &memory));
-    optim->norms = memory;
+    optim->norms_found = memory;
     ESPER_TRY(esper_backend_alloc(optim->backend, (n_chunks > 0 ? n_chunks : 1) * sizeof(double), &memory));
     optim->partials = memory;
     return ESPER_OK;
@@ -122,7 +132,7 @@ static void make_groups(esper_optim *optim, const esper_optim_desc *desc)
             group->on = region_count(slab, r) > 0;
             if (!group->on)
                 continue;
-            group->lane = group_lane(slab, r, &group->used, &optim->norms[optim->first[k]], partial);
+            group->lane = group_lane(slab, r, &optim->sent[g], &optim->norms_found[optim->first[k]], partial);
             partial += region_chunks(slab, r);
         }
     }
@@ -172,8 +182,12 @@ void esper_optim_close(esper_optim *optim)
     esper_mem_free(optim->first);
     esper_mem_free(optim->groups);
     esper_mem_free(optim->lanes);
-    if (optim->norms != NULL)
-        esper_backend_release(optim->backend, optim->norms);
+    esper_mem_free(optim->norms);
+    esper_mem_free(optim->settings);
+    if (optim->sent != NULL)
+        esper_backend_release(optim->backend, optim->sent);
+    if (optim->norms_found != NULL)
+        esper_backend_release(optim->backend, optim->norms_found);
     if (optim->partials != NULL)
         esper_backend_release(optim->backend, optim->partials);
     esper_mem_free(optim);
@@ -208,18 +222,19 @@ bool esper_optim_is_joined(const esper_optim *optim, int network, int region)
     return group_of(optim, network, region)->joined;
 }
 
-void esper_optim_reset(esper_optim *optim, int network, int region)
+esper_status esper_optim_reset(esper_optim *optim, int network, int region)
 {
     optim_group *group = group_of(optim, network, region);
-    size_t bytes = (size_t)group->lane.in[0].count * sizeof(float);
+    size_t count = (size_t)group->lane.in[0].count;
 
     group->settings.t = 0;
-    if (bytes == 0)
-        return;
-    memset(group->lane.in[0].grad, 0, bytes);
+    if (count == 0)
+        return ESPER_OK;
+    ESPER_TRY(esper_backend_fill(optim->backend, NULL, group->lane.in[0].grad, 0.0f, count));
     for (int m = 1; m <= 2; m++)
         if (group->lane.in[m].data != NULL)
-            memset(group->lane.in[m].data, 0, bytes);
+            ESPER_TRY(esper_backend_fill(optim->backend, NULL, group->lane.in[m].data, 0.0f, count));
+    return ESPER_OK;
 }
 
 double esper_optim_norm_alone(const esper_optim *optim, int network, int region)
@@ -267,20 +282,28 @@ static int make_lanes(esper_optim *optim, int network, esper_lane *lanes)
         group->used = joint ? groups[0].settings : group->settings;
         group->used.t = group->settings.t;
         group->used.with = joint ? with : 0;
+        optim->settings[group - optim->groups] = group->used;
         lanes[n_lanes++] = group->lane;
     }
     return n_lanes;
 }
 
-static esper_status launch(esper_optim *optim, esper_backend_stream *stream, const esper_lane *lanes, int n_lanes)
+/* The step of groups first .. last-1: their settings in, two launches, their norms out. */
+static esper_status launch(esper_optim *optim, esper_backend_stream *stream, int first, int last,
+                           const esper_lane *lanes, int n_lanes)
 {
     esper_launch launch = {.kind = ESPER_OP_GRAD_NORM, .direction = ESPER_FORWARD, .lanes = lanes, .n_lanes = n_lanes};
+    size_t n = (size_t)(last - first);
 
     if (n_lanes == 0)
         return ESPER_OK;
+    ESPER_TRY(esper_backend_copy_in(optim->backend, stream, &optim->sent[first], &optim->settings[first],
+                                    n * sizeof(*optim->sent)));
     ESPER_TRY(esper_backend_enqueue(optim->backend, stream, &launch));
     launch.kind = optim->kind;
-    return esper_backend_enqueue(optim->backend, stream, &launch);
+    ESPER_TRY(esper_backend_enqueue(optim->backend, stream, &launch));
+    return esper_backend_copy_out(optim->backend, stream, &optim->norms[first], &optim->norms_found[first],
+                                  n * sizeof(*optim->norms));
 }
 
 esper_status esper_optim_step(esper_optim *optim)
@@ -289,12 +312,13 @@ esper_status esper_optim_step(esper_optim *optim)
 
     for (int k = 0; k < optim->n_networks; k++)
         n_lanes += make_lanes(optim, k, &optim->lanes[n_lanes]);
-    return launch(optim, NULL, optim->lanes, n_lanes);
+    return launch(optim, NULL, 0, optim->first[optim->n_networks], optim->lanes, n_lanes);
 }
 
 esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stream, int network)
 {
     esper_lane *lanes = &optim->lanes[optim->first[network]];
 
-    return launch(optim, stream, lanes, make_lanes(optim, network, lanes));
+    return launch(optim, stream, optim->first[network], optim->first[network + 1], lanes,
+                  make_lanes(optim, network, lanes));
 }

@@ -1,6 +1,7 @@
 /* Building the two programs of a policy's network, and running them. */
 #include "policy/policy_net.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +22,30 @@ typedef struct places {
     int value, q, contributions;
 } places;
 
+/* A tensor of the plan with a copy in the host's memory, and when one goes to the other. */
+typedef enum port_kind {
+    PORT_IN,
+    PORT_OUT,
+    PORT_GRAD
+} port_kind; /* before and after a forward pass; before a backward one */
+
+typedef struct port {
+    port_kind kind;
+    int       tensor;
+    void     *host; /* (n_samples, ...) */
+} port;
+
+enum { MAX_PORTS = 10 + 4 * ESPER_POLICY_MAX_LAYERS + 2 * ESPER_POLICY_MAX_HEADS };
+
 typedef struct side {
-    esper_net   net;
-    places      at;
-    esper_pass  pass;
-    esper_plan *plan;
-    uint32_t   *sample_id; /* (n_samples) */
-    int         n_samples, n_steps;
+    esper_net       net;
+    places          at;
+    esper_pass      pass;
+    esper_plan     *plan;
+    uint32_t       *sample_id; /* (n_samples) */
+    esper_policy_io io;
+    port            ports[MAX_PORTS];
+    int             n_ports;
 } side;
 
 struct esper_policy_net {
@@ -225,7 +243,7 @@ static esper_status check_desc(const esper_policy_net_desc *d)
 }
 
 /* The forget gates begin open: both biases together are twice this. */
-static void open_forget_gates(esper_policy_net *net)
+static esper_status open_forget_gates(esper_policy_net *net)
 {
     static const char *const biases[] = {"bias_ih_l0", "bias_hh_l0"};
     const esper_net *program = &net->sides[0].net;
@@ -238,9 +256,60 @@ static void open_forget_gates(esper_policy_net *net)
 
             snprintf(name, sizeof(name), "lstm.layers.%d.%s", layer, biases[i]);
             values = esper_slab_at(&net->slab, ESPER_FAMILY_PARAM, &program->tensors[esper_net_find(program, name)]);
-            for (int j = H; j < 2 * H; j++)
-                values[j] = 1.0f + (float)log((double)net->desc.layers);
+            ESPER_TRY(esper_backend_fill(net->backend, NULL, values + H, 1.0f + (float)log((double)net->desc.layers),
+                                         (size_t)H));
         }
+    return ESPER_OK;
+}
+
+/* The host's memory for a tensor of the plan; NULL where the plan has none, and where there is no memory to take, which
+ * `status` then tells. */
+static void *add_port(side *s, port_kind kind, int tensor, esper_status *status)
+{
+    const void *there = kind == PORT_GRAD ? esper_plan_grad(s->plan, 0, tensor) : esper_plan_data(s->plan, 0, tensor);
+    size_t bytes;
+    void *host;
+
+    if (there == NULL || *status != ESPER_OK)
+        return NULL;
+    bytes = (size_t)s->net.tensors[tensor].count * (size_t)s->io.n_samples * sizeof(float);
+    host = esper_mem_alloc(bytes);
+    if (host == NULL) {
+        *status = ESPER_FAIL(ESPER_E_NOMEM, "policy network: %zu bytes for %s", bytes, s->net.tensors[tensor].name);
+        return NULL;
+    }
+    assert(s->n_ports < MAX_PORTS);
+    s->ports[s->n_ports++] = (port){kind, tensor, host};
+    return host;
+}
+
+static esper_status open_ports(const esper_policy_net_desc *desc, side *s)
+{
+    const places *at = &s->at;
+    esper_policy_io *io = &s->io;
+    esper_status status = ESPER_OK;
+
+    io->obs = add_port(s, PORT_IN, at->obs, &status);
+    io->ids = add_port(s, PORT_IN, at->ids, &status);
+    io->reset = add_port(s, PORT_IN, at->reset, &status);
+    io->q_choice = add_port(s, PORT_IN, at->q_choice, &status);
+    for (int layer = 0; layer < desc->layers; layer++) {
+        io->h[layer] = add_port(s, PORT_IN, at->h[layer], &status);
+        io->c[layer] = add_port(s, PORT_IN, at->c[layer], &status);
+        io->h_after[layer] = add_port(s, PORT_OUT, at->h_after[layer], &status);
+        io->c_after[layer] = add_port(s, PORT_OUT, at->c_after[layer], &status);
+    }
+    for (int head = 0; head < desc->n_heads; head++) {
+        io->logits[head] = add_port(s, PORT_OUT, at->logits[head], &status);
+        io->d_logits[head] = add_port(s, PORT_GRAD, at->logits[head], &status);
+    }
+    io->value = add_port(s, PORT_OUT, at->value, &status);
+    io->q = add_port(s, PORT_OUT, at->q, &status);
+    io->contributions = add_port(s, PORT_OUT, at->contributions, &status);
+    io->d_value = add_port(s, PORT_GRAD, at->value, &status);
+    io->d_q = add_port(s, PORT_GRAD, at->q, &status);
+    io->d_contributions = add_port(s, PORT_GRAD, at->contributions, &status);
+    return status;
 }
 
 static esper_status open_side(esper_policy_net *net, side *s, int n_samples, int n_steps, bool training)
@@ -249,15 +318,16 @@ static esper_status open_side(esper_policy_net *net, side *s, int n_samples, int
     esper_plan_desc desc = {
         .backend = net->backend, .nets = &planned, .n_nets = 1, .max_samples = n_samples, .training = training};
 
-    s->n_samples = n_samples;
-    s->n_steps = n_steps;
+    s->io.n_samples = n_samples;
+    s->io.n_steps = n_steps;
     s->sample_id = esper_mem_alloc((size_t)n_samples * sizeof(*s->sample_id));
     if (s->sample_id == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "policy network for %d samples", n_samples);
     for (int i = 0; i < n_samples; i++)
         s->sample_id[i] = (uint32_t)i;
     s->pass = (esper_pass){.loss_scale = 1.0f, .sample_id = s->sample_id};
-    return esper_plan_open(&desc, &s->plan);
+    ESPER_TRY(esper_plan_open(&desc, &s->plan));
+    return open_ports(&net->desc, s);
 }
 
 static esper_status open_all(esper_policy_net *net, const esper_policy_net_sizes *sizes, uint64_t seed)
@@ -268,8 +338,8 @@ static esper_status open_all(esper_policy_net *net, const esper_policy_net_sizes
     ESPER_TRY(build(&(builder){&net->desc, &act->net, &act->at, 1}));
     ESPER_TRY(build(&(builder){&net->desc, &learn->net, &learn->at, sizes->n_steps}));
     ESPER_TRY(esper_slab_init(&net->slab, net->backend, &learn->net, &slab));
-    esper_init_net(&learn->net, &net->slab, seed, 0, -1);
-    open_forget_gates(net);
+    ESPER_TRY(esper_init_net(&learn->net, &net->slab, seed, 0, -1));
+    ESPER_TRY(open_forget_gates(net));
     ESPER_TRY(open_side(net, act, sizes->n_lanes, 1, false));
     ESPER_TRY(open_side(net, learn, sizes->n_chunks, sizes->n_steps, true));
     learn->pass.seed = seed;
@@ -308,6 +378,8 @@ void esper_policy_net_close(esper_policy_net *net)
         esper_plan_close(net->sides[i].plan);
         esper_net_fini(&net->sides[i].net);
         esper_mem_free(net->sides[i].sample_id);
+        for (int k = 0; k < net->sides[i].n_ports; k++)
+            esper_mem_free(net->sides[i].ports[k].host);
     }
     esper_slab_fini(&net->slab);
     esper_mem_free(net);
@@ -317,31 +389,7 @@ void esper_policy_net_close(esper_policy_net *net)
 
 esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_side which)
 {
-    const side *s = &net->sides[which];
-    const places *at = &s->at;
-    esper_policy_io io = {.n_samples = s->n_samples, .n_steps = s->n_steps};
-
-    io.obs = esper_plan_data(s->plan, 0, at->obs);
-    io.ids = esper_plan_data(s->plan, 0, at->ids);
-    io.reset = esper_plan_data(s->plan, 0, at->reset);
-    io.q_choice = esper_plan_data(s->plan, 0, at->q_choice);
-    for (int layer = 0; layer < net->desc.layers; layer++) {
-        io.h[layer] = esper_plan_data(s->plan, 0, at->h[layer]);
-        io.c[layer] = esper_plan_data(s->plan, 0, at->c[layer]);
-        io.h_after[layer] = esper_plan_data(s->plan, 0, at->h_after[layer]);
-        io.c_after[layer] = esper_plan_data(s->plan, 0, at->c_after[layer]);
-    }
-    for (int head = 0; head < net->desc.n_heads; head++) {
-        io.logits[head] = esper_plan_data(s->plan, 0, at->logits[head]);
-        io.d_logits[head] = esper_plan_grad(s->plan, 0, at->logits[head]);
-    }
-    io.value = esper_plan_data(s->plan, 0, at->value);
-    io.q = esper_plan_data(s->plan, 0, at->q);
-    io.contributions = esper_plan_data(s->plan, 0, at->contributions);
-    io.d_value = esper_plan_grad(s->plan, 0, at->value);
-    io.d_q = esper_plan_grad(s->plan, 0, at->q);
-    io.d_contributions = esper_plan_grad(s->plan, 0, at->contributions);
-    return io;
+    return net->sides[which].io;
 }
 
 static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool training, uint32_t number)
@@ -349,7 +397,13 @@ static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool 
     s->pass.n_samples = n_samples;
     s->pass.training = training;
     s->pass.step = number;
+    for (int k = 0; k < s->n_ports; k++)
+        if (s->ports[k].kind == PORT_IN)
+            ESPER_TRY(esper_plan_write(s->plan, NULL, 0, s->ports[k].tensor, s->ports[k].host, n_samples));
     ESPER_TRY(esper_plan_forward(s->plan));
+    for (int k = 0; k < s->n_ports; k++)
+        if (s->ports[k].kind == PORT_OUT)
+            ESPER_TRY(esper_plan_read(s->plan, NULL, 0, s->ports[k].tensor, s->ports[k].host, n_samples));
     return esper_backend_sync(net->backend);
 }
 
@@ -365,7 +419,14 @@ esper_status esper_policy_net_forward_training(esper_policy_net *net, int n_samp
 
 esper_status esper_policy_net_backward(esper_policy_net *net)
 {
-    ESPER_TRY(esper_plan_backward(net->sides[ESPER_POLICY_LEARN].plan));
+    const side *s = &net->sides[ESPER_POLICY_LEARN];
+
+    for (int k = 0; k < s->n_ports; k++)
+        if (s->ports[k].kind == PORT_GRAD)
+            ESPER_TRY(esper_backend_copy_in(
+                net->backend, NULL, esper_plan_grad(s->plan, 0, s->ports[k].tensor), s->ports[k].host,
+                (size_t)s->net.tensors[s->ports[k].tensor].count * (size_t)s->pass.n_samples * sizeof(float)));
+    ESPER_TRY(esper_plan_backward(s->plan));
     return esper_backend_sync(net->backend);
 }
 

@@ -132,6 +132,7 @@ static esper_status take_memory(esper_ppo *p)
     p->measured = take(p, slots, sizeof(float));
     p->counted = take(p, slots, sizeof(uint8_t));
     p->group = take(p, (size_t)esper_policy_net_program(p->net)->n_tensors, sizeof(int));
+    p->grads = take(p, (size_t)esper_slab_count(esper_policy_net_slab(p->net), ESPER_FAMILY_GRAD), sizeof(float));
     return has_all(p) ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "policy learner for rollouts of %zu steps", n);
 }
 
@@ -808,25 +809,30 @@ static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const es
 }
 
 /* The norm of all gradients, and the sums for each group; UNKNOWN or infinity where one of them is not finite. */
-static double measure_gradients(esper_ppo *p, double head_norm[ESPER_POLICY_MAX_HEADS + 2])
+static esper_status measure_gradients(esper_ppo *p, double head_norm[ESPER_POLICY_MAX_HEADS + 2], double *norm_out)
 {
     const esper_net *net = esper_policy_net_program(p->net);
+    const float *first = p->slab->family[ESPER_FAMILY_GRAD];
     double all = 0;
 
+    ESPER_TRY(esper_backend_read(p->slab->backend, p->grads, first,
+                                 (size_t)esper_slab_count(p->slab, ESPER_FAMILY_GRAD) * sizeof(*p->grads)));
     memset(head_norm, 0, (ESPER_POLICY_MAX_HEADS + 2) * sizeof(*head_norm));
     for (int t = 0; t < net->n_tensors; t++) {
-        const float *grad = net->tensors[t].role == ESPER_ROLE_PARAM
-                                ? esper_slab_at(p->slab, ESPER_FAMILY_GRAD, &net->tensors[t])
-                                : NULL;
+        const float *grad;
         double sum = 0;
 
-        for (int64_t i = 0; i < net->tensors[t].count && grad != NULL; i++)
+        if (net->tensors[t].role != ESPER_ROLE_PARAM)
+            continue;
+        grad = p->grads + (esper_slab_at(p->slab, ESPER_FAMILY_GRAD, &net->tensors[t]) - first);
+        for (int64_t i = 0; i < net->tensors[t].count; i++)
             sum += (double)grad[i] * (double)grad[i];
         all += sum;
         if (p->group[t] >= 0)
             head_norm[p->group[t]] += sum;
     }
-    return sqrt(all);
+    *norm_out = sqrt(all);
+    return ESPER_OK;
 }
 
 /* Takes the step unless a gradient is not finite. */
@@ -835,8 +841,8 @@ static esper_status step(esper_ppo *p, esper_ppo_report *r)
     double head_norm[ESPER_POLICY_MAX_HEADS + 2], norm;
 
     if (p->drilled)
-        p->slab->family[ESPER_FAMILY_GRAD][0] = NAN;
-    norm = measure_gradients(p, head_norm);
+        ESPER_TRY(esper_backend_fill(p->slab->backend, NULL, p->slab->family[ESPER_FAMILY_GRAD], NAN, 1));
+    ESPER_TRY(measure_gradients(p, head_norm, &norm));
     if (!isfinite(norm)) {
         r->failed |= 1u << ESPER_PPO_SOURCE_GRADIENT;
         r->n_skipped++;

@@ -16,6 +16,10 @@ static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), HASH_CHARS = 17 };
 
+#define SAVED                                                                        \
+    (ESPER_FAMILY_BIT(ESPER_FAMILY_PARAM) | ESPER_FAMILY_BIT(ESPER_FAMILY_MOMENT1) | \
+     ESPER_FAMILY_BIT(ESPER_FAMILY_MOMENT2))
+
 #define HASH_KEY "policy_hash"
 
 /* ------------------------------------------------------------------------------------------------ a hash of it all */
@@ -264,8 +268,8 @@ static size_t count_named(const esper_ppo *p)
     return n;
 }
 
-/* The list may not move once made. */
-static void list_named(const esper_ppo *p, named *list)
+/* Of the network's slab, or of a mirror of it. The list may not move once made. */
+static void list_named(const esper_ppo *p, const esper_slab *slab, named *list)
 {
     const esper_net *net = esper_policy_net_program(p->net);
 
@@ -276,7 +280,7 @@ static void list_named(const esper_ppo *p, named *list)
             if (tensor->role != ESPER_ROLE_PARAM)
                 continue;
             snprintf(list->name, sizeof(list->name), "%s/%s", esper_family_name(families[f]), tensor->name);
-            list->values = esper_slab_at(p->slab, families[f], tensor);
+            list->values = esper_slab_at(slab, families[f], tensor);
             list->bytes = (size_t)tensor->count * sizeof(float);
             list->tensor = (esper_safetensors_tensor){
                 .name = list->name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank, .data = list->values};
@@ -290,6 +294,7 @@ static void list_named(const esper_ppo *p, named *list)
 
 /* Everything a file is written from. */
 typedef struct draft {
+    esper_slab                mirror;
     named                    *list;
     esper_safetensors_tensor *tensors;
     esper_safetensors_note   *notes;
@@ -304,7 +309,8 @@ static esper_status take_draft(const esper_ppo *p, size_t n_more, size_t n_notes
     out->notes = esper_mem_alloc((n_notes + N_FACTS + 1) * sizeof(*out->notes));
     if (out->list == NULL || out->tensors == NULL || out->notes == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a policy's file of %zu tensors", out->n_list);
-    list_named(p, out->list);
+    ESPER_TRY(esper_slab_mirror(p->slab, SAVED, &out->mirror));
+    list_named(p, &out->mirror, out->list);
     for (size_t i = 0; i < out->n_list; i++)
         out->tensors[i] = out->list[i].tensor;
     return ESPER_OK;
@@ -315,6 +321,7 @@ static void drop_draft(draft *d)
     esper_mem_free(d->list);
     esper_mem_free(d->tensors);
     esper_mem_free(d->notes);
+    esper_slab_fini(&d->mirror);
 }
 
 esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
@@ -393,7 +400,7 @@ static esper_status load_families(esper_ppo *p, const esper_safetensors *file, i
     esper_status status;
 
     if (list != NULL) {
-        list_named(p, list);
+        list_named(p, p->slab, list);
         for (size_t i = 0; i < n; i++)
             bytes += list[i].bytes;
         aside = esper_mem_alloc(bytes);
@@ -401,7 +408,7 @@ static esper_status load_families(esper_ppo *p, const esper_safetensors *file, i
     status = aside == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "a policy of %zu tensors", n) : read_aside(file, list, n, aside);
     from = aside;
     for (size_t i = 0; status == ESPER_OK && i < n; from += list[i++].bytes)
-        memcpy(list[i].values, from, list[i].bytes);
+        status = esper_backend_copy_in(p->slab->backend, NULL, list[i].values, from, list[i].bytes);
     esper_mem_free(aside);
     esper_mem_free(list);
     return status;

@@ -25,6 +25,7 @@ struct esper_ppo {
     esper_optim      *optim;
     const esper_slab *slab; /* what the optimiser's list of one points to */
     int              *group; /* (tensors) head of a parameter; n_heads = value, n_heads + 1 = q, -1 = shared */
+    float            *grads; /* a copy of all gradients, as they lie in the slab */
     void             *blocks[ESPER_PPO_BLOCKS]; /* all other memory */
     int               n_blocks;
 

@@ -41,16 +41,13 @@ void esper_splice_find_alphas(const esper_splice *splice, const esper_net *net, 
     }
 }
 
-void esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER_MAX_SLOTS], const esper_plan *plan,
-                              int n_samples)
+esper_status esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER_MAX_SLOTS],
+                                      const esper_plan *plan, int n_samples)
 {
-    for (int k = 0; k < splice->slots->n; k++) {
-        float *values = inputs[k] != ESPER_NO_TENSOR ? esper_plan_data(plan, 0, inputs[k]) : NULL;
-        float alpha = esper_splice_alpha(splice, k);
-
-        for (int i = 0; values != NULL && i < n_samples; i++)
-            values[i] = alpha;
-    }
+    for (int k = 0; k < splice->slots->n; k++)
+        if (inputs[k] != ESPER_NO_TENSOR)
+            ESPER_TRY(esper_plan_fill(plan, NULL, 0, inputs[k], esper_splice_alpha(splice, k), n_samples));
+    return ESPER_OK;
 }
 
 static seed_part part_of(const esper_splice *splice, int k)

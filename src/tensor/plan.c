@@ -2,7 +2,6 @@
 #include "tensor/plan.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -14,9 +13,12 @@ struct esper_plan {
     int                    max_samples;
     int                    n_nets;
     esper_bound           *nets;      /* (n_nets) */
+    const esper_pass     **passes;    /* (n_nets) the callers' */
     const esper_exchange **exchanges; /* (n_nets) NULL: its batch is all here */
     int                    n_spread;  /* networks whose batch is not */
     double                *sums;      /* what ranks add up, as many as the network needs that needs the most */
+    char                  *pass_memory; /* (n_nets) of the backend: what lanes read of a pass, then its sample ids */
+    size_t                 pass_bytes;  /* of one */
     char                  *arena;
     size_t                 arena_bytes, unshared_bytes, table_bytes;
     size_t                 arena_room; /* of the allocation: at least arena_bytes */
@@ -68,7 +70,8 @@ static esper_status schedule_net(esper_plan *plan, const esper_plan_net *given, 
     ESPER_TRY(esper_net_status(given->net));
     ESPER_TRY(check_slab(plan, given->net, given->slab));
     ESPER_TRY(cache != NULL ? esper_plan_cache_get(cache, &desc, &schedule) : esper_schedule_open(&desc, &schedule));
-    plan->nets[k] = (esper_bound){.schedule = schedule, .slab = given->slab, .pass = given->pass};
+    plan->nets[k] = (esper_bound){.schedule = schedule, .slab = given->slab};
+    plan->passes[k] = given->pass;
     plan->exchanges[k] = given->exchange;
     plan->n_spread += given->exchange != NULL;
     plan->arena_bytes += schedule->arena_bytes;
@@ -92,20 +95,41 @@ static esper_status take_sums(esper_plan *plan)
 }
 
 /* Gradients nobody writes under this plan must read as zero, whatever an earlier plan left there. */
-static void clear_gradients(const esper_slab *slab)
+static esper_status clear_gradients(const esper_slab *slab)
 {
-    if (slab->family[ESPER_FAMILY_GRAD] != NULL)
-        memset(slab->family[ESPER_FAMILY_GRAD], 0, (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD) * sizeof(float));
+    if (slab->family[ESPER_FAMILY_GRAD] == NULL)
+        return ESPER_OK;
+    return esper_backend_fill(slab->backend, NULL, slab->family[ESPER_FAMILY_GRAD], 0.0f,
+                              (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD));
 }
 
 /* Memory of the caller's that nobody has written yet reads as zero, whatever was there before. */
-static void clear_shared(const esper_bound *net)
+static esper_status clear_shared(const esper_plan *plan, const esper_bound *net)
 {
     const esper_schedule *schedule = net->schedule;
 
     for (int t = 0; t < schedule->net.n_tensors; t++)
         if (esper_net_is_shared(&schedule->net, t) && schedule->data[t].begin != ESPER_NEVER)
-            memset(net->arena + schedule->data[t].offset, 0, schedule->data[t].bytes);
+            ESPER_TRY(esper_backend_fill(plan->backend, NULL, esper_bound_data(net, t), 0.0f,
+                                         schedule->data[t].bytes / sizeof(float)));
+    return ESPER_OK;
+}
+
+/* The backend's memory for a network's pass; its sample ids begin SAMPLE_IDS behind it. */
+enum { SAMPLE_IDS = (sizeof(esper_pass) + ESPER_ARENA_ALIGN - 1) / ESPER_ARENA_ALIGN * ESPER_ARENA_ALIGN };
+
+static esper_status take_passes(esper_plan *plan)
+{
+    size_t ids = (size_t)plan->max_samples * sizeof(uint32_t);
+    void *memory;
+
+    plan->pass_bytes = SAMPLE_IDS + (ids + ESPER_ARENA_ALIGN - 1) / ESPER_ARENA_ALIGN * ESPER_ARENA_ALIGN;
+    ESPER_TRY(esper_backend_alloc(plan->backend, (size_t)plan->n_nets * plan->pass_bytes, &memory));
+    plan->pass_memory = memory;
+    plan->table_bytes += (size_t)plan->n_nets * plan->pass_bytes;
+    for (int k = 0; k < plan->n_nets; k++)
+        plan->nets[k].pass = (const esper_pass *)(const void *)(plan->pass_memory + (size_t)k * plan->pass_bytes);
+    return ESPER_OK;
 }
 
 /* The arena of `old` if there is one and it is large enough, or a new one: larger than needed where the network is growing,
@@ -134,18 +158,19 @@ static esper_status take_arena(esper_plan *plan, esper_plan *old)
         plan->nets[k].arena = plan->arena == NULL ? NULL : plan->arena + base;
         base += plan->nets[k].schedule->arena_bytes;
         if (inherits)
-            clear_shared(&plan->nets[k]);
+            ESPER_TRY(clear_shared(plan, &plan->nets[k]));
     }
     assert(base == plan->arena_bytes && base <= plan->arena_room);
     return ESPER_OK;
 }
 
-/* `old` loses its arena at the last point where this can fail. */
+/* `old` loses its arena at the last point where this can fail, but for the backend itself. */
 static esper_status build(esper_plan *plan, const esper_plan_desc *desc, esper_plan *old)
 {
     plan->nets = take(plan, (size_t)desc->n_nets, sizeof(*plan->nets));
+    plan->passes = take(plan, (size_t)desc->n_nets, sizeof(*plan->passes));
     plan->exchanges = take(plan, (size_t)desc->n_nets, sizeof(*plan->exchanges));
-    if (plan->nets == NULL || plan->exchanges == NULL)
+    if (plan->nets == NULL || plan->passes == NULL || plan->exchanges == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d networks", desc->n_nets);
     for (int k = 0; k < desc->n_nets; k++) {
         ESPER_TRY(schedule_net(plan, &desc->nets[k], desc->cache, k));
@@ -154,10 +179,11 @@ static esper_status build(esper_plan *plan, const esper_plan_desc *desc, esper_p
     ESPER_TRY(take_sums(plan));
     ESPER_TRY(esper_launches_init(&plan->launches, plan->nets, plan->n_nets));
     plan->table_bytes += plan->launches.table_bytes;
+    ESPER_TRY(take_passes(plan));
     ESPER_TRY(take_arena(plan, old));
     esper_launches_bind(&plan->launches, plan->nets);
     for (int k = 0; k < plan->n_nets && plan->training; k++)
-        clear_gradients(plan->nets[k].slab);
+        ESPER_TRY(clear_gradients(plan->nets[k].slab));
     return ESPER_OK;
 }
 
@@ -211,7 +237,10 @@ void esper_plan_close(esper_plan *plan)
         esper_schedule_release(plan->nets[k].schedule);
     if (plan->arena != NULL)
         esper_backend_release(plan->backend, plan->arena);
+    if (plan->pass_memory != NULL)
+        esper_backend_release(plan->backend, plan->pass_memory);
     esper_mem_free(plan->sums);
+    esper_mem_free(plan->passes);
     esper_mem_free(plan->exchanges);
     esper_mem_free(plan->nets);
     esper_mem_free(plan);
@@ -219,12 +248,10 @@ void esper_plan_close(esper_plan *plan)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-static esper_status check_pass(const esper_plan *plan, int k, bool backward)
+static esper_status check_pass(const esper_plan *plan, int k)
 {
-    const esper_pass *pass = plan->nets[k].pass;
+    const esper_pass *pass = plan->passes[k];
 
-    if (backward && !plan->training)
-        return ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
     if (pass->n_samples < 1 || pass->n_samples > plan->max_samples)
         return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass->n_samples,
                           plan->max_samples);
@@ -236,10 +263,29 @@ static esper_status check_pass(const esper_plan *plan, int k, bool backward)
     return ESPER_OK;
 }
 
-static esper_status check_passes(const esper_plan *plan, bool backward)
+static esper_status check_backward(const esper_plan *plan)
+{
+    return plan->training ? ESPER_OK : ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
+}
+
+static esper_status send_pass(esper_plan *plan, esper_backend_stream *stream, int k)
+{
+    char *to = plan->pass_memory + (size_t)k * plan->pass_bytes;
+    esper_pass pass = *plan->passes[k];
+
+    ESPER_TRY(check_pass(plan, k));
+    if (pass.sample_id != NULL) {
+        ESPER_TRY(esper_backend_copy_in(plan->backend, stream, to + SAMPLE_IDS, pass.sample_id,
+                                        (size_t)pass.n_samples * sizeof(*pass.sample_id)));
+        pass.sample_id = (const uint32_t *)(const void *)(to + SAMPLE_IDS);
+    }
+    return esper_backend_copy_in(plan->backend, stream, to, &pass, sizeof(pass));
+}
+
+esper_status esper_plan_refresh(esper_plan *plan)
 {
     for (int k = 0; k < plan->n_nets; k++)
-        ESPER_TRY(check_pass(plan, k, backward));
+        ESPER_TRY(send_pass(plan, NULL, k));
     return ESPER_OK;
 }
 
@@ -271,7 +317,7 @@ static esper_status run_one(esper_plan *plan, esper_backend_stream *stream, espe
     int begin = 0;
 
     for (int i = 0; i < program->n_launches; i++) {
-        bool meets = steps[i].part == ESPER_PART_BEFORE && plan->nets[k].pass->training;
+        bool meets = steps[i].part == ESPER_PART_BEFORE && plan->passes[k]->training;
         esper_program piece = {
             .n_launches = i + 1 - begin, .launches = program->launches + begin, .chain = program->chain + begin};
 
@@ -294,7 +340,9 @@ static esper_status run(esper_plan *plan, bool forward, bool backward)
                                     : forward ? launches->gradients
                                               : launches->programs[ESPER_BACKWARD];
 
-    ESPER_TRY(check_passes(plan, backward));
+    if (backward)
+        ESPER_TRY(check_backward(plan));
+    ESPER_TRY(esper_plan_refresh(plan));
     if (plan->n_spread > 0) {
         for (int k = 0; k < plan->n_nets; k++) {
             if (forward)
@@ -330,14 +378,15 @@ esper_status esper_plan_gradients(esper_plan *plan)
 esper_status esper_plan_forward_one(esper_plan *plan, esper_backend_stream *stream, int net_index)
 {
     assert(0 <= net_index && net_index < plan->n_nets);
-    ESPER_TRY(check_pass(plan, net_index, false));
+    ESPER_TRY(send_pass(plan, stream, net_index));
     return run_one(plan, stream, ESPER_FORWARD, net_index);
 }
 
 esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *stream, int net_index)
 {
     assert(0 <= net_index && net_index < plan->n_nets);
-    ESPER_TRY(check_pass(plan, net_index, true));
+    ESPER_TRY(check_backward(plan));
+    ESPER_TRY(send_pass(plan, stream, net_index));
     ESPER_TRY(run_one(plan, stream, ESPER_FORWARD, net_index));
     return run_one(plan, stream, ESPER_BACKWARD, net_index);
 }
@@ -354,6 +403,39 @@ float *esper_plan_grad(const esper_plan *plan, int net_index, int tensor)
 {
     assert(0 <= net_index && net_index < plan->n_nets);
     return tensor == ESPER_NO_TENSOR ? NULL : esper_bound_grad(&plan->nets[net_index], tensor);
+}
+
+/* Bytes of the first samples of a tensor that the caller may read and write; 0 = it has no memory. */
+static size_t caller_bytes(const esper_plan *plan, int net_index, int tensor, int n_samples)
+{
+    const esper_tensor *t;
+
+    if (esper_plan_data(plan, net_index, tensor) == NULL)
+        return 0;
+    t = &plan->nets[net_index].schedule->net.tensors[tensor];
+    assert(n_samples >= 0 && n_samples <= plan->max_samples);
+    return (size_t)t->count * sizeof(float) * (size_t)(t->per_sample ? n_samples : 1);
+}
+
+esper_status esper_plan_write(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
+                              const void *from, int n_samples)
+{
+    return esper_backend_copy_in(plan->backend, stream, esper_plan_data(plan, net_index, tensor), from,
+                                 caller_bytes(plan, net_index, tensor, n_samples));
+}
+
+esper_status esper_plan_read(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor, void *to,
+                             int n_samples)
+{
+    return esper_backend_copy_out(plan->backend, stream, to, esper_plan_data(plan, net_index, tensor),
+                                  caller_bytes(plan, net_index, tensor, n_samples));
+}
+
+esper_status esper_plan_fill(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
+                             float value, int n_samples)
+{
+    return esper_backend_fill(plan->backend, stream, esper_plan_data(plan, net_index, tensor), value,
+                              caller_bytes(plan, net_index, tensor, n_samples) / sizeof(float));
 }
 
 const esper_launch *esper_plan_launch(const esper_plan *plan, esper_direction direction, int index)

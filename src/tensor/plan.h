@@ -22,7 +22,7 @@ typedef struct esper_exchange {
 } esper_exchange;
 
 /* One network of a plan. Slab, pass and exchange are borrowed until the plan is closed, the net while it is opened; the pass
- * is read anew in every pass. */
+ * is the host's, and goes to the backend anew in every pass, with as many sample ids as it has samples. */
 typedef struct esper_plan_net {
     const esper_net  *net;
     const esper_slab *slab;
@@ -79,10 +79,22 @@ esper_status esper_plan_gradients(esper_plan *plan);
 esper_status esper_plan_forward_one(esper_plan *plan, esper_backend_stream *stream, int net_index);
 esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *stream, int net_index);
 
-/* The memory of a tensor: inputs to write before a pass; the loss, outputs and kept tensors to read after it.
- * NULL for tensors without memory of their own here. */
+/* Sends the networks' passes to the backend, as every pass does at its beginning: for whoever enqueues launches of the
+ * plan without it. */
+esper_status esper_plan_refresh(esper_plan *plan);
+
+/* The memory of a tensor, which is the backend's: inputs to write before a pass; the loss, outputs and kept tensors to read
+ * after it. NULL for tensors without memory of their own here. */
 void  *esper_plan_data(const esper_plan *plan, int net_index, int tensor);
 float *esper_plan_grad(const esper_plan *plan, int net_index, int tensor);
+
+/* Copies of such a tensor's first n_samples samples, to the backend and from it, and one value for all their elements. */
+esper_status esper_plan_write(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
+                              const void *from, int n_samples);
+esper_status esper_plan_read(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor, void *to,
+                             int n_samples);
+esper_status esper_plan_fill(const esper_plan *plan, esper_backend_stream *stream, int net_index, int tensor,
+                             float value, int n_samples);
 
 /* What the plan will cost. */
 typedef struct esper_plan_stats {

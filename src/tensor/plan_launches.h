@@ -12,7 +12,7 @@
 typedef struct esper_bound {
     esper_schedule   *schedule; /* held; others may use it too */
     const esper_slab *slab;
-    const esper_pass *pass;
+    const esper_pass *pass;  /* what lanes read of a pass, in the backend's memory */
     char             *arena; /* its part of the plan's */
 } esper_bound;
 

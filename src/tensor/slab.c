@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 
 static const char *const family_names[] = {
@@ -105,7 +106,9 @@ esper_status esper_slab_init(esper_slab *slab, esper_backend *backend, const esp
 
 void esper_slab_fini(esper_slab *slab)
 {
-    if (slab->memory != NULL)
+    if (slab->backend == NULL)
+        esper_mem_free(slab->memory); /* a mirror */
+    else if (slab->memory != NULL)
         esper_backend_release(slab->backend, slab->memory);
     *slab = (esper_slab){0};
 }
@@ -118,4 +121,38 @@ float *esper_slab_at(const esper_slab *slab, esper_family family, const esper_te
         is_buffer != (family == ESPER_FAMILY_BUFFER))
         return NULL;
     return slab->family[family] + (is_buffer ? slab->buffer_begin : slab->param_begin)[tensor->region] + tensor->offset;
+}
+
+esper_status esper_slab_mirror(const esper_slab *slab, uint32_t families, esper_slab *mirror_out)
+{
+    esper_slab mirror = *slab;
+    esper_status status = ESPER_OK;
+    float *next;
+
+    mirror.backend = NULL;
+    mirror.bytes = 0;
+    for (int f = 0; f < ESPER_N_FAMILIES; f++)
+        if ((families & ESPER_FAMILY_BIT(f)) != 0 && slab->family[f] != NULL)
+            mirror.bytes += (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float);
+    mirror.memory = next = esper_mem_alloc(mirror.bytes > 0 ? mirror.bytes : 1);
+    if (mirror.memory == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "copy of a network's %zu bytes", mirror.bytes);
+    for (int f = 0; f < ESPER_N_FAMILIES; f++) {
+        bool is_wanted = (families & ESPER_FAMILY_BIT(f)) != 0 && slab->family[f] != NULL;
+        size_t count = (size_t)esper_slab_count(slab, (esper_family)f);
+
+        mirror.family[f] = is_wanted ? next : NULL;
+        next += is_wanted ? count : 0;
+        if (is_wanted && status == ESPER_OK)
+            status =
+                esper_backend_copy_out(slab->backend, NULL, mirror.family[f], slab->family[f], count * sizeof(float));
+    }
+    if (status == ESPER_OK)
+        status = esper_backend_sync(slab->backend);
+    if (status != ESPER_OK) {
+        esper_slab_fini(&mirror);
+        return status;
+    }
+    *mirror_out = mirror;
+    return ESPER_OK;
 }

@@ -53,7 +53,13 @@ size_t esper_slab_bytes(const esper_net *net, const esper_slab_desc *desc);
 /* Elements of a family in all, padding and reservations included. */
 int64_t esper_slab_count(const esper_slab *slab, esper_family family);
 
-/* The tensor's elements in a family; NULL where it has none there (moments of an inference slab, buffers' gradients). */
+/* The tensor's elements in a family, in the backend's memory; NULL where it has none there (moments of an inference slab,
+ * buffers' gradients). */
 float *esper_slab_at(const esper_slab *slab, esper_family family, const esper_tensor *tensor);
+
+/* A copy of some families in the host's memory, to read: its addresses are plain floats, those of the other families NULL. It
+ * waits for the backend's first stream. Closed by esper_slab_fini. */
+#define ESPER_FAMILY_BIT(family) (1u << (family))
+esper_status esper_slab_mirror(const esper_slab *slab, uint32_t families, esper_slab *mirror_out);
 
 #endif

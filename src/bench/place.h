@@ -1,6 +1,6 @@
 /* Internal. Where the tensors of a benchmark lie, and how fast bytes can be read or copied there at most. */
-#ifndef ESPER_CLI_BENCH_PLACE_H
-#define ESPER_CLI_BENCH_PLACE_H
+#ifndef ESPER_BENCH_PLACE_H
+#define ESPER_BENCH_PLACE_H
 
 #include "base/pool.h"
 #include "device/device.h"

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench_tickets.h"
+#include "bench/tickets.h"
 #include "dist/agree.h"
 #include "dist/launch.h"
 #include "slot/slot_id.h"

@@ -1,6 +1,6 @@
 /* Internal. The networks that benchmarks train. */
-#ifndef ESPER_CLI_BENCH_TASK_H
-#define ESPER_CLI_BENCH_TASK_H
+#ifndef ESPER_BENCH_TASK_H
+#define ESPER_BENCH_TASK_H
 
 #include "engine/task.h"
 

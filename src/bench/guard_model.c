@@ -1,5 +1,5 @@
 /* The tensors of the guard's benchmarks. */
-#include "cli/bench_guard_model.h"
+#include "bench/guard_model.h"
 
 #include <stdio.h>
 #include <string.h>

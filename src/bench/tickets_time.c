@@ -1,7 +1,7 @@
 /* Two ways of doing the same work, timed in turn. */
 #include "base/clock.h"
 #include "base/status.h"
-#include "cli/bench_tickets.h"
+#include "bench/tickets.h"
 
 enum { LEAST_ROUNDS = 7, MOST_ROUNDS = 301, QUICK_ROUNDS = 3, WARM_ROUNDS = 2 };
 

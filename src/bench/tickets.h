@@ -2,11 +2,11 @@
  *
  * A ticket is two ways of doing the same work, timed in turn. Where a machine lacks what one of them needs, the ticket
  * measures nothing and the figures recorded elsewhere are shown, as such. */
-#ifndef ESPER_CLI_BENCH_TICKETS_H
-#define ESPER_CLI_BENCH_TICKETS_H
+#ifndef ESPER_BENCH_TICKETS_H
+#define ESPER_BENCH_TICKETS_H
 
-#include "cli/bench.h"
-#include "cli/bench_guard_model.h"
+#include "bench/bench.h"
+#include "bench/guard_model.h"
 
 /* What was measured; written by a ticket that could. */
 typedef struct esper_ticket_result {

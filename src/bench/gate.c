@@ -7,7 +7,7 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "dist/agree.h"
 #include "slot/slot_id.h"
 #include "slot/slots.h"

@@ -1,5 +1,5 @@
 /* What benchmarks train. */
-#include "cli/bench_task.h"
+#include "bench/task.h"
 
 #include "base/status.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench_tickets.h"
+#include "bench/tickets.h"
 
 enum { GRADS = 1u << ESPER_GUARD_ROLE_GRAD };
 

@@ -6,8 +6,8 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench.h"
-#include "cli/bench_task.h"
+#include "bench/bench.h"
+#include "bench/task.h"
 #include "engine/trainer.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };

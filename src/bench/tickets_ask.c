@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/bench_tickets.h"
+#include "bench/tickets.h"
 
 enum { PART = 1 << 15, BLOCK = 64 }; /* elements that a thread takes at a time, and in the inner loop */
 

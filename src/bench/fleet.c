@@ -4,8 +4,9 @@
 
 #include "base/clock.h"
 #include "base/json_write.h"
+#include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "nn/blueprint.h"
 #include "nn/host.h"
 #include "nn/init.h"
@@ -85,7 +86,7 @@ static esper_status open_net(fleet *f, int k, const fleet_seed *seed)
 {
     ESPER_TRY(build_net(&f->nets[k], seed));
     ESPER_TRY(esper_slab_init(&f->slabs[k], f->backend, &f->nets[k], &(esper_slab_desc){.n_moments = 1}));
-    esper_init_net(&f->nets[k], &f->slabs[k], 1, (uint32_t)k, -1);
+    ESPER_TRY(esper_init_net(&f->nets[k], &f->slabs[k], 1, (uint32_t)k, -1));
     f->passes[k] = (esper_pass){
         .n_samples = BATCH, .training = true, .loss_scale = 1.0f / BATCH, .seed = 1, .sample_id = f->sample_ids};
     return ESPER_OK;
@@ -103,18 +104,26 @@ static esper_status open_plan(fleet *f)
 }
 
 /* Some data: what stands there does not matter to the time, but it should be of the usual size. */
-static void fill(fleet *f)
+static esper_status fill(fleet *f)
 {
-    for (int k = 0; k < f->n_nets; k++) {
-        const esper_tensor *images = &f->nets[k].tensors[f->nets[k].input];
-        float *data = esper_plan_data(f->plan, k, f->nets[k].input);
-        int32_t *targets = esper_plan_data(f->plan, k, f->nets[k].target);
+    int64_t count = f->nets[0].tensors[f->nets[0].input].count * BATCH;
+    float *images = esper_mem_alloc((size_t)count * sizeof(*images));
+    int32_t targets[BATCH];
+    esper_status status = ESPER_OK;
 
-        for (int64_t i = 0; i < images->count * BATCH; i++)
-            data[i] = (float)((uint32_t)i * 2654435761u >> 8) / 8388608.0f - 1.0f;
-        for (int i = 0; i < BATCH; i++)
-            targets[i] = i % 10;
+    if (images == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a batch");
+    for (int64_t i = 0; i < count; i++)
+        images[i] = (float)((uint32_t)i * 2654435761u >> 8) / 8388608.0f - 1.0f;
+    for (int i = 0; i < BATCH; i++)
+        targets[i] = i % 10;
+    for (int k = 0; k < f->n_nets && status == ESPER_OK; k++) {
+        status = esper_plan_write(f->plan, NULL, k, f->nets[k].input, images, BATCH);
+        if (status == ESPER_OK)
+            status = esper_plan_write(f->plan, NULL, k, f->nets[k].target, targets, BATCH);
     }
+    esper_mem_free(images);
+    return status;
 }
 
 static esper_status open_fleet(fleet *f, int n_threads, int n_nets, const fleet_seed *seeds)
@@ -133,7 +142,7 @@ static esper_status open_fleet(fleet *f, int n_threads, int n_nets, const fleet_
         slabs[k] = &f->slabs[k];
     }
     ESPER_TRY(open_plan(f));
-    fill(f);
+    ESPER_TRY(fill(f));
     optim.backend = f->backend;
     return esper_optim_open(&optim, &f->optim);
 }
@@ -246,8 +255,9 @@ static esper_status bench_replan(esper_bench_request *request, const char *name)
             status = open_plan(&f);
         times[i] = 1e3 * (esper_clock_seconds() - began);
         if (status == ESPER_OK) {
-            fill(&f);
-            status = step(&f, &unused);
+            status = fill(&f);
+            if (status == ESPER_OK)
+                status = step(&f, &unused);
         }
     }
     if (status == ESPER_OK)

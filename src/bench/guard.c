@@ -8,9 +8,9 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench.h"
-#include "cli/bench_guard_model.h"
-#include "cli/bench_place.h"
+#include "bench/bench.h"
+#include "bench/guard_model.h"
+#include "bench/place.h"
 
 enum { LEAST_ROUNDS = 11, MOST_ROUNDS = 301, QUICK_ROUNDS = 3, LEAST_CALLS = 3, PAGE = 4096 };
 enum { GRADS = 1u << ESPER_GUARD_ROLE_GRAD };
@@ -23,7 +23,7 @@ typedef struct bench_case {
     const char        *name;
     bench_kind         kind;
     esper_bench_shapes shapes;
-    const char        *families; /* see bench_guard_model.h */
+    const char        *families; /* see bench/guard_model.h */
     uint32_t           roles;    /* of a scan; 0 = all */
     bool               cuda_only;
 } bench_case;

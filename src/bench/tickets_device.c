@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "cli/bench_tickets.h"
+#include "bench/tickets.h"
 #include "device/device_cuda.h"
 
 static const uint64_t busy_ns = 50 * 1000 * 1000,

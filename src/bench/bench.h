@@ -1,7 +1,7 @@
-/* Internal. Benchmarks: a file for each subject (bench_train.c, bench_fleet.c, bench_guard.c, bench_gate.c,
- * bench_tune.c, bench_tickets.c, bench_learn.c), listed in cmd_bench.c; what they share. */
-#ifndef ESPER_CLI_BENCH_H
-#define ESPER_CLI_BENCH_H
+/* Internal. Benchmarks: a file for each subject (train.c, fleet.c, guard.c, gate.c, ranks.c,
+ * tune.c, tickets.c, learn.c), listed in cli/cmd_bench.c; what they share. */
+#ifndef ESPER_BENCH_BENCH_H
+#define ESPER_BENCH_BENCH_H
 
 #include "base/config.h"
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/status.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "run/learn.h"
 
 enum { MOST_PAIRS = 15, LEAST_PAIRS = 1, QUICK_PAIRS = 2, THREADS = 2 };

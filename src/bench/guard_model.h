@@ -1,8 +1,8 @@
 /* Internal. The tensors that the guard's benchmarks watch: the shapes of known networks, in one block of memory. */
-#ifndef ESPER_CLI_BENCH_GUARD_MODEL_H
-#define ESPER_CLI_BENCH_GUARD_MODEL_H
+#ifndef ESPER_BENCH_GUARD_MODEL_H
+#define ESPER_BENCH_GUARD_MODEL_H
 
-#include "cli/bench_place.h"
+#include "bench/place.h"
 #include "esper.h"
 
 typedef enum esper_bench_shapes {

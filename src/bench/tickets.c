@@ -1,5 +1,5 @@
 /* esper bench tickets: the list, the figures recorded elsewhere, and the table. docs/tickets.md tells the rest. */
-#include "cli/bench_tickets.h"
+#include "bench/tickets.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * no compiler is needed and none can leave the loads out. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/bench_place.h"
+#include "bench/place.h"
 #include "device/device_cuda.h"
 
 enum {

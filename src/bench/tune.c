@@ -15,7 +15,7 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "tensor/backends.h"
 #include "tensor/cpu/block.h"
 

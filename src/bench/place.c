@@ -1,5 +1,5 @@
 /* Places of benchmarks: memory through the device's table, and on the host the loads and copies of all threads. */
-#include "cli/bench_place.h"
+#include "bench/place.h"
 
 #include <stdio.h>
 #include <string.h>
