@@ -1,4 +1,4 @@
-# What Esper is linked with, each probed by pkg-config and printed with a tick or a cross. All that is missing is said
+# What Esper is linked with, each probed by pkg-config and printed with a plus or a minus. All that is missing is said
 # at once, with the Debian packages to install.
 #
 #   esper_dependencies   what the engine needs
@@ -17,9 +17,9 @@ set(missing_packages "")
 function(esper_probe target module title package required)
     pkg_check_modules(${target} QUIET IMPORTED_TARGET ${module})
     if(${target}_FOUND)
-        message(STATUS "  ✓ ${title} ${${target}_VERSION}")
+        message(STATUS "  + ${title} ${${target}_VERSION}")
     else()
-        message(STATUS "  ✗ ${title}: not found (Debian package ${package})")
+        message(STATUS "  - ${title}: not found (Debian package ${package})")
         if(required)
             set(missing_libraries ${missing_libraries} ${title} PARENT_SCOPE)
             set(missing_packages ${missing_packages} ${package} PARENT_SCOPE)

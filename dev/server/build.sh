@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Packs what dev/server/run.sh needs into build/server, to carry to a machine with another processor and without our
-# packages: the tests of the kernels, of networks and of parity, the program, and the recorded vectors if they are here.
+# packages: the tests of the kernels, of networks and of parity, the program, and recorded vectors.
 #   usage: dev/server/build.sh
-# Environment: KIT, where to (build/server); TREE, the build folder to use (build/server-tree).
+# Environment: KIT, where to (build/server); TREE, the build folder to use (build/server-tree); ESPER_GOLDEN, a whole set of
+# recorded vectors, without which only tests/golden is packed.
 set -euo pipefail
 
+golden=
+[ -z "${ESPER_GOLDEN:-}" ] || golden=$(cd "$ESPER_GOLDEN" && pwd)
 cd "$(dirname "$0")/../.."
 tree=${TREE:-build/server-tree}
 out=${KIT:-build/server}
@@ -24,8 +27,8 @@ for folder in tensor nn parity; do
     done
 done
 strip "$out/esper" "$out"/programs/*
-cp -r tests/golden "$out/run/tests/"                        # tests look for ./tests/golden and ./../shared/golden
-[ ! -d ../shared/golden ] || { mkdir "$out/shared" && cp -rL ../shared/golden "$out/shared/"; }
+cp -r tests/golden "$out/run/tests/" # tests look for ./tests/golden, or where run.sh says
+[ -z "$golden" ] || cp -rL "$golden" "$out/golden"
 for program in "$out/esper" "$out"/programs/*; do ldd "$program"; done |
     awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     while read -r library; do

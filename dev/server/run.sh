@@ -12,6 +12,7 @@ logs=$kit/logs
 cores=${CORES:-2,3}
 mkdir -p "$logs"
 export LD_LIBRARY_PATH="$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+[ ! -d "$kit/golden" ] || export ESPER_GOLDEN=$kit/golden
 failed=0
 
 grep -m 1 "model name" /proc/cpuinfo

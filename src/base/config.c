@@ -44,7 +44,7 @@ ESPER_CONFIG_SECTION_LIST(X)
 #define OVER(a)       {.low = a, .high = (double)INFINITY, .low_open = true}
 
 static const esper_config_key keys[ESPER_CONFIG_N_KEYS] = {
-#define X(head, name_, kind_, preset_, range_, unit_, help_)                                         \
+#define X(head, name_, kind_, preset_, range_, unit_, jobs_, needs_, effect_, help_)                 \
     {.section = section_##head, .name = #name_, .kind = ESPER_CONFIG_##kind_, .preset = preset_,     \
      .range = range_, .choices = CHOICES_##kind_(name_), .unit = unit_, .help = help_,               \
      .offset = offsetof(esper_config, name_)},
@@ -55,7 +55,7 @@ static const esper_config_key keys[ESPER_CONFIG_N_KEYS] = {
 
 /* Choices are read and written as int; names of flags and variables have room. */
 #define FIELD_SIZE(name) sizeof(((esper_config *)0)->name)
-#define X(section, name, kind, preset, range, unit, help)                                                    \
+#define X(section, name, kind, preset, range, unit, jobs, needs, effect, help)                               \
     _Static_assert(ESPER_CONFIG_##kind != ESPER_CONFIG_CHOICE || FIELD_SIZE(name) == sizeof(int), #name);    \
     _Static_assert(sizeof(#name) + sizeof("ESPER_") <= ESPER_CONFIG_NAME_CHARS, #name);
 ESPER_CONFIG_KEY_LIST(X)

@@ -69,7 +69,7 @@ typedef struct esper_config_source {
     int                line; /* in the file; 0 = none */
 } esper_config_source;
 
-#define X(section, name, kind, preset, range, unit, help) +1
+#define X(section, name, kind, preset, range, unit, jobs, needs, effect, help) +1
 enum { ESPER_CONFIG_N_KEYS = 0 ESPER_CONFIG_KEY_LIST(X) };
 #undef X
 
@@ -82,7 +82,7 @@ enum { ESPER_CONFIG_N_KEYS = 0 ESPER_CONFIG_KEY_LIST(X) };
 #define ESPER_CONFIG_FIELD_TEXT(name)   char name[ESPER_CONFIG_TEXT_CHARS];
 
 typedef struct esper_config {
-#define X(section, name, kind, preset, range, unit, help) ESPER_CONFIG_FIELD_##kind(name)
+#define X(section, name, kind, preset, range, unit, jobs, needs, effect, help) ESPER_CONFIG_FIELD_##kind(name)
     ESPER_CONFIG_KEY_LIST(X)
 #undef X
     /* Private: where each value came from. A name is kept once and known by its index. */
@@ -97,7 +97,7 @@ typedef struct esper_config {
 /* The whole configuration as text fits into this: for each key its name, " = ", the longest value and a line end. */
 enum {
     ESPER_CONFIG_RECORD_CHARS = 1
-#define X(section, name, kind, preset, range, unit, help) \
+#define X(section, name, kind, preset, range, unit, jobs, needs, effect, help) \
     +sizeof(#name " = ") + (ESPER_CONFIG_##kind == ESPER_CONFIG_TEXT ? ESPER_CONFIG_TEXT_CHARS : ESPER_NUMBER_CHARS)
     ESPER_CONFIG_KEY_LIST(X)
 #undef X
@@ -131,7 +131,8 @@ esper_status esper_config_load_file(esper_config *config, const char *path);
 esper_status esper_config_load_text(esper_config *config, const char *text, size_t bytes, const char *name);
 
 /* Every variable ESPER_<KEY>. One that is no key is an error, so that a misspelt one is not silently ignored; only
- * ESPER_CONFIG, ESPER_KERNELS, ESPER_TUNE, ESPER_TEST_* and ESPER_FUZZ_* belong to others. */
+ * ESPER_CONFIG, ESPER_KERNELS, ESPER_TUNE, ESPER_NVRTC, ESPER_MPI_SHARED, ESPER_GOLDEN, ESPER_TEST_* and ESPER_FUZZ_* belong
+ * to others. */
 esper_status esper_config_load_environ(esper_config *config);
 
 /* An option of one command, beside the keys. */
@@ -174,9 +175,53 @@ void esper_config_variable_name(const char *key, char text[ESPER_CONFIG_NAME_CHA
 /* Whether a key is meant. It is a copy: default and help may be replaced by what they are in this place. */
 typedef bool (*esper_config_choose)(esper_config_key *key, const void *context);
 
-/* For people: every flag that `choose` (NULL: all) takes, with its help, by section; and every key in force with its value and where it came from. */
-void esper_config_help(FILE *stream, esper_config_choose choose, const void *context);
-void esper_config_print_sources(const esper_config *config, FILE *stream);
+/* For people: every flag that `choose` (NULL: all) takes, with its help, by section, in lines of `width` columns. */
+void esper_config_help(FILE *stream, int width, esper_config_choose choose, const void *context);
+
+/* ---- which settings can have an effect ---- */
+
+/* Commands that make runs, and who may decide about seeds there: bits. */
+#define X(name, text) ESPER_CONFIG_INDEX_##name,
+enum { ESPER_CONFIG_JOB_LIST(X) ESPER_CONFIG_N_JOBS };
+#undef X
+#define X(name, text) ESPER_CONFIG_IN_##name = 1 << ESPER_CONFIG_INDEX_##name,
+typedef enum esper_config_job { ESPER_CONFIG_JOB_LIST(X) } esper_config_job;
+#undef X
+
+enum {
+    ESPER_CONFIG_BY_RULES = 1,   /* the heuristic */
+    ESPER_CONFIG_BY_CHANCE = 2,
+    ESPER_CONFIG_BY_SCRIPT = 4,  /* a decision file */
+    ESPER_CONFIG_BY_PROGRAM = 8, /* policy_cmd */
+    ESPER_CONFIG_BY_LEARNED = 16 /* a policy that has learned, or that learns here */
+};
+
+/* What a run is, as far as it is not in its configuration. */
+typedef struct esper_config_use {
+    esper_config_job job;
+    const char      *task;
+    bool             images;    /* its host is convolutional; else a transformer */
+    bool             has_files; /* its data is read from files */
+    bool             launched;  /* below mpirun or the like, if only as one rank: jobs of several sizes have the same flags */
+    unsigned         deciders;  /* ESPER_CONFIG_BY_*; 0 = nobody */
+} esper_config_use;
+
+/* What a setting changes. Only BITS may change what is computed or decided. */
+#define X(name) ESPER_CONFIG_CHANGES_##name,
+typedef enum esper_config_effect { ESPER_CONFIG_EFFECT_LIST(X) ESPER_CONFIG_N_EFFECTS } esper_config_effect;
+#undef X
+
+/* Why a setting has no effect in a run, and what else one could do ("" = nothing); NULL: it can have one. */
+const char *esper_config_why_not(const esper_config *config, int index, const esper_config_use *use,
+                                 const char **instead_out);
+
+const char         *esper_config_job_name(esper_config_job job); /* "train" */
+unsigned            esper_config_jobs_of(int index);             /* ESPER_CONFIG_IN_* */
+esper_config_effect esper_config_effect_of(int index);
+
+/* Every key that can have an effect in that run with its value and where it came from; with `all` the others, too, and why
+ * they have none. */
+void esper_config_print_sources(const esper_config *config, const esper_config_use *use, bool all, FILE *stream);
 
 /* The saved configuration with what was asked for by file, environment or flag laid over it. Only the free keys (NULL at the end)
  * may differ; another that does is E_CONFIG. */

@@ -3,7 +3,7 @@
 
 #include "base/config.h"
 
-enum { HELP_COLUMN = 30, HELP_WIDTH = 100 };
+enum { HELP_COLUMN = 30 };
 
 /* What stands for the value in the help: "--lr X". */
 static void metavar_text(const esper_config_key *key, char *text, size_t size)
@@ -31,8 +31,8 @@ static void metavar_text(const esper_config_key *key, char *text, size_t size)
     }
 }
 
-/* Prints words, breaking lines before HELP_WIDTH and indenting the next ones; `column` is where the cursor stands. */
-static void print_wrapped(FILE *stream, const char *text, int column)
+/* Prints words, breaking lines before `width` and indenting the next ones; `column` is where the cursor stands. */
+static void print_wrapped(FILE *stream, int width, const char *text, int column)
 {
     if (column + 1 >= HELP_COLUMN) {
         fputc('\n', stream);
@@ -43,7 +43,7 @@ static void print_wrapped(FILE *stream, const char *text, int column)
     while (*text != '\0') {
         int n = (int)strcspn(text, " ");
 
-        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+        if (column > HELP_COLUMN && column + 1 + n > width) {
             fprintf(stream, "\n%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;
         }
@@ -67,7 +67,7 @@ static void default_text(const esper_config_key *key, char *text, size_t size)
     }
 }
 
-static void print_key_help(FILE *stream, const esper_config_key *key)
+static void print_key_help(FILE *stream, int width, const esper_config_key *key)
 {
     char flag[ESPER_CONFIG_NAME_CHARS], metavar[80], preset[240], help[600];
     int column;
@@ -79,10 +79,10 @@ static void print_key_help(FILE *stream, const esper_config_key *key)
         column += fprintf(stream, ", --no-%s", flag + 2);
     default_text(key, preset, sizeof(preset));
     snprintf(help, sizeof(help), "%s %s", key->help, preset);
-    print_wrapped(stream, help, column);
+    print_wrapped(stream, width, help, column);
 }
 
-void esper_config_help(FILE *stream, esper_config_choose choose, const void *context)
+void esper_config_help(FILE *stream, int width, esper_config_choose choose, const void *context)
 {
     const char *section = NULL;
 
@@ -94,26 +94,31 @@ void esper_config_help(FILE *stream, esper_config_choose choose, const void *con
         if (key.section != section)
             fprintf(stream, "%s%s\n", section != NULL ? "\n" : "", key.section);
         section = key.section;
-        print_key_help(stream, &key);
+        print_key_help(stream, width, &key);
     }
-    fprintf(stream, "\nEach of these is also a line 'weight_decay = 0.001' of a configuration file and an environment\n"
-                    "variable ESPER_WEIGHT_DECAY. A flag is stronger than the environment, that than a file, a file\n"
-                    "than the preset of the task, and a preset than the default.\n");
+    fprintf(stream, "\nEach of these is also a line 'weight_decay = 0.001' of a configuration file and\n"
+                    "an environment variable ESPER_WEIGHT_DECAY. A flag is stronger than the\n"
+                    "environment, that than a file, a file than the preset of the task, and a preset\n"
+                    "than the default.\n");
 }
 
-void esper_config_print_sources(const esper_config *config, FILE *stream)
+void esper_config_print_sources(const esper_config *config, const esper_config_use *use, bool all, FILE *stream)
 {
     char value[ESPER_CONFIG_TEXT_CHARS], source[ESPER_CONFIG_TEXT_CHARS + 32];
-    const char *section = NULL;
+    const char *section = NULL, *why, *instead;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
+        why = esper_config_why_not(config, i, use, &instead);
+        if (why != NULL && !all)
+            continue;
         if (key->section != section)
             fprintf(stream, "%s# %s\n", section != NULL ? "\n" : "", key->section);
         section = key->section;
         esper_config_value_text(config, i, value);
         esper_config_source_text(config, i, source, sizeof(source));
-        fprintf(stream, "%-16s = %-16s # %s\n", key->name, value, source);
+        fprintf(stream, "%-16s = %-16s # %s%s%s\n", key->name, value, source, why != NULL ? "; no effect: " : "",
+                why != NULL ? why : "");
     }
 }

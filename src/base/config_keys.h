@@ -1,11 +1,14 @@
 /* Internal. The one list of configuration keys. It yields the fields of esper_config, the defaults, what files,
  * environment and flags may say, the help text and the run record; a new key is one entry here and nothing elsewhere.
  *
- *     X(section, name, kind, default, range, unit, help)
+ *     X(section, name, kind, default, range, unit, jobs, needs, effect, help)
  *
  * kind    INT, U64, REAL, BOOL, CHOICE (one of ESPER_CONFIG_<NAME>_LIST below) or TEXT
  * range   BETWEEN(a, b) closed, BELOW(a, b) without b, ABOVE(a, b) without a, FROM(a) and up, OVER(a) without a, ANY
  * unit    what a number counts, what stands for a text in the help (PATH when empty); "" where the help says it
+ * jobs    the commands whose runs it can change: TRAIN, GROW, LEARN and COMPARE, joined by |; EVERY, or GROWN (all but TRAIN)
+ * needs   what must hold besides for it to have an effect, from ESPER_CONFIG_NEED_LIST, joined by |; ALWAYS: nothing
+ * effect  what it changes, one of ESPER_CONFIG_EFFECT_LIST
  * help    one or two sentences for somebody who meets the key for the first time
  *
  * Defaults are those of the task `fashion`; other tasks lay their presets over them. */
@@ -30,166 +33,206 @@
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(ASIDE, "aside")
 
 /* clang-format off */
+
+/* The commands that make runs. */
+#define ESPER_CONFIG_JOB_LIST(X) X(TRAIN, "train") X(GROW, "grow") X(LEARN, "learn") X(COMPARE, "compare")
+
+/* What settings may need, so as to have an effect.
+ *
+ *     X(name, holds, why it has none where that does not hold, what else one could do: "" = nothing)
+ *
+ * `holds` is asked of `config`, the configuration in force, and `use`, what is known of the run besides. */
+#define ESPER_CONFIG_NEED_LIST(X)                                                                                      \
+    X(IMAGES, use->images, "its host is a transformer", "")                                                            \
+    X(TEXT, !use->images, "its host is convolutional", "")                                                             \
+    X(FILES, use->has_files, "its data is synthetic", "")                                                              \
+    X(SGD, config->optimizer == ESPER_CONFIG_OPTIMIZER_SGD, "the optimiser is adamw", "set optimizer = sgd")           \
+    X(ADAMW, config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW, "the optimiser is sgd", "set optimizer = adamw")       \
+    X(COSINE, config->schedule == ESPER_CONFIG_SCHEDULE_COSINE, "the schedule is constant", "set schedule = cosine")   \
+    X(GUARDED, config->guard, "the guard is off", "set guard = true")                                                  \
+    X(RANKS, use->launched, "it is a job of one process", "start ranks with mpirun")                                   \
+    X(DECIDES, use->deciders != 0, "nobody decides about seeds", "choose a policy other than none")                    \
+    X(SEEDS, use->deciders != 0 || config->plant[0] != '\0',                                                           \
+      "nobody decides about seeds, and none is planted", "choose a policy other than none")                            \
+    X(SLOTS, use->job != ESPER_CONFIG_IN_TRAIN || config->plant[0] != '\0',                                            \
+      "nothing grows, and no seed is planted", "see `esper grow`")                                                     \
+    X(RULES, use->deciders & ESPER_CONFIG_BY_RULES, "the heuristic does not decide", "let it: policy heuristic")       \
+    X(PLATEAUS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_PROGRAM),                                     \
+      "neither the heuristic nor a program decides, and nobody else looks for plateaus", "")                           \
+    X(SCRIPT, use->deciders & ESPER_CONFIG_BY_SCRIPT,                                                                  \
+      "only the policy scripted reads a decision file, and it does not decide", "set policy = scripted")               \
+    X(PROGRAM, use->deciders & ESPER_CONFIG_BY_PROGRAM, "no program decides", "name one with policy_cmd")              \
+    X(LEARNER, !(use->deciders & ESPER_CONFIG_BY_PROGRAM), "a program learns, by itself", "leave policy_cmd out")      \
+    X(NAMED, use->job != ESPER_CONFIG_IN_LEARN || use->deciders & ESPER_CONFIG_BY_PROGRAM,                             \
+      "a program that learns is named by the flag --policy-cmd alone", "")                                             \
+    X(LISTED, use->job != ESPER_CONFIG_IN_COMPARE || use->deciders & ESPER_CONFIG_BY_PROGRAM,                          \
+      "no program is compared", "name `command` among --policies")
+
+/* What a setting changes: the bits of weights, plans or decisions; or nothing of these, but how long a run takes, which files it
+ * writes, what it prints, how long it waits, or what becomes of a fault. */
+#define ESPER_CONFIG_EFFECT_LIST(X) X(BITS) X(SPEED) X(FILES) X(WORDS) X(WAITS) X(RESCUE)
+
 #define ESPER_CONFIG_KEY_LIST(X)                                                                                       \
-    X(RUN, seed, U64, "1", ANY, "",                                                                                    \
+    X(RUN, seed, U64, "1", ANY, "", EVERY, ALWAYS, BITS,                                                               \
       "Start of every random number: weights, splits, order, augmentation. The same seed gives the same run.")         \
-    X(RUN, threads, INT, "0", BETWEEN(0, 256), "threads",                                                              \
+    X(RUN, threads, INT, "0", BETWEEN(0, 256), "threads", EVERY, ALWAYS, SPEED,                                        \
       "Threads that compute; 0 uses every core. Results do not depend on it.")                                         \
-    X(RUN, backend, CHOICE, "auto", ANY, "",                                                                           \
+    X(RUN, backend, CHOICE, "auto", ANY, "", EVERY, ALWAYS, BITS,                                                      \
       "Who computes: cpu is the fast one, ref the plain definition of correct, null goes through the motions only.")   \
-    X(RUN, run_dir, TEXT, "", ANY, "",                                                                                 \
+    X(RUN, run_dir, TEXT, "", ANY, "", TRAIN | GROW | LEARN, ALWAYS, FILES,                                            \
       "Directory for this run's checkpoints and events. Empty: runs/<task>-<date>-<n>.")                               \
-    X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs",                                                              \
+    X(RUN, checkpoint_every, INT, "1", FROM(0), "epochs", TRAIN | GROW | COMPARE, ALWAYS, FILES,                       \
       "Epochs between checkpoints; 0 saves only at the start, at the end and on Ctrl-C.")                                          \
-    X(RUN, progress, CHOICE, "auto", ANY, "",                                                                          \
-      "How progress is shown: a live bar, plain lines for logs, or none. auto takes the bar on a terminal.")           \
-    X(RUN, log_level, CHOICE, "info", ANY, "",                                                                         \
+    X(RUN, progress, CHOICE, "auto", ANY, "", TRAIN | GROW | LEARN, ALWAYS, WORDS,                                     \
+      "How progress is shown: a live bar, plain lines for logs, or none. auto takes the bar on a terminal "             \
+      "that takes escapes (TERM).")                                                                                    \
+    X(RUN, log_level, CHOICE, "info", ANY, "", EVERY, ALWAYS, WORDS,                                                   \
       "The least important messages still printed on standard error.")                                                 \
-    X(TRAINING, epochs, INT, "5", FROM(0), "epochs",                                                                   \
+    X(TRAINING, epochs, INT, "5", FROM(0), "epochs", EVERY, ALWAYS, BITS,                                              \
       "Passes over the training samples.")                                                                             \
-    X(TRAINING, batch, INT, "128", BETWEEN(1, 65536), "samples",                                                       \
+    X(TRAINING, batch, INT, "128", BETWEEN(1, 65536), "samples", EVERY, ALWAYS, BITS,                                  \
       "Samples whose gradients are averaged into one step of the optimiser.")                                          \
-    X(TRAINING, max_steps, INT, "0", FROM(0), "steps",                                                                 \
+    X(TRAINING, max_steps, INT, "0", FROM(0), "steps", EVERY, ALWAYS, BITS,                                            \
       "Ends each epoch, and its validation, after this many batches; 0 goes through all. For quick trials.")                        \
-    X(TRAINING, optimizer, CHOICE, "sgd", ANY, "",                                                                     \
+    X(TRAINING, optimizer, CHOICE, "sgd", ANY, "", EVERY, ALWAYS, BITS,                                                \
       "The rule that turns gradients into steps: SGD with momentum, or AdamW.")                                        \
-    X(TRAINING, lr, REAL, "0.01", OVER(0), "",                                                                         \
+    X(TRAINING, lr, REAL, "0.01", OVER(0), "", EVERY, ALWAYS, BITS,                                                    \
       "Learning rate: how far a step follows the gradient. The first thing to lower when the loss explodes.")          \
-    X(TRAINING, momentum, REAL, "0.9", BELOW(0, 1), "",                                                                \
+    X(TRAINING, momentum, REAL, "0.9", BELOW(0, 1), "", EVERY, SGD, BITS,                                              \
       "Part of the last step that SGD carries into the next.")                                                         \
-    X(TRAINING, weight_decay, REAL, "5e-4", FROM(0), "",                                                               \
+    X(TRAINING, weight_decay, REAL, "5e-4", FROM(0), "", EVERY, ALWAYS, BITS,                                          \
       "Pull of the weights towards 0: added to the gradient by SGD, applied apart from it by AdamW.")                  \
-    X(TRAINING, beta1, REAL, "0.9", BELOW(0, 1), "",                                                                   \
+    X(TRAINING, beta1, REAL, "0.9", BELOW(0, 1), "", EVERY, ADAMW, BITS,                                               \
       "AdamW's memory of the mean gradient.")                                                                          \
-    X(TRAINING, beta2, REAL, "0.999", BELOW(0, 1), "",                                                                 \
+    X(TRAINING, beta2, REAL, "0.999", BELOW(0, 1), "", EVERY, ADAMW, BITS,                                             \
       "AdamW's memory of the mean squared gradient.")                                                                  \
-    X(TRAINING, adam_eps, REAL, "1e-8", OVER(0), "",                                                                   \
+    X(TRAINING, adam_eps, REAL, "1e-8", OVER(0), "", EVERY, ADAMW, BITS,                                               \
       "AdamW's guard against division by a vanishing squared gradient.")                                               \
-    X(TRAINING, clip, REAL, "1", FROM(0), "",                                                                          \
+    X(TRAINING, clip, REAL, "1", FROM(0), "", EVERY, ALWAYS, BITS,                                                     \
       "Longest gradient a step may use: a longer one is scaled down to this norm. 0 switches clipping off.")           \
-    X(TRAINING, schedule, CHOICE, "constant", ANY, "",                                                                 \
+    X(TRAINING, schedule, CHOICE, "constant", ANY, "", EVERY, ALWAYS, BITS,                                            \
       "How the learning rate moves over the run: not at all, or down along half a cosine to lr_min.")                  \
-    X(TRAINING, warmup, REAL, "0", BETWEEN(0, 1000000), "epochs",                                                      \
+    X(TRAINING, warmup, REAL, "0", BETWEEN(0, 1000000), "epochs", EVERY, ALWAYS, BITS,                                 \
       "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
-    X(TRAINING, lr_min, REAL, "0", FROM(0), "",                                                                        \
+    X(TRAINING, lr_min, REAL, "0", FROM(0), "", EVERY, COSINE, BITS,                                                   \
       "Where the cosine schedule ends.")                                                                               \
-    X(TRAINING, lr_epochs, INT, "0", FROM(0), "epochs",                                                                \
+    X(TRAINING, lr_epochs, INT, "0", FROM(0), "epochs", EVERY, COSINE, BITS,                                           \
       "Epochs in which the cosine gets there; the rate then stays at lr_min. 0: all epochs of the run.")               \
-    X(TRAINING, lr_finish, INT, "0", FROM(0), "epochs",                                                                \
+    X(TRAINING, lr_finish, INT, "0", FROM(0), "epochs", EVERY, COSINE, BITS,                                           \
       "Last epochs of a cosine run that fall once more, from lr to 0. A host settles, grows, and is finished. 0: none.") \
-    X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME|FILE|RUN",                                                         \
+    X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                     \
       "Who decides about seeds: none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
       "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \
-    X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND",                                                                    \
+    X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND", GROWN, NAMED | LISTED, BITS,                                                \
       "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
-    X(GROWTH, policy_deadline, REAL, "30", OVER(0), "seconds",                                                         \
+    X(GROWTH, policy_deadline, REAL, "30", OVER(0), "seconds", GROWN, PROGRAM, WAITS,                                  \
       "How long such a program may think about one answer before the run stops with a checkpoint.")                    \
-    X(GROWTH, decisions, TEXT, "", ANY, "PATH",                                                                        \
+    X(GROWTH, decisions, TEXT, "", ANY, "PATH", GROW | COMPARE, SCRIPT, BITS,                                          \
       "The decision file of the policy `scripted`.")                                                                   \
-    X(GROWTH, gates, CHOICE, "strict", ANY, "",                                                                        \
+    X(GROWTH, gates, CHOICE, "strict", ANY, "", GROWN, DECIDES, BITS,                                                  \
       "What gates ask of a seed: strict judges its merit, permissive its safety alone.")                               \
-    X(GROWTH, gate_epochs, INT, "10", FROM(1), "epochs",                                                               \
+    X(GROWTH, gate_epochs, INT, "10", FROM(1), "epochs", GROWN, DECIDES, BITS,                                         \
       "Least epochs of a seed in TRAINING, and with strict gates in BLENDING. The heuristic keeps time by it.")         \
-    X(GROWTH, embargo, INT, "5", FROM(1), "epochs",                                                                    \
+    X(GROWTH, embargo, INT, "5", FROM(1), "epochs", GROWN, DECIDES, BITS,                                              \
       "How long a slot rests after a seed was pruned there.")                                                          \
-    X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds",                                                                   \
+    X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds", GROWN, DECIDES, BITS,                                             \
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
-    X(GROWTH, max_params, INT, "0", FROM(0), "parameters",                                                             \
+    X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, DECIDES, BITS,                                       \
       "Most parameters the network may grow to; 0 sets no limit.")                                                     \
-    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES",                                                                      \
+    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, RULES, BITS,                                         \
       "Kinds of seeds the heuristic tries in turn, separated by commas. Empty: its usual rotation.")                   \
-    X(GROWTH, plateau, REAL, "0.5", FROM(0), "points",                                                                 \
+    X(GROWTH, plateau, REAL, "0.5", FROM(0), "points", GROWN, PLATEAUS, BITS,                                          \
       "An epoch that gains less validation accuracy than this counts towards a plateau.")                              \
-    X(GROWTH, plateau_epochs, INT, "3", FROM(1), "epochs",                                                             \
+    X(GROWTH, plateau_epochs, INT, "3", FROM(1), "epochs", GROW | COMPARE, RULES, BITS,                                \
       "So many such epochs in a row, and the heuristic lets a seed germinate.")                                        \
-    X(GROWTH, plant, TEXT, "", ANY, "SLOT:BLUEPRINT,...",                                                              \
+    X(GROWTH, plant, TEXT, "", ANY, "SLOT:BLUEPRINT,...", EVERY, ALWAYS, BITS,                                         \
       "Seeds that are part of the network from the start, as if they had been kept: r0c1:conv_light,r1c2:norm.")       \
-    X(GROWTH, incubation, CHOICE, "aside", ANY, "",                                                                    \
+    X(GROWTH, incubation, CHOICE, "aside", ANY, "", GROWN, DECIDES, BITS,                                              \
       "What a seed learns by before it is blended in: the loss of a trial of its own, or the stream's gradient alone.") \
-    X(GROWTH, seed_lr, REAL, "1", OVER(0), "",                                                                         \
+    X(GROWTH, seed_lr, REAL, "1", OVER(0), "", GROWN, DECIDES, BITS,                                                   \
       "Learning rate of a seed until it is kept, as a factor on the host's.")                                          \
-    X(GROWTH, attribution, REAL, "0.25", FROM(0), "",                                                                  \
+    X(GROWTH, attribution, REAL, "0.25", FROM(0), "", GROWN, SEEDS, BITS,                                              \
       "Most FLOPs spent on finding out what each seed is worth, as a share of the epoch's training.")                  \
-    X(GROWTH, reward, TEXT, "escrow", ANY, "MODE",                                                                     \
+    X(GROWTH, reward, TEXT, "escrow", ANY, "MODE", GROWN, ALWAYS, BITS,                                                \
       "What decisions are paid by: escrow, shaped, basic, basic_plus, simplified, sparse, minimal or loss "            \
       "(docs/learning.md). Recorded always; a policy that learns goes by it.")                                         \
-    X(GROWTH, reward_weights, TEXT, "", ANY, "NAME=VALUE,...",                                                         \
+    X(GROWTH, reward_weights, TEXT, "", ANY, "NAME=VALUE,...", GROWN, ALWAYS, BITS,                                    \
       "Weights of the reward other than its usual ones, such as rent_weight=0.2; `esper info rewards` lists them.")    \
-    X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...",                                                      \
+    X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...", GROWN, ALWAYS, BITS,                                 \
       "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf@2 (docs/growing.md).") \
-    X(LEARN, rounds, INT, "100", FROM(1), "rounds",                                                                    \
+    X(LEARN, rounds, INT, "100", FROM(1), "rounds", LEARN, ALWAYS, BITS,                                               \
       "Rounds of `esper learn`: episodes of all environments, then one update of the policy.")                         \
-    X(LEARN, envs, INT, "16", BETWEEN(1, 1024), "environments",                                                        \
+    X(LEARN, envs, INT, "16", BETWEEN(1, 1024), "environments", LEARN, ALWAYS, BITS,                                   \
       "Networks that grow side by side in a round, each with its own weights, order of samples and slots.")            \
-    X(LEARN, patience, INT, "0", FROM(0), "rounds",                                                                    \
+    X(LEARN, patience, INT, "0", FROM(0), "rounds", LEARN, ALWAYS, BITS,                                               \
       "Ends the learning when the mean return of ten rounds has not risen for so many; 0 goes through all rounds.")    \
-    X(LEARN, policy_width, INT, "64", BETWEEN(8, 1024), "",                                                            \
+    X(LEARN, policy_width, INT, "64", BETWEEN(8, 1024), "", LEARN, LEARNER, BITS,                                      \
       "Numbers that a policy thinks and remembers with; a multiple of 8.")                                             \
-    X(LEARN, ppo_lr, REAL, "1e-3", OVER(0), "",                                                                        \
+    X(LEARN, ppo_lr, REAL, "1e-3", OVER(0), "", LEARN, LEARNER, BITS,                                                  \
       "Learning rate of the policy.")                                                                                  \
-    X(LEARN, ppo_epochs, INT, "4", BETWEEN(1, 100), "passes",                                                          \
+    X(LEARN, ppo_epochs, INT, "4", BETWEEN(1, 100), "passes", LEARN, LEARNER, BITS,                                    \
       "Passes over a round's steps in one update.")                                                                    \
-    X(LEARN, ppo_chunk, INT, "16", BETWEEN(1, 1024), "steps",                                                          \
+    X(LEARN, ppo_chunk, INT, "16", BETWEEN(1, 1024), "steps", LEARN, LEARNER, BITS,                                    \
       "Length of the sequences that the recurrent policy learns from.")                                                \
-    X(LEARN, ppo_batch, INT, "8", BETWEEN(1, 4096), "sequences",                                                       \
+    X(LEARN, ppo_batch, INT, "8", BETWEEN(1, 4096), "sequences", LEARN, LEARNER, BITS,                                 \
       "Sequences of a minibatch.")                                                                                     \
-    X(LEARN, ppo_clip, REAL, "0.2", ABOVE(0, 1), "",                                                                   \
+    X(LEARN, ppo_clip, REAL, "0.2", ABOVE(0, 1), "", LEARN, LEARNER, BITS,                                             \
       "How far an update may move the odds of a decision before it stops to pay.")                                     \
-    X(LEARN, ppo_kl, REAL, "0.02", FROM(0), "",                                                                        \
+    X(LEARN, ppo_kl, REAL, "0.02", FROM(0), "", LEARN, LEARNER, BITS,                                                  \
       "An update ends early once the policy has moved 1.5 times this far; 0 lets it go on.")                           \
-    X(LEARN, ppo_lambda, REAL, "0.95", BETWEEN(0, 1), "",                                                              \
+    X(LEARN, ppo_lambda, REAL, "0.95", BETWEEN(0, 1), "", LEARN, LEARNER, BITS,                                        \
       "How far credit reaches back: 0 trusts the critic alone, 1 the rewards alone. The discount is the reward's gamma.") \
-    X(LEARN, ppo_entropy, REAL, "0.02", FROM(0), "",                                                                   \
+    X(LEARN, ppo_entropy, REAL, "0.02", FROM(0), "", LEARN, LEARNER, BITS,                                             \
       "Weight of undecidedness at first; it keeps a policy trying.")                                                   \
-    X(LEARN, ppo_entropy_end, REAL, "0.005", FROM(0), "",                                                              \
+    X(LEARN, ppo_entropy_end, REAL, "0.005", FROM(0), "", LEARN, LEARNER, BITS,                                        \
       "The same at the end of all rounds.")                                                                            \
-    X(LEARN, ppo_floor, REAL, "1", BETWEEN(0, 2), "",                                                                  \
+    X(LEARN, ppo_floor, REAL, "1", BETWEEN(0, 2), "", LEARN, LEARNER, BITS,                                            \
       "Scale of the least probability that every open choice keeps while learning.")                                   \
-    X(GUARD, guard, BOOL, "true", ANY, "",                                                                             \
+    X(GUARD, guard, BOOL, "true", ANY, "", EVERY, ALWAYS, RESCUE,                                                      \
       "Scans parameters, moments and gradients at every step; skips a bad step, goes back to the last good state.")    \
-    X(GUARD, snapshot_every, INT, "100", FROM(1), "steps",                                                             \
+    X(GUARD, snapshot_every, INT, "100", FROM(1), "steps", EVERY, GUARDED, RESCUE,                                     \
       "Steps between snapshots to go back to; one is also taken at the start of every epoch.")                         \
-    X(GUARD, guard_checksum, BOOL, "false", ANY, "",                                                                   \
+    X(GUARD, guard_checksum, BOOL, "false", ANY, "", EVERY, GUARDED, RESCUE,                                           \
       "Also compares checksums of the state from the end of a step to the start of the next: finds any flipped bit.")  \
-    X(GUARD, max_rollbacks, INT, "3", FROM(0), "times",                                                                \
+    X(GUARD, max_rollbacks, INT, "3", FROM(0), "times", EVERY, GUARDED, RESCUE,                                        \
       "Times the governor may go back before it stops the run.")                                                       \
-    X(RANKS, rank_deadline, REAL, "30", OVER(0), "seconds",                                                            \
+    X(RANKS, rank_deadline, REAL, "30", OVER(0), "seconds", TRAIN | GROW | LEARN, RANKS, WAITS,                        \
       "How long a rank may keep the others waiting before they take it for lost, save and leave.")                     \
-    X(RANKS, comm, CHOICE, "auto", ANY, "",                                                                            \
+    X(RANKS, comm, CHOICE, "auto", ANY, "", TRAIN | GROW | LEARN, ALWAYS, SPEED,                                       \
       "How processes work on one run together: auto is mpi below mpirun or srun, and self, a job of one, elsewhere.")  \
-    X(RANKS, sync_norm, BOOL, "false", ANY, "",                                                                        \
+    X(RANKS, sync_norm, BOOL, "false", ANY, "", TRAIN | GROW, RANKS | IMAGES, BITS,                                    \
       "Batch norm over the whole batch of all ranks instead of each rank's part of it.")                               \
-    X(DATA, data, TEXT, "", ANY, "",                                                                                   \
+    X(DATA, data, TEXT, "", ANY, "", EVERY, FILES, BITS,                                                               \
       "Where the data lies, several paths separated by ':'. Empty: the task's usual place.")                           \
-    X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "",                                                            \
+    X(DATA, valid_fraction, REAL, "0.1", ABOVE(0, 0.5), "", EVERY, ALWAYS, BITS,                                       \
       "Part of the training samples set aside, by seed, for validation. The test set is read once, at the end.")       \
-    X(DATA, train_limit, INT, "0", FROM(0), "samples",                                                                 \
+    X(DATA, train_limit, INT, "0", FROM(0), "samples", EVERY, ALWAYS, BITS,                                            \
       "Uses only this many training samples; 0 uses all.")                                                             \
-    X(DATA, crop, INT, "0", BETWEEN(0, 16), "pixels",                                                                  \
+    X(DATA, crop, INT, "0", BETWEEN(0, 16), "pixels", EVERY, IMAGES, BITS,                                             \
       "Augmentation: pads each image by this border and cuts it out again at a random place.")                         \
-    X(DATA, flip, BOOL, "false", ANY, "",                                                                              \
+    X(DATA, flip, BOOL, "false", ANY, "", EVERY, IMAGES, BITS,                                                         \
       "Augmentation: mirrors half of the images, left to right.")                                                      \
-    X(DATA, cutout, INT, "0", BETWEEN(0, 64), "pixels",                                                                \
+    X(DATA, cutout, INT, "0", BETWEEN(0, 64), "pixels", EVERY, IMAGES, BITS,                                           \
       "Augmentation: blanks a random square of this side in each image.")                                              \
-    X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks",                                                              \
+    X(NETWORK, blocks, INT, "3", BETWEEN(2, 8), "blocks", EVERY, IMAGES, BITS,                                         \
       "Convolution blocks of an image host; each doubles the channels.")                                               \
-    X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels",                                                        \
+    X(NETWORK, channels, INT, "8", BETWEEN(1, 512), "channels", EVERY, IMAGES, BITS,                                   \
       "Channels of the first block.")                                                                                  \
-    X(NETWORK, kernel, INT, "3", BETWEEN(1, 7), "pixels",                                                              \
+    X(NETWORK, kernel, INT, "3", BETWEEN(1, 7), "pixels", EVERY, IMAGES, BITS,                                         \
       "Side of the convolution window; odd, so that it has a middle.")                                                 \
-    X(NETWORK, pools, INT, "-1", BETWEEN(-1, 8), "blocks",                                                             \
+    X(NETWORK, pools, INT, "-1", BETWEEN(-1, 8), "blocks", EVERY, IMAGES, BITS,                                        \
       "Leading blocks that end by halving height and width; -1 means all of them.")                                    \
-    X(NETWORK, layers, INT, "4", BETWEEN(1, 64), "layers",                                                             \
+    X(NETWORK, layers, INT, "4", BETWEEN(1, 64), "layers", EVERY, TEXT, BITS,                                          \
       "Layers of a text host, a transformer.")                                                                         \
-    X(NETWORK, width, INT, "128", BETWEEN(1, 8192), "",                                                                \
+    X(NETWORK, width, INT, "128", BETWEEN(1, 8192), "", EVERY, TEXT, BITS,                                             \
       "Numbers that stand for one token inside a text host; a multiple of heads.")                                     \
-    X(NETWORK, heads, INT, "4", BETWEEN(1, 256), "heads",                                                              \
+    X(NETWORK, heads, INT, "4", BETWEEN(1, 256), "heads", EVERY, TEXT, BITS,                                           \
       "Attention heads that share the width of a layer.")                                                              \
-    X(NETWORK, context, INT, "128", BETWEEN(1, 4096), "tokens",                                                        \
+    X(NETWORK, context, INT, "128", BETWEEN(1, 4096), "tokens", EVERY, TEXT, BITS,                                     \
       "Tokens a text host sees at once.")                                                                              \
-    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments",                                                         \
+    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments", EVERY, TEXT | SLOTS, BITS,                              \
       "Parts a text host is divided into, each of layers / segments layers and with a place to grow at its end.")      \
-    X(NETWORK, dropout, REAL, "0", BELOW(0, 1), "",                                                                    \
+    X(NETWORK, dropout, REAL, "0", BELOW(0, 1), "", EVERY, TEXT, BITS,                                                 \
       "Part of the activations of a text host that is blanked at random while training.")
 /* clang-format on */
 

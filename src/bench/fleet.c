@@ -12,6 +12,7 @@
 #include "nn/init.h"
 #include "nn/optim.h"
 #include "tensor/plan.h"
+#include "ui/terminal.h"
 
 enum { MOST_NETS = 4, BATCH = 128, WARM_ROUNDS = 1, ROUNDS = 21, QUICK_ROUNDS = 3, STEPS = 8, REPLANS = 50 };
 
@@ -188,7 +189,7 @@ static void print_line(const esper_bench_request *request, const char *name, dou
     esper_json out;
 
     if (!request->json) {
-        printf("%-18s %8.3f %-6s limit %8.3f (%s)\n", name, value, unit, limit, limit_is);
+        esper_terminal_print(stdout, "%-18s %8.3f %-6s limit %8.3f (%s)\n", name, value, unit, limit, limit_is);
         return;
     }
     esper_json_init(&out, text, sizeof(text));

@@ -11,6 +11,7 @@
 #include "dist/agree.h"
 #include "slot/slot_id.h"
 #include "slot/slots.h"
+#include "ui/terminal.h"
 
 enum { WARM = 2000, ROUNDS = 100000, QUICK_ROUNDS = 1000, SLOTS = 10, GRADIENTS = 100000, SUM_ROUNDS = 300 };
 
@@ -151,9 +152,10 @@ static void print_line(const char *name, gate_times *times, const esper_comm *co
     esper_json out;
 
     if (!request->json) {
-        printf("%-12s %10.3f us   limit %10.3f us   %5.1f %%   p99 %.3f us   %d rank%s (%s)%s\n", name, value, limit,
-               100.0 * limit / value, p99, esper_comm_size(comm), esper_comm_size(comm) == 1 ? "" : "s",
-               esper_comm_name(comm), request->quick ? "   quick" : "");
+        esper_terminal_print(stdout, "%-12s %10.3f us   limit %10.3f us   %5.1f %%   p99 %.3f us   %d rank%s (%s)%s\n",
+                             name, value, limit, 100.0 * limit / value, p99, esper_comm_size(comm),
+                             esper_comm_size(comm) == 1 ? "" : "s", esper_comm_name(comm),
+                             request->quick ? "   quick" : "");
         return;
     }
     esper_json_init(&out, text, sizeof(text));

@@ -11,6 +11,7 @@
 #include "bench/bench.h"
 #include "bench/guard_model.h"
 #include "bench/place.h"
+#include "ui/terminal.h"
 
 enum { LEAST_ROUNDS = 11, MOST_ROUNDS = 301, QUICK_ROUNDS = 3, LEAST_CALLS = 3, PAGE = 4096 };
 enum { GRADS = 1u << ESPER_GUARD_ROLE_GRAD };
@@ -340,8 +341,8 @@ static void print_figures(const bench_setup *setup, bench_figures *figures, cons
         fflush(stdout);
         return;
     }
-    printf("%-26s %10.4f ms   limit %10.4f ms   %5.1f %%   %7.1f GB/s\n", setup->bench->name, value, limit,
-           100.0 * limit / value, (double)setup->span_bytes / value / 1e6);
+    esper_terminal_print(stdout, "%-26s %10.4f ms   limit %10.4f ms   %5.1f %%   %7.1f GB/s\n", setup->bench->name,
+                         value, limit, 100.0 * limit / value, (double)setup->span_bytes / value / 1e6);
     fflush(stdout);
 }
 
@@ -352,7 +353,7 @@ static void print_skipped(const bench_case *bench, bool json)
     if (json)
         printf("{\"name\":\"%s\",\"skipped\":\"%s\"}\n", bench->name, why);
     else
-        printf("%-26s skipped: %s\n", bench->name, why);
+        esper_terminal_print(stdout, "%-26s skipped: %s\n", bench->name, why);
 }
 
 /* ---- a round for each line of standard input */

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "bench/bench.h"
 #include "run/learn.h"
+#include "ui/terminal.h"
 
 enum { MOST_PAIRS = 15, LEAST_PAIRS = 1, QUICK_PAIRS = 2, THREADS = 2 };
 
@@ -181,10 +182,9 @@ static void print_line(const learn_bench *self, const char *name, double value, 
     if (!esper_bench_is_wanted(request, name))
         return;
     if (!request->json) {
-        printf("%-18s %8.2f %-8s", name, value, unit);
-        if (limit > 0.0)
-            printf(" goal %g (%s)", limit, limit_is);
-        printf("%s\n", request->quick ? "   quick" : "");
+        snprintf(text, sizeof(text), " goal %g (%s)", limit, limit_is);
+        esper_terminal_print(stdout, "%-18s %8.2f %-8s%s%s\n", name, value, unit, limit > 0.0 ? text : "",
+                             request->quick ? "   quick" : "");
         return;
     }
     esper_json_init(&out, text, sizeof(text));

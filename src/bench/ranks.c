@@ -9,6 +9,7 @@
 #include "bench/bench.h"
 #include "bench/task.h"
 #include "engine/trainer.h"
+#include "ui/terminal.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
 
@@ -74,7 +75,8 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
     esper_json out;
 
     if (!request->json) {
-        printf(
+        esper_terminal_print(
+            stdout,
             "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu numbers, and %.1f us of waiting for the slowest; "
             "%d rank%s%s\n",
             share, 1e3 * times->step, 1e6 * times->exchange, count_numbers(trainer), 1e6 * times->wait, n_ranks,

@@ -8,6 +8,7 @@
 #include "base/json_write.h"
 #include "base/status.h"
 #include "dist/launch.h"
+#include "ui/terminal.h"
 
 enum { TICKET_CHARS = 9 };
 
@@ -153,32 +154,30 @@ static const char *figure(double value, const char *unit, char text[32])
 
 static void print_head(void)
 {
-    printf("%-*s  %-44s  %10s  %10s  %9s  %s\n", TICKET_CHARS, "ticket", "finding", "before", "after", "ratio",
-           "measured");
+    esper_terminal_print(stdout, "%-*s  %-44s  %10s  %10s  %9s  %s\n", TICKET_CHARS, "ticket", "finding", "before",
+                         "after", "ratio", "measured");
 }
 
 static void print_row(const ticket *of, const esper_ticket_result *result, bool quick)
 {
     char before[32], after[32], ratio[32];
 
-    printf("%-*s  %-44s  %10s  %10s  %9s  ", TICKET_CHARS, title_of(of), of->finding,
-           figure(result->before, of->unit, before), figure(result->after, of->unit, after),
-           figure(result->ratio, "x", ratio));
-    if (result->measured)
-        printf("here: %s%s\n", result->machine, quick ? " (quick: small shapes, no figure to keep)" : "");
-    else
-        printf("recorded: %s\n", result->machine);
+    esper_terminal_print(stdout, "%-*s  %-44s  %10s  %10s  %9s  %s%s%s\n", TICKET_CHARS, title_of(of), of->finding,
+                         figure(result->before, of->unit, before), figure(result->after, of->unit, after),
+                         figure(result->ratio, "x", ratio), result->measured ? "here: " : "recorded: ", result->machine,
+                         result->measured && quick ? " (quick: small shapes, no figure to keep)" : "");
 }
 
 static void print_note(const ticket *of, const esper_ticket_result *result)
 {
-    printf("\n%-*s  before: %s\n", TICKET_CHARS, title_of(of), of->before_is);
-    printf("%*s  after:  %s\n", TICKET_CHARS, "", of->after_is);
+    esper_terminal_print(stdout, "\n%-*s  before: %s\n", TICKET_CHARS, title_of(of), of->before_is);
+    esper_terminal_print(stdout, "%*s  after:  %s\n", TICKET_CHARS, "", of->after_is);
     if (result->before_ms > 0.0)
-        printf("%*s  time:   %.1f ms before, %.1f ms after\n", TICKET_CHARS, "", result->before_ms, result->after_ms);
+        esper_terminal_print(stdout, "%*s  time:   %.1f ms before, %.1f ms after\n", TICKET_CHARS, "",
+                             result->before_ms, result->after_ms);
     if (!result->measured)
-        printf("%*s  needs:  %s\n", TICKET_CHARS, "", of->needs);
-    printf("%*s  see:    %s\n", TICKET_CHARS, "", of->see);
+        esper_terminal_print(stdout, "%*s  needs:  %s\n", TICKET_CHARS, "", of->needs);
+    esper_terminal_print(stdout, "%*s  see:    %s\n", TICKET_CHARS, "", of->see);
 }
 
 /* ---- the subject */

@@ -10,6 +10,7 @@
 #include "bench/task.h"
 #include "tensor/cpu_peak.h"
 #include "engine/trainer.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 enum { WARM_STEPS = 5, MAX_STEPS = 400, PACED_WARM_STEPS = 1, LEAST_STEPS = 3 };
@@ -65,9 +66,9 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     esper_json out;
 
     if (!request->json) {
-        printf("%-18s %12s %-10s limit %12s   %5.1f %%%s\n", bench->name, esper_text_count((int64_t)value, a),
-               bench->unit, esper_text_count((int64_t)limit, b), 100.0 * value / limit,
-               request->quick ? "   quick" : "");
+        esper_terminal_print(stdout, "%-18s %12s %-10s limit %12s   %5.1f %%%s\n", bench->name,
+                             esper_text_count((int64_t)value, a), bench->unit, esper_text_count((int64_t)limit, b),
+                             100.0 * value / limit, request->quick ? "   quick" : "");
         return;
     }
     esper_json_init(&out, text, sizeof(text));
@@ -89,9 +90,10 @@ static void print_line(const bench_case *bench, double value, double limit, cons
 /* Once, above the first line. */
 static void print_header(const esper_trainer *trainer)
 {
-    printf("training with %s, %d thread%s; limit: the multiply-add peak measured in the same run\n",
-           esper_backend_identity(trainer->backend), esper_pool_threads(trainer->pool),
-           esper_pool_threads(trainer->pool) == 1 ? "" : "s");
+    esper_terminal_print(stdout,
+                         "training with %s, %d thread%s; limit: the multiply-add peak measured in the same run\n",
+                         esper_backend_identity(trainer->backend), esper_pool_threads(trainer->pool),
+                         esper_pool_threads(trainer->pool) == 1 ? "" : "s");
     fflush(stdout);
 }
 

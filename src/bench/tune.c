@@ -18,6 +18,7 @@
 #include "bench/bench.h"
 #include "tensor/backends.h"
 #include "tensor/cpu/block.h"
+#include "ui/terminal.h"
 
 enum {
     ROUNDS = 9,
@@ -231,10 +232,10 @@ static void print_line(const bench *b, esper_work work, const char *width, const
     esper_json out;
 
     if (!b->request->json) {
-        printf("%-9s %-10s %-5s %-7s %7.1f   %-7s %7.1f GFLOP/s   %5.1f %%   %s%s\n", esper_tune_set_name(b->set),
-               esper_tune_work_name(work), width, esper_tune_way_name(work, 0), f->speed[0],
-               esper_tune_way_name(work, 1), f->speed[1], 100 * (f->ratio - 1), esper_tune_way_name(work, way),
-               way == was ? "" : "  (changed)");
+        esper_terminal_print(stdout, "%-9s %-10s %-5s %-7s %7.1f   %-7s %7.1f GFLOP/s   %5.1f %%   %s%s\n",
+                             esper_tune_set_name(b->set), esper_tune_work_name(work), width,
+                             esper_tune_way_name(work, 0), f->speed[0], esper_tune_way_name(work, 1), f->speed[1],
+                             100 * (f->ratio - 1), esper_tune_way_name(work, way), way == was ? "" : "  (changed)");
         fflush(stdout);
         return;
     }
@@ -317,8 +318,8 @@ static esper_status write_table(const bench *b)
     }
     ESPER_TRY(esper_file_write(path, text, strlen(text)));
     if (!b->request->json)
-        printf("%s: t%08x for %s; ESPER_TUNE=%s takes it\n", path, esper_tune_of(&b->table, b->set).hash,
-               esper_tune_set_name(b->set), path);
+        esper_terminal_print(stdout, "%s: t%08x for %s; ESPER_TUNE=%s takes it\n", path,
+                             esper_tune_of(&b->table, b->set).hash, esper_tune_set_name(b->set), path);
     return ESPER_OK;
 }
 
@@ -335,9 +336,10 @@ static esper_status tune_all(bench *b)
     b->set = esper_tune_set(((const esper_ram_backend *)b->backend)->kernels->name);
     ESPER_TRY(esper_tune_load(&b->table));
     if (!b->request->json)
-        printf("both ways with %s, %d thread%s; in percent: how much faster the second is; and the way to take\n",
-               esper_backend_identity(b->backend), esper_pool_threads(b->pool),
-               esper_pool_threads(b->pool) == 1 ? "" : "s");
+        esper_terminal_print(
+            stdout, "both ways with %s, %d thread%s; in percent: how much faster the second is; and the way to take\n",
+            esper_backend_identity(b->backend), esper_pool_threads(b->pool),
+            esper_pool_threads(b->pool) == 1 ? "" : "s");
     for (int work = 0; work < ESPER_N_WORKS; work++)
         if (is_wanted(b->request, work))
             ESPER_TRY(tune_work(b, (esper_work)work));

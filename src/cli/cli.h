@@ -3,6 +3,7 @@
 #define ESPER_CLI_CLI_H
 
 #include "base/config.h"
+#include "base/shell.h"
 #include "engine/task.h"
 
 /* Exit codes. */
@@ -11,8 +12,9 @@ enum { ESPER_EXIT_OK = 0, ESPER_EXIT_FAILED = 1, ESPER_EXIT_USAGE = 2, ESPER_EXI
 /* A setting that is not in this command what it is in others. */
 typedef struct esper_command_own {
     const char *key;
-    const char *preset; /* NULL: the table's */
-    const char *help;   /* NULL: the table's; with preset NULL, too, it is not listed */
+    const char *preset;  /* NULL: the table's */
+    const char *help;    /* NULL: the table's */
+    const char *refusal; /* why the command does not take it; NULL: it does, or the table says why */
 } esper_command_own;
 
 typedef struct esper_command {
@@ -23,10 +25,8 @@ typedef struct esper_command {
     void (*more_help)(void); /* prints what follows `help`, where that is not the same in every build; or NULL */
     bool        has_config; /* its help lists the configuration's flags */
     bool        has_ranks;  /* several processes may work on it together; others are refused below a launcher */
-    const char *const *keys; /* the settings it takes as flags, NULL at the end; NULL = all. Others are refused */
-    const char *const *without; /* with keys NULL: sections of settings that it does not take (NULL at the end) ... */
-    const char *const *but;  /* ... but for these, NULL at the end */
-    const char *instead;     /* the command that takes them */
+    esper_config_job job;    /* it makes runs, and takes the settings that can change them; 0: it takes `keys` ... */
+    const char *const *keys; /* ... NULL at the end; NULL = all. Others are refused as flags */
     const esper_command_own *own; /* for its help, key NULL at the end; NULL = none */
     int (*run)(int argc, char **argv); /* arguments after the command's name; returns the exit code */
 } esper_command;
@@ -38,13 +38,17 @@ extern const esper_command esper_command_train, esper_command_grow, esper_comman
 /* All commands, NULL at the end. */
 const esper_command *const *esper_command_list(void);
 
-/* The program as it was called, for commands to type next. */
+/* The program as it was called. */
+const char *esper_cli_argv0(void);
+/* The same, quoted, for commands to type next. */
 const char *esper_cli_program(void);
+/* A word of such a command, quoted where the shell needs it: `word` itself, or what is now in `quoted`. */
+const char *esper_cli_quote(const char *word, char quoted[ESPER_SHELL_CHARS]);
 
 void esper_command_help(const esper_command *command);
 
 /* Whether a command takes that setting as a flag. */
-bool esper_command_takes(const esper_command *command, const esper_config_key *key);
+bool esper_command_takes(const esper_command *command, int key);
 
 /* Prints "esper: " and the last error, and gives the exit code for a status. */
 int esper_cli_fail(esper_status status);

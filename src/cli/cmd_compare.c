@@ -15,7 +15,9 @@
 #include "cli/compare_run.h"
 #include "cli/job.h"
 #include "cli/report_page.h"
+#include "run/settings.h"
 #include "ui/compare_table.h"
+#include "ui/terminal.h"
 
 enum { DEFAULT_SEEDS = 3 };
 
@@ -34,16 +36,6 @@ static esper_status read_count(const char *flag, const char *text, int64_t most,
     if (!esper_number_read_int(text, &value, &fits) || !fits || value < 1 || value > most)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s: '%.40s' is no whole number from 1 to %lld", flag, text, (long long)most);
     *value_out = value;
-    return ESPER_OK;
-}
-
-/* Settings that belong to the comparison and not to one of its runs. */
-static esper_status check_flags(const esper_config *config)
-{
-    if (esper_config_place_of(config, esper_config_find("policy")) == ESPER_CONFIG_FLAG)
-        return ESPER_FAIL(ESPER_E_CONFIG, "esper compare takes no --policy: name all of them with --policies");
-    if (esper_config_place_of(config, esper_config_find("run_dir")) == ESPER_CONFIG_FLAG)
-        return ESPER_FAIL(ESPER_E_CONFIG, "esper compare takes no --run-dir: --dir is for all of its runs");
     return ESPER_OK;
 }
 
@@ -74,7 +66,6 @@ static esper_status take_first_seed(const request *wish, esper_config *config)
 
 static esper_status read_wish(request *wish, esper_config *config)
 {
-    ESPER_TRY(check_flags(config));
     ESPER_TRY(take_first_seed(wish, config));
     ESPER_TRY(count_threads(config, &wish->n_threads));
     wish->n_seeds = DEFAULT_SEEDS;
@@ -166,7 +157,7 @@ static esper_status write_files(const esper_compare *compare, const char *dir, c
     if (out == NULL)
         return ESPER_OK;
     page = (esper_page){0};
-    esper_compare_write(compare, ESPER_COMPARE_MARKDOWN, &page);
+    esper_compare_write(compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &page);
     return write_file(&page, out);
 }
 
@@ -178,10 +169,13 @@ static esper_status print_result(const esper_compare *compare, bool json)
     if (json)
         esper_compare_write_json(compare, &page);
     else
-        esper_compare_write(compare, ESPER_COMPARE_PLAIN, &page);
+        esper_compare_write(compare, (esper_compare_style){ESPER_COMPARE_PLAIN, esper_terminal_look(stdout).room},
+                            &page);
     status = page.status;
-    if (status == ESPER_OK)
-        printf("%s%s", json ? "" : "\n", page.text);
+    if (status == ESPER_OK && json)
+        printf("%s", page.text);
+    else if (status == ESPER_OK)
+        esper_terminal_print(stdout, "\n%s", page.text);
     esper_page_fini(&page);
     return status;
 }
@@ -198,13 +192,15 @@ static int tell_end(const esper_compare *compare, const request *wish, const cha
 {
     FILE *stream = wish->json != NULL ? stderr : stdout;
     esper_status status = print_result(compare, wish->json != NULL);
+    char quoted[ESPER_SHELL_CHARS];
 
     if (status == ESPER_OK)
         status = write_files(compare, dir, wish->out);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     if (stopped)
-        fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n", dir);
+        fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n",
+                esper_cli_quote(dir, quoted));
     else
         fprintf(stream, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME, wish->out != NULL ? ", " : "",
                 wish->out != NULL ? wish->out : "");
@@ -236,6 +232,20 @@ static int run_all(esper_compare *compare, const request *wish)
     return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare));
 }
 
+/* A setting serves where one of the lines uses it. */
+static esper_status check_settings(const esper_compare *compare)
+{
+    const esper_log log = {.level = compare->config.log_level, .stream = stderr};
+    esper_config_use use = esper_settings_use(compare->task, ESPER_CONFIG_IN_COMPARE, &compare->config);
+
+    use.deciders = 0;
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].kind == ESPER_COMPARE_GROWN)
+            use.deciders |= compare->lines[i].file[0] != '\0' ? ESPER_CONFIG_BY_LEARNED
+                                                              : esper_settings_decider(compare->lines[i].name);
+    return esper_settings_check(&compare->config, &compare->config, &use, &log);
+}
+
 static int compare_task(const char *name, esper_config *config, request *wish)
 {
     const esper_task *task;
@@ -250,14 +260,12 @@ static int compare_task(const char *name, esper_config *config, request *wish)
     if (status == ESPER_OK)
         status = esper_compare_init(&compare, task, config,
                                     wish->policies != NULL ? wish->policies : ESPER_COMPARE_POLICIES, wish->n_seeds);
-    if (status == ESPER_OK && wish->against != NULL) {
-        status = esper_compare_set_against(&compare, wish->against);
-        if (status != ESPER_OK)
-            esper_compare_fini(&compare);
-    }
     if (status != ESPER_OK)
         return esper_cli_fail(status);
-    code = run_all(&compare, wish);
+    status = check_settings(&compare);
+    if (status == ESPER_OK && wish->against != NULL)
+        status = esper_compare_set_against(&compare, wish->against);
+    code = status == ESPER_OK ? run_all(&compare, wish) : esper_cli_fail(status);
     esper_compare_fini(&compare);
     return code;
 }
@@ -327,6 +335,9 @@ const esper_command esper_command_compare = {
         "           esper compare fashion_fast --policies none,random,heuristic,runs/x/policy.safetensors --seeds 30\n"
         "           esper compare --dir runs/compare-fashion-20260131-1 --epochs 20 --seeds 5",
     .has_config = true,
-    .without = (const char *const[]){"Learn", NULL},
+    .job = ESPER_CONFIG_IN_COMPARE,
+    .own = (const esper_command_own[]){{.key = "policy", .refusal = "name all of them with --policies"},
+                                       {.key = "run_dir", .refusal = "--dir is for all of its runs"},
+                                       {.key = NULL}},
     .run = run,
 };

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
+#include "run/settings.h"
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
@@ -68,18 +69,23 @@ static void print_score(const esper_trainer *trainer, const char *file, esper_sp
 static esper_status evaluate(const char *file, const esper_config *asked, esper_split split, bool json)
 {
     esper_checkpoint checkpoint;
-    esper_trainer *trainer;
+    esper_trainer *trainer = NULL;
+    esper_config_use use;
     esper_config config;
     esper_tally tally;
     esper_status status;
 
     ESPER_TRY(esper_checkpoint_init(file, &checkpoint));
     config = checkpoint.config;
+    use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &config);
     config.max_steps = 0; /* the whole split, however short the epochs were */
     overlay(&config, asked);
-    trainer = esper_mem_alloc(sizeof(*trainer));
-    status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, ESPER_USE_EVALUATE)
-                             : ESPER_FAIL(ESPER_E_NOMEM, "evaluation");
+    status = esper_settings_check(asked, &config, &use, NULL);
+    if (status == ESPER_OK) {
+        trainer = esper_mem_alloc(sizeof(*trainer));
+        status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, ESPER_USE_EVALUATE)
+                                 : ESPER_FAIL(ESPER_E_NOMEM, "evaluation");
+    }
     if (status == ESPER_OK) {
         status = esper_checkpoint_restore(&checkpoint, trainer);
         if (status == ESPER_OK)

@@ -11,6 +11,7 @@
 #include "run/checkpoint.h"
 #include "run/export.h"
 #include "run/run_dir.h"
+#include "run/settings.h"
 #include "ui/text.h"
 
 /* Where to find what the network was trained on: a host takes its shapes from there. */
@@ -20,7 +21,7 @@ static const char *const keys[] = {"data", NULL};
 typedef struct request {
     const char *file; /* the checkpoint */
     const char *torch_dir, *safetensors;
-    const char *data;
+    const esper_config *config;
     bool        force;
 } request;
 
@@ -75,7 +76,7 @@ static esper_status check_not_itself(const char *file, const char *to)
 
 static void print_written(const esper_trainer *trainer, const request *asked)
 {
-    char count[ESPER_TEXT_CHARS];
+    char count[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     printf("network   %s after epoch %u, %s parameters\n", asked->file, trainer->cursor.epoch,
            esper_text_count(esper_net_count_params(&trainer->net, -1), count));
@@ -83,7 +84,7 @@ static void print_written(const esper_trainer *trainer, const request *asked)
         printf("written   %s\n", asked->safetensors);
     if (asked->torch_dir != NULL)
         printf("written   %s/%s and %s/%s\nnext      python3 %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL,
-               asked->torch_dir, ESPER_EXPORT_WEIGHTS, asked->torch_dir, ESPER_EXPORT_MODEL);
+               asked->torch_dir, ESPER_EXPORT_WEIGHTS, esper_cli_quote(asked->torch_dir, quoted), ESPER_EXPORT_MODEL);
 }
 
 /* What seeds are weighted by, for those that are not fully part of the stream. */
@@ -138,16 +139,17 @@ static esper_status export(const request *asked)
     const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
     esper_checkpoint checkpoint;
     esper_trainer *trainer = NULL;
+    esper_config_use use;
     esper_status status;
 
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is met like a full disk: the write fails and says so */
     ESPER_TRY(esper_checkpoint_init(asked->file, &checkpoint));
     checkpoint.config.threads = 1; /* nothing is computed */
     checkpoint.config.batch = 1;
-    if (asked->data[0] != '\0')
-        status = esper_config_set(&checkpoint.config, "data", asked->data, &source);
-    else
-        status = ESPER_OK;
+    use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &checkpoint.config);
+    status = esper_settings_check(asked->config, &checkpoint.config, &use, NULL);
+    if (status == ESPER_OK && asked->config->data[0] != '\0')
+        status = esper_config_set(&checkpoint.config, "data", asked->config->data, &source);
     if (status == ESPER_OK) {
         trainer = esper_mem_alloc(sizeof(*trainer));
         status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE)
@@ -191,7 +193,7 @@ static int run(int argc, char **argv)
         return esper_cli_usage(&esper_command_export, "--torch and --safetensors want a place, not an empty word");
     status = esper_run_checkpoint_find(argv[0], path);
     asked.file = path;
-    asked.data = config.data;
+    asked.config = &config;
     asked.force = force != NULL;
     if (status == ESPER_OK)
         status = export(&asked);

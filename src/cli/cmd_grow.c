@@ -13,6 +13,7 @@
 #include "policy/policy.h"
 #include "run/run.h"
 #include "ui/grow_observer.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* What was asked for. */
@@ -44,12 +45,13 @@ static void print_page(const char *run_dir)
 
 static void print_next(const request *asked, const char *run_dir, bool has_control)
 {
-    const char *program = esper_cli_program();
+    char quoted[ESPER_SHELL_CHARS];
+    const char *program = esper_cli_program(), *dir = esper_cli_quote(run_dir, quoted);
 
-    printf("next      %s replay %s\n", program, run_dir);
-    printf("          %s export %s --torch DIR\n", program, run_dir);
+    printf("next      %s replay %s\n", program, dir);
+    printf("          %s export %s --torch DIR\n", program, dir);
     if (!has_control && !asked->control)
-        printf("          %s grow --resume %s --static-control\n", program, run_dir);
+        printf("          %s grow --resume %s --static-control\n", program, dir);
 }
 
 /* Table, lineage, and where everything is. result NULL: the run had ended before. */
@@ -125,11 +127,12 @@ static bool has_ended(const request *asked, char dir[ESPER_PATH_CHARS])
 static int end_control_stopped(const request *asked, const char *run_dir, const esper_run_result *result)
 {
     esper_status status = close_run(asked, run_dir, result, true);
+    char quoted[ESPER_SHELL_CHARS];
 
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     printf("\nthe static control is not done; go on with it: %s grow --resume %s --static-control\n",
-           esper_cli_program(), run_dir);
+           esper_cli_program(), esper_cli_quote(run_dir, quoted));
     return ESPER_EXIT_STOPPED;
 }
 
@@ -212,6 +215,8 @@ static int run(int argc, char **argv)
     asked.resume = resume;
     asked.control = control != NULL;
     status = esper_job_open(&config, &asked.job);
+    if (status == ESPER_OK)
+        status = esper_job_check_settings(ESPER_CONFIG_IN_GROW, asked.task, resume, &config);
     asked.log = (esper_log){.level = config.log_level, .stream = stderr};
     if (status == ESPER_OK && asked.control && asked.job.comm != NULL && esper_comm_size(asked.job.comm) > 1)
         status = ESPER_FAIL(ESPER_E_CONFIG, "--static-control is for a job of one rank: train the host by itself with "
@@ -225,15 +230,16 @@ static void more_help(void)
 {
     printf("\nwho decides (--policy):\n");
     for (int i = 0; esper_policy_list()[i] != NULL; i++)
-        printf("  %-15s %s\n", esper_policy_list()[i]->name, esper_policy_list()[i]->about);
-    printf("\nexamples:  esper grow fashion --static-control\n"
-           "           esper grow fashion --epochs 60 --max-params 100000 --blueprints conv_light,norm\n"
-           "           esper grow fashion --policy scripted --decisions my.txt\n"
-           "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
-           "           esper grow fashion --policy best.safetensors\n"
-           "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1\n"
-           "           esper grow fashion_fast --policy last\n"
-           "           esper grow --resume last --epochs 60\n");
+        esper_terminal_print(stdout, "  %-14s  %s\n", esper_policy_list()[i]->name, esper_policy_list()[i]->about);
+    esper_terminal_print(stdout,
+                         "\nexamples:  esper grow fashion --static-control\n"
+                         "           esper grow fashion --epochs 60 --max-params 100000 --blueprints conv_light,norm\n"
+                         "           esper grow fashion --policy scripted --decisions my.txt\n"
+                         "           esper grow fashion --policy-cmd 'python3 examples/policy.py'\n"
+                         "           esper grow fashion --policy best.safetensors\n"
+                         "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1\n"
+                         "           esper grow fashion_fast --policy last\n"
+                         "           esper grow --resume last --epochs 60\n");
 }
 
 const esper_command esper_command_grow = {
@@ -256,7 +262,7 @@ const esper_command esper_command_grow = {
         "  --config FILE     read settings from a file",
     .more_help = more_help,
     .has_config = true,
-    .without = (const char *const[]){"Learn", NULL},
+    .job = ESPER_CONFIG_IN_GROW,
     .has_ranks = true,
     .run = run,
 };

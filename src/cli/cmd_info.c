@@ -1,5 +1,6 @@
 /* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/build_info.h"
@@ -14,19 +15,24 @@
 #include "policy/reward.h"
 #include "tensor/kernel.h"
 #include "engine/trainer.h"
+#include "run/learn.h"
+#include "run/settings.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* How several processes work as one job; where that cannot be, why. */
 static void print_communicators(void)
 {
     static const char *const kinds[] = {"self", "mpi"};
+    esper_terminal terminal = esper_terminal_look(stdout);
 
     printf("\ncommunicators\n");
     for (int i = 0; i < 2; i++) {
         char text[128];
         bool is_here = esper_comm_describe(kinds[i], text, sizeof(text)) == ESPER_OK;
 
-        printf("  %s %-4s %s\n", is_here ? "\u2713" : "\u2717", kinds[i], is_here ? text : esper_last_error());
+        esper_terminal_print(stdout, "  %s %-4s  %s\n", esper_terminal_tick(&terminal, is_here), kinds[i],
+                             is_here ? text : esper_last_error());
     }
 }
 
@@ -35,7 +41,8 @@ typedef struct question {
     const esper_config *config;
     const char         *task;  /* NULL: the first */
     bool                timed; /* with --time */
-    bool                grows; /* with --grow: as `esper grow` has it, not `esper train` */
+    bool                all;   /* with --all: settings that have no effect, too */
+    esper_config_job    job;   /* whose settings: those of `esper train`; with --grow or --learn of these */
 } question;
 
 static esper_status info_backends(const question *asked)
@@ -46,7 +53,7 @@ static esper_status info_backends(const question *asked)
     printf("esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(), esper_build_type(),
            esper_build_compiler());
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
-        printf("  %-6s %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
+        esper_terminal_print(stdout, "  %-6s  %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
     print_communicators();
     return ESPER_OK;
@@ -66,8 +73,10 @@ static esper_status info_ops(const question *asked)
 
 static esper_status info_tasks(const question *asked)
 {
+    esper_terminal terminal = esper_terminal_look(stdout);
+
     (void)asked;
-    printf("tasks (a tick: the data is here)\n");
+    printf("tasks (%s: the data is here)\n", terminal.utf8 ? "a tick" : "a plus");
     for (int i = 0; esper_task_list()[i] != NULL; i++) {
         const esper_task *task = esper_task_list()[i];
         esper_config preset;
@@ -77,8 +86,9 @@ static esper_status info_tasks(const question *asked)
         esper_config_init(&preset);
         ESPER_TRY(esper_task_configure(task, &preset));
         desc = esper_task_data(task, &preset);
-        printf("  %s %-24s %s\n", esper_dataset_measure(&desc, &info) == ESPER_OK ? "\u2713" : "\u2717", task->name,
-               task->about);
+        esper_terminal_print(stdout, "  %s %-23s  %s\n",
+                             esper_terminal_tick(&terminal, esper_dataset_measure(&desc, &info) == ESPER_OK),
+                             task->name, task->about);
     }
     return ESPER_OK;
 }
@@ -94,7 +104,8 @@ static esper_status info_blueprints(const question *asked)
         printf("%s blueprints (about so many parameters at %s)\n", esper_topology_name((esper_topology)topology),
                topology == ESPER_TOPOLOGY_CNN ? "64 channels" : "width 384");
         for (int i = 0; list[i] != NULL; i++)
-            printf("  %-16s %12s  %s\n", list[i]->name, esper_text_count(list[i]->estimate, count), list[i]->about);
+            esper_terminal_print(stdout, "  %-16s %12s  %s\n", list[i]->name,
+                                 esper_text_count(list[i]->estimate, count), list[i]->about);
     }
     return ESPER_OK;
 }
@@ -109,10 +120,10 @@ static esper_status info_rewards(const question *asked)
     printf("what decisions can be paid by (--reward); %s unless set otherwise\n\n",
            esper_reward_mode_name(ESPER_REWARD_DEFAULT));
     for (int mode = 0; mode < ESPER_N_REWARD_MODES; mode++)
-        printf("  %-12s %s\n", esper_reward_mode_name(mode), esper_reward_mode_about(mode));
+        esper_terminal_print(stdout, "  %-12s  %s\n", esper_reward_mode_name(mode), esper_reward_mode_about(mode));
     printf("\nweights (--reward-weights NAME=VALUE,...)\n\n");
     for (int i = 0; i < n; i++)
-        printf("  %-34s %9g  %s\n", list[i].name, list[i].preset, list[i].about);
+        esper_terminal_print(stdout, "  %-34s %9g  %s\n", list[i].name, list[i].preset, list[i].about);
     return ESPER_OK;
 }
 
@@ -126,22 +137,26 @@ static esper_status info_features(const question *asked)
 
     (void)asked;
     list = esper_feature_list(&n);
-    printf("what a learned policy sees: %d values of the run and %d of each slot\n\n"
-           "symlog(x) = sign(x) ln(1 + |x|); part(x) = min(x, max_epochs) / max_epochs; running: less the running\n"
-           "mean, by the running deviation\n",
-           (int)ESPER_FEATURES_RUN, (int)ESPER_FEATURES_SLOT);
+    esper_terminal_print(
+        stdout,
+        "what a learned policy sees: %d values of the run and %d of each slot\n\n"
+        "symlog(x) = sign(x) ln(1 + |x|); part(x) = min(x, max_epochs) / max_epochs; running: less the running\n"
+        "mean, by the running deviation\n",
+        (int)ESPER_FEATURES_RUN, (int)ESPER_FEATURES_SLOT);
     for (int i = 0; i < n; i++) {
         char at[16];
 
         if ((int)list[i].group != group)
-            printf("\n%s: %s\n  %-7s %-22s %-17s %-17s %s\n", esper_feature_group_name(list[i].group),
-                   heads[list[i].group], "at", "name", "values", "normalised", "meaning");
+            esper_terminal_print(stdout, "\n%s: %s\n  %-7s %-22s %-17s %-17s  %s\n",
+                                 esper_feature_group_name(list[i].group), heads[list[i].group], "at", "name", "values",
+                                 "normalised", "meaning");
         group = (int)list[i].group;
         if (list[i].n > 1)
             snprintf(at, sizeof(at), "%d-%d", list[i].at, list[i].at + list[i].n - 1);
         else
             snprintf(at, sizeof(at), "%d", list[i].at);
-        printf("  %-7s %-22s %-17s %-17s %s\n", at, list[i].name, list[i].range, how[list[i].how], list[i].about);
+        esper_terminal_print(stdout, "  %-7s %-22s %-17s %-17s  %s\n", at, list[i].name, list[i].range,
+                             how[list[i].how], list[i].about);
     }
     return ESPER_OK;
 }
@@ -155,20 +170,33 @@ static esper_status configure(const question *asked, const esper_task **task_out
         ESPER_TRY(esper_task_find(asked->task, &task));
     *config_out = *asked->config;
     *task_out = task;
-    return asked->grows ? esper_task_configure_growth(task, config_out) : esper_task_configure(task, config_out);
+    return asked->job == ESPER_CONFIG_IN_TRAIN  ? esper_task_configure(task, config_out)
+           : asked->job == ESPER_CONFIG_IN_GROW ? esper_task_configure_growth(task, config_out)
+                                                : esper_learn_configure(task, config_out);
+}
+
+/* As the command whose settings these are would do. Who wants to see all of them wants to know, too. */
+static esper_status check_settings(const question *asked, const esper_config *config, const esper_config_use *use)
+{
+    const esper_log log = {.level = config->log_level, .stream = stderr};
+
+    return asked->all ? ESPER_OK : esper_settings_check(config, config, use, &log);
 }
 
 static esper_status info_config(const question *asked)
 {
     const esper_task *task;
+    esper_config_use use;
     esper_config config;
 
     ESPER_TRY(configure(asked, &task, &config));
-    printf("# configuration in force for %s%s\n", task->name,
-           asked->grows              ? ", when it grows"
-           : task->growth[0] != '\0' ? "; `esper grow` has another: --grow"
-                                     : "");
-    esper_config_print_sources(&config, stdout);
+    use = esper_settings_use(task, asked->job, &config);
+    ESPER_TRY(check_settings(asked, &config, &use));
+    printf("# configuration in force for %s in `esper %s`%s\n", task->name, esper_config_job_name(asked->job),
+           asked->job == ESPER_CONFIG_IN_TRAIN ? "; others: --grow, --learn" : "");
+    if (!asked->all)
+        printf("# settings that have no effect there are left out; --all shows them, and why\n");
+    esper_config_print_sources(&config, &use, asked->all, stdout);
     return ESPER_OK;
 }
 
@@ -176,15 +204,19 @@ static esper_status info_config(const question *asked)
 static esper_status open_task(const question *asked, esper_trainer **trainer_out)
 {
     const esper_task *task;
+    esper_config_use use;
     esper_config config;
     esper_trainer *trainer;
     esper_status status;
 
     ESPER_TRY(configure(asked, &task, &config));
+    use = esper_settings_use(task, asked->job, &config);
+    ESPER_TRY(check_settings(asked, &config, &use));
     trainer = esper_mem_alloc(sizeof(*trainer));
     if (trainer == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "task %s", task->name);
-    status = esper_trainer_init(trainer, task, &config, asked->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN);
+    status = esper_trainer_init(trainer, task, &config,
+                                asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN);
     if (status != ESPER_OK) {
         esper_mem_free(trainer);
         return status;
@@ -199,14 +231,32 @@ static void close_task(esper_trainer *trainer)
     esper_mem_free(trainer);
 }
 
+/* Its lines are as long as operations have inputs. */
+static esper_status print_net(const esper_net *net)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    bool good = stream != NULL;
+
+    if (good)
+        esper_net_print(net, stream);
+    good = good && fclose(stream) == 0;
+    if (good)
+        esper_terminal_print(stdout, "%s", text);
+    free(text);
+    return good ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "the list of operations");
+}
+
 static esper_status info_net(const question *asked)
 {
     esper_trainer *trainer;
+    esper_status status;
 
     ESPER_TRY(open_task(asked, &trainer));
-    esper_net_print(&trainer->net, stdout);
+    status = print_net(&trainer->net);
     close_task(trainer);
-    return ESPER_OK;
+    return status;
 }
 
 static esper_status info_plan(const question *asked)
@@ -223,7 +273,7 @@ static esper_status info_plan(const question *asked)
 static const struct {
     const char *name;
     esper_status (*print)(const question *asked);
-    bool of_task, timed; /* takes --grow, and --time */
+    bool of_task, timed; /* takes --grow and --learn, and --time */
 } topics[] = {
     {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
     {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
@@ -237,13 +287,19 @@ enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
 /* Without a topic: what most people look for, and where the rest is. */
 static esper_status print_overview(const question *asked)
 {
+    char names[N_TOPICS * 16];
+    size_t used = 0;
+
     ESPER_TRY(info_backends(asked));
     printf("\n");
     ESPER_TRY(info_tasks(asked));
-    printf("\nmore: esper info TOPIC, where TOPIC is");
     for (int i = 0; i < N_TOPICS; i++)
-        printf("%s %s", i == 0 ? "" : i + 1 < N_TOPICS ? "," : " or", topics[i].name);
-    printf("\n");
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s %s",
+                                 i == 0             ? ""
+                                 : i + 1 < N_TOPICS ? ","
+                                                    : " or",
+                                 topics[i].name);
+    esper_terminal_print(stdout, "\nmore: esper info TOPIC, where TOPIC is%s\n", names);
     return ESPER_OK;
 }
 
@@ -260,8 +316,10 @@ static int print_topic(const question *asked, const char *name)
             continue;
         if (asked->timed && !topics[i].timed)
             return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
-        if (asked->grows && !topics[i].of_task)
-            return esper_cli_usage(&esper_command_info, "--grow is for config, net and plan");
+        if (asked->job != ESPER_CONFIG_IN_TRAIN && !topics[i].of_task)
+            return esper_cli_usage(&esper_command_info, "--grow and --learn are for config, net and plan");
+        if (asked->all && topics[i].print != info_config)
+            return esper_cli_usage(&esper_command_info, "--all is for `esper info config`");
         status = topics[i].print(asked);
         return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
     }
@@ -271,26 +329,36 @@ static int print_topic(const question *asked, const char *name)
 
 static int run(int argc, char **argv)
 {
-    const char *timed = NULL, *grows = NULL;
-    const esper_config_option options[] = {{.name = "time", .text_out = &timed}, {.name = "grow", .text_out = &grows}};
+    const char *timed = NULL, *grows = NULL, *learns = NULL, *all = NULL;
+    const esper_config_option options[] = {{.name = "time", .text_out = &timed},
+                                           {.name = "grow", .text_out = &grows},
+                                           {.name = "learn", .text_out = &learns},
+                                           {.name = "all", .text_out = &all}};
     esper_config config;
     question asked = {.config = &config};
     esper_status status;
     bool help;
     int n_left;
 
-    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 2, &n_left, &help);
+    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 4, &n_left, &help);
     if (status == ESPER_OK && help)
         return ESPER_EXIT_OK;
     if (status == ESPER_OK && n_left > 2)
         return esper_cli_usage(&esper_command_info, "'%s' is too much", argv[2]);
     asked.task = status == ESPER_OK && n_left > 1 ? argv[1] : NULL;
     asked.timed = timed != NULL;
-    asked.grows = grows != NULL;
+    asked.all = all != NULL;
+    asked.job = learns != NULL ? ESPER_CONFIG_IN_LEARN : grows != NULL ? ESPER_CONFIG_IN_GROW : ESPER_CONFIG_IN_TRAIN;
+    if (status == ESPER_OK && grows != NULL && learns != NULL)
+        return esper_cli_usage(&esper_command_info, "--grow or --learn: one of them");
     if (status == ESPER_OK && n_left > 0)
         return print_topic(&asked, argv[0]);
-    if (status == ESPER_OK && (asked.timed || asked.grows))
-        return esper_cli_usage(&esper_command_info, "%s is for `esper info %s`", asked.timed ? "--time" : "--grow",
+    if (status == ESPER_OK && (asked.timed || asked.all || asked.job != ESPER_CONFIG_IN_TRAIN))
+        return esper_cli_usage(&esper_command_info, "%s is for `esper info %s`",
+                               asked.timed      ? "--time"
+                               : asked.all      ? "--all"
+                               : learns != NULL ? "--learn"
+                                                : "--grow",
                                asked.timed ? "plan" : "config");
     if (status == ESPER_OK)
         status = print_overview(&asked);
@@ -301,18 +369,21 @@ const esper_command esper_command_info = {
     .name = "info",
     .arguments = "[TOPIC] [TASK] [flags]",
     .summary = "backends, operations, tasks, configuration in force",
-    .help = "topics:\n"
-            "  backends        what can compute here, and how ranks can work together\n"
-            "  ops             the operations networks are made of\n"
-            "  tasks           what can be trained, and whether its data is here\n"
-            "  blueprints      what can be grown into a network\n"
-            "  features        what a learned policy sees of a run and its slots\n"
-            "  rewards         what its decisions are paid by, and the weights of that\n"
-            "  config [TASK]   every setting, its value and where it came from\n"
-            "  net [TASK]      the network as a list of operations\n"
-            "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
-            "                  and memory; --time runs some steps and shows measured shares beside\n\n"
-            "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
-            "settings for a task may be others. Without a topic: version, backends and tasks.",
+    .help =
+        "topics:\n"
+        "  backends        what can compute here, and how ranks can work together\n"
+        "  ops             the operations networks are made of\n"
+        "  tasks           what can be trained, and whether its data is here\n"
+        "  blueprints      what can be grown into a network\n"
+        "  features        what a learned policy sees of a run and its slots\n"
+        "  rewards         what its decisions are paid by, and the weights of that\n"
+        "  config [TASK]   every setting that can have an effect, its value and where it came from; --all shows\n"
+        "                  the others, too, and why they have none\n"
+        "  net [TASK]      the network as a list of operations\n"
+        "  plan [TASK]     launches of a training step, what was fused, FLOPs, bytes, shares of the time\n"
+        "                  and memory; --time runs some steps and shows measured shares beside\n\n"
+        "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
+        "settings for a task may be others, and --learn as `esper learn` does. Without a topic: version, backends and\n"
+        "tasks.",
     .run = run,
 };

@@ -10,6 +10,7 @@
 #include "run/learn.h"
 #include "run/policy_note.h"
 #include "ui/learn_view.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 #define FAST_TASK "fashion_fast"
@@ -19,51 +20,55 @@ static void print_times(const esper_learn_times *times)
     double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
 
     if (all > 0.0)
-        printf("time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
-               100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
-               100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
+        esper_terminal_print(
+            stdout,
+            "time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
+            100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
+            100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
 }
 
 /* Where everything is, and what to do with it. */
 static void print_next(const esper_learn_result *result, const char *task)
 {
-    const char *program = esper_cli_program();
-    char flags[ESPER_POLICY_FLAGS_CHARS] = "";
+    char flags[ESPER_POLICY_FLAGS_CHARS] = "", quoted[ESPER_SHELL_CHARS], file[ESPER_SHELL_CHARS];
+    const char *program = esper_cli_program(), *dir = esper_cli_quote(result->run_dir, quoted), *policy;
     const esper_task *learned_on;
 
     if (result->policy[0] == '\0') { /* a program has learned, and keeps what it has learned to itself */
         printf("records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
-        printf("next      %s report %s\n", program, result->run_dir);
+        printf("next      %s report %s\n", program, dir);
         return;
     }
     printf("saved     %s\n", result->policy);
-    printf("next      %s report %s\n", program, result->run_dir);
+    printf("next      %s report %s\n", program, dir);
     if (esper_task_find(task, &learned_on) == ESPER_OK)
         esper_policy_flags(result->policy, learned_on, flags);
-    printf("          %s grow %s%s --policy %s\n", program, task, flags, result->policy);
+    policy = esper_cli_quote(result->policy, file);
+    printf("          %s grow %s%s --policy %s\n", program, task, flags, policy);
     printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task, flags,
-           result->policy);
+           policy);
 }
 
 static void report(const esper_learn_result *result, const char *task)
 {
     char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS], error[32] = "";
 
-    printf("learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds, result->rounds == 1 ? "" : "s",
-           esper_text_count((int64_t)result->n_episodes, episodes), result->n_episodes == 1 ? "" : "s",
-           esper_text_duration(result->seconds, took),
-           result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
+    esper_terminal_print(stdout, "learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds,
+                         result->rounds == 1 ? "" : "s", esper_text_count((int64_t)result->n_episodes, episodes),
+                         result->n_episodes == 1 ? "" : "s", esper_text_duration(result->seconds, took),
+                         result->settled ? ": the return has not risen for as many rounds as patience allows" : "");
     if (isfinite(result->last.total_reward_error)) /* of one episode there is none */
         snprintf(error, sizeof(error), " +- %.2f", result->last.total_reward_error);
     if (result->last.round > 0)
-        printf("return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
-               result->last.total_reward, error, result->last.accuracy,
-               esper_text_count(llround(result->last.params), params));
+        esper_terminal_print(stdout, "return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
+                             result->last.total_reward, error, result->last.accuracy,
+                             esper_text_count(llround(result->last.params), params));
     print_times(&result->times);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
-        printf("guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
-               " readings left out: they were not finite\n",
-               result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
+        esper_terminal_print(stdout,
+                             "guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
+                             " readings left out: they were not finite\n",
+                             result->n_skipped, result->n_bad_rewards, result->n_bad_observations);
     print_next(result, task);
 }
 
@@ -73,6 +78,7 @@ static int learn(const esper_task *task, const esper_config *config, const char 
     esper_learn_progress progress;
     esper_learn_observer observer;
     esper_learn_result result;
+    char quoted[ESPER_SHELL_CHARS];
     esper_learn_desc desc = {.task = task,
                              .config = config,
                              .resume = resume,
@@ -98,7 +104,8 @@ static int learn(const esper_task *task, const esper_config *config, const char 
         printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result.rounds,
                result.rounds_asked, result.rounds_asked == 1 ? "" : "s");
         if (result.policy[0] != '\0')
-            printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(), result.run_dir);
+            printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(),
+                   esper_cli_quote(result.run_dir, quoted));
         printf("\n");
         return ESPER_EXIT_STOPPED;
     }
@@ -132,16 +139,21 @@ static int run(int argc, char **argv)
             return esper_cli_fail(status);
     }
     status = esper_job_open(&config, &job);
+    if (status == ESPER_OK)
+        status = esper_job_check_settings(ESPER_CONFIG_IN_LEARN, task, resume, &config);
     code = status == ESPER_OK ? learn(task, &config, resume, &job) : esper_cli_fail(status);
     esper_job_close(&job);
     return code;
 }
 
+#define WHO_DECIDES                                                                                                    \
+    "it says who decides, and here a policy learns to. (A program that learns by itself is given by --policy-cmd)"
+
 /* What is not as `esper grow` has it: see esper_learn_configure. Who decides is not asked here. */
 static const esper_command_own own[] = {
     {.key = "run_dir", .help = "Directory for this run's policy and records. Empty: runs/learn-<task>-<date>-<n>."},
-    {.key = "policy"},
-    {.key = "decisions"},
+    {.key = "policy", .refusal = WHO_DECIDES},
+    {.key = "decisions", .refusal = WHO_DECIDES},
     {.key = "policy_cmd",
      .help = "A program that decides in place of the policy, and learns by itself: asked about every environment over "
              "JSON lines (docs/policy-protocol.md)."},
@@ -176,6 +188,7 @@ const esper_command esper_command_learn = {
         "           esper learn --resume last --rounds 200\n"
         "           esper grow fashion_fast --policy runs/learn-fashion_fast-20260131-1/policy.safetensors",
     .has_config = true,
+    .job = ESPER_CONFIG_IN_LEARN,
     .has_ranks = true,
     .own = own,
     .run = run,

@@ -10,6 +10,7 @@
 #include "cli/job.h"
 #include "run/checkpoint.h"
 #include "run/run.h"
+#include "run/settings.h"
 #include "ui/progress.h"
 #include "ui/text.h"
 
@@ -119,6 +120,7 @@ static esper_status lay_over(const esper_config *asked, esper_config *config)
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
 {
     char path[ESPER_PATH_CHARS];
+    esper_config_use use;
 
     ESPER_TRY(esper_run_network_find(name, self->dir));
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
@@ -126,6 +128,8 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(read_history(self));
     read_events(self);
     ESPER_TRY(check_schedule(self));
+    use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
+    ESPER_TRY(esper_settings_check(asked, &self->config, &use, NULL));
     return lay_over(asked, &self->config);
 }
 
@@ -151,7 +155,7 @@ static esper_status judge(const original *self, const esper_run_result *result)
     const char *program = esper_cli_program();
     uint64_t n_decisions = count_decisions(&self->history, result->n_replayed);
     bool compared = stands_there(self, result);
-    char took[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     if (compared && self->weights != result->weight_hash)
         return ESPER_FAIL(ESPER_E_STATE,
@@ -163,7 +167,7 @@ static esper_status judge(const original *self, const esper_run_result *result)
     printf("weights   %016" PRIx64 "%s\n", result->weight_hash, compared ? ", as in the checkpoint" : "");
     if (result->cursor.epoch < result->epochs)
         printf("          the log ends here, before the run's %u epochs: go on with %s grow --resume %s\n",
-               result->epochs, program, self->dir);
+               result->epochs, program, esper_cli_quote(self->dir, quoted));
     printf("took      %s\n", esper_text_duration(result->seconds, took));
     return ESPER_OK;
 }

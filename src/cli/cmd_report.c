@@ -9,12 +9,12 @@
 
 static void print_written(const char *dir, const char *out, const esper_report_numbers *numbers, size_t bytes)
 {
-    char size[ESPER_TEXT_CHARS];
+    char size[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     printf("run       %s, %lld %s%s%s\n", dir, (long long)numbers->grown.epochs, numbers->learns ? "round" : "epoch",
            numbers->grown.epochs == 1 ? "" : "s", numbers->grown.ended ? "" : ", not ended: the page shows it so far");
     printf("written   %s (%s)\n", out, esper_text_bytes((double)bytes, size));
-    printf("next      open it in a browser: xdg-open %s\n", out);
+    printf("next      open it in a browser: xdg-open %s\n", esper_cli_quote(out, quoted));
 }
 
 static esper_status report(const char *name, const char *out)

@@ -13,7 +13,7 @@
 
 static void report(const esper_run_result *result)
 {
-    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
     printf("test      loss %s, accuracy %.2f %%\n", esper_text_loss(result->loss_test, loss), result->acc_test);
     printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count),
@@ -24,7 +24,7 @@ static void report(const esper_run_result *result)
                result->n_rollbacks == 1 ? "" : "s", result->run_dir, ESPER_RUN_EVENTS);
     printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
            esper_text_duration(result->seconds, took));
-    printf("next      %s eval %s\n", esper_cli_program(), result->run_dir);
+    printf("next      %s eval %s\n", esper_cli_program(), esper_cli_quote(result->run_dir, quoted));
 }
 
 static int train(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)
@@ -85,6 +85,8 @@ static int run(int argc, char **argv)
             return esper_cli_fail(status);
     }
     status = esper_job_open(&config, &job);
+    if (status == ESPER_OK)
+        status = esper_job_check_settings(ESPER_CONFIG_IN_TRAIN, task, resume, &config);
     code = status == ESPER_OK ? train(task, &config, resume, &job) : esper_cli_fail(status);
     esper_job_close(&job);
     return code;
@@ -105,8 +107,6 @@ const esper_command esper_command_train = {
             "           esper train --resume last --epochs 20",
     .has_config = true,
     .has_ranks = true,
-    .without = (const char *const[]){"Growth", "Learn", NULL},
-    .but = (const char *const[]){"plant", "gates", NULL},
-    .instead = "grow",
+    .job = ESPER_CONFIG_IN_TRAIN,
     .run = run,
 };

@@ -17,6 +17,8 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "run/settings.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 enum { NAP_MS = 20, MAX_LOG_BYTES = 1 << 26, NOT_STARTED = 127 };
@@ -154,22 +156,22 @@ static void tell(const fleet *self, const esper_compare_run *run, const char *re
     char name[ESPER_COMPARE_NAME_CHARS], params[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], earned[ESPER_TEXT_CHARS];
     const esper_compare_result *result = &run->result;
     int n_left = count_left(self), n_runs = self->desc->compare->n_runs;
+    char what[256], about[ESPER_TEXT_CHARS + 16] = "";
     FILE *stream = self->desc->progress;
 
     esper_compare_name(self->desc->compare, run, name);
-    fprintf(stream, "%4d/%d  %-*s  ", n_runs - n_left, n_runs, self->name_width, name);
     if (result->outcome == ESPER_COMPARE_GOOD)
-        fprintf(stream, "%6.2f %%, %s%s parameters, %s", result->acc_test,
-                return_text(esper_compare_return(self->desc->compare, run), earned),
-                esper_text_count(result->params, params), esper_text_duration(result->seconds, took));
+        snprintf(what, sizeof(what), "%6.2f %%, %s%s parameters, %s", result->acc_test,
+                 return_text(esper_compare_return(self->desc->compare, run), earned),
+                 esper_text_count(result->params, params), esper_text_duration(result->seconds, took));
     else
-        fprintf(stream, "%s%s%.100s", esper_compare_outcome_name(result->outcome), result->why[0] != '\0' ? ": " : "",
-                result->why);
-    fprintf(stream, "%s; %d left", remark, n_left);
+        snprintf(what, sizeof(what), "%s%s%.100s", esper_compare_outcome_name(result->outcome),
+                 result->why[0] != '\0' ? ": " : "", result->why);
     if (n_left > 0 && self->n_begun > 0)
-        fprintf(stream, ", about %s",
-                esper_text_duration((esper_clock_seconds() - self->began) / self->n_begun * n_left, took));
-    fprintf(stream, "\n");
+        snprintf(about, sizeof(about), ", about %s",
+                 esper_text_duration((esper_clock_seconds() - self->began) / self->n_begun * n_left, took));
+    esper_terminal_print(stream, "%4d/%d  %-*s  %s%s; %d left%s\n", n_runs - n_left, n_runs, self->name_width, name,
+                         what, remark, n_left, about);
     fflush(stream);
 }
 
@@ -183,13 +185,15 @@ typedef struct command_line {
     char *argv[MAX_ARGS];
 } command_line;
 
-/* Every setting that growing takes as a flag: neither a file nor the environment can say otherwise. */
+/* Every setting that can have an effect on the run, as a flag: neither a file nor the environment can say otherwise. */
 static void write_command(command_line *line, const esper_compare *compare, const esper_config *config, bool resume)
 {
+    esper_config_use use = esper_settings_use(compare->task, ESPER_CONFIG_IN_GROW, config);
     char flag[ESPER_CONFIG_NAME_CHARS], value[ESPER_CONFIG_TEXT_CHARS];
+    const char *instead;
     int n = 0;
 
-    snprintf(line->words[0], sizeof(line->words[0]), "%s", esper_cli_program());
+    snprintf(line->words[0], sizeof(line->words[0]), "%s", esper_cli_argv0());
     line->argv[n++] = line->words[0];
     snprintf(line->words[1], sizeof(line->words[1]), "grow");
     line->argv[n++] = line->words[1];
@@ -197,7 +201,7 @@ static void write_command(command_line *line, const esper_compare *compare, cons
              resume ? config->run_dir : compare->task->name);
     line->argv[n++] = line->words[2];
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        if (!esper_command_takes(&esper_command_grow, esper_config_key_at(i)))
+        if (esper_config_why_not(config, i, &use, &instead) != NULL)
             continue;
         esper_config_flag_name(esper_config_key_at(i)->name, flag);
         esper_config_value_text(config, i, value);

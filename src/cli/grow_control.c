@@ -8,6 +8,7 @@
 #include "run/checkpoint.h"
 #include "ui/progress.h"
 #include "ui/report.h"
+#include "ui/terminal.h"
 
 /* What makes a host stay as it is, and be nobody's drill. */
 static const char *const emptied[] = {"policy_cmd", "decisions", "plant", "inject", NULL};
@@ -128,8 +129,9 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
     progress.brief = true;
     observer = esper_progress_observer(&progress);
     if (esper_progress_is_shown(&progress))
-        printf("\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n%s",
-               progress.plain ? "\n" : "");
+        esper_terminal_print(
+            stdout, "\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n%s",
+            progress.plain ? "\n" : "");
     status = esper_run_train(&run, &result);
     esper_progress_clear(&progress);
     if (status == ESPER_OK)

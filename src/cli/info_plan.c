@@ -7,12 +7,17 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* A core of today makes some 100 GFLOP/s and moves some 10 GB/s. */
 #define FLOPS_PER_BYTE 10.0
 
-enum { ROUNDS = 30, NAME_CHARS = 64 };
+enum {
+    ROUNDS = 30,
+    NAME_CHARS = 64,
+    WITH_TIMES = 96
+}; /* the last: columns of a row with its time; narrower, it has its share */
 
 typedef struct plan_row {
     double predicted; /* in FLOPs */
@@ -25,6 +30,7 @@ typedef struct plan_table {
     plan_row      *rows[2];
     double         predicted, seconds; /* of all */
     bool           timed;
+    esper_terminal terminal;
 } plan_table;
 
 /* "conv2d+batch_norm+relu": what was fused. */
@@ -90,30 +96,36 @@ static esper_status measure(plan_table *table, esper_direction direction)
 static const char *in_chain(const plan_table *table, esper_direction direction, int i)
 {
     const int *chain = esper_plan_program(table->trainer->plan, direction, 0)->chain;
+    bool goes_on = i + 1 < table->n_rows[direction] && chain[i + 1] == 0, utf8 = table->terminal.utf8;
 
     if (chain[i] == 1)
         return " ";
     if (chain[i] > 1)
-        return "\u250c";
-    return i + 1 < table->n_rows[direction] && chain[i + 1] == 0 ? "\u2502" : "\u2514";
+        return utf8 ? "\u250c" : "/";
+    if (goes_on)
+        return utf8 ? "\u2502" : "|";
+    return utf8 ? "\u2514" : "\\";
 }
 
 static void print_rows(const plan_table *table, esper_direction direction)
 {
     char name[NAME_CHARS], flops[ESPER_TEXT_CHARS], bytes[ESPER_TEXT_CHARS];
+    bool has_times = table->terminal.room >= WITH_TIMES;
 
-    printf("%-41s %12s %12s %10s%s\n", direction == ESPER_FORWARD ? "forward" : "backward", "FLOPs", "bytes",
-           "predicted", table->timed ? "  measured" : "");
+    printf("%-36s %11s %11s %9s%s\n", direction == ESPER_FORWARD ? "forward" : "backward", "FLOPs", "bytes",
+           "predicted", table->timed ? " measured" : "");
     for (int i = 0; i < table->n_rows[direction]; i++) {
         const esper_launch *launch = esper_plan_launch(table->trainer->plan, direction, i);
         const plan_row *row = &table->rows[direction][i];
         esper_cost cost = cost_of(table, launch);
 
-        printf("  %3d%s%-35s %12s %12s %8.1f %%", i, in_chain(table, direction, i), name_of(launch, name),
+        printf("%3d%s%-32s %11s %11s %7.1f %%", i, in_chain(table, direction, i), name_of(launch, name),
                esper_text_flops(cost.flops, flops), esper_text_bytes(cost.bytes, bytes),
                100 * row->predicted / table->predicted);
         if (table->timed && row->seconds > 0)
-            printf("  %6.1f %%  %.1f us", 100 * row->seconds / table->seconds, row->seconds / ROUNDS * 1e6);
+            printf(" %6.1f %%", 100 * row->seconds / table->seconds);
+        if (table->timed && row->seconds > 0 && has_times)
+            printf("  %.1f us", row->seconds / ROUNDS * 1e6);
         printf("\n");
     }
 }
@@ -124,14 +136,15 @@ static void print_head(const esper_trainer *trainer)
     esper_memory memory = esper_trainer_memory(trainer);
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    printf("plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name,
-           trainer->config.batch, stats.n_forward, stats.n_backward,
-           esper_text_flops(stats.forward.flops + stats.backward.flops, a),
-           esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
-    printf("memory: %s in all: data %s, weights and moments %s, activations %s (%s without reuse)\n",
-           esper_text_bytes((double)memory.total, a), esper_text_bytes((double)memory.data, b),
-           esper_text_bytes((double)memory.slab, c), esper_text_bytes((double)memory.activations, d),
-           esper_text_bytes((double)stats.arena_bytes_unshared, e));
+    esper_terminal_print(stdout, "plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name,
+                         trainer->config.batch, stats.n_forward, stats.n_backward,
+                         esper_text_flops(stats.forward.flops + stats.backward.flops, a),
+                         esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
+    esper_terminal_print(stdout,
+                         "memory: %s in all: data %s, weights and moments %s, activations %s (%s without reuse)\n",
+                         esper_text_bytes((double)memory.total, a), esper_text_bytes((double)memory.data, b),
+                         esper_text_bytes((double)memory.slab, c), esper_text_bytes((double)memory.activations, d),
+                         esper_text_bytes((double)stats.arena_bytes_unshared, e));
 }
 
 static esper_status fill(plan_table *table)
@@ -155,7 +168,7 @@ static esper_status fill(plan_table *table)
 
 esper_status esper_info_plan(esper_trainer *trainer, bool timed)
 {
-    plan_table table = {.trainer = trainer, .timed = timed};
+    plan_table table = {.trainer = trainer, .timed = timed, .terminal = esper_terminal_look(stdout)};
     esper_status status = fill(&table);
 
     if (status == ESPER_OK) {
@@ -164,8 +177,10 @@ esper_status esper_info_plan(esper_trainer *trainer, bool timed)
         print_rows(&table, ESPER_BACKWARD);
     }
     if (status == ESPER_OK && timed)
-        printf("measured: %.3f ms for both on %d threads, the mean of %d rounds, batches and optimiser not counted\n",
-               table.seconds / ROUNDS * 1e3, esper_pool_threads(trainer->pool), ROUNDS);
+        esper_terminal_print(
+            stdout,
+            "measured: %.3f ms for both on %d threads, the mean of %d rounds, batches and optimiser not counted\n",
+            table.seconds / ROUNDS * 1e3, esper_pool_threads(trainer->pool), ROUNDS);
     esper_mem_free(table.rows[0]);
     esper_mem_free(table.rows[1]);
     return status;

@@ -1,6 +1,7 @@
 /* Long jobs on the command line: how they are asked to stop, and what is said then. */
 #include "cli/job.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "dist/launch.h"
+#include "run/settings.h"
 #include "ui/text.h"
 
 static volatile sig_atomic_t stop;
@@ -59,6 +61,16 @@ static int share_of_cores(const esper_comm *comm)
     return n > 1 ? (int)n : 1;
 }
 
+static bool silence(void)
+{
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    bool done = nowhere >= 0 && fflush(stdout) == 0 && dup2(nowhere, STDOUT_FILENO) >= 0;
+
+    if (nowhere >= 0)
+        close(nowhere);
+    return done;
+}
+
 esper_status esper_job_open(esper_config *config, esper_job *job_out)
 {
     esper_comm_options options = {
@@ -81,7 +93,7 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
     if (esper_job_is_silent(job_out)) {
         config->progress = ESPER_CONFIG_PROGRESS_NONE;
         config->log_level = ESPER_LOG_ERROR; /* what there is to warn of, rank 0 says */
-        if (freopen("/dev/null", "w", stdout) == NULL)
+        if (!silence())
             return ESPER_FAIL(ESPER_E_IO, "/dev/null cannot be opened");
     }
     return ESPER_OK;
@@ -93,6 +105,18 @@ void esper_job_close(esper_job *job)
     job->comm = NULL;
 }
 
+esper_status esper_job_check_settings(esper_config_job job, const esper_task *task, const char *resume,
+                                      const esper_config *config)
+{
+    const esper_log log = {.level = config->log_level, .stream = stderr};
+    esper_config_use use;
+
+    if (resume != NULL)
+        return esper_settings_check_resumed(resume, job, config, &log);
+    use = esper_settings_use(task, job, config);
+    return esper_settings_check(config, config, &use, &log);
+}
+
 bool esper_job_is_silent(const esper_job *job)
 {
     return esper_comm_rank(job->comm) > 0;
@@ -101,16 +125,17 @@ bool esper_job_is_silent(const esper_job *job)
 void esper_job_report_stopped(const esper_run_result *result, const char *command)
 {
     const esper_cursor *cursor = &result->cursor;
-    char took[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
+    char took[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
+    const char *dir = esper_cli_quote(result->run_dir, quoted);
 
     if (cursor->epoch >= result->epochs) {
         printf("stopped before the end of the test\nsaved in %s after %s\ntest it with: %s eval %s\n", result->run_dir,
-               esper_text_duration(result->seconds, took), esper_cli_program(), result->run_dir);
+               esper_text_duration(result->seconds, took), esper_cli_program(), dir);
         return;
     }
     printf("stopped in epoch %u after %u of %u batches", cursor->epoch + 1, cursor->batch, result->steps_per_epoch);
     if (cursor->batch > 0)
         printf(", loss %s", esper_text_loss(result->loss_now, loss));
     printf("\nsaved in %s after %s\ngo on with: %s %s --resume %s\n", result->run_dir,
-           esper_text_duration(result->seconds, took), esper_cli_program(), command, result->run_dir);
+           esper_text_duration(result->seconds, took), esper_cli_program(), command, dir);
 }

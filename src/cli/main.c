@@ -5,18 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/build_info.h"
 #include "base/status.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
 #include "dist/launch.h"
+#include "ui/ascii.h"
+#include "ui/terminal.h"
 
 static const esper_command *const commands[] = {
     &esper_command_grow,    &esper_command_learn,  &esper_command_train,  &esper_command_eval,
     &esper_command_inspect, &esper_command_export, &esper_command_report, &esper_command_replay,
     &esper_command_compare, &esper_command_info,   &esper_command_bench,  NULL,
 };
+
+enum { HELP_COLUMNS = 100 }; /* wider lines are hard to read */
 
 static const char *program = "esper";
 
@@ -25,16 +30,29 @@ const esper_command *const *esper_command_list(void)
     return commands;
 }
 
-const char *esper_cli_program(void)
+const char *esper_cli_argv0(void)
 {
     return program;
+}
+
+const char *esper_cli_quote(const char *word, char quoted[ESPER_SHELL_CHARS])
+{
+    return esper_shell_quote(word, !esper_terminal_look(stdout).utf8, quoted);
+}
+
+const char *esper_cli_program(void)
+{
+    static char quoted[ESPER_SHELL_CHARS];
+
+    return esper_cli_quote(program, quoted);
 }
 
 static void print_help(void)
 {
     printf("esper grows neural networks while they train. usage: esper COMMAND [arguments]\n\n");
     for (int i = 0; commands[i] != NULL; i++)
-        printf("  esper %-8s %-23s %s\n", commands[i]->name, commands[i]->arguments, commands[i]->summary);
+        esper_terminal_print(stdout, "  esper %-8s %-22s  %s\n", commands[i]->name, commands[i]->arguments,
+                             commands[i]->summary);
     printf("\nA first run:            esper grow fashion --static-control\n"
            "What a command takes:   esper COMMAND --help\n"
            "Settings and tasks:     esper info config, esper info tasks\n");
@@ -48,40 +66,48 @@ static bool is_in(const char *const *keys, const char *key)
     return false;
 }
 
-bool esper_command_takes(const esper_command *command, const esper_config_key *key)
+bool esper_command_takes(const esper_command *command, int key)
 {
-    if (command->keys != NULL)
-        return is_in(command->keys, key->name);
-    return !is_in(command->without, key->section) || is_in(command->but, key->name);
+    if (command->job != 0)
+        return (esper_config_jobs_of(key) & command->job) != 0;
+    return command->keys == NULL || is_in(command->keys, esper_config_key_at(key)->name);
+}
+
+/* What a command has to say about a setting of its own; NULL: nothing. */
+static const esper_command_own *find_own(const esper_command *command, const char *key)
+{
+    for (const esper_command_own *own = command->own; own != NULL && own->key != NULL; own++)
+        if (strcmp(own->key, key) == 0)
+            return own;
+    return NULL;
 }
 
 /* What the help of a command says of a setting; false: nothing. */
 static bool describe_key(esper_config_key *key, const void *context)
 {
     const esper_command *command = context;
+    const esper_command_own *own = find_own(command, key->name);
 
-    for (const esper_command_own *own = command->own; own != NULL && own->key != NULL; own++) {
-        if (strcmp(own->key, key->name) != 0)
-            continue;
-        if (own->preset == NULL && own->help == NULL)
-            return false;
-        key->preset = own->preset != NULL ? own->preset : key->preset;
-        key->help = own->help != NULL ? own->help : key->help;
-    }
-    return esper_command_takes(command, key);
+    if (own != NULL && own->preset != NULL)
+        key->preset = own->preset;
+    if (own != NULL && own->help != NULL)
+        key->help = own->help;
+    return esper_command_takes(command, esper_config_find(key->name));
 }
 
 void esper_command_help(const esper_command *command)
 {
-    printf("usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
+    int room = esper_terminal_look(stdout).room;
+
+    esper_terminal_print(stdout, "usage: esper %s %s\n\n%s\n", command->name, command->arguments, command->help);
     if (command->more_help != NULL)
         command->more_help();
     if (!command->has_config)
         return;
-    printf(
-        "\nSettings come from, the strongest first: these flags; environment variables (ESPER_LR=0.1 for --lr 0.1); a file\n"
-        "of `key = value` lines (--config FILE or ESPER_CONFIG=FILE); the task; and defaults.\n\n");
-    esper_config_help(stdout, describe_key, command);
+    printf("\nSettings come from, the strongest first: these flags; environment variables\n"
+           "(ESPER_LR=0.1 for --lr 0.1); a file of `key = value` lines (--config FILE or\n"
+           "ESPER_CONFIG=FILE); the task; and defaults.\n\n");
+    esper_config_help(stdout, room < HELP_COLUMNS ? room : HELP_COLUMNS, describe_key, command);
 }
 
 static int own_rank = -1; /* -1: there is but one */
@@ -116,19 +142,19 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
 static esper_status check_keys(const esper_command *command, const esper_config *config)
 {
     char flag[ESPER_CONFIG_NAME_CHARS];
-    const char *instead;
+    const char *whose, *instead;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const esper_config_key *key = esper_config_key_at(i);
+        const esper_command_own *own = find_own(command, esper_config_key_at(i)->name);
+        esper_config_use use = {.job = command->job};
 
-        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || esper_command_takes(command, key))
+        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || esper_command_takes(command, i))
             continue;
-        esper_config_flag_name(key->name, flag);
-        instead = strcmp(key->section, "Learn") == 0 ? "learn" : command->instead;
-        if (instead != NULL)
-            return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s: that is a setting of `esper %s`", command->name,
-                              flag, instead);
-        return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
+        esper_config_flag_name(esper_config_key_at(i)->name, flag);
+        if (command->job == 0)
+            return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s; --help lists what it takes", command->name, flag);
+        whose = own != NULL && own->refusal != NULL ? own->refusal : esper_config_why_not(config, i, &use, &instead);
+        return ESPER_FAIL(ESPER_E_CONFIG, "esper %s takes no %s: %s", command->name, flag, whose);
     }
     return ESPER_OK;
 }
@@ -231,8 +257,22 @@ static int dispatch(int argc, char **argv)
     return command != NULL ? command->run(argc - 2, argv + 2) : unknown_command(argv[1]);
 }
 
+/* Where characters beyond ASCII cannot be shown, none is printed, wherever it comes from: argument, file or program. */
+static void mind_characters(void)
+{
+    FILE *out, *err;
+
+    if (esper_terminal_look(stdout).utf8)
+        return;
+    out = esper_ascii_open(STDOUT_FILENO);
+    err = esper_ascii_open(STDERR_FILENO);
+    stdout = out != NULL ? out : stdout;
+    stderr = err != NULL ? err : stderr;
+}
+
 int main(int argc, char **argv)
 {
+    mind_characters();
     if (argc > 0)
         program = argv[0];
     return finish(dispatch(argc, argv));

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "cli/cli.h"
 #include "run/run_dir.h"
 
 /* Writing over what the report is made from, or over what the run goes on from, would lose it. */
@@ -32,7 +33,7 @@ static esper_status check_out(const char *dir, const char *out)
 
 static esper_status open_store(const char *dir, esper_store_reader **reader_out)
 {
-    char path[ESPER_PATH_CHARS];
+    char path[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
     struct stat info;
 
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_STORE, path));
@@ -40,7 +41,7 @@ static esper_status open_store(const char *dir, esper_store_reader **reader_out)
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s has no run store (%s): was it made by `esper train`? Only grown runs keep one; "
                           "`esper inspect %s` shows what this run has",
-                          dir, ESPER_RUN_STORE, dir);
+                          dir, ESPER_RUN_STORE, esper_cli_quote(dir, quoted));
     return esper_store_reader_open(path, reader_out);
 }
 

@@ -190,3 +190,21 @@ esper_host esper_task_host(const esper_task *task, const esper_config *config, c
     };
     return host;
 }
+
+esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out)
+{
+    esper_dataset_desc desc = esper_task_data(task, config);
+    esper_dataset_info data;
+    esper_host host;
+    esper_net net;
+    esper_status status;
+
+    ESPER_TRY(esper_dataset_measure(&desc, &data));
+    host = esper_task_host(task, config, &data);
+    esper_net_init(&net);
+    status = esper_host_build(&host, &net);
+    if (status == ESPER_OK)
+        *params_out = esper_net_count_params(&net, -1);
+    esper_net_fini(&net);
+    return status;
+}

@@ -497,10 +497,17 @@ static void count_batch(const esper_trainer *trainer, esper_tally *tally)
     tally->targets += trainer->n_loaded * (uint64_t)trainer->net.tensors[trainer->net.target].count;
 }
 
+int esper_finish_epochs(const esper_config *config)
+{
+    if (config->schedule == ESPER_CONFIG_SCHEDULE_CONSTANT)
+        return 0;
+    return config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
+}
+
 static double rate_now(const esper_trainer *trainer)
 {
     const esper_config *config = &trainer->config;
-    int finish = config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
+    int finish = esper_finish_epochs(config);
     int before = config->epochs - finish;
     int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
     esper_schedule schedule = {

@@ -30,6 +30,9 @@ typedef struct esper_tally {
 double esper_tally_loss(const esper_tally *tally);     /* mean over targets; NaN when there are none */
 double esper_tally_accuracy(const esper_tally *tally); /* percent; NaN likewise */
 
+/* The last epochs of a run, in which the rate falls once more: growing is over then. 0: there are none. */
+int esper_finish_epochs(const esper_config *config);
+
 /* A batch by its place: batch of an epoch, in the order of a draw (data/batch.h). */
 typedef struct esper_place {
     uint32_t epoch, batch, draw;

@@ -130,7 +130,8 @@ static esper_status check_policy(const esper_config *config)
         return ESPER_FAIL(ESPER_E_CONFIG, "policy = command needs the program: policy_cmd");
     if (policy == &esper_policy_scripted && !has_program && config->decisions[0] == '\0')
         return ESPER_FAIL(ESPER_E_CONFIG, "policy = scripted needs a decision file: decisions");
-    if (config->decisions[0] != '\0' && (has_program || policy != &esper_policy_scripted))
+    if (config->decisions[0] != '\0' && (has_program || policy != &esper_policy_scripted) &&
+        esper_config_place_of(config, esper_config_find("decisions")) == ESPER_CONFIG_FLAG)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "decisions: only policy = scripted reads a decision file, and %s decides here",
                           has_program ? "a program" : policy->name);
@@ -385,7 +386,7 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
 {
     growth->decision = *decision;
     ESPER_TRY(growth_log_decision(growth, growth->record.epoch));
-    ESPER_TRY(growth_act(growth, &growth->record));
+    ESPER_TRY(growth_act(growth));
     ESPER_TRY(growth_pay(growth, last));
     growth_record_epoch(growth, &growth->record);
     growth_record_events(growth, growth->record.epoch);

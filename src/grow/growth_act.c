@@ -1,17 +1,18 @@
 /* What a policy is shown, and what is done about its answer. */
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "slot/preflight.h"
+#include "policy/mask.h"
 #include "grow/growth_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ the view */
 
-/* Blueprints that fit the slot and the budget of parameters, with or without a gate network of `more` parameters. */
-static uint32_t affordable(const esper_growth *growth, int k, int64_t params, int64_t more)
+/* Blueprints that fit the slot and the budget of parameters. */
+static uint32_t affordable(const esper_growth *growth, int k, int64_t params)
 {
     const esper_trainer *trainer = growth->trainer;
     int64_t limit = trainer->config.max_params;
@@ -19,7 +20,7 @@ static uint32_t affordable(const esper_growth *growth, int k, int64_t params, in
 
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
         if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
-            (limit > 0 && params + more + growth->blueprint_params[k][i] > limit))
+            (limit > 0 && params + growth->blueprint_params[k][i] > limit))
             bits &= ~(1u << i);
     return bits;
 }
@@ -78,8 +79,9 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
-    view->blueprints = affordable(growth, k, params, 0);
+    view->blueprints = affordable(growth, k, params);
     memcpy(view->blueprint_params, growth->blueprint_params[k], sizeof(view->blueprint_params));
+    view->gate_params = growth->gate_params[k];
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);
 }
@@ -105,7 +107,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     *view_out = (esper_policy_view){
         .topology = trainer->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = trainer->config.epochs - trainer->config.lr_finish,
+        .max_epochs = trainer->config.epochs - esper_finish_epochs(&trainer->config),
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
@@ -141,35 +143,6 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
     return refuse(growth, "%s", esper_last_error());
 }
 
-static int count_seeds(const esper_growth *growth)
-{
-    const esper_slots *slots = &growth->trainer->slots;
-    int n = 0;
-
-    for (int k = 0; k < slots->n; k++)
-        n += esper_slot_is_active(&slots->slot[k]);
-    return n;
-}
-
-static esper_veto preflight(const esper_growth *growth, const esper_slot *slot, const esper_epoch_record *record)
-{
-    const esper_decision *decision = &growth->decision;
-
-    return esper_preflight_check(&(esper_preflight){
-        .op = (esper_slot_op)decision->op,
-        .stage = slot->stage,
-        .has_blueprint = decision->blueprint >= 0,
-        .has_target = isfinite(decision->target),
-        .has_speed = decision->speed >= 0,
-        .has_curve = decision->curve >= 0,
-        .loss = record->loss_valid,
-        .accuracy = record->acc_valid,
-        .n_seeds = count_seeds(growth),
-        .max_seeds = growth->trainer->config.max_seeds,
-        .cooldown = esper_slot_cooldown(slot),
-    });
-}
-
 /* Validated and built first, committed last. */
 static esper_status germinate(esper_growth *growth, int k)
 {
@@ -179,20 +152,9 @@ static esper_status germinate(esper_growth *growth, int k)
     esper_slot *slot = &trainer->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
-    int64_t gate_params;
     esper_status status;
 
-    if (blueprint == NULL)
-        return refuse(growth, "there is no blueprint %d for a %s", decision->blueprint,
-                      esper_topology_name(trainer->host.topology));
-    if (trainer->config.max_seeds > 0 && count_seeds(growth) >= trainer->config.max_seeds)
-        return refuse(growth, "there are %d seeds, as many as max_seeds allows", count_seeds(growth));
-    if (growth->blueprint_params[k][blueprint->index] == ESPER_SPLICE_UNFIT)
-        return refuse(growth, "%s cannot be built for a width of %d", blueprint->name, (int)slot->channels);
-    gate_params = esper_style_blend(decision->style) == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
-    if ((affordable(growth, k, esper_growth_params(growth), gate_params) >> decision->blueprint & 1u) == 0)
-        return refuse(growth, "%s would take the network beyond %d parameters", blueprint->name,
-                      trainer->config.max_params);
+    assert(blueprint != NULL && growth->blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;
@@ -202,7 +164,7 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&trainer->net, 0);
     wanted.seed_params = growth->blueprint_params[k][blueprint->index];
-    wanted.gate_params = gate_params;
+    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
     status = esper_slot_check_germinate(slot, &wanted);
     if (status == ESPER_OK)
         status = esper_slot_germinate(slot, &wanted, &growth->events);
@@ -256,36 +218,31 @@ static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
 
     if (slot->alpha.value > 0.0 && blend != slot->blend)
         blend = 0; /* a style is always given; an operator changes only at alpha 0 */
-    if (blend == ESPER_BLEND_GATE && slot->blend != ESPER_BLEND_GATE)
-        return refuse(growth, "a gate network is born with its seed: germinate with the style gated_gate");
     return unless_refused(growth, esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
 }
 
-static esper_status operate(esper_growth *growth, const esper_epoch_record *record)
+/* Carries out what was decided about a slot of the view, where it is legal. */
+static esper_status operate(esper_growth *growth)
 {
     int k = growth->decision.slot;
-    esper_slot *slot = k >= 0 && k < growth->trainer->slots.n ? &growth->trainer->slots.slot[k] : NULL;
-    esper_veto veto;
+    esper_status status = esper_mask_approve(&growth->view, &growth->decision);
 
     growth->accepted = true;
     growth->refusal[0] = '\0';
-    if (growth->decision.op == ESPER_SLOT_OP_WAIT)
-        return ESPER_OK;
-    if (slot == NULL)
-        return refuse(growth, "there is no slot %d", k);
-    veto = preflight(growth, slot, record);
-    if (veto != ESPER_VETO_NONE)
-        return refuse(growth, "%s", esper_veto_about(veto));
+    if (status != ESPER_OK)
+        return unless_refused(growth, status);
     switch (growth->decision.op) {
+    case ESPER_SLOT_OP_WAIT:
+        return ESPER_OK;
     case ESPER_SLOT_OP_GERMINATE:
         return germinate(growth, k);
     case ESPER_SLOT_OP_ADVANCE:
     case ESPER_SLOT_OP_FOSSILIZE:
         return pass_gate(growth, k, growth->decision.op == ESPER_SLOT_OP_FOSSILIZE);
     case ESPER_SLOT_OP_PRUNE:
-        return prune(growth, slot);
+        return prune(growth, &growth->trainer->slots.slot[k]);
     default:
-        return set_alpha_target(growth, slot);
+        return set_alpha_target(growth, &growth->trainer->slots.slot[k]);
     }
 }
 
@@ -302,11 +259,11 @@ static void keep_gates(esper_growth *growth)
     }
 }
 
-esper_status growth_act(esper_growth *growth, const esper_epoch_record *record)
+esper_status growth_act(esper_growth *growth)
 {
     esper_slots *slots = &growth->trainer->slots;
 
-    ESPER_TRY(operate(growth, record));
+    ESPER_TRY(operate(growth));
     for (int k = 0; k < slots->n; k++) {
         esper_slot_merits merits = growth_merits(growth, k);
 

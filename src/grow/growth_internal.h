@@ -120,7 +120,7 @@ esper_slot_merits growth_merits(const esper_growth *growth, int slot);
 
 /* growth_act.c */
 void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
-esper_status growth_act(esper_growth *growth, const esper_epoch_record *record);
+esper_status growth_act(esper_growth *growth);
 esper_status growth_rebuild(esper_growth *growth);
 
 /* growth_reward.c */

@@ -6,20 +6,12 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "policy/veto.h"
 
 enum { WHY_CHARS = 160 };
 
 /* The preconditions of one operation: NULL = fulfilled, else what it needs. */
 typedef const char *(*precondition)(const esper_policy_view *view, const esper_policy_slot *slot);
-
-static int count_seeds(const esper_policy_view *view)
-{
-    int n = 0;
-
-    for (int s = 0; s < view->n_slots; s++)
-        n += esper_stage_has_seed(view->slots[s].stage);
-    return n;
-}
 
 static const char *for_wait(const esper_policy_view *view, const esper_policy_slot *slot)
 {
@@ -33,8 +25,8 @@ static const char *for_germinate(const esper_policy_view *view, const esper_poli
     if (slot->stage != ESPER_STAGE_DORMANT)
         return "an empty slot";
     if ((slot->blueprints & esper_policy_blueprints(view->topology)) == 0)
-        return "a blueprint that fits the slot and the budget";
-    if (view->max_seeds > 0 && count_seeds(view) >= view->max_seeds)
+        return "a blueprint that fits the slot and the budget of parameters";
+    if (view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds)
         return "fewer seeds than max_seeds";
     return NULL;
 }
@@ -50,11 +42,8 @@ static const char *for_set_alpha_target(const esper_policy_view *view, const esp
 static const char *for_prune(const esper_policy_view *view, const esper_policy_slot *slot)
 {
     (void)view;
-    if (!esper_stage_has_seed(slot->stage) || slot->stage == ESPER_STAGE_FOSSILIZED)
-        return "a seed that is not fossilized";
-    if (slot->epochs_total < ESPER_MASK_MIN_PRUNE_AGE)
-        return "a seed of 5 epochs or more";
-    return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
+    return esper_stage_has_seed(slot->stage) && slot->stage != ESPER_STAGE_FOSSILIZED ? NULL
+                                                                                      : "a seed that is not fossilized";
 }
 
 static const char *for_fossilize(const esper_policy_view *view, const esper_policy_slot *slot)
@@ -82,10 +71,20 @@ static const precondition preconditions[ESPER_N_SLOT_OPS] = {
     [ESPER_SLOT_OP_ADVANCE] = for_advance,
 };
 
+/* Who decides gives a seed time. The rules of a run that hurries (gate_epochs below 5) do not, and may prune at once. */
+static const char *for_patience(const esper_policy_slot *slot, int op)
+{
+    if (op != ESPER_SLOT_OP_PRUNE)
+        return NULL;
+    if (slot->epochs_total < ESPER_MASK_MIN_PRUNE_AGE)
+        return "a seed of 5 epochs or more";
+    return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
+}
+
 bool esper_mask_legal(const esper_policy_view *view, int slot, int op)
 {
     return slot >= 0 && slot < view->n_slots && op >= 0 && op < ESPER_N_SLOT_OPS &&
-           preconditions[op](view, &view->slots[slot]) == NULL;
+           preconditions[op](view, &view->slots[slot]) == NULL && for_patience(&view->slots[slot], op) == NULL;
 }
 
 /* "training for 3 of 7 epochs, alpha up to 0.70" */
@@ -100,20 +99,40 @@ static void describe(const esper_policy_slot *slot, char text[WHY_CHARS])
                  slot->epochs_total, slot->alpha, esper_policy_alpha_name(slot->alpha_mode), slot->alpha_target);
 }
 
-static esper_status check_choices(const esper_policy_view *view, const esper_policy_slot *slot,
-                                  const esper_decision *decision)
+static esper_status check_germination(const esper_policy_view *view, const esper_policy_slot *slot,
+                                      const esper_decision *decision)
 {
-    if (decision->op == ESPER_SLOT_OP_GERMINATE && (slot->blueprints & 1u << decision->blueprint) == 0)
-        return ESPER_FAIL(ESPER_E_STATE, "blueprint %s does not fit %s or what is left of the budget",
-                          esper_policy_blueprint(view->topology, decision->blueprint)->name, slot->id);
-    if (decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET && decision->style != ESPER_STYLE_KEEP &&
-        esper_style_blend(decision->style) != slot->blend && slot->alpha > 0.0)
-        return ESPER_FAIL(ESPER_E_STATE, "%s: style %s has another operator, which can change at alpha 0 alone",
-                          slot->id, esper_style_name(decision->style));
+    const char *blueprint = esper_policy_blueprint(view->topology, decision->blueprint)->name;
+    bool gated = esper_style_blend(decision->style) == ESPER_BLEND_GATE;
+    int64_t params = slot->blueprint_params[decision->blueprint] + (gated ? slot->gate_params : 0);
+
+    if ((slot->blueprints & 1u << decision->blueprint) == 0)
+        return ESPER_FAIL(ESPER_E_STATE, "blueprint %s does not fit %s or what is left of the budget", blueprint,
+                          slot->id);
+    if (view->params_limit > 0 && view->params_total + params > view->params_limit)
+        return ESPER_FAIL(ESPER_E_STATE, "%s in %s would take the network beyond %lld parameters", blueprint, slot->id,
+                          (long long)view->params_limit);
     return ESPER_OK;
 }
 
-esper_status esper_mask_check(const esper_policy_view *view, const esper_decision *decision)
+/* At alpha above 0 the operator stays. A policy that names another one is told so; where a style is always drawn, the new
+ * target alone is carried out. */
+static esper_status check_operator(const esper_policy_slot *slot, const esper_decision *decision, bool strict)
+{
+    esper_blend blend = decision->style == ESPER_STYLE_KEEP ? slot->blend : esper_style_blend(decision->style);
+
+    if (blend == slot->blend || (slot->alpha > 0.0 && !strict))
+        return ESPER_OK;
+    if (slot->alpha > 0.0)
+        return ESPER_FAIL(ESPER_E_STATE, "%s: style %s has another operator, which can change at alpha 0 alone",
+                          slot->id, esper_style_name(decision->style));
+    if (blend == ESPER_BLEND_GATE)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "%s: a gate network is born with its seed: germinate with the style gated_gate", slot->id);
+    return ESPER_OK;
+}
+
+static esper_status check(const esper_policy_view *view, const esper_decision *decision, bool strict)
 {
     const esper_policy_slot *slot;
     char state[WHY_CHARS];
@@ -126,11 +145,32 @@ esper_status esper_mask_check(const esper_policy_view *view, const esper_decisio
         return ESPER_FAIL(ESPER_E_ARG, "there is no slot %d of %d", (int)decision->slot, view->n_slots);
     slot = &view->slots[decision->slot];
     needs = preconditions[decision->op](view, slot);
-    if (needs == NULL)
-        return check_choices(view, slot, decision);
-    describe(slot, state);
-    return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s", esper_slot_op_name(decision->op), slot->id, needs,
-                      slot->id, state);
+    if (needs == NULL && strict)
+        needs = for_patience(slot, decision->op);
+    if (needs != NULL) {
+        describe(slot, state);
+        return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s", esper_slot_op_name(decision->op), slot->id, needs,
+                          slot->id, state);
+    }
+    if (decision->op == ESPER_SLOT_OP_GERMINATE)
+        return check_germination(view, slot, decision);
+    return decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET ? check_operator(slot, decision, strict) : ESPER_OK;
+}
+
+esper_status esper_mask_check(const esper_policy_view *view, const esper_decision *decision)
+{
+    return check(view, decision, true);
+}
+
+esper_status esper_mask_approve(const esper_policy_view *view, const esper_decision *decision)
+{
+    esper_veto veto = ESPER_VETO_NONE;
+
+    if (decision->op != ESPER_SLOT_OP_WAIT && decision->slot >= 0 && decision->slot < view->n_slots)
+        veto = esper_veto_of(view, decision);
+    if (veto != ESPER_VETO_NONE)
+        return ESPER_FAIL(ESPER_E_STATE, "%s", esper_veto_about(veto));
+    return check(view, decision, false);
 }
 
 /* A slot in which something is under way that germination elsewhere would disturb. */

@@ -5,7 +5,7 @@
  * "not measured".
  *
  *   esper_reward_compute   one step of a run with at most one seed, whose shaping follows from its stage alone. This is what
- *                          was recorded (../shared/golden/rewards_*).
+ *                          was recorded (see docs/parity.md).
  *   esper_reward_step      (reward_step.h) one step of a run with any number of seeds, made of the same terms: every seed is
  *                          rewarded, shaping telescopes, and what depends on a gate is paid when it was passed.
  *

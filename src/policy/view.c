@@ -60,6 +60,15 @@ uint32_t esper_policy_blueprints(esper_topology topology)
     return bits;
 }
 
+int esper_policy_view_seeds(const esper_policy_view *view)
+{
+    int n = 0;
+
+    for (int s = 0; s < view->n_slots; s++)
+        n += esper_stage_has_seed(view->slots[s].stage);
+    return n;
+}
+
 int esper_policy_view_find(const esper_policy_view *view, const char *id)
 {
     for (int s = 0; s < view->n_slots; s++)

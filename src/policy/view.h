@@ -38,6 +38,7 @@ typedef struct esper_policy_slot {
     double  evidence;                      /* how much a seed here promises; comparable between slots, more is better */
     uint32_t blueprints;                   /* bits 1 << index: those that may germinate here, the budget included */
     int64_t blueprint_params[ESPER_POLICY_BLUEPRINTS]; /* parameters each of them would add */
+    int64_t gate_params;                   /* what a gate network beside it would add */
 
     int         blueprint;       /* of the seed; -1 = none */
     int64_t     params;          /* of the seed */
@@ -114,6 +115,9 @@ const esper_blueprint *esper_policy_blueprint(esper_topology topology, int index
 
 /* Bits 1 << index of everything in the topology that can germinate: all but noop. */
 uint32_t esper_policy_blueprints(esper_topology topology);
+
+/* Seeds in the view's slots, fossils included. */
+int esper_policy_view_seeds(const esper_policy_view *view);
 
 /* The index in the view of the slot of that id; -1 = there is none. */
 int esper_policy_view_find(const esper_policy_view *view, const char *id);

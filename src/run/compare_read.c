@@ -8,6 +8,7 @@
 #include "slot/stage.h"
 #include "telemetry/store.h"
 #include "run/compare.h"
+#include "run/settings.h"
 
 /* What may differ between two runs that are the same. */
 static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "run_dir", NULL};
@@ -17,17 +18,23 @@ static bool is_free(const esper_config_key *key)
     for (int i = 0; free_keys[i] != NULL; i++)
         if (strcmp(free_keys[i], key->name) == 0)
             return true;
-    return strcmp(key->section, "Learn") == 0; /* nothing to a run that grows */
+    return false;
 }
 
-static esper_status check_config(esper_store_reader *reader, int64_t run, const char *run_dir,
+/* What has no effect on a run may differ, too. */
+static esper_status check_config(esper_store_reader *reader, const esper_store_run *run, const char *run_dir,
                                  const esper_config *wanted)
 {
     char was[ESPER_CONFIG_TEXT_CHARS], now[ESPER_CONFIG_TEXT_CHARS], *text;
+    const char *instead;
+    const esper_task *task;
+    esper_config_use use;
     esper_config config;
     esper_status status;
 
-    ESPER_TRY(esper_store_read_config(reader, run, &text));
+    ESPER_TRY(esper_task_find(run->task, &task));
+    use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, wanted);
+    ESPER_TRY(esper_store_read_config(reader, run->id, &text));
     esper_config_init(&config);
     status = esper_config_load_text(&config, text, strlen(text), run_dir);
     esper_mem_free(text);
@@ -37,7 +44,7 @@ static esper_status check_config(esper_store_reader *reader, int64_t run, const 
 
         esper_config_value_text(&config, i, was);
         esper_config_value_text(wanted, i, now);
-        if (strcmp(was, now) != 0 && !is_free(key))
+        if (strcmp(was, now) != 0 && !is_free(key) && esper_config_why_not(wanted, i, &use, &instead) == NULL)
             return ESPER_FAIL(
                 ESPER_E_CONFIG,
                 "%s holds a run with %s = %s, and %s is wanted now: ask as before to go on, or choose another "
@@ -180,7 +187,7 @@ static esper_status read_store(esper_store_reader *reader, const char *run_dir, 
     ESPER_TRY(find_run(reader, &run, &found));
     if (!found)
         return ESPER_OK;
-    ESPER_TRY(check_config(reader, run.id, run_dir, config));
+    ESPER_TRY(check_config(reader, &run, run_dir, config));
     return take_run(reader, &run, result);
 }
 

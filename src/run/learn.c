@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/shell.h"
 #include "base/status.h"
 #include "dist/agree.h"
 #include "run/learn_internal.h"
@@ -80,7 +81,7 @@ static esper_status check_config(const esper_config *config)
     if (config->epochs < 2)
         return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
                           config->epochs);
-    if (config->lr_finish > 0)
+    if (esper_finish_epochs(config) > 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
                                           "ends with it: set it to 0 (--lr-finish 0)");
     return ESPER_OK;
@@ -335,7 +336,7 @@ static esper_status begin_new(learn *self)
 
 static esper_status begin_again(learn *self)
 {
-    char path[ESPER_PATH_CHARS];
+    char path[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
     esper_learned_file *file = NULL;
     esper_status status = esper_run_policy_find(self->desc->resume, path);
 
@@ -356,7 +357,8 @@ static esper_status begin_again(learn *self)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s has had %" PRIu32 " rounds, and %d were asked for: ask for more with --rounds N, or use "
                           "it: `esper grow %s --policy %s`",
-                          path, self->round, self->config.rounds, self->task->name, path);
+                          path, self->round, self->config.rounds, self->task->name,
+                          esper_shell_quote(path, false, quoted));
     write_records(self);
     ESPER_TRY(open_dir(self, path));
     return has_own_dir(self, path) ? ESPER_OK : save(self); /* a new directory is one that can be resumed, too */

@@ -1,10 +1,13 @@
 /* Settings that a learned policy has not met, and the flags that bring back those it has. */
 #include "run/policy_note.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/shell.h"
+#include "engine/trainer.h"
+#include "run/settings.h"
 
 enum { MOST_SETTINGS = 4 }; /* that are named one by one */
 
@@ -80,7 +83,7 @@ static void note_settings(const esper_config *was, const esper_config *config, c
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
-    int epochs = config->epochs - config->lr_finish;
+    int epochs = config->epochs - esper_finish_epochs(config);
     esper_config was;
 
     text[0] = '\0';
@@ -95,31 +98,35 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
 
 /* ------------------------------------------------------------------------------------------------ as flags */
 
-/* As a shell takes it. A value that no quotes can hold is left to whoever types it. */
+/* As a shell takes it. What has no room is left to whoever types it. */
 static void add_flag(const char *key, const char *value, char text[ESPER_POLICY_FLAGS_CHARS])
 {
-    char flag[ESPER_CONFIG_NAME_CHARS], word[ESPER_CONFIG_NAME_CHARS + ESPER_CONFIG_TEXT_CHARS + 8];
-    const char *quote = "";
+    char flag[ESPER_CONFIG_NAME_CHARS], quoted[ESPER_SHELL_CHARS],
+        word[ESPER_CONFIG_NAME_CHARS + ESPER_SHELL_CHARS + 8];
 
-    for (const char *c = value; *c != '\0'; c++)
-        if (!isalnum((unsigned char)*c) && strchr("_-+.,:/=", *c) == NULL)
-            quote = "'";
     esper_config_flag_name(key, flag);
-    snprintf(word, sizeof(word), " %s=%s%s%s", flag, quote, value, quote);
-    if (strchr(value, '\'') == NULL && strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
+    snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(value, false, quoted));
+    if (strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
         strcat(text, word);
 }
 
-static void add_flags(const esper_config *was, const esper_config *usual, char text[ESPER_POLICY_FLAGS_CHARS])
+/* Only what can have an effect where the policy decides: other flags are refused there. */
+static void add_flags(const esper_config *was, const esper_config *usual, const esper_task *task,
+                      char text[ESPER_POLICY_FLAGS_CHARS])
 {
+    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, was);
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
+    const char *instead;
+
+    use.deciders = ESPER_CONFIG_BY_LEARNED;
 
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const esper_config_key *key = esper_config_key_at(i);
 
         esper_config_value_text(was, i, old);
         esper_config_value_text(usual, i, new);
-        if (strcmp(old, new) != 0 && (is_seen(key) || is_in(told, sizeof(told) / sizeof(told[0]), key->name)))
+        if (strcmp(old, new) != 0 && (is_seen(key) || is_in(told, sizeof(told) / sizeof(told[0]), key->name)) &&
+            esper_config_why_not(was, i, &use, &instead) == NULL)
             add_flag(key->name, old, text);
     }
 }
@@ -134,6 +141,6 @@ void esper_policy_flags(const char *path, const esper_task *task, char text[ESPE
         return;
     esper_config_init(&usual);
     if (esper_policy_settings(file, &was) && esper_task_configure_growth(task, &usual) == ESPER_OK)
-        add_flags(&was, &usual, text);
+        add_flags(&was, &usual, task, text);
     esper_learned_close(file);
 }

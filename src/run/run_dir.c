@@ -14,6 +14,7 @@
 
 #include "base/config.h"
 #include "base/file.h"
+#include "base/shell.h"
 #include "base/status.h"
 #include "policy/policy.h"
 
@@ -322,7 +323,7 @@ esper_status esper_run_network_find(const char *text, char path_out[ESPER_PATH_C
 
 esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PATH_CHARS])
 {
-    char dir[ESPER_PATH_CHARS];
+    char dir[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
 
     if (is_file(text))
         return keep_path(text, path_out);
@@ -334,12 +335,13 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s is a run of `esper learn`: it holds a policy and no network. `esper inspect %s/%s` shows "
                           "the policy, `esper report %s` how it was learned",
-                          dir, dir, ESPER_RUN_POLICY, dir);
+                          dir, esper_shell_quote(dir, false, quoted), ESPER_RUN_POLICY,
+                          esper_shell_quote(dir, false, quoted));
     if (learned_outside(dir))
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
                           "`esper report %s`) and no network",
-                          dir, dir);
+                          dir, esper_shell_quote(dir, false, quoted));
     return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
 }
 

@@ -114,6 +114,11 @@ static void fill_table(const esper_compare *compare, bool equal_flops, sheet *ta
 
 /* ------------------------------------------------------------------------------------------------ layout */
 
+static bool is_spread(const char *head)
+{
+    return strcmp(head, "sd") == 0 || strcmp(head, "95 %") == 0;
+}
+
 static int width_of(const sheet *table, int column)
 {
     int width = 0;
@@ -124,13 +129,38 @@ static int width_of(const sheet *table, int column)
     return width;
 }
 
-static void write_plain(const sheet *table, esper_page *page)
+/* The column after the last that fits beside the first one; a deviation or an interval is not parted from its mean. */
+static int last_fitting(const sheet *table, int first, int room)
 {
-    for (int r = 0; r < table->n_rows; r++) {
-        esper_page_print(page, "  %-*s", width_of(table, 0), table->cells[r][0]);
-        for (int c = 1; c < table->n_columns; c++)
-            esper_page_print(page, "  %*s", width_of(table, c), table->cells[r][c]);
-        esper_page_print(page, "\n");
+    int used = 2 + width_of(table, 0), end = first;
+
+    while (end < table->n_columns) {
+        bool is_pair = end + 1 < table->n_columns && is_spread(table->cells[0][end + 1]);
+        int n = is_pair ? 2 : 1;
+
+        for (int c = end; c < end + n; c++)
+            used += 2 + width_of(table, c);
+        if (used > room && end > first)
+            break;
+        end += n;
+    }
+    return end;
+}
+
+/* What does not fit beside the names of the lines stands below, with these names again. */
+static void write_plain(const sheet *table, int room, esper_page *page)
+{
+    int end;
+
+    for (int first = 1; first < table->n_columns; first = end) {
+        end = last_fitting(table, first, room);
+        esper_page_print(page, "%s", first > 1 ? "\n" : "");
+        for (int r = 0; r < table->n_rows; r++) {
+            esper_page_print(page, "  %-*s", width_of(table, 0), table->cells[r][0]);
+            for (int c = first; c < end; c++)
+                esper_page_print(page, "  %*s", width_of(table, c), table->cells[r][c]);
+            esper_page_print(page, "\n");
+        }
     }
 }
 
@@ -150,20 +180,20 @@ static void write_markdown(const sheet *table, esper_page *page)
     }
 }
 
-static void write_sheet(const sheet *table, esper_compare_format format, esper_page *page)
+static void write_sheet(const sheet *table, esper_compare_style style, esper_page *page)
 {
-    if (format == ESPER_COMPARE_MARKDOWN)
+    if (style.format == ESPER_COMPARE_MARKDOWN)
         write_markdown(table, page);
     else
-        write_plain(table, page);
+        write_plain(table, style.room, page);
 }
 
-static void write_table(const esper_compare *compare, bool equal_flops, esper_compare_format format, esper_page *page)
+static void write_table(const esper_compare *compare, bool equal_flops, esper_compare_style style, esper_page *page)
 {
     sheet table;
 
     fill_table(compare, equal_flops, &table);
-    write_sheet(&table, format, page);
+    write_sheet(&table, style, page);
 }
 
 /* ------------------------------------------------------------------------------------------------ differences */
@@ -205,7 +235,7 @@ static void put_pair(const esper_compare *compare, int line, const esper_compare
     put_difference(&pair->params, 0, row[6], row[7]);
 }
 
-static void write_pairs(const esper_compare *compare, esper_compare_format format, esper_page *page)
+static void write_pairs(const esper_compare *compare, esper_compare_style style, esper_page *page)
 {
     char reward[ESPER_COMPARE_REWARD_CHARS];
     esper_compare_pair pair;
@@ -220,8 +250,8 @@ static void write_pairs(const esper_compare *compare, esper_compare_format forma
     esper_compare_reward(compare, reward);
     esper_page_print(page,
                      "\n%s less each other line, at equal epochs on the same seeds, returns by the reward %s:\n%s",
-                     compare->lines[compare->against].name, reward, format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
-    write_sheet(&table, format, page);
+                     compare->lines[compare->against].name, reward, style.format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
+    write_sheet(&table, style, page);
 }
 
 /* ------------------------------------------------------------------------------------------------ remarks */
@@ -361,19 +391,20 @@ static void write_title(const esper_compare *compare, esper_compare_format forma
                      gates);
 }
 
-void esper_compare_write(const esper_compare *compare, esper_compare_format format, esper_page *page)
+void esper_compare_write(const esper_compare *compare, esper_compare_style style, esper_page *page)
 {
+    esper_compare_format format = style.format;
     const char *gap = format == ESPER_COMPARE_MARKDOWN ? "\n" : "";
 
     write_title(compare, format, page);
     esper_page_print(page, "\nAt equal epochs:\n%s", gap);
-    write_table(compare, false, format, page);
+    write_table(compare, false, style, page);
     if (esper_compare_has_budget(compare)) {
         esper_page_print(page, "\nAt equal training FLOPs, those of %s on the same seed:\n%s",
                          compare->lines[compare->grown].name, gap);
-        write_table(compare, true, format, page);
+        write_table(compare, true, style, page);
     }
-    write_pairs(compare, format, page);
+    write_pairs(compare, style, page);
     write_bad(compare, format, page);
     write_learned(compare, format, page);
     write_choices(compare, format, page);

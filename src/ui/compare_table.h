@@ -7,9 +7,15 @@
 
 typedef enum esper_compare_format { ESPER_COMPARE_PLAIN, ESPER_COMPARE_MARKDOWN } esper_compare_format;
 
+/* How, and in how many columns: a table that is wider goes on below itself. Of Markdown the columns do not matter. */
+typedef struct esper_compare_style {
+    esper_compare_format format;
+    int                  room;
+} esper_compare_style;
+
 /* Both tables, the differences to the line that others are held against, the runs that are not counted with their reasons, where
  * learned policies came from, and what was chosen for static lines. */
-void esper_compare_write(const esper_compare *compare, esper_compare_format format, esper_page *page);
+void esper_compare_write(const esper_compare *compare, esper_compare_style style, esper_page *page);
 
 /* JSON Lines: an object for each run ("line", "seed", "budget", ...), one for each row of the tables ("summary"), for each
  * difference ("pair") and for each learned policy ("policy"). */

@@ -9,7 +9,8 @@
 
 enum {
     CELL_CHARS = 14,
-    SEED_COLUMNS = 81, /* of a seed's line, with a contribution and its bounds; then comes its reason */
+    GAIN_COLUMN = 61,  /* of a seed's line: what it contributes */
+    SEED_COLUMNS = 80, /* of the whole line; then comes its reason */
     REASON_INDENT = 10,
     MOST_REASON = 160,
 };
@@ -101,32 +102,41 @@ static const char *end_of(const esper_growth_seed *seed, char text[ESPER_TEXT_CH
     return text;
 }
 
-/* Behind the seed, or below it where the line would wrap. */
-static void print_reason(FILE *stream, const char *text, int column)
+/* Behind what is there, or below it where the line would wrap. */
+static void print_behind(FILE *stream, const char *text, int at, int *column)
 {
-    esper_line reason;
+    int gap = at > *column ? at - *column : 2, room = esper_terminal_look(stream).room;
 
-    esper_line_init(&reason, MOST_REASON, false);
-    esper_line_put(&reason, "%s", text != NULL ? text : "");
-    if (reason.used == 0)
-        fprintf(stream, "\n");
-    else if (SEED_COLUMNS + reason.columns <= esper_terminal_room(stream))
-        fprintf(stream, "%*s%s\n", SEED_COLUMNS - column, "", reason.text);
-    else
-        fprintf(stream, "\n%*s%s\n", REASON_INDENT, "", reason.text);
+    if (*column + gap + (int)strlen(text) <= room) {
+        *column += fprintf(stream, "%*s%s", gap, "", text);
+        return;
+    }
+    fprintf(stream, "\n");
+    for (size_t n; *text != '\0'; text += n + strspn(text + n, " ")) {
+        n = esper_terminal_fold(text, room - REASON_INDENT);
+        *column = fprintf(stream, "%*s%.*s", REASON_INDENT, "", (int)n, text);
+        if (text[n] != '\0')
+            fprintf(stream, "\n");
+    }
 }
 
 static void print_seed(FILE *stream, const esper_growth_seed *seed)
 {
     char count[ESPER_TEXT_CHARS], a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS];
     char gain[ESPER_WORDS_CHARS];
+    esper_line reason;
     int column;
 
     esper_words_contribution(seed->contribution, seed->contribution_low, seed->contribution_high, gain);
-    column = fprintf(stream, "  %-7s %-13s %8s %5s %8s  %-14s %s", seed->slot, seed->blueprint,
+    column = fprintf(stream, "  %-6s %-14s %8s %4s %7s  %s", seed->slot, seed->blueprint,
                      esper_text_count(seed->params, count), epoch_of(seed->germinated, a), epoch_of(seed->blended, b),
-                     end_of(seed, c), gain);
-    print_reason(stream, seed->reason, column < SEED_COLUMNS ? column : SEED_COLUMNS - 2);
+                     end_of(seed, c));
+    print_behind(stream, gain, GAIN_COLUMN, &column);
+    esper_line_init(&reason, MOST_REASON, false); /* words of others: nothing in them may command the terminal */
+    esper_line_put(&reason, "%s", seed->reason != NULL ? seed->reason : "");
+    if (reason.used > 0)
+        print_behind(stream, reason.text, SEED_COLUMNS, &column);
+    fprintf(stream, "\n");
 }
 
 static void print_lineage(FILE *stream, const esper_growth_closing *closing)
@@ -135,7 +145,7 @@ static void print_lineage(FILE *stream, const esper_growth_closing *closing)
         fprintf(stream, "  no seed germinated\n");
         return;
     }
-    fprintf(stream, "  %-7s %-13s %8s %5s %8s  %-14s %s\n", "slot", "seed", "params", "born", "blended", "end",
+    fprintf(stream, "  %-6s %-14s %8s %4s %7s  %-13s %s\n", "slot", "seed", "params", "born", "blended", "end",
             "contribution");
     for (int i = 0; i < closing->n_seeds; i++)
         print_seed(stream, &closing->seeds[i]);

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "ui/grow_words.h"
@@ -18,33 +17,47 @@ enum {
     FRAME_BYTES = 16384,
     FOLD_INDENT = 12, /* of what does not fit in the first line of a note */
     LEAST_FOLD = 40,
-    /* where the cells of a slot's line begin */
-    AT_BLUEPRINT = 8,
-    AT_STAGE = 22,
-    AT_ALPHA = 34,
-    AT_EPOCHS = 48,
-    AT_PARAMS = 53,
-    AT_MERIT = 64,
-    AT_GATE = 82,
+    LEAST_ROOM = 39, /* of a window for the block: 40 columns, and 7 lines, of which the block takes 6 */
+    LEAST_ROWS = 7,
 };
+
+/* Where the cells of a slot's line begin. */
+typedef struct layout {
+    int blueprint, stage, alpha, epochs, params, merit, gate;
+    bool has_bar; /* alpha has one */
+} layout;
+
+/* In 80 columns there is room for a contribution with its bounds, and none for the gate, which decisions name, too. */
+static const layout wide = {8, 22, 34, 48, 53, 64, 82, true}, narrow = {8, 22, 33, 39, 44, 55, 0, false};
 
 static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
 
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream)
 {
-    int fd = fileno(stream);
-    bool terminal = fd >= 0 && isatty(fd) == 1;
+    bool draws;
 
-    *view = (esper_grow_view){.stream = stream};
-    view->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && terminal);
-    view->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !terminal);
-    view->colour = view->bar && esper_terminal_has_colour(stream);
+    *view = (esper_grow_view){.stream = stream, .terminal = esper_terminal_look(stream)};
+    draws = view->terminal.escapes;
+    view->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && draws);
+    view->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !draws);
+    view->adapts = kind == ESPER_CONFIG_PROGRESS_AUTO;
+    view->colour = view->bar && view->terminal.colour;
     view->last_shown = esper_clock_seconds();
 }
 
 bool esper_grow_view_is_shown(const esper_grow_view *view)
 {
     return view->bar || view->plain;
+}
+
+/* Whether it is the block that is shown now. Windows change while a run goes on: in one that is too small there are plain lines,
+ * until it is made larger. */
+static bool shows_block(esper_grow_view *view)
+{
+    esper_terminal_measure(&view->terminal);
+    if (!view->bar || !view->adapts)
+        return view->bar;
+    return view->terminal.room >= LEAST_ROOM && view->terminal.rows >= LEAST_ROWS;
 }
 
 /* ------------------------------------------------------------------------------------------------ figures */
@@ -137,40 +150,49 @@ static void draw_head(const esper_growth_view *growth, esper_line *line)
     esper_line_colour(line, "1");
     esper_line_put(line, "%s", percent(growth->acc_valid, b));
     esper_line_colour(line, "0");
-    esper_line_put(line, "  best %s", percent(growth->acc_best, c));
-    esper_line_put(line, "  %s params", esper_text_count(growth->params_total, a));
+    esper_line_put_whole(line, "  best %s", percent(growth->acc_best, c));
+    esper_line_put_whole(line, "  %s params", esper_text_count(growth->params_total, a));
     if (growth->params_total != growth->params_host)
-        esper_line_put(line, " (host %s)", esper_text_count(growth->params_host, b));
+        esper_line_put_whole(line, " (host %s)", esper_text_count(growth->params_host, b));
 }
 
 static void draw_figures(const esper_growth_view *growth, esper_line *line)
 {
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
-    esper_line_put(line, "  loss %s  accuracy %s", loss(growth->loss_train, a), percent(growth->acc_train, b));
-    esper_line_put(line, "  valid loss %s", loss(growth->loss_valid, a));
-    esper_line_put(line, "  %s left  %s/s", esper_text_duration(growth->seconds_left, a),
-                   speed(growth->samples_per_s, b));
+    esper_line_put_whole(line, "  loss %s", loss(growth->loss_train, a));
+    esper_line_put_whole(line, "  accuracy %s", percent(growth->acc_train, b));
+    esper_line_put_whole(line, "  valid loss %s", loss(growth->loss_valid, a));
+    esper_line_put_whole(line, "  %s left", esper_text_duration(growth->seconds_left, a));
+    esper_line_put_whole(line, "  %s/s", speed(growth->samples_per_s, b));
     if (!isnan(growth->lr))
-        esper_line_put(line, "  lr %.3g", growth->lr);
+        esper_line_put_whole(line, "  lr %.3g", growth->lr);
     if (growth->n_rollbacks > 0)
-        esper_line_put(line, "  %llu rollback%s", (unsigned long long)growth->n_rollbacks,
-                       growth->n_rollbacks == 1 ? "" : "s");
+        esper_line_put_whole(line, "  %llu rollback%s", (unsigned long long)growth->n_rollbacks,
+                             growth->n_rollbacks == 1 ? "" : "s");
     if (growth->n_skips > 0)
-        esper_line_put(line, "  %llu skip%s", (unsigned long long)growth->n_skips, growth->n_skips == 1 ? "" : "s");
+        esper_line_put_whole(line, "  %llu skip%s", (unsigned long long)growth->n_skips,
+                             growth->n_skips == 1 ? "" : "s");
+}
+
+static const layout *layout_of(const esper_line *line)
+{
+    return line->room < wide.gate ? &narrow : &wide;
 }
 
 static void draw_titles(esper_line *line)
 {
-    static const struct title {
+    const layout *at = layout_of(line);
+    const struct title {
         int         column;
         const char *text;
-    } titles[] = {{AT_BLUEPRINT, "blueprint"},        {AT_STAGE, "stage"},  {AT_ALPHA, "alpha"}, {AT_EPOCHS, "  ep"},
-                  {AT_PARAMS, "    params"}, {AT_MERIT, "contribution"}, {AT_GATE, "last gate"}};
+    } titles[] = {{at->blueprint, "blueprint"}, {at->stage, "stage"},       {at->alpha, "alpha"},
+                  {at->epochs, "  ep"},         {at->params, "    params"}, {at->merit, "contribution"},
+                  {at->gate, "last gate"}};
 
     esper_line_colour(line, "2");
     esper_line_put(line, "  slot");
-    for (size_t i = 0; i < sizeof(titles) / sizeof(titles[0]); i++) {
+    for (size_t i = 0; i < sizeof(titles) / sizeof(titles[0]) && titles[i].column > 0; i++) {
         esper_line_tab(line, titles[i].column);
         esper_line_put(line, "%s", titles[i].text);
     }
@@ -196,41 +218,49 @@ static const char *colour_of(int stage)
     }
 }
 
-/* What is known of a seed's worth: its contribution, or, before it has any, the gain of a trial. */
+/* What is known of a seed's worth: its contribution, with bounds where there is room, or, before it has any, the gain of a trial. */
 static void draw_merit(const esper_growth_slot *slot, esper_line *line)
 {
     char words[ESPER_WORDS_CHARS];
+    int mean;
 
-    if (isnan(slot->contribution) && !isnan(slot->trial_gain))
-        esper_line_put(line, "trial %+.2f", slot->trial_gain);
-    else
-        esper_line_put(
-            line, "%s",
-            esper_words_contribution(slot->contribution, slot->contribution_low, slot->contribution_high, words));
+    if (isnan(slot->contribution) && !isnan(slot->trial_gain)) {
+        esper_line_put_whole(line, "trial %+.2f", slot->trial_gain);
+        return;
+    }
+    esper_words_contribution(slot->contribution, slot->contribution_low, slot->contribution_high, words);
+    mean = (int)strcspn(words, " ");
+    esper_line_put_whole(line, "%.*s", mean, words);
+    esper_line_put_whole(line, "%s", words + mean);
 }
 
 /* "[===   ] 0.43": unlike a run's progress, alpha rests. */
-static void draw_alpha(double alpha, esper_line *line)
+static void draw_alpha(double alpha, bool has_bar, esper_line *line)
 {
     int filled = alpha > 0.0 ? (int)((alpha < 1.0 ? alpha : 1.0) * ALPHA_CELLS + 0.5) : 0;
 
-    esper_line_put(line, "[%.*s%*s] %.2f", filled, "======", ALPHA_CELLS - filled, "", alpha);
+    if (has_bar)
+        esper_line_put(line, "[%.*s%*s] ", filled, "======", ALPHA_CELLS - filled, "");
+    esper_line_put(line, "%.2f", alpha);
 }
 
 static void draw_seed(const esper_growth_slot *growth, esper_line *line)
 {
     const esper_slot *slot = growth->slot;
+    const layout *at = layout_of(line);
     char count[ESPER_TEXT_CHARS], words[ESPER_WORDS_CHARS];
 
-    esper_line_tab(line, AT_ALPHA);
-    draw_alpha(slot->alpha.value, line);
-    esper_line_tab(line, AT_EPOCHS);
+    esper_line_tab(line, at->alpha);
+    draw_alpha(slot->alpha.value, at->has_bar, line);
+    esper_line_tab(line, at->epochs);
     esper_line_put(line, "%4d", (int)slot->epochs_in_stage);
-    esper_line_tab(line, AT_PARAMS);
+    esper_line_tab(line, at->params);
     esper_line_put(line, "%10s", esper_text_count(slot->seed_params + slot->gate_params, count));
-    esper_line_tab(line, AT_MERIT);
+    esper_line_tab(line, at->merit);
     draw_merit(growth, line);
-    esper_line_tab(line, AT_GATE);
+    if (at->gate == 0)
+        return;
+    esper_line_tab(line, at->gate);
     esper_line_put(line, "%s", esper_words_gate(&growth->gate, words));
     if (slot->stage == ESPER_STAGE_TRAINING && !isnan(growth->gradient_ratio))
         esper_line_put(line, "  gradient ratio %.2g", growth->gradient_ratio);
@@ -243,9 +273,9 @@ static void draw_slot(const esper_growth_slot *growth, esper_line *line)
     int cooldown = esper_slot_cooldown(slot);
 
     esper_line_put(line, "  %s", slot->id);
-    esper_line_tab(line, AT_BLUEPRINT);
+    esper_line_tab(line, layout_of(line)->blueprint);
     esper_line_put(line, "%s", slot->blueprint[0] != '\0' ? slot->blueprint : "-");
-    esper_line_tab(line, AT_STAGE);
+    esper_line_tab(line, layout_of(line)->stage);
     esper_line_colour(line, colour_of(slot->stage));
     esper_line_put(line, "%s", slot->stage == ESPER_STAGE_DORMANT ? "empty" : stage != NULL ? stage : "?");
     esper_line_colour(line, "0");
@@ -329,12 +359,14 @@ static void add_slots(const esper_grow_view *view, const esper_growth_view *grow
 
 static void draw_block(esper_grow_view *view, const esper_growth_view *growth)
 {
-    int rows = esper_terminal_rows(view->stream);
-    frame out = {.room = esper_terminal_room(view->stream)};
+    int rows = view->terminal.rows; /* 0: no screen */
+    frame out = {.room = view->terminal.room};
     char top[ESPER_TEXT_CHARS];
     esper_line line;
 
-    out.most_lines = rows > 4 && rows <= ESPER_GROW_MAX_LINES ? rows - 1 : ESPER_GROW_MAX_LINES;
+    out.most_lines = rows > 0 && rows <= ESPER_GROW_MAX_LINES ? rows - 1 : ESPER_GROW_MAX_LINES;
+    if (out.most_lines == 0)
+        out.most_lines = 1;
     go_to_top(view, out.room, top);
     frame_add(&out, top, view->stream);
     esper_line_init(&line, out.room, view->colour);
@@ -363,7 +395,8 @@ void esper_grow_view_clear(esper_grow_view *view)
     char top[ESPER_TEXT_CHARS];
 
     if (view->n_lines > 0) {
-        go_to_top(view, esper_terminal_room(view->stream), top);
+        esper_terminal_measure(&view->terminal);
+        go_to_top(view, view->terminal.room, top);
         fprintf(view->stream, "%s\033[J", top);
     }
     view->n_lines = 0;
@@ -376,7 +409,7 @@ static void print_plain_step(const esper_grow_view *view, const esper_growth_vie
 {
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    fprintf(view->stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s samples/s  %s left\n", epochs(growth, a),
+    fprintf(view->stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
             100.0 * growth->part, doing(growth), loss(growth->loss_train, b), percent(growth->acc_train, c),
             speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
     fflush(view->stream);
@@ -389,23 +422,25 @@ static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *gr
     bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
 
     if (!view->table_begun)
-        fprintf(view->stream, "   epoch      loss  accuracy  valid loss  accuracy      params seeds    time    left\n");
+        fprintf(view->stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
     view->table_begun = true;
-    fprintf(view->stream, " %7s  %8s  %8s    %8s  %8s  %10s %5d %7s %7s\n", epochs(growth, a),
-            loss(growth->loss_train, b), percent(growth->acc_train, c), loss(growth->loss_valid, d),
-            percent(growth->acc_valid, e), esper_text_count(growth->params_total, f), count_seeds(growth),
-            esper_text_duration(growth->seconds, g), is_last ? "-" : esper_text_duration(growth->seconds_left, h));
+    fprintf(view->stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a), loss(growth->loss_train, b),
+            percent(growth->acc_train, c), loss(growth->loss_valid, d), percent(growth->acc_valid, e),
+            esper_text_count(growth->params_total, f), count_seeds(growth), esper_text_duration(growth->seconds, g),
+            is_last ? "-" : esper_text_duration(growth->seconds_left, h));
     fflush(view->stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ public */
 
-bool esper_grow_view_is_due(const esper_grow_view *view, const char *doing_now)
+bool esper_grow_view_is_due(esper_grow_view *view, const char *doing_now)
 {
-    bool changed = view->bar && (view->last_doing == NULL || strcmp(view->last_doing, doing_now) != 0);
+    bool block = shows_block(view), changed = view->last_doing == NULL || strcmp(view->last_doing, doing_now) != 0;
     double waited = esper_clock_seconds() - view->last_shown;
 
-    return esper_grow_view_is_shown(view) && (changed || waited >= (view->bar ? bar_interval_s : plain_interval_s));
+    if (block) /* a window that has been enlarged gets it at once */
+        return changed || view->n_lines == 0 || waited >= bar_interval_s;
+    return esper_grow_view_is_shown(view) && (view->n_lines > 0 || waited >= plain_interval_s);
 }
 
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth)
@@ -414,42 +449,31 @@ void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth
         return;
     view->last_shown = esper_clock_seconds();
     view->last_doing = doing(growth);
-    if (view->bar)
+    if (shows_block(view)) {
         draw_block(view, growth);
-    else
-        print_plain_step(view, growth);
+        return;
+    }
+    esper_grow_view_clear(view);
+    print_plain_step(view, growth);
 }
 
 void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth)
 {
     view->last_shown = esper_clock_seconds();
-    if (view->bar)
+    if (!esper_grow_view_is_shown(view))
+        return;
+    if (shows_block(view)) {
         draw_block(view, growth);
-    else if (view->plain)
-        print_plain_epoch(view, growth);
+        return;
+    }
+    esper_grow_view_clear(view);
+    print_plain_epoch(view, growth);
 }
 
-/* The next piece of a text that fits: its bytes. Broken at a blank where there is one. */
-static size_t fold_at(const char *text, int room)
-{
-    size_t fits = (size_t)(room > LEAST_FOLD ? room : LEAST_FOLD), at = fits;
-
-    if (strlen(text) <= fits)
-        return strlen(text);
-    while (at > 0 && text[at] != ' ')
-        at--;
-    if (at > 0)
-        return at;
-    while (fits > 1 && ((unsigned char)text[fits] & 0xC0) == 0x80) /* not within a character */
-        fits--;
-    return fits;
-}
-
-/* In a terminal long lines are broken here, between words; elsewhere not at all. Bytes stand for columns, of which there
- * are never more. */
+/* In a terminal long lines are broken here, between words; elsewhere not at all. */
 void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *text)
 {
-    int room = view->bar ? esper_terminal_room(view->stream) - FOLD_INDENT : ESPER_LINE_BYTES;
+    int room = view->terminal.is_tty ? view->terminal.room - FOLD_INDENT : ESPER_LINE_BYTES;
     bool first = true;
     esper_line line;
 
@@ -457,7 +481,7 @@ void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *tex
         return;
     esper_grow_view_clear(view);
     do {
-        size_t n = fold_at(text, room);
+        size_t n = esper_terminal_fold(text, room > LEAST_FOLD ? room : LEAST_FOLD);
 
         esper_line_init(&line, 2 * ESPER_TERMINAL_WIDE, false);
         esper_line_put(&line, "%.*s", (int)n, text);

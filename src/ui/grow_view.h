@@ -9,7 +9,7 @@
  *       r0c1  conv_light    training    [      ] 0.00    3      8,512 trial +0.21       G2 failed: trial gain 0.21 < 0.5
  *       advance r0c1: next stage (refused: gate G2)
  *
- * Elsewhere: plain lines, one for each epoch and one for each thing that happened. */
+ * Elsewhere, and in a window that is too small for it: plain lines, one for each epoch and one for each thing that happened. */
 #ifndef ESPER_UI_GROW_VIEW_H
 #define ESPER_UI_GROW_VIEW_H
 
@@ -17,12 +17,15 @@
 
 #include "base/config.h"
 #include "grow/growth_view.h"
+#include "ui/terminal.h"
 
 enum { ESPER_GROW_MAX_LINES = 40 };
 
 typedef struct esper_grow_view {
     FILE       *stream; /* borrowed */
+    esper_terminal terminal;
     bool        bar, plain, colour;
+    bool        adapts;       /* the block gives way to plain lines while the window is too small */
     bool        table_begun;  /* plain: the heading of the epochs is there */
     double      last_shown;   /* clock at the last block or plain line */
     const char *last_doing;   /* what the last block showed; static texts */
@@ -30,12 +33,12 @@ typedef struct esper_grow_view {
     int         columns[ESPER_GROW_MAX_LINES]; /* of its lines */
 } esper_grow_view;
 
-/* `auto` takes the block on a terminal and plain lines elsewhere. */
+/* `auto` takes the block on a terminal that takes escapes, and plain lines elsewhere. */
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream);
 bool esper_grow_view_is_shown(const esper_grow_view *view);
 
 /* Whether the next call would show anything: asking is cheap, filling in a view is not. */
-bool esper_grow_view_is_due(const esper_grow_view *view, const char *doing);
+bool esper_grow_view_is_due(esper_grow_view *view, const char *doing);
 /* At any step, and before each batch of an evaluation: shows it when it is time. `doing` must be a static text. */
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth);
 /* At the end of an epoch: always shows. */

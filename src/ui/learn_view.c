@@ -3,23 +3,29 @@
 
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "ui/terminal.h"
 #include "ui/text.h"
 
-enum { BAR_CELLS = 24, LINE_CHARS = ESPER_TERMINAL_WIDE, HEAD_EVERY = 20 };
+enum {
+    BAR_CELLS = 24,
+    NARROW_BAR_CELLS = 10,
+    NARROW = 90,
+    HEAD_EVERY = 20,
+    WHOLE = 93,
+    CELL_CHARS = 16
+}; /* WHOLE: columns of a line with entropies */
 
 static const double bar_interval_s = 0.1, plain_interval_s = 30.0;
 
 void esper_learn_progress_init(esper_learn_progress *progress, esper_config_progress kind, FILE *stream)
 {
-    bool terminal = isatty(fileno(stream)) == 1;
+    bool draws;
 
-    *progress = (esper_learn_progress){.stream = stream};
-    progress->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && terminal);
-    progress->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !terminal);
+    *progress = (esper_learn_progress){.stream = stream, .terminal = esper_terminal_look(stream)};
+    draws = progress->terminal.escapes;
+    progress->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && draws);
+    progress->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !draws);
     progress->last_shown = esper_clock_seconds();
 }
 
@@ -41,9 +47,9 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
     const esper_config *config = view->config;
     char host[ESPER_TEXT_CHARS], policy[ESPER_TEXT_CHARS];
 
-    fprintf(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
-            view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots, config->epochs,
-            esper_config_gates_name(config->gates));
+    esper_terminal_print(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
+                         view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots,
+                         config->epochs, esper_config_gates_name(config->gates));
     if (config->policy_cmd[0] != '\0')
         fprintf(stream, "policy    %s, which learns by itself; ", config->policy_cmd);
     else
@@ -58,23 +64,33 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
             view->run_dir);
 }
 
+/* The entropies are left out where the line would wrap. */
+static bool has_entropies(esper_learn_progress *progress)
+{
+    esper_terminal_measure(&progress->terminal);
+    return progress->terminal.room >= WHOLE;
+}
+
 static void print_heads(esper_learn_progress *progress)
 {
     if (progress->n_lines++ % HEAD_EVERY == 0)
-        fprintf(progress->stream, "    round   return    +-  accuracy  params  kept   H op slot blue    KL  expl  "
-                                  "steps/s   left\n");
+        fprintf(progress->stream, "    round   return    +-  accuracy  params  kept%s    KL  expl  steps/s   left\n",
+                has_entropies(progress) ? "   H op slot blue" : "");
 }
 
 static void draw_bar(esper_learn_progress *progress, const esper_learn_view *view)
 {
-    char cells[BAR_CELLS + 1], line[LINE_CHARS], left[ESPER_TEXT_CHARS];
+    char cells[BAR_CELLS + 1], left[ESPER_TEXT_CHARS];
+    esper_line line;
 
-    esper_terminal_bar(view->part, BAR_CELLS, cells);
-    snprintf(line, sizeof(line), " %4u/%-4d [%s] %3.0f %%  %s%s%s", view->round, view->config->rounds, cells,
-             100.0 * view->part, progress->words,
-             view->seconds_left >= 0.0 ? esper_text_duration(view->seconds_left, left) : "",
-             view->seconds_left >= 0.0 ? " left" : "");
-    fprintf(progress->stream, "\r%.*s\033[K", esper_terminal_room(progress->stream), line);
+    esper_terminal_measure(&progress->terminal);
+    esper_terminal_bar(view->part, progress->terminal.room < NARROW ? NARROW_BAR_CELLS : BAR_CELLS, cells);
+    esper_line_init(&line, progress->terminal.room, false);
+    esper_line_put(&line, " %4u/%-4d [%s] %3.0f %%  %s%s%s", view->round, view->config->rounds, cells,
+                   100.0 * view->part, progress->words,
+                   view->seconds_left >= 0.0 ? esper_text_duration(view->seconds_left, left) : "",
+                   view->seconds_left >= 0.0 ? " left" : "");
+    fprintf(progress->stream, "\r%s\033[K", line.text);
     progress->bar_shown = true;
     fflush(progress->stream);
 }
@@ -113,12 +129,12 @@ static void step(void *context, const esper_learn_view *view)
 }
 
 /* What is not known is a dash. */
-static const char *text_of(double value, int decimals, char *text, size_t chars)
+static const char *text_of(double value, int decimals, char text[CELL_CHARS])
 {
     if (isnan(value))
-        snprintf(text, chars, "-");
+        snprintf(text, CELL_CHARS, "-");
     else
-        snprintf(text, chars, "%.*f", decimals, value);
+        snprintf(text, CELL_CHARS, "%.*f", decimals, value);
     return text;
 }
 
@@ -126,7 +142,8 @@ static void round_done(void *context, const esper_learn_view *view, const esper_
 {
     esper_learn_progress *progress = context;
     const esper_ppo_report *report = &round->report.update;
-    char texts[6][16], left[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS];
+    char error[CELL_CHARS], op[CELL_CHARS], slot[CELL_CHARS], blueprint[CELL_CHARS], kl[CELL_CHARS];
+    char explained[CELL_CHARS], entropies[3 * CELL_CHARS + 8] = "", left[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS];
     bool is_last = (int)round->round >= view->config->rounds;
 
     snprintf(progress->words, sizeof(progress->words), "return %.2f  %.2f %%  ", round->total_reward, round->accuracy);
@@ -137,15 +154,15 @@ static void round_done(void *context, const esper_learn_view *view, const esper_
         print_heads(progress);
     else
         progress->n_lines++;
-    fprintf(progress->stream, " %4u/%-4d %7.2f %5s  %6.2f %% %7s  %4.1f   %4s %4s %4s %5s %5s  %7.1f %6s%s\n",
-            round->round, view->config->rounds, round->total_reward,
-            text_of(round->total_reward_error, 2, texts[0], 16), round->accuracy,
-            esper_text_count((int64_t)round->params, params), round->n_kept,
-            text_of(report->head_entropy[ESPER_HEAD_OP], 2, texts[1], 16),
-            text_of(report->head_entropy[ESPER_HEAD_SLOT], 2, texts[2], 16),
-            text_of(report->head_entropy[ESPER_HEAD_BLUEPRINT], 2, texts[3], 16),
-            text_of(report->move.kl, 3, texts[4], 16), text_of(report->explained_variance, 2, texts[5], 16),
-            round->steps_per_s, is_last ? "-" : esper_text_duration(view->seconds_left, left),
+    if (has_entropies(progress))
+        snprintf(entropies, sizeof(entropies), "   %4s %4s %4s", text_of(report->head_entropy[ESPER_HEAD_OP], 2, op),
+                 text_of(report->head_entropy[ESPER_HEAD_SLOT], 2, slot),
+                 text_of(report->head_entropy[ESPER_HEAD_BLUEPRINT], 2, blueprint));
+    fprintf(progress->stream, " %4u/%-4d %7.2f %5s  %6.2f %% %7s  %4.1f%s %5s %5s  %7.1f %6s%s\n", round->round,
+            view->config->rounds, round->total_reward, text_of(round->total_reward_error, 2, error), round->accuracy,
+            esper_text_count((int64_t)round->params, params), round->n_kept, entropies, text_of(report->move.kl, 3, kl),
+            text_of(report->explained_variance, 2, explained), round->steps_per_s,
+            is_last ? "-" : esper_text_duration(view->seconds_left, left),
             report->health == ESPER_PPO_FINE ? ""
             : report->performed              ? "  part skipped"
                                              : "  skipped");

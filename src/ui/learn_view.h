@@ -7,9 +7,11 @@
 
 #include "base/config.h"
 #include "run/learn.h"
+#include "ui/terminal.h"
 
 typedef struct esper_learn_progress {
-    FILE  *stream; /* borrowed */
+    FILE          *stream; /* borrowed */
+    esper_terminal terminal;
     bool   bar, plain;
     bool   bar_shown;
     double last_shown; /* clock at the last bar or plain line */
@@ -17,7 +19,7 @@ typedef struct esper_learn_progress {
     char   words[128]; /* of the last round, for the bar */
 } esper_learn_progress;
 
-/* `auto` takes the bar on a terminal and plain lines elsewhere. */
+/* `auto` takes the bar on a terminal that takes escapes, and plain lines elsewhere. */
 void esper_learn_progress_init(esper_learn_progress *progress, esper_config_progress kind, FILE *stream);
 
 bool esper_learn_progress_is_shown(const esper_learn_progress *progress);

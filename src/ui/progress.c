@@ -2,24 +2,23 @@
 #include "ui/progress.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "ui/banner.h"
-#include "ui/terminal.h"
 #include "ui/text.h"
 
-enum { BAR_CELLS = 24, LINE_CHARS = ESPER_TERMINAL_WIDE };
+enum { BAR_CELLS = 24, NARROW_BAR_CELLS = 10, NARROW = 90, LINE_CHARS = ESPER_TERMINAL_WIDE };
 
 static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
 
 void esper_progress_init(esper_progress *progress, esper_config_progress kind, FILE *stream)
 {
-    bool terminal = isatty(fileno(stream)) == 1;
+    bool draws;
 
-    *progress = (esper_progress){.stream = stream};
-    progress->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && terminal);
-    progress->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !terminal);
+    *progress = (esper_progress){.stream = stream, .terminal = esper_terminal_look(stream)};
+    draws = progress->terminal.escapes;
+    progress->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && draws);
+    progress->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !draws);
     progress->last_shown = esper_clock_seconds();
 }
 
@@ -41,12 +40,15 @@ static void draw_cells(esper_progress *progress, const esper_run_view *view, dou
 {
     const esper_trainer *trainer = view->trainer;
     uint32_t epochs = (uint32_t)trainer->config.epochs, epoch = trainer->cursor.epoch;
-    char cells[BAR_CELLS + 1], line[LINE_CHARS];
+    char cells[BAR_CELLS + 1];
+    esper_line line;
 
-    esper_terminal_bar(part, BAR_CELLS, cells);
-    snprintf(line, sizeof(line), " %3u/%-3u [%s] %3.0f %%  %s", epoch < epochs ? epoch + 1 : epochs, epochs, cells,
-             100.0 * part, words);
-    fprintf(progress->stream, "\r%.*s\033[K", esper_terminal_room(progress->stream), line);
+    esper_terminal_measure(&progress->terminal);
+    esper_terminal_bar(part, progress->terminal.room < NARROW ? NARROW_BAR_CELLS : BAR_CELLS, cells);
+    esper_line_init(&line, progress->terminal.room, false);
+    esper_line_put(&line, " %3u/%-3u [%s] %3.0f %%  %s", epoch < epochs ? epoch + 1 : epochs, epochs, cells,
+                   100.0 * part, words);
+    fprintf(progress->stream, "\r%s\033[K", line.text);
     progress->bar_shown = true;
     fflush(progress->stream);
 }

@@ -7,16 +7,18 @@
 
 #include "base/config.h"
 #include "run/run.h"
+#include "ui/terminal.h"
 
 typedef struct esper_progress {
-    FILE  *stream; /* borrowed */
+    FILE          *stream; /* borrowed */
+    esper_terminal terminal;
     bool   bar, plain;
     bool   brief; /* set after init: without the lines about task, network, data and machine; of a bar nothing stays */
     bool   bar_shown;
     double last_shown; /* clock at the last bar or plain line */
 } esper_progress;
 
-/* `auto` takes the bar on a terminal and plain lines elsewhere. */
+/* `auto` takes the bar on a terminal that takes escapes, and plain lines elsewhere. */
 void esper_progress_init(esper_progress *progress, esper_config_progress kind, FILE *stream);
 
 /* Whether anything is shown at all. */

@@ -545,6 +545,7 @@ static void the_environment_is_strict(void **state)
     setenv("ESPER_CONFIG", "x", 1);
     setenv("ESPER_KERNELS", "x", 1);
     setenv("ESPER_NVRTC", "x", 1);
+    setenv("ESPER_GOLDEN", "x", 1);
     setenv("ESPER_TEST_ANYTHING", "x", 1);
     setenv("ESPER_FUZZ_SECONDS", "x", 1);
     setenv("ESPERANTO", "x", 1);
@@ -556,6 +557,7 @@ static void the_environment_is_strict(void **state)
     unsetenv("ESPER_CONFIG");
     unsetenv("ESPER_KERNELS");
     unsetenv("ESPER_NVRTC");
+    unsetenv("ESPER_GOLDEN");
 }
 
 /* ---- flags ---- */
@@ -674,7 +676,7 @@ static char *printed(void (*print)(const esper_config *, FILE *), const esper_co
 static void print_help(const esper_config *config, FILE *stream)
 {
     (void)config;
-    esper_config_help(stream, NULL, NULL);
+    esper_config_help(stream, 100, NULL, NULL);
 }
 
 static void help_tells_every_key(void **state)
@@ -695,6 +697,20 @@ static void help_tells_every_key(void **state)
     free(text);
 }
 
+static void print_all(const esper_config *config, FILE *stream)
+{
+    static const esper_config_use use = {.job = ESPER_CONFIG_IN_TRAIN, .task = "tiny", .images = true};
+
+    esper_config_print_sources(config, &use, true, stream);
+}
+
+static void print_useful(const esper_config *config, FILE *stream)
+{
+    static const esper_config_use use = {.job = ESPER_CONFIG_IN_TRAIN, .task = "tiny", .images = true};
+
+    esper_config_print_sources(config, &use, false, stream);
+}
+
 static void what_info_prints_is_a_configuration_file(void **state)
 {
     esper_config config, again;
@@ -704,12 +720,18 @@ static void what_info_prints_is_a_configuration_file(void **state)
     esper_config_init(&config);
     check_good(esper_config_set(&config, "lr", "0.125", &from_preset));
     check_good(load(&config, "data = /a/b\nflip = true"));
-    text = printed(esper_config_print_sources, &config);
+    text = printed(print_all, &config);
     check_contains(text, "# preset tiny");
-    check_contains(text, "# my.conf:1");
+    check_contains(text, "# my.conf:1; no effect: its data is synthetic");
+    check_contains(text, "# default; no effect: its host is convolutional");
     esper_config_init(&again);
     check_good(load(&again, text));
     check_same_values(&config, &again);
+    free(text);
+    text = printed(print_useful, &config);
+    check_contains(text, "# my.conf:2");
+    assert_null(strstr(text, "no effect"));
+    assert_null(strstr(text, "\nlayers "));
     free(text);
 }
 

@@ -22,7 +22,10 @@ refused 2 "no benchmark is called 'tran'|esper bench --help" bench tran
 refused 2 "no split is called 'tets'|train, valid and test" eval last --split tets
 refused 2 "too much|esper train --help" train synth fashion
 refused 2 "too much" info config synth more
-refused 2 "--grow is for config, net and plan" info ops --grow
+refused 2 "--grow and --learn are for config, net and plan" info ops --grow
+refused 2 "--grow and --learn are for config, net and plan" info ops --learn
+refused 2 "--all is for" info net synth --all
+refused 2 "one of them" info config synth --grow --learn
 refused 2 "--grow is for \`esper info config\`" info --grow
 refused 2 "expected one run or checkpoint, got 0|esper eval --help" eval
 refused 2 "expected one run or checkpoint, got 2" eval a b

@@ -45,7 +45,7 @@ esper bench ranks
 expect_code 2
 expect_words err "mpirun -n 2"
 esper info backends
-expect_words out "communicators" "self a job of one process" " mpi "
+expect_words out "communicators" "self  a job of one process" " mpi "
 
 # ---- learn: a line for each figure, and no runs left behind
 esper bench learn --quick --json

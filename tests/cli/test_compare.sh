@@ -3,7 +3,8 @@
 # esper compare from the outside: runs as processes, what is kept and gone on with, and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
-quick=("${small[@]}" --gates permissive --checkpoint-every 0)
+fixed=("${small[@]}" --checkpoint-every 0)
+quick=("${fixed[@]}" --gates permissive)
 
 # The value of a key in the JSON line that holds all the words: field KEY WORD...
 field() {
@@ -158,15 +159,15 @@ expect_equal "runs that were there" "$(grep -c "(was there)" <<<"$out")" 13
 expect_equal "weights of a run made again" "$(hash_of grown/static-equal-4)" "$was"
 
 # ---- runs are those of grow, whatever the number of jobs
-esper compare synth "${quick[@]}" --policies none --seeds 1 --dir alone --jobs 1
+esper compare synth "${fixed[@]}" --policies none --seeds 1 --dir alone --jobs 1
 expect_code 0
 expect_words out "At equal epochs:"
 expect_no_word out "training FLOPs, those"
-esper grow synth "${quick[@]}" --policy none --run-dir by-hand
+esper grow synth "${fixed[@]}" --policy none --run-dir by-hand
 expect_equal "weights" "$(hash_of alone/none-1)" "$(hash_of by-hand)"
 
 # ---- without --dir it finds a place
-esper compare synth "${quick[@]}" --policies none --seeds 1
+esper compare synth "${fixed[@]}" --policies none --seeds 1
 expect_code 0
 expect_words out "in runs/compare-synth-"
 expect_file "$(echo runs/compare-synth-*-1/none-1/store.sqlite)"
@@ -192,7 +193,7 @@ mkdir held
 n_bad_before=$n_bad
 (
     flock 9
-    esper compare synth "${quick[@]}" --policies none --seeds 1 --dir held
+    esper compare synth "${fixed[@]}" --policies none --seeds 1 --dir held
     expect_code 1
     expect_words err "held is in use"
     exit $((n_bad > n_bad_before))

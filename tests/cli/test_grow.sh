@@ -4,7 +4,8 @@
 # exported; and what is refused.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
-tiny=(--threads 1 --batch 8 --blocks 2 --channels 4 --max-steps 10 --gates permissive --progress none)
+fixed=(--threads 1 --batch 8 --blocks 2 --channels 4 --max-steps 10 --progress none)
+tiny=("${fixed[@]}" --gates permissive)
 
 weights_of() { # of what the last command printed
     sed -n 's/^weights *\([0-9a-f]*\).*/\1/p' <<<"$out"
@@ -86,7 +87,7 @@ expect_equal "word of the refusal" "$(grep -c '"refusal":"G2: epochs in stage 1,
 esper replay late --progress none
 expect_code 0
 expect_equal "a replay is not warned" "$err" ""
-esper grow synth "${tiny[@]}" --policy none --epochs 2 --run-dir stays --progress none
+esper grow synth "${fixed[@]}" --policy none --epochs 2 --run-dir stays
 expect_code 0
 expect_equal "a host that stays as it is" "$err" ""
 
@@ -169,7 +170,7 @@ expect_code 0
 expect_words out "20 decisions" "weights equal"
 
 # ---- a schedule that falls towards the last epoch: more epochs later are another schedule
-esper grow synth "${tiny[@]}" --schedule cosine --epochs 2 --policy none --run-dir falling
+esper grow synth "${fixed[@]}" --schedule cosine --epochs 2 --policy none --run-dir falling
 esper replay falling --progress none
 expect_code 0
 esper grow --resume falling --epochs 3 --progress none
@@ -177,7 +178,7 @@ expect_code 0
 esper replay falling --progress none
 expect_code 1
 expect_words err "was begun for 2 epochs and resumed for 3"
-esper grow synth "${tiny[@]}" --schedule cosine --lr-epochs 2 --epochs 2 --policy none --run-dir settled
+esper grow synth "${fixed[@]}" --schedule cosine --lr-epochs 2 --epochs 2 --policy none --run-dir settled
 esper grow --resume settled --epochs 4 --progress none
 expect_code 0
 esper replay settled --progress none # with lr_epochs the schedule is the same one
@@ -261,7 +262,7 @@ refused 2 "policy = scripted needs a decision file: decisions" grow synth --poli
 refused 2 "policy = command needs the program: policy_cmd" grow synth --policy command
 refused 2 "policy_cmd and policy = heuristic" grow synth --policy heuristic --policy-cmd cat
 refused 2 "policy_cmd and policy = random" grow synth --policy random --policy-cmd cat
-refused 2 "decisions: only policy = scripted|random decides" grow synth --policy random --decisions plan.txt
+refused 2 "--decisions has no effect|only the policy scripted reads a decision file" grow synth --policy random --decisions plan.txt
 refused 2 "plan.txt:4: epoch 4: the run has 3 epochs" grow synth --decisions plan.txt # scripted goes without saying
 refused 2 "growing needs the guard" grow synth --no-guard
 refused 2 "plant: this host has no slot 'r9c9'" grow synth "${tiny[@]}" --plant r9c9:norm

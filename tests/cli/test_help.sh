@@ -55,21 +55,30 @@ for command in $commands; do
     done
 done
 
-# ---- every key of the configuration is a flag of learn, with its default; grow and compare take no settings of learning, train
-# none of growing either
-esper info config
-keys=$(sed -n 's/^\([a-z_0-9]*\) *= .*/\1/p' <<<"$out")
-expect_equal "keys of the configuration" "$(($(wc -l <<<"$keys") > 30))" 1
-is_of_learning() {
-    case $1 in rounds | envs | patience | policy_width | ppo_*) return 0 ;; *) return 1 ;; esac
-}
-esper learn --help
-for key in $keys; do
+# ---- every key of the configuration is a flag of the commands whose runs it can change, and of no others
+for flags in "train" "grow --grow" "learn --learn"; do
+    read -r command flags <<<"$flags"
+    esper info config --all $flags
+    expect_equal "keys of the configuration" "$(($(grep -c '^[a-z_0-9]* *= ' <<<"$out") > 70))" 1
+    taken=$(grep -v "that is a setting of" <<<"$out" | sed -n 's/^\([a-z_0-9]*\) *= .*/\1/p')
+    others=$(grep "that is a setting of" <<<"$out" | sed -n 's/^\([a-z_0-9]*\) *= .*/\1/p')
+    esper $command --help
+    for key in $taken; do
+        expect_words out "--${key//_/-}"
+    done
+    for key in $others; do
+        expect_no_word out "  --${key//_/-} "
+    done
+    [ "$command" != grow ] || of_growth=$taken
+done
+esper compare --help
+for key in $of_growth; do
     case $key in
-    policy | decisions) expect_no_word out "  --${key//_/-} " ;; # nobody is asked who decides
+    policy | run_dir | progress | comm | rank_deadline | sync_norm) expect_no_word out "  --${key//_/-} " ;;
     *) expect_words out "--${key//_/-}" ;;
     esac
 done
+esper learn --help
 expect_words out "--resume RUN" "--envs N" "[default 16"
 # its own defaults, where they are not those of grow
 words=$(tr -s ' \n' ' ' <<<"$out")
@@ -80,16 +89,6 @@ expect_no_word words "Sets policy = command"
 esper grow --help
 words=$(tr -s ' \n' ' ' <<<"$out")
 expect_words words "merit, permissive its safety alone. [default strict]" "Empty: runs/<task>-<date>-<n>." "[default heuristic]"
-for command in grow compare; do
-    esper $command --help
-    for key in $keys; do
-        if is_of_learning "$key"; then
-            expect_no_word out "  --${key//_/-} "
-        else
-            expect_words out "--${key//_/-}"
-        fi
-    done
-done
 esper grow --help
 expect_words out "heuristic " "scripted " "G2" "--static-control" "--reward-weights"
 for command in grow compare train; do
@@ -101,14 +100,6 @@ esper train synth --reward sparse
 expect_code 2
 expect_words err "esper train takes no --reward: that is a setting of \`esper grow\`"
 esper train --help
-for key in $keys; do
-    is_of_learning "$key" && expect_no_word out "  --${key//_/-} " && continue
-    case $key in
-    policy | policy_cmd | policy_deadline | decisions | max_seeds | max_params | blueprints | plateau | plateau_epochs | \
-        gate_epochs | embargo | incubation | seed_lr | attribution | reward | reward_weights | inject) expect_no_word out "  --${key//_/-} " ;;
-    *) expect_words out "--${key//_/-}" ;;
-    esac
-done
 expect_words out "--resume" "--config" "--no-flip" "[default 128; a whole number of samples from 1 to 65536]" \
     "ESPER_WEIGHT_DECAY"
 
@@ -131,15 +122,16 @@ for topic in $topics; do
     expect_equal "esper info $topic says something" "$((${#out} > 100))" 1
 done
 esper info config fashion --epochs 7
-expect_words out "\`esper grow\` has another: --grow"
+expect_words out "# configuration in force for fashion in \`esper train\`; others: --grow, --learn"
 expect_equal "steps of an epoch when it trains" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 0
 esper info config fashion --grow --epochs 7
 expect_code 0
-expect_words out "# configuration in force for fashion, when it grows"
+expect_words out "# configuration in force for fashion in \`esper grow\`"
 expect_equal "steps of an epoch when it grows" "$(sed -n 's/^max_steps *= *\([0-9]*\).*/\1/p' <<<"$out")" 100
 expect_equal "a flag lies over both" "$(sed -n 's/^epochs *= *\([0-9]*\).*/\1/p' <<<"$out")" 7
-esper info config synth
-expect_no_word out "--grow"
+esper info config synth --learn
+expect_code 0
+expect_words out "as \`esper learn\` has it" "rounds " "ppo_lr "
 esper info net synth --grow
 expect_code 0
 esper info ops
@@ -154,7 +146,7 @@ expect_words out "conv2d" "batch_norm" "max_pool" "linear" "blocks.0.conv.weight
 esper info plan synth_text --layers 4 --batch 2
 expect_words out "plan of synth_text: batches of 2" "forward" "backward" "attention" "memory:"
 esper info tasks
-expect_words out $'\xe2\x9c\x93 synth ' $'\xe2\x9c\x97 tinystories'
+expect_words out '+ synth ' '- tinystories'
 ESPER_KERNELS=portable esper info backends
 expect_words out "kernels of the cpu backend here: portable"
 ESPER_KERNELS=nonsense esper info backends
@@ -163,18 +155,18 @@ expect_words out "none (see ESPER_KERNELS)"
 # ---- where each value came from
 printf '# mine\nlr = 0.3\nbatch = 64\nmomentum = 0.5\n' >my.conf
 export ESPER_BATCH=32 ESPER_WEIGHT_DECAY=0.25
-esper info config synth_text --config my.conf --epochs 7 --flip
+esper info config synth_text --config my.conf --epochs 7 --flip --all
 expect_code 0
 source_of() { # KEY VALUE SOURCE
     expect_equal "source of $1" "$(sed -n "s/^$1 *= //p" <<<"$out" | tr -s ' ')" "$2 # $3"
 }
 expect_words out "configuration in force for synth_text"
 source_of epochs 7 "flag --epochs"
-source_of flip true "flag --flip"
+source_of flip true "flag --flip; no effect: its host is a transformer"
 source_of batch 32 "environment ESPER_BATCH"
 source_of weight_decay 0.25 "environment ESPER_WEIGHT_DECAY"
 source_of lr 0.3 "my.conf:2"
-source_of momentum 0.5 "my.conf:4"
+source_of momentum 0.5 "my.conf:4; no effect: the optimiser is adamw"
 source_of optimizer adamw "preset synth_text"
 source_of context 32 "preset synth_text"
 source_of beta1 0.9 "default"

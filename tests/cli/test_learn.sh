@@ -25,7 +25,7 @@ refused 2 "1 epochs leaves nothing to decide" "${learn[@]}" --epochs 1
 refused 2 "no task is called 'sinth'|did you mean 'synth'" learn sinth
 refused 2 "one task at a time: 'chars' is too much" learn synth chars
 refused 2 "rounds" learn synth --rounds 0
-refused 2 "policy says who decides, and here a policy learns to" "${learn[@]}" --policy random
+refused 2 "takes no --policy: it says who decides, and here a policy learns to" "${learn[@]}" --policy random
 
 # ---- a program that learns outside: told of episodes and rewards, and asked about every environment
 learning_outside() {
@@ -136,6 +136,7 @@ expect_words out "learned   4 rounds"
 expect_same "who watches does not matter" whole/policy.safetensors silent/policy.safetensors
 ESPER_POLICY=scripted ESPER_POLICY_CMD=./absent esper "${learn[@]}" --run-dir meant-for-grow --progress none
 expect_code 0
+expect_words err "policy (environment ESPER_POLICY) has no effect on synth" "policy_cmd (environment ESPER_POLICY_CMD) has no effect on synth: a program that learns is named by the flag --policy-cmd alone"
 expect_same "who decides elsewhere does not matter" whole/policy.safetensors meant-for-grow/policy.safetensors
 esper "${learn[@]}" --epochs 5 --gate-epochs 1 --rounds 1 --run-dir long-enough --progress none
 expect_code 0

@@ -46,7 +46,7 @@ expect_equal "first line of the record" "$(head -n 1 "$run/config.ini")" "# task
 expect_json "$(cat "$run/events.jsonl")" v event seq time step
 expect_equal "events" "$(sed 's/.*"event":"\([a-z_]*\)".*/\1/' "$run/events.jsonl" | tr '\n' ' ')" \
     "run_started checkpoint_saved epoch_ended checkpoint_saved epoch_ended checkpoint_saved run_ended "
-esper info config synth --config "$run/config.ini" # the record is a configuration file
+esper info config synth --all --config "$run/config.ini" # the record is a configuration file
 expect_code 0
 expect_equal "record of the configuration" "$(grep -c "$run/config.ini:" <<<"$out")" "$(grep -c = "$run/config.ini")"
 

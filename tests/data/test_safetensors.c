@@ -1,3 +1,4 @@
+/* ctest: labels=golden */
 /* Safetensors: what is written is read back, what is unsound is refused, a write that fails changes nothing. */
 #include "data/helpers.h"
 
@@ -7,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "data/safetensors.h"
+#include "support/golden.h"
 
 /* ---------------------------------------------------------------- made by hand */
 
@@ -487,7 +489,7 @@ static void test_failing_memory_writing(void **state)
 
 static int check_recorded(const char *dir, const char *name)
 {
-    char path[1024];
+    char path[2 * GOLDEN_PATH_CHARS];
     esper_safetensors *file;
     size_t n;
 
@@ -507,14 +509,16 @@ static int check_recorded(const char *dir, const char *name)
 
 static void test_recorded_files(void **state)
 {
-    const char *dir = ESPER_SOURCE_DIR "/../shared/golden/nets";
-    DIR *handle = opendir(dir);
+    char dir[GOLDEN_PATH_CHARS];
     const struct dirent *entry;
+    DIR *handle;
     int n = 0;
 
     (void)state;
+    snprintf(dir, sizeof(dir), "%s/nets", golden_dir());
+    handle = opendir(dir);
     if (handle == NULL) {
-        print_message("skipped: no recorded files at %s\n", dir);
+        printf("skipped: no recorded files at %s\n", dir);
         skip();
     }
     while ((entry = readdir(handle)) != NULL)

@@ -423,7 +423,7 @@ static void refuses_what_cannot_be(void **state)
     check_refused(limit, 1, ESPER_SLOT_OP_GERMINATE, 0, light->index, "parameters");
     check_refused("max_seeds = 1\n", 2, ESPER_SLOT_OP_GERMINATE, 1, light->index, "max_seeds");
     check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 0, 77, "blueprint");
-    check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 99, light->index, "no slot");
+    check_refused("", 1, ESPER_SLOT_OP_GERMINATE, 99, light->index, "slot");
     check_refused("", 2, ESPER_SLOT_OP_GERMINATE, 0, light->index, "");
     check_refused("", 2, ESPER_SLOT_OP_FOSSILIZE, 0, -1, "");
     check_refused("", 2, ESPER_SLOT_OP_PRUNE, 1, -1, "");

@@ -1,4 +1,4 @@
-/* ctest: timeout=60 */
+/* ctest: timeout=60 labels=golden */
 /* The governor: recorded verdicts over loss sequences, every edge of the vital signs, the ladder rung by rung, the sticky
  * fault, and what is refused. */
 #include <setjmp.h>
@@ -18,6 +18,8 @@
 #include "base/mem.h"
 #include "esper.h"
 #include "guard/governor.h"
+#include "support/difference.h"
+#include "support/golden.h"
 
 static void check_good(esper_status status)
 {
@@ -72,6 +74,8 @@ static void expect_reason(const char *where, esper_governor_reading reading, esp
 }
 
 /* ------------------------------------------------------------------------------------------------ recorded */
+
+static int n_differences;
 
 /* Numbers of the recorded files: non-finite ones are texts. */
 static double number_of(const json_t *value)
@@ -158,7 +162,7 @@ static int count_differences(const char *where, const json_t *row, const esper_g
     return n;
 }
 
-static int replay_case(const json_t *entry)
+static void replay_case(const json_t *entry)
 {
     const json_t *in = json_object_get(entry, "in"), *rows = json_object_get(json_object_get(entry, "out"), "after");
     const json_t *losses = json_object_get(in, "losses");
@@ -166,7 +170,6 @@ static int replay_case(const json_t *entry)
     esper_governor_options options = recorded_options(json_object_get(in, "config"));
     esper_governor *governor = open_with(&options);
     const char *asks = NULL;
-    int n = 0;
 
     assert_true(json_array_size(rows) == json_array_size(losses) && json_array_size(rows) > 0);
     for (size_t i = 0; i < json_array_size(losses); i++) {
@@ -178,42 +181,20 @@ static int replay_case(const json_t *entry)
             check_good(esper_governor_rolled_back(governor, 0, 0));
         esper_governor_reading_get(governor, &after);
         snprintf(where, sizeof(where), "case %d, loss %zu", (int)json_integer_value(json_object_get(entry, "case")), i);
-        n += count_differences(where, json_array_get(rows, i), &reading, &after, rolled_back, asks);
+        n_differences += count_differences(where, json_array_get(rows, i), &reading, &after, rolled_back, asks);
         if (asks == NULL && !rolled_back && json_is_true(json_array_get(json_array_get(rows, i), 0)))
             asks = json_string_value(json_array_get(json_array_get(rows, i), 1));
+        else if (asks != NULL && !json_is_true(json_array_get(json_array_get(rows, i), 0)))
+            difference_met(DIFFERENCE_PANIC, entry); /* compared with what the list says */
     }
     esper_governor_close(governor);
-    return n;
 }
 
 static void recorded_verdicts(void **state)
 {
-    FILE *file = fopen(ESPER_SOURCE_DIR "/../shared/golden/governor.jsonl", "r");
-    int n_cases = 0, n_differences = 0;
-    size_t room = 0;
-    char *line = NULL;
-
     (void)state;
-    if (file == NULL) {
-        printf("skipped: no recorded governor.jsonl beside the source tree\n");
-        skip();
-    }
-    while (getline(&line, &room, file) >= 0) {
-        json_error_t error;
-        json_t *entry = json_loads(line, 0, &error);
-
-        if (entry == NULL)
-            fail_msg("governor.jsonl: %s", error.text);
-        if (json_object_get(entry, "case") != NULL) {
-            n_differences += replay_case(entry);
-            n_cases++;
-        }
-        json_decref(entry);
-    }
-    free(line);
-    fclose(file);
-    printf("%d recorded sequences\n", n_cases);
-    assert_true(n_cases > 0);
+    golden_each_case("governor", replay_case);
+    difference_say("governor");
     assert_int_equal(n_differences, 0);
 }
 

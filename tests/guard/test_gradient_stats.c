@@ -1,12 +1,9 @@
-/* ctest: timeout=60 */
-/* Recorded gradient statistics: every number of a set of gradients, and the activity of a seed against its host. The
- * whole record lies in ../shared/golden beside the source tree; a few of its lines are here for those who do not have
- * it.
+/* ctest: timeout=60 labels=golden */
+/* Recorded gradient statistics: every number of a set of gradients, and the activity of a seed against its host. A few
+ * lines are here for those who do not have the whole record.
  *
- * Compared within 1e-12, as float64 arithmetic is. Answered otherwise than recorded, on purpose:
- *   - a set without any gradient is unmeasured, neither healthy nor ill (recorded: norm 0, health 1);
- *   - smallest and largest norm, and their ratio, are over finite norms (recorded: NaN or Inf where one is not);
- *   - a ratio is at most 10, and NaN where a norm is not finite; the slot's own float32 ratio is not computed. */
+ * Compared within 1e-12, as float64 arithmetic is, but for the differences on purpose (support/difference.h). The slot's
+ * own float32 ratio is not computed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +19,10 @@
 
 #include "base/mem.h"
 #include "esper.h"
+#include "support/difference.h"
+#include "support/golden.h"
 
-enum { MAX_TENSORS = 64, MAX_ELEMENTS = 4096, LINE_CHARS = 1 << 16 };
+enum { MAX_TENSORS = 64, MAX_ELEMENTS = 4096 };
 
 static const char *const some_lines[] = {
     "{\"case\":194,\"kind\":\"set\",\"in\":{\"grads\":[[2.2028896484727056e-09],[-1.753584898256076e-41,-"
@@ -78,6 +77,8 @@ static const char *const some_lines[] = {
     "\":\"nan\",\"seed_count\":3,\"ratio\":0.0},\"slot\":{\"host_norm\":0.0,\"seed_norm\":\"nan\",\"ratio"
     "\":0.0,\"gradient_norm_avg\":\"nan\",\"host_params\":0,\"seed_params\":3}}}",
 };
+
+static esper_guard *guard;
 
 /* The tensors of one recorded case. */
 typedef struct gradients {
@@ -143,7 +144,7 @@ static double recorded(const json_t *object, const char *key)
     return json_is_boolean(value) ? json_is_true(value) : number_of(value);
 }
 
-static const esper_guard_report *scan(esper_guard *guard, const gradients *grads)
+static const esper_guard_report *scan(const gradients *grads)
 {
     const esper_guard_report *report;
 
@@ -170,8 +171,10 @@ static void check_finite_norms(long number, const esper_guard_report *report, co
     expect_number(number, "norm_ratio", group->norm_ratio, max / fmax(min, 1e-10));
 }
 
-static void check_set(esper_guard *guard, long number, gradients *grads, const json_t *in, const json_t *out)
+static void check_set(const json_t *line, gradients *grads)
 {
+    const json_t *in = json_object_get(line, "in"), *out = json_object_get(line, "out");
+    long number = (long)json_integer_value(json_object_get(line, "case"));
     const json_t *full = json_object_get(out, "full");
     const esper_guard_report *report;
     const esper_guard_group *group;
@@ -179,13 +182,14 @@ static void check_set(esper_guard *guard, long number, gradients *grads, const j
     if (take_group(grads, json_object_get(in, "grads"), "set") == 0) {
         grads->tensors[grads->n_tensors++] =
             (esper_guard_tensor){.name = "w", .group = "set", .device = ESPER_GUARD_HOST};
-        report = scan(guard, grads); /* of a parameter alone */
+        report = scan(grads); /* of a parameter alone */
         assert_int_equal(report->n_groups, 1);
         assert_int_equal(report->totals[ESPER_GUARD_ROLE_GRAD].measured, 0);
         assert_int_equal(report->totals[ESPER_GUARD_ROLE_GRAD].is_healthy, 0);
+        difference_met(DIFFERENCE_UNMEASURED, line);
         return;
     }
-    report = scan(guard, grads);
+    report = scan(grads);
     assert_int_equal(report->n_groups, 1);
     group = &report->groups[0];
     assert_int_equal(group->measured, 1);
@@ -200,6 +204,7 @@ static void check_set(esper_guard *guard, long number, gradients *grads, const j
     expect_number(number, "is_healthy", group->is_healthy, recorded(out, "is_healthy"));
     if (group->norm_not_finite) {
         check_finite_norms(number, report, group);
+        difference_met(DIFFERENCE_FINITE_NORMS, line);
         return;
     }
     expect_number(number, "min_norm", group->min_norm, recorded(full, "min_layer_norm"));
@@ -215,86 +220,82 @@ static void take_side(gradients *grads, const json_t *list, const char *group)
             .name = group, .group = group, .role = ESPER_GUARD_ROLE_GRAD, .device = ESPER_GUARD_HOST};
 }
 
-static void check_pair(esper_guard *guard, long number, gradients *grads, const json_t *in, const json_t *out)
+static void check_pair(const json_t *line, gradients *grads)
 {
-    const json_t *dual = json_object_get(out, "dual");
+    const json_t *in = json_object_get(line, "in"), *dual = json_object_get(json_object_get(line, "out"), "dual");
+    long number = (long)json_integer_value(json_object_get(line, "case"));
     double host_norm = recorded(dual, "host_norm"), seed_norm = recorded(dual, "seed_norm");
+    double ratio = recorded(dual, "ratio");
     const esper_guard_report *report;
 
     take_side(grads, json_object_get(in, "host"), "host");
     take_side(grads, json_object_get(in, "seed"), "seed");
-    report = scan(guard, grads);
+    report = scan(grads);
     assert_int_equal(report->n_groups, 2);
     expect_number(number, "host norm", report->groups[0].norm, host_norm);
     expect_number(number, "seed norm", report->groups[1].norm, seed_norm);
     expect_number(number, "host count", (double)report->groups[0].n_elements, recorded(dual, "host_count"));
     expect_number(number, "seed count", (double)report->groups[1].n_elements, recorded(dual, "seed_count"));
-    expect_number(number, "ratio", esper_guard_ratio(&report->groups[1], &report->groups[0]),
-                  isfinite(host_norm) && isfinite(seed_norm) ? fmin(recorded(dual, "ratio"), 10.0) : (double)NAN);
+    if (!isfinite(host_norm) || !isfinite(seed_norm)) {
+        ratio = (double)NAN;
+        difference_met(DIFFERENCE_RATIO_NOT_FINITE, line);
+    } else if (ratio > 10.0) {
+        ratio = 10.0;
+        difference_met(DIFFERENCE_RATIO_CAP, line);
+    }
+    expect_number(number, "ratio", esper_guard_ratio(&report->groups[1], &report->groups[0]), ratio);
 }
 
-/* Checks a line of the record; false for the one that tells about it. */
-static bool check_line(esper_guard *guard, const char *line)
+static void check_line(const json_t *line)
 {
-    json_error_t error;
-    json_t *root = json_loads(line, 0, &error);
     gradients *grads = esper_mem_alloc(sizeof(*grads));
-    const json_t *in = json_object_get(root, "in"), *out = json_object_get(root, "out");
-    const char *kind = json_string_value(json_object_get(root, "kind"));
-    long number = (long)json_integer_value(json_object_get(root, "case"));
 
-    if (root == NULL)
-        fail_msg("%s: %s", line, error.text);
+    assert_non_null(grads);
     check_good(esper_guard_clear(guard));
-    if (kind != NULL && strcmp(kind, "set") == 0)
-        check_set(guard, number, grads, in, out);
-    else if (kind != NULL)
-        check_pair(guard, number, grads, in, out);
+    if (strcmp(json_string_value(json_object_get(line, "kind")), "set") == 0)
+        check_set(line, grads);
+    else
+        check_pair(line, grads);
     esper_mem_free(grads);
-    json_decref(root);
-    return kind != NULL;
 }
 
-static esper_guard *open_guard(void)
+static int open_guard(void **state)
 {
     esper_guard_options options;
-    esper_guard *guard;
 
+    (void)state;
     esper_guard_options_init(&options);
     options.n_threads = 1;
     check_good(esper_guard_open(&options, &guard));
-    return guard;
+    return 0;
+}
+
+static int close_guard(void **state)
+{
+    (void)state;
+    esper_guard_close(guard);
+    return 0;
 }
 
 static void lines_that_are_here(void **state)
 {
-    esper_guard *guard = open_guard();
-
     (void)state;
-    for (size_t i = 0; i < sizeof(some_lines) / sizeof(some_lines[0]); i++)
-        assert_true(check_line(guard, some_lines[i]));
-    esper_guard_close(guard);
+    for (size_t i = 0; i < sizeof(some_lines) / sizeof(some_lines[0]); i++) {
+        json_error_t error;
+        json_t *line = json_loads(some_lines[i], 0, &error);
+
+        if (line == NULL)
+            fail_msg("%s: %s", some_lines[i], error.text);
+        check_line(line);
+        json_decref(line);
+    }
 }
 
 static void whole_record(void **state)
 {
-    static char line[LINE_CHARS];
-    FILE *file = fopen(ESPER_SOURCE_DIR "/../shared/golden/gradient_stats.jsonl", "r");
-    esper_guard *guard;
-    int n_cases = 0;
-
     (void)state;
-    if (file == NULL) {
-        printf("../shared/golden/gradient_stats.jsonl absent: skipped\n");
-        skip();
-    }
-    guard = open_guard();
-    while (fgets(line, sizeof(line), file) != NULL)
-        n_cases += check_line(guard, line);
-    fclose(file);
-    esper_guard_close(guard);
-    printf("gradient_stats.jsonl: %d cases\n", n_cases);
-    assert_int_equal(n_cases, 300);
+    golden_each_case("gradient_stats", check_line);
+    difference_say("gradient_stats");
 }
 
 int main(void)
@@ -304,5 +305,5 @@ int main(void)
         cmocka_unit_test(whole_record),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_guard, close_guard);
 }

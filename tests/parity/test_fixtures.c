@@ -1,16 +1,21 @@
-/* The recorded vectors themselves: no file is forgotten, the committed part is small, and it is a copy. */
+/* ctest: labels=golden */
+/* The recorded vectors themselves: no file is forgotten, the committed part is small, and it is a copy; the differences on
+ * purpose are documented. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "support/difference.h"
 #include "support/golden.h"
 
 enum { MAX_FILE_BYTES = 1 << 20 };
@@ -73,57 +78,119 @@ static void test_fixtures_are_small(void **state)
     assert_in_range(bytes, 1, GOLDEN_FIXTURE_BYTES);
 }
 
-static void require_same(const golden_entry *entry)
+/* What a recording and the committed part of one have in common. */
+static int n_same, n_other;
+
+/* The tensor that a net was asked with: "input", "init/input". NULL: there is none. */
+static const esper_safetensors_tensor *input_of(const esper_safetensors *net)
 {
-    char path[GOLDEN_PATH_CHARS], *original = NULL, *copy = NULL;
-    size_t n_original = 0, n_copy = 0;
+    for (size_t i = 0; i < esper_safetensors_count(net); i++) {
+        const esper_safetensors_tensor *tensor = esper_safetensors_at(net, i);
+        size_t n = strlen(tensor->name);
 
-    if (esper_file_read(golden_path(entry, path), MAX_FILE_BYTES, &original, &n_original) != ESPER_OK ||
-        esper_file_read(golden_fixture_path(entry, path), MAX_FILE_BYTES, &copy, &n_copy) != ESPER_OK)
-        fail_msg("%s", esper_last_error());
-    if (n_original != n_copy || memcmp(original, copy, n_copy) != 0)
-        fail_msg("%s: %zu bytes here, %zu recorded, or not the same ones", path, n_copy, n_original);
-    esper_mem_free(original);
-    esper_mem_free(copy);
-}
-
-/* Every line of the part is one of the whole, in its order. */
-static void require_part(const golden_entry *entry)
-{
-    char path[GOLDEN_PATH_CHARS], *original = NULL, *copy = NULL;
-    size_t n_original = 0, n_copy = 0;
-    const char *from;
-
-    if (esper_file_read(golden_path(entry, path), MAX_FILE_BYTES, &original, &n_original) != ESPER_OK ||
-        esper_file_read(golden_fixture_path(entry, path), MAX_FILE_BYTES, &copy, &n_copy) != ESPER_OK)
-        fail_msg("%s", esper_last_error());
-    from = original;
-    for (char *line = copy, *end; *line != '\0'; line = end + 1) {
-        char kept;
-
-        end = strchr(line, '\n');
-        if (end == NULL)
-            fail_msg("%s: its last line does not end", path);
-        kept = end[1];
-        end[1] = '\0';
-        from = strstr(from, line);
-        if (from == NULL)
-            fail_msg("%s: not a recorded line, or not in its order: %.60s", path, line);
-        end[1] = kept;
+        if (n >= 5 && strcmp(tensor->name + n - 5, "input") == 0)
+            return tensor;
     }
-    esper_mem_free(original);
-    esper_mem_free(copy);
+    return NULL;
 }
 
-/* Where all vectors are here, each fixture must equal its original; elsewhere this shows that each can be read. */
+static bool same_bytes(const esper_safetensors_tensor *a, const esper_safetensors_tensor *b)
+{
+    return a != NULL && b != NULL && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+}
+
+/* A net that was asked the same has answered the same, in every tensor. */
+static void compare_nets(const golden_entry *entry)
+{
+    char path[GOLDEN_PATH_CHARS];
+    esper_safetensors *copy, *original;
+
+    if (esper_safetensors_open(golden_fixture_path(entry, path), &copy) != ESPER_OK ||
+        esper_safetensors_open(golden_path(entry, path), &original) != ESPER_OK)
+        fail_msg("%s", esper_last_error());
+    assert_non_null(input_of(copy));
+    if (same_bytes(input_of(copy), input_of(original))) {
+        assert_int_equal(esper_safetensors_count(copy), esper_safetensors_count(original));
+        for (size_t i = 0; i < esper_safetensors_count(copy); i++)
+            if (!same_bytes(esper_safetensors_at(copy, i),
+                            esper_safetensors_find(original, esper_safetensors_at(copy, i)->name)))
+                fail_msg("%s: %s is another one in tests/golden", path, esper_safetensors_at(copy, i)->name);
+        n_same++;
+    } else {
+        n_other++;
+    }
+    esper_safetensors_close(copy);
+    esper_safetensors_close(original);
+}
+
+static json_t *fixtures; /* the cases of one fixture */
+
+static void take_fixture(const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    fixtures = json_array();
+    while (getline(&text, &size, file) > 0) {
+        json_t *line = json_loads(text, 0, NULL);
+
+        if (line == NULL || text[strlen(text) - 1] != '\n')
+            fail_msg("%s: line %zu is no JSON, or does not end", path, json_array_size(fixtures) + 1);
+        assert_int_equal(json_array_append_new(fixtures, line), 0);
+    }
+    free(text);
+    fclose(file);
+}
+
+static bool same_member(const json_t *a, const json_t *b, const char *key)
+{
+    json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
+
+    return x == y || json_equal(x, y); /* both may be absent */
+}
+
+/* A case that was asked the same has answered the same. */
+static void compare_case(const json_t *recorded)
+{
+    for (size_t i = 1; i < json_array_size(fixtures); i++) {
+        const json_t *ours = json_array_get(fixtures, i);
+
+        if (!same_member(ours, recorded, "in") || !same_member(ours, recorded, "kind"))
+            continue;
+        if (!same_member(ours, recorded, "out"))
+            fail_msg("case %d of tests/golden, %d of the recording: other answers to the same",
+                     (int)json_integer_value(json_object_get(ours, "case")),
+                     (int)json_integer_value(json_object_get(recorded, "case")));
+        n_same++;
+        return;
+    }
+    n_other++;
+}
+
+/* Where the recording that is read holds what tests/golden holds, both say the same. Of another recording, or of
+ * tests/golden itself, this shows that each file can be read. */
 static void test_fixtures_are_copies(void **state)
 {
     (void)state;
-    for (const golden_entry *entry = golden_entries; entry->name != NULL; entry++)
-        if (entry->fixture && (entry->part & (GOLDEN_BLEND | GOLDEN_BIRTHS | GOLDEN_POLICY)) != 0)
-            require_part(entry);
-        else if (entry->fixture)
-            require_same(entry);
+    for (const golden_entry *entry = golden_entries; entry->name != NULL; entry++) {
+        char path[GOLDEN_PATH_CHARS];
+
+        if (!entry->fixture || !golden_is_here(entry))
+            continue;
+        n_same = n_other = 0;
+        if ((entry->part & (GOLDEN_BLEND | GOLDEN_BIRTHS | GOLDEN_POLICY)) == 0) {
+            compare_nets(entry);
+        } else {
+            take_fixture(golden_fixture_path(entry, path));
+            golden_each_case(entry->name, compare_case);
+            json_decref(fixtures);
+        }
+        printf("%s: %d in both, %d in the recording alone\n", entry->name, n_same, n_other);
+        if (!golden_is_whole())
+            assert_true(n_same > 0 && n_other == 0);
+    }
 }
 
 static void require_listed(const char *path, const char *file, void *context)
@@ -138,12 +205,36 @@ static void test_no_recorded_net_is_forgotten(void **state)
     char path[GOLDEN_PATH_CHARS];
 
     (void)state;
-    if (!golden_is_whole()) {
-        printf("../shared/golden absent: skipped\n");
+    snprintf(path, sizeof(path), "%s/nets", golden_dir());
+    for_each_file(path, require_listed, NULL);
+}
+
+/* docs/parity.md shows the list of differences, row by row, and no row that is not in it. */
+static void test_differences_are_documented(void **state)
+{
+    const char *const path = ESPER_SOURCE_DIR "/docs/parity.md";
+    const char *head = "| file | mark | recorded | ours |\n|---|---|---|---|\n", *at;
+    char *text = NULL, row[DIFFERENCE_ROW_CHARS];
+    size_t n_bytes;
+
+    (void)state;
+    if (access(path, F_OK) != 0) {
+        printf("skipped: the documentation is not here\n");
         skip();
     }
-    snprintf(path, sizeof(path), "%s/nets", golden_whole_dir());
-    for_each_file(path, require_listed, NULL);
+    assert_int_equal(esper_file_read(path, MAX_FILE_BYTES, &text, &n_bytes), ESPER_OK);
+    at = strstr(text, head);
+    if (at == NULL)
+        fail_msg("%s has no table of differences", path);
+    at += strlen(head);
+    for (int d = 0; d < N_DIFFERENCES; d++) {
+        difference_row(d, row);
+        if (strncmp(at, row, strlen(row)) != 0)
+            fail_msg("%s: expected this row next, as in tests/support/difference.h:\n%s", path, row);
+        at += strlen(row);
+    }
+    assert_true(at[0] != '|');
+    esper_mem_free(text);
 }
 
 int main(void)
@@ -152,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_fixtures_are_small),
         cmocka_unit_test(test_fixtures_are_copies),
         cmocka_unit_test(test_no_recorded_net_is_forgotten),
+        cmocka_unit_test(test_differences_are_documented),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

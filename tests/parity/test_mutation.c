@@ -1,4 +1,4 @@
-/* ctest: labels=soak timeout=900 */
+/* ctest: labels=soak,golden timeout=900 */
 /* Would parity notice? A backend that wraps `ref` spoils one result of one operation at a time, and the parity
  * checks must fail: every output and every gradient of every operation that the recorded networks contain, scaled by
  * 1.001, with its largest value lost, and (gradients) added to memory where it should overwrite it or the other way
@@ -398,7 +398,7 @@ static void visit_target(const op_target *target, void *context)
     if (!occurs(census, target)) {
         printf("%s %s: in no recorded file that is here, and not listed as covered elsewhere\n", op,
                describe(target, what, sizeof(what)));
-        census->n_problems++;
+        census->n_problems += !golden_is_whole(); /* tests/golden has them all; another recording may have other nets */
         return;
     }
     spoil_target(census, target, CHANGE_SCALE);

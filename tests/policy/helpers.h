@@ -21,6 +21,8 @@
 #include "base/status.h"
 #include "policy/mask.h"
 #include "policy/policy.h"
+#include "support/difference.h"
+#include "support/golden.h"
 
 static inline void check_good(esper_status status)
 {
@@ -178,50 +180,6 @@ static inline int mode_of(const char *name)
     return strcmp(name, "HOLD") == 0 ? ESPER_POLICY_ALPHA_HOLD
            : strcmp(name, "UP") == 0 ? ESPER_POLICY_ALPHA_UP
                                      : ESPER_POLICY_ALPHA_DOWN;
-}
-
-/* All recorded cases are here, not just the committed part of them. */
-static inline bool has_all_cases(void)
-{
-    return access(ESPER_SOURCE_DIR "/../shared/golden", R_OK) == 0;
-}
-
-/* Calls replay for each case of <name>.jsonl, from ../shared/golden or else the part of it in tests/golden; returns the number
- * of cases, after skip() for none. */
-static inline int each_case(const char *name, void (*replay)(const json_t *entry))
-{
-    char path[512];
-    FILE *file;
-    size_t room = 0;
-    char *line = NULL;
-    int n_cases = 0;
-
-    snprintf(path, sizeof(path), "%s/%s/%s.jsonl", ESPER_SOURCE_DIR,
-             has_all_cases() ? "../shared/golden" : "tests/golden", name);
-    file = fopen(path, "r");
-    if (file == NULL) {
-        printf("skipped: no recorded %s.jsonl beside the source tree\n", name);
-        skip();
-        return 0;
-    }
-    if (!has_all_cases())
-        printf("../shared/golden absent: only what tests/golden has of %s\n", name);
-    while (getline(&line, &room, file) >= 0) {
-        json_error_t error;
-        json_t *entry = json_loads(line, 0, &error);
-
-        if (entry == NULL)
-            fail_msg("%s.jsonl: %s", name, error.text);
-        if (json_object_get(entry, "case") != NULL) {
-            replay(entry);
-            n_cases++;
-        }
-        json_decref(entry);
-    }
-    free(line);
-    fclose(file);
-    assert_true(n_cases > 0);
-    return n_cases;
 }
 
 #endif

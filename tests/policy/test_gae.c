@@ -1,3 +1,4 @@
+/* ctest: labels=golden */
 /* Advantages: the recorded rollouts, through the buffer that holds them, and the sums of the specification. */
 #include "policy/helpers.h"
 
@@ -6,7 +7,7 @@
 
 enum { MAX_LANES = 16, N_FEATURES = 2 };
 
-static int n_compared, n_rollbacks, n_lanes_seen, n_empty;
+static int n_compared, n_rollbacks, n_lanes_seen;
 static double worst;
 
 /* float32 recursions were recorded: 3e-5 of the largest in the lane. */
@@ -122,7 +123,8 @@ static void replay(const json_t *entry)
     }
     ours = esper_gae_stats_of(&moments);
     if (moments.n == 0) { /* statistics of nothing were NaN; ours are numbers */
-        n_empty += isnan(number_of(json_array_get(stats, 0))) && ours.mean == 0.0 && ours.std == 0.0;
+        assert_true(isnan(number_of(json_array_get(stats, 0))) && ours.mean == 0.0 && ours.std == 0.0);
+        difference_met(DIFFERENCE_NO_STEPS, entry);
         esper_rollout_close(rollout);
         return;
     }
@@ -144,15 +146,11 @@ static void replay(const json_t *entry)
 static void recorded_advantages(void **state)
 {
     (void)state;
-    each_case("gae", replay);
+    golden_each_case("gae", replay);
     printf("%d recorded rollouts of %d lanes, %d with a rollback; at most %.1g off\n", n_compared, n_lanes_seen,
            n_rollbacks, worst);
+    difference_say("gae");
     assert_true(n_compared > 0);
-    if (has_all_cases()) {
-        assert_int_equal(n_compared, 206);
-        assert_int_equal(n_empty, 4);
-        assert_int_equal(n_rollbacks, 42);
-    }
 }
 
 /* The sums of the specification. */

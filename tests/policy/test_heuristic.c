@@ -1,8 +1,8 @@
-/* ctest: timeout=60 */
+/* ctest: timeout=60 labels=golden */
 /* The heuristic policy: recorded decisions, and what we do otherwise on purpose.
  *
  * Recorded rules have other numbers and no limits; `recorded_settings` sets them, and every decision, reason, confidence and
- * all it remembers must then be as recorded. Deliberate differences that remain are in one table, `differences`. */
+ * all it remembers must then be as recorded. One deliberate difference remains. */
 #include "policy/helpers.h"
 
 /* ------------------------------------------------------------------------------------------------ recorded */
@@ -23,23 +23,12 @@ static void recorded_settings(esper_heuristic_settings *settings, esper_topology
     settings->training_epochs = 0;
 }
 
-/* Cases that are answered otherwise. `applies` finds them; they must be recorded as errors and be none here. */
-typedef struct difference {
-    const char *why;
-    bool (*applies)(const json_t *in);
-    int         n_met;
-} difference;
-
+/* Recorded as an error, and none here. */
 static bool is_default_transformer(const json_t *in)
 {
     return strcmp(text_of(in, "topology"), "transformer") == 0 &&
            json_object_get(json_object_get(in, "config"), "blueprint_rotation") == NULL;
 }
-
-static difference differences[] = {
-    {"the default rotation is valid in both topologies; recorded: that of images, refused by transformers",
-     is_default_transformer, 0},
-};
 
 static int n_steps, n_differences, n_refused;
 
@@ -190,27 +179,18 @@ static void compare_memory(const char *where, const esper_policy *policy, const 
     compare_number(where, "penalties", n, (double)json_object_size(penalties));
 }
 
-static bool is_difference(const json_t *in)
-{
-    for (size_t i = 0; i < sizeof(differences) / sizeof(differences[0]); i++) {
-        if (differences[i].applies(in)) {
-            differences[i].n_met++;
-            return true;
-        }
-    }
-    return false;
-}
-
 static void replay_error(const json_t *entry)
 {
     const json_t *in = json_object_get(entry, "in");
     esper_policy *policy = NULL;
     esper_status status = open_recorded(in, &policy);
-    bool differs = is_difference(in);
+    bool differs = is_default_transformer(in);
 
     if ((status == ESPER_OK) != differs)
         fail_msg("case %d: %s, recorded an error%s", int_of(entry, "case"), esper_status_name(status),
                  differs ? ", to be answered otherwise" : "");
+    if (differs)
+        difference_met(DIFFERENCE_ROTATION, entry);
     n_refused += status != ESPER_OK;
     esper_policy_close(policy);
 }
@@ -228,7 +208,7 @@ static void replay(const json_t *entry)
         replay_error(entry);
         return;
     }
-    assert_false(is_difference(in));
+    assert_false(is_default_transformer(in));
     check_good(open_recorded(in, &policy));
     assert_int_equal(json_array_size(steps), json_array_size(rows));
     for (size_t i = 0; i < json_array_size(steps); i++) {
@@ -247,16 +227,11 @@ static void replay(const json_t *entry)
 
 static void recorded_decisions(void **state)
 {
-    int n_cases;
-
     (void)state;
-    n_cases = each_case("heuristic", replay);
-    printf("%d recorded sequences, %d decisions, %d refused rotations\n", n_cases, n_steps, n_refused);
-    for (size_t i = 0; i < sizeof(differences) / sizeof(differences[0]); i++) {
-        printf("%d cases otherwise: %s\n", differences[i].n_met, differences[i].why);
-        assert_true(differences[i].n_met > 0);
-    }
-    assert_true(n_steps > n_cases && n_refused > 0);
+    golden_each_case("heuristic", replay);
+    printf("%d decisions compared, %d rotations refused by both\n", n_steps, n_refused);
+    difference_say("heuristic");
+    assert_true(n_steps > 0);
     assert_int_equal(n_differences, 0);
 }
 

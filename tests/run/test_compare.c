@@ -610,20 +610,25 @@ static void check_says(const esper_page *page, const char *words)
 static void tables_tell_all(void **state)
 {
     esper_compare compare = example();
-    esper_page plain = {0}, markdown = {0}, json = {0};
+    esper_page plain = {0}, narrow = {0}, markdown = {0}, json = {0};
 
     (void)state;
-    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &plain);
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &plain);
     check_says(&plain, "synth: 3 seeds from 1, 3 epochs, gates permissive for all\n\nAt equal epochs:\n");
     check_says(&plain, "  none            3   54.00  22.54  40.00  80.00          -     -    1.50  0.50   1,188");
     check_says(&plain, "  heuristic  2 of 3   47.00   2.83  45.00  49.00      +6.00  1.41    3.50  0.71   2,000");
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 79}, &narrow);
+    check_says(&narrow, "  line         runs  test %     sd    min    max  over none    sd  return    sd\n");
+    check_says(&narrow, "\n\n  line       params  FLOPs/sample  training FLOPs  epochs   time\n");
+    check_says(&narrow, "  line  seeds  return              95 %  test %             95 %\n");
+    check_says(&narrow, "\n\n  line  params          95 %\n");
     check_says(&plain, "heuristic less each other line, at equal epochs on the same seeds");
     check_says(&plain, "  none      2  +2.250  -0.927 to +5.427   +6.00  -6.71 to +18.71    +812  +812 to +812\n");
     check_says(&plain, "At equal training FLOPs, those of heuristic on the same seed:\n");
     check_says(&plain, "Runs that are not counted:\n");
     check_says(&plain, "  heuristic-3: broken off: the governor stopped the run: NaN\n");
     check_says(&plain, "  none-3-flops: not run: it needs heuristic-3 (broken off)\n");
-    esper_compare_write(&compare, ESPER_COMPARE_MARKDOWN, &markdown);
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &markdown);
     check_says(&markdown, "|---|---:|");
     check_says(&markdown, "| heuristic | 2 of 3 | 47.00 | 2.83 | 45.00 | 49.00 | +6.00 | 1.41 | 3.50 | 0.71 | 2,000 |");
     check_says(&markdown, "| none | 2 | +2.250 | -0.927 to +5.427 | +6.00 | -6.71 to +18.71 | +812 | +812 to +812 |\n");
@@ -640,6 +645,7 @@ static void tables_tell_all(void **state)
     check_says(&json, "\"return_n\":2,\"return\":2.25,");
     check_says(&json, "\"acc_test_n\":2,\"acc_test\":6,\"acc_test_sd\":1.414");
     esper_page_fini(&plain);
+    esper_page_fini(&narrow);
     esper_page_fini(&markdown);
     esper_page_fini(&json);
     esper_compare_fini(&compare);
@@ -658,7 +664,7 @@ static void weights_are_told(void **state)
     make_policy_noted("plain.safetensors", "synth", 4, strict, "escrow", "reward_weights =\n");
     make_policy("old.safetensors", "synth", 4, strict, "escrow");
     compare = compare_of("low.safetensors,plain.safetensors,old.safetensors", "", 1);
-    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &plain);
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &plain);
     check_says(&plain, "trained by the reward escrow (weights: rent_weight=0.1,gamma=0.9) with strict gates");
     check_says(&plain, "trained by the reward escrow (weights: the usual ones) with strict gates");
     check_says(&plain, "trained by the reward escrow (weights: not known) with strict gates");
@@ -673,17 +679,17 @@ static void weights_are_told(void **state)
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,low.safetensors", "", 1);
     assert_false(esper_compare_has_budget(&compare)); /* nobody spends the FLOPs of another */
-    esper_compare_write(&compare, ESPER_COMPARE_MARKDOWN, &unpaired);
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_MARKDOWN, 0}, &unpaired);
     check_says(&unpaired, "| line | runs | test % | sd | min | max | return | sd | params |"); /* over whom? */
     assert_null(strstr(unpaired.text, "over none"));
     esper_compare_fini(&compare);
     compare = compare_of("plain.safetensors,none", "", 1);
     assert_true(esper_compare_has_budget(&compare));
-    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &usual);
     check_says(&usual, "trained by the reward escrow with strict gates");
     check_says(&usual, "on the same seeds, returns by the reward escrow:\n");
     snprintf(compare.config.reward_weights, sizeof(compare.config.reward_weights), "rent_weight=1.5");
-    esper_compare_write(&compare, ESPER_COMPARE_PLAIN, &usual);
+    esper_compare_write(&compare, (esper_compare_style){ESPER_COMPARE_PLAIN, 200}, &usual);
     check_says(&usual, "returns by the reward escrow with rent_weight=1.5:\n");
     esper_compare_report(&compare, "here", &page);
     check_says(&page, "<dt>Reward</dt><dd>escrow with rent_weight=1.5</dd>");

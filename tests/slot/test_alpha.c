@@ -1,4 +1,4 @@
-/* ctest: timeout=60 */
+/* ctest: timeout=60 labels=golden */
 /* The ramp of alpha: recorded sequences row by row, what holds for every ramp and curve, and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,9 +88,9 @@ static void take_phantom(const json_t *line, const json_t *row, esper_alpha *alp
     if (strcmp(json_string_value(json_array_get(row, 0)), "ok") != 0 || recorded_int(json_array_get(row, 2)) != 0 ||
         steps == 0 || done != 0)
         return;
-    assert_true(recorded_differs(line, "alpha_ramp", "lifecycle D12"));
     assert_int_equal(alpha->n_steps, 0);
     assert_int_equal(alpha->n_done, 0);
+    difference_met(DIFFERENCE_RAMP_PHANTOM, line);
     alpha->n_steps = steps;
 }
 
@@ -107,8 +107,9 @@ static void check_case(const json_t *line)
         const char *result = run(json_array_get(ops, i), &alpha);
 
         if (strcmp(result, "argument") == 0) { /* not finite: what was recorded has gone on with a clamped one */
-            assert_true(recorded_differs(line, "alpha_ramp", "lifecycle D3"));
+            assert_false(isfinite(recorded_number(json_array_get(json_array_get(ops, i), 1))));
             assert_memory_equal(&before, &alpha, sizeof(alpha));
+            difference_met(DIFFERENCE_RAMP_NOT_FINITE, line);
             return;
         }
         if (strcmp(result, json_string_value(json_array_get(row, 0))) != 0)
@@ -122,8 +123,8 @@ static void check_case(const json_t *line)
 static void test_recorded(void **state)
 {
     (void)state;
-    if (recorded_each("alpha_ramp", check_case) < 0)
-        skip();
+    golden_each_case("alpha_ramp", check_case);
+    difference_say("alpha_ramp");
 }
 
 /* ------------------------------------------------------------------------------------------------------- properties */

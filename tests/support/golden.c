@@ -1,12 +1,19 @@
 /* Recorded vectors: the list of files, the table of tolerances, and the comparison. */
 #include "support/golden.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <fnmatch.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -98,9 +105,26 @@ double golden_tolerance(const char *file, const char *tensor, const char **reaso
 
 /* ------------------------------------------------------------------------------------------------ files */
 
-const char *golden_whole_dir(void)
+/* A program that cannot do what it was asked for must not end as one that has passed. */
+static void quit(const char *before, const char *what, const char *behind)
 {
-    return ESPER_SOURCE_DIR "/../shared/golden";
+    fflush(stdout);
+    fprintf(stderr, "%s%s%s\n", before, what, behind);
+    exit(EXIT_FAILURE);
+}
+
+static const char *whole_dir(void)
+{
+    const char *dir = getenv("ESPER_GOLDEN"), *labels = getenv("ESPER_TEST_LABELS"); /* the latter of ctest */
+    struct stat info;
+
+    if (labels != NULL && strstr(labels, "golden") == NULL)
+        quit("this test reads recorded vectors and is not labelled golden: labels=", labels, " in its ctest comment");
+    if (dir == NULL || dir[0] == '\0')
+        return NULL;
+    if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
+        quit("ESPER_GOLDEN=", dir, ": no such folder (tests run in folders of their own: give the whole path)");
+    return dir;
 }
 
 const char *golden_fixture_dir(void)
@@ -110,14 +134,18 @@ const char *golden_fixture_dir(void)
 
 bool golden_is_whole(void)
 {
-    struct stat info;
-
-    return stat(golden_whole_dir(), &info) == 0 && S_ISDIR(info.st_mode);
+    return whole_dir() != NULL;
 }
 
-bool golden_is_here(const golden_entry *entry)
+const char *golden_dir(void)
 {
-    return entry->fixture || golden_is_whole();
+    return golden_is_whole() ? whole_dir() : golden_fixture_dir();
+}
+
+/* As people are told. */
+static const char *dir_name(void)
+{
+    return golden_is_whole() ? whole_dir() : "tests/golden (ESPER_GOLDEN is not set)";
 }
 
 static const char *path_in(const char *dir, const golden_entry *entry, char path[GOLDEN_PATH_CHARS])
@@ -131,7 +159,7 @@ static const char *path_in(const char *dir, const golden_entry *entry, char path
 
 const char *golden_path(const golden_entry *entry, char path[GOLDEN_PATH_CHARS])
 {
-    return path_in(golden_is_whole() ? golden_whole_dir() : golden_fixture_dir(), entry, path);
+    return path_in(golden_dir(), entry, path);
 }
 
 const char *golden_fixture_path(const golden_entry *entry, char path[GOLDEN_PATH_CHARS])
@@ -139,29 +167,67 @@ const char *golden_fixture_path(const golden_entry *entry, char path[GOLDEN_PATH
     return path_in(golden_fixture_dir(), entry, path);
 }
 
-static int count_files(unsigned parts, bool here)
+bool golden_is_here(const golden_entry *entry)
+{
+    char path[GOLDEN_PATH_CHARS];
+
+    return access(golden_path(entry, path), F_OK) == 0;
+}
+
+int golden_count(unsigned parts)
 {
     int n = 0;
 
     for (const golden_entry *entry = golden_entries; entry->name != NULL; entry++)
-        n += (entry->part & parts) != 0 && (!here || golden_is_here(entry));
+        n += (entry->part & parts) != 0 && golden_is_here(entry);
     return n;
 }
 
 void golden_say(unsigned parts)
 {
-    const char *before = ", skipped: ";
+    int n_skipped = 0;
 
-    printf("recorded vectors: %s%d of %d files checked from %s", golden_is_whole() ? "" : "../shared/golden absent, ",
-           count_files(parts, true), count_files(parts, false),
-           golden_is_whole() ? "../shared/golden" : "tests/golden");
+    printf("recorded vectors: %d files, from %s\n", golden_count(parts), dir_name());
     for (const golden_entry *entry = golden_entries; entry->name != NULL; entry++)
-        if ((entry->part & parts) != 0 && !golden_is_here(entry)) {
-            printf("%s%s", before, entry->name);
-            before = ", ";
-        }
-    printf("\n");
+        if ((entry->part & parts) != 0 && !golden_is_here(entry))
+            printf("%s%s", n_skipped++ == 0 ? "skipped: not among the recorded files: " : ", ", entry->name);
+    printf("%s", n_skipped > 0 ? "\n" : "");
     fflush(stdout);
+}
+
+int golden_each_case(const char *name, void (*each)(const json_t *line))
+{
+    char path[GOLDEN_PATH_CHARS], *text = NULL;
+    size_t size = 0;
+    int n_lines = 0, n_cases = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s.jsonl", golden_dir(), name);
+    file = fopen(path, "r");
+    if (file == NULL) {
+        printf("skipped: %s.jsonl is not in %s\n", name, dir_name());
+        skip();
+    }
+    while (getline(&text, &size, file) > 0) {
+        json_error_t error;
+        json_t *line = json_loads(text, 0, &error);
+
+        n_lines++;
+        if (line == NULL)
+            fail_msg("%s:%d: %s", path, n_lines, error.text);
+        if (json_object_get(line, "case") != NULL) {
+            each(line);
+            n_cases++;
+        } else if (n_lines > 1) { /* the first line tells about the file */
+            fail_msg("%s:%d: not a case", path, n_lines);
+        }
+        json_decref(line);
+    }
+    free(text);
+    fclose(file);
+    printf("%s: %d recorded cases, from %s\n", name, n_cases, dir_name());
+    assert_true(n_cases > 0);
+    return n_cases;
 }
 
 /* ------------------------------------------------------------------------------------------------ mismatches */

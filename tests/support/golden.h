@@ -1,8 +1,9 @@
 /* Internal. Recorded vectors: where they are, reading them, and comparing with them.
  *
- * All of them lie in ../shared/golden beside the source tree; where that is absent, a part of them, copied
- * unchanged, in tests/golden. A value is compared under the tolerance that one table (golden.c) gives its tensor,
- * with the reason. */
+ * The whole set lies in the folder that ESPER_GOLDEN names; where that is not set, a part of one, copied unchanged, in
+ * tests/golden is all there is, and what is not in it is skipped. Nobody but golden.c asks where. Tests that read
+ * recorded vectors carry the label `golden`. A value is compared under the tolerance that one table (golden.c) gives its
+ * tensor, with the reason. */
 #ifndef ESPER_TESTS_GOLDEN_H
 #define ESPER_TESTS_GOLDEN_H
 
@@ -32,16 +33,26 @@ typedef struct golden_entry {
 
 extern const golden_entry golden_entries[];
 
-/* Where a file is; the path of a fixture whether or not all vectors are here. */
-bool        golden_is_whole(void); /* ../shared/golden is here */
+/* The folder that is read: ESPER_GOLDEN, or tests/golden where that is not set or empty. The program ends with an error
+ * where ESPER_GOLDEN is no folder, or where ctest runs a test that is not labelled `golden`. */
+const char *golden_dir(void);
+bool        golden_is_whole(void); /* ESPER_GOLDEN is set */
+
+/* Where a file is in that folder, and whether it is. */
 bool        golden_is_here(const golden_entry *entry);
 const char *golden_path(const golden_entry *entry, char path[GOLDEN_PATH_CHARS]);
-const char *golden_fixture_path(const golden_entry *entry, char path[GOLDEN_PATH_CHARS]);
-const char *golden_fixture_dir(void);
-const char *golden_whole_dir(void);
 
-/* One line on standard output: which files of these parts (bits) are checked, from where, and which are skipped. */
+/* Of the committed part, whichever folder is read. */
+const char *golden_fixture_dir(void);
+const char *golden_fixture_path(const golden_entry *entry, char path[GOLDEN_PATH_CHARS]);
+
+/* How many files of these parts (bits) are here; says on standard output which are, and which are skipped. */
+int golden_count(unsigned parts);
 void golden_say(unsigned parts);
+
+/* Within a cmocka test: calls `each` for every case of <name>.jsonl and gives their number, one or more. Skips the test
+ * where there is no such file, and fails where it holds no case or what is no JSON. */
+int golden_each_case(const char *name, void (*each)(const json_t *line));
 
 /* What has been compared so far, and how it went. */
 typedef struct golden_tally {

@@ -322,10 +322,10 @@ static void compare_host_side(blend_case *c, const esper_splice *splice)
     const float zeros[MAX_VALUES] = {0};
     double upstream[MAX_VALUES];
 
-    if (splice->slots->slot[0].alpha.value == 0.0 && recorded_differs(c->line, "blend", "lifecycle D14"))
+    if (splice->slots->slot[0].alpha.value == 0.0 && difference_is_marked(DIFFERENCE_BLEND_NOT_FINITE, c->line))
         y = json_object_get(c->in, "h");
     if (splice->slots->slot[0].stage == ESPER_STAGE_TRAINING && !json_is_true(json_object_get(c->in, "isolate")) &&
-        recorded_differs(c->line, "blend", "lifecycle D1"))
+        difference_is_marked(DIFFERENCE_BLEND_TRAINING, c->line))
         grad = json_object_get(c->in, "upstream");
     compare(c, "y", esper_plan_data(c->run.plan, 0, c->run.net.output), y, n);
     if (lives) { /* behind a seed that is isolated at full weight there is no gradient: zero */

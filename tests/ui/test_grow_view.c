@@ -357,14 +357,22 @@ static void colours_can_be_refused(void **state)
 
 static void narrow_terminals_cut(void **state)
 {
-    static const char wanted[] = "   14/40  [====>     ]  40 %  84.31 %  best 84.90 %  37,881 p\n"
+    static const char wanted[] = "   14/40  [====>     ]  40 %  84.31 %  best 84.90 %\n"
                                  "  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left\n"
-                                 "  slot  blueprint     stage       alpha           ep     para\n"
+                                 "  slot  blueprint     stage      alpha   ep     params\n"
                                  "  r0c0  -             empty\n"
-                                 "  r0c1  conv_light    training    [      ] 0.00    3      8,5\n"
-                                 "  r1c0  attention     holding     [======] 1.00    3      8,5\n"
-                                 "  r1c1  conv_small    blending    [===   ] 0.43    3      8,5\n"
+                                 "  r0c1  conv_light    training   0.00     3      8,512\n"
+                                 "  r1c0  attention     holding    1.00     3      8,512 +1.8\n"
+                                 "  r1c1  conv_small    blending   0.43     3      8,512 -0.4\n"
                                  "  advance r0c1: 12 epochs of training (refused: G2)\n";
+    static const char usual[] = "   14/40  [====>     ]  40 %  84.31 %  best 84.90 %  37,881 params\n"
+                                "  loss 0.4321  accuracy 83.50 %  valid loss 0.4500  2:13 left  12,345/s\n"
+                                "  slot  blueprint     stage      alpha   ep     params contribution\n"
+                                "  r0c0  -             empty\n"
+                                "  r0c1  conv_light    training   0.00     3      8,512 trial +0.21\n"
+                                "  r1c0  attention     holding    1.00     3      8,512 +1.8 [1.2, 2.4]\n"
+                                "  r1c1  conv_small    blending   0.43     3      8,512 -0.4\n"
+                                "  advance r0c1: 12 epochs of training (refused: G2)\n";
     terminal tty;
     scene run;
     esper_grow_view view;
@@ -372,7 +380,7 @@ static void narrow_terminals_cut(void **state)
     (void)state;
     set_scene(&run);
     terminal_open(&tty, 50, 61);
-    esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, tty.stream);
+    esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_BAR, tty.stream);
     for (int width = 140; width >= 1; width--) { /* never wrapped, however narrow */
         screen seen;
 
@@ -385,6 +393,8 @@ static void narrow_terminals_cut(void **state)
             fail_msg("%d lines wrapped on %d columns", seen.n_wrapped, width);
         if (width == 62)
             check_screen(&seen, wanted);
+        if (width == 80)
+            check_screen(&seen, usual);
     }
     terminal_close(&tty);
 }
@@ -444,7 +454,7 @@ static void low_terminals_leave_slots_out(void **state)
     run.growth.n_slots = MANY;
     terminal_open(&tty, 12, 100);
     esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, tty.stream);
-    for (int rows = 60; rows >= 1; rows--) {
+    for (int rows = 60; rows >= 7; rows--) {
         int n_lines = 0;
         screen seen;
 
@@ -456,14 +466,80 @@ static void low_terminals_leave_slots_out(void **state)
         screen_text(&seen, text, sizeof(text));
         for (const char *at = text; *at != '\0'; at++)
             n_lines += *at == '\n';
-        if (rows > 4 && (n_lines >= rows || strstr(text, "advance r0c1") == NULL))
+        if (n_lines >= rows || strstr(text, "advance r0c1") == NULL)
             fail_msg("%d lines on a screen of %d:\n%s", n_lines, rows, text);
-        if (rows >= 7 && strstr(text, "r30c0") == NULL)
+        if (strstr(text, "r30c0") == NULL)
             fail_msg("the seed is not among %d lines:\n%s", n_lines, text);
-        assert_int_equal(strstr(text, "more slots") != NULL, rows > 5 && rows < 37);
+        assert_int_equal(strstr(text, "more slots") != NULL, rows < 37);
         if (rows == 12)
             assert_non_null(strstr(text, "  and 26 more slots\n"));
     }
+    terminal_close(&tty);
+}
+
+/* A window that is too small gets plain lines; made larger it gets the block, at once; made smaller again, plain lines below
+ * what was there, and nothing of the block. */
+static void windows_change_while_it_runs(void **state)
+{
+    terminal tty;
+    screen seen;
+    scene run;
+    esper_grow_view view;
+    const char *text;
+
+    (void)state;
+    setenv("TERM", "xterm", 1);
+    set_scene(&run);
+    terminal_open(&tty, 5, 100);
+    esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, tty.stream);
+    screen_init(&seen, 100);
+    esper_grow_view_epoch(&view, &run.growth);
+    text = terminal_read(&tty);
+    assert_null(strchr(text, '\033'));
+    assert_non_null(strstr(text, "   14/40   0.4321  83.50 %"));
+    assert_false(esper_grow_view_is_due(&view, "training")); /* plain lines have time */
+    set_size(&tty, 24, 39);
+    assert_false(esper_grow_view_is_due(&view, "training"));
+    set_size(&tty, 24, 140);
+    screen_init(&seen, 140);
+    esper_grow_view_step(&view, &run.growth);
+    screen_take(&seen, terminal_read(&tty));
+    check_screen(&seen, wide_block);
+    set_size(&tty, 6, 140);
+    esper_grow_view_epoch(&view, &run.growth);
+    screen_take(&seen, terminal_read(&tty));
+    check_screen(&seen, "   14/40   0.4321  83.50 %     0.4500  84.31 %     37,881     3   4.2 s    2:13\n");
+    terminal_close(&tty);
+}
+
+/* Without escapes a terminal is written to as a file is. */
+static void terminals_that_take_no_escapes(void **state)
+{
+    static const char *const kinds[] = {"dumb", "", NULL};
+    terminal tty;
+    scene run;
+    esper_grow_view view;
+
+    (void)state;
+    set_scene(&run);
+    terminal_open(&tty, 24, 80);
+    for (int i = 0; i < 3; i++) {
+        const char *text;
+
+        if (kinds[i] != NULL)
+            setenv("TERM", kinds[i], 1);
+        else
+            unsetenv("TERM");
+        esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, tty.stream);
+        assert_true(view.plain && !view.bar && !view.colour);
+        esper_grow_view_epoch(&view, &run.growth);
+        esper_grow_view_note(&view, 14, "back to step 30");
+        esper_grow_view_clear(&view);
+        text = terminal_read(&tty);
+        assert_non_null(strstr(text, "epoch   14  back to step 30\r\n"));
+        assert_null(strchr(text, '\033'));
+    }
+    setenv("TERM", "xterm", 1);
     terminal_close(&tty);
 }
 
@@ -491,12 +567,11 @@ static void check_text(FILE *stream, const char *wanted)
 
 static void plain_lines_for_logs(void **state)
 {
-    static const char wanted[] =
-        "   14/40  40 %  training  loss 0.4321  accuracy 83.50 %  12,345 samples/s  2:13 left\n"
-        "   epoch      loss  accuracy  valid loss  accuracy      params seeds    time    left\n"
-        "   14/40    0.4321   83.50 %      0.4500   84.31 %      37,881     3   4.2 s    2:13\n"
-        "epoch   14  back to step 30\n"
-        "   40/40    0.4321   83.50 %           -         -      37,881     3       ?       -\n";
+    static const char wanted[] = "   14/40  40 %  training  loss 0.4321  accuracy 83.50 %  12,345/s  2:13 left\n"
+                                 "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n"
+                                 "   14/40   0.4321  83.50 %     0.4500  84.31 %     37,881     3   4.2 s    2:13\n"
+                                 "epoch   14  back to step 30\n"
+                                 "   40/40   0.4321  83.50 %          -        -     37,881     3       ?       -\n";
     FILE *stream = tmpfile();
     esper_grow_view view;
     scene run;
@@ -803,10 +878,10 @@ static void closing_table(void **state)
         "  training FLOPs      1.20 TFLOP    1.60 TFLOP        x 1.33\n"
         "  time                      2:13          3:20        x 1.50\n"
         "\n"
-        "  slot    seed            params  born  blended  end            contribution\n"
-        "  r0c1    conv_light       8,512    12       22  fossilized 45  +1.8 [1.2, 2.4]  lower bound 1.2\n"
-        "  r1c0    attention          512    14        -  pruned 20      -                ?stuck\n"
-        "  r1c1    norm                16    38        -  training       -\n";
+        "  slot   seed             params born blended  end           contribution\n"
+        "  r0c1   conv_light        8,512   12      22  fossilized 45 +1.8 [1.2, 2.4]    lower bound 1.2\n"
+        "  r1c0   attention           512   14       -  pruned 20     -                  ?stuck\n"
+        "  r1c1   norm                 16   38       -  training      -\n";
     static const esper_growth_seed seeds[] = {
         {.slot = "r0c1",
          .blueprint = "conv_light",
@@ -873,9 +948,14 @@ static void closing_table_without_a_control(void **state)
 /* On a terminal a reason that would wrap stands below its seed. */
 static void closing_table_on_a_terminal(void **state)
 {
-    static const char wanted[] = "  slot    seed            params  born  blended  end            contribution\r\n"
-                                 "  r0c1    conv_light       8,512    12       22  holding        +1.8\r\n"
-                                 "          still on probation\r\n";
+    static const char wanted[] = "  slot   seed             params born blended  end           contribution\r\n"
+                                 "  r0c1   conv_light        8,512   12      22  holding       +1.8\r\n"
+                                 "          still on probation\r\n"
+                                 "  r1c1   flex_attention  123,456  118     132  fossilized 45 +15.6 [14.6, 16.5]\r\n"
+                                 "          a reason that is longer than a line of eighty columns would take:\r\n"
+                                 "          +2.38 at least +1.68\r\n"
+                                 "  r1c1   flex_attention  123,456  118     132  fossilized 145\r\n"
+                                 "          -100.0 [-100.0, 100.0]\r\n";
     esper_growth_seed seed = {.slot = "r0c1",
                               .blueprint = "conv_light",
                               .params = 8512,
@@ -886,11 +966,28 @@ static void closing_table_on_a_terminal(void **state)
                               .contribution_low = NONE,
                               .contribution_high = NONE,
                               .reason = "still on probation"};
-    esper_growth_closing closing = {.seeds = &seed, .n_seeds = 1};
+    esper_growth_seed large = {.slot = "r1c1",
+                               .blueprint = "flex_attention",
+                               .params = 123456,
+                               .stage = ESPER_STAGE_FOSSILIZED,
+                               .germinated = 118,
+                               .blended = 132,
+                               .ended = 45,
+                               .contribution = 15.6,
+                               .contribution_low = 14.6,
+                               .contribution_high = 16.5,
+                               .reason = "a reason that is longer than a line of eighty columns would take: +2.38 at "
+                                         "least +1.68"};
+    esper_growth_seed seeds[] = {seed, large, large};
+    esper_growth_closing closing = {.seeds = seeds, .n_seeds = 3};
     terminal tty;
     const char *text;
 
     (void)state;
+    seeds[2].ended = 145;
+    seeds[2].contribution = seeds[2].contribution_low = -100.0;
+    seeds[2].contribution_high = 100.0;
+    seeds[2].reason = NULL;
     terminal_open(&tty, 50, 80);
     esper_grow_view_closing(tty.stream, &closing);
     text = terminal_read(&tty);
@@ -928,6 +1025,8 @@ int main(void)
         cmocka_unit_test(narrow_terminals_cut),
         cmocka_unit_test(resized_terminals_are_cleaned),
         cmocka_unit_test(low_terminals_leave_slots_out),
+        cmocka_unit_test(windows_change_while_it_runs),
+        cmocka_unit_test(terminals_that_take_no_escapes),
         cmocka_unit_test(plain_lines_for_logs),
         cmocka_unit_test(none_says_nothing),
         cmocka_unit_test(resting_slots_say_so),

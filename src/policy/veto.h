@@ -1,11 +1,10 @@
-/* Internal. The veto before an operation on a slot: while the run's vital signs or the request itself are not in order,
- * nothing is grown or removed, and the action counts as a wait. */
-#ifndef ESPER_SLOT_PREFLIGHT_H
-#define ESPER_SLOT_PREFLIGHT_H
+/* Internal. The veto before an operation: while the run's vital signs or the request itself are not in order, nothing is
+ * grown or removed, and the decision counts as a wait. A part of what policy/mask.h calls legal. */
+#ifndef ESPER_POLICY_VETO_H
+#define ESPER_POLICY_VETO_H
 
-#include <stdbool.h>
-
-#include "slot/stage.h"
+#include "policy/decision.h"
+#include "policy/view.h"
 
 /* In the order in which they are looked at: the first that does not hold is the verdict. */
 #define ESPER_VETO_LIST(X)                                                                                     \
@@ -25,16 +24,8 @@ typedef enum esper_veto {
 #undef X
 } esper_veto;
 
-typedef struct esper_preflight {
-    esper_slot_op op;
-    int           stage; /* of the slot; DORMANT = empty */
-    bool          has_blueprint, has_target, has_speed, has_curve;
-    double        loss, accuracy; /* of the last validation */
-    int           n_seeds, max_seeds; /* active ones; max 0 = no limit */
-    int           cooldown; /* ticks until the slot is empty: esper_slot_cooldown */
-} esper_preflight;
-
-esper_veto esper_preflight_check(const esper_preflight *flight);
+/* Of a decision about a slot of the view. */
+esper_veto esper_veto_of(const esper_policy_view *view, const esper_decision *decision);
 
 const char *esper_veto_name(esper_veto veto);  /* "val_loss_finite" */
 const char *esper_veto_about(esper_veto veto); /* in words */

@@ -1,0 +1,261 @@
+/* Settings given in vain: the table says which those are (base/config_keys.h). */
+#include "run/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "dist/launch.h"
+#include "policy/learned.h"
+#include "policy/policy.h"
+#include "run/checkpoint.h"
+#include "run/learn.h"
+#include "run/policy_note.h"
+#include "run/run_dir.h"
+
+enum { LIST_CHARS = 2048 };
+
+/* ------------------------------------------------------------------------------------------------ what a run is */
+
+/* A name that is no policy's is refused when the run is opened. */
+unsigned esper_settings_decider(const char *policy)
+{
+    static const struct {
+        const esper_policy_ops *policy;
+        unsigned                bit;
+    } known[] = {
+        {&esper_policy_none, 0},
+        {&esper_policy_heuristic, ESPER_CONFIG_BY_RULES},
+        {&esper_policy_random, ESPER_CONFIG_BY_CHANCE},
+        {&esper_policy_scripted, ESPER_CONFIG_BY_SCRIPT},
+        {&esper_policy_command, ESPER_CONFIG_BY_PROGRAM},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(policy, known[i].policy->name) == 0)
+            return known[i].bit;
+    return ESPER_CONFIG_BY_LEARNED;
+}
+
+/* A program that learns is named by a flag: in files and environment it is one that grows. */
+static unsigned learner_of(const esper_config *config)
+{
+    bool by_flag = esper_config_place_of(config, esper_config_find("policy_cmd")) == ESPER_CONFIG_FLAG;
+
+    return by_flag && config->policy_cmd[0] != '\0' ? ESPER_CONFIG_BY_PROGRAM : ESPER_CONFIG_BY_LEARNED;
+}
+
+esper_config_use esper_settings_use(const esper_task *task, esper_config_job job, const esper_config *config)
+{
+    return (esper_config_use){
+        .job = job,
+        .task = task->name,
+        .images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES,
+        .has_files = task->source != ESPER_SOURCE_SYNTH_IMAGES && task->source != ESPER_SOURCE_SYNTH_TOKENS,
+        .launched = esper_launcher_look().launched,
+        .deciders = job == ESPER_CONFIG_IN_TRAIN    ? 0
+                    : job == ESPER_CONFIG_IN_LEARN  ? learner_of(config)
+                    : config->policy_cmd[0] != '\0' ? ESPER_CONFIG_BY_PROGRAM
+                                                    : esper_settings_decider(config->policy),
+    };
+}
+
+/* ------------------------------------------------------------------------------------------------ in vain */
+
+/* What is checked, and the values that the task has by itself. */
+typedef struct check {
+    const esper_config     *asked, *config;
+    const esper_config_use *use;
+    const esper_task       *task;
+    const esper_log        *log;
+    esper_config            usual;
+} check;
+
+static esper_status begin(check *self)
+{
+    ESPER_TRY(esper_task_find(self->use->task, &self->task));
+    esper_config_init(&self->usual);
+    switch (self->use->job) {
+    case ESPER_CONFIG_IN_TRAIN:
+        return esper_task_configure(self->task, &self->usual);
+    case ESPER_CONFIG_IN_LEARN:
+        return esper_learn_configure(self->task, &self->usual);
+    default:
+        return esper_task_configure_growth(self->task, &self->usual);
+    }
+}
+
+static bool is_usual(const check *self, int key)
+{
+    char asked[ESPER_CONFIG_TEXT_CHARS], usual[ESPER_CONFIG_TEXT_CHARS];
+
+    esper_config_value_text(self->asked, key, asked);
+    esper_config_value_text(&self->usual, key, usual);
+    return strcmp(asked, usual) == 0;
+}
+
+/* Why a setting was given in vain; NULL: it was not. */
+static const char *in_vain(const check *self, int key, const char **instead_out)
+{
+    esper_config_place place = esper_config_place_of(self->asked, key);
+
+    if (place <= ESPER_CONFIG_PRESET || (place == ESPER_CONFIG_FILE && is_usual(self, key)))
+        return NULL;
+    return esper_config_why_not(self->config, key, self->use, instead_out);
+}
+
+/* The options of `esper info config` that show the setting, or else what this run has. */
+static const char *info_flag(const check *self, int key)
+{
+    unsigned jobs = esper_config_jobs_of(key), shown = jobs & self->use->job ? self->use->job : jobs;
+
+    return shown & ESPER_CONFIG_IN_TRAIN                              ? ""
+           : shown & (ESPER_CONFIG_IN_GROW | ESPER_CONFIG_IN_COMPARE) ? " --grow"
+                                                                      : " --learn";
+}
+
+static esper_status refuse(const check *self, int key, const char *why, const char *instead)
+{
+    char flag[ESPER_CONFIG_NAME_CHARS];
+
+    esper_config_flag_name(esper_config_key_at(key)->name, flag);
+    return ESPER_FAIL(ESPER_E_CONFIG, "%s has no effect on %s: %s; leave it out%s%s, or see `esper info config %s%s`",
+                      flag, self->use->task, why, instead[0] != '\0' ? ", " : "", instead, self->use->task,
+                      info_flag(self, key));
+}
+
+/* All that is in vain for that reason, from this key on. */
+static void warn(const check *self, int first, const char *why)
+{
+    char list[LIST_CHARS] = "", source[ESPER_CONFIG_TEXT_CHARS + 32];
+    const char *instead;
+    int n = 0;
+
+    for (int key = first; key < ESPER_CONFIG_N_KEYS; key++) {
+        size_t used = strlen(list);
+
+        if (in_vain(self, key, &instead) != why)
+            continue;
+        esper_config_source_text(self->asked, key, source, sizeof(source));
+        snprintf(list + used, sizeof(list) - used, "%s%s (%s)", n++ > 0 ? ", " : "", esper_config_key_at(key)->name,
+                 source);
+    }
+    esper_log_warn(self->log, "%s %s no effect on %s: %s", list, n == 1 ? "has" : "have", self->use->task, why);
+}
+
+static bool is_told(const check *self, int key, const char *why)
+{
+    const char *instead;
+
+    for (int before = 0; before < key; before++)
+        if (in_vain(self, before, &instead) == why)
+            return true;
+    return false;
+}
+
+static esper_status check_keys(const check *self)
+{
+    const char *why, *instead;
+
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        why = in_vain(self, key, &instead);
+        if (why != NULL && esper_config_place_of(self->asked, key) == ESPER_CONFIG_FLAG)
+            return refuse(self, key, why, instead);
+    }
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        why = in_vain(self, key, &instead);
+        if (why != NULL && !is_told(self, key, why))
+            warn(self, key, why);
+    }
+    return ESPER_OK;
+}
+
+/* A limit below what the host has by itself limits nothing: it forbids all growth. */
+static esper_status check_room(const check *self)
+{
+    int key = esper_config_find("max_params");
+    esper_config_place place = esper_config_place_of(self->asked, key);
+    int64_t host, limit = self->config->max_params;
+    char source[ESPER_CONFIG_TEXT_CHARS + 32];
+
+    if (limit == 0 || self->use->deciders == 0 || place <= ESPER_CONFIG_PRESET ||
+        esper_task_count_host(self->task, self->config, &host) != ESPER_OK || host <= limit)
+        return ESPER_OK; /* whoever opens the run says what is wrong with its data or host */
+    if (place == ESPER_CONFIG_FLAG)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "--max-params %lld is less than the host of %s has by itself, %lld: nothing could grow; ask "
+                          "for more, or train the host as it is with `esper train`",
+                          (long long)limit, self->use->task, (long long)host);
+    esper_config_source_text(self->asked, key, source, sizeof(source));
+    esper_log_warn(self->log, "max_params (%s) is less than the host of %s has by itself, %lld: nothing can grow",
+                   source, self->use->task, (long long)host);
+    return ESPER_OK;
+}
+
+esper_status esper_settings_check(const esper_config *asked, const esper_config *config, const esper_config_use *use,
+                                  const esper_log *log)
+{
+    check self = {.asked = asked, .config = config, .use = use, .log = log};
+
+    ESPER_TRY(begin(&self));
+    ESPER_TRY(check_keys(&self));
+    return check_room(&self);
+}
+
+/* ------------------------------------------------------------------------------------------------ resumed runs */
+
+static bool read_checkpoint(const char *run, const esper_task **task_out, esper_config *config_out)
+{
+    esper_checkpoint checkpoint;
+    char path[ESPER_PATH_CHARS];
+
+    if (esper_run_checkpoint_find(run, path) != ESPER_OK || esper_checkpoint_init(path, &checkpoint) != ESPER_OK)
+        return false;
+    *task_out = checkpoint.task;
+    *config_out = checkpoint.config;
+    esper_checkpoint_fini(&checkpoint);
+    return true;
+}
+
+static bool read_policy(const char *run, const esper_task **task_out, esper_config *config_out)
+{
+    esper_learned_file *file;
+    char path[ESPER_PATH_CHARS];
+    bool is_read;
+
+    if (esper_run_policy_find(run, path) != ESPER_OK || esper_learned_open(path, &file) != ESPER_OK)
+        return false;
+    is_read = esper_policy_settings(file, config_out) &&
+              esper_task_find(esper_learned_identity_of(file)->task, task_out) == ESPER_OK;
+    esper_learned_close(file);
+    return is_read;
+}
+
+/* Whether a value may differ at all is for esper_config_merge to say. */
+static esper_status lay_over(const esper_config *asked, esper_config *config)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    char text[ESPER_CONFIG_TEXT_CHARS];
+
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        if (esper_config_place_of(asked, key) <= ESPER_CONFIG_PRESET)
+            continue;
+        esper_config_value_text(asked, key, text);
+        ESPER_TRY(esper_config_set(config, esper_config_key_at(key)->name, text, &source));
+    }
+    return ESPER_OK;
+}
+
+esper_status esper_settings_check_resumed(const char *run, esper_config_job job, const esper_config *asked,
+                                          const esper_log *log)
+{
+    const esper_task *task;
+    esper_config config;
+    esper_config_use use;
+
+    if (!(job == ESPER_CONFIG_IN_LEARN ? read_policy : read_checkpoint)(run, &task, &config))
+        return ESPER_OK;
+    ESPER_TRY(lay_over(asked, &config));
+    use = esper_settings_use(task, job, &config);
+    return esper_settings_check(asked, &config, &use, log);
+}

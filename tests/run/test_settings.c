@@ -1,0 +1,477 @@
+/* ctest: timeout=300 cost=30 labels=noasan */
+/* Every setting, on images and on text, in runs that train, grow and learn. Where the table says that it can have an effect,
+ * another value changes what it names: the bits of a run, or nothing but time, files or words. Everywhere else a flag is refused,
+ * a variable is told by name, and the value indeed changes nothing. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "engine/helpers.h"
+#include "run/learn.h"
+#include "run/settings.h"
+
+/* ------------------------------------------------------------------------------------------------ the settings */
+
+enum {
+#define X(section, name, kind, preset, range, unit, jobs, needs, effect, help) KEY_##name,
+    ESPER_CONFIG_KEY_LIST(X)
+#undef X
+};
+
+/* A value other than the usual one, and what must be set besides, so that its effect shows. */
+typedef struct trial {
+    const char *value;
+    const char *with;
+    const char *text_value; /* on text; NULL = the same */
+    bool        alone_vain; /* without `with` it has no effect in one run at least that could do with it */
+} trial;
+
+#define BY_CHANCE "policy = random\nepochs = 20\n"
+#define FALLING   "schedule = cosine\n"
+#define ADAMW     "optimizer = adamw\n"
+
+/* A key that is missing here fails the test. */
+static const trial trials[ESPER_CONFIG_N_KEYS] = {
+    [KEY_seed] = {"7", ""},
+    [KEY_threads] = {"2", ""},
+    [KEY_backend] = {"null", ""},
+    [KEY_run_dir] = {"elsewhere", ""},
+    [KEY_checkpoint_every] = {"2", ""},
+    [KEY_progress] = {"none", ""},
+    [KEY_log_level] = {"error", ""},
+    [KEY_epochs] = {"3", ""},
+    [KEY_batch] = {"5", ""},
+    [KEY_max_steps] = {"3", ""},
+    [KEY_optimizer] = {"adamw", "optimizer = sgd\n"},
+    [KEY_lr] = {"0.02", ""},
+    [KEY_momentum] = {"0.5", "optimizer = sgd\n", NULL, true},
+    [KEY_weight_decay] = {"0.2", ""},
+    [KEY_beta1] = {"0.5", ADAMW, NULL, true},
+    [KEY_beta2] = {"0.5", ADAMW, NULL, true},
+    [KEY_adam_eps] = {"0.5", ADAMW, NULL, true},
+    [KEY_clip] = {"0.01", "optimizer = sgd\n"},
+    [KEY_schedule] = {"cosine", ""},
+    [KEY_warmup] = {"1", ""},
+    [KEY_lr_min] = {"0.01", FALLING, NULL, true},
+    [KEY_lr_epochs] = {"1", FALLING, NULL, true},
+    [KEY_lr_finish] = {"1", FALLING, NULL, true},
+    [KEY_policy] = {"none", ""},
+    [KEY_policy_cmd] = {"sh wait.sh", ""},
+    [KEY_policy_deadline] = {"90", "policy_cmd = sh wait.sh\n", NULL, true},
+    [KEY_decisions] = {"later.txt", "policy = scripted\ndecisions = soon.txt\n", NULL, true},
+    [KEY_gates] = {"strict", ""},
+    [KEY_gate_epochs] = {"3", "epochs = 16\n"},
+    [KEY_embargo] = {"1", "policy = scripted\ndecisions = again.txt\nepochs = 20\n"},
+    [KEY_max_seeds] = {"1", BY_CHANCE},
+    [KEY_max_params] = {"200", BY_CHANCE, "3900"},
+    [KEY_blueprints] = {"norm", ""},
+    [KEY_plateau] = {"0", ""},
+    [KEY_plateau_epochs] = {"3", ""},
+    [KEY_plant] = {"r0c0:norm", ""},
+    [KEY_incubation] = {"straight", ""},
+    [KEY_seed_lr] = {"0.5", ""},
+    [KEY_attribution] = {"20", "attribution = 0\nbatch = 32\nvalid_fraction = 0.2\nepochs = 14\n"},
+    [KEY_reward] = {"loss", ""},
+    [KEY_reward_weights] = {"rent_weight=3", ""},
+    [KEY_inject] = {"4:host:param:nan", ""},
+    [KEY_rounds] = {"1", ""},
+    [KEY_envs] = {"1", ""},
+    [KEY_patience] = {"1", "rounds = 16\nepochs = 4\nseed = 3\n"},
+    [KEY_policy_width] = {"16", ""},
+    [KEY_ppo_lr] = {"0.01", ""},
+    [KEY_ppo_epochs] = {"1", ""},
+    [KEY_ppo_chunk] = {"2", ""},
+    [KEY_ppo_batch] = {"1", ""},
+    [KEY_ppo_clip] = {"0.001", ""},
+    [KEY_ppo_kl] = {"1e-9", ""},
+    [KEY_ppo_lambda] = {"0.5", ""},
+    [KEY_ppo_entropy] = {"0.5", ""},
+    [KEY_ppo_entropy_end] = {"0.5", ""},
+    [KEY_ppo_floor] = {"2", ""},
+    [KEY_guard] = {"false", ""},
+    [KEY_snapshot_every] = {"3", ""},
+    [KEY_guard_checksum] = {"true", ""},
+    [KEY_max_rollbacks] = {"1", ""},
+    [KEY_rank_deadline] = {"90", ""},
+    [KEY_comm] = {"self", ""},
+    [KEY_sync_norm] = {"true", ""},
+    [KEY_data] = {"other.txt", ""},
+    [KEY_valid_fraction] = {"0.2", ""},
+    [KEY_train_limit] = {"9", "max_steps = 0\ntrain_limit = 30\n"},
+    [KEY_crop] = {"2", ""},
+    [KEY_flip] = {"true", ""},
+    [KEY_cutout] = {"8", ""},
+    [KEY_blocks] = {"3", ""},
+    [KEY_channels] = {"3", ""},
+    [KEY_kernel] = {"1", ""},
+    [KEY_pools] = {"1", ""},
+    [KEY_layers] = {"4", ""},
+    [KEY_width] = {"16", ""},
+    [KEY_heads] = {"4", ""},
+    [KEY_context] = {"6", ""},
+    [KEY_segments] = {"1", ""},
+    [KEY_dropout] = {"0.3", ""},
+};
+
+/* ------------------------------------------------------------------------------------------------ the runs */
+
+#define FEW "valid_fraction = 0.02\ncheckpoint_every = 0\n"
+
+/* Families of tasks. The last reads files, for the one setting that names them. */
+static const struct {
+    const char *task, *lines;
+    bool        text;
+} families[] = {
+    {"synth", SMALL_CNN FEW "epochs = 2\n", false},
+    {"synth_text", SMALL_TEXT FEW "epochs = 2\n", true},
+    {"chars", SMALL_TEXT "data = some.txt\nvalid_fraction = 0.1\n", true},
+};
+
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), ON_FILES = N_FAMILIES - 1 };
+
+#define SOON "gates = permissive\ngate_epochs = 1\n"
+
+static const struct {
+    esper_config_job job;
+    const char      *lines;
+} jobs[] = {
+    {ESPER_CONFIG_IN_TRAIN, ""},
+    {ESPER_CONFIG_IN_GROW, SOON "plateau = 100\nplateau_epochs = 1\nepochs = 9\n"},
+    {ESPER_CONFIG_IN_LEARN, SOON "envs = 2\nrounds = 2\npolicy_width = 8\nppo_chunk = 4\nppo_batch = 2\nepochs = 6\n"},
+};
+
+enum { N_JOBS = sizeof(jobs) / sizeof(jobs[0]) };
+
+/* Lays lines "key = value" over a configuration, but for those that are not of the job. */
+static void lay_over(esper_config *config, esper_config_job job, const char *lines, const esper_config_source *source)
+{
+    char copy[1024], *rest = copy, *line;
+
+    snprintf(copy, sizeof(copy), "%s", lines);
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        char *value = strstr(line, " = ");
+
+        if (value == NULL)
+            continue;
+        *value = '\0';
+        if (esper_config_jobs_of(esper_config_find(line)) & job)
+            check_good(esper_config_set(config, line, value + 3, source));
+    }
+}
+
+/* A configuration of a family and job, before any flag. */
+static esper_config usual_of(int family, int job)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "test"};
+    const esper_task *task = task_named(families[family].task);
+    esper_config config;
+
+    esper_config_init(&config);
+    check_good(jobs[job].job == ESPER_CONFIG_IN_TRAIN ? esper_task_configure(task, &config)
+                                                      : esper_task_configure_growth(task, &config));
+    lay_over(&config, jobs[job].job, families[family].lines, &source);
+    lay_over(&config, jobs[job].job, jobs[job].lines, &source);
+    return config;
+}
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+{
+    const uint8_t *at = bytes;
+
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ at[i]) * 1099511628211u;
+    return hash;
+}
+
+#define MIX(hash, value) mix((hash), &(value), sizeof(value))
+
+/* What a policy has learned: its file, but for the head, which tells the configuration. */
+static uint64_t mix_policy(uint64_t hash, const char *path)
+{
+    uint64_t n_head;
+    size_t bytes;
+    char *text;
+
+    if (path[0] == '\0')
+        return hash;
+    check_good(esper_file_read(path, 1 << 26, &text, &bytes));
+    memcpy(&n_head, text, sizeof(n_head));
+    hash = mix(hash, text + sizeof(n_head) + n_head, bytes - sizeof(n_head) - n_head);
+    esper_mem_free(text);
+    return hash;
+}
+
+static esper_status play(int family, int job, const esper_config *config, uint64_t *print_out)
+{
+    const esper_task *task = task_named(families[family].task);
+    esper_learn_desc learning = {.task = task, .config = config};
+    esper_run_desc training = {.task = task, .config = config, .grows = jobs[job].job == ESPER_CONFIG_IN_GROW};
+    uint64_t hash = 14695981039346656037u;
+
+    if (jobs[job].job == ESPER_CONFIG_IN_LEARN) {
+        esper_learn_result result;
+
+        ESPER_TRY(esper_learn_run(&learning, &result));
+        hash = MIX(hash, result.rounds);
+        hash = MIX(hash, result.n_episodes);
+        hash = MIX(hash, result.last.total_reward);
+        hash = MIX(hash, result.last.accuracy);
+        hash = MIX(hash, result.last.params);
+        hash = mix_policy(hash, result.policy);
+    } else {
+        esper_run_result result;
+
+        ESPER_TRY(esper_run_train(&training, &result));
+        hash = MIX(hash, result.weight_hash);
+        hash = MIX(hash, result.params);
+        hash = MIX(hash, result.loss_test);
+        hash = MIX(hash, result.last.loss_valid);
+        hash = MIX(hash, result.n_rollbacks);
+        if (training.grows)
+            hash = MIX(hash, result.total_reward);
+    }
+    *print_out = hash;
+    return ESPER_OK;
+}
+
+/* The bits of a run in a directory of its own. Runs that were made before are known by their configuration. */
+static esper_status print_of(int family, int job, const esper_config *config, uint64_t *print_out)
+{
+    enum { MOST = 4096 };
+    static struct {
+        uint64_t key, print;
+    } known[MOST];
+    static int n_known, n_dirs;
+    char *text = esper_mem_alloc(ESPER_CONFIG_RECORD_CHARS);
+    uint64_t key = 14695981039346656037u;
+    esper_config_place place = esper_config_place_of(config, KEY_policy_cmd); /* to learning it is not all one */
+    esper_config placed = *config;
+    esper_status status;
+
+    assert_non_null(text);
+    key = mix(key, text, esper_config_write(config, text));
+    esper_mem_free(text);
+    key = MIX(MIX(MIX(key, family), job), place);
+    for (int i = 0; i < n_known; i++)
+        if (known[i].key == key) {
+            *print_out = known[i].print;
+            return ESPER_OK;
+        }
+    snprintf(placed.run_dir + strlen(placed.run_dir), sizeof(placed.run_dir) - strlen(placed.run_dir), "run-%d",
+             n_dirs++);
+    status = play(family, job, &placed, print_out);
+    if (status == ESPER_E_STATE)
+        *print_out = 0; /* a decision that is not legal ends the run */
+    else if (status != ESPER_OK)
+        return status;
+    assert_in_range(n_known, 0, MOST - 1);
+    known[n_known].key = key;
+    known[n_known++].print = *print_out;
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ one of them */
+
+static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG}, by_variable = {.place = ESPER_CONFIG_ENVIRON};
+
+static void set_value(esper_config *config, int family, int key, const esper_config_source *source)
+{
+    bool is_text = families[family].text && trials[key].text_value != NULL;
+
+    check_good(esper_config_set(config, esper_config_key_at(key)->name,
+                                is_text ? trials[key].text_value : trials[key].value, source));
+}
+
+static int n_bad; /* all are told before the test fails */
+
+static void fail_at(int family, int job, int key, const char *what)
+{
+    n_bad++;
+    print_error("%s %s, %s = %s: %s\n", esper_config_job_name(jobs[job].job), families[family].task,
+                esper_config_key_at(key)->name, trials[key].value, what);
+}
+
+static esper_config vain[N_FAMILIES][N_JOBS]; /* everything at once that has no effect there */
+
+/* As a flag it is refused, as a variable told. */
+static void check_in_vain(int family, int job, int key, const esper_config *usual, const char *why)
+{
+    const char *name = esper_config_key_at(key)->name;
+    const esper_task *task = task_named(families[family].task);
+    char flag[ESPER_CONFIG_NAME_CHARS], variable[ESPER_CONFIG_NAME_CHARS], *said = NULL;
+    esper_config flagged = *usual, told = *usual;
+    esper_config_use use;
+    size_t size;
+    esper_log log = {.level = ESPER_LOG_WARN, .stream = open_memstream(&said, &size)};
+
+    esper_config_flag_name(name, flag);
+    esper_config_variable_name(name, variable);
+    set_value(&flagged, family, key, &by_flag);
+    use = esper_settings_use(task, jobs[job].job, &flagged);
+    if (esper_config_why_not(&flagged, key, &use, &(const char *){NULL}) != NULL) { /* the flag may be what it needs */
+        check_fails(esper_settings_check(&flagged, &flagged, &use, NULL), ESPER_E_CONFIG, flag);
+        check_fails(ESPER_E_CONFIG, ESPER_E_CONFIG, why);
+        check_fails(ESPER_E_CONFIG, ESPER_E_CONFIG, "esper info config");
+    }
+    set_value(&told, family, key, &by_variable);
+    use = esper_settings_use(task, jobs[job].job, &told);
+    check_good(esper_settings_check(&told, &told, &use, &log));
+    fclose(log.stream);
+    if (strstr(said, variable) == NULL || strstr(said, why) == NULL)
+        fail_at(family, job, key, "the environment is not told that this has no effect");
+    free(said);
+    set_value(&vain[family][job], family, key, &by_variable);
+}
+
+/* Another value changes bits, or none, as the table says. Some values are refused where the key is not. */
+static bool check_matters(int family, int job, int key, const esper_config *usual)
+{
+    bool changes = esper_config_effect_of(key) == ESPER_CONFIG_CHANGES_BITS;
+    esper_config other = *usual;
+    uint64_t before, after;
+    esper_config_use use;
+
+    set_value(&other, family, key, &by_flag);
+    use = esper_settings_use(task_named(families[family].task), jobs[job].job, &other);
+    check_good(esper_settings_check(&other, &other, &use, NULL));
+    check_good(print_of(family, job, usual, &before));
+    if (print_of(family, job, &other, &after) == ESPER_E_CONFIG) {
+        if (strstr(esper_last_error(), esper_config_key_at(key)->name) == NULL)
+            fail_at(family, job, key, esper_last_error());
+        return false;
+    }
+    check_good(print_of(family, job, &other, &after));
+    if ((before != after) != changes)
+        fail_at(family, job, key, changes ? "changes nothing" : "changes the bits of a run");
+    return true;
+}
+
+/* Whether it was seen to matter; counts where it is in vain though the job is one of its own. */
+static bool check_one(int family, int job, int key, int *vain_out)
+{
+    const esper_task *task = task_named(families[family].task);
+    esper_config config = usual_of(family, job);
+    esper_config_use use = esper_settings_use(task, jobs[job].job, &config);
+    const char *instead, *why = esper_config_why_not(&config, key, &use, &instead);
+
+    if (why != NULL)
+        check_in_vain(family, job, key, &config, why);
+    *vain_out += why != NULL && (esper_config_jobs_of(key) & jobs[job].job) != 0;
+    lay_over(&config, jobs[job].job, trials[key].with, &by_flag);
+    use = esper_settings_use(task, jobs[job].job, &config);
+    if (esper_config_why_not(&config, key, &use, &instead) != NULL)
+        return false;
+    return check_matters(family, job, key, &config);
+}
+
+/* ------------------------------------------------------------------------------------------------ all of them */
+
+static void write_text(const char *path, const char *text)
+{
+    check_good(esper_file_write(path, text, strlen(text)));
+}
+
+/* Something to read, and to follow. */
+static int write_files(void **state)
+{
+    char text[4096];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(text) - 1; i++)
+        text[i] = (char)('a' + i * i % 23);
+    text[sizeof(text) - 1] = '\0';
+    write_text("some.txt", text);
+    for (size_t i = 0; i < sizeof(text) - 1; i++)
+        text[i] = (char)('a' + i * i % 19);
+    write_text("other.txt", text);
+    write_text("soon.txt", "2 r0c0 germinate blueprint=norm tempo=1\n3 r0c0 advance\n");
+    write_text("later.txt", "4 r0c0 germinate blueprint=norm tempo=1\n5 r0c0 advance\n");
+    write_text("again.txt",
+               "1 r0c0 germinate blueprint=norm tempo=1\n6 r0c0 prune\n10 r0c0 germinate blueprint=norm\n");
+    write_text("wait.sh", "while read -r line; do\n"
+                          "    case $line in\n"
+                          "    *'\"epoch\":'*) epoch=${line#*\\\"epoch\\\":} && "
+                          "echo \"{\\\"epoch\\\":${epoch%%[!0-9]*},\\\"op\\\":\\\"wait\\\"}\" ;;\n"
+                          "    *) echo '{\"ok\":true}' ;;\n"
+                          "    esac\n"
+                          "done\n");
+    return 0;
+}
+
+static void every_setting_has_a_trial(void **state)
+{
+    (void)state;
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++)
+        if (trials[key].value == NULL)
+            fail_msg("%s: the test does not try it", esper_config_key_at(key)->name);
+}
+
+static void every_setting_has_an_effect_or_is_refused(void **state)
+{
+    (void)state;
+    for (int family = 0; family < N_FAMILIES; family++)
+        for (int job = 0; job < N_JOBS; job++)
+            vain[family][job] = usual_of(family, job);
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        bool of_ranks = key == KEY_rank_deadline || key == KEY_sync_norm; /* tests/engine/test_ranks.sh has ranks */
+        bool of_files = key == KEY_data;
+        int n_seen = 0, n_vain = 0;
+
+        for (int family = 0; family < N_FAMILIES; family++)
+            for (int job = 0; job < N_JOBS; job++)
+                if ((family == ON_FILES) <= of_files && (family != ON_FILES || jobs[job].job == ESPER_CONFIG_IN_TRAIN))
+                    n_seen += check_one(family, job, key, &n_vain);
+        if (n_seen == 0 && !of_ranks)
+            fail_msg("%s: nowhere seen to matter", esper_config_key_at(key)->name);
+        if (n_vain == 0 && trials[key].alone_vain)
+            fail_msg("%s: nowhere refused", esper_config_key_at(key)->name);
+    }
+    assert_int_equal(n_bad, 0);
+}
+
+/* By whatever way they come, they change nothing. */
+static void what_is_refused_has_no_effect(void **state)
+{
+    uint64_t before, after;
+
+    (void)state;
+    for (int family = 0; family < ON_FILES; family++)
+        for (int job = 0; job < N_JOBS; job++) {
+            esper_config usual = usual_of(family, job);
+
+            check_good(print_of(family, job, &usual, &before));
+            check_good(print_of(family, job, &vain[family][job], &after));
+            if (before != after)
+                fail_msg("%s %s: a setting that is said to have no effect changes the run",
+                         esper_config_job_name(jobs[job].job), families[family].task);
+        }
+}
+
+/* Ranks are other processes: what they need is known all the same. */
+static void settings_of_ranks_matter_to_ranks(void **state)
+{
+    esper_config config = usual_of(0, 0);
+    esper_config_use use = esper_settings_use(task_named("synth"), ESPER_CONFIG_IN_TRAIN, &config);
+    const char *instead;
+
+    (void)state;
+    assert_non_null(esper_config_why_not(&config, KEY_rank_deadline, &use, &instead));
+    use.launched = true;
+    assert_null(esper_config_why_not(&config, KEY_rank_deadline, &use, &instead));
+    assert_null(esper_config_why_not(&config, KEY_sync_norm, &use, &instead));
+    use.images = false; /* a transformer has no batch norm */
+    assert_non_null(esper_config_why_not(&config, KEY_sync_norm, &use, &instead));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_setting_has_a_trial),
+        cmocka_unit_test(every_setting_has_an_effect_or_is_refused),
+        cmocka_unit_test(what_is_refused_has_no_effect),
+        cmocka_unit_test(settings_of_ranks_matter_to_ranks),
+    };
+
+    return cmocka_run_group_tests(tests, write_files, NULL);
+}

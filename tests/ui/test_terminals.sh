@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# ctest: timeout=180 cost=10
+# What strangers' terminals get: no escapes where they are not taken, no byte beyond ASCII where characters are not UTF-8,
+# commands that can be pasted, tables that fit 80 columns, and the view in a window that is made larger.
+. "$SOURCE_DIR/tests/cli/common.sh"
+
+if ! command -v script >/dev/null || ! script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
+    echo "skipped: no script(1) to make a pseudo terminal"
+    exit 77
+fi
+
+escape=$'\033'
+dir="my r"$'\303\274'"n's" # a blank, a quote, and a character beyond ASCII
+grow=(grow synth --threads 1 --batch 8 --channels 4 --max-steps 4 --epochs 7 --policy random --gates permissive
+    --gate-epochs 1)
+
+# on_terminal "NAME=VALUE..." ROWS COLUMNS ARGUMENTS: the program on a terminal of that size, in that environment alone.
+on_terminal() {
+    local settings=$1 rows=$2 columns=$3
+    shift 3
+    last="esper $* (on a terminal of $rows x $columns, $settings)"
+    printf 'stty rows %d cols %d\nexec env -u TERM -u NO_COLOR -u LC_ALL -u LC_CTYPE -u LANG %s %q' "$rows" "$columns" \
+        "$settings" "$ESPER" >command.sh
+    printf ' %q' "$@" >>command.sh
+    script -qec "bash command.sh" /dev/null >out.txt 2>err.txt </dev/null
+    code=$?
+    out=$(tr -d '\000' <out.txt)
+    err=$(cat err.txt)
+}
+
+expect_ascii() {
+    expect_equal "$last: bytes beyond ASCII" "$(tr -d '\000-\177' <out.txt | wc -c)" 0
+}
+
+# No line (that begins so) is wider than that, so none is wrapped, in a number or elsewhere.
+expect_width() { # COLUMNS [EXPRESSION]
+    local wide
+    wide=$(tr -d '\r' <out.txt | grep -E "^(${2:-})" | awk -v most="$1" 'length > most')
+    expect_equal "$last: lines of more than $1 columns" "$wide" ""
+}
+
+# ---- escapes, and characters
+n=0
+for settings in "TERM=dumb LANG=C" "LANG=C" "TERM=xterm LANG=C" "TERM=dumb LANG=C.UTF-8" "LANG=C.UTF-8" "TERM= LANG=C" \
+    "TERM=xterm LANG=C.UTF-8" "TERM=xterm NO_COLOR=1 LANG=C"; do
+    n=$((n + 1))
+    # shellcheck disable=SC2086
+    on_terminal "$settings" 24 80 "${grow[@]}" --run-dir "$dir $n"
+    expect_code 0
+    case $settings in
+    *TERM=xterm*) expect_words out "$escape[K" "$escape[J" ;;
+    *)
+        expect_no_word out "$escape"
+        expect_words out "    7/7 "
+        expect_width 80 ' [0-9]*/7 |  r[0-9]c|  slot|epoch' # not the command to type, which stays in one piece
+        ;;
+    esac
+    case $settings in
+    TERM=xterm\ LANG*) expect_words out "$escape[1m" ;;
+    *) expect_no_word out "$escape[1m" ;;
+    esac
+    case $settings in
+    *LANG=C)
+        expect_ascii
+        expect_words out "run       my r\\u00fcn's $n" "replay \$'my r\\303\\274n\\'s $n'"
+        ;;
+    *) expect_words out "run       $dir $n" "replay 'my r"$'\303\274'"n'\\''s $n'" ;;
+    esac
+done
+
+# ---- what is printed can be typed: the next command, pasted
+"$ESPER" report "$dir 1" | sed -n 's/^next .*xdg-open/ls/p' >next.sh
+expect_equal "the next command names the page" "$(bash next.sh)" "$dir 1/report.html"
+"$ESPER" "${grow[@]}" --progress none --run-dir 'a;b "c' 2>/dev/null | sed -n 's/^next *//p' >next.sh
+esper_next=$(bash next.sh 2>&1)
+n_checks=$((n_checks + 1))
+[[ $esper_next == *"weights equal"* ]] || bad "$(cat next.sh)" "$esper_next"
+
+# ---- nothing beyond ASCII in errors and in machine's formats, which stay JSON
+LC_ALL=C esper inspect "n"$'\303\266'"where"$'\377'
+expect_code 1
+expect_words err 'n\u00f6where\xff'
+LC_ALL=C.UTF-8 esper inspect "n"$'\303\266'"where"
+expect_words err "n"$'\303\266'"where"
+
+# ---- in LANG=C nothing that informs is beyond ASCII, and nothing is wider than the terminal
+for topic in "" backends ops tasks blueprints features rewards "config synth" "net synth" "plan synth" \
+    "plan synth --time"; do
+    # shellcheck disable=SC2086
+    on_terminal "TERM=xterm LANG=C" 24 80 info $topic
+    expect_code 0
+    expect_ascii
+    expect_no_word out "$escape"
+    expect_width 80
+done
+on_terminal "TERM=xterm LANG=C.UTF-8" 24 80 info tasks
+expect_words out $'\342\234\223 synth'
+on_terminal "TERM=xterm LANG=C" 24 80 info tasks
+expect_words out "+ synth"
+for command in "" grow learn train eval inspect export report replay compare info bench; do
+    # shellcheck disable=SC2086
+    on_terminal "TERM=xterm LANG=C" 24 80 $command --help
+    expect_code 0
+    expect_ascii
+    expect_width 80
+done
+
+# ---- tables at 80 columns
+on_terminal "TERM=dumb LANG=C" 24 80 compare synth "${small[@]}" --policies none,random --seeds 2 --dir compared
+expect_code 0
+expect_width 80
+expect_words out "over none" "training FLOPs"
+on_terminal "TERM=dumb LANG=C" 24 80 learn synth --threads 1 --batch 8 --channels 4 --epochs 8 --gate-epochs 1 --max-steps 2 \
+    --envs 2 --rounds 2 --run-dir learned
+expect_code 0
+expect_equal "learn: rounds that wrap" "$(tr -d '\r' <out.txt | grep '^ *[12]/2 ' | awk 'length > 80')" ""
+on_terminal "TERM=dumb LANG=C" 24 80 bench guard --quick
+expect_code 0
+expect_width 80
+
+# ---- a window that is too small, and is made larger while the run goes on
+cat >resize.sh <<END
+stty rows 5 cols 90
+TERM=xterm LC_ALL=C '$ESPER' grow synth --backend ref --threads 1 --batch 16 --channels 4 --max-steps 40 --epochs 400 --run-dir resized &
+pid=\$!
+until grep -q ' 2/400 ' resized.txt || ! kill -0 \$pid 2>/dev/null; do sleep 0.05; done
+cp resized.txt before.txt
+stty rows 24 cols 90
+until grep -q 'blueprint' resized.txt || ! kill -0 \$pid 2>/dev/null; do sleep 0.05; done
+stty rows 5 cols 90
+sleep 0.3
+wc -c <resized.txt >size.txt
+until tail -c +\$((\$(cat size.txt) + 1)) resized.txt | grep -q '/400 ' || ! kill -0 \$pid 2>/dev/null; do sleep 0.05; done
+kill -INT \$pid
+wait \$pid
+END
+script -qfec "bash resize.sh" resized.txt >out.txt 2>err.txt </dev/null
+last="a window that changes"
+out=$(cat before.txt)
+expect_no_word out "$escape"
+expect_words out " 1/400 " " 2/400 "
+out=$(cat resized.txt)
+expect_words out "slot  blueprint" "$escape[J" "go on with"
+out=$(tail -c +$(($(cat size.txt) + 1)) resized.txt)
+expect_no_word out "$escape"
+
+finish
