@@ -405,8 +405,8 @@ static void describe(esper_safetensors_dtype dtype, int rank, const uint64_t *sh
         snprintf(text + used, n_text - (size_t)used, ")");
 }
 
-esper_status esper_safetensors_copy(const esper_safetensors *file, const char *name, esper_safetensors_dtype dtype,
-                                    int rank, const uint64_t *shape, void *data_out)
+esper_status esper_safetensors_get(const esper_safetensors *file, const char *name, esper_safetensors_dtype dtype,
+                                   int rank, const uint64_t *shape, const esper_safetensors_tensor **tensor_out)
 {
     const esper_safetensors_tensor *tensor = esper_safetensors_find(file, name);
     char found[SHAPE_CHARS], wanted[SHAPE_CHARS];
@@ -422,6 +422,16 @@ esper_status esper_safetensors_copy(const esper_safetensors *file, const char *n
         describe(dtype, rank, shape, wanted, sizeof(wanted));
         return FAIL_TENSOR(file, tensor, "is %s where %s is wanted", found, wanted);
     }
+    *tensor_out = tensor;
+    return ESPER_OK;
+}
+
+esper_status esper_safetensors_copy(const esper_safetensors *file, const char *name, esper_safetensors_dtype dtype,
+                                    int rank, const uint64_t *shape, void *data_out)
+{
+    const esper_safetensors_tensor *tensor;
+
+    ESPER_TRY(esper_safetensors_get(file, name, dtype, rank, shape, &tensor));
     if (tensor->n_bytes > 0)
         memcpy(data_out, tensor->data, (size_t)tensor->n_bytes);
     return ESPER_OK;

@@ -79,8 +79,11 @@ const esper_safetensors_tensor *esper_safetensors_at(const esper_safetensors *fi
 /* By name; NULL when there is none. */
 const esper_safetensors_tensor *esper_safetensors_find(const esper_safetensors *file, const char *name);
 
-/* Copies a tensor that must exist with exactly this type and shape; otherwise says which file, which tensor, and what
- * was found in place of what was wanted. */
+/* A tensor that must exist with exactly this type and shape; otherwise says which file, which tensor, and what was found in
+ * place of what was wanted. */
+esper_status esper_safetensors_get(const esper_safetensors *file, const char *name, esper_safetensors_dtype dtype,
+                                   int rank, const uint64_t *shape, const esper_safetensors_tensor **tensor_out);
+/* The same, and copies its data. */
 esper_status esper_safetensors_copy(const esper_safetensors *file, const char *name, esper_safetensors_dtype dtype,
                                     int rank, const uint64_t *shape, void *data_out);
 

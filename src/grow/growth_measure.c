@@ -289,6 +289,7 @@ static esper_status plan_probe(esper_growth *growth)
 /* What several batches say of a probe: the sum of their gradients, and the sum of these gradients' squared norms. */
 typedef struct probe_sums {
     float *sum;
+    float *grad; /* of one batch; all slots share it */
     double squares;
 } probe_sums;
 
@@ -299,7 +300,7 @@ static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
 
     for (int k = 0; k < trainer->slots.n; k++) {
         const esper_tensor *tensor;
-        float *grad;
+        float *grad = sums[k].grad;
         int t;
 
         snprintf(name, sizeof(name), "%s.probe.weight", trainer->slots.slot[k].id);
@@ -307,7 +308,8 @@ static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
         if (t == ESPER_NO_TENSOR)
             continue;
         tensor = &growth->probe_net.tensors[t];
-        grad = esper_slab_at(&trainer->slab, ESPER_FAMILY_GRAD, tensor);
+        ESPER_TRY(esper_backend_read(trainer->backend, grad, esper_slab_at(&trainer->slab, ESPER_FAMILY_GRAD, tensor),
+                                     (size_t)tensor->count * sizeof(*grad)));
         ESPER_TRY(esper_ranks_sum_f32(&trainer->ranks, grad, (size_t)tensor->count));
         for (int64_t i = 0; i < tensor->count; i++) {
             sums[k].sum[i] += grad[i];
@@ -393,28 +395,36 @@ esper_status growth_probe(esper_growth *growth)
     size_t bytes = (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     probe_sums sums[ESPER_MAX_SLOTS] = {{0}};
     float *memory;
-    size_t room = 0;
-    esper_status status;
+    size_t room = 0, most = 0;
+    esper_status status, put_back;
 
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
         growth->probed[k] = (double)NAN;
     if (!probe_is_due(growth))
         return ESPER_OK;
-    for (int k = 0; k < slots->n; k++)
-        room += (size_t)esper_splice_count_probe(trainer->host.topology, slots->slot[k].channels);
-    memory = esper_mem_alloc(room * sizeof(*memory));
+    for (int k = 0; k < slots->n; k++) {
+        size_t n = (size_t)esper_splice_count_probe(trainer->host.topology, slots->slot[k].channels);
+
+        room += n;
+        most = n > most ? n : most;
+    }
+    memory = esper_mem_alloc((room + most) * sizeof(*memory));
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
         sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(trainer->host.topology, slots->slot[k - 1].channels);
-    if (bytes > 0)
-        memcpy(growth->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], bytes);
-    status = plan_probe(growth);
-    if (status == ESPER_OK)
-        status = run_probe(growth, sums);
-    if (bytes > 0)
-        memcpy(trainer->slab.family[ESPER_FAMILY_BUFFER], growth->buffers, bytes);
+    for (int k = 0; k < slots->n; k++)
+        sums[k].grad = memory + room;
+    status = esper_backend_read(trainer->backend, growth->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], bytes);
+    if (status == ESPER_OK) {
+        status = plan_probe(growth);
+        if (status == ESPER_OK)
+            status = run_probe(growth, sums);
+        put_back = esper_backend_copy_in(trainer->backend, NULL, trainer->slab.family[ESPER_FAMILY_BUFFER],
+                                         growth->buffers, bytes);
+        status = status != ESPER_OK ? status : put_back;
+    }
     esper_mem_free(memory);
     return status;
 }

@@ -28,10 +28,13 @@ static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER,
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* Calls `visit` for every (family, tensor) the trainer's state consists of. */
+#define ALL_BUT_GRADIENTS (~ESPER_FAMILY_BIT(ESPER_FAMILY_GRAD))
+
+/* Calls `visit` for every (family, tensor) the trainer's state consists of, with its values in the slab or in a mirror of it. */
 typedef esper_status (*state_visitor)(void *context, esper_family family, const esper_tensor *tensor, float *values);
 
-static esper_status visit_state(const esper_trainer *trainer, state_visitor visit, void *context)
+static esper_status visit_state(const esper_trainer *trainer, const esper_slab *slab, state_visitor visit,
+                                void *context)
 {
     for (int f = 0; f < N_FAMILIES; f++)
         for (int t = 0; t < trainer->net.n_tensors; t++) {
@@ -39,7 +42,7 @@ static esper_status visit_state(const esper_trainer *trainer, state_visitor visi
             float *values = NULL;
 
             if (tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER)
-                values = esper_slab_at(&trainer->slab, families[f], tensor);
+                values = esper_slab_at(slab, families[f], tensor);
             if (values != NULL)
                 ESPER_TRY(visit(context, families[f], tensor, values));
         }
@@ -84,6 +87,7 @@ static uint64_t hash_tensor(const esper_safetensors_tensor *tensor, uint64_t n_b
 
 /* Everything a file is written from. */
 typedef struct draft {
+    esper_slab mirror; /* what the tensors' data points into */
     esper_safetensors_tensor *tensors;
     char (*names)[ESPER_NAME_CHARS + 16];
     size_t n_tensors;
@@ -320,7 +324,9 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
     if (out == NULL || out->tensors == NULL || out->names == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
     if (status == ESPER_OK)
-        status = visit_state(trainer, add_tensor, out);
+        status = esper_slab_mirror(&trainer->slab, ALL_BUT_GRADIENTS, &out->mirror);
+    if (status == ESPER_OK)
+        status = visit_state(trainer, &out->mirror, add_tensor, out);
     if (status == ESPER_OK)
         status = write_detour(out, trainer);
     if (status == ESPER_OK)
@@ -334,6 +340,7 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
         status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
     }
     if (out != NULL) {
+        esper_slab_fini(&out->mirror);
         esper_mem_free(out->tensors);
         esper_mem_free(out->names);
         esper_mem_free(out->detour);
@@ -431,15 +438,23 @@ void esper_checkpoint_fini(esper_checkpoint *checkpoint)
 
 /* ------------------------------------------------------------------------------------------------ restoring */
 
+/* Where tensors come from, and whose memory they go to. */
+typedef struct reading {
+    const esper_safetensors *file;
+    esper_backend           *backend;
+} reading;
+
 static esper_status copy_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
 {
-    const esper_safetensors *file = context;
+    const reading *in = context;
+    const esper_safetensors_tensor *found;
     char name[ESPER_NAME_CHARS + 16];
     uint64_t shape[ESPER_MAX_RANK];
 
     state_name(name, sizeof(name), family, tensor);
     shape_of(tensor, shape);
-    return esper_safetensors_copy(file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, values);
+    ESPER_TRY(esper_safetensors_get(in->file, name, ESPER_SAFETENSORS_F32, tensor->rank, shape, &found));
+    return esper_backend_copy_in(in->backend, NULL, values, found->data, (size_t)found->n_bytes);
 }
 
 static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out)
@@ -730,8 +745,10 @@ bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)
 
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer)
 {
+    reading in = {checkpoint->file, trainer->backend};
+
     ESPER_TRY(read_slots(checkpoint->file, trainer));
-    ESPER_TRY(visit_state(trainer, copy_tensor, checkpoint->file));
+    ESPER_TRY(visit_state(trainer, &trainer->slab, copy_tensor, &in));
     ESPER_TRY(check_weights(checkpoint->file, trainer));
     ESPER_TRY(read_cursor(checkpoint->file, &trainer->cursor));
     if (trainer->optim == NULL)

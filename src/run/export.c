@@ -27,8 +27,8 @@ static esper_status check_free(const esper_export *what, const char *path)
 /* ------------------------------------------------------------------------------------------------ weights */
 
 /* An entry of the state_dict as the file holds it. `n_batches` is where the module's counters are read from. */
-static esper_safetensors_tensor describe(const esper_export *what, const esper_torch_entry *entry,
-                                         const int64_t *n_batches)
+static esper_safetensors_tensor describe(const esper_export *what, const esper_slab *mirror,
+                                         const esper_torch_entry *entry, const int64_t *n_batches)
 {
     const esper_tensor *tensor = &what->torch.net->tensors[entry->tensor];
     esper_safetensors_tensor out = {.name = entry->name, .dtype = ESPER_SAFETENSORS_F32, .rank = tensor->rank};
@@ -37,8 +37,8 @@ static esper_safetensors_tensor describe(const esper_export *what, const esper_t
         out.shape[i] = (uint64_t)tensor->dim[i];
     switch (entry->source) {
     case ESPER_TORCH_STATE:
-        out.data = esper_slab_at(what->slab,
-                                 tensor->role == ESPER_ROLE_PARAM ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor);
+        out.data =
+            esper_slab_at(mirror, tensor->role == ESPER_ROLE_PARAM ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor);
         break;
     case ESPER_TORCH_NUMBER:
         out.data = &entry->value;
@@ -60,15 +60,22 @@ static esper_status write_weights(const esper_export *what, const esper_torch *t
         {"origin", what->origin},
     };
     int64_t n_batches = (int64_t)what->n_batches;
-    esper_safetensors_tensor *tensors = esper_mem_alloc((size_t)torch->n_entries * sizeof(*tensors) + 1);
+    esper_safetensors_tensor *tensors;
+    esper_slab mirror;
     esper_status status;
 
-    if (tensors == NULL)
+    ESPER_TRY(esper_slab_mirror(what->slab,
+                                ESPER_FAMILY_BIT(ESPER_FAMILY_PARAM) | ESPER_FAMILY_BIT(ESPER_FAMILY_BUFFER), &mirror));
+    tensors = esper_mem_alloc((size_t)torch->n_entries * sizeof(*tensors) + 1);
+    if (tensors == NULL) {
+        esper_slab_fini(&mirror);
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: %d tensors", path, torch->n_entries);
+    }
     for (int i = 0; i < torch->n_entries; i++)
-        tensors[i] = describe(what, &torch->entries[i], &n_batches);
+        tensors[i] = describe(what, &mirror, &torch->entries[i], &n_batches);
     status = esper_safetensors_write(path, tensors, (size_t)torch->n_entries, notes, what->origin != NULL ? 3 : 2);
     esper_mem_free(tensors);
+    esper_slab_fini(&mirror);
     return status;
 }
 

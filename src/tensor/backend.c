@@ -1,27 +1,16 @@
-/* The list of backends and the thin wrappers everybody calls. */
+/* The thin wrappers everybody calls. */
 #include "tensor/backend.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "tensor/backends.h"
 #include "tensor/net.h"
-
-static const esper_backend_ops *const backends[] = {
-    &esper_backend_cpu,
-    &esper_backend_ref,
-    &esper_backend_null,
-    NULL,
-};
-
-const esper_backend_ops *const *esper_backend_list(void)
-{
-    return backends;
-}
 
 esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backend **be_out)
 {
+    const esper_backend_ops *const *backends = esper_backend_list();
+
     for (int i = 0; backends[i] != NULL; i++) {
         if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
             continue;
@@ -199,4 +188,9 @@ esper_status esper_backend_read(esper_backend *be, void *to, const void *from, s
 {
     ESPER_TRY(esper_backend_copy_out(be, NULL, to, from, bytes));
     return esper_backend_sync(be);
+}
+
+void *esper_backend_address(const esper_backend *be, void *mem)
+{
+    return be->ops->address == NULL || mem == NULL ? mem : be->ops->address(be, mem);
 }

@@ -95,6 +95,7 @@ typedef struct esper_backend_ops {
     esper_status (*copy_out)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
     esper_status (*copy)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
     esper_status (*fill)(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+    void *(*address)(const esper_backend *be, void *mem); /* may be NULL: memory lies where its address says */
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */
@@ -139,6 +140,10 @@ esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream)
 esper_status esper_backend_sync(esper_backend *be);
 /* How often somebody has waited, in all. */
 int64_t esper_backend_waits(const esper_backend *be);
+
+/* Where those find memory who work on it in the backend's stead, on its own device: the guard's scans and copies. They do so
+ * only between a wait and the next thing queued; to all others it is as closed as the memory itself. */
+void *esper_backend_address(const esper_backend *be, void *mem);
 
 /* copy_out and wait: for what is read now and then. */
 esper_status esper_backend_read(esper_backend *be, void *to, const void *from, size_t bytes);

@@ -131,7 +131,7 @@ expect_equal "steps of an epoch when it grows" "$(sed -n 's/^max_steps *= *\([0-
 expect_equal "a flag lies over both" "$(sed -n 's/^epochs *= *\([0-9]*\).*/\1/p' <<<"$out")" 7
 esper info config synth --learn
 expect_code 0
-expect_words out "as \`esper learn\` has it" "rounds " "ppo_lr "
+expect_words out "in \`esper learn\`" "rounds " "ppo_lr "
 esper info net synth --grow
 expect_code 0
 esper info ops

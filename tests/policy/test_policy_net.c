@@ -1,4 +1,4 @@
-/* ctest: timeout=120 labels=golden */
+/* ctest: timeout=120 labels=golden sealed=also */
 /* The policy's network: a recorded one with all its gradients, finite differences through the whole of it, and what must
  * hold for any weights. */
 #include <setjmp.h>
@@ -17,6 +17,7 @@
 #include "policy/masked.h"
 #include "policy/policy_net.h"
 #include "support/golden.h"
+#include "support/memory.h"
 
 enum { HEADS = 8, OP = 7 };
 
@@ -50,15 +51,20 @@ static void close_net(fixture *f)
     esper_pool_close(f->pool);
 }
 
-static float *param_named(fixture *f, const char *name, esper_family family, int64_t *count_out)
+/* A copy, until the next is asked for. */
+static const float *param_named(fixture *f, const char *name, esper_family family, int64_t *count_out)
 {
     const esper_net *net = esper_policy_net_program(f->net);
     int t = esper_net_find(net, name);
+    static float copy[4096];
 
     if (t == ESPER_NO_TENSOR)
         fail_msg("no parameter %s", name);
     *count_out = net->tensors[t].count;
-    return esper_slab_at(esper_policy_net_slab(f->net), family, &net->tensors[t]);
+    assert_true(*count_out <= (int64_t)(sizeof(copy) / sizeof(copy[0])));
+    memory_read(f->backend, copy, esper_slab_at(esper_policy_net_slab(f->net), family, &net->tensors[t]),
+                (size_t)*count_out * sizeof(copy[0]));
+    return copy;
 }
 
 static esper_policy_net_desc small_desc(void)
@@ -149,8 +155,8 @@ static void load_weights(fixture *f)
         if (tensor->role != ESPER_ROLE_PARAM)
             continue;
         snprintf(name, sizeof(name), "param/%s", tensor->name);
-        memcpy(esper_slab_at(esper_policy_net_slab(f->net), ESPER_FAMILY_PARAM, tensor),
-               floats_of(name, (uint64_t)tensor->count), (size_t)tensor->count * sizeof(float));
+        memory_write(f->backend, esper_slab_at(esper_policy_net_slab(f->net), ESPER_FAMILY_PARAM, tensor),
+                     floats_of(name, (uint64_t)tensor->count), (size_t)tensor->count * sizeof(float));
         n++;
     }
     for (size_t i = 0; i < esper_safetensors_count(recorded); i++)
@@ -249,7 +255,9 @@ static void compare_states(const esper_policy_io *io)
 static void compare_gradients(fixture *f)
 {
     const esper_net *net = esper_policy_net_program(f->net);
+    esper_slab mirror;
 
+    check_good(esper_slab_mirror(esper_policy_net_slab(f->net), ESPER_FAMILY_BIT(ESPER_FAMILY_GRAD), &mirror));
     for (int t = 0; t < net->n_tensors; t++) {
         const esper_tensor *tensor = &net->tensors[t];
         char name[ESPER_NAME_CHARS + 16];
@@ -257,9 +265,9 @@ static void compare_gradients(fixture *f)
         if (tensor->role != ESPER_ROLE_PARAM)
             continue;
         snprintf(name, sizeof(name), "param_grad/%s", tensor->name);
-        compare(name, esper_slab_at(esper_policy_net_slab(f->net), ESPER_FAMILY_GRAD, tensor), (size_t)tensor->count,
-                2e-5);
+        compare(name, esper_slab_at(&mirror, ESPER_FAMILY_GRAD, tensor), (size_t)tensor->count, 2e-5);
     }
+    esper_slab_fini(&mirror);
 }
 
 static void check_recorded(const char *backend)
@@ -389,16 +397,16 @@ static void check_differences(fixture *f, const esper_policy_io *io)
         values = esper_slab_at(esper_policy_net_slab(f->net), ESPER_FAMILY_PARAM, tensor);
         grads = esper_slab_at(esper_policy_net_slab(f->net), ESPER_FAMILY_GRAD, tensor);
         at = (size_t)(tensor->count / 2);
-        before = values[at];
+        before = memory_peek(f->backend, &values[at]);
         slope = 0;
         for (int k = -2; k <= 2; k++) {
             static const double factor[] = {1, -8, 0, 8, -1};
 
-            values[at] = before + (float)k * step;
+            memory_poke(f->backend, &values[at], before + (float)k * step);
             slope += k == 0 ? 0 : factor[k + 2] * weighted_sum(f, io, side, false) / (12 * (double)step);
         }
-        values[at] = before;
-        found = (double)grads[at];
+        memory_poke(f->backend, &values[at], before);
+        found = (double)memory_peek(f->backend, &grads[at]);
         /* a relu may bend within the step: a few parts in a hundred */
         if (fabs(slope - found) > 0.05 * fmax(0.5, fabs(slope)))
             fail_msg("%s %zu: finite differences %.6g, gradient %.6g", tensor->name, at, slope, found);

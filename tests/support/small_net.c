@@ -263,19 +263,30 @@ void small_fleet_close(small_fleet *fleet)
     *fleet = (small_fleet){0};
 }
 
-/* Numbers are noise, ids any of the `n_ids`. */
-static void fill_input(void *data, const esper_tensor *tensor, esper_rng *rng, int n_ids, int n_samples)
-{
-    for (int64_t i = 0; i < tensor->count * n_samples; i++)
-        if (tensor->dtype == ESPER_I32)
-            ((int32_t *)data)[i] = (int32_t)esper_rng_below(rng, (uint32_t)n_ids);
-        else
-            ((float *)data)[i] = esper_rng_normal(rng);
-}
-
 static bool is_alpha(const esper_tensor *tensor)
 {
     return strstr(tensor->name, ".alpha") != NULL;
+}
+
+/* Numbers are noise, ids any of the `n_ids`, alphas 0.3. A few at a time, without taking memory. */
+static void fill_input(small_fleet *fleet, float *to, const esper_tensor *tensor, esper_rng *rng, int n_ids,
+                       int64_t count)
+{
+    union {
+        float   number[256];
+        int32_t id[256];
+    } part;
+
+    for (int64_t first = 0, n; first < count; first += n) {
+        n = count - first < 256 ? count - first : 256;
+        for (int64_t i = 0; i < n; i++)
+            if (tensor->dtype == ESPER_I32)
+                part.id[i] = (int32_t)esper_rng_below(rng, (uint32_t)n_ids);
+            else
+                part.number[i] = is_alpha(tensor) ? 0.3f : esper_rng_normal(rng);
+        if (esper_backend_copy_in(fleet->backend, NULL, to + first, &part, (size_t)n * sizeof(float)) != ESPER_OK)
+            fail_msg("%s", esper_last_error());
+    }
 }
 
 static void fill_member(small_fleet *fleet, int k, uint32_t step)
@@ -287,16 +298,14 @@ static void fill_member(small_fleet *fleet, int k, uint32_t step)
 
     for (int t = 0; t < member->net.n_tensors; t++) {
         const esper_tensor *tensor = &member->net.tensors[t];
-        float *data = esper_plan_data(fleet->plan, k, t);
         const esper_tensor *logits = &member->net.tensors[member->net.output];
 
         if (tensor->role != ESPER_ROLE_INPUT)
             continue;
         key.sample = t == member->net.input ? 0 : 1; /* the same whatever else the network holds */
         esper_rng_init(&rng, &key);
-        fill_input(data, tensor, &rng, logits->dim[logits->rank - 1], member->pass.n_samples);
-        for (int i = 0; i < member->pass.n_samples && is_alpha(tensor); i++)
-            data[i] = 0.3f;
+        fill_input(fleet, esper_plan_data(fleet->plan, k, t), tensor, &rng, logits->dim[logits->rank - 1],
+                   tensor->count * member->pass.n_samples);
         if (t == member->net.target)
             targets = tensor->count;
     }
@@ -328,9 +337,12 @@ esper_status small_fleet_step(small_fleet *fleet, uint32_t step)
 double small_fleet_loss(const small_fleet *fleet, int k)
 {
     const small_member *member = &fleet->members[k];
-    const float *loss = esper_plan_data(fleet->plan, k, member->net.loss);
+    float loss[SMALL_SAMPLES];
     double sum = 0.0;
 
+    if (esper_plan_read(fleet->plan, NULL, k, member->net.loss, loss, member->pass.n_samples) != ESPER_OK ||
+        esper_backend_sync(fleet->backend) != ESPER_OK)
+        fail_msg("%s", esper_last_error());
     for (int i = 0; i < member->pass.n_samples; i++)
         sum += (double)loss[i];
     return sum * (double)member->pass.loss_scale;
