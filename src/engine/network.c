@@ -204,6 +204,7 @@ static esper_status rebuild(esper_network *network)
                                .exchange = engine->exchange.sum != NULL ? &engine->exchange : NULL};
     esper_plan_desc desc = {
         .backend = engine->backend,
+        .cache = engine->plans,
         .nets = &plan_net,
         .n_nets = 1,
         .max_samples = esper_engine_max_samples(engine),
@@ -487,7 +488,7 @@ esper_memory esper_network_memory(const esper_network *network)
         .slab = slab->bytes,
         .activations = plan.arena_bytes + esper_side_bytes(network),
         .tables = sizeof(*engine) + sizeof(*network) + esper_net_bytes(&engine->plain) +
-                  esper_net_bytes(&network->net) + plan.table_bytes +
+                  esper_net_bytes(&network->net) + plan.table_bytes + esper_plan_cache_stats_of(engine->plans).bytes +
                   (size_t)engine->config.batch * sizeof(*network->sample_ids) +
                   engine->ranks.room * sizeof(*engine->ranks.bucket),
     };

@@ -220,6 +220,7 @@ static esper_status plan_probe(esper_growth *growth)
     esper_plan_net net = {.net = &growth->probe_net, .slab = &network->slab, .pass = &network->pass};
     esper_plan_desc desc = {
         .backend = network->engine->backend,
+        .cache = network->engine->plans,
         .nets = &net,
         .n_nets = 1,
         .max_samples = esper_engine_max_samples(network->engine),
@@ -368,10 +369,12 @@ esper_status growth_probe(esper_growth *growth)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
-        sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
+        sums[k].sum =
+            sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
     for (int k = 0; k < slots->n; k++)
         sums[k].grad = memory + room;
-    status = esper_backend_read(network->engine->backend, growth->buffers, network->slab.family[ESPER_FAMILY_BUFFER], bytes);
+    status =
+        esper_backend_read(network->engine->backend, growth->buffers, network->slab.family[ESPER_FAMILY_BUFFER], bytes);
     if (status == ESPER_OK) {
         status = plan_probe(growth);
         if (status == ESPER_OK)
