@@ -65,10 +65,8 @@ static void predict(plan_table *table, esper_direction direction)
 /* What runs in one go is timed in one go. */
 static esper_status run_chain(esper_backend *backend, const esper_program *program, int i)
 {
-    esper_program chain = {.n_launches = program->chain[i],
-                           .launches = &program->launches[i],
-                           .chain = &program->chain[i],
-                           .meets = program->meets};
+    esper_program chain = {
+        .n_launches = program->chain[i], .launches = &program->launches[i], .chain = &program->chain[i]};
 
     if (backend->ops->enqueue_programs == NULL)
         ESPER_TRY(esper_backend_enqueue(backend, NULL, &program->launches[i]));

@@ -179,7 +179,7 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
     bool images = self->trainer.host.topology == ESPER_TOPOLOGY_CNN;
     esper_pass pass = {0};
     esper_plan_net plan_net = {.net = net, .slab = &self->slab, .pass = &pass};
-    esper_plan_desc desc = {self->trainer.backend, &plan_net, 1, self->trainer.config.batch, false};
+    esper_plan_desc desc = {self->trainer.backend, &plan_net, 1, self->trainer.config.batch, false, NULL};
     esper_plan *plan;
 
     check_good(esper_plan_open(&desc, &plan));
@@ -434,7 +434,7 @@ static void test_flops_are_those_of_the_plans(void **state)
     check_good(esper_evaluator_flops(self->evaluator, variants, 3, &network, flops));
     esper_net_init(&net);
     check_good(esper_splice_build(&splice, &self->trainer.host, &net));
-    check_good(esper_plan_open(&(esper_plan_desc){self->trainer.backend, &plan_net, 1, 10, false}, &plan));
+    check_good(esper_plan_open(&(esper_plan_desc){self->trainer.backend, &plan_net, 1, 10, false, NULL}, &plan));
     wanted = esper_plan_stats_of(plan).forward.flops / 10.0;
     if (fabs(network - wanted) > 1e-6 * wanted)
         fail_msg("%.12g FLOPs, the plan says %.12g", network, wanted);
