@@ -117,18 +117,16 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     return ESPER_OK;
 }
 
-/* At alpha above 0 the operator stays. A policy that names another one is told so; where a style is always drawn, the new
- * target alone is carried out. */
+/* At alpha above 0 the operator stays: a policy that names another one is told so, and where a style is always drawn, the new
+ * target alone is carried out. A gate network cannot come later than its seed: that is a refusal, too, and no mask. */
 static esper_status check_operator(const esper_policy_slot *slot, const esper_decision *decision, bool strict)
 {
     esper_blend blend = decision->style == ESPER_STYLE_KEEP ? slot->blend : esper_style_blend(decision->style);
 
-    if (blend == slot->blend || (slot->alpha > 0.0 && !strict))
-        return ESPER_OK;
-    if (slot->alpha > 0.0)
+    if (blend != slot->blend && slot->alpha > 0.0 && strict)
         return ESPER_FAIL(ESPER_E_STATE, "%s: style %s has another operator, which can change at alpha 0 alone",
                           slot->id, esper_style_name(decision->style));
-    if (blend == ESPER_BLEND_GATE)
+    if (blend != slot->blend && slot->alpha <= 0.0 && blend == ESPER_BLEND_GATE && !strict)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s: a gate network is born with its seed: germinate with the style gated_gate", slot->id);
     return ESPER_OK;
