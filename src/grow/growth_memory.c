@@ -15,20 +15,20 @@ typedef struct growth_memory {
 /* The state as it is now: tracker and policy live outside of it. */
 void growth_gather(esper_growth *growth)
 {
-    esper_tracker_pack(&growth->tracker, growth->state.tracker);
-    if (growth->follows)
+    esper_tracker_pack(&growth->deciding.tracker, growth->state.tracker);
+    if (growth->deciding.follows)
         return;
     memset(growth->state.policy, 0, sizeof(growth->state.policy));
-    growth->state.policy_bytes = esper_policy_pack_bytes(growth->policy);
-    esper_policy_pack(growth->policy, growth->state.policy);
+    growth->state.policy_bytes = esper_policy_pack_bytes(growth->deciding.policy);
+    esper_policy_pack(growth->deciding.policy, growth->state.policy);
 }
 
 esper_status growth_spread(esper_growth *growth)
 {
-    ESPER_TRY(esper_tracker_unpack(&growth->tracker, growth->state.tracker, sizeof(growth->state.tracker)));
-    if (growth->follows)
+    ESPER_TRY(esper_tracker_unpack(&growth->deciding.tracker, growth->state.tracker, sizeof(growth->state.tracker)));
+    if (growth->deciding.follows)
         return ESPER_OK;
-    return esper_policy_unpack(growth->policy, growth->state.policy, growth->state.policy_bytes);
+    return esper_policy_unpack(growth->deciding.policy, growth->state.policy, growth->state.policy_bytes);
 }
 
 static void pack_memory(void *context, void *bytes_out)
@@ -60,7 +60,7 @@ static esper_status take_memory(esper_growth *growth, const growth_memory *memor
         growth->facts = *facts;
     else
         growth->facts.ledger_open = 0;
-    growth->measured = false;
+    growth->measuring.measured = false;
     return growth_spread(growth);
 }
 
@@ -155,7 +155,7 @@ static esper_status write_memory(void *context, esper_text *out)
     growth_gather(growth);
     esper_fields_write(out, "facts.", facts_fields, &growth->facts);
     esper_fields_write(out, "state.", state_fields, state);
-    esper_fields_write(out, "tracker.", esper_tracker_fields, &growth->tracker.state);
+    esper_fields_write(out, "tracker.", esper_tracker_fields, &growth->deciding.tracker.state);
     esper_fields_write(out, "ledger.", esper_reward_ledger_fields, &state->ledger);
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
         esper_fields_write(out, prefix_of(prefix, "seed", k), seed_fields, &state->seed[k]);
@@ -188,7 +188,7 @@ static esper_status read_memory(void *context, const char *text)
 {
     esper_growth *growth = context;
     growth_memory *memory = esper_mem_alloc(sizeof(*memory)); /* zeroed: so are members without a line */
-    esper_tracker tracker = growth->tracker;
+    esper_tracker tracker = growth->deciding.tracker;
     esper_field_line line;
     esper_status status = ESPER_OK;
 

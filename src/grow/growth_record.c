@@ -15,15 +15,15 @@ static esper_store_record record_of(const esper_growth *growth, esper_store_kind
 
 static void push(const esper_growth *growth, const esper_store_record *record)
 {
-    if (growth->records.store != NULL)
-        (void)esper_store_push(growth->records.store, record);
+    if (growth->recording.records.store != NULL)
+        (void)esper_store_push(growth->recording.records.store, record);
 }
 
 static void emit(const esper_growth *growth, esper_event *event)
 {
     event->step = (int64_t)growth->network->cursor.step;
-    if (growth->records.bus != NULL)
-        esper_bus_emit(growth->records.bus, event);
+    if (growth->recording.records.bus != NULL)
+        esper_bus_emit(growth->recording.records.bus, event);
 }
 
 /* What was never measured is left out. */
@@ -41,10 +41,11 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     whole.weights = esper_network_hash(growth->network);
     ESPER_TRY(esper_ranks_share(&growth->network->engine->ranks, &whole.weights,
                                 sizeof(whole.weights))); /* a fault may be one rank's */
-    if (growth->history != NULL)
+    if (growth->deciding.history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
-    ESPER_TRY(esper_ranks_settle(&growth->network->engine->ranks,
-                                 growth->log != NULL ? esper_decision_log_append(growth->log, &whole) : ESPER_OK));
+    ESPER_TRY(esper_ranks_settle(
+        &growth->network->engine->ranks,
+        growth->recording.log != NULL ? esper_decision_log_append(growth->recording.log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
 }
@@ -57,19 +58,19 @@ static esper_store_record copy_of_entry(const esper_growth *growth, const char *
     record.decision.number = (int64_t)growth->facts.n_logged - 1;
     ESPER_STORE_SET(record.decision.source, source);
     ESPER_STORE_SET(record.decision.op, op);
-    if (growth->log != NULL)
-        ESPER_STORE_SET(record.decision.line, esper_decision_log_line(growth->log));
+    if (growth->recording.log != NULL)
+        ESPER_STORE_SET(record.decision.line, esper_decision_log_line(growth->recording.log));
     return record;
 }
 
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
 {
     const esper_slots *slots = &growth->network->slots;
-    int k = growth->decision.slot;
+    int k = growth->deciding.decision.slot;
     esper_log_entry entry = {.step = growth->network->cursor.step,
                              .epoch = (int32_t)epoch,
                              .source = ESPER_LOG_POLICY,
-                             .decision = growth->decision};
+                             .decision = growth->deciding.decision};
 
     if (k >= 0 && k < slots->n)
         snprintf(entry.slot, sizeof(entry.slot), "%s", slots->slot[k].id);
@@ -141,7 +142,7 @@ void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
 
 static void record_decision(const esper_growth *growth, uint32_t epoch)
 {
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     const esper_blueprint *blueprint =
         esper_policy_blueprint(growth->network->engine->host.topology, decision->blueprint);
     bool has_slot = decision->slot >= 0 && decision->slot < growth->network->slots.n;
@@ -149,11 +150,11 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
     esper_store_record record = copy_of_entry(growth, "policy", esper_slot_op_name(decision->op), epoch);
     esper_event event = {.kind = ESPER_EVENT_DECIDED};
 
-    record.decision.accepted = growth->accepted;
+    record.decision.accepted = growth->deciding.accepted;
     ESPER_STORE_SET(record.decision.slot, slot);
     if (has_slot && esper_slot_is_active(&growth->network->slots.slot[decision->slot]))
         record.decision.seed = growth->state.seed[decision->slot].number;
-    ESPER_STORE_SET(record.decision.reason, growth->accepted ? decision->text : growth->refusal);
+    ESPER_STORE_SET(record.decision.reason, growth->deciding.accepted ? decision->text : growth->deciding.refusal);
     if (decision->op == ESPER_SLOT_OP_GERMINATE) {
         ESPER_STORE_SET(record.decision.blueprint, blueprint != NULL ? blueprint->name : "");
         ESPER_STORE_SET(record.decision.blend, esper_blend_name(esper_style_blend(decision->style)));
@@ -170,9 +171,9 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
     event.decided.op = esper_slot_op_name(decision->op);
     event.decided.slot = slot;
     event.decided.blueprint = decision->op == ESPER_SLOT_OP_GERMINATE && blueprint != NULL ? blueprint->name : "";
-    event.decided.accepted = growth->accepted;
+    event.decided.accepted = growth->deciding.accepted;
     event.decided.reason = decision->text;
-    event.decided.refusal = growth->refusal;
+    event.decided.refusal = growth->deciding.refusal;
     emit(growth, &event);
 }
 
@@ -213,14 +214,14 @@ static void record_estimate(const esper_growth *growth, int k, uint32_t epoch, c
     record.attribution.value = pooled ? esper_bound_mean(bound) : estimate->value;
     record.attribution.lower = pooled ? esper_bound_lower(bound) : known(estimate->value - 1.645 * estimate->error);
     record.attribution.upper = pooled ? esper_bound_upper(bound) : known(estimate->value + 1.645 * estimate->error);
-    record.attribution.n_samples = (int64_t)growth->found.n_samples;
+    record.attribution.n_samples = (int64_t)growth->measuring.found.n_samples;
     record.attribution.n_epochs = pooled ? (int64_t)bound->n_epochs : 1;
     push(growth, &record);
 }
 
 static void record_attribution(const esper_growth *growth, uint32_t epoch)
 {
-    const esper_attribution *found = &growth->found;
+    const esper_attribution *found = &growth->measuring.found;
 
     for (int k = 0; k < growth->network->slots.n; k++) {
         esper_estimate shapley = {found->shapley[k], (double)NAN};
@@ -249,7 +250,7 @@ static void record_evidence(const esper_growth *growth, uint32_t epoch)
     for (int k = 0; k < growth->network->slots.n; k++) {
         esper_store_record record = record_of(growth, ESPER_STORE_ATTRIBUTION, epoch);
 
-        if (isnan(growth->probed[k]))
+        if (isnan(growth->measuring.probed[k]))
             continue;
         ESPER_STORE_SET(record.attribution.measure, "evidence");
         ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[k].id);
@@ -264,8 +265,9 @@ static void record_reward(const esper_growth *growth, uint32_t epoch)
     esper_store_record record = record_of(growth, ESPER_STORE_REWARD, epoch);
 
     record.reward.episode_epoch = epoch;
-    ESPER_STORE_SET(record.reward.op, esper_slot_op_name(esper_action_effective_op(&growth->view, &growth->decision)));
-    esper_store_set_reward(&record, growth->reward.total, growth->reward.part);
+    ESPER_STORE_SET(record.reward.op,
+                    esper_slot_op_name(esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision)));
+    esper_store_set_reward(&record, growth->deciding.reward.total, growth->deciding.reward.part);
     push(growth, &record);
 }
 
@@ -274,7 +276,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     const esper_network *network = growth->network;
     esper_store_record record = record_of(growth, ESPER_STORE_EPOCH, done->epoch);
 
-    if (growth->records.store == NULL && growth->records.bus == NULL)
+    if (growth->recording.records.store == NULL && growth->recording.records.bus == NULL)
         return; /* an environment: nobody keeps it, and a hash of all weights would be for nothing */
     record.epoch_done.loss_train = done->loss_train;
     record.epoch_done.acc_train = done->acc_train;
@@ -291,7 +293,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     record.epoch_done.seconds = done->seconds;
     record.epoch_done.weight_hash = esper_network_hash(network);
     push(growth, &record);
-    if (growth->measured)
+    if (growth->measuring.measured)
         record_attribution(growth, done->epoch);
     record_evidence(growth, done->epoch);
     record_decision(growth, done->epoch);
@@ -313,7 +315,7 @@ static void record_germination(const esper_growth *growth, int k, uint32_t epoch
     ESPER_STORE_SET(record.germination.blueprint, slot->blueprint);
     ESPER_STORE_SET(record.germination.blend, esper_blend_name(slot->blend));
     record.germination.params = slot->seed_params + slot->gate_params;
-    ESPER_STORE_SET(record.germination.reason, growth->decision.text);
+    ESPER_STORE_SET(record.germination.reason, growth->deciding.decision.text);
     push(growth, &record);
 }
 
@@ -323,8 +325,8 @@ static void record_move(const esper_growth *growth, int k, const esper_slot_even
     esper_store_record record = record_of(growth, ESPER_STORE_STAGE, epoch);
     esper_event event = {.kind = ESPER_EVENT_SEED_MOVED};
     const char *reason = what->reason[0] != '\0' ? what->reason
-                         : growth->decision.slot == k && growth->decision.op != ESPER_SLOT_OP_WAIT
-                             ? growth->decision.text
+                         : growth->deciding.decision.slot == k && growth->deciding.decision.op != ESPER_SLOT_OP_WAIT
+                             ? growth->deciding.decision.text
                              : "";
 
     record.stage.seed = growth->state.seed[k].number;
@@ -372,8 +374,8 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
         checks[i].check.threshold = known(result->checks[i].threshold);
         checks[i].check.passed = result->checks[i].passed;
     }
-    if (growth->records.store != NULL)
-        (void)esper_store_push_gate(growth->records.store, &record, checks, result->n_checks);
+    if (growth->recording.records.store != NULL)
+        (void)esper_store_push_gate(growth->recording.records.store, &record, checks, result->n_checks);
     event.gate_judged.epoch = epoch;
     event.gate_judged.slot = what->slot;
     event.gate_judged.seed = what->seed_id;
@@ -385,8 +387,8 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
 
 void growth_record_events(esper_growth *growth, uint32_t epoch)
 {
-    for (int i = 0; i < growth->events.n; i++) {
-        const esper_slot_event *event = &growth->event_room[i];
+    for (int i = 0; i < growth->recording.events.n; i++) {
+        const esper_slot_event *event = &growth->recording.event_room[i];
         int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE)

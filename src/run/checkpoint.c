@@ -680,11 +680,14 @@ esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, e
 {
     const char *text = esper_safetensors_note_find(checkpoint->file, name);
 
+    esper_status status = ESPER_OK;
+
     for (int i = 0; i < network->n_parts && text != NULL; i++)
-        if (strcmp(network->parts[i].name, name) == 0 &&
-            network->parts[i].read(network->parts[i].context, text) != ESPER_OK)
-            return esper_fail_within(ESPER_E_FORMAT, "%s: ", esper_safetensors_name(checkpoint->file));
-    return ESPER_OK;
+        if (strcmp(network->parts[i].name, name) == 0)
+            status = network->parts[i].read(network->parts[i].context, text);
+    if (status == ESPER_E_FORMAT)
+        return esper_fail_within(status, "%s: ", esper_safetensors_name(checkpoint->file));
+    return status;
 }
 
 esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out)
