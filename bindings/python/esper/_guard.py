@@ -11,6 +11,7 @@ import torch
 from . import _abi, _dist, _inject, _log, _names, _optim, _options, _refuse, _tensors
 from ._errors import BadState, GuardError, NoSnapshot, Unsupported
 from ._grads import Gradients
+from ._locate import Location, locate
 from ._pending import SHARDED, Deep, NoPending, Pending
 from ._policy import OnBad, Policy, check_on_bad
 from ._rate import Rate
@@ -448,6 +449,12 @@ class Guard:
         _inject.check_fault(fault)
         if self.enabled:
             _inject.spoil(name, self._watched, self._state, at, fault, bit)
+
+    def locate(self, closure: Callable[[], Any]) -> Location:
+        """Runs one step once more, with every operation looked at, and says where the first value that is not finite
+        was born: module, operation and line. The closure makes the forward and the backward pass of the bad batch, or
+        the forward pass alone and gives the loss. Gradients, buffers and random state are put back afterwards."""
+        return locate(self._model, [self.optimizer], closure) if self.enabled else Location()
 
     def __repr__(self) -> str:
         how = "off" if not self.enabled else "attached" if self._attachment is not None else "not attached"
