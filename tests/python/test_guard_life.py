@@ -16,7 +16,7 @@ class TestBack(Case):
 
     def test_steps_that_were_not_guarded_are_kept(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=100))
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=100))
         with guard:
             train(model, optimizer, 3)
         train(model, optimizer, 5, start=3)
@@ -29,7 +29,7 @@ class TestBack(Case):
 
     def test_by_step(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=100))
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=100))
         backward(model, 0)
         guard.step()
         guard.detach()
@@ -133,7 +133,7 @@ class TestDue(Case):
 
     def test_not_after_a_rollback(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=5)).attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=5)).attach()
         train(model, optimizer, 6)
         guard.inject("first.weight")
         train(model, optimizer, 3)

@@ -70,7 +70,7 @@ def rank_parameter(rank, world):
     """A parameter that goes bad on one rank: it is named there, and all roll back."""
     model, optimizer = ddp(rank, world)
     lines = []
-    guard = esper.Guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=3),
+    guard = esper.Guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=3),
                         log=lines.append).attach()
     for step in range(5):
         train_ddp(model, optimizer, step)

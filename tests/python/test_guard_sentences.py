@@ -138,7 +138,7 @@ class TestRollback(Case):
 
     def test_none_allowed(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, max_rollbacks=0).attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1, max_rollbacks=0).attach()
         guard.inject("first.weight")
         with self.assertRaisesRegex(esper.BadState, "; no rollback: max_rollbacks=0, for the whole life of the guard"):
             train(model, optimizer, 1)

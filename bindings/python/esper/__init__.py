@@ -22,11 +22,8 @@ __version__ = "0.1.0"
 # Imported when they are first asked for: they need torch, and saying that it is missing does not.
 _LATER = {
     "Guard": "_guard",
-    "Pending": "_pending",
     "check": "_check",
     "Report": "_report",
-    "Bad": "_report",
-    "Row": "_report",
     "Snapshots": "_snapshots",
     "Agreement": "_agreement",
     "Divergence": "_agreement",

@@ -13,7 +13,7 @@ _BITS = 4
 _WORDS = 8  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
 _VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad")
 GRADIENTS, STATE, RESTORED, ANSWER = range(len(_VOTES))
-ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), commit(), rollback(), refresh() and "
+ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), snapshot(), rollback(), refresh() and "
          "launch().result(over_ranks=True)")
 
 

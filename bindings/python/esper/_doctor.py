@@ -144,7 +144,7 @@ class Bench:
         self.targets = torch.randint(0, 6, (STEPS + 5, 16), generator=numbers).to(device)
         self.guard = None
         if options:
-            self.guard = esper.Guard(self.model, self.optimizer, deep_every=1, log=self.lines.append, **options)
+            self.guard = esper.Guard(self.model, self.optimizer, state_every=1, log=self.lines.append, **options)
             self.guard.attach()
 
     def backward(self, step: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
-from . import _abi, _dist, _inject, _log, _names, _optim, _options, _refuse, _tensors
+from . import _abi, _dist, _former, _inject, _log, _names, _optim, _options, _refuse, _tensors
 from ._errors import BadState, GuardError, NoSnapshot, Unsupported
 from ._grads import Gradients
 from ._locate import Location, locate
@@ -37,13 +37,13 @@ def is_off() -> bool:
     return os.environ.get("ESPER_GUARD", "").strip().lower() in ("0", "false", "off", "no")
 
 
-class Guard:
+class Guard(_former.Names):
     """Watches the training of a model.
 
     model, optimizer: what is trained. The model may be compiled, in DistributedDataParallel, or sharded (FSDP2).
     on_bad: "raise" (unless said), "report", "skip", "rollback", or a function of the Report that returns one of these.
     scan: what is scanned at every step: "grad"; "param", "moment" and "buffer" too for the state after every step.
-    deep_every: parameters, buffers and optimiser state are scanned after every so many steps; 0 is never.
+    state_every: parameters, buffers and optimiser state are scanned after every so many steps; 0 is never.
     clip: the largest norm of the gradients; they are scaled down to it by the scan, without a pass of their own.
     snapshot: esper.Snapshots(...), to be able to roll back. With on_bad="rollback" there is one unless said.
     state: more that a rollback restores, by name: objects with state_dict and load_state_dict (scheduler, sampler).
@@ -55,14 +55,18 @@ class Guard:
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, on_bad: OnBad = "raise", *,
-                 scan: Union[str, Sequence[str]] = ("grad",), deep_every: Optional[int] = 100,
+                 scan: Union[str, Sequence[str]] = ("grad",), state_every: Optional[int] = 100,
                  clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
                  state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
-                 lr_backoff: float = 1.0, max_skips: int = 10, log: _log.Log = None) -> None:
+                 lr_backoff: float = 1.0, max_skips: int = 10, log: _log.Log = None,
+                 deep_every: Optional[int] = None) -> None:
         _options.is_kind("Guard(model, optimizer)", model, optimizer)
         check_on_bad(on_bad)
+        if deep_every is not None:
+            _former.warn("Guard(deep_every=...)", "state_every")
+            state_every = deep_every
         scan = _options.roles("", scan)
-        _options.counts(deep_every=deep_every or 0, max_skips=max_skips, max_rollbacks=max_rollbacks)
+        _options.counts(state_every=state_every or 0, max_skips=max_skips, max_rollbacks=max_rollbacks)
         _options.kept(snapshot, state)
         _options.is_group(group)
         self._clip = _options.norm(clip)
@@ -80,7 +84,7 @@ class Guard:
         self._scaler: Optional[_optim.ScalerAttachment] = None
         self._within_scaler = False
         self._rate = Rate(optimizer)
-        self.path = "off (ESPER_GUARD)"
+        self.mode = "off (ESPER_GUARD)"
         self._told_off = False
         if self.enabled:
             _abi.load()
@@ -91,7 +95,7 @@ class Guard:
         self._peers = _dist.Peers(model, group)
         self._policy = Policy(on_bad, max_skips, max_rollbacks, self._log, self._peers)
         self._scan_grads = "grad" in scan
-        self._deep_every = 1 if any(role in scan for role in _options.STATE_ROLES) else deep_every or 0
+        self._state_every = 1 if any(role in scan for role in _options.STATE_ROLES) else state_every or 0
         self._begin()
         if snapshot is None and on_bad == "rollback":
             snapshot = Snapshots()
@@ -102,7 +106,7 @@ class Guard:
             self._ring = None
             if snapshot is not None:
                 self._ring = Ring(snapshot, self._state, state or {}, self._peers, self._log)
-            self._choose_path()
+            self._choose_mode()
             self._tell_not_judged()
             if told is not None:
                 self._log(told)
@@ -132,24 +136,24 @@ class Guard:
         for sentence in sentences:
             self._log(sentence)
 
-    def _choose_path(self) -> None:
+    def _choose_mode(self) -> None:
         """How the verdict reaches the optimiser. The same on every rank: nothing that ranks may differ in counts."""
         name = type(self.optimizer).__name__
         self._may_flag = False
         if self._policy.decides_before:
-            self.path = "one wait a step: the verdict is known before the optimizer steps"
+            self.mode = "one wait a step: the verdict is known before the optimizer steps"
         elif self._peers.shards:
-            self.path = "one wait a step: gradients are sharded, and looked at over all ranks together"
+            self.mode = "one wait a step: gradients are sharded, and looked at over all ranks together"
         elif not self._policy.may_skip:
-            self.path = "no wait: reports follow one step later"
+            self.mode = "no wait: reports follow one step later"
         elif not _optim.takes_flag(self.optimizer):
-            self.path = f"one wait a step: {name} has no found_inf to be told on the device (fused ones have)"
+            self.mode = f"one wait a step: {name} has no found_inf to be told on the device (fused ones have)"
         else:
             self._may_flag = True
-            self.path = f"no wait: {name} is told on the device through found_inf; reports follow one step later"
-        self._waits = self.path.startswith("one wait")
+            self.mode = f"no wait: {name} is told on the device through found_inf; reports follow one step later"
+        self._waits = self.mode.startswith("one wait")
         if self._clip > 0 and not self._waits:
-            self.path += " (clip= waits where gradients are sparse, views with gaps or on several devices)"
+            self.mode += " (clip= waits where gradients are sparse, views with gaps or on several devices)"
         self._at_once = self._waits or all(form[1].type == "cpu" for form in self._watched.forms)
 
     # ------------------------------------------------------------------------------------------- the loop as it is
@@ -174,8 +178,8 @@ class Guard:
             if scaler is not None:
                 self._scaler = _optim.ScalerAttachment(scaler, self.optimizer, self._scaled_step)
             if self.enabled:
-                self._log(self.path)
-                self._commit_first()
+                self._log(self.mode)
+                self._snapshot_first()
                 _attached.add(self)
         except BaseException:
             self._unhook()
@@ -197,9 +201,9 @@ class Guard:
             self._watched.register()
             self._gradients.forget()
 
-    def _commit_first(self) -> None:
+    def _snapshot_first(self) -> None:
         """There is to be a way back from the start, and not to before steps that were made while nobody looked."""
-        if self._ring is None or (self._ring.good and not self._was_away) or self.commit():
+        if self._ring is None or (self._ring.good and not self._was_away) or self.snapshot():
             return
         report = self.last
         if self._policy.of_state(report) == "rollback":
@@ -255,7 +259,7 @@ class Guard:
             raise GuardError("guard.step(optimizer): that is not the optimizer this guard was made for")
         self._take_up()
         if self.enabled and (self.steps == 0 or self._was_away):
-            self._commit_first()
+            self._snapshot_first()
         if self._attachment is not None or (not self.enabled and not self._clip):
             self.optimizer.step() if scaler is None else scaler.step(self.optimizer)
         elif scaler is not None and scaler.is_enabled():
@@ -354,14 +358,14 @@ class Guard:
 
     # --------------------------------------------------------------------------------------------------- snapshots
 
-    def commit(self) -> bool:
+    def snapshot(self) -> bool:
         """Takes a snapshot now and waits until it was judged. False: the state is not finite, and there is none; the
         log and `last` tell what is bad. (Bad gradients of the step before that nobody has read yet are acted on first,
         and may raise BadGradient.) Over ranks all of them call it, and it counts when it is good on all."""
         if not self.enabled:
             return True
         if self._ring is None:
-            raise GuardError("commit: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
+            raise GuardError("snapshot: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
         try:
             self._settle()
         except BadState as error:
@@ -423,11 +427,11 @@ class Guard:
             self._tell_not_judged()
         self._gradients.forget()
         self._flag = self._deep_flag = None
-        self._choose_path()
+        self._choose_mode()
         if self._ring is not None:
             ring = self._ring
             self._ring = Ring(ring.config, self._state, ring._extras, self._peers, self._log)
-            self.commit()
+            self.snapshot()
 
     def memory(self) -> Dict[str, int]:
         """Bytes of snapshots, on devices and in host memory."""
@@ -523,7 +527,7 @@ class Guard:
         return self._capture(scanners, scaled) if captured else self._judge(scanners, scaled)
 
     def _judge(self, scanners: List[Scanner], scaled: bool) -> bool:
-        """As `path` says. Over ranks the way depends on nothing that is this rank's alone: every one of them votes."""
+        """As `mode` says. Over ranks the way depends on nothing that is this rank's alone: every one of them votes."""
         one = self._one_launch(scanners)
         if scaled or (self._may_flag and (self._peers or (one and self._ready()))):
             return self._tell_on_device(scanners, scaled)
@@ -714,7 +718,7 @@ class Guard:
         if due:
             self._launch_deep(ring)
             self._is_due = False
-        elif self._deep_every and self.steps % self._deep_every == 0:
+        elif self._state_every and self.steps % self._state_every == 0:
             self._launch_deep(None)
         else:
             if ring is not None and not ring.knows_state and self.optimizer.state:

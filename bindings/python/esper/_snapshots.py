@@ -191,7 +191,7 @@ class Ring:
     def restore(self, rng: bool) -> Entry:
         """Puts the newest good state back, verified. rng: the random state too."""
         if not self.good:
-            raise NoSnapshot("rollback: there is no good snapshot yet. Call guard.commit() before the first step "
+            raise NoSnapshot("rollback: there is no good snapshot yet. Call guard.snapshot() before the first step "
                              "(attach() does so when the guard has snapshots)")
         self._state.watched.look()
         self._state.watched.validate()
