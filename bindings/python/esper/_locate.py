@@ -121,7 +121,9 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 def _values(tensor: torch.Tensor) -> Optional[torch.Tensor]:
     """What can be looked at; None where there is nothing that could be bad."""
     tensor = _plain(tensor)
-    if tensor.layout is not torch.strided or not (tensor.dtype.is_floating_point or tensor.dtype.is_complex) or tensor.device.type == "meta":
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return None
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
         return None
     return tensor.detach()
 
