@@ -352,7 +352,7 @@ class TestState(Case):
 
     def test_what_nobody_has_read(self):
         code = ("import sys\nfrom guard_cases import *\nmodel, optimizer = seeded(Net)\n"
-                "guard = esper.Guard(model, optimizer, 'report', state_every=1)\nguard._at_once = False\n"
+                "guard = esper.Guard(model, optimizer, 'report', state_every=1)\nguard._machine.at_once = False\n"
                 "guard.attach()\ntrain(model, optimizer, 1, before=lambda step: guard.inject('last.bias.grad', 2))\n"
                 "print('the end', file=sys.stderr, flush=True)")
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(__file__), PACKAGE]))
@@ -370,7 +370,7 @@ class TestState(Case):
             names = []
             for step in range(2):
                 train(model, optimizer, 1, device, step)
-                names.append({item.name for item in guard._state._scanner.items})
+                names.append({item.name for item in guard._machine.cover._scanner.items})
             guard.result()
             self.assertIn("first.weight.exp_avg", names[0])
             report = esper.check(model, optimizer)
@@ -607,7 +607,7 @@ class TestSteps(Case):
         model.first.weight.grad = torch.zeros_like(model.first.weight)
         self.assertRaisesRegex(esper.ModelChanged, "first.weight", optimizer.step)
 
-    def test_a_second_evaluation_counts(self):
+    def test_a_bad_evaluation_ends_the_step(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "skip")
         good = []
@@ -632,10 +632,12 @@ class TestSteps(Case):
                 guard.inject("first.weight.grad")
             return loss
 
+        before = state_of(model, optimizer)
+        self.assertIs(optimizer.step(closure), calls[0])
+        self.assertEqual((good, len(calls), guard.stepped), ([], 1, False))
+        self.assertSameState(before, state_of(model, optimizer))
         optimizer.step(closure)
-        self.assertEqual(good, [True])
-        self.assertTrue(bool(torch.isfinite(model.first.weight.grad).all()))
-
+        self.assertEqual((good, len(calls), guard.stepped), ([True], 3, True))
 
     def test_evaluations_are_not_steps(self):
         model, optimizer = seeded(Net, optimizer=torch.optim.LBFGS, lr=0.1)
@@ -789,11 +791,11 @@ class TestGraphs(Case):
 
     def captured(self, guard, run):
         """run() as under capture, as far as the guard can tell."""
-        guard._capturing = lambda: True
+        guard._machine.capturing = lambda: True
         try:
             return run()
         finally:
-            del guard._capturing
+            del guard._machine.capturing
 
     def test_captured_scans_are_left_alone(self):
         model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
@@ -827,7 +829,7 @@ class TestGraphs(Case):
             backward(model, 0)
             self.captured(guard, optimizer.step)
             self.assertIn(words, self.lines[-1])
-            guard._captured[0].result()
+            guard._machine.captured[0].result()
             guard.detach()
 
     def test_what_cannot_be_captured(self):

@@ -209,12 +209,12 @@ class TestAttach(Case):
         for _ in range(2):
             with self.assertRaises(esper.GuardError):
                 guard.attach(scaler)
-            self.assertIsNone(guard._attachment)
+            self.assertEqual(guard._attachments, [])
             self.assertNotIn("step", {**vars(optimizer), **vars(scaler)})
             self.assertFalse(getattr(optimizer, "_optimizer_step_pre_hooks", None))
         train(model, optimizer, 1)
         self.assertEqual(guard.steps, 0)
-        guard._ring.config.max_bytes = None
+        guard._machine.ring.config.max_bytes = None
         guard.attach()
         train(model, optimizer, 1)
         self.assertEqual(guard.steps, 1)
@@ -226,7 +226,7 @@ class TestAttach(Case):
         guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots())
         with self.assertRaises(esper.BadState):
             guard.attach()
-        self.assertIsNone(guard._attachment)
+        self.assertEqual(guard._attachments, [])
 
     def test_not_a_scaler(self):
         model, optimizer = seeded(Net)
@@ -268,7 +268,7 @@ class TestForms(Case):
 
     def test_not_a_model(self):
         model, optimizer = seeded(Net)
-        for arguments in ((model.parameters(), optimizer), (model, model), (model, [optimizer])):
+        for arguments in ((model.parameters(), optimizer), (model, model), (model, [model])):
             with self.assertRaises(TypeError):
                 esper.Guard(*arguments)
         guard = self.guard(model, optimizer)

@@ -101,7 +101,7 @@ class TestNobodys(Case):
             esper.Guard(model, optimizer)
         for words in ("first.weight is already watched", "detach()", "`with guard:`"):
             self.assertIn(words, str(met.exception))
-        self.assertIsNotNone(guard._attachment)
+        self.assertTrue(guard._attachments)
 
     def test_an_attach_that_failed(self):
         model, optimizer = seeded(Net)
@@ -125,11 +125,11 @@ class TestDue(Case):
                 guard.inject("first.weight.grad")
 
         train(model, optimizer, 6, before=spoil)
-        self.assertEqual([entry.step for entry in guard._ring.good], [0])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [0])
         train(model, optimizer, 1, start=6)
-        self.assertEqual([entry.step for entry in guard._ring.good], [0, 7])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [0, 7])
         train(model, optimizer, 3, start=7)
-        self.assertEqual([entry.step for entry in guard._ring.good], [7, 10])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [7, 10])
 
     def test_not_after_a_rollback(self):
         model, optimizer = seeded(Net)
@@ -137,7 +137,7 @@ class TestDue(Case):
         train(model, optimizer, 6)
         guard.inject("first.weight")
         train(model, optimizer, 3)
-        self.assertEqual([entry.step for entry in guard._ring.good], [0, 5])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [0, 5])
 
 
 class TestSize(Case):

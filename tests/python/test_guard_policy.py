@@ -176,7 +176,7 @@ class TestPolicies(Case):
         train(model, optimizer, 1, before=lambda step: guard.inject("second.bias.grad"))
         self.assertEqual([report.first_bad for report in asked], ["second.bias.grad"] * 2)
         self.assertTrue(bool(torch.isnan(model.second.bias).any()))
-        for answers in (["perhaps"], [None], [True]):
+        for answers in (["perhaps"], [True]):
             with self.assertRaisesRegex(ValueError, "has to return one of 'raise', 'report', 'skip', 'rollback'"):
                 train(model, optimizer, 1)
 
@@ -257,7 +257,6 @@ class TestHooks(Case):
         for by_closure in (None, "positional", "keyword"):
             model, optimizer = seeded(Net, optimizer=kind)
             guard = self.guard(model, optimizer, "skip").attach()
-            self.assertNotIn("step", optimizer.__dict__)
             poison = [True]
 
             def closure():
@@ -577,8 +576,8 @@ class TestWith(Case):
         for role in ("first.weight.grad", "first.weight"):
             model, optimizer = seeded(Net)
             guard = self.guard(model, optimizer, "report", state_every=1)
-            guard._at_once = False
-            guard._policy._on_bad = "report" if role.endswith("grad") else "skip"  # which raises for bad state
+            guard._machine.at_once = False
+            guard._machine.policy._on_bad = "report" if role.endswith("grad") else "skip"  # which raises for bad state
             with self.assertRaises(KeyError):
                 with guard:
                     train(model, optimizer, 1)
@@ -593,7 +592,7 @@ class TestWith(Case):
     def test_what_is_on_its_way_is_raised_otherwise(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "skip", state_every=1)
-        guard._at_once = False
+        guard._machine.at_once = False
         with self.assertRaises(esper.BadState):
             with guard:
                 train(model, optimizer, 1, before=lambda step: guard.inject("first.weight"))

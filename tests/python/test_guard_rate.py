@@ -93,7 +93,7 @@ class TestBackoff(Case):
         for expected in (0.25, 0.125):
             guard.rollback()
             self.assertEqual(step(), expected)
-        guard._ring.good[-1].slot[("param", "first.weight")][0, 0] += 1.0
+        guard._machine.ring.good[-1].slot[("param", "first.weight")][0, 0] += 1.0
         self.assertEqual(guard.rollback(), 0)
         self.assertEqual(step(), 0.0625)
         self.assertEqual(sum("the learning rate is multiplied by" in line for line in self.lines), 3)

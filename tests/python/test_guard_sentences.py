@@ -140,7 +140,7 @@ class TestRollback(Case):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "rollback", state_every=1, max_rollbacks=0).attach()
         guard.inject("first.weight")
-        with self.assertRaisesRegex(esper.BadState, "; no rollback: max_rollbacks=0, for the whole life of the guard"):
+        with self.assertRaisesRegex(esper.BadState, "; no rollback: max_rollbacks=0 within 1,000 steps"):
             train(model, optimizer, 1)
 
 

@@ -139,7 +139,7 @@ class TestRing(Case):
             self.assertEqual(guard.last.first_bad, "first.bias.exp_avg")
             self.assertIn("NaN in first.bias.exp_avg, 1 of 16, first at 1; no snapshot was taken of it", self.lines[-1])
             guard.rollback()
-            guard._at_once = False  # as where nobody waits: bad state is on its way when snapshot is called
+            guard._machine.at_once = False  # as where nobody waits: bad state is on its way when snapshot is called
             train(model, optimizer, 1, before=lambda step: guard.inject("first.bias"))
             self.assertEqual(guard.snapshot(), on_bad == "rollback")  # which goes back first
             guard.rollback()
@@ -149,7 +149,7 @@ class TestRing(Case):
         model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
         one = sum(p.numel() * 4 for p in model.parameters())
         guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots(every=1, keep=2)).attach()
-        guard._at_once = False
+        guard._machine.at_once = False
         for step in range(4):
             train(model, optimizer, 1, start=step)
             self.assertEqual(guard.memory()["host"], 2 * one)
@@ -164,12 +164,12 @@ class TestRing(Case):
             states.append(state_of(model, optimizer))
         train(model, optimizer, 2, start=2)
         guard.result()
-        newest = guard._ring.good[-1]
+        newest = guard._machine.ring.good[-1]
         newest.slot[("param", "first.weight")][3, 1] += 1e-3  # still finite
         self.assertEqual(guard.rollback(), 1)
         self.assertSameState(states[1], state_of(model, optimizer))
         self.assertIn("the snapshot of step 2 was damaged", self.lines[-2])
-        for entry in guard._ring.good:
+        for entry in guard._machine.ring.good:
             entry.slot[("param", "last.bias")][0] = 77.0
         with self.assertRaises(esper.NoSnapshot) as met:
             guard.rollback()
@@ -184,7 +184,7 @@ class TestRing(Case):
             train(model, optimizer, 8, device)
             guard.result()
             self.assertEqual(guard.memory()["host" if device == "cpu" else "device"], 3 * one)
-            self.assertEqual(len(guard._ring.good), 3)
+            self.assertEqual(len(guard._machine.ring.good), 3)
             self.assertEqual(sum("snapshots: 3 of" in line for line in self.lines), 1)  # said once
             guard.detach()
             self.lines.clear()

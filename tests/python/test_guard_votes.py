@@ -117,7 +117,7 @@ def rank_asks_alone(rank, world):
     """While a scan of the state is on its way, one rank asks for results, launches and reads; the other does not."""
     model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="rollback", state_every=1,
                                          snapshot=esper.Snapshots(every=2))
-    guard._at_once = False  # as on a GPU, where nobody waits
+    guard._machine.at_once = False  # as on a GPU, where nobody waits
     guard.attach()
     asked, line = [], ""
     for step in range(6):
@@ -138,7 +138,7 @@ def rank_asks_alone(rank, world):
 def rank_detaches(rank, world):
     """Bad state that is on its way when the guard is detached: raised on every rank, and nobody is asked."""
     model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="rollback", state_every=1, snapshot=esper.Snapshots())
-    guard._at_once = False
+    guard._machine.at_once = False
     guard.attach()
     step_own(model, optimizer, 0, True, lambda: rank == 1 and guard.inject("last.bias", 1))
     time.sleep(rank)  # not at the same time
@@ -221,7 +221,7 @@ def random_run(rank, seed):
         rank, kind, on_bad=on_bad, state_every=ours.choice([0, 1, 3]), clip=ours.choice([None, 0.5]),
         snapshot=esper.Snapshots(every=ours.choice([1, 2, 5])), max_skips=ours.choice([0, 1, 5]),
         max_rollbacks=ours.choice([1, 100]), lr_backoff=ours.choice([1.0, 0.5]))
-    guard._at_once = guard._at_once and ours.random() < 0.5
+    guard._machine.at_once = guard._machine.at_once and ours.random() < 0.5
     attached = ours.random() < 0.7
     if attached:
         guard.attach(scaler)

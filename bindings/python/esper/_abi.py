@@ -8,6 +8,7 @@ from ._errors import GuardError, LibraryNotFound
 
 ABI = "0.1"  # version of the library up to the part that may change
 NONE = 2**64 - 1
+E_STATE = -3  # esper_status: not allowed in this state
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")  # their index is esper_guard_dtype
 DTYPE_BYTES = (4, 2, 2, 8)
@@ -17,6 +18,7 @@ HOST = -1
 FAULTS = ("nan", "inf", "-inf", "exponent", "mantissa")  # their index is esper_fault
 
 BAD_NAN_GRAD, BAD_INF_GRAD, BAD_NAN_STATE, BAD_INF_STATE = 1, 2, 4, 8
+BAD_SPIKE = 32  # not the library's: a loss or a norm that is finite, and out of the question
 BAD_GRAD = BAD_NAN_GRAD | BAD_INF_GRAD
 BAD_STATE = BAD_NAN_STATE | BAD_INF_STATE
 

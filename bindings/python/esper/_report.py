@@ -31,7 +31,8 @@ class Row(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """One tensor that holds NaN or Inf. `first` is the index of the first such element, dimensions in order."""
+    """One tensor that holds NaN or Inf. `first` is the index of the first such element, dimensions in order. Of a
+    complex tensor the scan counts real and imaginary parts: `n_bad` elements are bad at least (`at_least`)."""
 
     name: str
     role: str
@@ -39,9 +40,11 @@ class Bad(NamedTuple):
     n_bad: int
     count: int
     first: int
+    at_least: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind} in {self.name}, {self.n_bad:,} of {self.count:,}, first at {self.first:,}"
+        least = "at least " if self.at_least else ""
+        return f"{self.kind} in {self.name}, {least}{self.n_bad:,} of {self.count:,}, first at {self.first:,}"
 
 
 def _kind(stat: Stat) -> str:
@@ -57,6 +60,7 @@ class Report:
     alarm = False  # it was bad, and not merely GradScaler finding its scale
     first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
     world = 1
+    spike: Optional[str] = None  # what is out of the question although it is finite, in words
     of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
     sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
     sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
@@ -90,8 +94,9 @@ class Report:
 
     @staticmethod
     def _bad(item: Item, stat: Stat) -> Bad:
-        return Bad(item.shown, _abi.ROLES[item.role], _kind(stat), stat.n_nan + stat.n_pos_inf + stat.n_neg_inf,
-                   item.count, logical(item, stat.first_bad))
+        n_bad = stat.n_nan + stat.n_pos_inf + stat.n_neg_inf
+        return Bad(item.shown, _abi.ROLES[item.role], _kind(stat), -(-n_bad // item.parts), item.count // item.parts,
+                   logical(item, stat.first_bad), item.parts > 1 and n_bad > 1)
 
     @property
     def first_bad(self) -> Optional[str]:
@@ -153,7 +158,7 @@ class Report:
 
     @staticmethod
     def _row(item: Item, stat: Stat, scale: float) -> Row:
-        return Row(item.shown, _abi.ROLES[item.role], item.count, stat.norm / scale, stat.mean / scale,
+        return Row(item.shown, _abi.ROLES[item.role], item.count // item.parts, stat.norm / scale, stat.mean / scale,
                    stat.max_abs / scale, stat.min_abs / scale, stat.n_nan, stat.n_pos_inf + stat.n_neg_inf, stat.n_zero,
                    stat.n_tiny, stat.checksum)
 
@@ -172,6 +177,8 @@ class Report:
         entry = self._first()
         if entry is not None:
             return str(entry)
+        if self.spike is not None:
+            return self.spike
         if self.first_rank is not None:
             return f"NaN or Inf on rank {self.first_rank}, none on this one"
         count = sum(stat.scanned for reading in self.readings for stat in reading.stats())
