@@ -31,13 +31,10 @@ class Training:
         torch.manual_seed(seed)
         self.chance = torch.Generator().manual_seed(seed + 1)
         self.trouble = None
+        self.lines = []
         self.build()
         self.guard = esper.Guard(self.model, self.optimizer, "report", spikes=esper.Spikes(), state_every=0,
-                                 log=self.note).attach()
-        self.lines = []
-
-    def note(self, line):
-        self.lines.append(line)
+                                 log=self.lines.append).attach()
 
     def normal(self, *shape):
         return torch.randn(*shape, generator=self.chance)

@@ -15,7 +15,7 @@ import importlib
 from typing import Any, List
 
 from ._errors import (BadGradient, BadState, BadTensor, GuardError, LibraryNotFound, ModelChanged, NoSnapshot,
-                      NoSuchTensor, Unsupported)
+                      NoSuchTensor, Spike, Unsupported)
 
 __version__ = "0.1.0"
 
@@ -25,12 +25,14 @@ _LATER = {
     "check": "_check",
     "Report": "_report",
     "Snapshots": "_snapshots",
+    "Spikes": "_spikes",
+    "Location": "_locate",
     "Agreement": "_agreement",
     "Divergence": "_agreement",
 }
 
 __all__ = ["BadGradient", "BadState", "BadTensor", "GuardError", "LibraryNotFound", "ModelChanged", "NoSnapshot",
-           "NoSuchTensor", "Unsupported", *_LATER]
+           "NoSuchTensor", "Spike", "Unsupported", *_LATER]
 
 
 def __getattr__(name: str) -> Any:

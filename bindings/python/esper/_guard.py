@@ -20,6 +20,7 @@ from ._rate import Rate
 from ._report import Report
 from ._scan import Scanner
 from ._snapshots import Ring, Snapshots
+from ._spikes import Judge, Spikes
 from ._watched import Watched
 
 _attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
@@ -54,6 +55,7 @@ class Guard(_former.Names):
     max_rollbacks: how many are made within rollback_window steps before a bad tensor raises after all (None: in all).
     lr_backoff: what each multiplies the learning rate by, while the optimiser steps: schedulers do not see it.
     max_skips: so many bad steps in a row are passed over, one more is worse.
+    spikes: esper.Spikes(...): losses (guard.loss) and gradient norms that are finite and out of the question are bad, too.
     log: a function of a line, or a path; stderr unless said.
     """
 
@@ -63,7 +65,7 @@ class Guard(_former.Names):
                  clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
                  state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
                  rollback_window: Optional[int] = 1000, lr_backoff: float = 1.0, max_skips: int = 10,
-                 log: _log.Log = None, deep_every: Optional[int] = None) -> None:
+                 spikes: Optional[Spikes] = None, log: _log.Log = None, deep_every: Optional[int] = None) -> None:
         where = "Guard(model, optimizer)"
         optimizers = _options.optimizers(where, model, optimizer)
         check_on_bad(on_bad)
@@ -76,6 +78,8 @@ class Guard(_former.Names):
         if snapshot is None and on_bad == "rollback":
             snapshot = Snapshots()
         _options.kept(snapshot, state)
+        if spikes is not None and not isinstance(spikes, Spikes):
+            raise TypeError(f"spikes={spikes!r}: expected esper.Spikes(...), or None")
         _options.is_group(group)
         self._clip = _options.norm(clip)
         lr_backoff = _options.backoff(lr_backoff, optimizers)
@@ -108,6 +112,9 @@ class Guard(_former.Names):
             machine = weakref.ref(self._machine)
             self._tell.step_of = lambda: machine().steps if machine() is not None else 0
             self._parts: Dict[str, Any] = {"machine": self._machine, "policy": policy, "rate": self._rate}
+            if spikes is not None:
+                self._parts["spikes"] = judge = Judge(spikes)
+                self._machine.look_for_spikes(judge)
             self._tell_not_judged()
             if told is not None:
                 self._tell("note", told)
@@ -328,6 +335,15 @@ class Guard(_former.Names):
             return None
         self._machine.enter()
         return self._machine.read()
+
+    def loss(self, loss: Any) -> Any:
+        """Takes the loss of this step, to be judged with its gradients (spikes=esper.Spikes()), and gives it back. Does
+        not wait for it. Where gradients are accumulated each part may be given: their mean is judged."""
+        if self.enabled:
+            if self._machine.judge is None:
+                raise GuardError("loss(): this guard judges no losses: make it with spikes=esper.Spikes()")
+            self._machine.judge.take(loss)
+        return loss
 
     # ------------------------------------------------------------------------------------------------ what is known
 

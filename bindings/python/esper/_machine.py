@@ -42,6 +42,7 @@ from ._ranks import Peers
 from ._rate import Rate
 from ._report import Report
 from ._scan import Scanner
+from ._spikes import Judge
 from ._snapshots import Restored, Ring
 from ._watched import Watched
 
@@ -112,6 +113,7 @@ class Machine:
         self.peers, self.policy, self.rate, self.ring = peers, policy, rate, ring
         self.optimizers = watched.optimizers
         self.sources: List[Source] = []
+        self.judge: Optional[Judge] = None  # of losses and norms
         self._tell = tell
         self._notes = notes
         self._scan_grads = scan_grads
@@ -142,6 +144,7 @@ class Machine:
         self._scaling = False  # GradScaler makes it
         self._scaler_went = False  # and has called the optimiser
         self._withheld = False  # this rank leaves a step out that others pass over on the device
+        self._is_first = True  # not a closure's second evaluation, which may try anything
         self._before: Optional[Copy] = None  # the state before a step with a closure
         self._slot: Slot = {}  # where that lies
         self._restoring: Optional[Rollback] = None
@@ -194,6 +197,8 @@ class Machine:
             self.mode = "one wait a step: gradients are sharded, and looked at over all ranks together"
         elif not self.policy.may_skip:
             self.mode = "no wait: reports follow one step later"
+        elif self.sources:
+            self.mode = "one wait a step: spikes are judged before the optimizer steps"
         elif not all(map(_optim.takes_flag, self.optimizers)):
             name = next(type(optimizer).__name__ for optimizer in self.optimizers if not _optim.takes_flag(optimizer))
             self.mode = f"one wait a step: {name} has no found_inf to be told on the device (fused ones have)"
@@ -204,6 +209,12 @@ class Machine:
         if self._clip > 0 and not self.waits:
             self.mode += " (clip= waits where gradients are sparse, views with gaps or on several devices)"
         self.at_once = self.waits or all(form[1].type == "cpu" for form in self.watched.forms)
+
+    def look_for_spikes(self, judge: Judge) -> None:
+        """From now on losses and norms are judged, too."""
+        self.judge = judge
+        self.sources.append(judge.source)
+        self.choose_mode()
 
     @property
     def not_covered(self) -> List[str]:
@@ -260,6 +271,7 @@ class Machine:
 
     def _judge(self, optimizer: torch.optim.Optimizer, first: bool) -> bool:
         self._withheld = False
+        self._is_first = first
         if self._flag is not None:
             self._flag.take()  # of a step that was broken off: it is not a GradScaler's
         captured = self.capturing()
@@ -318,11 +330,18 @@ class Machine:
         if scaled or (self.may_flag and (self.peers or (one and self._ready()))):
             return self._tell_on_device(scanners, scaled, optimizer)
         if self.waits or self.may_flag:
-            return self._decide(self.launch_all(scanners, clip=True))
-        pending = self._newest = self.launch_all(scanners, clip=True)  # on_bad="report"
+            return self._decide(self._launch_step(scanners))
+        pending = self._newest = self._launch_step(scanners)  # on_bad="report"
         if self._clip > 0 and not one:
             self._clip_now(pending.report())
         return True
+
+    def _launch_step(self, scanners: List[Scanner], flag: Optional[int] = None) -> Pending:
+        """The scan of a step: the losses that were given since the last one are its own."""
+        pending = self.launch_all(scanners, flag=flag, clip=True)
+        if self.judge is not None and self._is_first:
+            pending.losses = self.judge.losses_of_step()
+        return pending
 
     def launch_all(self, scanners: List[Scanner], captured: bool = False, flag: Optional[int] = None,
                    clip: bool = False) -> Pending:
@@ -362,7 +381,7 @@ class Machine:
         gradients, or there are none here, the host knows first. scale: what they are still multiplied by."""
         flag = self._flag = self._flag or _optim.DeviceFlag(self._device(), self.peers)
         one = self._one_launch(scanners) and scanners[0].devices == [_index(flag.device)]
-        pending = self._newest = self.launch_all(scanners, flag=flag.pointer if one else None, clip=True)
+        pending = self._newest = self._launch_step(scanners, flag.pointer if one else None)
         pending.flagged, pending.scaled = True, scaled
         pending.scale = scale.clone() if isinstance(scale, torch.Tensor) else None  # update() writes into it
         if one:
@@ -395,6 +414,7 @@ class Machine:
     def _decide(self, pending: Pending, scaled: bool = False) -> bool:
         """The verdict is waited for, and that of the other ranks."""
         report = self._note(pending.report())
+        self._sum_shards(report)
         self._consult(report)
         self.reduce(report)
         if not report.ok:
@@ -405,7 +425,7 @@ class Machine:
 
     def _consult(self, report: Report) -> None:
         """Whether finite gradients are out of the question."""
-        if report.bits == 0:
+        if report.bits == 0 and self._is_first:
             for source in self.sources:
                 said = source(report)
                 if said:
@@ -424,10 +444,16 @@ class Machine:
 
     def reduce(self, report: Report, about: int = _ranks.GRADIENTS) -> None:
         """A report on all ranks, which are here."""
+        if about == _ranks.GRADIENTS:
+            self._sum_shards(report)
         if self.peers:
-            _, report.first_rank = self.peers.verdict(report.bits, about)
+            found, report.first_rank = self.peers.verdict(report.bits, about)
             report.world = self.peers.world
-        if self.peers.shards and about == _ranks.GRADIENTS:
+            report.only_spikes = found == _abi.BAD_SPIKE
+
+    def _sum_shards(self, report: Report) -> None:
+        """The norm of sharded gradients is everybody's: all ranks are here."""
+        if self.peers.shards and report.sum_of_squares is None:
             report.sum_of_squares = self.peers.sum_of_squares(report.readings)
             report.sharded = False
             report.not_covered = [sentence for sentence in report.not_covered if sentence != SHARDED]
@@ -787,6 +813,8 @@ class Machine:
         self._stepped = False
         self.was_away = self._is_due = False
         self.policy.forget()
+        if self.judge is not None:
+            self.judge.restart()
         self._restoring = None
         self._tell_rollback(wanted, restored, step)
         self.move(Phase.BETWEEN)
@@ -830,7 +858,7 @@ class Machine:
         self.enter()
         try:
             self.move(Phase.JUDGING)
-            self._withheld = False
+            self._withheld, self._is_first = False, True
             for one in self.optimizers:
                 if not unscaled(scaler, one):
                     scaler.unscale_(one)
@@ -866,14 +894,15 @@ class Machine:
     def _feed(self, scaler: Any, scanners: List[Scanner]) -> None:
         found = [tensor for optimizer in self.optimizers
                  for tensor in _optim.scaler_state(scaler, optimizer)["found_inf_per_device"].values()]
-        if not self.peers.shards and (self.peers or self._one_launch(scanners)):
+        if not self.peers.shards and not self.sources and (self.peers or self._one_launch(scanners)):
             self._launch_flagged(scanners, scaled=True)
             for tensor in found:
                 torch.maximum(tensor, self._flag.found.to(tensor.device).expand_as(tensor), out=tensor)
             return
-        pending = self.launch_all(scanners, clip=True)
-        self._decide(pending, scaled=True)
-        if not pending.report().ok:
+        pending = self._launch_step(scanners)
+        go = self._decide(pending, scaled=True)
+        report = pending.report()
+        if not go or not (report.ok or report.spike or report.only_spikes):
             for tensor in found:
                 tensor.fill_(1.0)
 

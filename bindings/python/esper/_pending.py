@@ -8,6 +8,7 @@ from . import _abi
 from ._report import Report
 from ._scan import Reading, Scanner
 from ._copy import Copy
+from ._spikes import Losses
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -23,6 +24,7 @@ class Pending:
     flagged = False  # the optimiser was told on the device
     scaled = False  # GradScaler steps
     scale: Optional[torch.Tensor] = None
+    losses: Optional[Losses] = None  # that were given for this step
     noted = False  # the guard has read it
     flag: object = None  # kept as long as this is
     _report: Optional[Report] = None
@@ -47,6 +49,7 @@ class Pending:
         if self._report is None or self._captured:
             report = Report(self.step, self.read(), self._machine.not_covered)
             report.scale = self.scale
+            report.losses = self.losses
             if self._machine.peers.shards and any(item.role == _abi.GRAD for reading in report.readings
                                                  for item in reading.items[:1]):
                 report.sharded = True

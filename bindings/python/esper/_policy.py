@@ -15,7 +15,7 @@ import inspect
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from ._ranks import Peers
-from ._errors import BadGradient, BadState, BadTensor
+from ._errors import BadGradient, BadState, BadTensor, Spike
 from ._report import Report, some
 
 OnBad = Union[str, Callable[[Report], Optional[str]]]
@@ -130,13 +130,17 @@ class Policy:
         again = report.step is not None and report.step == self._step and self.in_a_row > 0
         self._step = report.step
         self.in_a_row += not again
-        if scaled and self.in_a_row <= self.max_skips:
+        if scaled and not report.spike and not report.only_spikes and self.in_a_row <= self.max_skips:
             report.action = "left to GradScaler, which passes the step over and lowers its scale"
             return "go"
         answer = self._asked(report)
         if answer == "report":
             report.action = "reported only" + ("" if untouched or scaled else "; the step was made")
             self._tell(report)
+            return "go"
+        if answer in ("skip", "rollback") and self.in_a_row <= self.max_skips and not untouched:
+            report.action = "seen too late to pass the step over"
+            self._tell_of("bad", str(report), report)
             return "go"
         if answer in ("skip", "rollback") and self.in_a_row <= self.max_skips:
             self.n_skipped += not again
@@ -150,7 +154,7 @@ class Policy:
                 return "rollback"
         else:
             report.action = "optimizer untouched" if untouched else "the optimizer has stepped with it"
-        raise BadGradient(str(report), report)
+        raise self.error(report)
 
     def of_state(self, report: Report, untouched: bool = False) -> str:
         """A report that is not ok: "go" or "rollback". `untouched`: found before the step, which is not made."""
@@ -170,7 +174,9 @@ class Policy:
     @staticmethod
     def error(report: Report) -> BadTensor:
         """The exception that tells of a report: the same on every rank."""
-        return BadState(str(report), report) if report.of_state else BadGradient(str(report), report)
+        if report.of_state:
+            return BadState(str(report), report)
+        return (Spike if report.spike or report.only_spikes else BadGradient)(str(report), report)
 
     def rolls_back(self, report: Report, at: int) -> None:
         """Counts a rollback that is to be made, or raises when there were enough. at: the steps asked for so far."""

@@ -61,6 +61,8 @@ class Report:
     first_rank: Optional[int] = None  # over a process group: the lowest rank whose tensors are bad
     world = 1
     spike: Optional[str] = None  # what is out of the question although it is finite, in words
+    only_spikes = False  # no rank has more to tell than that
+    losses: Any = None  # what guard.loss() was given for this step
     of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
     sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
     sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
@@ -139,6 +141,11 @@ class Report:
         return self.scale
 
     @property
+    def loss(self) -> Optional[float]:
+        """What guard.loss() was given for this step, the mean where that was more than one; None where nothing was."""
+        return None if self.losses is None else self.losses.mean()
+
+    @property
     def clip_factor(self) -> float:
         """What gradients were multiplied by; 1 is nothing."""
         return min([reading.clip_factor for reading in self.readings], default=1.0)
@@ -179,6 +186,8 @@ class Report:
             return str(entry)
         if self.spike is not None:
             return self.spike
+        if self.first_rank is not None and self.only_spikes:
+            return f"a spike on rank {self.first_rank}, none on this one"
         if self.first_rank is not None:
             return f"NaN or Inf on rank {self.first_rank}, none on this one"
         count = sum(stat.scanned for reading in self.readings for stat in reading.stats())

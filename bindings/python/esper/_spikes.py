@@ -194,20 +194,19 @@ class Judge:
             raise GuardError("loss(): this guard judges no losses: Spikes(loss=False)")
         self._incoming.append(_Incoming(loss))
 
-    def begin_step(self) -> Optional["_Step"]:
-        """Losses that were given since the last step belong to this one; None: there were none."""
+    def losses_of_step(self) -> Optional["Losses"]:
+        """Those that were given since the last step; None: there were none."""
         incoming, self._incoming = self._incoming, []
-        return _Step(incoming) if incoming else None
+        return Losses(incoming) if incoming else None
 
-    def judge(self, norm: float, losses: Optional["_Step"]) -> Tuple[Optional[float], List[str]]:
-        """Of gradients that are finite, and that were waited for: the step's loss, and what is wrong."""
-        loss = None if losses is None else losses.mean()
-        found = []
+    def source(self, report: Any) -> Optional[str]:
+        """What is wrong with a report on finite gradients, in words; None when nothing is."""
+        found, loss, norm = [], report.loss, report.total_norm
         if loss is not None and self._loss is not None:
             found.append(self._loss.judge(loss) if math.isfinite(loss) else f"the loss is {loss:g}")
         if self._norm is not None and math.isfinite(norm):
             found.append(self._norm.judge(norm))
-        return loss, [sentence for sentence in found if sentence is not None]
+        return "; ".join(sentence for sentence in found if sentence is not None) or None
 
     def _signals(self) -> Dict[str, Signal]:
         return {key: signal for key, signal in (("norm", self._norm), ("loss", self._loss)) if signal is not None}
@@ -254,7 +253,7 @@ class _Incoming:
         return float(self._value)
 
 
-class _Step:
+class Losses:
     """The losses of one step, several where gradients are accumulated."""
 
     def __init__(self, incoming: List[_Incoming]) -> None:
