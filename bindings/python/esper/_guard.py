@@ -172,6 +172,7 @@ class Guard(_former.Names):
             if scaler is not None:
                 self._scaler = _optim.ScalerAttachment(scaler, self.optimizers, stepper.scaled_step)
             if self.enabled:
+                self._machine.order.listen()
                 self._tell("note", self._machine.mode)
                 if self._machine.peers.guessed:
                     self._tell("note", f"torch.distributed has {self._machine.peers.world} ranks, which decide together "

@@ -36,6 +36,7 @@ from ._copy import Copy, Slot
 from ._cover import Cover
 from ._errors import BadState, BadTensor, GuardError, NoSnapshot, Unsupported
 from ._grads import Gradients
+from ._order import Order
 from ._pending import SHARDED, Deep, Pending
 from ._policy import Policy
 from ._ranks import Peers
@@ -113,6 +114,7 @@ class Machine:
         self.peers, self.policy, self.rate, self.ring = peers, policy, rate, ring
         self.optimizers = watched.optimizers
         self.sources: List[Source] = []
+        self.order = Order(watched)
         self.judge: Optional[Judge] = None  # of losses and norms
         self._tell = tell
         self._notes = notes
@@ -228,6 +230,7 @@ class Machine:
         """On purpose: takes it as it is now."""
         self.peers.look(self.watched.model)
         self.gradients.forget()
+        self.order.listen()
         self._flag = self._deep_flag = None
         self._round = None
         self._of = self.watched.version
@@ -236,6 +239,7 @@ class Machine:
     def detached(self) -> None:
         """Hooks are gone."""
         self.rate.undo()
+        self.order.stop()
         if self._flag is not None:
             self._flag.take()
         self.was_away = True
@@ -284,6 +288,7 @@ class Machine:
             self.n_asked_ever += 1
         if not self._scan_grads:
             return True
+        self.order.settle()
         scanners = self.gradients.collect(captured)
         if self.watched.version != self._of and not captured and not self._snapshot_of_more():
             return False
@@ -418,6 +423,7 @@ class Machine:
         self._consult(report)
         self.reduce(report)
         if not report.ok:
+            self._look_at_versions(report)
             return self._act_on_gradients(report, untouched=True, scaled=scaled) == "go"
         self.policy.healthy()
         self._clip_now(report)
@@ -457,6 +463,11 @@ class Machine:
             report.sum_of_squares = self.peers.sum_of_squares(report.readings)
             report.sharded = False
             report.not_covered = [sentence for sentence in report.not_covered if sentence != SHARDED]
+
+    def _look_at_versions(self, report: Report) -> None:
+        """Gradients of the step that is being judged: whether something has written into all of them since they came."""
+        grads = [parameter.grad for parameter in self.watched.tensors if parameter.grad is not None]
+        report.rewritten = all(_tensors.local(grad)._version > 0 for grad in grads)
 
     def _act_on_gradients(self, report: Report, untouched: bool, scaled: bool) -> str:
         """What is done about bad gradients: "go", "skip" or "rollback". When the state is bad although no step was made
@@ -867,6 +878,7 @@ class Machine:
                 if go:
                     self.steps += 1
                     self.n_asked_ever += 1
+                    self.order.settle()
                     scanners = self.gradients.collect() if self._scan_grads else []
                     if scanners or (self._scan_grads and self.peers):
                         self._feed(scaler, scanners)

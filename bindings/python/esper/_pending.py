@@ -50,6 +50,7 @@ class Pending:
             report = Report(self.step, self.read(), self._machine.not_covered)
             report.scale = self.scale
             report.losses = self.losses
+            report.order = self._machine.order.places
             if self._machine.peers.shards and any(item.role == _abi.GRAD for reading in report.readings
                                                  for item in reading.items[:1]):
                 report.sharded = True

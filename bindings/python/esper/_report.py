@@ -66,6 +66,8 @@ class Report:
     of_state = False  # parameters, buffers and optimiser state were scanned, not gradients
     sum_of_squares: Optional[float] = None  # of sharded gradients over the ranks that share them
     sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
+    order: Dict[str, int] = {}  # places of parameters in the forward pass, as far as they are known
+    rewritten: Optional[bool] = None  # gradients were written in place after the backward pass; None: nobody has looked
     scale: Any = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
 
     def __init__(self, step: Optional[int], readings: Sequence[Reading], not_covered: Sequence[str] = ()) -> None:
@@ -86,7 +88,19 @@ class Report:
 
     @property
     def bad(self) -> List[Bad]:
-        """The tensors of this rank that are not finite, in the order of the model."""
+        """The tensors of this rank that are not finite: in the order of the model, gradients among themselves in that
+        of the forward pass. The last gradient is the one next to the loss."""
+        entries = self._entries()
+        if not self.order:
+            return entries
+        places = [i for i, entry in enumerate(entries) if entry.role == "grad"]
+        gradients = sorted([entries[i] for i in places],
+                           key=lambda entry: self.order.get(entry.name[:-len(".grad")], len(self.order)))
+        for i, entry in zip(places, gradients):
+            entries[i] = entry
+        return entries
+
+    def _entries(self) -> List[Bad]:
         found = []
         for reading in self.readings:
             if reading.bad:
@@ -102,15 +116,16 @@ class Report:
 
     @property
     def first_bad(self) -> Optional[str]:
-        """The name of the first tensor that is not finite; None when all are."""
+        """The name of the tensor that is nearest to where it began: the first that is bad of the state; of gradients,
+        which spoil those before them in the backward pass, the one next to the loss. None when all are finite."""
         entry = self._first()
         return entry.name if entry else None
 
     def _first(self) -> Optional[Bad]:
-        for reading in self.readings:
-            if reading.bad:
-                return self._bad(reading.items[reading.first_bad], reading.stat(reading.first_bad))
-        return None
+        if self.n_bad == 0:
+            return None
+        found = self.bad
+        return found[0] if found[0].role != "grad" else [entry for entry in found if entry.role == "grad"][-1]
 
     @property
     def n_bad(self) -> int:
@@ -170,15 +185,40 @@ class Report:
                    stat.n_tiny, stat.checksum)
 
     def __str__(self) -> str:
-        parts = [self._found()]
-        more = self.n_bad - 1
-        if more > 0:
-            parts.append(some(more, "more tensor"))
+        parts = [self._found(), *self._others()]
         if self.first_rank is not None and self.world > 1:
             parts.append(f"first on rank {self.first_rank} of {self.world}")
         if self.action:
             parts.append(self.action)
         return ("" if self.step is None else f"step {self.step}: ") + "; ".join(parts)
+
+    def _others(self) -> List[str]:
+        """How far it went, and what that looks like."""
+        if self.n_bad < 2:
+            return [] if self.n_bad == 0 else self._looks_clipped()
+        found = self.bad
+        more = some(self.n_bad - 1, "more tensor")
+        if found[0].role != "grad":
+            return [more]
+        return [f"{more}, back to {found[0].name}", *self._looks_clipped()]
+
+    def _looks_clipped(self) -> List[str]:
+        """clip_grad_norm_ multiplies everything by max_norm / norm: a NaN anywhere makes all of it NaN, and an Inf makes
+        all of it 0, but for the Inf, which becomes NaN."""
+        stats = [stat for reading in self.readings for item, stat in zip(reading.items, reading.stats())
+                 if item.role == _abi.GRAD and stat.scanned]
+        counts = [item.count for reading in self.readings for item, stat in zip(reading.items, reading.stats())
+                  if item.role == _abi.GRAD and stat.scanned]
+        if self.of_state or len(stats) < 2:
+            return []
+        if all(stat.n_nan == count for stat, count in zip(stats, counts)):
+            if self.rewritten:
+                return ["all of every gradient, as clip_grad_norm_ before the guard leaves them: clip= keeps them apart"]
+            before = ", or clip_grad_norm_ ran before the guard" if self.rewritten is None else ""
+            return [f"all of every gradient: the loss was bad{before}; guard.locate() finds where it began"]
+        if self.rewritten is not False and all(stat.n_nan + stat.n_zero == count for stat, count in zip(stats, counts)):
+            return ["all else is 0, as clip_grad_norm_ before the guard leaves it: clip= keeps it"]
+        return []
 
     def _found(self) -> str:
         entry = self._first()
