@@ -125,7 +125,7 @@ class Report:
         if self.n_bad == 0:
             return None
         found = self.bad
-        return found[0] if found[0].role != "grad" else [entry for entry in found if entry.role == "grad"][-1]
+        return next((entry for entry in found if entry.role != "grad"), found[-1])
 
     @property
     def n_bad(self) -> int:

@@ -24,7 +24,8 @@ from ._errors import GuardError, Unsupported
 
 MIN_HISTORY = 30  # nothing is judged before so many
 RUN = 3  # of the governor: min_panics
-RECENT = 30
+RECENT = 40
+DRIFT = 4.5  # of the deviations that are far for one value: the median of many has little noise
 
 
 class Spikes:
@@ -34,7 +35,7 @@ class Spikes:
     sensitivity: how many deviations are far; more is more patient. norm, loss: which of the two are judged.
     """
 
-    def __init__(self, window: int = 100, sensitivity: float = 6.0, norm: bool = True, loss: bool = True) -> None:
+    def __init__(self, window: int = 150, sensitivity: float = 6.0, norm: bool = True, loss: bool = True) -> None:
         if not hasattr(window, "__index__") or isinstance(window, bool) or not MIN_HISTORY <= window <= 1 << 20:
             raise ValueError(f"Spikes(window={window!r}): expected a whole number from {MIN_HISTORY} to 1,048,576")
         self.window = int(window)
@@ -166,9 +167,9 @@ class _Level:
         least = 0.02 if self._logs else 0.02 * abs(self._middle)
         deviation = max(1.4826 * self.of(window.quantile(0.75)), least)
         spread = self.of(window.quantile(1))
-        self.jump = max(2 * far * deviation, self._times(10), spread + self._times(3))
-        self.high = max(far * deviation, self._times(3), 1.5 * spread)
-        self.drift = max(far * deviation / 5, self._times(1.8))
+        self.jump = max(2 * far * deviation, self._times(10), spread + self._times(3) if self._logs else 3 * spread)
+        self.high = max(far * deviation, self._times(3), (1.5 if self._logs else 2) * spread)
+        self.drift = max(far * deviation / (DRIFT if self._logs else 4.0), self._times(1.8))
 
     def of(self, value: float) -> float:
         if not self._logs:
