@@ -11,14 +11,15 @@ import torch
 from . import _abi, _cover, _former, _inject, _log, _names, _optim, _options, _ranks, _refuse
 from ._errors import BadState, GuardError, NoSnapshot, Unsupported
 from ._events import Teller
-from ._grads import Gradients
-from ._machine import Machine, Phase, unscaled
+from ._machine import Machine
 from ._pending import NoPending, Pending
+from ._phase import Phase
 from ._policy import OnBad, Policy, check_on_bad
 from ._rate import Rate
 from ._report import Report
 from ._scan import Scanner
 from ._snapshots import Ring, Snapshots
+from ._underway import Underway
 from ._watched import Watched
 
 _attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
@@ -30,7 +31,7 @@ def _read_at_exit() -> None:
     """What the last steps have launched and nobody has read is logged."""
     for guard in list(_attached):
         guard._read_quietly("found when Python ended: nothing was done about it")
-        guard._tell_unseen()
+        guard._machine.unseen.end(guard._machine.n_asked_ever)
 
 
 def is_off() -> bool:
@@ -98,12 +99,13 @@ class Guard(_former.Names):
         policy = Policy(on_bad, max_skips, max_rollbacks, rollback_window, self._tell, peers)
         self._watched = Watched(model, optimizers)
         try:
-            gradients, cover = Gradients(self._watched), _cover.Cover(self._watched)
+            cover = _cover.Cover(self._watched)
+            underway = Underway(self._watched, cover, peers, self._clip, self._tell)
+            underway.notes = notes
             ring = None if snapshot is None else Ring(snapshot, cover, state or {}, peers, self._rate, self._tell)
             state_every = 1 if any(role in scan for role in _options.STATE_ROLES) else state_every or 0
-            self._machine = Machine(self._watched, peers, policy, self._rate, self._tell, ring=ring, cover=cover,
-                                    gradients=gradients, notes=notes, scan_grads="grad" in scan,
-                                    state_every=state_every, clip=self._clip, lr_backoff=lr_backoff)
+            self._machine = Machine(underway, policy, self._rate, ring, self._tell, scan_grads="grad" in scan,
+                                    state_every=state_every, lr_backoff=lr_backoff)
             machine = weakref.ref(self._machine)
             self._tell.step_of = lambda: machine().steps if machine() is not None else 0
             self._parts: Dict[str, Any] = {"machine": self._machine, "policy": policy, "rate": self._rate}
@@ -135,11 +137,6 @@ class Guard(_former.Names):
             self._tell("note", f"off: ESPER_GUARD={os.environ.get('ESPER_GUARD', '')} is in the environment; nothing is "
                        "watched" + (", clip= clips as clip_grad_norm_ does" if self._clip else ""))
 
-    def _tell_unseen(self) -> None:
-        """Of steps that went round the guard, when it is over."""
-        if self._attachments and self.enabled and self._machine.n_unseen and self._machine.n_asked_ever == 0:
-            self._tell("alarm", self._machine._unseen_text())
-
     # ------------------------------------------------------------------------------------------- the loop as it is
 
     def attach(self, scaler: Any = None) -> "Guard":
@@ -169,6 +166,7 @@ class Guard(_former.Names):
                     self._tell("note", f"torch.distributed has {self._machine.peers.world} ranks, which decide together "
                                "(group='auto'); where they train apart from each other, make the guard with group=None")
                 self._machine.snapshot_first()
+                self._machine.unseen.begin()
                 _attached.add(self)
         except BaseException:
             self._unhook()
@@ -185,18 +183,20 @@ class Guard(_former.Names):
         self._machine.enter()
         if not self._watched.active:
             self._watched.register()
-            self._machine.gradients.forget()
+            self._machine.underway.grads.forget()
         if self._machine.phase is Phase.DETACHED:
             self._machine.move(Phase.BETWEEN)
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the parameters to others. Over ranks nobody
         else is asked: what is bad then is raised, and not rolled back."""
-        self._tell_unseen()
+        was_attached = bool(self._attachments)
         self._unhook()
         if not self.enabled:
             return
         machine = self._machine
+        if was_attached:
+            machine.unseen.end(machine.n_asked_ever)
         machine.enter()
         machine.detached()
         self._watched.release()
@@ -240,7 +240,7 @@ class Guard(_former.Names):
             self._machine.enter()
             for report in self._machine.read_and_forget(action):
                 if report is not None:
-                    self._machine.last = report
+                    self._machine.underway.last = report
                     self._tell("bad", str(report), report)
         except Exception as error:  # the device may be gone
             print(f"esper: what was on its way could not be read: {error}", file=sys.stderr)
@@ -295,20 +295,20 @@ class Guard(_former.Names):
         machine = self._machine
         captured = machine.capturing()
         if captured:
-            machine.check_capture()
+            machine.underway.check_capture()
             if roles:
                 raise Unsupported(f"launch: scan={scan!r} under capture: a CUDA graph holds scans of gradients only. "
                                   "Launch the scan of the others outside of it, after a replay")
-        elif machine.has_launched:
-            machine._read_launched()
+        elif machine.underway:
+            machine.underway.read()
         # the state first: fewer questions are asked about it, and a device reads it while gradients are looked up
         state = self._launch_state(roles) if roles else None
-        gradients = machine.gradients.collect(captured) if "grad" in scan else []
-        pending = machine.launch_all(gradients, captured)
+        gradients = machine.underway.grads.collect(captured) if "grad" in scan else []
+        pending = machine.underway.launch(machine.steps, gradients, captured)
         if state is not None:
             pending._scanners.append(state)
         if not captured:
-            machine.launched(pending)
+            machine.underway.asked = pending
         return pending
 
     def _launch_state(self, roles: int) -> Optional[Scanner]:
@@ -333,7 +333,7 @@ class Guard(_former.Names):
     @property
     def last(self) -> Optional[Report]:
         """Of the previous step, or of this one where the guard waits; never waits itself."""
-        return self._machine.last if self.enabled else None
+        return self._machine.underway.last if self.enabled else None
 
     @property
     def steps(self) -> int:
@@ -359,7 +359,7 @@ class Guard(_former.Names):
     @property
     def not_covered(self) -> List[str]:
         """What is not scanned, and why: a sentence each."""
-        return self._machine.not_covered if self.enabled else []
+        return self._machine.underway.not_covered + self._machine.unseen.not_covered if self.enabled else []
 
     @property
     def lr_factor(self) -> float:
@@ -428,7 +428,7 @@ class Guard(_former.Names):
             return
         machine = self._machine
         machine.enter()
-        machine._forget_launched()
+        machine.forget_underway()
         self._watched.release()
         self._watched.register()
         known = machine.cover.not_judged
@@ -461,7 +461,7 @@ class Guard(_former.Names):
         if not self.enabled:
             return
         self._machine.enter()
-        self._machine._forget_launched()
+        self._machine.forget_underway()
         for name, part in self._parts.items():
             if name in state:  # an earlier version, or one with ESPER_GUARD=0, may have had less
                 part.load_state_dict(state[name])
@@ -507,7 +507,7 @@ class _Off:
         return True
 
     def scaled_step(self, scaler: Any, optimizer: torch.optim.Optimizer, do: Any) -> Any:
-        if not unscaled(scaler, optimizer):
+        if not _optim.unscaled(scaler, optimizer):
             scaler.unscale_(optimizer)
         self._scaling = False
         self.begin(optimizer)
