@@ -108,9 +108,9 @@ class Machine(Phased):
     def recover(self) -> None:
         """After an exception at any point: the optimiser as if the call had not been, and a rollback that had begun is
         made. Scans, snapshots and lists of tensors are safe by themselves: each is done, or will be done again."""
-        self.rate.undo()
+        self.take_back()
         self.underway.take_flags()
-        self._round, self._scaling, self._withheld, self._before = None, False, False, None
+        self._round, self._scaling, self._withheld = None, False, False
         self.phase = Phase.BETWEEN
         if self._restoring is not None:
             self._restore()
