@@ -829,7 +829,7 @@ class TestGraphs(Case):
             backward(model, 0)
             self.captured(guard, optimizer.step)
             self.assertIn(words, self.lines[-1])
-            guard._machine.captured[0].result()
+            guard._machine.underway.captured[0].result()
             guard.detach()
 
     def test_what_cannot_be_captured(self):

@@ -229,20 +229,20 @@ class TestGuard(cases.Case):
         model, _ = cases.seeded(cases.Net)
         optimizer = torch.optim.LBFGS(model.parameters(), lr=0.3, max_iter=4)
         guard = self.guard(model, optimizer, "skip", spikes=esper.Spikes()).attach()
-        for step in range(40):
-            evaluated = []
+        n_evaluated = 0
 
-            def closure():
-                optimizer.zero_grad()
-                loss = cases.backward(model, step)
-                evaluated.append(loss)
-                if len(evaluated) > 2:
-                    for parameter in model.parameters():
-                        parameter.grad.mul_(1.0 + 1e-3 * step)
-                return loss
+        def closure():
+            nonlocal n_evaluated
+            n_evaluated += 1
+            optimizer.zero_grad()
+            return guard.loss(cases.backward(model, 0))
 
+        for _ in range(20):
             optimizer.step(closure)
-        self.assertEqual(guard.n_skipped, 0)
+        self.assertEqual((guard.n_skipped, guard.steps), (0, 20))
+        self.assertGreater(n_evaluated, 40)
+        self.assertEqual([len(signal["window"]) + len(signal["recent"])
+                          for signal in guard.state_dict()["spikes"].values()], [20, 20])
 
     def test_bits_are_the_same(self):
         """Healthy steps with rules and without."""

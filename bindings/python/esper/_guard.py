@@ -11,16 +11,17 @@ import torch
 from . import _abi, _cover, _former, _inject, _log, _names, _optim, _options, _ranks, _refuse
 from ._errors import BadState, GuardError, NoSnapshot, Unsupported
 from ._events import Teller
-from ._grads import Gradients
 from ._locate import Location, locate
-from ._machine import Machine, Phase, unscaled
+from ._machine import Machine
 from ._pending import NoPending, Pending
+from ._phase import Phase
 from ._policy import OnBad, Policy, check_on_bad
 from ._rate import Rate
 from ._report import Report
 from ._scan import Scanner
 from ._snapshots import Ring, Snapshots
 from ._spikes import Judge, Spikes
+from ._underway import Underway
 from ._watched import Watched
 
 _attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
@@ -32,7 +33,7 @@ def _read_at_exit() -> None:
     """What the last steps have launched and nobody has read is logged."""
     for guard in list(_attached):
         guard._read_quietly("found when Python ended: nothing was done about it")
-        guard._tell_unseen()
+        guard._machine.unseen.end(guard._machine.n_asked_ever)
 
 
 def is_off() -> bool:
@@ -103,12 +104,13 @@ class Guard(_former.Names):
         policy = Policy(on_bad, max_skips, max_rollbacks, rollback_window, self._tell, peers)
         self._watched = Watched(model, optimizers)
         try:
-            gradients, cover = Gradients(self._watched), _cover.Cover(self._watched)
+            cover = _cover.Cover(self._watched)
+            underway = Underway(self._watched, cover, peers, self._clip, self._tell)
+            underway.notes = notes
             ring = None if snapshot is None else Ring(snapshot, cover, state or {}, peers, self._rate, self._tell)
             state_every = 1 if any(role in scan for role in _options.STATE_ROLES) else state_every or 0
-            self._machine = Machine(self._watched, peers, policy, self._rate, self._tell, ring=ring, cover=cover,
-                                    gradients=gradients, notes=notes, scan_grads="grad" in scan,
-                                    state_every=state_every, clip=self._clip, lr_backoff=lr_backoff)
+            self._machine = Machine(underway, policy, self._rate, ring, self._tell, scan_grads="grad" in scan,
+                                    state_every=state_every, lr_backoff=lr_backoff)
             machine = weakref.ref(self._machine)
             self._tell.step_of = lambda: machine().steps if machine() is not None else 0
             self._parts: Dict[str, Any] = {"machine": self._machine, "policy": policy, "rate": self._rate}
@@ -143,11 +145,6 @@ class Guard(_former.Names):
             self._tell("note", f"off: ESPER_GUARD={os.environ.get('ESPER_GUARD', '')} is in the environment; nothing is "
                        "watched" + (", clip= clips as clip_grad_norm_ does" if self._clip else ""))
 
-    def _tell_unseen(self) -> None:
-        """Of steps that went round the guard, when it is over."""
-        if self._attachments and self.enabled and self._machine.n_unseen and self._machine.n_asked_ever == 0:
-            self._tell("alarm", self._machine._unseen_text())
-
     # ------------------------------------------------------------------------------------------- the loop as it is
 
     def attach(self, scaler: Any = None) -> "Guard":
@@ -172,12 +169,13 @@ class Guard(_former.Names):
             if scaler is not None:
                 self._scaler = _optim.ScalerAttachment(scaler, self.optimizers, stepper.scaled_step)
             if self.enabled:
-                self._machine.order.listen()
+                self._machine.underway.order.listen()
                 self._tell("note", self._machine.mode)
                 if self._machine.peers.guessed:
                     self._tell("note", f"torch.distributed has {self._machine.peers.world} ranks, which decide together "
                                "(group='auto'); where they train apart from each other, make the guard with group=None")
                 self._machine.snapshot_first()
+                self._machine.unseen.begin()
                 _attached.add(self)
         except BaseException:
             self._unhook()
@@ -194,18 +192,20 @@ class Guard(_former.Names):
         self._machine.enter()
         if not self._watched.active:
             self._watched.register()
-            self._machine.gradients.forget()
+            self._machine.underway.grads.forget()
         if self._machine.phase is Phase.DETACHED:
             self._machine.move(Phase.BETWEEN)
 
     def detach(self) -> None:
         """Reads what is still on its way, takes the hooks away, and leaves the parameters to others. Over ranks nobody
         else is asked: what is bad then is raised, and not rolled back."""
-        self._tell_unseen()
+        was_attached = bool(self._attachments)
         self._unhook()
         if not self.enabled:
             return
         machine = self._machine
+        if was_attached:
+            machine.unseen.end(machine.n_asked_ever)
         machine.enter()
         machine.detached()
         self._watched.release()
@@ -249,7 +249,7 @@ class Guard(_former.Names):
             self._machine.enter()
             for report in self._machine.read_and_forget(action):
                 if report is not None:
-                    self._machine.last = report
+                    self._machine.underway.last = report
                     self._tell("bad", str(report), report)
         except Exception as error:  # the device may be gone
             print(f"esper: what was on its way could not be read: {error}", file=sys.stderr)
@@ -304,20 +304,20 @@ class Guard(_former.Names):
         machine = self._machine
         captured = machine.capturing()
         if captured:
-            machine.check_capture()
+            machine.underway.check_capture()
             if roles:
                 raise Unsupported(f"launch: scan={scan!r} under capture: a CUDA graph holds scans of gradients only. "
                                   "Launch the scan of the others outside of it, after a replay")
-        elif machine.has_launched:
-            machine._read_launched()
+        elif machine.underway:
+            machine.underway.read()
         # the state first: fewer questions are asked about it, and a device reads it while gradients are looked up
         state = self._launch_state(roles) if roles else None
-        gradients = machine.gradients.collect(captured) if "grad" in scan else []
-        pending = machine.launch_all(gradients, captured)
+        gradients = machine.underway.grads.collect(captured) if "grad" in scan else []
+        pending = machine.underway.launch(machine.steps, gradients, captured)
         if state is not None:
             pending._scanners.append(state)
         if not captured:
-            machine.launched(pending)
+            machine.underway.asked = pending
         return pending
 
     def _launch_state(self, roles: int) -> Optional[Scanner]:
@@ -341,9 +341,10 @@ class Guard(_former.Names):
         """Takes the loss of this step, to be judged with its gradients (spikes=esper.Spikes()), and gives it back. Does
         not wait for it. Where gradients are accumulated each part may be given: their mean is judged."""
         if self.enabled:
-            if self._machine.judge is None:
+            judge = self._machine.underway.judge
+            if judge is None:
                 raise GuardError("loss(): this guard judges no losses: make it with spikes=esper.Spikes()")
-            self._machine.judge.take(loss)
+            judge.take(loss)
         return loss
 
     # ------------------------------------------------------------------------------------------------ what is known
@@ -351,7 +352,7 @@ class Guard(_former.Names):
     @property
     def last(self) -> Optional[Report]:
         """Of the previous step, or of this one where the guard waits; never waits itself."""
-        return self._machine.last if self.enabled else None
+        return self._machine.underway.last if self.enabled else None
 
     @property
     def steps(self) -> int:
@@ -377,7 +378,7 @@ class Guard(_former.Names):
     @property
     def not_covered(self) -> List[str]:
         """What is not scanned, and why: a sentence each."""
-        return self._machine.not_covered if self.enabled else []
+        return self._machine.underway.not_covered + self._machine.unseen.not_covered if self.enabled else []
 
     @property
     def lr_factor(self) -> float:
@@ -446,7 +447,7 @@ class Guard(_former.Names):
             return
         machine = self._machine
         machine.enter()
-        machine._forget_launched()
+        machine.forget_underway()
         self._watched.release()
         self._watched.register()
         known = machine.cover.not_judged
@@ -479,7 +480,7 @@ class Guard(_former.Names):
         if not self.enabled:
             return
         self._machine.enter()
-        self._machine._forget_launched()
+        self._machine.forget_underway()
         for name, part in self._parts.items():
             if name in state:  # an earlier version, or one with ESPER_GUARD=0, may have had less
                 part.load_state_dict(state[name])
@@ -531,7 +532,7 @@ class _Off:
         return True
 
     def scaled_step(self, scaler: Any, optimizer: torch.optim.Optimizer, do: Any) -> Any:
-        if not unscaled(scaler, optimizer):
+        if not _optim.unscaled(scaler, optimizer):
             scaler.unscale_(optimizer)
         self._scaling = False
         self.begin(optimizer)

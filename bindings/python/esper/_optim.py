@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tupl
 
 import torch
 
-from ._errors import BadTensor, GuardError
+from ._errors import BadTensor, GuardError, Unsupported
 from ._ranks import Peers
 
 
@@ -331,3 +331,17 @@ def scaler_state(scaler: Any, optimizer: torch.optim.Optimizer) -> Optional[Dict
     """What a GradScaler has noted of an optimiser since its last update."""
     states = getattr(scaler, "_per_optimizer_states", None)
     return None if states is None else states[id(optimizer)]
+
+
+def unscaled(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a GradScaler has unscaled the gradients of an optimiser since its last update."""
+    noted = scaler_state(scaler, optimizer)
+    if noted is None:
+        raise Unsupported(f"{type(scaler).__name__} is not a GradScaler that the guard knows")
+    return bool(noted["found_inf_per_device"])
+
+
+def found_infs(scaler: Any, optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """Where a GradScaler notes that it has found Inf, on each device."""
+    noted = scaler_state(scaler, optimizer)
+    return [] if noted is None else list(noted["found_inf_per_device"].values())

@@ -11,7 +11,7 @@ from ._copy import Copy
 from ._spikes import Losses
 
 if TYPE_CHECKING:
-    from ._machine import Machine
+    from ._underway import Underway
 
 SHARDED = ("total_norm: gradients are sharded, and the other ranks were not asked: result(over_ranks=True), called by "
            "all of them, does")
@@ -30,9 +30,9 @@ class Pending:
     _report: Optional[Report] = None
     _reduced = False
 
-    def __init__(self, machine: "Machine", step: int, scanners: Sequence[Scanner], captured: bool = False) -> None:
+    def __init__(self, underway: "Underway", step: int, scanners: Sequence[Scanner], captured: bool = False) -> None:
         self.step = step
-        self._machine = machine
+        self._underway = underway
         self._scanners = list(scanners)
         self._captured = captured
 
@@ -47,11 +47,11 @@ class Pending:
     def report(self) -> Report:
         """What this rank has found; waits the first time, in a graph every time."""
         if self._report is None or self._captured:
-            report = Report(self.step, self.read(), self._machine.not_covered)
+            report = Report(self.step, self.read(), self._underway.not_covered)
             report.scale = self.scale
             report.losses = self.losses
-            report.order = self._machine.order.places
-            if self._machine.peers.shards and any(item.role == _abi.GRAD for reading in report.readings
+            report.order = self._underway.order.places
+            if self._underway.peers.shards and any(item.role == _abi.GRAD for reading in report.readings
                                                  for item in reading.items[:1]):
                 report.sharded = True
                 report.not_covered.append(SHARDED)
@@ -63,9 +63,9 @@ class Pending:
         ask together: the verdict, and the norm of sharded gradients."""
         report = self.report()
         if over_ranks and not self._reduced:
-            self._machine.reduce(report)
+            self._underway.reduce(report)
             self._reduced = True
-        self._machine.was_read(self)
+        self._underway.was_read(self)
         return report
 
 

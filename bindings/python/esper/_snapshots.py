@@ -6,7 +6,7 @@ over for the next older one.
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -172,9 +172,9 @@ class Ring:
 
     # ------------------------------------------------------------------------------------------------------ restore
 
-    def restore(self, rng: bool) -> Restored:
-        """Puts the newest good state back, verified. rng: the random state too, because guard.rollback() asks for it,
-        between two steps."""
+    def restore(self, asked: bool) -> Restored:
+        """Puts the newest good state back, verified. Gradients, which are of the state that is gone, become zero.
+        asked: by guard.rollback(), between two steps: the random state goes back, too."""
         self.close_iteration()
         if not self.good:
             raise NoSnapshot("rollback: there is no good snapshot yet. Call guard.snapshot() before the first step "
@@ -185,10 +185,11 @@ class Ring:
         while self.good:
             entry = self.good[-1]
             self._tell_of_scheduler(entry)
-            left = _copy.put_back(entry, self._cover, self.extras, self._rate.set_inside, within=not rng)
+            left = _copy.put_back(entry, self._cover, self.extras, self._rate.set_inside, within=not asked)
             found = _copy.verify(entry, self._cover)
             if self._peers.agree(found.damaged is None and found.absent is None):
-                if rng:
+                _zero_gradients(watched.tensors)
+                if asked:
                     _copy.put_back_rng(entry.rng)
                 self._put_back = entry
                 return Restored(entry, found.readings, left)
@@ -203,6 +204,13 @@ class Ring:
                 and not self.extras.split()[0]):
             self._told_of_scheduler = True
             self._tell("rollback", "a scheduler that is not in state= sets the learning rate: it goes on where it is")
+
+
+def _zero_gradients(parameters: Sequence[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
 
 
 def _is_state(key: Key) -> bool:
