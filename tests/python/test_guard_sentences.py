@@ -101,7 +101,7 @@ class TestOptions(Case):
 
     def test_log(self):
         for wrong in (3, [], b"guard.log", True):
-            with self.assertRaisesRegex(TypeError, "expected a function of a line, a path, or None"):
+            with self.assertRaisesRegex(TypeError, "expected a function of a line, a path, a logger, or None"):
                 esper.Guard(*seeded(Net), log=wrong)
 
 

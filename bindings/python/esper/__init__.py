@@ -24,6 +24,7 @@ _LATER = {
     "Guard": "_guard",
     "check": "_check",
     "Report": "_report",
+    "Event": "_events",
     "Snapshots": "_snapshots",
     "Spikes": "_spikes",
     "Location": "_locate",

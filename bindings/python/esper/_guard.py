@@ -10,7 +10,7 @@ import torch
 
 from . import _abi, _cover, _former, _inject, _log, _names, _optim, _options, _ranks, _refuse
 from ._errors import BadState, GuardError, NoSnapshot, Unsupported
-from ._events import Teller
+from ._events import Event, Teller
 from ._locate import Location, locate
 from ._machine import Machine
 from ._pending import NoPending, Pending
@@ -57,7 +57,8 @@ class Guard(_former.Names):
     lr_backoff: what each multiplies the learning rate by, while the optimiser steps: schedulers do not see it.
     max_skips: so many bad steps in a row are passed over, one more is worse.
     spikes: esper.Spikes(...): losses (guard.loss) and gradient norms that are finite and out of the question are bad, too.
-    log: a function of a line, or a path; stderr unless said.
+    log: a function of a line, a path, or a logger; logging's "esper.guard" unless said, or stderr while that has no
+    handlers. on_event: a function of every esper.Event, which has the sentence, its kind, step, rank and report.
     """
 
     def __init__(self, model: torch.nn.Module,
@@ -66,7 +67,8 @@ class Guard(_former.Names):
                  clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
                  state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
                  rollback_window: Optional[int] = 1000, lr_backoff: float = 1.0, max_skips: int = 10,
-                 spikes: Optional[Spikes] = None, log: _log.Log = None, deep_every: Optional[int] = None) -> None:
+                 spikes: Optional[Spikes] = None, log: _log.Log = None,
+                 on_event: Optional[Callable[[Event], object]] = None, deep_every: Optional[int] = None) -> None:
         where = "Guard(model, optimizer)"
         optimizers = _options.optimizers(where, model, optimizer)
         check_on_bad(on_bad)
@@ -85,7 +87,9 @@ class Guard(_former.Names):
         self._clip = _options.norm(clip)
         lr_backoff = _options.backoff(lr_backoff, optimizers)
         told = _options.backs_off(lr_backoff, on_bad, snapshot)
-        self._tell = Teller(_log.make(log))
+        if on_event is not None and not callable(on_event):
+            raise TypeError(f"on_event={on_event!r}: expected a function of an esper.Event")
+        self._tell = Teller(log, on_event)
         self.optimizers = tuple(optimizers)
         self.enabled = not is_off()
         self._model = model
@@ -101,6 +105,7 @@ class Guard(_former.Names):
         if not self.enabled:
             return
         peers = _ranks.Peers(model, group)
+        self._tell.rank, self._tell.world = _ranks.own_rank(), peers.world
         policy = Policy(on_bad, max_skips, max_rollbacks, rollback_window, self._tell, peers)
         self._watched = Watched(model, optimizers)
         try:

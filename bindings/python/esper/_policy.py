@@ -169,11 +169,11 @@ class Policy:
             report.action = "skipping steps cannot mend it: on_bad='rollback' could"
         if untouched:
             report.action += ("; " if report.action else "") + "optimizer untouched"
-        raise BadState(str(report), report)
+        raise self.error(report)
 
-    @staticmethod
-    def error(report: Report) -> BadTensor:
+    def error(self, report: Report) -> BadTensor:
         """The exception that tells of a report: the same on every rank."""
+        self._tell_of("raise", str(report), report)
         if report.of_state:
             return BadState(str(report), report)
         return (Spike if report.spike or report.only_spikes else BadGradient)(str(report), report)

@@ -21,6 +21,11 @@ def _initialized() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+def own_rank() -> int:
+    """Of this process, whether or not it decides together with others."""
+    return torch.distributed.get_rank() if _initialized() else 0
+
+
 def _ddp(model: torch.nn.Module) -> Optional[torch.nn.Module]:
     """The DistributedDataParallel among a model's wrappers."""
     while True:
