@@ -118,6 +118,7 @@ class Copy:
         self.is_open = False  # the iteration it was taken in is not over
         self.rng: Dict[int, torch.Tensor] = {}
         self.checksums: Dict[Tuple[str, int], int] = {}
+        self.guard: Dict[str, Any] = {}  # of a copy that goes to disk: the guard's own state
 
     def n_extra_bytes(self) -> Dict[str, int]:
         """Of all that is not in the slot."""
@@ -177,9 +178,8 @@ def _schedule(schedulers: Dict[str, Any], cover: Cover) -> Dict[str, Any]:
 
 def close_iteration(entry: Copy, cover: Cover, extras: Extras) -> None:
     """The loop has come back: scheduler.step() of the iteration was called by now, if it is called at all."""
-    if entry.is_open:
-        entry.schedule = _schedule(extras.split()[0], cover)
-        entry.is_open = False
+    entry.schedule = _schedule(extras.split()[0], cover)
+    entry.is_open = False
 
 
 # ------------------------------------------------------------------------------------------------------- putting back

@@ -118,6 +118,10 @@ class Guard(_former.Names):
                                     state_every=state_every, lr_backoff=lr_backoff)
             machine = weakref.ref(self._machine)
             self._tell.step_of = lambda: machine().steps if machine() is not None else 0
+            if ring is not None:
+                me = weakref.ref(self)
+                ring.guard_state = lambda: me().state_dict() if me() is not None else {}
+            self._resumed = False
             self._parts: Dict[str, Any] = {"machine": self._machine, "policy": policy, "rate": self._rate}
             if spikes is not None:
                 self._parts["spikes"] = judge = Judge(spikes)
@@ -179,6 +183,7 @@ class Guard(_former.Names):
                 if self._machine.peers.guessed:
                     self._tell("note", f"torch.distributed has {self._machine.peers.world} ranks, which decide together "
                                "(group='auto'); where they train apart from each other, make the guard with group=None")
+                self._tell_of_disk()
                 self._machine.snapshot_first()
                 self._machine.unseen.begin()
                 _attached.add(self)
@@ -189,6 +194,15 @@ class Guard(_former.Names):
                 self._watched.release()
             raise
         return self
+
+    def _tell_of_disk(self) -> None:
+        """That a job goes on from the start, over what the one before has left, is not to be found out later."""
+        ring = self._machine.ring
+        if ring is not None and ring.disk is not None and not self._resumed and not ring.good:
+            steps = ring.disk.steps()
+            if steps:
+                self._tell("alarm", f"{ring.disk.folder} has a snapshot of step {steps[0]} of an earlier job, which new "
+                           "ones replace: guard.resume() before attach() goes back to it")
 
     def _take_up(self) -> None:
         """After detach(), which has given the parameters up; and after a call that an exception has broken off."""
@@ -218,6 +232,9 @@ class Guard(_former.Names):
             self._leave()
         else:
             machine.settle()
+        if machine.ring is not None and machine.ring.disk is not None:
+            machine.ring.close_iteration()
+            machine.ring.disk.close()
         if machine.phase is not Phase.DETACHED:
             machine.move(Phase.DETACHED)
 
@@ -466,8 +483,11 @@ class Guard(_former.Names):
         """Those that there are do not belong to the model any more."""
         ring = self._machine.ring
         if ring is not None:
+            if ring.disk is not None:
+                ring.disk.close()
             self._machine.ring = Ring(ring.config, self._machine.cover, ring.extras.items, self._machine.peers,
                                       self._rate, self._tell)
+            self._machine.ring.guard_state = ring.guard_state
             self.snapshot()
 
     # ------------------------------------------------------------------------------------------------------ to resume
@@ -491,6 +511,29 @@ class Guard(_former.Names):
                 part.load_state_dict(state[name])
         if self._attachments:
             self._begin_snapshots_anew()
+
+    def resume(self) -> Optional[int]:
+        """Goes back to the newest snapshot that an earlier job has left in Snapshots(directory=...): model, optimiser,
+        random state, what `state` named, and the guard's own. Gives its step; None where there is none. Call it before
+        attach(), and on all ranks; the newest that every rank has is taken."""
+        if not self.enabled:
+            return None
+        machine = self._machine
+        if machine.ring is None or machine.ring.disk is None:
+            raise GuardError("resume: this guard has no snapshots on disk: make it with "
+                             "snapshot=esper.Snapshots(directory=...)")
+        self._take_up()
+        disk = machine.ring.disk
+        step = machine.peers.common(disk.steps())
+        if step is None:
+            return None
+        entry = disk.read(step)
+        machine.resume(entry)
+        for name, part in self._parts.items():
+            if name in entry.guard:
+                part.load_state_dict(entry.guard[name])
+        self._resumed = True
+        return step
 
     # ---------------------------------------------------------------------------------------------------------- other
 

@@ -29,8 +29,9 @@ Source = Callable[[Report], Optional[str]]
 class Rollback:
     """What a rollback is to bring about. All of it is known before it begins, so that it can be made again."""
 
-    def __init__(self, report: Optional[Report], factor: float) -> None:
-        self.report = report  # why; None when guard.rollback() asks for it
+    def __init__(self, report: Optional[Report], factor: float, resumed: bool = False) -> None:
+        self.report = report  # why; None when guard.rollback() or resume() asks for it
+        self.resumed = resumed
         self.factor = factor  # of the learning rate, afterwards
 
 
@@ -207,14 +208,15 @@ class Machine(Phased):
 
     def _snapshot_of_more(self) -> bool:
         """Parameters have come (add_param_group): there is to be a way back with them before the first is spoilt."""
-        self._of = self.watched.version
         if self.ring is None or not self.ring.good or self.watched.n_added == 0:
+            self._of = self.watched.version
             return True
         self.move(Phase.KEEPING)
         self.underway.launch_state(self.steps, self.ring, self.at_once)
         self.underway.read()
         good = self._act_on_state()
         if good:
+            self._of = self.watched.version
             self.move(Phase.JUDGING)
         return good
 
@@ -504,6 +506,13 @@ class Machine(Phased):
         self._restoring = Rollback(None, self.rate.factor * self._lr_backoff)
         return self._restore()
 
+    def resume(self, entry: Copy) -> int:
+        """To a snapshot from disk, of an earlier job: nothing of this one is worth keeping."""
+        self.forget_underway()
+        self.ring.adopt(entry)
+        self._restoring = Rollback(None, self.rate.factor, resumed=True)
+        return self._restore()
+
     def _roll_back(self, report: Report) -> None:
         """Because of what a report tells. The budget is asked before anything is touched."""
         if self.ring is None:
@@ -553,6 +562,9 @@ class Machine(Phased):
         raise BadState(str(now), now)
 
     def _tell_rollback(self, wanted: Rollback, restored: Restored, step: int) -> None:
+        if wanted.resumed:
+            self._tell("rollback", f"step {restored.entry.step}: resumed from the snapshot on disk")
+            return
         stays = ""
         if restored.left:
             more = f" and {len(restored.left) - 1} more" if len(restored.left) > 1 else ""

@@ -11,8 +11,8 @@ from ._scan import Reading
 
 _BITS = 6  # of _abi.BAD_*
 _WORDS = 10  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
-_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad")
-GRADIENTS, STATE, RESTORED, ANSWER = range(len(_VOTES))
+_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad", "looking for snapshots on disk")
+GRADIENTS, STATE, RESTORED, ANSWER, DISK = range(len(_VOTES))
 ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), snapshot(), rollback(), refresh() and "
          "launch().result(over_ranks=True)")
 
@@ -139,6 +139,18 @@ class Peers:
     def agree(self, good: bool) -> bool:
         """Whether what was restored is good on every rank."""
         return good if not self else self._vote(RESTORED, [float(not good)])[0] == 0.0
+
+    def common(self, numbers: Sequence[int]) -> Optional[int]:
+        """The largest number that every rank has."""
+        bound = max(numbers, default=-1)
+        while True:
+            mine = max((number for number in numbers if number <= bound), default=-1)
+            if not self:
+                return mine if mine >= 0 else None
+            most, least = self._vote(DISK, [float(mine), -float(mine)])[:2]
+            if most == -least:
+                return int(most) if most >= 0 else None
+            bound = int(-least)
 
     def most(self, number: int) -> int:
         """The largest number that any rank has."""

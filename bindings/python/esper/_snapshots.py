@@ -5,14 +5,16 @@ every tensor; after a rollback the restored state is summed again, and an entry 
 over for the next older one.
 """
 
+import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from . import _copy
 from ._copy import Copy, Extras, Slot
 from ._cover import Cover, Key
+from ._disk import Disk
 from ._errors import GuardError, NoSnapshot
 from ._ranks import Peers
 from ._rate import Rate
@@ -26,14 +28,19 @@ class Snapshots:
 
     every: steps from one to the next. keep: how many, 2 or more. where: "device", "host" (pinned, for tensors on a
     GPU) or "auto": on the device if they fit there. max_bytes: of all of them together; None is no limit.
+    directory: where the newest is also kept on disk, written in the background, for guard.resume() of a later job. It
+    takes host memory of its own, three times the size of a snapshot, which max_bytes does not count.
     """
 
     every: int = 200
     keep: int = 2
     where: str = "auto"
     max_bytes: Optional[int] = None
+    directory: Union[None, str, "os.PathLike[str]"] = None
 
     def __post_init__(self) -> None:
+        if self.directory is not None and not isinstance(self.directory, (str, os.PathLike)):
+            raise TypeError(f"Snapshots(directory={self.directory!r}): expected a path, or None")
         for name, value in (("every", self.every), ("keep", self.keep), ("max_bytes", self.max_bytes)):
             if name == "max_bytes" and value is None:
                 continue
@@ -85,6 +92,8 @@ class Ring:
         self.knows_state = False  # the optimiser's was there when sizes were last summed up
         self._told_of_scheduler = False
         self._on_host: Optional[bool] = None
+        self.disk = None if config.directory is None else Disk(os.fspath(config.directory), peers.rank, tell)
+        self.guard_state: Callable[[], Dict[str, Any]] = dict  # what goes to disk of the guard itself
         self._put_back: Optional[Copy] = None  # whose schedule is looked at once more when the loop comes back
 
     # ------------------------------------------------------------------------------------------------------- memory
@@ -157,8 +166,7 @@ class Ring:
     def come_back(self) -> None:
         """The loop is here again: its iteration is over, scheduler.step() included. After a rollback schedulers that
         went back are where the iteration of the snapshot left them, whether the loop has stepped them or not."""
-        if self.good and self.good[-1].is_open:
-            self.close_iteration()
+        self.close_iteration()
         entry, self._put_back = self._put_back, None
         if entry is not None:
             schedulers, _ = self.extras.split()
@@ -166,9 +174,17 @@ class Ring:
                 _copy.put_back_schedule(entry.schedule, self._cover, schedulers)
 
     def close_iteration(self) -> None:
-        """The newest snapshot has the schedule as it is now."""
-        if self.good:
+        """The newest snapshot has the schedule as it is now, and is whole: it goes to disk."""
+        if self.good and self.good[-1].is_open:
             _copy.close_iteration(self.good[-1], self._cover, self.extras)
+            if self.disk is not None:
+                self.good[-1].guard = self.guard_state()
+                self.disk.write(self.good[-1])
+
+    def adopt(self, entry: Copy) -> None:
+        """A snapshot from disk: the only one now."""
+        self._slots[0] = entry.slot
+        self.good = [entry]
 
     # ------------------------------------------------------------------------------------------------------ restore
 
