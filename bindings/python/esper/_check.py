@@ -1,6 +1,6 @@
 """One look at a model, without a guard."""
 
-from typing import List, Optional
+from typing import List, Optional, Union
 
 import torch
 
@@ -22,7 +22,7 @@ def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = N
     from ._guard import is_off
     if is_off():
         return Report(None, [], ["everything: ESPER_GUARD is off"])
-    found: List[object] = []
+    found: List[Union[_tensors.Item, str, None]] = []
     parameters = _names.parameters(model)
     if optimizer is not None:
         parameters = parameters + _names.of_optimizers([optimizer], parameters)

@@ -241,7 +241,7 @@ def flat(value: Any, key: Key = ()) -> Iterator[Tuple[Key, Any]]:
         yield key, value
 
 
-def put(container: Dict[str, Any], key: Key, value: Any) -> None:
+def put(container: Any, key: Key, value: Any) -> None:
     """Sets what `flat` told the way to, in dicts and lists that are there."""
     for part in key[:-1]:
         container = container[int(part)] if isinstance(container, list) else container[_own(container, part)]

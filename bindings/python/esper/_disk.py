@@ -47,7 +47,7 @@ class _Ring:
         check = self._library.check
         check(self._library.guard_open(None, c.byref(self._guard)))
         names = [json.dumps(key).encode() for key, _, _ in table]
-        tensors = (_abi.Tensor * len(table))(*[
+        tensors = (_abi.Tensor * len(table))(*[  # type: ignore[misc]
             (name, b"disk", _abi.OTHER, _TYPES[kind], _abi.HOST, memory.data_ptr(), memory.numel())
             for name, (_, kind, _), memory in zip(names, table, self.memory)])
         try:

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Literal, Tuple
 
 from . import _abi
 from ._errors import GuardError
@@ -230,7 +230,7 @@ def _raised(torch: Any, device: str) -> Outcome:
         bench.close()
 
 
-def _rolled_back(name: str, fault: str) -> Callable[[Any, str], Outcome]:
+def _rolled_back(name: str, fault: Literal["nan", "inf"]) -> Callable[[Any, str], Outcome]:
     def case(torch: Any, device: str) -> Outcome:
         import esper
 

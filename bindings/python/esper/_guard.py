@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar, Union
 
 import torch
 
@@ -26,6 +26,7 @@ from ._watched import Watched
 
 _attached: "weakref.WeakSet[Guard]" = weakref.WeakSet()
 _FORMAT = 1  # of state_dict
+Loss = TypeVar("Loss", float, torch.Tensor)
 
 
 @atexit.register
@@ -63,7 +64,7 @@ class Guard(_former.Names):
 
     def __init__(self, model: torch.nn.Module,
                  optimizer: Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]], on_bad: OnBad = "raise", *,
-                 scan: Union[str, Sequence[str]] = ("grad",), state_every: Optional[int] = 100,
+                 scan: _options.Roles = ("grad",), state_every: Optional[int] = 100,
                  clip: Optional[float] = None, snapshot: Optional[Snapshots] = None,
                  state: Optional[Dict[str, Any]] = None, group: Any = "auto", max_rollbacks: int = 3,
                  rollback_window: Optional[int] = 1000, lr_backoff: float = 1.0, max_skips: int = 10,
@@ -75,7 +76,7 @@ class Guard(_former.Names):
         if deep_every is not None:
             _former.warn("Guard(deep_every=...)", "state_every")
             state_every = deep_every
-        scan = _options.roles("", scan)
+        roles = _options.roles("", scan)
         _options.counts(state_every=state_every or 0, max_skips=max_skips, max_rollbacks=max_rollbacks,
                         rollback_window=1 if rollback_window is None else rollback_window)
         if snapshot is None and on_bad == "rollback":
@@ -113,8 +114,8 @@ class Guard(_former.Names):
             underway = Underway(self._watched, cover, peers, self._clip, self._tell)
             underway.notes = notes
             ring = None if snapshot is None else Ring(snapshot, cover, state or {}, peers, self._rate, self._tell)
-            state_every = 1 if any(role in scan for role in _options.STATE_ROLES) else state_every or 0
-            self._machine = Machine(underway, policy, self._rate, ring, self._tell, scan_grads="grad" in scan,
+            state_every = 1 if any(role in roles for role in _options.STATE_ROLES) else state_every or 0
+            self._machine = Machine(underway, policy, self._rate, ring, self._tell, scan_grads="grad" in roles,
                                     state_every=state_every, lr_backoff=lr_backoff)
             machine = weakref.ref(self._machine)
             self._tell.step_of = lambda: machine().steps if machine() is not None else 0
@@ -313,13 +314,13 @@ class Guard(_former.Names):
 
     # ------------------------------------------------------------------------------------------------ one scan more
 
-    def launch(self, scan: Union[str, Sequence[str]] = ("grad",)) -> Pending:
+    def launch(self, scan: _options.Roles = ("grad",)) -> Pending:
         """Scans the gradients as they are now, and other roles that are asked for. Under capture the scan becomes part
         of the CUDA graph; only gradients can be scanned there."""
         roles = 0
         if scan != ("grad",):
-            scan = _options.roles("launch: ", scan)
-            roles = sum(1 << _abi.ROLES.index(role) for role in scan if role in _options.STATE_ROLES)
+            found = _options.roles("launch: ", scan)
+            roles = sum(1 << _abi.ROLES.index(role) for role in found if role in _options.STATE_ROLES)
         if not self.enabled:
             return NoPending()
         self._take_up()
@@ -359,7 +360,7 @@ class Guard(_former.Names):
         self._machine.enter()
         return self._machine.read()
 
-    def loss(self, loss: Any) -> Any:
+    def loss(self, loss: Loss) -> Loss:
         """Takes the loss of this step, to be judged with its gradients (spikes=esper.Spikes()), and gives it back. Does
         not wait for it. Where gradients are accumulated each part may be given: their mean is judged."""
         if self.enabled:
@@ -537,7 +538,7 @@ class Guard(_former.Names):
 
     # ---------------------------------------------------------------------------------------------------------- other
 
-    def inject(self, name: str, at: int = 0, fault: str = "nan", bit: int = 0) -> None:
+    def inject(self, name: str, at: int = 0, fault: _inject.Fault = "nan", bit: int = 0) -> None:
         """Spoils one element of a tensor, named as in reports, now: to see how your training takes it. fault: "nan",
         "inf", "-inf", or "exponent" and "mantissa", which flip a bit."""
         _inject.check_fault(fault)

@@ -1,7 +1,7 @@
 """Faults that are made on purpose, to see how a training takes them."""
 
 import difflib
-from typing import Any, List, Tuple
+from typing import Any, List, Literal, Tuple
 
 import torch
 
@@ -13,6 +13,9 @@ from ._cover import Cover
 from ._watched import Watched
 
 _WIDTHS = {"exponent": (8, 5, 8, 11), "mantissa": (23, 10, 7, 52)}  # in bits, by type as in _abi.DTYPES
+
+
+Fault = Literal["nan", "inf", "-inf", "exponent", "mantissa"]
 
 
 def check_fault(fault: Any) -> None:

@@ -38,7 +38,7 @@ class Location(NamedTuple):
     operation: str = ""  #: "sqrt", "log_softmax", a Function's name; "parameter weight", "buffer mean" or "input"
     kind: str = ""  #: "NaN", "Inf" or "NaN and Inf"
     n_bad: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     where: str = ""  #: the line that called the operation, as "train.py:31: h = h.sqrt()"
 
     def __bool__(self) -> bool:

@@ -293,7 +293,8 @@ def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
         return False  # an earlier way, which needs a GradScaler
     if not all(group.get("fused", True) for group in optimizer.param_groups):
         return False
-    for options in ({"fused": True}, {}):
+    tried: List[Dict[str, Any]] = [{"fused": True}, {}]
+    for options in tried:
         try:
             return _tries_out(optimizer, options)
         except Exception:  # whatever it is, that optimiser is not one to be trusted with a flag

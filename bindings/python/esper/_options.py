@@ -1,6 +1,6 @@
 """What a guard may be given: each wrong value is refused with a sentence, also while ESPER_GUARD=0."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -8,6 +8,8 @@ from . import _names
 from ._errors import GuardError
 from ._snapshots import Snapshots
 
+Role = Literal["grad", "param", "moment", "buffer"]
+Roles = Union[Role, Sequence[Role]]
 STATE_ROLES = ("param", "moment", "buffer")
 
 

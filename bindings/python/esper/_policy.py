@@ -12,13 +12,14 @@ everybody's: raise before rollback, rollback before skip, skip before report.
 """
 
 import inspect
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Literal, Optional, Union
 
 from ._ranks import Peers
 from ._errors import BadGradient, BadState, BadTensor, Spike
 from ._report import Report, some
 
-OnBad = Union[str, Callable[[Report], Optional[str]]]
+Answer = Literal["raise", "report", "skip", "rollback"]
+OnBad = Union[Answer, Callable[[Report], Optional[str]]]
 NAMES = ("raise", "report", "skip", "rollback")
 _SEVERITY = ("report", "skip", "rollback", "raise")
 

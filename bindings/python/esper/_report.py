@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
     name: str
     role: str
-    count: int
+    count: int  # type: ignore[assignment]
     norm: float
     mean: float
     max_abs: float
@@ -38,7 +38,7 @@ class Bad(NamedTuple):
     role: str
     kind: str
     n_bad: int
-    count: int
+    count: int  # type: ignore[assignment]
     first: int
     at_least: bool = False
 

@@ -74,6 +74,7 @@ class Scanner:
         self._settings: Optional[Tuple[float, Optional[int], int, int]] = None
         self._streams: Optional[c.Array] = None
         self.launched = False
+        self.items: Tuple[Item, ...] = ()
         self.bind(items)
 
     def update(self, items: Sequence[Item]) -> None:
@@ -87,12 +88,12 @@ class Scanner:
     def bind(self, items: Sequence[Item]) -> None:
         """Other tensors from now on."""
         self._discard()
-        self.items: Tuple[Item, ...] = ()  # until all of this is done
+        self.items = ()  # until all of this is done
         self.pointers: Optional[List[int]] = None
         self.devices = sorted({item.device for item in items})
         self._cuda = [device for device in self.devices if device >= 0]
         names = [item.name.encode() for item in items]  # alive until they were copied
-        tensors = (_abi.Tensor * len(items))(*[
+        tensors = (_abi.Tensor * len(items))(*[  # type: ignore[misc]
             (name, b"model", item.role, item.dtype, item.device, item.pointer, item.count)
             for name, item in zip(names, items)])
         if len(self._cuda) > 1:

@@ -7,7 +7,7 @@ over for the next older one.
 
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -34,7 +34,7 @@ class Snapshots:
 
     every: int = 200
     keep: int = 2
-    where: str = "auto"
+    where: Literal["auto", "device", "host"] = "auto"
     max_bytes: Optional[int] = None
     directory: Union[None, str, "os.PathLike[str]"] = None
 

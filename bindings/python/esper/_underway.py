@@ -175,7 +175,7 @@ class Underway:
             self._read_state(state)
         state.exchanged = flag is not None
 
-    def _read_state(self, state: Deep) -> None:
+    def _read_state(self, state: Deep) -> Report:
         if state.reading is None and state.scanner is not None:
             state.reading = state.scanner.read()
         report = Report(state.step, [] if state.reading is None else [state.reading], self.not_covered)
@@ -185,6 +185,7 @@ class Underway:
         else:
             self.reduce(report, _ranks.STATE)
         state.report = report
+        return report
 
     def look_at_state(self, step: Optional[int]) -> Report:
         """A report on the state as it is now, on all ranks, waited for."""
@@ -235,9 +236,9 @@ class Underway:
                 report.first_rank, report.world = self.flag.first_rank(), self.peers.world
             pending.noted = True
         if self.state is not None and self.state.report is None:
-            self._read_state(self.state)
-            if not self.state.report.ok:
-                self.note(self.state.report)
+            state = self._read_state(self.state)
+            if not state.ok:
+                self.note(state)
 
     def take_flags(self) -> None:
         """From the optimisers."""
