@@ -25,7 +25,7 @@ from ._errors import GuardError, Unsupported
 MIN_HISTORY = 30  # nothing is judged before so many
 RUN = 3  # of the governor: min_panics
 RECENT = 40
-DRIFT = 4.5  # of the deviations that are far for one value: the median of many has little noise
+DRIFT = 5.0  # of the deviations that are far for one value: the median of many has little noise
 
 
 class Spikes:
