@@ -40,7 +40,7 @@ OPTIMIZERS = {
     "Rprop": lambda p: OPTIM.Rprop(p, lr=1e-3),
     "ASGD": lambda p: OPTIM.ASGD(p, lr=1e-2),
     "SparseAdam": lambda p: OPTIM.SparseAdam(list(p), lr=1e-2),
-    "LBFGS": lambda p: OPTIM.LBFGS(p, lr=0.1, max_iter=3),
+    "LBFGS": lambda p: OPTIM.LBFGS(p, lr=0.5, max_iter=3, line_search_fn="strong_wolfe"),  # else it diverges by itself
 }
 _OVERWRITE = ("Rprop", "ASGD", "SparseAdam", "LBFGS")  # whose moments a step may put right by itself
 
