@@ -437,8 +437,9 @@ class Machine(Phased):
         return self._stepped
 
     def passed_by(self, optimizer: torch.optim.Optimizer) -> None:
-        """Gradients are zeroed."""
-        self.unseen.zeroed()
+        """Gradients are zeroed. A closure does so within a step, where parameters may move."""
+        if self.phase is Phase.BETWEEN:
+            self.unseen.zeroed()
 
     # ----------------------------------------------------------------------------------------- behind the optimiser
 
