@@ -66,13 +66,28 @@ class TestOrigin(cases.Case):
         self.assertIn("all of every gradient: the loss was bad; guard.locate() finds where it began", line)
 
     def test_clipped_before(self):
+        """By somebody else's function, and seen late."""
         for on_bad in ("skip", "report"):
             model = Chain(range(4))
             line, _ = self.told(model, lambda guard: (guard.inject("blocks.2.weight.grad", at=5), clip(model)),
                                 on_bad=on_bad)
-            self.assertIn("back to blocks.0.weight.grad; all of every gradient", line)
-            self.assertIn("clip_grad_norm_" + (" before the guard leaves them: clip= keeps" if on_bad == "skip" else
-                                               " ran before the guard"), line)
+            self.assertIn("back to blocks.0.weight.grad; all of every gradient: the loss was bad, or clip_grad_norm_ ran "
+                          "before the guard; guard.locate() finds where it began", line)
+
+    def test_clipped_by_the_loop(self):
+        model = Chain(range(4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        guard = self.guard(model, optimizer, "skip").attach()
+        model(torch.randn(4, 8)).sum().backward()
+        guard.inject("blocks.2.weight.grad", at=5)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        self.assertIn("all of every gradient, as clip_grad_norm_ before the guard leaves them: clip= keeps them apart",
+                      self.lines[-1])
+        optimizer.zero_grad(set_to_none=True)
+        model(torch.full((4, 8), NAN)).sum().backward()  # not clipped this time
+        optimizer.step()
+        self.assertIn("all of every gradient: the loss was bad; guard.locate()", self.lines[-1])
 
     def test_clipped_before_with_inf(self):
         model = Chain(range(4))

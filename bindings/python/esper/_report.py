@@ -68,6 +68,7 @@ class Report:
     sharded = False  # gradients are shards, and nobody has asked the ranks that have the others
     order: Dict[str, int] = {}  # places of parameters in the forward pass, as far as they are known
     rewritten: Optional[bool] = None  # gradients were written in place after the backward pass; None: nobody has looked
+    clips = False  # whoever called the step also calls clip_grad_norm_
     scale: Any = None  # what gradients are multiplied by, when they are still GradScaler's: a number, or a tensor
 
     def __init__(self, step: Optional[int], readings: Sequence[Reading], not_covered: Sequence[str] = ()) -> None:
@@ -205,18 +206,16 @@ class Report:
     def _looks_clipped(self) -> List[str]:
         """clip_grad_norm_ multiplies everything by max_norm / norm: a NaN anywhere makes all of it NaN, and an Inf makes
         all of it 0, but for the Inf, which becomes NaN."""
-        stats = [stat for reading in self.readings for item, stat in zip(reading.items, reading.stats())
+        found = [(item.count, stat) for reading in self.readings for item, stat in zip(reading.items, reading.stats())
                  if item.role == _abi.GRAD and stat.scanned]
-        counts = [item.count for reading in self.readings for item, stat in zip(reading.items, reading.stats())
-                  if item.role == _abi.GRAD and stat.scanned]
-        if self.of_state or len(stats) < 2:
+        if len(found) < 2 or not any(stat.n_nan for _, stat in found):
             return []
-        if all(stat.n_nan == count for stat, count in zip(stats, counts)):
-            if self.rewritten:
+        if all(stat.n_nan == count for count, stat in found):
+            if self.rewritten and self.clips:
                 return ["all of every gradient, as clip_grad_norm_ before the guard leaves them: clip= keeps them apart"]
-            before = ", or clip_grad_norm_ ran before the guard" if self.rewritten is None else ""
+            before = "" if self.rewritten is False else ", or clip_grad_norm_ ran before the guard"
             return [f"all of every gradient: the loss was bad{before}; guard.locate() finds where it began"]
-        if self.rewritten is not False and all(stat.n_nan + stat.n_zero == count for stat, count in zip(stats, counts)):
+        if self.rewritten is not False and all(stat.n_nan + stat.n_zero == count for count, stat in found):
             return ["all else is 0, as clip_grad_norm_ before the guard leaves it: clip= keeps it"]
         return []
 

@@ -5,7 +5,8 @@ stays here until it was acted on, so that an exception in between loses none. Wh
 a flag goes with the scan.
 """
 
-from typing import Callable, List, Optional
+import sys
+from typing import Any, Callable, List, Optional
 
 import torch
 
@@ -147,9 +148,13 @@ class Underway:
             report.not_covered = [sentence for sentence in report.not_covered if sentence != SHARDED]
 
     def look_at_versions(self, report: Report) -> None:
-        """Of the step that is being judged: whether something has written into all gradients since they came."""
+        """Of the step that is being judged: whether something has written into all gradients since they came, and
+        whether the loop is one that clips."""
         grads = [parameter.grad for parameter in self.watched.tensors if parameter.grad is not None]
         report.rewritten = all(_tensors.local(grad)._version > 0 for grad in grads)
+        frame: Any = sys._getframe(1)
+        while frame is not None and not report.clips:
+            report.clips, frame = "clip_grad_norm_" in frame.f_code.co_names, frame.f_back
 
     # ----------------------------------------------------------------------------------------------------- the state
 
