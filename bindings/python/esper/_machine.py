@@ -96,6 +96,7 @@ class Machine(Phased):
         self.waits = self.mode.startswith("one wait")
         if self.underway.clip > 0 and not self.waits:
             self.mode += " (clip= waits where gradients are sparse, views with gaps or on several devices)"
+        self._on_cuda = any(form[1].type == "cuda" for form in self.watched.forms)
         self.at_once = self.waits or all(form[1].type == "cpu" for form in self.watched.forms)
 
     def look_for_spikes(self, judge: Judge) -> None:
@@ -130,6 +131,7 @@ class Machine(Phased):
         """On purpose: takes it as it is now."""
         self.peers.look(self.watched.model)
         self.underway.model_changed()
+        self.unseen.begin()
         self._round = None
         self._of = self.watched.version
         self.choose_mode()
@@ -191,9 +193,8 @@ class Machine(Phased):
             return True
         return self._scan_and_judge(scanners, scaled, optimizer)
 
-    @staticmethod
-    def capturing() -> bool:
-        return capturing()
+    def capturing(self) -> bool:
+        return self._on_cuda and capturing()
 
     def _come_back(self) -> bool:
         """The loop is here again: what the step before has launched is acted on. False: the state was rolled back, and

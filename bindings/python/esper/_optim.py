@@ -84,7 +84,8 @@ class Attachment:
     def _step(self, original: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         stepper, optimizer = self._stepper, self._optimizer
         stepper.enter()
-        self._outer = (id(sys._getframe(0)), sys._getframe(0).f_code)
+        if self._handles:
+            self._outer = (id(sys._getframe(0)), sys._getframe(0).f_code)
         try:
             if (args[0] if args else kwargs.get("closure")) is not None:
                 went, result = self._with_closure(original, args, kwargs)
@@ -94,8 +95,8 @@ class Attachment:
                     stepper.step_begins(optimizer)
                     result = original(*args, **kwargs)
                     stepper.step_ended(optimizer)
-            self._outer = (0, None)
             stepper.end(optimizer, went)
+            self._outer = (0, None)
         except BaseException:
             self._outer = (0, None)
             stepper.broke_off()

@@ -30,7 +30,7 @@ class Rate:
         self.factor = 1.0
         self.set_inside: Set[str] = set()  # what an optimiser itself has changed while it stepped
         self._changed: List[Tuple[Dict[str, Any], Any, Any]] = []  # a group, what its rate was, what it is now
-        self._seen: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
+        self._seen: List[Tuple[Dict[str, Any], List[Any]]] = []
 
     def state_dict(self) -> Dict[str, Any]:
         return {"factor": self.factor}
@@ -70,13 +70,12 @@ class Rate:
 
     def look_before(self, optimizer: torch.optim.Optimizer) -> None:
         """What the groups hold as the step begins."""
-        self._seen = [(group, {key: group[key] for key in SCHEDULED if key in group})
-                      for group in optimizer.param_groups]
+        self._seen = [(group, list(map(group.get, SCHEDULED))) for group in optimizer.param_groups]
 
     def look_after(self) -> None:
         """Whatever is another object now the optimiser has set: a scheduler does so between steps."""
         for group, seen in self._seen:
-            for key, value in seen.items():
-                if group.get(key) is not value:
+            for key, value, now in zip(SCHEDULED, seen, map(group.get, SCHEDULED)):
+                if now is not value:
                     self.set_inside.add(key)
         self._seen = []

@@ -4,8 +4,6 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 
-from . import _tensors
-
 
 class Round:
     """One step of all optimisers: the gradients are judged at the first, and the verdict is everybody's, as long as no
@@ -41,10 +39,13 @@ class Unseen:
         self._version: Optional[int] = None  # of a parameter, when a step or gradients that were zeroed came by
         self._count = 0
         self._told = False
+        self._parameter: Optional[torch.Tensor] = None
 
     def begin(self) -> None:
         """From now on."""
-        self._version, self._count = self._now(), 0
+        self._parameter = next((parameter for optimizer in self._optimizers for group in optimizer.param_groups
+                                for parameter in group["params"] if parameter.requires_grad), None)
+        self.stepped()
 
     def stepped(self) -> None:
         """A step came by."""
@@ -80,8 +81,4 @@ class Unseen:
 
     def _now(self) -> int:
         """Counts the changes of a parameter in place."""
-        for group in self._optimizers[0].param_groups:
-            for parameter in group["params"]:
-                if parameter.requires_grad:
-                    return _tensors.local(parameter)._version
-        return -1
+        return self._parameter._version if self._parameter is not None else -1
