@@ -7,6 +7,7 @@ import unittest
 import guard_cases as cases
 import guard_divergence
 import torch
+from test_guard_policy import FlagSGD, scalers
 
 import esper
 from esper._spikes import MIN_HISTORY, RECENT, Judge, Signal
@@ -251,6 +252,45 @@ class TestGuard(cases.Case):
         model, optimizer = cases.seeded(cases.Net, lr=1e-3)
         cases.train(model, optimizer, 60)
         self.assertSameState(with_rules, cases.state_of(model, optimizer))
+
+    def scaled(self, on_bad, **options):
+        """Sixty healthy steps under GradScaler, and one of far too large gradients."""
+        for device, make in scalers():
+            model, optimizer = cases.seeded(cases.Net, device, lr=1e-3)
+            scaler = make()
+            guard = self.guard(model, optimizer, on_bad, spikes=esper.Spikes(), **options).attach(scaler=scaler)
+            for step in range(61):
+                optimizer.zero_grad()
+                chance = torch.Generator().manual_seed(step)
+                x, y = (torch.randn(12, n, generator=chance).to(device) for n in (6, 3))
+                loss = (model(x) - y).pow(2).mean() * (1e4 if step == 60 else 1)
+                guard.loss(loss)
+                scaler.scale(loss).backward()
+                before = cases.state_of(model, optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+            yield guard, before, cases.state_of(model, optimizer)
+            guard.detach()
+
+    def test_under_a_scaler(self):
+        for guard, before, after in self.scaled("skip"):
+            self.assertSameState(before, after)
+            self.assertEqual(guard.n_skipped, 1)
+            self.assertIn("step 61: the gradient norm jumps", self.lines[-1])
+        for guard, before, after in self.scaled("report"):
+            self.assertFalse(torch.equal(before["last.weight"], after["last.weight"]))
+            guard.result()
+            self.assertIn("reported only", self.lines[-1])
+
+    def test_told_on_the_device_otherwise(self):
+        """An optimiser that is told on the device has to be waited for with rules, and is told of NaN as before."""
+        model, optimizer = cases.seeded(cases.Net, optimizer=FlagSGD)
+        self.assertIn("no wait", self.guard(model, optimizer, "skip").mode)
+        model, optimizer = cases.seeded(cases.Net, optimizer=FlagSGD)
+        guard = self.guard(model, optimizer, "skip", spikes=esper.Spikes()).attach()
+        self.assertIn("one wait a step: spikes", guard.mode)
+        cases.train(model, optimizer, 5, before=lambda step: step == 3 and guard.inject("last.bias.grad"))
+        self.assertEqual(guard.n_skipped, 1)
 
     @cases.needs(torch.cuda.is_available(), "CUDA")
     def test_nothing_waits(self):

@@ -66,6 +66,18 @@ def rank_no_gradients(rank, world):
     return found
 
 
+def rank_spike(rank, world):
+    """The loss of one rank is out of the question: all leave the step out, and each says where it was."""
+    model, optimizer, guard, lines = own(rank, on_bad="skip", spikes=esper.Spikes(norm=False), state_every=0)
+    guard.attach()
+    for step in range(90):
+        guard.loss(1e6 if rank == 1 and step in (80, 81, 82) else 1.0 + 0.01 * (step % 7))
+        step_own(model, optimizer, step)
+    guard.detach()
+    return {"skipped": guard.n_skipped, "sum": checksum(model, optimizer),
+            "lines": [line for line in lines if line.startswith("step")]}
+
+
 def rank_first_step(rank, world):
     """Told on the device: a rank whose optimiser has no state yet leaves out a bad first step all the same."""
     model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="skip", state_every=0)
@@ -439,7 +451,7 @@ def rank_hsdp(rank, world):
 @needs_gloo
 class TestVotes(JobCase):
     script = __file__
-    names = ["no_gradients", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough", "random",
+    names = ["no_gradients", "spike", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough", "random",
              "meshes", "different_meshes", "other_call", "does_not_come"]
 
     def test_a_rank_without_gradients(self):
@@ -451,6 +463,13 @@ class TestVotes(JobCase):
                 self.assertEqual(rank[kind + " rollback"][:3], [6, 1, 0], kind)
                 self.assertTrue(all(rank[f"{kind} {on_bad}"][4] for on_bad in ("skip", "raise", "rollback")))
             self.assertEqual(found[1][kind + " skip"][3], 1)  # it was told of rank 0's
+
+    def test_a_spike_of_one_rank(self):
+        found = self.found("spike")
+        self.assertEqual([rank["skipped"] for rank in found], [1, 1])
+        self.assertEqual(found[0]["sum"], found[1]["sum"])
+        self.assertIn("step 83: a spike on rank 1, none on this one; first on rank 1 of 2", found[0]["lines"][0])
+        self.assertIn("step 83: the loss is far too high 3 times in a row, now 1e+06", found[1]["lines"][0])
 
     def test_a_rank_whose_optimizer_has_no_state_yet(self):
         found = self.found("first_step")
