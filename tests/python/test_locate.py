@@ -317,6 +317,8 @@ class TestSpecial(TestLocate):
     def test_a_padded_sentence_of_nothing(self):
         model = built(Transformer)
         model.padding = torch.ones(6, 4, dtype=torch.bool)
+        if bool(model(batch()).isfinite().all()):
+            self.skipTest("this torch gives rows of a softmax that are masked altogether zeros")
         found = self.located(model)
         self.assertIn(found.module, ("layers.1.self_attn", "layers.1"), found)
         self.assertIn(found.operation, ("softmax", "scaled_dot_product_attention", "safe_softmax", "baddbmm",

@@ -271,7 +271,9 @@ class _Watch:
     def operation(self, func: Any, args: Any, kwargs: Any) -> Any:
         births = [birth for birth in map(self._birth_of, _tensors_in(args, kwargs)) if birth is not None]
         result = func(*args, **kwargs)
-        written = _tensors_in(args, kwargs, result) if func._schema.name.endswith("_") else _tensors_in(result)
+        schema = getattr(func, "_schema", None)
+        in_place = schema is not None and schema.name.endswith("_")
+        written = _tensors_in(args, kwargs, result) if in_place else _tensors_in(result)
         for tensor in written:
             self._note(func, births, tensor, (args, kwargs))
         return result
