@@ -3,8 +3,8 @@
 
     python3 examples/guard_tensorboard.py [FOLDER]        then: tensorboard --logdir FOLDER (runs/guard unless said)
 
-A small network learns under the guard; one batch is poisoned, one is far too large, and a weight goes bad. Each shows in
-the run's text as the sentence in the log, and in the curve guard/events as a step of its kind.
+A small network learns under the guard; one batch is poisoned, one is far too large, and a weight goes bad. Each shows
+in the run's text as the sentence in the log, and in the curve guard/events as a step of its kind.
 """
 import os
 import sys
@@ -71,7 +71,8 @@ def main(folder="runs/guard"):
             optimizer.step()
             board.numbers(guard, loss.item())
     board.writer.close()
-    print("%d skips, %d rollbacks; see them with: tensorboard --logdir %s" % (guard.n_skipped, guard.n_rollbacks, folder))
+    print("%d skips, %d rollbacks; see them with: tensorboard --logdir %s"
+          % (guard.n_skipped, guard.n_rollbacks, folder))
     return 0
 
 

@@ -46,7 +46,8 @@ class TestTensorBoard(unittest.TestCase):
     def test_what_is_written(self):
         module = types.ModuleType("torch.utils.tensorboard")
         module.SummaryWriter = Writer
-        with mock.patch.dict(sys.modules, {"torch.utils.tensorboard": module}), mock.patch("sys.argv", [BOARD, "there"]), \
+        with mock.patch.dict(sys.modules, {"torch.utils.tensorboard": module}), \
+                mock.patch("sys.argv", [BOARD, "there"]), \
                 contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()), \
                 self.assertRaises(SystemExit) as left:
             runpy.run_path(BOARD, run_name="__main__")

@@ -6,7 +6,7 @@ import logging
 import unittest
 
 import guard_cases as cases
-import torch
+import torch  # noqa: F401
 
 import esper
 from esper._events import KINDS, LEVELS, Event, Teller

@@ -71,8 +71,8 @@ class TestOrigin(cases.Case):
             model = Chain(range(4))
             line, _ = self.told(model, lambda guard: (guard.inject("blocks.2.weight.grad", at=5), clip(model)),
                                 on_bad=on_bad)
-            self.assertIn("back to blocks.0.weight.grad; all of every gradient: the loss was bad, or clip_grad_norm_ ran "
-                          "before the guard; guard.locate() finds where it began", line)
+            self.assertIn("back to blocks.0.weight.grad; all of every gradient: the loss was bad, or clip_grad_norm_ "
+                          "ran before the guard; guard.locate() finds where it began", line)
 
     def test_clipped_by_the_loop(self):
         model = Chain(range(4))

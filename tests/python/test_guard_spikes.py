@@ -1,5 +1,5 @@
 # ctest: timeout=200
-"""spikes=esper.Spikes() and guard.loss(): divergence that is still finite. The full counts are guard_divergence.py's."""
+"""spikes=esper.Spikes() and guard.loss(): divergence that is still finite. guard_divergence.py has the full counts."""
 import math
 import random
 import unittest
@@ -89,8 +89,8 @@ class TestRules(unittest.TestCase):
             self.assertEqual(before + [split + i for i in fed(two, values[split:])], fed(signal(False, True), values))
 
     def test_arguments(self):
-        for wrong, kind in (({"window": 10}, ValueError), ({"window": 2.5}, ValueError), ({"sensitivity": "6"}, TypeError),
-                            ({"sensitivity": 0.5}, ValueError), ({"norm": False, "loss": False}, ValueError)):
+        for wrong, kind in (({"window": 10}, ValueError), ({"window": 2.5}, ValueError),
+                            ({"sensitivity": "6"}, TypeError), ({"sensitivity": 0.5}, ValueError), ({"norm": False, "loss": False}, ValueError)):
             with self.assertRaises(kind):
                 esper.Spikes(**wrong)
         self.assertIn("window=150", repr(esper.Spikes()))

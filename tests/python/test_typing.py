@@ -93,7 +93,8 @@ class TestTypes(unittest.TestCase):
         with open(config, "w") as file:
             file.write(CONFIG.format(package=PACKAGE, strict=strict))
         done = subprocess.run([*mypy(), "--config-file", config, "--cache-dir", os.path.join(self.folder, "cache"),
-                               *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                               *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)
         return done.returncode, done.stdout
 
     def test_the_package(self):
@@ -105,7 +106,8 @@ class TestTypes(unittest.TestCase):
 
     def test_calls(self):
         """Right ones pass; each wrong one is an error on its line."""
-        lines = RIGHT.splitlines() + ["", "", "def wrong(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:"]
+        lines = RIGHT.splitlines()
+        lines += ["", "", "def wrong(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:"]
         start = len(lines) + 1
         lines += ["    " + line for line in WRONG]
         path = os.path.join(self.folder, "calls.py")

@@ -49,6 +49,6 @@ class NoSuchTensor(GuardError, KeyError):
     __str__ = RuntimeError.__str__  # KeyError's would put it into quotes
 
 
-for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, BadTensor, BadGradient, Spike, BadState,
-              NoSuchTensor):
+for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, BadTensor, BadGradient, Spike,
+              BadState, NoSuchTensor):
     _kind.__module__ = "esper"  # as users know them

@@ -57,7 +57,7 @@ class Guard(_former.Names):
     max_rollbacks: how many are made within rollback_window steps before a bad tensor raises after all (None: in all).
     lr_backoff: what each multiplies the learning rate by, while the optimiser steps: schedulers do not see it.
     max_skips: so many bad steps in a row are passed over, one more is worse.
-    spikes: esper.Spikes(...): losses (guard.loss) and gradient norms that are finite and out of the question are bad, too.
+    spikes: esper.Spikes(...): losses (guard.loss) and gradient norms that are finite, and out of the question, are bad.
     log: a function of a line, a path, or a logger; logging's "esper.guard" unless said, or stderr while that has no
     handlers. on_event: a function of every esper.Event, which has the sentence, its kind, step, rank and report.
     """

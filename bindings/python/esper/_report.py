@@ -204,15 +204,16 @@ class Report:
         return [f"{more}, back to {found[0].name}", *self._looks_clipped()]
 
     def _looks_clipped(self) -> List[str]:
-        """clip_grad_norm_ multiplies everything by max_norm / norm: a NaN anywhere makes all of it NaN, and an Inf makes
-        all of it 0, but for the Inf, which becomes NaN."""
+        """clip_grad_norm_ multiplies everything by max_norm / norm: a NaN anywhere makes all of it NaN, and an Inf
+        makes all of it 0, but for the Inf, which becomes NaN."""
         found = [(item.count, stat) for reading in self.readings for item, stat in zip(reading.items, reading.stats())
                  if item.role == _abi.GRAD and stat.scanned]
         if len(found) < 2 or not any(stat.n_nan for _, stat in found):
             return []
         if all(stat.n_nan == count for count, stat in found):
             if self.rewritten and self.clips:
-                return ["all of every gradient, as clip_grad_norm_ before the guard leaves them: clip= keeps them apart"]
+                return ["all of every gradient, as clip_grad_norm_ before the guard leaves them: clip= keeps them "
+                        "apart"]
             before = "" if self.rewritten is False else ", or clip_grad_norm_ ran before the guard"
             return [f"all of every gradient: the loss was bad{before}; guard.locate() finds where it began"]
         if self.rewritten is not False and all(stat.n_nan + stat.n_zero == count for count, stat in found):

@@ -1,11 +1,11 @@
 """Divergence that is still finite: losses and gradient norms that are far from what they were.
 
-Each is judged against its own recent past by median and median deviation, which a few outliers do not move. Losses and
-norms that are positive are judged by their logarithm: their noise is in proportion. Three rules, of which one is enough:
+Each is judged against its own recent past by median and upper quartile, which a few outliers do not move. Those that
+are positive are judged by their logarithm: their noise is in proportion. Three rules, of which one is enough:
 
     jump    one gradient norm, far above everything in the window
     run     three in a row, each clearly above the window: what explodes, and no outlier
-    drift   half of the last twenty losses or more above twice the window's median: what goes wrong slowly
+    drift   half of the last forty losses or more too high: what goes wrong slowly
 
 "Above" is measured in deviations of the window, so that a noisy run has room for its noise, and beyond what the window
 has seen. What is abnormal does not join the window, so that it does not become the norm; when nothing was done about it
@@ -15,7 +15,7 @@ for the length of a window (on_bad="report"), it has, and the window begins anew
 import bisect
 import math
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional
 
 import torch
 

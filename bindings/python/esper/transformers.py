@@ -4,8 +4,8 @@
     trainer = Trainer(model, args, ..., callbacks=[GuardCallback(on_bad="rollback", clip=1.0)])
 
 Arguments are those of esper.Guard. `callback.guard` is the guard, from the start of the training to its end. Clip with
-clip= here and set max_grad_norm=0: the Trainer clips before the guard looks. Losses are those that the Trainer logs, the
-mean over logging_steps.
+clip= here and set max_grad_norm=0: the Trainer clips before the guard looks. Losses are those that the Trainer logs,
+the mean over logging_steps.
 """
 
 import os
