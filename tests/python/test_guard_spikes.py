@@ -90,7 +90,8 @@ class TestRules(unittest.TestCase):
 
     def test_arguments(self):
         for wrong, kind in (({"window": 10}, ValueError), ({"window": 2.5}, ValueError),
-                            ({"sensitivity": "6"}, TypeError), ({"sensitivity": 0.5}, ValueError), ({"norm": False, "loss": False}, ValueError)):
+                            ({"sensitivity": "6"}, TypeError), ({"sensitivity": 0.5}, ValueError),
+                            ({"norm": False, "loss": False}, ValueError)):
             with self.assertRaises(kind):
                 esper.Spikes(**wrong)
         self.assertIn("window=150", repr(esper.Spikes()))

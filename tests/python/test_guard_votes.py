@@ -451,8 +451,8 @@ def rank_hsdp(rank, world):
 @needs_gloo
 class TestVotes(JobCase):
     script = __file__
-    names = ["no_gradients", "spike", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough", "random",
-             "meshes", "different_meshes", "other_call", "does_not_come"]
+    names = ["no_gradients", "spike", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough",
+             "random", "meshes", "different_meshes", "other_call", "does_not_come"]
 
     def test_a_rank_without_gradients(self):
         found = self.found("no_gradients")

@@ -361,7 +361,7 @@ class TestSpecial(TestLocate):
 
     def test_behind_a_checkpoint(self):
         from torch.utils.checkpoint import checkpoint
-        for options in ({}, {"use_reentrant": False}, {"use_reentrant": True}):
+        for options in ({"use_reentrant": False}, {"use_reentrant": True}):
             model = built(MLP)
             model.blocks[2][0].fault = FAULTS["sqrt at 0"][0]
             x = batch().requires_grad_()

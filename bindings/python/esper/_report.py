@@ -81,7 +81,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Everything that was scanned is finite, on every rank."""
+        """Everything that was scanned is finite, and nothing a spike, on every rank."""
         return self.bits == 0 and self.first_rank is None
 
     def __bool__(self) -> bool:
