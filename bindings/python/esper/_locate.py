@@ -12,6 +12,7 @@ Three things watch, each for what it sees best:
 What the step changes is put back: gradients, buffers, random state. The optimiser's step does nothing meanwhile.
 """
 
+import contextlib
 import math
 import os
 import random
@@ -77,7 +78,7 @@ def locate(model: torch.nn.Module, optimizers: List[torch.optim.Optimizer], clos
     """Runs the closure, a forward pass and its backward pass, and says where the first bad value that reached the loss
     or a gradient was born. A closure that only returns the loss is enough."""
     watch = _Watch(model)
-    with _PutBack(model, optimizers), watch:
+    with _put_back(model, optimizers), watch.watching():
         try:
             loss = closure()
             if not watch.n_backward and isinstance(loss, torch.Tensor) and loss.requires_grad:
@@ -224,23 +225,24 @@ class _Watch:
         """What has reached the loss or a gradient; while there was neither, the first fault."""
         return self._found if self._found is not None or self.n_backward else self._earliest
 
-    def __enter__(self) -> None:
-        self._anomaly = torch.autograd.set_detect_anomaly(True)  # for the lines of nodes
-        self._backward, self._grad = torch.autograd.backward, torch.autograd.grad
-        torch.autograd.backward = self._run(self._backward)
-        torch.autograd.grad = self._run(self._grad)
-        self._handles += [torch_module.register_module_forward_pre_hook(self._enter_module),
-                          torch_module.register_module_forward_hook(self._leave_module)]
-        self._keeping = torch.autograd.graph.saved_tensors_hooks(self._keep, self._fetch)
-        self._keeping.__enter__()
-        self._operations = _Operations(self)
-        self._operations.__enter__()
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._let_go)
+            stack.enter_context(torch.autograd.set_detect_anomaly(True))  # for the lines of nodes
+            for name in ("backward", "grad"):
+                original = getattr(torch.autograd, name)
+                stack.callback(setattr, torch.autograd, name, original)
+                setattr(torch.autograd, name, self._run(original))
+            self._handles += [torch_module.register_module_forward_pre_hook(self._enter_module),
+                              torch_module.register_module_forward_hook(self._leave_module)]
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._keep, self._fetch))
+            self._operations = _Operations(self)
+            self._operations.__enter__()
+            stack.push(lambda *error: self._operations.__exit__(*error))
+            yield
 
-    def __exit__(self, *error: Any) -> None:
-        self._operations.__exit__(*error)
-        self._keeping.__exit__(*error)
-        torch.autograd.backward, torch.autograd.grad = self._backward, self._grad
-        torch.autograd.set_detect_anomaly(self._anomaly.prev)
+    def _let_go(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._nodes.clear()
@@ -413,59 +415,49 @@ def _storage(tensor: torch.Tensor) -> Any:
 
 # ------------------------------------------------------------------------------------------------------ putting back
 
-class _PutBack:
+@contextlib.contextmanager
+def _put_back(model: torch.nn.Module, optimizers: List[torch.optim.Optimizer]) -> Iterator[None]:
     """Gradients, buffers and random state are afterwards what they were, and nobody has stepped."""
-
-    def __init__(self, model: torch.nn.Module, optimizers: List[torch.optim.Optimizer]) -> None:
-        self._model = model
-        self._optimizers = optimizers
-
-    def __enter__(self) -> None:
-        held = {id(parameter): parameter for _, parameter in _names.parameters(self._model)}
-        for optimizer in self._optimizers:
-            held.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
-        shared = _names.unwrap(self._model) is not self._model  # DDP may write into the same memory again
-        self._grads = [(parameter, parameter.grad, parameter.grad.clone() if shared and parameter.grad is not None
-                        else None) for parameter in held.values()]
-        for parameter, _, _ in self._grads:
+    held = {id(parameter): parameter for _, parameter in _names.parameters(model)}
+    for optimizer in optimizers:
+        held.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
+    shared = _names.unwrap(model) is not model  # DDP may write into the same memory again
+    with contextlib.ExitStack() as stack:
+        stack.callback(_set_random_states, _random_states())
+        for places, name in _names.buffer_places(model):
+            stack.callback(_put_buffer, places, name, places[name], places[name].detach().clone())
+        for parameter in held.values():
+            grad = parameter.grad
+            stack.callback(_put_gradient, parameter, grad, grad.clone() if shared and grad is not None else None)
             parameter.grad = None
-        self._buffers = [(places, name, places[name], places[name].detach().clone())
-                         for places, name in _names.buffer_places(self._model)]
-        self._random = _random_states()
-        self._steps = [(optimizer, optimizer.__dict__.get("step")) for optimizer in self._optimizers]
-        for optimizer in self._optimizers:
-            optimizer.step = lambda *args, **kwargs: None  # type: ignore[method-assign]
-        self._stance = _eagerly()
-
-    def __exit__(self, *error: Any) -> None:
-        if self._stance is not None:
-            self._stance.__exit__(*error)
-        for optimizer, step in self._steps:
-            del optimizer.step
-            if step is not None:
-                optimizer.step = step
-        for parameter, grad, copy in self._grads:
-            if copy is not None:
-                grad.detach().copy_(copy)
-            parameter.grad = grad
-        with torch.no_grad():
-            for places, name, buffer, copy in self._buffers:
-                places[name] = buffer
-                if buffer.shape == copy.shape:
-                    buffer.copy_(copy)
-                else:
-                    buffer.set_(copy)
-        _set_random_states(self._random)
+        for optimizer in optimizers:
+            stack.callback(_put_step, optimizer, optimizer.__dict__.get("step"))
+            optimizer.step = lambda *args, **kwargs: None  # type: ignore[method-assign,assignment]
+        set_stance = getattr(getattr(torch, "compiler", None), "set_stance", None)
+        if set_stance is not None:
+            stack.enter_context(set_stance("force_eager"))  # nothing of a compiled model can be seen
+        yield
 
 
-def _eagerly() -> Any:
-    """A compiled model is run as it was written: nothing of a compiled one can be seen."""
-    stance = getattr(getattr(torch, "compiler", None), "set_stance", None)
-    if stance is None:
-        return None
-    entered = stance("force_eager")
-    entered.__enter__()
-    return entered
+def _put_gradient(parameter: torch.Tensor, grad: Optional[torch.Tensor], value: Optional[torch.Tensor]) -> None:
+    if grad is not None and value is not None:
+        grad.detach().copy_(value)
+    parameter.grad = grad
+
+
+@torch.no_grad()
+def _put_buffer(places: Dict[str, Any], name: str, buffer: torch.Tensor, value: torch.Tensor) -> None:
+    places[name] = buffer
+    if buffer.shape == value.shape:
+        buffer.copy_(value)
+    else:
+        buffer.set_(value)
+
+
+def _put_step(optimizer: torch.optim.Optimizer, step: Any) -> None:
+    del optimizer.step
+    if step is not None:
+        optimizer.step = step  # type: ignore[method-assign,assignment]
 
 
 def _random_states() -> Tuple[Any, ...]:
