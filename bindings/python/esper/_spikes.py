@@ -246,7 +246,7 @@ class _Incoming:
         self._value = torch.empty((), dtype=torch.float32, pin_memory=True)
         self._value.copy_(loss.float(), non_blocking=True)
         self._event = torch.cuda.Event()
-        self._event.record()
+        self._event.record(torch.cuda.current_stream(loss.device))
 
     def value(self) -> float:
         if self._event is not None:
