@@ -322,8 +322,8 @@ class TestSchedulers(Case):
         for make in (lambda o: lr_scheduler.ExponentialLR(o, 0.5), lambda o: lr_scheduler.StepLR(o, 3),
                      lambda o: lr_scheduler.OneCycleLR(o, 1.0, total_steps=20),
                      lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
-                     lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.9)],
-                                                         [4])):
+                     lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o),
+                                                             lr_scheduler.ExponentialLR(o, 0.9)], [4])):
             for style in ("always", "last.ok", "stepped"):
                 guard, optimizer, scheduler, _ = self.loop(make, style, True)
                 self.assertEqual((guard.n_rollbacks, scheduler.last_epoch), (1, 8), (type(scheduler).__name__, style))
@@ -568,8 +568,7 @@ class TestTogether(Case):
             self.step(model, (one, two), i)
         guards[0].inject("first.weight")
         self.step(model, (one, two), 4)
-        self.assertTrue(any("parameters of another guard's optimizer do not go back: Guard(model, [optimizer, ...])" in line
-                            for line in self.lines))
+        self.assertTrue(any("parameters of another guard's optimizer do not go back" in line for line in self.lines))
 
 
 RESUMED = """
@@ -635,7 +634,7 @@ class TestResume(Case):
             self.lines.clear()
             model, optimizer = seeded(Net)
             self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(directory=folder)).attach()
-            self.assertTrue(any("has a snapshot of step 8 of an earlier job" in line for line in self.lines), self.lines)
+            self.assertTrue(any("a snapshot of step 8 of an earlier job" in line for line in self.lines), self.lines)
 
     def test_nothing_there(self):
         model, optimizer = seeded(Net)
@@ -648,7 +647,8 @@ class TestResume(Case):
     def test_a_file_that_was_damaged(self):
         with tempfile.TemporaryDirectory() as folder:
             model, optimizer = seeded(Net)
-            guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=2, directory=folder)).attach()
+            guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=2, directory=folder))
+            guard.attach()
             train(model, optimizer, 5)
             guard.detach()
             paths = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names if "ring" in name]

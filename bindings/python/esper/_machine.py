@@ -1,11 +1,12 @@
 """What the guard does around a step: judges, lets step or not, keeps, rolls back. `_phase` has the phases.
 
 Verdicts have three sources: the scan of gradients, the scan of the state, and `sources`, functions of a report on
-gradients that give a sentence where finite numbers are out of the question (a spike). What is done about them, `_policy`
-says.
+gradients that give a sentence where finite numbers are out of the question (a spike). What is done about them,
+`_policy` says.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -38,8 +39,8 @@ class Rollback:
 class Machine(Phased):
     """Comes between gradients and optimisers, and behind them."""
 
-    def __init__(self, underway: Underway, policy: Policy, rate: Rate, ring: Optional[Ring], tell: Callable[..., None], *,
-                 scan_grads: bool, state_every: int, lr_backoff: float) -> None:
+    def __init__(self, underway: Underway, policy: Policy, rate: Rate, ring: Optional[Ring],
+                 tell: Callable[..., None], *, scan_grads: bool, state_every: int, lr_backoff: float) -> None:
         super().__init__()
         self.underway, self.policy, self.rate, self.ring = underway, policy, rate, ring
         self.watched, self.cover, self.peers = underway.watched, underway.cover, underway.peers
@@ -55,6 +56,7 @@ class Machine(Phased):
         self.n_asked_ever = 0  # no rollback sets this back
         self.n_rollbacks_asked = 0
         self.was_away = False  # steps may have been made that the guard has not seen
+        self.wants_first = False  # snapshots begin anew: one is to be taken before the next step
         self._is_due = False  # a snapshot that was to be taken behind a step which was not made
         self._of = self.watched.version  # the parameters of which there is a snapshot
         self._ready_for = -1  # the version of the gradients for all of which the optimiser has state
@@ -116,6 +118,16 @@ class Machine(Phased):
         """An exception is on its way to the caller, who may go on with whatever he likes."""
         if self.phase not in WHOLE or self._restoring is not None:
             self.recover()
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """Around what users call between steps."""
+        self.enter()
+        try:
+            yield
+        except BaseException:
+            self.broke_off()
+            raise
 
     def recover(self) -> None:
         """After an exception at any point: the optimiser as if the call had not been, and a rollback that had begun is
@@ -203,8 +215,11 @@ class Machine(Phased):
             self.ring.come_back()
         if self.peers.within_join and not self.peers.told_of_join:
             self.peers.told_of_join = True
-            self._tell("note", "DDP.join(): a rank without inputs cannot be asked, so each decides by the gradients that "
-                       "DDP has made the same on all; a rollback is not made here, what would need one raises")
+            self._tell("note", "DDP.join(): a rank without inputs cannot be asked, so each decides by the gradients "
+                       "that DDP has made the same on all; a rollback is not made here, what would need one raises")
+        if self.wants_first:  # an exception has come between refresh() and its snapshot
+            self.snapshot_first()
+            self.move(Phase.JUDGING)
         return self.settle()
 
     def _snapshot_of_more(self) -> bool:
@@ -485,7 +500,7 @@ class Machine(Phased):
             self._tell("bad", str(state.report), state.report)
             return False
         self.ring.close_iteration()
-        self.was_away = self._is_due = False
+        self.was_away = self._is_due = self.wants_first = False
         self._of = self.watched.version
         return True
 
@@ -572,7 +587,8 @@ class Machine(Phased):
             more = f" and {len(restored.left) - 1} more" if len(restored.left) > 1 else ""
             stays = f"; {restored.left[0]}{more} came after that snapshot and stay as they are"
         if self.watched.n_of_others:
-            stays += "; parameters of another guard's optimizer do not go back: Guard(model, [optimizer, ...]) is for both"
+            stays += ("; parameters of another guard's optimizer do not go back: Guard(model, [optimizer, ...]) is for "
+                      "both")
         if wanted.report is None:
             self.n_rollbacks_asked += 1
             report = self.underway.last = Report(restored.entry.step, restored.readings, self.underway.not_covered)
@@ -583,7 +599,8 @@ class Machine(Phased):
             self.policy.rolled_back(wanted.report, restored.entry.step, stays)
         if self._lr_backoff != 1.0:
             graphs = "; that does not reach steps in a CUDA graph: capture them again" if self.underway.captured else ""
-            self._tell("rate", f"the learning rate is multiplied by {self.rate.factor:g} from now on (lr_backoff){graphs}")
+            self._tell("rate", f"the learning rate is multiplied by {self.rate.factor:g} from now on (lr_backoff)"
+                       + graphs)
 
     # -------------------------------------------------------------------------------------------------- GradScaler
 

@@ -1,5 +1,5 @@
-"""How the guard comes between gradients and optimiser: a wrapped `step`; and the device flag with which fused optimisers
-pass a step over by themselves."""
+"""How the guard comes between gradients and optimiser: a wrapped `step`; and the device flag with which fused
+optimisers pass a step over by themselves."""
 
 import functools
 import inspect
@@ -122,7 +122,10 @@ class Attachment:
             stepper.remember(optimizer)
         stepper.step_begins(optimizer)
         try:
-            result = original(watched, *args[1:], **{key: value for key, value in kwargs.items() if key != "closure"})
+            if args:
+                result = original(watched, *args[1:], **kwargs)
+            else:
+                result = original(**dict(kwargs, closure=watched))
         except PassedOver:
             stepper.step_ended(optimizer)
             stepper.take_back()

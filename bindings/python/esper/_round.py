@@ -76,8 +76,9 @@ class Unseen:
     @property
     def sentence(self) -> str:
         name = type(self._optimizers[0]).__name__
-        return (f"parameters change, but {name}.step() is not called: nothing is guarded. Call optimizer.step() itself, "
-                "not a method taken from it before attach(), and give the guard the optimizer whose step() is called")
+        return (f"parameters change, but {name}.step() is not called: nothing is guarded. Call optimizer.step() "
+                "itself, not a method taken from it before attach(), and give the guard the optimizer whose step() is "
+                "called")
 
     def _now(self) -> int:
         """Counts the changes of a parameter in place."""

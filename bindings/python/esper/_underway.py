@@ -1,8 +1,8 @@
 """Scans of a guard: launched, on their way, read. Nothing is decided here.
 
-Three may be on their way at once: `gradients` of a step, the `state` behind it, and one that the user has asked for. Each
-stays here until it was acted on, so that an exception in between loses none. Where the optimiser is told on the device,
-a flag goes with the scan.
+Three may be on their way at once: `gradients` of a step, the `state` behind it, and one that the user has asked for.
+Each stays here until it was acted on, so that an exception in between loses none. Where the optimiser is told on the
+device, a flag goes with the scan.
 """
 
 import sys
