@@ -21,11 +21,13 @@ LR = 0.01
 
 
 class Signals:
-    """Sends a SIGINT some time after `arm`; it raises KeyboardInterrupt in the main thread, once."""
+    """Sends a SIGINT some time after `arm`; it raises KeyboardInterrupt in the main thread. Another follows where that
+    was lost, as in __del__, until `disarm`."""
 
     def __init__(self, seed):
         self._random = random.Random(seed)
         self._armed = False
+        self._n = 0  # of the one that is to be sent
         self._go = threading.Semaphore(0)
         self._before = signal.signal(signal.SIGINT, self._handle)
         self._open = True
@@ -34,7 +36,6 @@ class Signals:
 
     def _handle(self, number, frame):
         if self._armed:
-            self._armed = False
             raise KeyboardInterrupt
 
     def _send(self):
@@ -42,14 +43,21 @@ class Signals:
             self._go.acquire()
             if not self._open:
                 return
+            n = self._n
             time.sleep(self._random.random() * 0.004)
-            while self._armed:  # one that fell into __del__ is lost
+            while self._armed and self._n == n:
                 os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.05)
+                end = time.monotonic() + 2.0
+                while self._armed and self._n == n and time.monotonic() < end:
+                    time.sleep(0.001)
 
     def arm(self):
+        self._n += 1
         self._armed = True
         self._go.release()
+
+    def disarm(self):
+        self._armed = False
 
     def close(self):
         self._open = self._armed = False
@@ -100,6 +108,7 @@ class TestCtrlC(Case):
                     while True:
                         step()
                 except KeyboardInterrupt:
+                    signals.disarm()
                     phase = guard._machine.phase
                 torch.set_grad_enabled(True)  # torch's own no_grad does not survive every moment
                 self.assertIs(phase, Phase.BETWEEN, f"SIGINT {i}")

@@ -465,19 +465,25 @@ class Guard(_former.Names):
         machine = self._machine
         with machine.call():
             machine.forget_underway()
+            known_forms = list(zip(map(id, self._watched.tensors), self._watched.forms))
             self._watched.release()
             self._watched.register()
+            same = known_forms == list(zip(map(id, self._watched.tensors), self._watched.forms))
             known = machine.cover.not_judged
             machine.cover.look()
             if machine.cover.not_judged != known:
                 self._tell_not_judged()
             machine.model_changed()
-            self._begin_snapshots_anew()
+            self._begin_snapshots_anew(same)
 
-    def _begin_snapshots_anew(self) -> None:
-        """Those that there are do not belong to the model any more."""
+    def _begin_snapshots_anew(self, same: bool = True) -> None:
+        """Those that there are do not belong to the model any more. same: they would still fit, and are dropped when
+        there is a new one."""
         ring = self._machine.ring
-        if ring is not None:
+        if ring is not None and same:
+            if self.snapshot():
+                ring.good = ring.good[-1:]
+        elif ring is not None:
             if ring.disk is not None:
                 ring.disk.close()
             self._machine.wants_first = True

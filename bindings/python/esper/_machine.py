@@ -163,6 +163,7 @@ class Machine(Phased):
         if self._scaling:
             self._scaler_went = True
             return True
+        within = self.phase is Phase.STEPPING  # a closure, whose step has to be ended before nothing is half done
         self.move(Phase.JUDGING)
         if first and self._round is not None and self._round.has(optimizer):
             go = self._round.go
@@ -172,7 +173,7 @@ class Machine(Phased):
             go = (not first or self._close_round()) and self._judge(optimizer, first)
             if first and len(self.optimizers) > 1:
                 self._round = Round(go, self.optimizers)
-        self.move(Phase.STEPPING if go else Phase.BETWEEN)
+        self.move(Phase.STEPPING if go else Phase.JUDGING if within else Phase.BETWEEN)
         return go
 
     def _judge(self, optimizer: torch.optim.Optimizer, first: bool) -> bool:
