@@ -6,8 +6,8 @@
 A fault hits one element of a gradient, a parameter or a moment. It has to be named; after a bad gradient the run has to
 be, bit for bit, the twin that passed over that batch, and after bad state the twin that went back to the snapshot of
 the same step. Kinds: thirteen optimisers, accumulation, autocast, several optimisers, fused, compiled and GradScaler
-where there are such; two ranks under DistributedDataParallel, and sharded ones (FSDP2) where torch has them. One JSON line
-for each kind; exit status 1 when something failed.
+where there are such; two ranks under DistributedDataParallel, and sharded ones (FSDP2) where torch has them. One JSON
+line for each kind; exit status 1 when something failed.
 """
 import argparse
 import copy

@@ -253,7 +253,7 @@ class HookedSGD(torch.optim.SGD):
 
 class TestHooks(Case):
     def test_a_method_that_was_taken_before(self):
-        """Where there are hooks they meet it: the step cannot be kept from being made, but it is made without gradients."""
+        """Where there are hooks they meet it: the step is made whatever they say, but without gradients."""
         model, optimizer = seeded(Net, optimizer=torch.optim.SGD if HAS_HOOKS else HookedSGD)
         step = optimizer.step
         guard = self.guard(model, optimizer, "skip").attach()
