@@ -11,31 +11,38 @@
 /* Each byte takes four at most, with some for the quotes. */
 enum { MOST_BYTES = (ESPER_SHELL_CHARS - 8) / 4 };
 
-/* A tilde leads home only at the beginning of a word, and a word that begins with a minus is no matter of quoting. */
+static bool keeps_ascii;
+
+void esper_shell_keep_ascii(bool ascii)
+{
+    keeps_ascii = ascii;
+}
+
+/* Not among these: ~, which leads home at the beginning of a word and behind the = of an assignment; and so =. */
 static bool is_safe(const char *text)
 {
-    if (text[0] == '\0' || text[0] == '~')
+    if (text[0] == '\0')
         return false;
     for (; *text != '\0'; text++)
-        if (!isalnum((unsigned char)*text) && (unsigned char)*text < 0x80 && strchr("_-./,:=+@%^~", *text) == NULL)
+        if (!isalnum((unsigned char)*text) && (unsigned char)*text < 0x80 && strchr("_-./,:+@%^", *text) == NULL)
             return false;
     return true;
 }
 
 /* Whether it cannot stand as it is, not even between quotes. */
-static bool needs_codes(const char *text, bool ascii)
+static bool needs_codes(const char *text)
 {
     for (size_t n; *text != '\0'; text += n) {
         n = esper_utf8_length((const uint8_t *)text, strnlen(text, 4));
-        if (n == 0 || (n > 1 && ascii) || iscntrl((unsigned char)*text))
+        if (n == 0 || (n > 1 && keeps_ascii) || esper_utf8_is_control((const uint8_t *)text, n))
             return true;
     }
     return false;
 }
 
-const char *esper_shell_quote(const char *text, bool ascii, char quoted[ESPER_SHELL_CHARS])
+const char *esper_shell_quote(const char *text, char quoted[ESPER_SHELL_CHARS])
 {
-    bool codes = needs_codes(text, ascii);
+    bool codes = needs_codes(text);
     size_t used = 0;
 
     if (strlen(text) > MOST_BYTES || (!codes && is_safe(text)))
@@ -58,4 +65,16 @@ const char *esper_shell_quote(const char *text, bool ascii, char quoted[ESPER_SH
     quoted[used++] = '\'';
     quoted[used] = '\0';
     return quoted;
+}
+
+const char *esper_shell_quote_path(const char *path, char quoted[ESPER_SHELL_CHARS])
+{
+    char from_here[MOST_BYTES + 1];
+    const char *word;
+
+    if (path[0] != '-' || strlen(path) + 2 > MOST_BYTES)
+        return esper_shell_quote(path, quoted);
+    snprintf(from_here, sizeof(from_here), "./%s", path);
+    word = esper_shell_quote(from_here, quoted);
+    return word == from_here ? strcpy(quoted, from_here) : word;
 }

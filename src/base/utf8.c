@@ -28,3 +28,8 @@ size_t esper_utf8_length(const uint8_t *s, size_t n)
             return 0;
     return length;
 }
+
+bool esper_utf8_is_control(const uint8_t *s, size_t length)
+{
+    return length == 2 ? s[0] == 0xC2 && s[1] < 0xA0 : length == 1 && (s[0] < ' ' || s[0] == 0x7F);
+}

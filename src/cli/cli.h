@@ -42,8 +42,6 @@ const esper_command *const *esper_command_list(void);
 const char *esper_cli_argv0(void);
 /* The same, quoted, for commands to type next. */
 const char *esper_cli_program(void);
-/* A word of such a command, quoted where the shell needs it: `word` itself, or what is now in `quoted`. */
-const char *esper_cli_quote(const char *word, char quoted[ESPER_SHELL_CHARS]);
 
 void esper_command_help(const esper_command *command);
 
@@ -55,6 +53,9 @@ int esper_cli_fail(esper_status status);
 
 /* Failures are said to be of this rank from now on. */
 void esper_cli_name_rank(int rank);
+
+/* Prints what `write` writes to a stream, in lines that fit the terminal. */
+esper_status esper_cli_print(void (*write)(FILE *stream, const void *context), const void *context);
 
 /* Prints a usage error with a pointer to the command's help. */
 int esper_cli_usage(const esper_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

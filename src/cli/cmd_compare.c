@@ -121,8 +121,8 @@ static void tell_begin(const esper_compare *compare, const request *wish, const 
     fprintf(stream, "compare   %s:", compare->task->name);
     for (int i = 0; i < compare->n_lines; i++)
         fprintf(stream, " %s", compare->lines[i].name);
-    fprintf(stream, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs, (int)wish->n_jobs, dir,
-            gates);
+    esper_terminal_print(stream, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs,
+                         (int)wish->n_jobs, dir, gates);
     fflush(stream);
 }
 
@@ -200,10 +200,10 @@ static int tell_end(const esper_compare *compare, const request *wish, const cha
         return esper_cli_fail(status);
     if (stopped)
         fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n",
-                esper_cli_quote(dir, quoted));
+                esper_shell_quote_path(dir, quoted));
     else
-        fprintf(stream, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME, wish->out != NULL ? ", " : "",
-                wish->out != NULL ? wish->out : "");
+        esper_terminal_print(stream, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME, wish->out != NULL ? ", " : "",
+                             wish->out != NULL ? wish->out : "");
     if (stopped)
         return ESPER_EXIT_STOPPED;
     return is_complete(compare) ? ESPER_EXIT_OK : ESPER_EXIT_FAILED;

@@ -10,6 +10,7 @@
 #include "run/run_dir.h"
 #include "run/settings.h"
 #include "run/single.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
@@ -34,14 +35,14 @@ static void overlay(esper_config *config, const esper_config *asked)
 static void print_sentence(const esper_network *network, const char *file, esper_split split, const esper_tally *tally)
 {
     const esper_cursor *cursor = &network->cursor;
-    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
+    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
 
-    printf("%s after epoch %u", file, cursor->epoch);
     if (cursor->batch > 0)
-        printf(" and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
-    printf(": %s split: loss %s, accuracy %.2f %% over %s samples\n", esper_split_name(split),
-           esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
-           esper_text_count((int64_t)tally->samples, count));
+        snprintf(batches, sizeof(batches), " and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
+    esper_terminal_print(stdout, "%s after epoch %u%s: %s split: loss %s, accuracy %.2f %% over %s samples\n", file,
+                         cursor->epoch, batches, esper_split_name(split),
+                         esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
+                         esper_text_count((int64_t)tally->samples, count));
 }
 
 static void print_score(const esper_network *network, const char *file, esper_split split, const esper_tally *tally,

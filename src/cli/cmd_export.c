@@ -13,6 +13,7 @@
 #include "run/single.h"
 #include "run/run_dir.h"
 #include "run/settings.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* Where to find what the network was trained on: a host takes its shapes from there. */
@@ -79,13 +80,15 @@ static void print_written(const esper_network *network, const request *asked)
 {
     char count[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
-    printf("network   %s after epoch %u, %s parameters\n", asked->file, network->cursor.epoch,
-           esper_text_count(esper_net_count_params(&network->net, -1), count));
+    esper_terminal_print(stdout, "network   %s after epoch %u, %s parameters\n", asked->file, network->cursor.epoch,
+                         esper_text_count(esper_net_count_params(&network->net, -1), count));
     if (asked->safetensors != NULL)
-        printf("written   %s\n", asked->safetensors);
-    if (asked->torch_dir != NULL)
-        printf("written   %s/%s and %s/%s\nnext      python3 %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL,
-               asked->torch_dir, ESPER_EXPORT_WEIGHTS, esper_cli_quote(asked->torch_dir, quoted), ESPER_EXPORT_MODEL);
+        esper_terminal_print(stdout, "written   %s\n", asked->safetensors);
+    if (asked->torch_dir == NULL)
+        return;
+    esper_terminal_print(stdout, "written   %s/%s and %s/%s\n", asked->torch_dir, ESPER_EXPORT_MODEL, asked->torch_dir,
+                         ESPER_EXPORT_WEIGHTS);
+    printf("next      python3 %s/%s\n", esper_shell_quote_path(asked->torch_dir, quoted), ESPER_EXPORT_MODEL);
 }
 
 /* What seeds are weighted by, for those that are not fully part of the stream. */

@@ -38,7 +38,8 @@ static void print_page(const char *run_dir)
     if (status == ESPER_OK)
         status = esper_report_page_write(run_dir, path, &numbers, &bytes);
     if (status == ESPER_OK)
-        printf("report    %s (%s): open it in a browser\n", path, esper_text_bytes((double)bytes, size));
+        esper_terminal_print(stdout, "report    %s (%s): open it in a browser\n", path,
+                             esper_text_bytes((double)bytes, size));
     else
         fprintf(stderr, "esper: no report was written: %s\n", esper_last_error());
 }
@@ -46,7 +47,7 @@ static void print_page(const char *run_dir)
 static void print_next(const request *asked, const char *run_dir, bool has_control)
 {
     char quoted[ESPER_SHELL_CHARS];
-    const char *program = esper_cli_program(), *dir = esper_cli_quote(run_dir, quoted);
+    const char *program = esper_cli_program(), *dir = esper_shell_quote_path(run_dir, quoted);
 
     printf("next      %s replay %s\n", program, dir);
     printf("          %s export %s --torch DIR\n", program, dir);
@@ -69,12 +70,14 @@ static esper_status close_run(const request *asked, const char *run_dir, const e
             printf("return    %.2f, what its decisions earned (esper info rewards)\n", result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
         if (result->n_skipped + result->n_rollbacks > 0)
-            printf("guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
-                   result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
-                   result->n_rollbacks == 1 ? "" : "s", run_dir, ESPER_RUN_EVENTS);
+            esper_terminal_print(
+                stdout, "guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
+                result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
+                result->n_rollbacks == 1 ? "" : "s", run_dir, ESPER_RUN_EVENTS);
         if (result->n_faults_left > 0)
             printf("drill     %" PRIu64 " of the faults asked for found nothing to strike\n", result->n_faults_left);
-        printf("saved     %s/%s after %s\n", run_dir, ESPER_RUN_CHECKPOINT, esper_text_duration(result->seconds, took));
+        esper_terminal_print(stdout, "saved     %s/%s after %s\n", run_dir, ESPER_RUN_CHECKPOINT,
+                             esper_text_duration(result->seconds, took));
     }
     print_page(run_dir);
     print_next(asked, run_dir, has_control);
@@ -132,7 +135,7 @@ static int end_control_stopped(const request *asked, const char *run_dir, const 
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     printf("\nthe static control is not done; go on with it: %s grow --resume %s --static-control\n",
-           esper_cli_program(), esper_cli_quote(run_dir, quoted));
+           esper_cli_program(), esper_shell_quote_path(run_dir, quoted));
     return ESPER_EXIT_STOPPED;
 }
 

@@ -1,6 +1,5 @@
 /* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/build_info.h"
@@ -183,6 +182,19 @@ static esper_status check_settings(const question *asked, const esper_config *co
     return asked->all ? ESPER_OK : esper_settings_check(config, config, use, &log);
 }
 
+typedef struct sources {
+    const esper_config     *config;
+    const esper_config_use *use;
+    bool                    all;
+} sources;
+
+static void print_sources(FILE *stream, const void *context)
+{
+    const sources *shown = context;
+
+    esper_config_print_sources(shown->config, shown->use, shown->all, stream);
+}
+
 static esper_status info_config(const question *asked)
 {
     const esper_task *task;
@@ -196,8 +208,7 @@ static esper_status info_config(const question *asked)
            asked->job == ESPER_CONFIG_IN_TRAIN ? "; others: --grow, --learn" : "");
     if (!asked->all)
         printf("# settings that have no effect there are left out; --all shows them, and why\n");
-    esper_config_print_sources(&config, &use, asked->all, stdout);
-    return ESPER_OK;
+    return esper_cli_print(print_sources, &(sources){&config, &use, asked->all});
 }
 
 /* Opens a task as `esper train` or `esper grow` would. */
@@ -214,21 +225,9 @@ static esper_status open_task(const question *asked, esper_network **network_out
                              network_out);
 }
 
-/* Its lines are as long as operations have inputs. */
-static esper_status print_net(const esper_net *net)
+static void print_net(FILE *stream, const void *net)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    bool good = stream != NULL;
-
-    if (good)
-        esper_net_print(net, stream);
-    good = good && fclose(stream) == 0;
-    if (good)
-        esper_terminal_print(stdout, "%s", text);
-    free(text);
-    return good ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "the list of operations");
+    esper_net_print(net, stream);
 }
 
 static esper_status info_net(const question *asked)
@@ -237,7 +236,7 @@ static esper_status info_net(const question *asked)
     esper_status status;
 
     ESPER_TRY(open_task(asked, &network));
-    status = print_net(&network->net);
+    status = esper_cli_print(print_net, &network->net);
     esper_single_close(network);
     return status;
 }
@@ -256,7 +255,7 @@ static esper_status info_plan(const question *asked)
 static const struct {
     const char *name;
     esper_status (*print)(const question *asked);
-    bool of_task, timed; /* takes --grow and --learn, and --time */
+    bool of_task, timed; /* takes a task, its settings, --grow and --learn; and --time */
 } topics[] = {
     {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
     {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
@@ -286,9 +285,20 @@ static esper_status print_overview(const question *asked)
     return ESPER_OK;
 }
 
+/* Whether there is a setting among the flags; if so, one. */
+static bool find_flag(const esper_config *config, char flag[ESPER_CONFIG_NAME_CHARS])
+{
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++)
+        if (esper_config_place_of(config, i) == ESPER_CONFIG_FLAG) {
+            esper_config_flag_name(esper_config_key_at(i)->name, flag);
+            return true;
+        }
+    return false;
+}
+
 static int print_topic(const question *asked, const char *name)
 {
-    char hint[ESPER_SUGGEST_TEXT_CHARS];
+    char hint[ESPER_SUGGEST_TEXT_CHARS], flag[ESPER_CONFIG_NAME_CHARS];
     esper_suggest suggest;
     esper_status status;
 
@@ -301,6 +311,11 @@ static int print_topic(const question *asked, const char *name)
             return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
         if (asked->job != ESPER_CONFIG_IN_TRAIN && !topics[i].of_task)
             return esper_cli_usage(&esper_command_info, "--grow and --learn are for config, net and plan");
+        if (asked->task != NULL && !topics[i].of_task)
+            return esper_cli_usage(&esper_command_info, "`esper info %s` is the same for all tasks: '%s' is too much",
+                                   name, asked->task);
+        if (!topics[i].of_task && find_flag(asked->config, flag))
+            return esper_cli_usage(&esper_command_info, "%s is for config, net and plan", flag);
         if (asked->all && topics[i].print != info_config)
             return esper_cli_usage(&esper_command_info, "--all is for `esper info config`");
         status = topics[i].print(asked);
@@ -317,6 +332,7 @@ static int run(int argc, char **argv)
                                            {.name = "grow", .text_out = &grows},
                                            {.name = "learn", .text_out = &learns},
                                            {.name = "all", .text_out = &all}};
+    char flag[ESPER_CONFIG_NAME_CHARS];
     esper_config config;
     question asked = {.config = &config};
     esper_status status;
@@ -343,6 +359,8 @@ static int run(int argc, char **argv)
                                : learns != NULL ? "--learn"
                                                 : "--grow",
                                asked.timed ? "plan" : "config");
+    if (status == ESPER_OK && find_flag(&config, flag))
+        return esper_cli_usage(&esper_command_info, "%s is for config, net and plan", flag);
     if (status == ESPER_OK)
         status = print_overview(&asked);
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);

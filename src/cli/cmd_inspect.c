@@ -8,43 +8,44 @@
 #include "cli/cli.h"
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 enum { LONGEST_NOTE = 100, NARROW = 17, WIDE = 40 }; /* the last two: columns for the keys of notes */
 
 /* Text of a file that may come from anywhere, filled up to a width: nothing in it may command the terminal. */
-static void print_text(const char *text, size_t n, int width)
+static void print_text(FILE *out, const char *text, size_t n, int width)
 {
     for (size_t i = 0; i < n; i++)
-        putchar(iscntrl((unsigned char)text[i]) ? '?' : text[i]);
-    printf("%*s", (int)n < width ? width - (int)n : 0, "");
+        fputc(iscntrl((unsigned char)text[i]) ? '?' : text[i], out);
+    fprintf(out, "%*s", (int)n < width ? width - (int)n : 0, "");
 }
 
 /* A note on one line; a long or many-lined one is shown from its beginning, unless everything is wanted. */
-static void print_note(const esper_safetensors_note *note, int width, bool all)
+static void print_note(FILE *out, const esper_safetensors_note *note, int width, bool all)
 {
     const char *end = strchr(note->value, '\n');
     size_t line = end != NULL ? (size_t)(end - note->value) : strlen(note->value);
 
     if (all && end != NULL) {
-        print_text(note->key, strlen(note->key), 0);
-        printf("\n");
+        print_text(out, note->key, strlen(note->key), 0);
+        fprintf(out, "\n");
         for (const char *at = note->value; *at != '\0'; at = *end != '\0' ? end + 1 : end) {
             end = strchr(at, '\n') != NULL ? strchr(at, '\n') : at + strlen(at);
-            printf("    ");
-            print_text(at, (size_t)(end - at), 0);
-            printf("\n");
+            fprintf(out, "    ");
+            print_text(out, at, (size_t)(end - at), 0);
+            fprintf(out, "\n");
         }
         return;
     }
-    print_text(note->key, strlen(note->key), width);
-    printf("%s", (int)strlen(note->key) < width ? "" : " ");
-    print_text(note->value, all || line <= LONGEST_NOTE ? line : LONGEST_NOTE, 0);
-    printf("%s\n", !all && (end != NULL || line > LONGEST_NOTE) ? " ... (--all shows the rest)" : "");
+    print_text(out, note->key, strlen(note->key), width);
+    fprintf(out, "%s", (int)strlen(note->key) < width ? "" : " ");
+    print_text(out, note->value, all || line <= LONGEST_NOTE ? line : LONGEST_NOTE, 0);
+    fprintf(out, "%s\n", !all && (end != NULL || line > LONGEST_NOTE) ? " ... (--all shows the rest)" : "");
 }
 
 /* Numbers that tell at a glance whether a tensor is sound. */
-static void print_values(const esper_safetensors_tensor *tensor)
+static void print_values(FILE *out, const esper_safetensors_tensor *tensor)
 {
     uint64_t n = tensor->n_bytes / sizeof(float), n_bad = 0;
     double sum = 0.0, squares = 0.0, most = 0.0;
@@ -64,14 +65,14 @@ static void print_values(const esper_safetensors_tensor *tensor)
         most = fmax(most, fabs((double)value));
     }
     if (n > n_bad)
-        printf("  mean %10.3g  norm %10.4g  largest %10.3g", sum / (double)(n - n_bad), sqrt(squares), most);
+        fprintf(out, "  mean %10.3g  norm %10.4g  largest %10.3g", sum / (double)(n - n_bad), sqrt(squares), most);
     else
-        printf("  mean %10s  norm %10s  largest %10s", "-", "-", "-");
+        fprintf(out, "  mean %10s  norm %10s  largest %10s", "-", "-", "-");
     if (n_bad > 0)
-        printf("  %llu NOT FINITE", (unsigned long long)n_bad);
+        fprintf(out, "  %llu NOT FINITE", (unsigned long long)n_bad);
 }
 
-static void print_tensor(const esper_safetensors_tensor *tensor)
+static void print_tensor(FILE *out, const esper_safetensors_tensor *tensor)
 {
     char shape[128] = "";
     size_t used = 0;
@@ -79,10 +80,10 @@ static void print_tensor(const esper_safetensors_tensor *tensor)
     for (int i = 0; i < tensor->rank && used < sizeof(shape); i++)
         used += (size_t)snprintf(shape + used, sizeof(shape) - used, "%s%llu", i > 0 ? "x" : "",
                                  (unsigned long long)tensor->shape[i]);
-    print_text(tensor->name, strlen(tensor->name), 44);
-    printf(" %-4s %-16s", esper_safetensors_dtype_name(tensor->dtype), tensor->rank > 0 ? shape : "scalar");
-    print_values(tensor);
-    printf("\n");
+    print_text(out, tensor->name, strlen(tensor->name), 44);
+    fprintf(out, " %-4s %-16s", esper_safetensors_dtype_name(tensor->dtype), tensor->rank > 0 ? shape : "scalar");
+    print_values(out, tensor);
+    fprintf(out, "\n");
 }
 
 /* Room for every key, unless one is long beyond measure. */
@@ -98,23 +99,31 @@ static int note_width(const esper_safetensors *file)
     return width;
 }
 
-static void print_file(const esper_safetensors *file, bool all)
+/* What is shown of a file. */
+typedef struct content {
+    const esper_safetensors *file;
+    bool                     all;
+} content;
+
+static void print_file(FILE *out, const void *context)
 {
+    const content *shown = context;
+    const esper_safetensors *file = shown->file;
     uint64_t bytes = 0;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
     for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
         esper_safetensors_note note = esper_safetensors_note_at(file, i);
 
-        print_note(&note, note_width(file), all);
+        print_note(out, &note, note_width(file), shown->all);
     }
-    printf("\n");
+    fprintf(out, "\n");
     for (size_t i = 0; i < esper_safetensors_count(file); i++) {
-        print_tensor(esper_safetensors_at(file, i));
+        print_tensor(out, esper_safetensors_at(file, i));
         bytes += esper_safetensors_at(file, i)->n_bytes;
     }
-    printf("\n%s tensors, %s\n", esper_text_count((int64_t)esper_safetensors_count(file), a),
-           esper_text_bytes((double)bytes, b));
+    fprintf(out, "\n%s tensors, %s\n", esper_text_count((int64_t)esper_safetensors_count(file), a),
+            esper_text_bytes((double)bytes, b));
 }
 
 static bool is_ours(const esper_safetensors *file)
@@ -147,9 +156,10 @@ static int run(int argc, char **argv)
         status = esper_safetensors_open(path, &file);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
-    printf("%s\n\n", path);
-    print_file(file, all != NULL);
-    status = is_ours(file) ? esper_checkpoint_check(file, path) : ESPER_OK;
+    esper_terminal_print(stdout, "%s\n\n", path);
+    status = esper_cli_print(print_file, &(content){file, all != NULL});
+    if (status == ESPER_OK && is_ours(file))
+        status = esper_checkpoint_check(file, path);
     esper_safetensors_close(file);
     return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }

@@ -31,22 +31,23 @@ static void print_times(const esper_learn_times *times)
 static void print_next(const esper_learn_result *result, const char *task)
 {
     char flags[ESPER_POLICY_FLAGS_CHARS] = "", quoted[ESPER_SHELL_CHARS], file[ESPER_SHELL_CHARS];
-    const char *program = esper_cli_program(), *dir = esper_cli_quote(result->run_dir, quoted), *policy;
+    const char *program = esper_cli_program(), *dir = esper_shell_quote_path(result->run_dir, quoted), *policy;
     const esper_task *learned_on;
 
     if (result->policy[0] == '\0') { /* a program has learned, and keeps what it has learned to itself */
-        printf("records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
+        esper_terminal_print(stdout, "records   %s/%s\n", result->run_dir, ESPER_RUN_STORE);
         printf("next      %s report %s\n", program, dir);
         return;
     }
-    printf("saved     %s\n", result->policy);
+    esper_terminal_print(stdout, "saved     %s\n", result->policy);
     printf("next      %s report %s\n", program, dir);
     if (esper_task_find(task, &learned_on) == ESPER_OK)
         esper_policy_flags(result->policy, learned_on, flags);
-    policy = esper_cli_quote(result->policy, file);
+    policy = esper_shell_quote_path(result->policy, file);
     printf("          %s grow %s%s --policy %s\n", program, task, flags, policy);
-    printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task, flags,
-           policy);
+    if (strchr(result->policy, ',') == NULL) /* commas part the policies of a list */
+        printf("          %s compare %s%s --policies static,random,heuristic,%s --first-seed 1001\n", program, task,
+               flags, policy);
 }
 
 static void report(const esper_learn_result *result, const char *task)
@@ -105,7 +106,7 @@ static int learn(const esper_task *task, const esper_config *config, const char 
                result.rounds_asked, result.rounds_asked == 1 ? "" : "s");
         if (result.policy[0] != '\0')
             printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(),
-                   esper_cli_quote(result.run_dir, quoted));
+                   esper_shell_quote_path(result.run_dir, quoted));
         printf("\n");
         return ESPER_EXIT_STOPPED;
     }

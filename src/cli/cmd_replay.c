@@ -12,6 +12,7 @@
 #include "run/run.h"
 #include "run/settings.h"
 #include "ui/progress.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 /* How it is computed and shown, and where the data lies: none of it changes a bit. */
@@ -167,7 +168,7 @@ static esper_status judge(const original *self, const esper_run_result *result)
     printf("weights   %016" PRIx64 "%s\n", result->weight_hash, compared ? ", as in the checkpoint" : "");
     if (result->cursor.epoch < result->epochs)
         printf("          the log ends here, before the run's %u epochs: go on with %s grow --resume %s\n",
-               result->epochs, program, esper_cli_quote(self->dir, quoted));
+               result->epochs, program, esper_shell_quote_path(self->dir, quoted));
     printf("took      %s\n", esper_text_duration(result->seconds, took));
     return ESPER_OK;
 }
@@ -208,8 +209,9 @@ static int replay(const original *self, const esper_job *job)
     progress.brief = true;
     observer = esper_progress_observer(&progress);
     if (esper_progress_is_shown(&progress))
-        printf("replay of %s: task %s, seed %" PRIu64 ", %s, %" PRIu64 " entries of its log\n\n", self->dir,
-               self->task->name, self->config.seed, self->history.head.kernels, self->history.n);
+        esper_terminal_print(stdout, "replay of %s: task %s, seed %" PRIu64 ", %s, %" PRIu64 " entries of its log\n\n",
+                             self->dir, self->task->name, self->config.seed, self->history.head.kernels,
+                             self->history.n);
     status = esper_run_train(&desc, &result);
     esper_progress_clear(&progress);
     if (status == ESPER_OK && result.stopped) {

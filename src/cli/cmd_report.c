@@ -5,16 +5,18 @@
 #include "cli/cli.h"
 #include "cli/report_page.h"
 #include "run/run_dir.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 static void print_written(const char *dir, const char *out, const esper_report_numbers *numbers, size_t bytes)
 {
     char size[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
-    printf("run       %s, %lld %s%s%s\n", dir, (long long)numbers->grown.epochs, numbers->learns ? "round" : "epoch",
-           numbers->grown.epochs == 1 ? "" : "s", numbers->grown.ended ? "" : ", not ended: the page shows it so far");
-    printf("written   %s (%s)\n", out, esper_text_bytes((double)bytes, size));
-    printf("next      open it in a browser: xdg-open %s\n", esper_cli_quote(out, quoted));
+    esper_terminal_print(stdout, "run       %s, %lld %s%s%s\n", dir, (long long)numbers->grown.epochs,
+                         numbers->learns ? "round" : "epoch", numbers->grown.epochs == 1 ? "" : "s",
+                         numbers->grown.ended ? "" : ", not ended: the page shows it so far");
+    esper_terminal_print(stdout, "written   %s (%s)\n", out, esper_text_bytes((double)bytes, size));
+    printf("next      open it in a browser: xdg-open %s\n", esper_shell_quote_path(out, quoted));
 }
 
 static esper_status report(const char *name, const char *out)

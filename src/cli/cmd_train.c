@@ -9,6 +9,7 @@
 #include "cli/job.h"
 #include "run/run.h"
 #include "ui/progress.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 static void report(const esper_run_result *result)
@@ -19,12 +20,13 @@ static void report(const esper_run_result *result)
     printf("network   %s parameters, weights %016" PRIx64 "\n", esper_text_count(result->params, count),
            result->weight_hash);
     if (result->n_skipped + result->n_rollbacks > 0)
-        printf("guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
-               result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
-               result->n_rollbacks == 1 ? "" : "s", result->run_dir, ESPER_RUN_EVENTS);
-    printf("saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
-           esper_text_duration(result->seconds, took));
-    printf("next      %s eval %s\n", esper_cli_program(), esper_cli_quote(result->run_dir, quoted));
+        esper_terminal_print(stdout,
+                             "guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
+                             result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
+                             result->n_rollbacks == 1 ? "" : "s", result->run_dir, ESPER_RUN_EVENTS);
+    esper_terminal_print(stdout, "saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
+                         esper_text_duration(result->seconds, took));
+    printf("next      %s eval %s\n", esper_cli_program(), esper_shell_quote_path(result->run_dir, quoted));
 }
 
 static int train(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "dist/launch.h"
 #include "run/settings.h"
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 static volatile sig_atomic_t stop;
@@ -126,16 +127,18 @@ void esper_job_report_stopped(const esper_run_result *result, const char *comman
 {
     const esper_cursor *cursor = &result->cursor;
     char took[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
-    const char *dir = esper_cli_quote(result->run_dir, quoted);
+    const char *dir = esper_shell_quote_path(result->run_dir, quoted);
 
     if (cursor->epoch >= result->epochs) {
-        printf("stopped before the end of the test\nsaved in %s after %s\ntest it with: %s eval %s\n", result->run_dir,
-               esper_text_duration(result->seconds, took), esper_cli_program(), dir);
+        esper_terminal_print(stdout, "stopped before the end of the test\nsaved in %s after %s\n", result->run_dir,
+                             esper_text_duration(result->seconds, took));
+        printf("test it with: %s eval %s\n", esper_cli_program(), dir);
         return;
     }
     printf("stopped in epoch %u after %u of %u batches", cursor->epoch + 1, cursor->batch, result->steps_per_epoch);
     if (cursor->batch > 0)
         printf(", loss %s", esper_text_loss(result->loss_now, loss));
-    printf("\nsaved in %s after %s\ngo on with: %s %s --resume %s\n", result->run_dir,
-           esper_text_duration(result->seconds, took), esper_cli_program(), command, dir);
+    esper_terminal_print(stdout, "\nsaved in %s after %s\n", result->run_dir,
+                         esper_text_duration(result->seconds, took));
+    printf("go on with: %s %s --resume %s\n", esper_cli_program(), command, dir);
 }

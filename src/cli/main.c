@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "dist/launch.h"
 #include "ui/ascii.h"
+#include "ui/messages.h"
 #include "ui/terminal.h"
 
 static const esper_command *const commands[] = {
@@ -35,16 +36,11 @@ const char *esper_cli_argv0(void)
     return program;
 }
 
-const char *esper_cli_quote(const char *word, char quoted[ESPER_SHELL_CHARS])
-{
-    return esper_shell_quote(word, !esper_terminal_look(stdout).utf8, quoted);
-}
-
 const char *esper_cli_program(void)
 {
     static char quoted[ESPER_SHELL_CHARS];
 
-    return esper_cli_quote(program, quoted);
+    return esper_shell_quote_path(program, quoted);
 }
 
 static void print_help(void)
@@ -136,6 +132,22 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
     va_end(args);
     fprintf(stderr, "\nusage: esper %s %s\nmore:  esper %s --help\n", command->name, command->arguments, command->name);
     return ESPER_EXIT_USAGE;
+}
+
+esper_status esper_cli_print(void (*write)(FILE *stream, const void *context), const void *context)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    bool good = stream != NULL;
+
+    if (good)
+        write(stream, context);
+    good = good && fclose(stream) == 0;
+    if (good)
+        esper_terminal_print(stdout, "%s", text);
+    free(text);
+    return good ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "what is to be printed");
 }
 
 /* A flag that a command would pass over in silence is refused; environment and files serve all commands. */
@@ -257,17 +269,16 @@ static int dispatch(int argc, char **argv)
     return command != NULL ? command->run(argc - 2, argv + 2) : unknown_command(argv[1]);
 }
 
-/* Where characters beyond ASCII cannot be shown, none is printed, wherever it comes from: argument, file or program. */
+/* Where characters beyond ASCII cannot be shown, none is printed, wherever it comes from: argument, file or program. Messages
+ * command no terminal, and are no wider than it is. */
 static void mind_characters(void)
 {
-    FILE *out, *err;
+    bool utf8 = esper_terminal_look(stdout).utf8;
+    FILE *out = utf8 ? NULL : esper_ascii_open(STDOUT_FILENO), *err = esper_messages_open(stderr, !utf8);
 
-    if (esper_terminal_look(stdout).utf8)
-        return;
-    out = esper_ascii_open(STDOUT_FILENO);
-    err = esper_ascii_open(STDERR_FILENO);
     stdout = out != NULL ? out : stdout;
     stderr = err != NULL ? err : stderr;
+    esper_shell_keep_ascii(!utf8);
 }
 
 int main(int argc, char **argv)

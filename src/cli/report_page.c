@@ -41,7 +41,7 @@ static esper_status open_store(const char *dir, esper_store_reader **reader_out)
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s has no run store (%s): was it made by `esper train`? Only grown runs keep one; "
                           "`esper inspect %s` shows what this run has",
-                          dir, ESPER_RUN_STORE, esper_cli_quote(dir, quoted));
+                          dir, ESPER_RUN_STORE, esper_shell_quote_path(dir, quoted));
     return esper_store_reader_open(path, reader_out);
 }
 

@@ -335,7 +335,7 @@ static esper_status begin_again(learn *self)
                           "%s has had %" PRIu32 " rounds, and %d were asked for: ask for more with --rounds N, or use "
                           "it: `esper grow %s --policy %s`",
                           path, self->round, self->config.rounds, self->task->name,
-                          esper_shell_quote(path, false, quoted));
+                          esper_shell_quote_path(path, quoted));
     write_records(self);
     ESPER_TRY(open_dir(self, path));
     return has_own_dir(self, path) ? ESPER_OK : save(self); /* a new directory is one that can be resumed, too */
@@ -700,10 +700,10 @@ static esper_status run_all(learn *self)
     self->first_round = self->saved_round = self->round;
     self->began = esper_clock_seconds();
     learn_open_records(self);
+    warn_if_short(self); /* before there is a view to write into */
     view = view_of(self, 0.0);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
-    warn_if_short(self);
     status = play_all(self);
     take_result(self);
     return status;

@@ -61,9 +61,12 @@ __attribute__((format(printf, 2, 3))) static void note(char text[ESPER_POLICY_NO
     va_end(args);
 }
 
-/* "channels = 8, here 4" */
-static void note_settings(const esper_config *was, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
+/* "channels = 8, here 4". What had no effect where the policy learned, it has not met at all. */
+static void note_settings(const esper_config *was, const esper_task *task, const esper_config *config,
+                          char text[ESPER_POLICY_NOTE_CHARS])
 {
+    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, was);
+    const char *instead;
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
     int n = 0;
 
@@ -72,7 +75,8 @@ static void note_settings(const esper_config *was, const esper_config *config, c
 
         esper_config_value_text(was, i, old);
         esper_config_value_text(config, i, new);
-        if (strcmp(old, new) != 0 && is_seen(key) && n++ < MOST_SETTINGS)
+        if (strcmp(old, new) != 0 && is_seen(key) && esper_config_why_not(was, i, &use, &instead) == NULL &&
+            n++ < MOST_SETTINGS)
             note(text, "%s = %.40s, here %.40s", key->name, old[0] != '\0' ? old : "(nothing)",
                  new[0] != '\0' ? new : "(nothing)");
     }
@@ -84,6 +88,7 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
     int epochs = config->epochs - esper_finish_epochs(config);
+    const esper_task *task;
     esper_config was;
 
     text[0] = '\0';
@@ -92,8 +97,8 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
              esper_config_gates_name(config->gates));
     if (identity->max_epochs != epochs && identity->max_epochs > 0)
         note(text, "episodes of %d epochs, and here %d are for growing", identity->max_epochs, epochs);
-    if (esper_policy_settings(file, &was))
-        note_settings(&was, config, text); /* a policy with settings that are unknown here decides all the same */
+    if (esper_policy_settings(file, &was) && esper_task_find(identity->task, &task) == ESPER_OK)
+        note_settings(&was, task, config, text); /* a policy with settings that are unknown here decides all the same */
 }
 
 /* ------------------------------------------------------------------------------------------------ as flags */
@@ -105,7 +110,7 @@ static void add_flag(const char *key, const char *value, char text[ESPER_POLICY_
         word[ESPER_CONFIG_NAME_CHARS + ESPER_SHELL_CHARS + 8];
 
     esper_config_flag_name(key, flag);
-    snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(value, false, quoted));
+    snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(value, quoted));
     if (strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
         strcat(text, word);
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,6 +174,8 @@ void esper_run_dir_clean(const char *dir)
 /* What a run made: a network, or a policy that decides about networks. */
 typedef enum kinds { OF_NETWORKS = 1, OF_POLICIES = 2, OF_ALL = OF_NETWORKS | OF_POLICIES } kinds;
 
+enum { MOST_NAMED = 5 };
+
 /* What a walk over runs/ is looking for and has found. */
 typedef struct search {
     kinds           of;
@@ -181,7 +184,7 @@ typedef struct search {
     bool            exact;
     struct timespec newest;
     char            best[ESPER_PATH_CHARS];
-    char            names[256]; /* of those found, for the message */
+    char            first[MOST_NAMED][NAME_MAX + 1]; /* of their names, in order, for the message */
 } search;
 
 static bool is_later(struct timespec a, struct timespec b)
@@ -217,6 +220,19 @@ static bool age_of(const char *dir, kinds of, struct timespec *when_out)
     return found;
 }
 
+/* Keeps the first ones, as they sort. */
+static void keep_name(search *wanted, const char *name)
+{
+    int at = wanted->n_found < MOST_NAMED ? wanted->n_found : MOST_NAMED;
+
+    while (at > 0 && strcmp(name, wanted->first[at - 1]) < 0)
+        at--;
+    if (at == MOST_NAMED)
+        return;
+    memmove(wanted->first[at + 1], wanted->first[at], sizeof(wanted->first[0]) * (size_t)(MOST_NAMED - 1 - at));
+    snprintf(wanted->first[at], sizeof(wanted->first[at]), "%s", name);
+}
+
 static void consider(search *wanted, const char *name)
 {
     char dir[ESPER_PATH_CHARS];
@@ -226,9 +242,8 @@ static void consider(search *wanted, const char *name)
         return;
     if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, wanted->of, &when))
         return;
+    keep_name(wanted, name);
     wanted->n_found++;
-    strncat(wanted->names, wanted->n_found > 1 ? ", " : "", sizeof(wanted->names) - strlen(wanted->names) - 1);
-    strncat(wanted->names, name, sizeof(wanted->names) - strlen(wanted->names) - 1);
     if (strcmp(name, wanted->prefix) == 0 ||
         (!wanted->exact && (wanted->n_found == 1 || is_later(when, wanted->newest)))) {
         wanted->exact = strcmp(name, wanted->prefix) == 0;
@@ -287,6 +302,18 @@ static esper_status fail_last(kinds of)
                       of == OF_POLICIES ? "learn" : "train");
 }
 
+static esper_status fail_several(const char *text, const search *found)
+{
+    char names[MOST_NAMED * (NAME_MAX + 3)] = "";
+
+    for (int i = 0; i < found->n_found && i < MOST_NAMED; i++) {
+        strcat(names, i > 0 ? ", " : "");
+        strcat(names, found->first[i]);
+    }
+    return ESPER_FAIL(ESPER_E_NOTFOUND, "'%.60s' is the beginning of %d runs; type more of the name, or `last`: %s%s",
+                      text, found->n_found, names, found->n_found > MOST_NAMED ? ", ..." : "");
+}
+
 /* A name is looked up among runs of that kind; where none has it, among all, so that what it names can be told. */
 static esper_status find_dir(const char *text, kinds of, char path_out[ESPER_PATH_CHARS])
 {
@@ -306,8 +333,7 @@ static esper_status find_dir(const char *text, kinds of, char path_out[ESPER_PAT
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "'%.60s' is no run: neither a directory nor the beginning of a name below %s/", text, home);
     if (wanted.n_found > 1 && !is_last(text) && !wanted.exact)
-        return ESPER_FAIL(ESPER_E_NOTFOUND, "'%.60s' is the beginning of %d runs: %s", text, wanted.n_found,
-                          wanted.names);
+        return fail_several(text, &wanted);
     snprintf(path_out, ESPER_PATH_CHARS, "%s", wanted.best);
     return ESPER_OK;
 }
@@ -336,13 +362,13 @@ esper_status esper_run_checkpoint_find(const char *text, char path_out[ESPER_PAT
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s is a run of `esper learn`: it holds a policy and no network. `esper inspect %s/%s` shows "
                           "the policy, `esper report %s` how it was learned",
-                          dir, esper_shell_quote(dir, false, quoted), ESPER_RUN_POLICY,
-                          esper_shell_quote(dir, false, quoted));
+                          dir, esper_shell_quote_path(dir, quoted), ESPER_RUN_POLICY,
+                          esper_shell_quote_path(dir, quoted));
     if (learned_outside(dir))
         return ESPER_FAIL(ESPER_E_NOTFOUND,
                           "%s is a run of `esper learn` in which a program learned: it holds records (see them with "
                           "`esper report %s`) and no network",
-                          dir, esper_shell_quote(dir, false, quoted));
+                          dir, esper_shell_quote_path(dir, quoted));
     return ESPER_FAIL(ESPER_E_NOTFOUND, "%s has no checkpoint yet", dir);
 }
 
@@ -425,8 +451,8 @@ esper_status esper_run_dir_begin(const char *dir, const char *task, const char *
     esper_run_dir_clean(dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));
     esper_text_add(&text, "# task: %s\n%s", task, record);
-    status = text.failed ? ESPER_FAIL(ESPER_E_NOMEM, "configuration of %s", dir)
-                         : esper_file_write(path, text.text, text.n);
+    status =
+        text.failed ? ESPER_FAIL(ESPER_E_NOMEM, "configuration of %s", dir) : esper_file_write(path, text.text, text.n);
     esper_text_fini(&text);
     return status;
 }

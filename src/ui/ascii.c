@@ -11,7 +11,11 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { PENDING = 4, ESCAPED = 15, CHUNK = 1024 }; /* bytes: of a character, of what stands for it, written at once */
+enum {
+    PENDING = 4,
+    ESCAPED = ESPER_ASCII_CHARS - 1,
+    CHUNK = 1024
+}; /* bytes: of a character, of what stands for it, written at once */
 
 typedef struct ascii {
     int     fd;
@@ -44,28 +48,35 @@ static uint32_t decode(const uint8_t *at, size_t length)
     return code;
 }
 
-/* What stands for the character at `at`, of which there are n bytes; returns how many it took, 0 when it may go on in bytes that
- * are still to come. */
-static size_t escape(const uint8_t *at, size_t n, char text[ESCAPED + 1])
+size_t esper_ascii_escape(const uint8_t *at, size_t n, char text[ESPER_ASCII_CHARS])
 {
-    size_t length = esper_utf8_length(at, n), whole = at[0] >= 0xF0 ? 4 : at[0] >= 0xE0 ? 3 : 2;
-    uint32_t code;
+    size_t length = esper_utf8_length(at, n);
+    uint32_t code = length > 0 ? decode(at, length) : 0;
 
-    if (length == 0 && at[0] >= 0xC2 && at[0] <= 0xF4 && n < whole)
+    if (length == 0 || (length == 1 && esper_utf8_is_control(at, length)))
+        snprintf(text, ESPER_ASCII_CHARS, "\\x%02x", at[0]);
+    else if (length == 1)
+        snprintf(text, ESPER_ASCII_CHARS, "%c", at[0]);
+    else if (code < 0x10000)
+        snprintf(text, ESPER_ASCII_CHARS, "\\u%04x", code);
+    else
+        snprintf(text, ESPER_ASCII_CHARS, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10),
+                 0xDC00 + ((code - 0x10000) & 0x3FF));
+    return length > 0 ? length : 1;
+}
+
+/* The same for a stream, whose controls are meant; 0 when the character may go on in bytes that are still to come. */
+static size_t escape(const uint8_t *at, size_t n, char text[ESPER_ASCII_CHARS])
+{
+    size_t whole = at[0] >= 0xF0 ? 4 : at[0] >= 0xE0 ? 3 : 2;
+
+    if (at[0] >= 0xC2 && at[0] <= 0xF4 && n < whole && esper_utf8_length(at, n) == 0)
         return 0;
-    if (length == 0) {
-        snprintf(text, ESCAPED + 1, "\\x%02x", at[0]);
+    if (at[0] < 0x80) {
+        snprintf(text, ESPER_ASCII_CHARS, "%c", at[0]);
         return 1;
     }
-    code = decode(at, length);
-    if (length == 1)
-        snprintf(text, ESCAPED + 1, "%c", at[0]);
-    else if (code < 0x10000)
-        snprintf(text, ESCAPED + 1, "\\u%04x", code);
-    else
-        snprintf(text, ESCAPED + 1, "\\u%04x\\u%04x", 0xD800 + ((code - 0x10000) >> 10),
-                 0xDC00 + ((code - 0x10000) & 0x3FF));
-    return length;
+    return esper_ascii_escape(at, n, text);
 }
 
 static ssize_t write_ascii(void *cookie, const char *bytes, size_t n)

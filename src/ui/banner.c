@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ui/terminal.h"
 #include "ui/text.h"
 
 enum { MOST_CHANNELS_LISTED = 5 };
@@ -50,9 +51,10 @@ static void print_growth(const esper_network *network, FILE *stream)
     const esper_config *config = &network->engine->config;
     char count[ESPER_TEXT_CHARS];
 
-    fprintf(stream, "  growth    %d slot%s from %s to %s; %s decides, %s gates\n", network->slots.n,
-            network->slots.n == 1 ? "" : "s", network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id,
-            config->policy_cmd[0] != '\0' ? "a program" : config->policy, esper_config_gates_name(config->gates));
+    esper_terminal_print(
+        stream, "  growth    %d slot%s from %s to %s; %s decides, %s gates\n", network->slots.n,
+        network->slots.n == 1 ? "" : "s", network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id,
+        config->policy_cmd[0] != '\0' ? "a program" : config->policy, esper_config_gates_name(config->gates));
     if (config->max_params > 0)
         fprintf(stream, "            up to %s parameters\n", esper_text_count(config->max_params, count));
 }
@@ -64,18 +66,20 @@ void esper_banner_print(const esper_run_view *view, FILE *stream)
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS];
     esper_memory memory = esper_network_memory(network);
 
-    fprintf(stream, "%s: %.*s\n", view->task->name, (int)strcspn(about, ";"), about); /* the data alone */
+    esper_terminal_print(stream, "%s: %.*s\n", view->task->name, (int)strcspn(about, ";"), about); /* the data alone */
     print_network(network, stream);
     if (view->growth != NULL)
         print_growth(network, stream);
-    fprintf(stream, "  data      %s %s to train on, %s to validate, %s to test\n",
-            esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_TRAIN), a), unit_of(network),
-            esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_VALID), b),
-            esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_TEST), c));
-    fprintf(stream, "  machine   %s, %d thread%s, %s of memory\n", esper_backend_identity(network->engine->backend),
-            esper_pool_threads(network->engine->pool), esper_pool_threads(network->engine->pool) == 1 ? "" : "s",
-            esper_text_bytes((double)memory.total, d));
-    fprintf(stream, "  run       %s\n", view->run_dir);
+    esper_terminal_print(stream, "  data      %s %s to train on, %s to validate, %s to test\n",
+                         esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_TRAIN), a),
+                         unit_of(network),
+                         esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_VALID), b),
+                         esper_text_count(esper_dataset_count(network->engine->data, ESPER_SPLIT_TEST), c));
+    esper_terminal_print(stream, "  machine   %s, %d thread%s, %s of memory\n",
+                         esper_backend_identity(network->engine->backend), esper_pool_threads(network->engine->pool),
+                         esper_pool_threads(network->engine->pool) == 1 ? "" : "s",
+                         esper_text_bytes((double)memory.total, d));
+    esper_terminal_print(stream, "  run       %s\n", view->run_dir);
     if (network->cursor.step > 0)
         fprintf(stream, "            resumed in epoch %u after %u of %u batches\n", network->cursor.epoch + 1,
                 network->cursor.batch, network->engine->steps_per_epoch);

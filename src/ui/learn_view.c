@@ -45,23 +45,23 @@ void esper_learn_progress_clear(esper_learn_progress *progress)
 static void print_banner(const esper_learn_view *view, FILE *stream)
 {
     const esper_config *config = view->config;
-    char host[ESPER_TEXT_CHARS], policy[ESPER_TEXT_CHARS];
+    char host[ESPER_TEXT_CHARS], policy[ESPER_TEXT_CHARS], learner[ESPER_CONFIG_TEXT_CHARS + 32];
 
     esper_terminal_print(stream, "task      %s: hosts of %s parameters, %d slots, episodes of %d decisions, gates %s\n",
                          view->task->name, esper_text_count(view->params_host, host), view->identity->n_slots,
                          config->epochs, esper_config_gates_name(config->gates));
-    if (config->policy_cmd[0] != '\0')
-        fprintf(stream, "policy    %s, which learns by itself; ", config->policy_cmd);
+    if (config->policy_cmd[0] == '\0')
+        snprintf(learner, sizeof(learner), "%s parameters, recurrent", esper_text_count(view->params_policy, policy));
     else
-        fprintf(stream, "policy    %s parameters, recurrent; ", esper_text_count(view->params_policy, policy));
-    fprintf(stream, "reward %s%s%s\n", config->reward, config->reward_weights[0] != '\0' ? " with " : "",
-            config->reward_weights);
+        snprintf(learner, sizeof(learner), "%s, which learns by itself", config->policy_cmd);
+    esper_terminal_print(stream, "policy    %s; reward %s%s%s\n", learner, config->reward,
+                         config->reward_weights[0] != '\0' ? " with " : "", config->reward_weights);
     fprintf(stream, "fleet     %d environment%s on %d thread%s", config->envs, config->envs == 1 ? "" : "s",
             view->n_threads, view->n_threads == 1 ? "" : "s");
     if (view->n_ranks > 1)
         fprintf(stream, " of each of %d ranks", view->n_ranks);
-    fprintf(stream, "; up to %d round%s\nrun       %s\n\n", config->rounds, config->rounds == 1 ? "" : "s",
-            view->run_dir);
+    esper_terminal_print(stream, "; up to %d round%s\nrun       %s\n\n", config->rounds, config->rounds == 1 ? "" : "s",
+                         view->run_dir);
 }
 
 /* The entropies are left out where the line would wrap. */

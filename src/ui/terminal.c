@@ -118,15 +118,47 @@ static size_t hang_of(const char *line, size_t length, size_t most)
     return hang < most ? hang : 0;
 }
 
+/* Bytes that belong on a line. A command `between such quotes` is not taken apart, nor is a word without blanks, a path as a
+ * rule, that has no room on a line of its own: who pastes them would get two. */
+static size_t part_of(const char *line, int room)
+{
+    size_t n = esper_terminal_fold(line, room), quote = 0, n_quotes = 0;
+
+    if (line[n] != '\0' && line[n] != ' ')
+        return n + strcspn(line + n, " ");
+    for (size_t i = 0; i < n; i++)
+        if (line[i] == '`') {
+            quote = i;
+            n_quotes++;
+        }
+    return line[n] != '\0' && n_quotes % 2 == 1 && quote > 1 && line[quote - 1] == ' ' ? quote - 1 : n;
+}
+
+/* Nothing in a text may command the terminal. */
+static void put_shown(FILE *stream, const char *text, size_t n)
+{
+    for (size_t i = 0, took; i < n; i += took) {
+        const uint8_t *at = (const uint8_t *)text + i;
+        size_t length = esper_utf8_length(at, n - i);
+
+        took = length > 0 ? length : 1;
+        if (length == 0 || esper_utf8_is_control(at, length))
+            fputc('?', stream);
+        else
+            fwrite(at, 1, length, stream);
+    }
+}
+
 static void print_line(FILE *stream, const char *line, int room)
 {
     size_t indent = 0, hang = hang_of(line, strlen(line), (size_t)room * 2 / 3);
 
     do {
         size_t lead = indent == 0 ? strspn(line, " ") : 0; /* no place for a break */
-        size_t n = lead + esper_terminal_fold(line + lead, room - (int)(lead + indent));
+        size_t n = lead + part_of(line + lead, room - (int)(lead + indent));
 
-        fprintf(stream, "%*s%.*s", (int)indent, "", (int)n, line);
+        fprintf(stream, "%*s", (int)indent, "");
+        put_shown(stream, line, n);
         line += n;
         line += strspn(line, " ");
         if (*line != '\0')
@@ -135,33 +167,44 @@ static void print_line(FILE *stream, const char *line, int room)
     } while (*line != '\0');
 }
 
-void esper_terminal_print(FILE *stream, const char *format, ...)
+/* Takes the text apart. */
+static void print_lines(FILE *stream, char *text, int room)
 {
-    esper_terminal terminal = esper_terminal_look(stream);
-    va_list arguments, again;
-    char *text = NULL, *end;
-    int length;
+    char *end;
 
-    va_start(arguments, format);
-    va_copy(again, arguments);
-    length = terminal.is_tty ? vsnprintf(NULL, 0, format, again) : -1;
-    va_end(again);
-    if (length >= 0)
-        text = esper_mem_alloc((size_t)length + 1);
-    if (text != NULL)
-        vsnprintf(text, (size_t)length + 1, format, arguments);
-    else
-        vfprintf(stream, format, arguments); /* whole lines, here or for want of memory */
-    va_end(arguments);
     for (char *line = text; line != NULL; line = end) {
         end = strchr(line, '\n');
         if (end != NULL)
             *end++ = '\0';
-        print_line(stream, line, terminal.room + 1);
+        print_line(stream, line, room);
         if (end != NULL)
             fputc('\n', stream);
     }
-    esper_mem_free(text);
+}
+
+void esper_terminal_print(FILE *stream, const char *format, ...)
+{
+    esper_terminal terminal = esper_terminal_look(stream);
+    char usual[4096], *text = usual;
+    va_list arguments, again;
+    int length;
+
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    length = terminal.is_tty ? vsnprintf(usual, sizeof(usual), format, again) : -1;
+    va_end(again);
+    if (length >= (int)sizeof(usual)) {
+        text = esper_mem_alloc((size_t)length + 1);
+        if (text != NULL)
+            vsnprintf(text, (size_t)length + 1, format, arguments);
+    }
+    if (length >= 0 && text != NULL)
+        print_lines(stream, text, terminal.room + 1);
+    else
+        vfprintf(stream, format, arguments); /* whole lines, here or for want of memory */
+    va_end(arguments);
+    if (text != usual)
+        esper_mem_free(text);
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -185,15 +228,13 @@ void esper_line_init(esper_line *line, int room, bool colour)
     line->full = false;
 }
 
-/* Columns of a character: two for all of those among which wide ones are. C1 controls count as none. */
+/* Columns of a character: two for all of those among which wide ones are. */
 static int columns_of(const char *at, size_t length)
 {
     unsigned char first = (unsigned char)at[0], second = length > 1 ? (unsigned char)at[1] : 0;
 
-    if (length <= 1)
+    if (length <= 2)
         return 1;
-    if (length == 2)
-        return first == 0xC2 && second < 0xA0 ? 0 : 1;
     return length == 3 && first == 0xE2 && second < 0x8C ? 1 : 2; /* dashes, quotes, arrows, mathematics */
 }
 
@@ -203,7 +244,7 @@ static size_t put_character(esper_line *line, const char *at)
     size_t length = esper_utf8_length((const uint8_t *)at, strnlen(at, 4)), bytes = length;
     int columns = length > 0 ? columns_of(at, length) : 1;
 
-    if (length == 0 || columns == 0 || (length == 1 && ((unsigned char)*at < ' ' || *at == 0x7F))) {
+    if (length == 0 || esper_utf8_is_control((const uint8_t *)at, length)) {
         at = "?";
         bytes = 1;
         columns = 1;

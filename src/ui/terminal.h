@@ -30,7 +30,8 @@ void esper_terminal_measure(esper_terminal *terminal);
 const char *esper_terminal_tick(const esper_terminal *terminal, bool is_good);
 
 /* Prints text as printf does. Lines that a terminal would wrap are broken between words, a number not from its unit; what
- * follows stands below the last cell that leaves it a third of the line. Elsewhere lines stay whole. */
+ * follows stands below the last cell that leaves it a third of the line. A command `between such quotes`, and a word longer than
+ * the line, stay in one piece. Control characters, and bytes that are no UTF-8, become '?'. Elsewhere all stays as it is. */
 void esper_terminal_print(FILE *stream, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* How many bytes of a text belong on a line of so many characters: all of them, or those before a blank. */

@@ -15,14 +15,25 @@ static const char *quote(const char *text, bool ascii)
 {
     static char quoted[ESPER_SHELL_CHARS];
 
-    return esper_shell_quote(text, ascii, quoted);
+    esper_shell_keep_ascii(ascii);
+    return esper_shell_quote(text, quoted);
+}
+
+static const char *quote_path(const char *path)
+{
+    static char quoted[ESPER_SHELL_CHARS];
+
+    esper_shell_keep_ascii(false);
+    return esper_shell_quote_path(path, quoted);
 }
 
 static void only_what_needs_it_is_quoted(void **state)
 {
     (void)state;
     assert_string_equal(quote("runs/fashion-20261116-1", false), "runs/fashion-20261116-1");
-    assert_string_equal(quote("a=1,b=2.5", false), "a=1,b=2.5");
+    assert_string_equal(quote("a=1,b=2.5", false), "'a=1,b=2.5'");
+    assert_string_equal(quote("a=~/x", false), "'a=~/x'"); /* a shell may take it for an assignment */
+    assert_string_equal(quote("a:~/x", false), "'a:~/x'");
     assert_string_equal(quote("r\xc3\xbcn", false), "r\xc3\xbcn");
     assert_string_equal(quote("", false), "''");
     assert_string_equal(quote("my run", false), "'my run'");
@@ -32,6 +43,26 @@ static void only_what_needs_it_is_quoted(void **state)
     assert_string_equal(quote("r\xc3\xbcn", true), "$'r\\303\\274n'");
     assert_string_equal(quote("\xff", false), "$'\\377'");
     assert_string_equal(quote("a\033[31m", false), "$'a\\033[31m'");
+    assert_string_equal(quote("a\xc2\x9b", false), "$'a\\302\\233'"); /* CSI in one character */
+    assert_string_equal(quote("a\xc2\xa0", false), "a\xc2\xa0");
+}
+
+static void paths_are_not_taken_for_options(void **state)
+{
+    char path[1400];
+
+    (void)state;
+    assert_string_equal(quote_path("-x"), "./-x");
+    assert_string_equal(quote_path("--my run"), "'./--my run'");
+    assert_string_equal(quote_path("runs/-x"), "runs/-x");
+    assert_string_equal(quote_path(""), "''");
+    assert_string_equal(quote("-1", false), "-1");
+    memset(path, '-', sizeof(path));
+    path[1238] = '\0';
+    assert_int_equal(strlen(quote_path(path)), 1240);
+    path[1238] = '-';
+    path[1399] = '\0';
+    assert_ptr_equal(quote_path(path), path);
 }
 
 /* What bash takes a word for, from a file, as a person would paste it. */
@@ -58,7 +89,7 @@ static void shells_undo_it(void **state)
     static const char *const words[] = {
         "",          "plain",        "two words", "$HOME",        "`id`",          "a\"b",   "it's", "\\",
         "a\\nb",     "*?[x]",        "~",         "#x",           "a&b|c>d<e",     "(x){y}", "!1",   "tab\there",
-        "line\nend", "r\xc3\xbcn's", "\xff\xfe",  "\033]0;x\007", "a b\xc3\xbc\\'"};
+        "line\nend", "r\xc3\xbcn's", "\xff\xfe",  "\033]0;x\007", "a b\xc3\xbc\\'", "a=~/x", "x:~"};
 
     (void)state;
     if (system("bash -c true") != 0) {
@@ -89,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_needs_it_is_quoted),
+        cmocka_unit_test(paths_are_not_taken_for_options),
         cmocka_unit_test(shells_undo_it),
         cmocka_unit_test(long_words_keep_their_end),
     };

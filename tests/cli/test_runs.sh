@@ -135,7 +135,7 @@ expect_no_word out "NOT FINITE"
 # ---- names of runs
 esper eval synth
 expect_code 1
-expect_words err "'synth' is the beginning of 2 runs" "synth-$(date +%Y%m%d)-1" "synth-$(date +%Y%m%d)-2"
+expect_words err "'synth' is the beginning of 2 runs; type more of the name, or \`last\`: synth-$(date +%Y%m%d)-1, synth-$(date +%Y%m%d)-2"
 esper eval "synth-$(date +%Y%m%d)-1"
 expect_equal "eval by the whole name" "${out#*: }" "$evaluated"
 mv "$run" runs/mine-1

@@ -32,11 +32,12 @@ expect_ascii() {
     expect_equal "$last: bytes beyond ASCII" "$(tr -d '\000-\177' <out.txt | wc -c)" 0
 }
 
-# No line (that begins so) is wider than that, so none is wrapped, in a number or elsewhere.
+# No line (that begins so) is wider than that, so none is wrapped, in a number or elsewhere; and there is one.
 expect_width() { # COLUMNS [EXPRESSION]
-    local wide
-    wide=$(tr -d '\r' <out.txt | grep -E "^(${2:-})" | awk -v most="$1" 'length > most')
-    expect_equal "$last: lines of more than $1 columns" "$wide" ""
+    local lines
+    lines=$(tr -d '\r' <out.txt | grep -E "^(${2:-})")
+    expect_equal "$last: lines that begin with '${2:-}'" "$([ -n "$lines" ] && echo some)" some
+    expect_equal "$last: lines of more than $1 columns" "$(awk -v most="$1" 'length > most' <<<"$lines")" ""
 }
 
 # ---- escapes, and characters
@@ -52,7 +53,8 @@ for settings in "TERM=dumb LANG=C" "LANG=C" "TERM=xterm LANG=C" "TERM=dumb LANG=
     *)
         expect_no_word out "$escape"
         expect_words out "    7/7 "
-        expect_width 80 ' [0-9]*/7 |  r[0-9]c|  slot|epoch' # not the command to type, which stays in one piece
+        expect_width 80 ' *[0-9]+/7 ' # not the command to type, which stays in one piece
+        expect_width 80 '  r[0-9]c|  slot'
         ;;
     esac
     case $settings in
@@ -76,6 +78,16 @@ esper_next=$(bash next.sh 2>&1)
 n_checks=$((n_checks + 1))
 [[ $esper_next == *"weights equal"* ]] || bad "$(cat next.sh)" "$esper_next"
 
+"$ESPER" train synth "${small[@]}" --progress none --run-dir=-x | sed -n 's/^next *//p' >next.sh
+expect_equal "$(cat next.sh)" "$(bash next.sh 2>&1 | grep -o 'test split')" "test split"
+LC_ALL=C "$ESPER" learn synth --threads 1 --batch 8 --channels 4 --epochs 5 --gate-epochs 1 --max-steps 2 --envs 1 --rounds 1 \
+    --policy-width 8 --progress none --run-dir "$dir l" >/dev/null 2>&1
+LC_ALL=C esper eval "$dir l"
+sed -n 's/.*`esper \(report .*\)` how.*/"$ESPER" \1/p' err.txt >next.sh
+expect_equal "$(cat next.sh)" "$(bash next.sh 2>&1 | grep -c '^written ')" 1
+LC_ALL=C esper learn --resume "$dir l"
+expect_words err "--policy \$'my r\\303\\274n\\'s l/policy.safetensors'"
+
 # ---- nothing beyond ASCII in errors and in machine's formats, which stay JSON
 LC_ALL=C esper inspect "n"$'\303\266'"where"$'\377'
 expect_code 1
@@ -83,8 +95,58 @@ expect_words err 'n\u00f6where\xff'
 LC_ALL=C.UTF-8 esper inspect "n"$'\303\266'"where"
 expect_words err "n"$'\303\266'"where"
 
+# ---- nor anything that commands a terminal, wherever it comes from
+esper eval "$escape[31mred"
+expect_code 1
+expect_no_word err "$escape"
+expect_words err '\x1b[31mred'
+LC_ALL=C.UTF-8 esper eval "a"$'\302\233'"31mb"
+expect_words err 'a\u009b31mb'
+cp -r "$dir 1" "a$escape[31mb"
+for command in inspect eval report; do
+    on_terminal "TERM=xterm LANG=C.UTF-8" 24 80 $command "a$escape[31mb"
+    expect_code 0
+    expect_no_word out "$escape"
+    expect_words out "a?[31mb"
+done
+expect_words out "xdg-open \$'a\\033[31mb/report.html'"
+
+# ---- messages are no wider than the terminal, and what is to be typed stays in one piece
+for arguments in "train synth --layers 9" "train nothing" "eval" "train synth --lr-finish 2" "grow synth --max-params 6418"; do
+    # shellcheck disable=SC2086
+    on_terminal "TERM=xterm LANG=C" 24 80 $arguments
+    expect_code 2
+    expect_width 80
+done
+on_terminal "TERM=xterm LANG=C" 24 80 train synth --config "nowhere/$(printf '%090d' 0)"
+expect_words out "nowhere/$(printf '%090d' 0)"
+on_terminal "TERM=xterm LANG=C" 24 80 train synth --layers 9
+expect_words out '`esper info config synth --all`'
+on_terminal "TERM=xterm LANG=C ESPER_WIDTH=16 ESPER_DROPOUT=0.1 ESPER_LAYERS=9" 24 80 train synth "${small[@]}" \
+    --progress none --run-dir warned
+expect_code 0
+expect_width 80 'esper: warn'
+expect_width 80 '[a-z(]'
+on_terminal "TERM=dumb LANG=C" 24 80 train fashion_long --data nowhere
+expect_width 80
+on_terminal "TERM=dumb LANG=C" 24 80 train synth_text "${small_text[@]}" --run-dir a-run-whose-name-is-long
+expect_code 0
+expect_width 80 'synth_text: |  [a-z]'
+on_terminal "TERM=dumb LANG=C" 24 80 inspect warned --all
+expect_code 0
+expect_width 80
+
+# ---- a warning does not stand in the live bar
+on_terminal "TERM=xterm LANG=C" 24 80 learn synth --threads 1 --batch 8 --channels 4 --epochs 4 --gate-epochs 1 --gates permissive \
+    --max-steps 2 --envs 1 --rounds 1 --policy-width 8 --run-dir hurried
+expect_code 0
+expect_words out "no seed can be kept in 4 epochs"
+expect_no_word out "or --gate-epochs 1"
+expect_equal "$last: the warning, then the view" "$(tr -d '\r' <out.txt | grep -nE '^(esper: warn: no seed|task  )' | sed 's/:.*warn.*/ warning/; s/:task.*/ view/; s/^[0-9]* //')" \
+    $'warning\nview'
+
 # ---- in LANG=C nothing that informs is beyond ASCII, and nothing is wider than the terminal
-for topic in "" backends ops tasks blueprints features rewards "config synth" "net synth" "plan synth" \
+for topic in "" backends ops tasks blueprints features rewards "config synth" "config synth --all" "config synth_text --learn --all" "net synth" "plan synth" \
     "plan synth --time"; do
     # shellcheck disable=SC2086
     on_terminal "TERM=xterm LANG=C" 24 80 info $topic
