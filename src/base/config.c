@@ -292,7 +292,7 @@ static esper_status fail_unknown(const char *name, const esper_config_source *so
         esper_suggest_offer(&suggest, keys[i].name);
     esper_suggest_text(&suggest, "", meant);
     return ESPER_FAIL(ESPER_E_CONFIG, "%sthere is no key '%s'%s", place, shown,
-                      suggest.best != NULL ? meant : "; 'esper info config' lists them");
+                      suggest.best != NULL ? meant : "; 'esper info config --all' lists them");
 }
 
 /* The index of a source's name, kept at its first use. */

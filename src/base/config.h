@@ -211,7 +211,8 @@ typedef struct esper_config_use {
 typedef enum esper_config_effect { ESPER_CONFIG_EFFECT_LIST(X) ESPER_CONFIG_N_EFFECTS } esper_config_effect;
 #undef X
 
-/* Why a setting has no effect in a run, and what else one could do ("" = nothing); NULL: it can have one. */
+/* Why a setting has no effect in a run, and what somebody could do who gave it as a flag ("" = nothing); NULL: it can have one. Of
+ * the same reason it is the same pointer. */
 const char *esper_config_why_not(const esper_config *config, int index, const esper_config_use *use,
                                  const char **instead_out);
 
@@ -227,5 +228,12 @@ void esper_config_print_sources(const esper_config *config, const esper_config_u
  * may differ; another that does is E_CONFIG. */
 esper_status esper_config_merge(const esper_config *saved, const esper_config *asked, const char *const *free_keys,
                                 esper_config *merged_out);
+
+/* Lays what was asked for by file, environment or flag over a configuration, each value with its place: of `keys` (NULL at the
+ * end), or all of it where they are NULL. */
+esper_status esper_config_lay_over(esper_config *config, const esper_config *asked, const char *const *keys);
+
+/* As if nobody had set that key. */
+void esper_config_withdraw(esper_config *config, int index);
 
 #endif

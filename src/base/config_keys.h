@@ -39,34 +39,45 @@
 
 /* What settings may need, so as to have an effect.
  *
- *     X(name, holds, why it has none where that does not hold, what else one could do: "" = nothing)
+ *     X(name, holds, why it has none where that does not hold, what else one could do, the same in `esper compare`)
  *
- * `holds` is asked of `config`, the configuration in force, and `use`, what is known of the run besides. */
+ * `holds` is asked of `config`, the configuration in force, and `use`, what is known of the run besides. What one could do is
+ * said to who gave a flag; "" = nothing. */
 #define ESPER_CONFIG_NEED_LIST(X)                                                                                      \
-    X(IMAGES, use->images, "its host is a transformer", "")                                                            \
-    X(TEXT, !use->images, "its host is convolutional", "")                                                             \
-    X(FILES, use->has_files, "its data is synthetic", "")                                                              \
-    X(SGD, config->optimizer == ESPER_CONFIG_OPTIMIZER_SGD, "the optimiser is adamw", "set optimizer = sgd")           \
-    X(ADAMW, config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW, "the optimiser is sgd", "set optimizer = adamw")       \
-    X(COSINE, config->schedule == ESPER_CONFIG_SCHEDULE_COSINE, "the schedule is constant", "set schedule = cosine")   \
-    X(GUARDED, config->guard, "the guard is off", "set guard = true")                                                  \
-    X(RANKS, use->launched, "it is a job of one process", "start ranks with mpirun")                                   \
-    X(DECIDES, use->deciders != 0, "nobody decides about seeds", "choose a policy other than none")                    \
-    X(SEEDS, use->deciders != 0 || config->plant[0] != '\0',                                                           \
-      "nobody decides about seeds, and none is planted", "choose a policy other than none")                            \
-    X(SLOTS, use->job != ESPER_CONFIG_IN_TRAIN || config->plant[0] != '\0',                                            \
-      "nothing grows, and no seed is planted", "see `esper grow`")                                                     \
-    X(RULES, use->deciders & ESPER_CONFIG_BY_RULES, "the heuristic does not decide", "let it: policy heuristic")       \
+    X(IMAGES, use->images, "its host is a transformer", "", "")                                                        \
+    X(TEXT, !use->images, "its host is convolutional", "", "")                                                         \
+    X(FILES, use->has_files, "its data is synthetic", "", "")                                                          \
+    X(SGD, config->optimizer == ESPER_CONFIG_OPTIMIZER_SGD, "the optimiser is adamw", "give --optimizer sgd",          \
+      "give --optimizer sgd")                                                                                          \
+    X(ADAMW, config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW, "the optimiser is sgd", "give --optimizer adamw",      \
+      "give --optimizer adamw")                                                                                        \
+    X(COSINE, config->schedule == ESPER_CONFIG_SCHEDULE_COSINE, "the schedule is constant", "give --schedule cosine",  \
+      "give --schedule cosine")                                                                                        \
+    X(GUARDED, config->guard, "the guard is off", "switch it on with --guard", "switch it on with --guard")            \
+    X(RANKS, use->launched, "it is a job of one process", "start ranks with mpirun", "")                               \
+    X(DECIDES, use->deciders != 0, "nobody decides about seeds", "give a --policy other than none",                    \
+      "name one that grows among --policies")                                                                          \
+    X(SEEDS, use->deciders != 0 || config->plant[0] != '\0', "nobody decides about seeds, and none is planted",        \
+      "give a --policy other than none, or --plant", "name one that grows among --policies")                           \
+    X(STRIKES, use->deciders != 0 || config->plant[0] != '\0' || !waits_for_seed(config->inject),                      \
+      "its first fault waits for a seed, nobody decides about any, and none is planted",                               \
+      "give a --policy other than none", "name one that grows among --policies")                                       \
+    X(RULES, use->deciders & ESPER_CONFIG_BY_RULES, "the heuristic does not decide", "give --policy heuristic",        \
+      "name `heuristic` among --policies")                                                                             \
     X(PLATEAUS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_PROGRAM),                                     \
-      "neither the heuristic nor a program decides, and nobody else looks for plateaus", "")                           \
+      "neither the heuristic nor a program decides, and nobody else looks for plateaus", "",                           \
+      "name `heuristic` among --policies")                                                                             \
     X(SCRIPT, use->deciders & ESPER_CONFIG_BY_SCRIPT,                                                                  \
-      "only the policy scripted reads a decision file, and it does not decide", "set policy = scripted")               \
-    X(PROGRAM, use->deciders & ESPER_CONFIG_BY_PROGRAM, "no program decides", "name one with policy_cmd")              \
-    X(LEARNER, !(use->deciders & ESPER_CONFIG_BY_PROGRAM), "a program learns, by itself", "leave policy_cmd out")      \
+      "only the policy scripted reads a decision file, and it does not decide", "give --policy scripted",              \
+      "name `scripted` among --policies")                                                                              \
+    X(PROGRAM, use->deciders & ESPER_CONFIG_BY_PROGRAM, "no program decides", "name one with --policy-cmd",            \
+      "name `command` among --policies")                                                                               \
+    X(LEARNER, !(use->deciders & ESPER_CONFIG_BY_PROGRAM), "a program learns, by itself", "leave out --policy-cmd",    \
+      "leave out --policy-cmd")                                                                                        \
     X(NAMED, use->job != ESPER_CONFIG_IN_LEARN || use->deciders & ESPER_CONFIG_BY_PROGRAM,                             \
-      "a program that learns is named by the flag --policy-cmd alone", "")                                             \
-    X(LISTED, use->job != ESPER_CONFIG_IN_COMPARE || use->deciders & ESPER_CONFIG_BY_PROGRAM,                          \
-      "no program is compared", "name `command` among --policies")
+      "a program that learns is named by the flag --policy-cmd alone", "", "")                                         \
+    X(LISTED, use->job != ESPER_CONFIG_IN_COMPARE || use->deciders & ESPER_CONFIG_BY_PROGRAM, "no program is compared",\
+      "", "name `command` among --policies")
 
 /* What a setting changes: the bits of weights, plans or decisions; or nothing of these, but how long a run takes, which files it
  * writes, what it prints, how long it waits, or what becomes of a fault. */
@@ -158,7 +169,7 @@
       "(docs/learning.md). Recorded always; a policy that learns goes by it.")                                         \
     X(GROWTH, reward_weights, TEXT, "", ANY, "NAME=VALUE,...", GROWN, ALWAYS, BITS,                                    \
       "Weights of the reward other than its usual ones, such as rent_weight=0.2; `esper info rewards` lists them.")    \
-    X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...", GROWN, ALWAYS, BITS,                                 \
+    X(GROWTH, inject, TEXT, "", ANY, "STEP:WHERE:ROLE:FAULT,...", GROWN, STRIKES, BITS,                                \
       "Drill: spoils one number before a step, such as 300:host:param:nan or 450:seed:moment:inf@2 (docs/growing.md).") \
     X(LEARN, rounds, INT, "100", FROM(1), "rounds", LEARN, ALWAYS, BITS,                                               \
       "Rounds of `esper learn`: episodes of all environments, then one update of the policy.")                         \
@@ -221,7 +232,7 @@
     X(NETWORK, kernel, INT, "3", BETWEEN(1, 7), "pixels", EVERY, IMAGES, BITS,                                         \
       "Side of the convolution window; odd, so that it has a middle.")                                                 \
     X(NETWORK, pools, INT, "-1", BETWEEN(-1, 8), "blocks", EVERY, IMAGES, BITS,                                        \
-      "Leading blocks that end by halving height and width; -1 means all of them.")                                    \
+      "Leading blocks that end by halving height and width; -1, or more than there are, means all of them.")           \
     X(NETWORK, layers, INT, "4", BETWEEN(1, 64), "layers", EVERY, TEXT, BITS,                                          \
       "Layers of a text host, a transformer.")                                                                         \
     X(NETWORK, width, INT, "128", BETWEEN(1, 8192), "", EVERY, TEXT, BITS,                                             \
@@ -230,7 +241,7 @@
       "Attention heads that share the width of a layer.")                                                              \
     X(NETWORK, context, INT, "128", BETWEEN(1, 4096), "tokens", EVERY, TEXT, BITS,                                     \
       "Tokens a text host sees at once.")                                                                              \
-    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments", EVERY, TEXT | SLOTS, BITS,                              \
+    X(NETWORK, segments, INT, "2", BETWEEN(1, 64), "segments", EVERY, TEXT, BITS,                                      \
       "Parts a text host is divided into, each of layers / segments layers and with a place to grow at its end.")      \
     X(NETWORK, dropout, REAL, "0", BELOW(0, 1), "", EVERY, TEXT, BITS,                                                 \
       "Part of the activations of a text host that is blanked at random while training.")

@@ -1,18 +1,19 @@
 /* Which settings can have an effect in a run: the columns jobs, needs and effect of the table. */
 #include <assert.h>
+#include <string.h>
 
 #include "base/config.h"
 
 /* The words of the column needs, as bits. */
 enum {
-#define X(name, holds, why, instead) NEED_##name,
+#define X(name, holds, why, instead, compared) NEED_##name,
     ESPER_CONFIG_NEED_LIST(X) N_NEEDS
 #undef X
 };
 
 enum {
     ALWAYS = 0,
-#define X(name, holds, why, instead) name = 1 << NEED_##name,
+#define X(name, holds, why, instead, compared) name = 1 << NEED_##name,
     ESPER_CONFIG_NEED_LIST(X)
 #undef X
 };
@@ -42,26 +43,40 @@ static const char *const job_names[ESPER_CONFIG_N_JOBS] = {
 #undef X
 };
 
-static const char *const job_reasons[ESPER_CONFIG_N_JOBS] = {
-#define X(name, text) "that is a setting of `esper " text "`",
-    ESPER_CONFIG_JOB_LIST(X)
-#undef X
+/* By the commands that have it. (No command lacks what is of every one.) */
+#define OF "that is a setting of "
+static const char *const job_reasons[EVERY] = {
+    [GROW] = OF "`esper grow`",
+    [LEARN] = OF "`esper learn`",
+    [TRAIN | GROW] = OF "`esper train` and `esper grow`",
+    [GROW | COMPARE] = OF "`esper grow` and `esper compare`",
+    [TRAIN | GROW | LEARN] = OF "`esper train`, `esper grow` and `esper learn`",
+    [TRAIN | GROW | COMPARE] = OF "`esper train`, `esper grow` and `esper compare`",
+    [GROWN] = OF "`esper grow`, `esper learn` and `esper compare`",
 };
 
 static const struct {
-    const char *why, *instead;
+    const char *why, *instead, *compared;
 } needs[N_NEEDS] = {
-#define X(name, holds, why, instead) {why, instead},
+#define X(name, holds, why, instead, compared) {why, instead, compared},
     ESPER_CONFIG_NEED_LIST(X)
 #undef X
 };
+
+/* Faults of a drill strike one after the other: behind one that waits for a seed, none does before there is one. */
+static bool waits_for_seed(const char *inject)
+{
+    const char *where = strchr(inject, ':');
+
+    return where != NULL && strncmp(where, ":seed:", strlen(":seed:")) == 0;
+}
 
 /* The needs that are met, as bits. */
 static unsigned met(const esper_config *config, const esper_config_use *use)
 {
     unsigned bits = 0;
 
-#define X(name, holds, why, instead) bits |= (holds) ? (unsigned)name : 0;
+#define X(name, holds, why, instead, compared) bits |= (holds) ? (unsigned)name : 0;
     ESPER_CONFIG_NEED_LIST(X)
 #undef X
     return bits;
@@ -75,15 +90,19 @@ static int lowest_bit(unsigned bits)
 const char *esper_config_why_not(const esper_config *config, int index, const esper_config_use *use,
                                  const char **instead_out)
 {
-    unsigned missing = uses[index].needs & ~met(config, use);
+    unsigned missing;
 
     assert(index >= 0 && index < ESPER_CONFIG_N_KEYS);
     *instead_out = "";
-    if ((uses[index].jobs & use->job) == 0)
-        return job_reasons[lowest_bit(uses[index].jobs)];
+    if ((uses[index].jobs & use->job) == 0) {
+        assert(uses[index].jobs < EVERY && job_reasons[uses[index].jobs] != NULL);
+        return job_reasons[uses[index].jobs];
+    }
+    missing = uses[index].needs & ~met(config, use);
     if (missing == 0)
         return NULL;
-    *instead_out = needs[lowest_bit(missing)].instead;
+    *instead_out =
+        use->job == ESPER_CONFIG_IN_COMPARE ? needs[lowest_bit(missing)].compared : needs[lowest_bit(missing)].instead;
     return needs[lowest_bit(missing)].why;
 }
 
@@ -94,10 +113,12 @@ const char *esper_config_job_name(esper_config_job job)
 
 unsigned esper_config_jobs_of(int index)
 {
+    assert(index >= 0 && index < ESPER_CONFIG_N_KEYS);
     return uses[index].jobs;
 }
 
 esper_config_effect esper_config_effect_of(int index)
 {
+    assert(index >= 0 && index < ESPER_CONFIG_N_KEYS);
     return uses[index].effect;
 }

@@ -16,21 +16,6 @@
 /* Settings that may differ from those the network was trained with. */
 static const char *const keys[] = {"threads", "backend", "data", "batch", NULL};
 
-static void overlay(esper_config *config, const esper_config *asked)
-{
-    const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-    char text[ESPER_CONFIG_TEXT_CHARS];
-
-    for (int i = 0; keys[i] != NULL; i++) {
-        int index = esper_config_find(keys[i]);
-
-        if (esper_config_place_of(asked, index) <= ESPER_CONFIG_PRESET)
-            continue;
-        esper_config_value_text(asked, index, text);
-        esper_config_set(config, keys[i], text, &source);
-    }
-}
-
 /* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
 static void print_sentence(const esper_network *network, const char *file, esper_split split, const esper_tally *tally)
 {
@@ -70,6 +55,7 @@ static void print_score(const esper_network *network, const char *file, esper_sp
 
 static esper_status evaluate(const char *file, const esper_config *asked, esper_split split, bool json)
 {
+    const esper_log log = {.level = asked->log_level, .stream = stderr};
     esper_checkpoint checkpoint;
     esper_network *network = NULL;
     esper_config_use use;
@@ -81,8 +67,9 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     config = checkpoint.config;
     use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &config);
     config.max_steps = 0; /* the whole split, however short the epochs were */
-    overlay(&config, asked);
-    status = esper_settings_check(asked, &config, &use, NULL);
+    status = esper_settings_check(asked, &config, &use, &log);
+    if (status == ESPER_OK)
+        status = esper_config_lay_over(&config, asked, keys);
     if (status == ESPER_OK)
         status = esper_single_open(checkpoint.task, &config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK) {

@@ -140,7 +140,7 @@ static esper_status write_out(const esper_network *network, const esper_task *ta
 
 static esper_status export(const request *asked)
 {
-    const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    const esper_log log = {.level = asked->config->log_level, .stream = stderr};
     esper_checkpoint checkpoint;
     esper_network *network = NULL;
     esper_config_use use;
@@ -151,9 +151,9 @@ static esper_status export(const request *asked)
     checkpoint.config.threads = 1; /* nothing is computed */
     checkpoint.config.batch = 1;
     use = esper_settings_use(checkpoint.task, ESPER_CONFIG_IN_TRAIN, &checkpoint.config);
-    status = esper_settings_check(asked->config, &checkpoint.config, &use, NULL);
-    if (status == ESPER_OK && asked->config->data[0] != '\0')
-        status = esper_config_set(&checkpoint.config, "data", asked->config->data, &source);
+    status = esper_settings_check(asked->config, &checkpoint.config, &use, &log);
+    if (status == ESPER_OK)
+        status = esper_config_lay_over(&checkpoint.config, asked->config, keys);
     if (status == ESPER_OK)
         status = esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK)

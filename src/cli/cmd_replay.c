@@ -101,25 +101,9 @@ static esper_status check_schedule(const original *self)
                       self->dir, self->epochs, self->config.epochs);
 }
 
-/* What somebody asked for now, laid over the run's configuration. */
-static esper_status lay_over(const esper_config *asked, esper_config *config)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-    char text[ESPER_CONFIG_TEXT_CHARS];
-
-    for (int i = 0; keys[i] != NULL; i++) {
-        int key = esper_config_find(keys[i]);
-
-        if (esper_config_place_of(asked, key) <= ESPER_CONFIG_PRESET)
-            continue;
-        esper_config_value_text(asked, key, text);
-        ESPER_TRY(esper_config_set(config, keys[i], text, &source));
-    }
-    return ESPER_OK;
-}
-
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
 {
+    const esper_log log = {.level = asked->log_level, .stream = stderr};
     char path[ESPER_PATH_CHARS];
     esper_config_use use;
 
@@ -130,8 +114,8 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     read_events(self);
     ESPER_TRY(check_schedule(self));
     use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
-    ESPER_TRY(esper_settings_check(asked, &self->config, &use, NULL));
-    return lay_over(asked, &self->config);
+    ESPER_TRY(esper_settings_check(asked, &self->config, &use, &log));
+    return esper_config_lay_over(&self->config, asked, keys);
 }
 
 /* ------------------------------------------------------------------------------------------------ replaying */

@@ -107,7 +107,7 @@ void esper_job_close(esper_job *job)
 }
 
 esper_status esper_job_check_settings(esper_config_job job, const esper_task *task, const char *resume,
-                                      const esper_config *config)
+                                      esper_config *config)
 {
     const esper_log log = {.level = config->log_level, .stream = stderr};
     esper_config_use use;

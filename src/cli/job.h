@@ -20,9 +20,10 @@ typedef struct esper_job {
 esper_status esper_job_open(esper_config *config, esper_job *job_out);
 void         esper_job_close(esper_job *job);
 
-/* Settings that cannot have an effect on the run, of `task` or resumed, are refused or told (train/settings.h). */
+/* Settings that cannot have an effect on the run, of `task` or resumed, are refused or told (run/settings.h), and are not asked of
+ * a resumed run. */
 esper_status esper_job_check_settings(esper_config_job job, const esper_task *task, const char *resume,
-                                      const esper_config *config);
+                                      esper_config *config);
 
 bool esper_job_is_silent(const esper_job *job);
 

@@ -66,9 +66,9 @@ static esper_status check_policy(const esper_config *config)
                           "policy_cmd and policy = %s: one of them decides. Leave one out, or set policy = command",
                           policy->name);
     if (!has_program && policy == &esper_policy_command)
-        return ESPER_FAIL(ESPER_E_CONFIG, "policy = command needs the program: policy_cmd");
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy = command needs the program: give it with --policy-cmd COMMAND");
     if (policy == &esper_policy_scripted && !has_program && config->decisions[0] == '\0')
-        return ESPER_FAIL(ESPER_E_CONFIG, "policy = scripted needs a decision file: decisions");
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy = scripted needs a decision file: give one with --decisions FILE");
     if (config->decisions[0] != '\0' && (has_program || policy != &esper_policy_scripted) &&
         esper_config_place_of(config, esper_config_find("decisions")) == ESPER_CONFIG_FLAG)
         return ESPER_FAIL(ESPER_E_CONFIG,
@@ -118,7 +118,7 @@ const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GRO
         config->epochs, esper_config_gates_name(config->gates), config->gate_epochs, least, least);
     if (most >= 1)
         snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs %d", most);
-    else
+    else if (config->gate_epochs > 1)
         snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs 1 --epochs %d",
                  esper_gate_least_epochs(permissive, 1));
     return text;

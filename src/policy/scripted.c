@@ -48,7 +48,7 @@ static esper_status open_scripted(const esper_policy_setup *setup, esper_policy 
     esper_status status;
 
     if (setup->script == NULL || setup->script[0] == '\0')
-        return ESPER_FAIL(ESPER_E_CONFIG, "the scripted policy needs a decision file");
+        return ESPER_FAIL(ESPER_E_CONFIG, "the scripted policy needs a decision file: give one with --decisions FILE");
     policy = esper_mem_alloc(sizeof(*policy));
     if (policy == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "scripted policy");

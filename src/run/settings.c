@@ -119,9 +119,11 @@ static esper_status refuse(const check *self, int key, const char *why, const ch
     char flag[ESPER_CONFIG_NAME_CHARS];
 
     esper_config_flag_name(esper_config_key_at(key)->name, flag);
-    return ESPER_FAIL(ESPER_E_CONFIG, "%s has no effect on %s: %s; leave it out%s%s, or see `esper info config %s%s`",
-                      flag, self->use->task, why, instead[0] != '\0' ? ", " : "", instead, self->use->task,
-                      info_flag(self, key));
+    if (self->asked != self->config) /* what a run has on record stays as it is */
+        instead = "";
+    return ESPER_FAIL(
+        ESPER_E_CONFIG, "%s has no effect on %s: %s; leave it out%s%s, or see `esper info config %s%s --all`", flag,
+        self->use->task, why, instead[0] != '\0' ? ", " : "", instead, self->use->task, info_flag(self, key));
 }
 
 /* All that is in vain for that reason, from this key on. */
@@ -170,25 +172,36 @@ static esper_status check_keys(const check *self)
     return ESPER_OK;
 }
 
-/* A limit below what the host has by itself limits nothing: it forbids all growth. */
+/* A limit that leaves no room for the smallest seed limits nothing: it forbids all growth. The runs of a comparison are told all
+ * settings by flags, so for them it is refused wherever it comes from. */
 static esper_status check_room(const check *self)
 {
     int key = esper_config_find("max_params");
     esper_config_place place = esper_config_place_of(self->asked, key);
-    int64_t host, limit = self->config->max_params;
-    char source[ESPER_CONFIG_TEXT_CHARS + 32];
+    bool on_record = self->asked != self->config && place <= ESPER_CONFIG_PRESET;
+    long long limit = self->config->max_params;
+    int64_t host, seed;
+    char source[ESPER_CONFIG_TEXT_CHARS + 32], given[ESPER_CONFIG_TEXT_CHARS + 96], text[ESPER_CONFIG_TEXT_CHARS + 320];
 
-    if (limit == 0 || self->use->deciders == 0 || place <= ESPER_CONFIG_PRESET ||
-        esper_task_count_host(self->task, self->config, &host) != ESPER_OK || host <= limit)
+    if (limit == 0 || self->use->deciders == 0 || on_record ||
+        esper_task_count_host(self->task, self->config, &host, &seed) != ESPER_OK || limit - host >= seed)
         return ESPER_OK; /* whoever opens the run says what is wrong with its data or host */
-    if (place == ESPER_CONFIG_FLAG)
-        return ESPER_FAIL(ESPER_E_CONFIG,
-                          "--max-params %lld is less than the host of %s has by itself, %lld: nothing could grow; ask "
-                          "for more, or train the host as it is with `esper train`",
-                          (long long)limit, self->use->task, (long long)host);
     esper_config_source_text(self->asked, key, source, sizeof(source));
-    esper_log_warn(self->log, "max_params (%s) is less than the host of %s has by itself, %lld: nothing can grow",
-                   source, self->use->task, (long long)host);
+    if (place == ESPER_CONFIG_FLAG)
+        snprintf(given, sizeof(given), "--max-params %lld", limit);
+    else
+        snprintf(given, sizeof(given), "max_params = %lld (%s)", limit, source);
+    if (limit < host)
+        snprintf(text, sizeof(text), "%s is less than the host of %s has by itself, %lld", given, self->use->task,
+                 (long long)host);
+    else
+        snprintf(text, sizeof(text),
+                 "%s leaves no room for a seed: the host of %s has %lld by itself, and the smallest %lld", given,
+                 self->use->task, (long long)host, (long long)seed);
+    if (place == ESPER_CONFIG_FLAG || self->use->job == ESPER_CONFIG_IN_COMPARE)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "%s: nothing could grow; ask for more, or train the host as it is with `esper train`", text);
+    esper_log_warn(self->log, "%s: nothing can grow", text);
     return ESPER_OK;
 }
 
@@ -204,25 +217,30 @@ esper_status esper_settings_check(const esper_config *asked, const esper_config 
 
 /* ------------------------------------------------------------------------------------------------ resumed runs */
 
-static bool read_checkpoint(const char *run, const esper_task **task_out, esper_config *config_out)
+/* False also for a run of the other kind: that it is one matters more than any setting. */
+static bool read_checkpoint(const char *run, esper_config_job job, const esper_task **task_out,
+                            esper_config *config_out)
 {
     esper_checkpoint checkpoint;
     char path[ESPER_PATH_CHARS];
+    bool is_alike;
 
     if (esper_run_checkpoint_find(run, path) != ESPER_OK || esper_checkpoint_init(path, &checkpoint) != ESPER_OK)
         return false;
     *task_out = checkpoint.task;
     *config_out = checkpoint.config;
+    is_alike = esper_checkpoint_has_growth(&checkpoint) == (job == ESPER_CONFIG_IN_GROW);
     esper_checkpoint_fini(&checkpoint);
-    return true;
+    return is_alike;
 }
 
-static bool read_policy(const char *run, const esper_task **task_out, esper_config *config_out)
+static bool read_policy(const char *run, esper_config_job job, const esper_task **task_out, esper_config *config_out)
 {
     esper_learned_file *file;
     char path[ESPER_PATH_CHARS];
     bool is_read;
 
+    (void)job;
     if (esper_run_policy_find(run, path) != ESPER_OK || esper_learned_open(path, &file) != ESPER_OK)
         return false;
     is_read = esper_policy_settings(file, config_out) &&
@@ -231,31 +249,22 @@ static bool read_policy(const char *run, const esper_task **task_out, esper_conf
     return is_read;
 }
 
-/* Whether a value may differ at all is for esper_config_merge to say. */
-static esper_status lay_over(const esper_config *asked, esper_config *config)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-    char text[ESPER_CONFIG_TEXT_CHARS];
-
-    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
-        if (esper_config_place_of(asked, key) <= ESPER_CONFIG_PRESET)
-            continue;
-        esper_config_value_text(asked, key, text);
-        ESPER_TRY(esper_config_set(config, esper_config_key_at(key)->name, text, &source));
-    }
-    return ESPER_OK;
-}
-
-esper_status esper_settings_check_resumed(const char *run, esper_config_job job, const esper_config *asked,
+esper_status esper_settings_check_resumed(const char *run, esper_config_job job, esper_config *asked,
                                           const esper_log *log)
 {
+    const char *instead;
     const esper_task *task;
     esper_config config;
     esper_config_use use;
 
-    if (!(job == ESPER_CONFIG_IN_LEARN ? read_policy : read_checkpoint)(run, &task, &config))
+    if (!(job == ESPER_CONFIG_IN_LEARN ? read_policy : read_checkpoint)(run, job, &task, &config))
         return ESPER_OK;
-    ESPER_TRY(lay_over(asked, &config));
+    ESPER_TRY(
+        esper_config_lay_over(&config, asked, NULL)); /* whether a value may differ is for esper_config_merge to say */
     use = esper_settings_use(task, job, &config);
-    return esper_settings_check(asked, &config, &use, log);
+    ESPER_TRY(esper_settings_check(asked, &config, &use, log));
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++)
+        if (esper_config_why_not(&config, key, &use, &instead) != NULL)
+            esper_config_withdraw(asked, key);
+    return ESPER_OK;
 }

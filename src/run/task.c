@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "base/suggest.h"
+#include "slot/splice.h"
 
 /* The five-block host of a cifar task. */
 #define DEEP "blocks = 5\n"
@@ -191,7 +192,23 @@ esper_host esper_task_host(const esper_task *task, const esper_config *config, c
     return host;
 }
 
-esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out)
+/* INT64_MAX: no seed fits. */
+static int64_t count_least_seed(const esper_net *net, esper_topology topology)
+{
+    const esper_blueprint *const *list = esper_blueprint_list(topology);
+    int64_t least = INT64_MAX;
+
+    for (int k = 0; k < net->n_boundaries; k++)
+        for (int i = 0; list[i] != NULL; i++) {
+            int64_t n = esper_splice_count_params(list[i], net->boundaries[k].channels);
+
+            least = n > 0 && n < least ? n : least;
+        }
+    return least;
+}
+
+esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out,
+                                   int64_t *least_seed_out)
 {
     esper_dataset_desc desc = esper_task_data(task, config);
     esper_dataset_info data;
@@ -203,8 +220,10 @@ esper_status esper_task_count_host(const esper_task *task, const esper_config *c
     host = esper_task_host(task, config, &data);
     esper_net_init(&net);
     status = esper_host_build(&host, &net);
-    if (status == ESPER_OK)
+    if (status == ESPER_OK) {
         *params_out = esper_net_count_params(&net, -1);
+        *least_seed_out = count_least_seed(&net, host.topology);
+    }
     esper_net_fini(&net);
     return status;
 }

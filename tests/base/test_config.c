@@ -173,7 +173,7 @@ static void wrong_kinds_are_refused(void **state)
         {"run_dir", "a #b", "comments"},
         {"run_dir", ";b", "comments"},
         {"run_dir", "\"a\"", "quotes"},
-        {"no_such_key", "1", "there is no key 'no_such_key'; 'esper info config' lists them"},
+        {"no_such_key", "1", "there is no key 'no_such_key'; 'esper info config --all' lists them"},
         {"bacth", "1", "did you mean 'batch'?"},
     };
     esper_config config, before;

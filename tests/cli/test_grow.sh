@@ -258,8 +258,8 @@ refused 1 "absent.safetensors: " grow synth --policy absent.safetensors
 echo "a poem about growth" >poem.txt
 refused 1 "poem.txt: " grow synth --policy poem.txt
 refused 2 "blueprints: |conv_heavier" grow synth --blueprints conv_light,conv_heavier
-refused 2 "policy = scripted needs a decision file: decisions" grow synth --policy scripted
-refused 2 "policy = command needs the program: policy_cmd" grow synth --policy command
+refused 2 "policy = scripted needs a decision file: give one with --decisions FILE" grow synth --policy scripted
+refused 2 "policy = command needs the program: give it with --policy-cmd COMMAND" grow synth --policy command
 refused 2 "policy_cmd and policy = heuristic" grow synth --policy heuristic --policy-cmd cat
 refused 2 "policy_cmd and policy = random" grow synth --policy random --policy-cmd cat
 refused 2 "--decisions has no effect|only the policy scripted reads a decision file" grow synth --policy random --decisions plan.txt

@@ -25,6 +25,8 @@ typedef struct trial {
     const char *with;
     const char *text_value; /* on text; NULL = the same */
     bool        alone_vain; /* without `with` it has no effect in one run at least that could do with it */
+    const char *fault;      /* what brings it out that changes only what becomes of a fault */
+    const char *elsewhere;  /* the test that sees what it changes, where these runs cannot: time, files, words, ranks */
 } trial;
 
 #define BY_CHANCE "policy = random\nepochs = 20\n"
@@ -34,12 +36,12 @@ typedef struct trial {
 /* A key that is missing here fails the test. */
 static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_seed] = {"7", ""},
-    [KEY_threads] = {"2", ""},
+    [KEY_threads] = {"2", "", .elsewhere = "cli/test_compare.sh"},
     [KEY_backend] = {"null", ""},
-    [KEY_run_dir] = {"elsewhere", ""},
-    [KEY_checkpoint_every] = {"2", ""},
-    [KEY_progress] = {"none", ""},
-    [KEY_log_level] = {"error", ""},
+    [KEY_run_dir] = {"elsewhere", "", .elsewhere = "cli/test_runs.sh"},
+    [KEY_checkpoint_every] = {"2", "", .elsewhere = "replay/grow_kill.sh"},
+    [KEY_progress] = {"none", "", .elsewhere = "ui/test_progress.sh"},
+    [KEY_log_level] = {"error", "", .elsewhere = "cli/test_settings.sh"},
     [KEY_epochs] = {"3", ""},
     [KEY_batch] = {"5", ""},
     [KEY_max_steps] = {"3", ""},
@@ -58,7 +60,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_lr_finish] = {"1", FALLING, NULL, true},
     [KEY_policy] = {"none", ""},
     [KEY_policy_cmd] = {"sh wait.sh", ""},
-    [KEY_policy_deadline] = {"90", "policy_cmd = sh wait.sh\n", NULL, true},
+    [KEY_policy_deadline] = {"90", "policy_cmd = sh wait.sh\n", NULL, true, .elsewhere = "cli/test_grow.sh"},
     [KEY_decisions] = {"later.txt", "policy = scripted\ndecisions = soon.txt\n", NULL, true},
     [KEY_gates] = {"strict", ""},
     [KEY_gate_epochs] = {"3", "epochs = 16\n"},
@@ -89,13 +91,13 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_ppo_entropy] = {"0.5", ""},
     [KEY_ppo_entropy_end] = {"0.5", ""},
     [KEY_ppo_floor] = {"2", ""},
-    [KEY_guard] = {"false", ""},
-    [KEY_snapshot_every] = {"3", ""},
-    [KEY_guard_checksum] = {"true", ""},
-    [KEY_max_rollbacks] = {"1", ""},
-    [KEY_rank_deadline] = {"90", ""},
-    [KEY_comm] = {"self", ""},
-    [KEY_sync_norm] = {"true", ""},
+    [KEY_guard] = {"false", "", .fault = "lr = 1000\nclip = 0\n"},
+    [KEY_snapshot_every] = {"3", "", .fault = "inject = 9:host:param:nan\n"},
+    [KEY_guard_checksum] = {"true", "", .fault = "inject = 9:host:param:mantissa\n"},
+    [KEY_max_rollbacks] = {"1", "", .fault = "inject = 9:host:param:nan,19:host:param:nan\n"},
+    [KEY_rank_deadline] = {"90", "", .elsewhere = "engine/test_ranks_lost.sh"},
+    [KEY_comm] = {"self", "", .elsewhere = "cli/test_settings.sh"},
+    [KEY_sync_norm] = {"true", "", .elsewhere = "engine/test_ranks.sh"},
     [KEY_data] = {"other.txt", ""},
     [KEY_valid_fraction] = {"0.2", ""},
     [KEY_train_limit] = {"9", "max_steps = 0\ntrain_limit = 30\n"},
@@ -110,7 +112,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_width] = {"16", ""},
     [KEY_heads] = {"4", ""},
     [KEY_context] = {"6", ""},
-    [KEY_segments] = {"1", ""},
+    [KEY_segments] = {"1", "layers = 3\n"}, /* which two segments do not divide */
     [KEY_dropout] = {"0.3", ""},
 };
 
@@ -202,6 +204,23 @@ static uint64_t mix_policy(uint64_t hash, const char *path)
     return hash;
 }
 
+/* The steps that a run went back to. */
+static uint64_t mix_rollbacks(uint64_t hash, const char *run_dir)
+{
+    static const char word[] = "\"to_step\":";
+    char path[ESPER_PATH_CHARS], *text;
+    size_t bytes;
+
+    check_good(esper_run_path(run_dir, ESPER_RUN_EVENTS, path));
+    check_good(esper_file_read(path, 1 << 26, &text, &bytes));
+    for (const char *at = text; (at = strstr(at, word)) != NULL;) {
+        at += strlen(word);
+        hash = mix(hash, at, strcspn(at, ","));
+    }
+    esper_mem_free(text);
+    return hash;
+}
+
 static esper_status play(int family, int job, const esper_config *config, uint64_t *print_out)
 {
     const esper_task *task = task_named(families[family].task);
@@ -227,7 +246,7 @@ static esper_status play(int family, int job, const esper_config *config, uint64
         hash = MIX(hash, result.params);
         hash = MIX(hash, result.loss_test);
         hash = MIX(hash, result.last.loss_valid);
-        hash = MIX(hash, result.n_rollbacks);
+        hash = mix_rollbacks(MIX(hash, result.n_rollbacks), result.run_dir);
         if (training.grows)
             hash = MIX(hash, result.total_reward);
     }
@@ -324,7 +343,23 @@ static void check_in_vain(int family, int job, int key, const esper_config *usua
     set_value(&vain[family][job], family, key, &by_variable);
 }
 
-/* Another value changes bits, or none, as the table says. Some values are refused where the key is not. */
+/* Whether another value makes another thing of a fault. */
+static bool shows_by_fault(int family, int job, int key, const esper_config *usual)
+{
+    esper_config struck = *usual, other;
+    uint64_t before = 0, after = 0;
+    esper_status ended, ended_other;
+
+    lay_over(&struck, jobs[job].job, trials[key].fault, &by_flag);
+    other = struck;
+    set_value(&other, family, key, &by_flag);
+    ended = print_of(family, job, &struck, &before);
+    ended_other = print_of(family, job, &other, &after);
+    return ended != ESPER_E_CONFIG && ended_other != ESPER_E_CONFIG && (ended != ended_other || before != after);
+}
+
+/* Another value changes bits, or none, as the table says. Some values are refused where the key is not. Returns whether what the
+ * setting names was seen to change: of one that changes no bits, that these are the same shows nothing. */
 static bool check_matters(int family, int job, int key, const esper_config *usual)
 {
     bool changes = esper_config_effect_of(key) == ESPER_CONFIG_CHANGES_BITS;
@@ -335,7 +370,12 @@ static bool check_matters(int family, int job, int key, const esper_config *usua
     set_value(&other, family, key, &by_flag);
     use = esper_settings_use(task_named(families[family].task), jobs[job].job, &other);
     check_good(esper_settings_check(&other, &other, &use, NULL));
-    check_good(print_of(family, job, usual, &before));
+    if (print_of(family, job, usual, &before) != ESPER_OK) { /* without it the host does not open at all */
+        if (strstr(esper_last_error(), esper_config_key_at(key)->name) == NULL)
+            fail_at(family, job, key, esper_last_error());
+        check_good(print_of(family, job, &other, &after));
+        return true;
+    }
     if (print_of(family, job, &other, &after) == ESPER_E_CONFIG) {
         if (strstr(esper_last_error(), esper_config_key_at(key)->name) == NULL)
             fail_at(family, job, key, esper_last_error());
@@ -344,7 +384,7 @@ static bool check_matters(int family, int job, int key, const esper_config *usua
     check_good(print_of(family, job, &other, &after));
     if ((before != after) != changes)
         fail_at(family, job, key, changes ? "changes nothing" : "changes the bits of a run");
-    return true;
+    return changes || (trials[key].fault != NULL && shows_by_fault(family, job, key, usual));
 }
 
 /* Whether it was seen to matter; counts where it is in vain though the job is one of its own. */
@@ -407,6 +447,25 @@ static void every_setting_has_a_trial(void **state)
             fail_msg("%s: the test does not try it", esper_config_key_at(key)->name);
 }
 
+/* What cannot be seen here is tried in another test. */
+static void others_see_the_rest(void **state)
+{
+    char path[1024], flag[ESPER_CONFIG_NAME_CHARS], *text;
+    size_t bytes;
+
+    (void)state;
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+        if (trials[key].elsewhere == NULL)
+            continue;
+        snprintf(path, sizeof(path), "%s/tests/%s", ESPER_SOURCE_DIR, trials[key].elsewhere);
+        check_good(esper_file_read(path, 1 << 20, &text, &bytes));
+        esper_config_flag_name(esper_config_key_at(key)->name, flag);
+        if (strstr(text, flag) == NULL)
+            fail_msg("%s does not try %s", path, flag);
+        esper_mem_free(text);
+    }
+}
+
 static void every_setting_has_an_effect_or_is_refused(void **state)
 {
     (void)state;
@@ -414,7 +473,6 @@ static void every_setting_has_an_effect_or_is_refused(void **state)
         for (int job = 0; job < N_JOBS; job++)
             vain[family][job] = usual_of(family, job);
     for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
-        bool of_ranks = key == KEY_rank_deadline || key == KEY_sync_norm; /* tests/engine/test_ranks.sh has ranks */
         bool of_files = key == KEY_data;
         int n_seen = 0, n_vain = 0;
 
@@ -422,8 +480,9 @@ static void every_setting_has_an_effect_or_is_refused(void **state)
             for (int job = 0; job < N_JOBS; job++)
                 if ((family == ON_FILES) <= of_files && (family != ON_FILES || jobs[job].job == ESPER_CONFIG_IN_TRAIN))
                     n_seen += check_one(family, job, key, &n_vain);
-        if (n_seen == 0 && !of_ranks)
-            fail_msg("%s: nowhere seen to matter", esper_config_key_at(key)->name);
+        if ((n_seen == 0) != (trials[key].elsewhere != NULL))
+            fail_msg("%s: %s", esper_config_key_at(key)->name,
+                     n_seen == 0 ? "nowhere seen to matter" : "is seen to matter here");
         if (n_vain == 0 && trials[key].alone_vain)
             fail_msg("%s: nowhere refused", esper_config_key_at(key)->name);
     }
@@ -448,6 +507,37 @@ static void what_is_refused_has_no_effect(void **state)
         }
 }
 
+/* A comparison makes runs that grow, so it has their settings, but for those of one directory and one view; and each of its own
+ * reasons comes with what to do about its --policies. */
+static void a_comparison_has_the_settings_of_its_runs(void **state)
+{
+    const esper_task *tasks[] = {task_named("synth"), task_named("synth_text")};
+    unsigned everybody = ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_CHANCE | ESPER_CONFIG_BY_SCRIPT |
+                         ESPER_CONFIG_BY_PROGRAM | ESPER_CONFIG_BY_LEARNED;
+    const char *instead, *compared, *grown;
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
+            esper_config config = usual_of(i, 1);
+            esper_config_use use = esper_settings_use(tasks[i], ESPER_CONFIG_IN_COMPARE, &config);
+            bool has_it = (esper_config_jobs_of(key) & ESPER_CONFIG_IN_COMPARE) != 0;
+
+            use.deciders = everybody;
+            compared = esper_config_why_not(&config, key, &use, &instead);
+            use.job = ESPER_CONFIG_IN_GROW;
+            grown = esper_config_why_not(&config, key, &use, &instead);
+            if (compared != grown && has_it)
+                fail_msg("%s: has %s effect on a comparison", esper_config_key_at(key)->name, compared ? "no" : "an");
+            use.job = ESPER_CONFIG_IN_COMPARE;
+            use.deciders = 0;
+            if (!has_it || esper_config_why_not(&config, key, &use, &instead) == compared)
+                continue;
+            if (strstr(instead, "--policies") == NULL)
+                fail_msg("%s: what to do in a comparison is \"%s\"", esper_config_key_at(key)->name, instead);
+        }
+}
+
 /* Ranks are other processes: what they need is known all the same. */
 static void settings_of_ranks_matter_to_ranks(void **state)
 {
@@ -468,8 +558,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_setting_has_a_trial),
+        cmocka_unit_test(others_see_the_rest),
         cmocka_unit_test(every_setting_has_an_effect_or_is_refused),
         cmocka_unit_test(what_is_refused_has_no_effect),
+        cmocka_unit_test(a_comparison_has_the_settings_of_its_runs),
         cmocka_unit_test(settings_of_ranks_matter_to_ranks),
     };
 
