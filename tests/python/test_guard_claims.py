@@ -526,18 +526,25 @@ class TestTogether(Case):
         self.assertEqual(guard.n_rollbacks, 1)
         self.assertTrue(esper.check(model).ok)
 
-    def test_alternating_backward_passes(self):
-        """Each is judged by its own gradients where other ones have come."""
+    def alternate(self, set_to_none, spoil):
+        """Each optimiser has backward passes of its own; the gradients of one are spoilt, once."""
         model, optimizers, guard = self.pair(on_bad="skip")
         for i in range(4):
             for n, optimizer in enumerate(optimizers):
-                model.zero_grad()
+                model.zero_grad(set_to_none=set_to_none)
                 backward(model, 2 * i + n)
                 if i == 2 and n == 1:
-                    guard.inject("last.bias.grad")
+                    spoil(model, guard)
                 optimizer.step()
-        self.assertEqual((guard.n_skipped, guard.stepped), (1, True))
+        self.assertEqual((guard.n_skipped, guard.steps, guard.stepped), (1, 8, True))
         self.assertTrue(all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()))
+        guard.detach()
+
+    def test_alternating_backward_passes(self):
+        """Each is judged by its own gradients where other ones have come, in the same memory or elsewhere."""
+        for set_to_none in (False, True):
+            with self.subTest(set_to_none=set_to_none):
+                self.alternate(set_to_none, lambda model, guard: guard.inject("last.bias.grad"))
 
     def test_the_same_bits(self):
         runs = []
