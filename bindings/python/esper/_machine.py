@@ -167,12 +167,12 @@ class Machine(Phased):
         self.move(Phase.JUDGING)
         if first and self._round is not None and self._round.has(optimizer):
             go = self._round.go
-            if self.underway.gradients is not None and self.underway.gradients.flagged:
+            if self._round.flagged:
                 self.underway.flag.give(optimizer)
         else:
             go = (not first or self._close_round()) and self._judge(optimizer, first)
             if first and len(self.optimizers) > 1:
-                self._round = Round(go, self.optimizers)
+                self._round = Round(go, self.optimizers, go and self._is_flagged())
         self.move(Phase.STEPPING if go else Phase.JUDGING if within else Phase.BETWEEN)
         return go
 
@@ -205,6 +205,12 @@ class Machine(Phased):
                 self.underway.flag.give(optimizer)
             return True
         return self._scan_and_judge(scanners, scaled, optimizer)
+
+    def _is_flagged(self) -> bool:
+        """Whether the verdict on the step that is being judged is a flag on the device."""
+        if self.capturing():
+            return any(one.step == self.steps and one.flag is not None for one in self.underway.captured[-1:])
+        return self.underway.gradients is not None and self.underway.gradients.flagged
 
     def capturing(self) -> bool:
         return self._on_cuda and capturing()
@@ -561,6 +567,8 @@ class Machine(Phased):
         self.rate.factor = wanted.factor
         self._ready_for = -1  # state may have gone
         self._stepped = self.was_away = self._is_due = False
+        if self._round is not None:
+            self._round.undo()
         self.policy.forget()
         if self.underway.judge is not None:
             self.underway.judge.restart()
@@ -612,15 +620,15 @@ class Machine(Phased):
         try:
             self.move(Phase.JUDGING)
             self._withheld, self._is_first = False, True
-            for one in self.optimizers:
-                if not _optim.unscaled(scaler, one):
-                    scaler.unscale_(one)
-            if self._round is not None and self._round.has(optimizer):
+            same = self._round is not None and self._round.has(optimizer)
+            self._check_unscaled(scaler, optimizer, same)
+            if same:
                 go = self._round.go
             else:
+                unscaled = self._unscale(scaler)
                 go = self._close_round() and self._judge_scaled(scaler)
                 if len(self.optimizers) > 1:
-                    self._round = Round(go, self.optimizers)
+                    self._round = Round(go, self.optimizers, unscaled=unscaled)
             result = None
             if go:
                 self.move(Phase.STEPPING)
@@ -634,6 +642,24 @@ class Machine(Phased):
             self.broke_off()
             raise
         return result
+
+    def _unscale(self, scaler: Any) -> Dict[int, Any]:
+        """All gradients that are not unscaled yet; what GradScaler has noted of them then."""
+        scaled = [one for one in self.optimizers if not _optim.unscaled(scaler, one) and _optim.has_gradients(one)]
+        for one in scaled:
+            scaler.unscale_(one)
+        return {id(one): _optim.scaler_state(scaler, one) for one in scaled}
+
+    def _check_unscaled(self, scaler: Any, optimizer: torch.optim.Optimizer, same: bool) -> None:
+        """The gradients of all optimisers were unscaled at the first one's step. GradScaler unscales once between its
+        updates: others that have come since would be stepped as they are, the same behind an update be unscaled twice.
+        """
+        noted = self._round.unscaled.get(id(optimizer)) if self._round is not None else None
+        if noted is None or same == (noted is _optim.scaler_state(scaler, optimizer)):
+            return
+        why = "scaler.update() came" if same else "there are other gradients, and no scaler.update() came,"
+        raise GuardError(f"{why} between the steps of optimizers that have one guard: call it when all have stepped, "
+                         "once behind each backward pass, or make a guard for each optimizer")
 
     def _judge_scaled(self, scaler: Any) -> bool:
         """False: rolled back, and these gradients are of the state before. All else GradScaler decides."""
