@@ -488,7 +488,6 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
     growth->facts.n_auto_pruned += n_pruned;
     if (incident->restored || incident->action == ESPER_GOVERNOR_STOP)
         growth_forfeit(growth);
-    growth_record_incident(growth, incident, n_pruned);
     return ESPER_OK;
 }
 

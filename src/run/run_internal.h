@@ -6,6 +6,7 @@
 #include "grow/epoch.h"
 #include "run/policy_note.h"
 #include "run/run.h"
+#include "telemetry/store.h"
 
 typedef struct run {
     const esper_run_desc *desc;

@@ -1,82 +1,250 @@
-/* Events as data (the table of fields, made from the list) and the bus. */
-#include "base/event.h"
+/* Facts as data (the table of fields, made from the list), the vocabularies of their codes, and the bus. */
+#include "telemetry/fact.h"
 
+#include <assert.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/status.h"
+#include "guard/governor.h"
+#include "nn/blueprint.h"
+#include "policy/actions.h"
+#include "policy/decision.h"
+#include "slot/gate.h"
+#include "slot/stage.h"
 
-#define FIELD(e, kind_, name_) {#name_, ESPER_EVENT_FIELD_##kind_, offsetof(esper_event, e.name_)},
-#define EVENT(NAME, name, meaning) \
-    static const esper_event_field fields_##name[] = {ESPER_EVENT_##NAME##_FIELDS(FIELD, name)};
-ESPER_EVENT_LIST(EVENT)
-#undef EVENT
-#undef FIELD
+/* ------------------------------------------------------------------------------------------------ vocabularies */
 
-static const struct {
-    const char              *name;
-    const esper_event_field *fields;
-    int                      n_fields;
-} kinds[ESPER_EVENT_N_KINDS] = {
-#define EVENT(NAME, name, meaning) {#name, fields_##name, (int)(sizeof(fields_##name) / sizeof(fields_##name[0]))},
-    ESPER_EVENT_LIST(EVENT)
-#undef EVENT
-};
+#define word_stage esper_stage_name
+#define word_gate  esper_gate_name
+#define word_check esper_gate_check_name
+#define word_blend esper_blend_name
+#define word_curve esper_alpha_choice_name
+#define word_op    esper_slot_op_name
 
-const char *esper_event_name(esper_event_kind kind)
+static const char *word_action(int code)
 {
-    return kinds[kind].name;
+    return code >= 0 ? esper_governor_action_name((esper_governor_action)code) : NULL;
 }
 
-const esper_event_field *esper_event_fields(esper_event_kind kind, int *n_fields_out)
+static const char *word_cause(int code)
+{
+    return code >= 0 ? esper_governor_reason_name((esper_governor_reason)code) : NULL;
+}
+
+static const char *word_status(int code)
+{
+    return code != ESPER_NO_CODE ? esper_status_name((esper_status)code) : NULL;
+}
+
+static const char *word_mode(int permissive)
+{
+    return permissive < 0 ? NULL : permissive ? "permissive" : "strict";
+}
+
+static const char *word_measure(int code)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        ESPER_MEASURE_LIST(X)
+#undef X
+    };
+
+    return code >= 0 && code < (int)(sizeof(names) / sizeof(names[0])) ? names[code] : NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------ fields */
+
+#define WORD_OF_INT(arg)   NULL
+#define WORD_OF_REAL(arg)  NULL
+#define WORD_OF_TEXT(arg)  NULL
+#define WORD_OF_NAME(arg)  word_##arg
+#define WORD_OF_U64(arg)   NULL
+#define WORD_OF_HASH(arg)  NULL
+#define WORD_OF_EPOCH(arg) NULL
+
+#define OFFSET_OF_INT(e, name)   offsetof(esper_fact, e.name)
+#define OFFSET_OF_REAL(e, name)  offsetof(esper_fact, e.name)
+#define OFFSET_OF_TEXT(e, name)  offsetof(esper_fact, e.name)
+#define OFFSET_OF_NAME(e, name)  offsetof(esper_fact, e.name)
+#define OFFSET_OF_U64(e, name)   offsetof(esper_fact, e.name)
+#define OFFSET_OF_HASH(e, name)  offsetof(esper_fact, e.name)
+#define OFFSET_OF_EPOCH(e, name) offsetof(esper_fact, epoch)
+
+/* KEY_AS(x)(name): the name is passed over. */
+#define KEY_BOTH(name) #name
+#define KEY_LINE(name) #name
+#define KEY_ROW(name)  NULL
+#define KEY_AS(key)      #key PASS_OVER
+#define KEY_LINE_AS(key) #key PASS_OVER
+#define PASS_OVER(name)
+
+#define F(e, where, kind_, arg, name_, meaning)                                                         \
+    {#name_,                                                                                            \
+     KEY_##where(name_),                                                                                \
+     ESPER_FACT_IN_ROW_##where(1) + 0,                                                                  \
+     ESPER_FIELD_##kind_,                                                                               \
+     OFFSET_OF_##kind_(e, name_),                                                                       \
+     WORD_OF_##kind_(arg)},
+#define FACT(NAME, name, table, event, priority, fate, meaning) \
+    static const esper_fact_field fields_##name[] = {ESPER_FACT_##NAME##_FIELDS(F, name)};
+ESPER_FACT_LIST(FACT)
+#undef FACT
+#undef F
+
+static const struct {
+    const char             *event;
+    const esper_fact_field *fields;
+    int                     n_fields;
+} kinds[ESPER_FACT_N_KINDS] = {
+#define FACT(NAME, name, table, event, priority, fate, meaning) \
+    {event, fields_##name, (int)(sizeof(fields_##name) / sizeof(fields_##name[0]))},
+    ESPER_FACT_LIST(FACT)
+#undef FACT
+};
+
+const char *esper_fact_event(esper_fact_kind kind)
+{
+    return kinds[kind].event;
+}
+
+const esper_fact_field *esper_fact_fields(esper_fact_kind kind, int *n_fields_out)
 {
     *n_fields_out = kinds[kind].n_fields;
     return kinds[kind].fields;
 }
 
-static void write_field(const esper_event *event, const esper_event_field *field, esper_json *json)
+bool esper_fact_has_line(const esper_fact *fact)
 {
-    const void *value = (const char *)event + field->offset;
+    return (fact->to & ESPER_TO_LINES) != 0 && kinds[fact->kind].event != NULL;
+}
 
-    esper_json_key(json, field->name);
+/* ------------------------------------------------------------------------------------------------ filling */
+
+esper_fact esper_fact_of(esper_fact_kind kind, int64_t epoch, int64_t step)
+{
+    esper_fact fact = {.kind = kind, .to = ESPER_TO_LINES | ESPER_TO_ROWS, .epoch = epoch, .step = step};
+
+    for (int i = 0; i < kinds[kind].n_fields; i++) {
+        void *value = (char *)&fact + kinds[kind].fields[i].offset;
+
+        switch (kinds[kind].fields[i].kind) {
+        case ESPER_FIELD_INT:
+            *(int64_t *)value = ESPER_NO_INT;
+            break;
+        case ESPER_FIELD_REAL:
+            *(double *)value = ESPER_NO_REAL;
+            break;
+        case ESPER_FIELD_TEXT:
+            *(const char **)value = NULL;
+            break;
+        case ESPER_FIELD_NAME:
+            *(int *)value = ESPER_NO_CODE;
+            break;
+        case ESPER_FIELD_U64:
+        case ESPER_FIELD_HASH:
+            *(uint64_t *)value = 0;
+            break;
+        case ESPER_FIELD_EPOCH:
+            break;
+        }
+    }
+    return fact;
+}
+
+double esper_fact_known(double value)
+{
+    return isnan(value) ? ESPER_NO_REAL : value;
+}
+
+void esper_fact_set_reward(esper_fact *fact, double total, const double parts[ESPER_N_REWARD_PARTS])
+{
+    assert(fact->kind == ESPER_FACT_REWARD);
+    fact->reward.total = total;
+#define X(e, part, name, about) fact->reward.name = parts[ESPER_PART_##part];
+    ESPER_REWARD_PART_LIST(X, )
+#undef X
+}
+
+void esper_fact_set_entropy(esper_fact *fact, const double *entropy)
+{
+    double *const fields[] = {
+        [ESPER_HEAD_SLOT] = &fact->update.entropy_slot,
+        [ESPER_HEAD_BLUEPRINT] = &fact->update.entropy_blueprint,
+        [ESPER_HEAD_STYLE] = &fact->update.entropy_style,
+        [ESPER_HEAD_TEMPO] = &fact->update.entropy_tempo,
+        [ESPER_HEAD_TARGET] = &fact->update.entropy_alpha_target,
+        [ESPER_HEAD_SPEED] = &fact->update.entropy_alpha_speed,
+        [ESPER_HEAD_CURVE] = &fact->update.entropy_alpha_curve,
+        [ESPER_HEAD_OP] = &fact->update.entropy_op,
+    };
+    _Static_assert(sizeof(fields) / sizeof(fields[0]) == ESPER_N_HEADS, "a head without its field");
+
+    assert(fact->kind == ESPER_FACT_UPDATE);
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        *fields[head] = esper_fact_known(entropy[head]);
+}
+
+/* ------------------------------------------------------------------------------------------------ as JSON */
+
+const char *esper_fact_text(const esper_fact *fact, const esper_fact_field *field)
+{
+    const void *value = (const char *)fact + field->offset;
+    const char *text = field->kind == ESPER_FIELD_NAME ? field->word(*(const int *)value) : *(const char *const *)value;
+
+    return text != NULL ? text : "";
+}
+
+static void write_field(const esper_fact *fact, const esper_fact_field *field, esper_json *json)
+{
+    const void *value = (const char *)fact + field->offset;
+
+    esper_json_key(json, field->key);
     switch (field->kind) {
-    case ESPER_EVENT_FIELD_INT:
-        esper_json_int(json, *(const int64_t *)value);
+    case ESPER_FIELD_INT:
+    case ESPER_FIELD_EPOCH:
+        esper_json_int(json, *(const int64_t *)value != ESPER_NO_INT ? *(const int64_t *)value : -1);
         break;
-    case ESPER_EVENT_FIELD_REAL:
-        esper_json_real(json, *(const double *)value);
+    case ESPER_FIELD_REAL:
+        esper_json_real(json, *(const double *)value != ESPER_NO_REAL ? *(const double *)value : (double)NAN);
         break;
-    case ESPER_EVENT_FIELD_TEXT:
-        esper_json_text(json, *(const char *const *)value);
+    case ESPER_FIELD_TEXT:
+    case ESPER_FIELD_NAME:
+        esper_json_text(json, esper_fact_text(fact, field));
         break;
-    case ESPER_EVENT_FIELD_U64:
+    case ESPER_FIELD_U64:
         esper_json_u64(json, *(const uint64_t *)value);
         break;
-    case ESPER_EVENT_FIELD_HASH:
+    case ESPER_FIELD_HASH:
         esper_json_hash(json, *(const uint64_t *)value);
         break;
     }
 }
 
-void esper_event_write_json(const esper_event *event, esper_json *json)
+void esper_fact_write_json(const esper_fact *fact, esper_json *json)
 {
-    uint64_t time_us = event->time_ns / 1000; /* as seconds it just fits a double; nanoseconds would not */
+    uint64_t time_us = fact->time_ns / 1000; /* as seconds it just fits a double; nanoseconds would not */
 
     esper_json_object_begin(json);
     esper_json_key(json, "v");
     esper_json_int(json, ESPER_EVENT_VERSION);
     esper_json_key(json, "event");
-    esper_json_text(json, kinds[event->kind].name);
+    esper_json_text(json, kinds[fact->kind].event);
     esper_json_key(json, "seq");
-    esper_json_int(json, (int64_t)event->seq);
+    esper_json_int(json, (int64_t)fact->seq);
     esper_json_key(json, "time");
     esper_json_real(json, (double)time_us / 1e6);
     esper_json_key(json, "step");
-    esper_json_int(json, event->step);
-    for (int i = 0; i < kinds[event->kind].n_fields; i++)
-        write_field(event, &kinds[event->kind].fields[i], json);
+    esper_json_int(json, fact->step);
+    for (int i = 0; i < kinds[fact->kind].n_fields; i++)
+        if (kinds[fact->kind].fields[i].key != NULL)
+            write_field(fact, &kinds[fact->kind].fields[i], json);
     esper_json_object_end(json);
 }
+
+/* ------------------------------------------------------------------------------------------------ the bus */
 
 static uint64_t wall_clock_ns(void)
 {
@@ -113,12 +281,17 @@ esper_status esper_bus_add(esper_bus *bus, esper_sink sink)
     return ESPER_OK;
 }
 
-void esper_bus_emit(esper_bus *bus, esper_event *event)
+void esper_bus_tell(esper_bus *bus, esper_fact *facts, int n)
 {
-    event->seq = bus->next_seq++;
-    event->time_ns = wall_clock_ns();
+    if (bus == NULL)
+        return;
+    for (int i = 0; i < n; i++) {
+        facts[i].time_ns = wall_clock_ns();
+        if (esper_fact_has_line(&facts[i]))
+            facts[i].seq = bus->next_seq++;
+    }
     for (int i = 0; i < bus->n_sinks; i++)
-        bus->sinks[i].ops->emit(bus->sinks[i].handle, event);
+        bus->sinks[i].ops->take(bus->sinks[i].handle, facts, n);
 }
 
 esper_status esper_bus_flush(esper_bus *bus)

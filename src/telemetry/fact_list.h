@@ -1,131 +1,340 @@
-/* Internal. The one list of events: the contract between a run and everyone who watches it. It yields the structs, the
- * JSON and, for stores, the columns.
+/* Internal. The one list of what a run tells: each fact, with its fields, once. From it come the struct that is filled
+ * (fact.h), the lines of events.jsonl, the tables, schema and statements of the run store (store.h), and the tables of
+ * docs/events.md and docs/store.md (scripts/docs events, scripts/docs store).
  *
- *     EVENT(NAME, name, meaning)   and for each an ESPER_EVENT_<NAME>_FIELDS(FIELD, e) of
- *     FIELD(e, kind, name)         e: the event's name, handed through
- *                                  kind: INT, REAL, TEXT, U64 (decimal text in JSON), HASH (16 hexadecimal digits)
+ *     FACT(NAME, name, table, event, priority, fate, meaning)   and for each an ESPER_FACT_<NAME>_FIELDS(F, e) of
+ *     F(e, where, kind, arg, name, meaning)                     e: the fact's name, handed through
  *
- * Every event also carries seq, time and step (event.h). A reader must pass over events and fields it does not know, so
- * adding either needs no new version; renaming, removing or changing the meaning of one does. */
-#ifndef ESPER_BASE_EVENT_LIST_H
-#define ESPER_BASE_EVENT_LIST_H
+ * event     what a line of it is called; NULL: it has none
+ * priority  KEPT: the last quarter of the store's queue is kept free for it; MANY: dropped first when the writer is behind
+ * fate      UNDONE: a rollback can undo what it tells, so there is a view <table>_standing without such rows; STANDS: it cannot
+ * where     BOTH: in lines and rows under its name; LINE, ROW: in one of them; AS(x): in both, in lines called x;
+ *           LINE_AS(x): in lines alone, called x
+ * kind      INT, REAL, TEXT (borrowed by the fact; arg: bytes of it in a row, with its zero), NAME (a code that travels; arg:
+ *           its vocabulary in fact.c, which makes the text), U64 (decimal text: readers of JSON and SQLite's integers end
+ *           before 64 bits), HASH (16 hexadecimal digits), EPOCH (the one that every fact has, as a member of its line)
+ *
+ * Lines carry v, event, seq, time and step besides. A reader passes over events and members that it does not know, so adding
+ * one needs no new ESPER_EVENT_VERSION; renaming, removing or changing the meaning of one does. Rows begin with run, seq,
+ * time, epoch, step, nonfinite; any change of a table or column needs a new ESPER_STORE_VERSION.
+ *
+ * A run that learns (esper learn) writes episodes, their rewards, updates, and of its decisions those that germinate. Its
+ * `epoch` is the round, from 1, and its `step` counts steps of all environments together, so that it is cut back and resumed
+ * as any other. */
+#ifndef ESPER_TELEMETRY_FACT_LIST_H
+#define ESPER_TELEMETRY_FACT_LIST_H
+
+#include "policy/reward.h"
 
 #define ESPER_EVENT_VERSION 1
 
-#define ESPER_EVENT_LIST(EVENT)                                                   \
-    EVENT(RUN_STARTED, run_started, "a run begins; its identity in full")         \
-    EVENT(EPOCH_ENDED, epoch_ended, "an epoch was trained and validated")         \
-    EVENT(CHECKPOINT_SAVED, checkpoint_saved, "a checkpoint is complete on disk") \
-    EVENT(RUN_RESUMED, run_resumed, "a run goes on from a checkpoint")            \
-    EVENT(GUARD_TRIPPED, guard_tripped, "the guard found something, and what was done") \
-    EVENT(ROLLED_BACK, rolled_back, "the run went back to a snapshot")            \
-    EVENT(DECIDED, decided, "what a policy wanted at the end of an epoch, and whether it was done") \
-    EVENT(GATE_JUDGED, gate_judged, "a gate was asked about a seed")              \
-    EVENT(SEED_MOVED, seed_moved, "a seed went from one stage to another")        \
-    EVENT(RUN_ENDED, run_ended, "a run is over, well or not")                     \
-    EVENT(WARNING, warning, "something a person should know; the run goes on")
+/* 4 is 3 without the table `events`, which nobody filled: stores of version 3 are read, and gone on with. */
+#define ESPER_STORE_VERSION        4
+#define ESPER_STORE_VERSION_OLDEST 3
 
-/* config: the whole configuration as esper_config_write gives it. kernels: the kernel set, part of a run's identity.
- * policy: who decides, with hash and name of a learned policy's file; "" in a run that does not grow. */
-#define ESPER_EVENT_RUN_STARTED_FIELDS(FIELD, e) \
-    FIELD(e, TEXT, task)                         \
-    FIELD(e, TEXT, run)                          \
-    FIELD(e, U64, seed)                          \
-    FIELD(e, TEXT, config)                       \
-    FIELD(e, TEXT, kernels)                      \
-    FIELD(e, INT, threads)                       \
-    FIELD(e, INT, ranks)                         \
-    FIELD(e, INT, params)                        \
-    FIELD(e, TEXT, commit)                       \
-    FIELD(e, TEXT, policy)
+#define ESPER_FACT_TABLE_LIST(FACT) \
+    FACT(EPOCH, epoch_done, epochs, "epoch_ended", KEPT, UNDONE, "an epoch was trained and validated") \
+    FACT(GERMINATION, germination, germinations, NULL, KEPT, UNDONE, "a seed came into a slot") \
+    FACT(STAGE, stage, stages, "seed_moved", KEPT, UNDONE, "a seed went from one stage to another") \
+    FACT(SEED_EPOCH, seed_epoch, seed_epochs, NULL, MANY, UNDONE, "how a seed stood at the end of an epoch") \
+    FACT(GATE, gate, gates, "gate_judged", KEPT, UNDONE, "a gate was asked about a seed, and let it pass or not") \
+    FACT(CHECK, check, gate_checks, NULL, KEPT, UNDONE, "one check of that evaluation: the evidence") \
+    FACT(DECISION, decision, decisions, "decided", KEPT, UNDONE, "what was decided, and whether it was done") \
+    FACT(HEALTH, health, health, "guard_tripped", MANY, STANDS, "the guard found something, and what was done") \
+    FACT(ROLLBACK, rollback, rollbacks, "rolled_back", KEPT, STANDS, "the run went back to a snapshot") \
+    FACT(ATTRIBUTION, attribution, attributions, NULL, MANY, UNDONE, "what a seed, or a pair, is worth") \
+    FACT(REWARD, reward, rewards, NULL, MANY, UNDONE, "what a decided epoch was worth, part by part") \
+    FACT(EPISODE, episode, episodes, NULL, KEPT, STANDS, "a learner played an episode to its end") \
+    FACT(UPDATE, update, updates, NULL, KEPT, STANDS, "a learner's policy was updated")
 
-/* Losses are means over targets, in nats; accuracies in percent. Non-finite readings are told as such. */
-#define ESPER_EVENT_EPOCH_ENDED_FIELDS(FIELD, e) \
-    FIELD(e, INT, epoch)                         \
-    FIELD(e, REAL, loss_train)                   \
-    FIELD(e, REAL, acc_train)                    \
-    FIELD(e, REAL, loss_valid)                   \
-    FIELD(e, REAL, acc_valid)                    \
-    FIELD(e, REAL, lr)                           \
-    FIELD(e, REAL, grad_norm)                    \
-    FIELD(e, REAL, samples_per_s)                \
-    FIELD(e, REAL, seconds)
+/* Those without a table of their own. The first two are the row of a run in `runs`. */
+#define ESPER_FACT_OTHER_LIST(FACT) \
+    FACT(RUN_STARTED, run_started, NONE, "run_started", KEPT, STANDS, "a run begins; its identity in full") \
+    FACT(RUN_ENDED, run_ended, NONE, "run_ended", KEPT, STANDS, "a run is over, well or not") \
+    FACT(CHECKPOINT_SAVED, checkpoint_saved, NONE, "checkpoint_saved", KEPT, STANDS, "a checkpoint is complete on disk") \
+    FACT(RUN_RESUMED, run_resumed, NONE, "run_resumed", KEPT, STANDS, "a run goes on from a checkpoint") \
+    FACT(WARNING, warning, NONE, "warning", KEPT, STANDS, "something a person should know; the run goes on")
 
-#define ESPER_EVENT_CHECKPOINT_SAVED_FIELDS(FIELD, e) \
-    FIELD(e, TEXT, path)                              \
-    FIELD(e, INT, epoch)                              \
-    FIELD(e, INT, bytes)
+#define ESPER_FACT_LIST(FACT) ESPER_FACT_TABLE_LIST(FACT) ESPER_FACT_OTHER_LIST(FACT)
+
+/* ---- the run ---- */
+
+#define ESPER_FACT_RUN_STARTED_FIELDS(F, e) \
+    F(e, BOTH, TEXT, 64, task, "name of the task") \
+    F(e, AS(run), TEXT, 256, name, "the run's directory") \
+    F(e, AS(seed), U64, 0, rng_seed, "seed of all random numbers, decimal") \
+    F(e, LINE, TEXT, 0, config, "the whole configuration as text, which the store keeps apart") \
+    F(e, BOTH, TEXT, 64, kernels, "backend and kernel set, part of the run's identity") \
+    F(e, BOTH, INT, 0, threads, "threads in use") \
+    F(e, LINE, INT, 0, ranks, "processes that work on it") \
+    F(e, LINE, INT, 0, params, "trained parameters") \
+    F(e, AS(commit), TEXT, 64, build, "commit the program was built from") \
+    F(e, BOTH, TEXT, 64, policy, \
+      "a policy's name; a program; learned, hash and name of its file; learner: a run of esper learn") \
+    F(e, ROW, TEXT, 16, gate_mode, "strict or permissive") \
+    F(e, ROW, INT, 0, parent_run, "run of this store that it belongs to; NULL: none") \
+    F(e, ROW, TEXT, 32, relation, "what it is to that run: static-control; NULL: none") \
+    F(e, ROW, INT, 0, params_host, "parameters of the host without seeds, planted ones neither") \
+    F(e, ROW, TEXT, 16, reward_mode, "how rewards are reckoned; NULL: not at all") \
+    F(e, ROW, INT, 0, flops_host, "FLOPs of a forward pass of one sample through that host")
+
+#define ESPER_FACT_RUN_ENDED_FIELDS(F, e) \
+    F(e, BOTH, NAME, status, status, "name of an esper_status") \
+    F(e, BOTH, INT, 0, epochs, "epochs done") \
+    F(e, BOTH, INT, 0, steps, "optimiser steps done") \
+    F(e, ROW, INT, 0, params, "of the network that is tested: the host, and seeds that blend, hold or were kept") \
+    F(e, ROW, INT, 0, flops, "FLOPs of a forward pass of one sample through that network") \
+    F(e, ROW, INT, 0, flops_train, "FLOPs spent on training, attribution included") \
+    F(e, BOTH, REAL, 0, loss_test, "mean over the test split, nats") \
+    F(e, BOTH, REAL, 0, acc_test, "percent of the test split") \
+    F(e, BOTH, HASH, 0, weight_hash, "of all weights and norm buffers at the end") \
+    F(e, BOTH, REAL, 0, seconds, "wall clock of the run, in this process") \
+    F(e, ROW, REAL, 0, total_reward, \
+      "the sum of its rewards; of a learner the mean return of its last round; NULL: there were none")
+
+#define ESPER_FACT_CHECKPOINT_SAVED_FIELDS(F, e) \
+    F(e, LINE, TEXT, 0, path, "the file") \
+    F(e, LINE, EPOCH, 0, epoch, "epochs finished") \
+    F(e, LINE, INT, 0, bytes, "of the file")
 
 /* kernels, threads, config: of the run from here on; the last is the checkpoint's with what was asked for over it. */
-#define ESPER_EVENT_RUN_RESUMED_FIELDS(FIELD, e) \
-    FIELD(e, TEXT, path)                         \
-    FIELD(e, INT, epoch)                         \
-    FIELD(e, TEXT, kernels)                      \
-    FIELD(e, INT, threads)                       \
-    FIELD(e, INT, ranks)                         \
-    FIELD(e, TEXT, config)
+#define ESPER_FACT_RUN_RESUMED_FIELDS(F, e) \
+    F(e, LINE, TEXT, 0, path, "the checkpoint") \
+    F(e, LINE, EPOCH, 0, epoch, "epochs it had finished") \
+    F(e, LINE, TEXT, 0, kernels, "as in run_started") \
+    F(e, LINE, INT, 0, threads, "as in run_started") \
+    F(e, LINE, INT, 0, ranks, "as in run_started") \
+    F(e, LINE, TEXT, 0, config, "as in run_started")
 
-/* What was found: a tensor with bad elements (problem: NaN, Inf, changed; index -1 = not known), or, with an empty tensor,
- * a validation loss. reason: as the governor calls it. action: skip, roll_back, prune, stop. */
-#define ESPER_EVENT_GUARD_TRIPPED_FIELDS(FIELD, e) \
-    FIELD(e, TEXT, tensor)                         \
-    FIELD(e, TEXT, role)                           \
-    FIELD(e, TEXT, problem)                        \
-    FIELD(e, INT, count)                           \
-    FIELD(e, INT, first_index)                     \
-    FIELD(e, REAL, loss)                           \
-    FIELD(e, TEXT, reason)                         \
-    FIELD(e, TEXT, action)
+#define ESPER_FACT_WARNING_FIELDS(F, e) \
+    F(e, LINE, TEXT, 0, text, "one sentence or two")
 
-/* Steps as the optimiser counts them. damaged: newer snapshots that could not be used. */
-#define ESPER_EVENT_ROLLED_BACK_FIELDS(FIELD, e) \
-    FIELD(e, INT, from_step)                     \
-    FIELD(e, INT, to_step)                       \
-    FIELD(e, INT, damaged)                       \
-    FIELD(e, TEXT, reason)                       \
-    FIELD(e, REAL, seconds)
+/* ---- epochs and what is decided at their ends. An epoch's line is written when it is measured, its row when what follows
+ *      from it is done. ---- */
 
-/* op and slot ("" = none) as in the decision log; accepted: 1 or 0; reason: why it was decided; refusal: why not done. */
-#define ESPER_EVENT_DECIDED_FIELDS(FIELD, e) \
-    FIELD(e, INT, epoch)                     \
-    FIELD(e, TEXT, op)                       \
-    FIELD(e, TEXT, slot)                     \
-    FIELD(e, TEXT, blueprint)                \
-    FIELD(e, INT, accepted)                  \
-    FIELD(e, TEXT, reason)                   \
-    FIELD(e, TEXT, refusal)
+#define ESPER_FACT_EPOCH_FIELDS(F, e) \
+    F(e, LINE, EPOCH, 0, epoch, "from 1") \
+    F(e, BOTH, REAL, 0, loss_train, "mean over the epoch's batches, nats") \
+    F(e, BOTH, REAL, 0, acc_train, "percent of the epoch's samples") \
+    F(e, BOTH, REAL, 0, loss_valid, "mean over the validation split, nats") \
+    F(e, BOTH, REAL, 0, acc_valid, "percent of the validation split") \
+    F(e, BOTH, REAL, 0, lr, "learning rate of the last step") \
+    F(e, BOTH, REAL, 0, grad_norm, "norm of the last gradient, before clipping") \
+    F(e, ROW, INT, 0, params, "of the host and all seeds in slots, after the epoch's decision") \
+    F(e, ROW, INT, 0, n_seeds, "seeds in slots then, fossilised ones included") \
+    F(e, ROW, INT, 0, flops_train, "FLOPs spent on training so far") \
+    F(e, BOTH, REAL, 0, samples_per_s, "speed of training, validation not included") \
+    F(e, BOTH, REAL, 0, seconds, "wall clock of the epoch") \
+    F(e, ROW, HASH, 0, weight_hash, "of all weights and norm buffers after it")
 
-#define ESPER_EVENT_GATE_JUDGED_FIELDS(FIELD, e) \
-    FIELD(e, INT, epoch)                         \
-    FIELD(e, TEXT, slot)                         \
-    FIELD(e, TEXT, seed)                         \
-    FIELD(e, TEXT, gate)                         \
-    FIELD(e, INT, passed)                        \
-    FIELD(e, TEXT, message)
+#define ESPER_FACT_GERMINATION_FIELDS(F, e) \
+    F(e, ROW, INT, 0, seed, "number of the seed in this run") \
+    F(e, ROW, TEXT, 16, slot, "such as r0c1") \
+    F(e, ROW, TEXT, 48, blueprint, "what it was made from") \
+    F(e, ROW, NAME, blend, blend, "how it joins: add, multiply, gate") \
+    F(e, ROW, INT, 0, params, "its parameters") \
+    F(e, ROW, INT, 0, parent_run, "run it was carried over from; NULL: it is new") \
+    F(e, ROW, INT, 0, parent_seed, "its number there") \
+    F(e, ROW, REAL, 0, acc_valid, "percent, when it came: what it is measured from") \
+    F(e, ROW, TEXT, 160, reason, "why it was put there")
 
-/* from, to: names of stages. reason and initiator: of a prune. */
-#define ESPER_EVENT_SEED_MOVED_FIELDS(FIELD, e) \
-    FIELD(e, INT, epoch)                        \
-    FIELD(e, TEXT, slot)                        \
-    FIELD(e, TEXT, seed)                        \
-    FIELD(e, TEXT, blueprint)                   \
-    FIELD(e, TEXT, from)                        \
-    FIELD(e, TEXT, to)                          \
-    FIELD(e, REAL, alpha)                       \
-    FIELD(e, INT, params)                       \
-    FIELD(e, TEXT, reason)                      \
-    FIELD(e, TEXT, initiator)
+/* alpha: after the move, but before a prune. */
+#define ESPER_FACT_STAGE_FIELDS(F, e) \
+    F(e, LINE, EPOCH, 0, epoch, "in which it happened") \
+    F(e, ROW, INT, 0, seed, "the seed") \
+    F(e, BOTH, TEXT, 16, slot, "its slot") \
+    F(e, LINE_AS(seed), TEXT, 0, seed_id, "the seed's name") \
+    F(e, LINE, TEXT, 0, blueprint, "what it was made from") \
+    F(e, AS(from), NAME, stage, from_stage, "stage it left") \
+    F(e, AS(to), NAME, stage, to_stage, "stage it entered") \
+    F(e, BOTH, REAL, 0, alpha, "its weight; for a prune, the weight before it") \
+    F(e, ROW, REAL, 0, acc_delta, "percentage points since it germinated") \
+    F(e, ROW, INT, 0, epochs_in_stage, "spent in the stage it left") \
+    F(e, LINE, INT, 0, params, "its parameters") \
+    F(e, BOTH, TEXT, 160, reason, "why") \
+    F(e, BOTH, TEXT, 16, initiator, "policy, governor or auto")
 
-/* status: the name of an esper_status. */
-#define ESPER_EVENT_RUN_ENDED_FIELDS(FIELD, e) \
-    FIELD(e, TEXT, status)                     \
-    FIELD(e, INT, epochs)                      \
-    FIELD(e, INT, steps)                       \
-    FIELD(e, REAL, loss_test)                  \
-    FIELD(e, REAL, acc_test)                   \
-    FIELD(e, HASH, weight_hash)                \
-    FIELD(e, REAL, seconds)
+#define ESPER_FACT_SEED_EPOCH_FIELDS(F, e) \
+    F(e, ROW, INT, 0, seed, "the seed") \
+    F(e, ROW, TEXT, 16, slot, "its slot") \
+    F(e, ROW, NAME, stage, stage, "its stage") \
+    F(e, ROW, INT, 0, epochs_in_stage, "so far") \
+    F(e, ROW, REAL, 0, alpha, "its weight, 0 to 1") \
+    F(e, ROW, REAL, 0, alpha_target, "where its weight is going") \
+    F(e, ROW, INT, 0, params, "its parameters") \
+    F(e, ROW, REAL, 0, grad_norm, "norm of its gradient") \
+    F(e, ROW, REAL, 0, grad_ratio, "its gradient for each parameter beside the host's") \
+    F(e, ROW, REAL, 0, grad_health, "0 to 1: no vanishing and no exploding gradients")
 
-#define ESPER_EVENT_WARNING_FIELDS(FIELD, e) FIELD(e, TEXT, text)
+#define ESPER_FACT_GATE_FIELDS(F, e) \
+    F(e, LINE, EPOCH, 0, epoch, "in which it was asked") \
+    F(e, ROW, INT, 0, seed, "the seed") \
+    F(e, BOTH, TEXT, 16, slot, "its slot") \
+    F(e, LINE_AS(seed), TEXT, 0, seed_id, "the seed's name") \
+    F(e, BOTH, NAME, gate, gate, "G0, G1, G2, G3 or G5") \
+    F(e, ROW, NAME, mode, mode, "strict or permissive") \
+    F(e, ROW, NAME, stage, to_stage, "stage behind the gate") \
+    F(e, BOTH, INT, 0, passed, "1 or 0") \
+    F(e, ROW, REAL, 0, score, "0 to 1, for people alone") \
+    F(e, BOTH, TEXT, 160, message, "one line for people")
+
+#define ESPER_FACT_CHECK_FIELDS(F, e) \
+    F(e, ROW, INT, 0, gate, "seq of the evaluation in gates") \
+    F(e, ROW, NAME, check, name, "what was looked at") \
+    F(e, ROW, REAL, 0, value, "what was measured; NULL: nothing was") \
+    F(e, ROW, REAL, 0, threshold, "what it was held against; NULL: it was yes or no") \
+    F(e, ROW, INT, 0, passed, "1 or 0")
+
+/* Policies have a line, and governor and drills, whose lines are others, have a row alone. op and reason: in three vocabularies,
+ * so they travel as texts. */
+#define ESPER_FACT_DECISION_FIELDS(F, e) \
+    F(e, LINE, EPOCH, 0, epoch, "at whose end") \
+    F(e, ROW, INT, 0, number, "place in the decision log, from 0") \
+    F(e, ROW, TEXT, 16, source, "policy, governor or injection") \
+    F(e, BOTH, TEXT, 32, op, "an operation of a policy, a rung of the governor's ladder, or a fault") \
+    F(e, BOTH, TEXT, 16, slot, "where") \
+    F(e, ROW, INT, 0, seed, "with which seed") \
+    F(e, BOTH, TEXT, 48, blueprint, "germinate: what to make") \
+    F(e, ROW, NAME, blend, blend, "how it joins") \
+    F(e, ROW, INT, 0, tempo, "epochs of blending") \
+    F(e, ROW, REAL, 0, alpha_target, "where its weight shall go") \
+    F(e, ROW, INT, 0, alpha_speed, "in so many epochs") \
+    F(e, ROW, NAME, curve, alpha_curve, "along this curve") \
+    F(e, BOTH, INT, 0, accepted, "1: done; 0: refused, which a policy alone can be") \
+    F(e, LINE_AS(reason), TEXT, 0, text, "why it was decided") \
+    F(e, LINE, TEXT, 0, refusal, "why it was not done") \
+    F(e, ROW, TEXT, 160, reason, "why it was decided, or refused; of a fault: what was hit") \
+    F(e, ROW, TEXT, 512, line, "the line of the decision log; what is longer is cut short")
+
+/* ---- incidents ---- */
+
+/* A tensor with bad elements, or, without one, a validation loss. In lines a first_index of -1 is not known. */
+#define ESPER_FACT_HEALTH_FIELDS(F, e) \
+    F(e, ROW, REAL, 0, grad_norm, "of all gradients") \
+    F(e, ROW, REAL, 0, param_norm, "of all parameters") \
+    F(e, ROW, INT, 0, n_skipped, "steps skipped so far") \
+    F(e, ROW, INT, 0, n_tensors, "bad tensors found; 0: all is well") \
+    F(e, BOTH, TEXT, 128, tensor, "the first of them") \
+    F(e, BOTH, TEXT, 16, role, "param, grad, moment or buffer") \
+    F(e, BOTH, TEXT, 16, problem, "NaN, Inf, or changed") \
+    F(e, AS(count), INT, 0, n_elements, "bad ones in that tensor") \
+    F(e, BOTH, INT, 0, first_index, "the first of these") \
+    F(e, BOTH, REAL, 0, loss, "validation loss, when that was judged") \
+    F(e, BOTH, NAME, cause, reason, "the governor's word") \
+    F(e, BOTH, NAME, action, action, "go, skip, roll_back, prune or stop")
+
+#define ESPER_FACT_ROLLBACK_FIELDS(F, e) \
+    F(e, ROW, NAME, action, action, "rung of the ladder: roll_back, prune or stop") \
+    F(e, ROW, INT, 0, from_epoch, "epochs finished when it happened") \
+    F(e, BOTH, INT, 0, from_step, "optimiser steps done then") \
+    F(e, ROW, INT, 0, to_epoch, "epochs finished at the snapshot") \
+    F(e, BOTH, INT, 0, to_step, "optimiser steps done at the snapshot") \
+    F(e, AS(damaged), INT, 0, n_damaged, "newer snapshots that could not be used") \
+    F(e, LINE_AS(reason), NAME, cause, cause, "the governor's word") \
+    F(e, ROW, INT, 0, n_pruned, "seeds pruned with it") \
+    F(e, ROW, REAL, 0, lr_scale, "factor on the learning rate from here on") \
+    F(e, BOTH, REAL, 0, seconds, "it took") \
+    F(e, ROW, TEXT, 128, reason, "why")
+
+/* ---- what seeds are worth, and what is learned from it ---- */
+
+#define ESPER_FACT_ATTRIBUTION_FIELDS(F, e) \
+    F(e, ROW, NAME, measure, measure, "contribution, synergy, shapley, trial, or evidence of an empty slot") \
+    F(e, ROW, INT, 0, seed, "the seed") \
+    F(e, ROW, TEXT, 16, slot, "its slot") \
+    F(e, ROW, INT, 0, other_seed, "the second of a pair") \
+    F(e, ROW, REAL, 0, value, "percentage points of validation accuracy; of evidence: no unit") \
+    F(e, ROW, REAL, 0, lower, "one-sided 95 % bound below") \
+    F(e, ROW, REAL, 0, upper, "one-sided 95 % bound above") \
+    F(e, ROW, INT, 0, n_samples, "validation samples it rests on") \
+    F(e, ROW, INT, 0, n_epochs, "epochs it rests on")
+
+/* The parts are those of ESPER_REWARD_PART_LIST, a column each. */
+#define ESPER_FACT_REWARD_PART(F, part, name, about) F(reward, ROW, REAL, 0, name, about)
+#define ESPER_FACT_REWARD_FIELDS(F, e) \
+    F(e, ROW, INT, 0, round, "of a learner; NULL: it is a run of its own") \
+    F(e, ROW, INT, 0, env, "environment of the learner, from 0") \
+    F(e, ROW, INT, 0, episode_epoch, "epoch of the episode, from 1; of a run: its epoch") \
+    F(e, ROW, NAME, op, op, "the operation, as it came out") \
+    F(e, ROW, REAL, 0, total, "the sum of all that follow") \
+    ESPER_REWARD_PART_LIST(ESPER_FACT_REWARD_PART, F)
+
+#define ESPER_FACT_EPISODE_FIELDS(F, e) \
+    F(e, ROW, INT, 0, round, "in which it was played") \
+    F(e, ROW, INT, 0, env, "environment that played it, from 0") \
+    F(e, ROW, U64, 0, rng_seed, "seed of its random numbers, decimal") \
+    F(e, ROW, TEXT, 64, policy, "who decided: learned, greedy, or a policy's name") \
+    F(e, ROW, REAL, 0, total_reward, "its return: the sum of its rewards") \
+    F(e, ROW, REAL, 0, acc_valid, "percent of the validation split, at the end") \
+    F(e, ROW, REAL, 0, acc_valid_best, "the best of its epochs") \
+    F(e, ROW, REAL, 0, acc_test, "percent of the test split; NULL: it was played to learn from") \
+    F(e, ROW, INT, 0, params, "of the network at the end, as runs.params") \
+    F(e, ROW, INT, 0, n_germinated, "seeds that came") \
+    F(e, ROW, INT, 0, n_kept, "seeds that were kept") \
+    F(e, ROW, INT, 0, n_pruned, "seeds that were removed") \
+    F(e, ROW, INT, 0, n_rollbacks, "times it went back to a snapshot") \
+    F(e, ROW, INT, 0, n_steps, "decisions") \
+    F(e, ROW, REAL, 0, seconds, "wall clock")
+
+#define ESPER_FACT_UPDATE_FIELDS(F, e) \
+    F(e, ROW, INT, 0, round, "whose episodes it learned from") \
+    F(e, ROW, INT, 0, n_episodes, "of them") \
+    F(e, ROW, REAL, 0, return_mean, "their mean return") \
+    F(e, ROW, REAL, 0, return_sd, "its sample standard deviation") \
+    F(e, ROW, REAL, 0, acc_mean, "mean validation accuracy at their ends, percent") \
+    F(e, ROW, REAL, 0, params_mean, "mean of the parameters at their ends") \
+    F(e, ROW, REAL, 0, kl, "how far the policy moved, nats") \
+    F(e, ROW, REAL, 0, clip_fraction, "share of the steps whose ratio, of all heads together, was clipped") \
+    F(e, ROW, REAL, 0, explained_variance, "of returns by the critic, at most 1") \
+    F(e, ROW, REAL, 0, loss_policy, "mean over minibatches") \
+    F(e, ROW, REAL, 0, loss_value, "the same, of the critic") \
+    F(e, ROW, REAL, 0, entropy, "mean over heads; 0: decided, 1: undecided") \
+    F(e, ROW, REAL, 0, entropy_slot, "of a head, where it had a choice, before the update") \
+    F(e, ROW, REAL, 0, entropy_blueprint, "the same") \
+    F(e, ROW, REAL, 0, entropy_style, "the same") \
+    F(e, ROW, REAL, 0, entropy_tempo, "the same") \
+    F(e, ROW, REAL, 0, entropy_alpha_target, "the same") \
+    F(e, ROW, REAL, 0, entropy_alpha_speed, "the same") \
+    F(e, ROW, REAL, 0, entropy_alpha_curve, "the same") \
+    F(e, ROW, REAL, 0, entropy_op, "the same") \
+    F(e, ROW, INT, 0, n_learned, "optimiser steps taken") \
+    F(e, ROW, INT, 0, n_skipped, "minibatches left out because something was not finite") \
+    F(e, ROW, REAL, 0, grad_norm, "mean over minibatches, before clipping") \
+    F(e, ROW, REAL, 0, steps_per_s, "steps of all environments, for each second of the round") \
+    F(e, ROW, REAL, 0, seconds, "wall clock of the round") \
+    F(e, ROW, TEXT, 64, health, "fine, degraded or halted, and what was not finite")
+
+/* ---- what the store adds: columns of `runs` that it fills itself, its losses, and the view `seeds`, the lineage with a row for
+ *      each seed whose germination stands ---- */
+
+#define ESPER_FACT_RUN_OWN_FIELDS(F, e) \
+    F(e, ROW, INT, 0, id, "number of the run in this store") \
+    F(e, ROW, REAL, 0, began, "wall clock, seconds since 1970") \
+    F(e, ROW, REAL, 0, ended, "the same; NULL while it runs, and when it was killed") \
+    F(e, ROW, INT, 0, n_resumed, "how often it went on from a checkpoint")
+
+#define ESPER_FACT_DROP_FIELDS(F, e) \
+    F(e, ROW, INT, 0, run, "the run") \
+    F(e, ROW, TEXT, 24, records, "name of the table") \
+    F(e, ROW, INT, 0, n, "records lost: the queue was full, or the disk")
+
+#define ESPER_FACT_SEED_FIELDS(F, e) \
+    F(e, ROW, INT, 0, run, "the run") \
+    F(e, ROW, INT, 0, seed, "number of the seed in that run") \
+    F(e, ROW, TEXT, 16, slot, "its slot") \
+    F(e, ROW, TEXT, 48, blueprint, "what it was made from") \
+    F(e, ROW, TEXT, 16, blend, "how it joins") \
+    F(e, ROW, INT, 0, params, "its parameters") \
+    F(e, ROW, INT, 0, parent_run, "run it was carried over from; NULL: it is new") \
+    F(e, ROW, INT, 0, parent_seed, "its number there") \
+    F(e, ROW, TEXT, 16, stage, "where it stands, or stood at the end") \
+    F(e, ROW, INT, 0, germinated_epoch, "when it came") \
+    F(e, ROW, INT, 0, blended_epoch, "when blending began, first") \
+    F(e, ROW, INT, 0, fossilized_epoch, "when it was kept; NULL: not (yet)") \
+    F(e, ROW, INT, 0, pruned_epoch, "when it was removed; NULL: it is still there") \
+    F(e, ROW, TEXT, 16, initiator, "who kept or removed it") \
+    F(e, ROW, TEXT, 160, reason, "why it was kept or removed; until then, why it came") \
+    F(e, ROW, REAL, 0, contribution, "last measured, percentage points") \
+    F(e, ROW, REAL, 0, contribution_lower, "its lower bound")
 
 #endif
