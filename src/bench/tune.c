@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "bench/bench.h"
 #include "tensor/backends.h"
+#include "tensor/cpu/block.h"
 #include "ui/terminal.h"
 
 enum {
@@ -111,7 +112,7 @@ static esper_status set_conv(stage *s, esper_work work, layer l)
     bool dx = work == ESPER_WORK_CONV_DX;
 
     s->launch.kind = ESPER_OP_CONV2D;
-    s->launch.blocked = true;
+    s->launch.variant = ESPER_BLOCKED;
     s->lane.attr.conv.pad = 1;
     s->lane.attr.conv.groups = 1;
     ESPER_TRY(put(s, &s->lane.in[0], IMAGES, dx, 3, (const int32_t[]){l.in, l.size, l.size, 1}));

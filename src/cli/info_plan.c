@@ -65,10 +65,8 @@ static void predict(plan_table *table, esper_direction direction)
 /* What runs in one go is timed in one go. */
 static esper_status run_chain(esper_backend *backend, const esper_program *program, int i)
 {
-    esper_program chain = {.n_launches = program->chain[i],
-                           .launches = &program->launches[i],
-                           .chain = &program->chain[i],
-                           .meets = program->meets};
+    esper_program chain = {
+        .n_launches = program->chain[i], .launches = &program->launches[i], .chain = &program->chain[i]};
 
     if (backend->ops->enqueue_programs == NULL)
         ESPER_TRY(esper_backend_enqueue(backend, NULL, &program->launches[i]));
@@ -138,8 +136,8 @@ static void print_head(const esper_network *network)
     esper_memory memory = esper_network_memory(network);
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    esper_terminal_print(stdout, "plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", network->engine->task,
-                         network->engine->config.batch, stats.n_forward, stats.n_backward,
+    esper_terminal_print(stdout, "plan of %s: batches of %d, %d + %d launches, %s and %s a step\n",
+                         network->engine->task, network->engine->config.batch, stats.n_forward, stats.n_backward,
                          esper_text_flops(stats.forward.flops + stats.backward.flops, a),
                          esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
     esper_terminal_print(stdout,

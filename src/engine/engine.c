@@ -7,6 +7,9 @@
 #include "base/mem.h"
 #include "base/status.h"
 
+/* Programs whose plans are kept: a fleet in which each network has grown otherwise has a few hundred, coalitions included. */
+enum { PLANS_KEPT = 256 };
+
 static const char *const backend_names[] = {
 #define X(name, text) text,
     ESPER_CONFIG_BACKEND_LIST(X)
@@ -66,6 +69,7 @@ static esper_status open_parts(esper_engine *engine, int threads)
 
     ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], engine->pool, &engine->backend));
+    ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
     ESPER_TRY(open_samplers(engine));
     ESPER_TRY(esper_host_build(&engine->host, &engine->plain));
     if (engine->use == ESPER_USE_EVALUATE)
@@ -107,6 +111,7 @@ void esper_engine_close(esper_engine *engine)
     esper_net_fini(&engine->plain);
     for (int split = 0; split < ESPER_N_SPLITS; split++)
         esper_sampler_close(engine->samplers[split]);
+    esper_plan_cache_close(engine->plans);
     esper_backend_close(engine->backend);
     esper_pool_close(engine->pool);
     esper_mem_free(engine);

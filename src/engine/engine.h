@@ -49,6 +49,7 @@ typedef struct esper_engine {
     esper_sampler *samplers[ESPER_N_SPLITS]; /* as they are, in their order; that of training is each network's own */
     /* Private. */
     esper_exchange exchange; /* sum NULL: norms are each rank's own */
+    esper_plan_cache *plans; /* a program is planned once for all networks */
 } esper_engine;
 
 esper_status esper_engine_open(const esper_engine_desc *desc, esper_engine **engine_out);

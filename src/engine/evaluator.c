@@ -173,7 +173,12 @@ static esper_status plan_program(const esper_evaluator *evaluator, const esper_s
     const esper_engine *engine = evaluator->network->engine;
     esper_plan_net plan_net = {.net = &self->net, .slab = &evaluator->network->slab, .pass = &self->pass};
     esper_plan_desc plan_desc = {
-        .backend = engine->backend, .nets = &plan_net, .n_nets = 1, .max_samples = esper_engine_max_samples(engine)};
+        .backend = engine->backend,
+        .cache = engine->plans,
+        .nets = &plan_net,
+        .n_nets = 1,
+        .max_samples = esper_engine_max_samples(engine),
+    };
 
     ESPER_TRY(build_net(evaluator, splice, self->cut, &self->net));
     find_tensors(self, splice);

@@ -116,6 +116,19 @@ static esper_status open_record(esper_network *network)
     return open_optimiser(network);
 }
 
+void esper_network_add_part(esper_network *network, const esper_state_part *part)
+{
+    assert(network->n_parts < ESPER_MAX_PARTS);
+    network->parts[network->n_parts++] = *part;
+}
+
+void esper_network_drop_part(esper_network *network, const char *name)
+{
+    for (int i = 0; i < network->n_parts; i++)
+        if (strcmp(network->parts[i].name, name) == 0)
+            network->parts[i] = network->parts[--network->n_parts];
+}
+
 static esper_status make_record(esper_engine *engine, uint64_t seed, esper_network **network_out)
 {
     esper_network *network = esper_mem_alloc(sizeof(*network));
@@ -191,6 +204,7 @@ static esper_status rebuild(esper_network *network)
                                .exchange = engine->exchange.sum != NULL ? &engine->exchange : NULL};
     esper_plan_desc desc = {
         .backend = engine->backend,
+        .cache = engine->plans,
         .nets = &plan_net,
         .n_nets = 1,
         .max_samples = esper_engine_max_samples(engine),
@@ -474,7 +488,7 @@ esper_memory esper_network_memory(const esper_network *network)
         .slab = slab->bytes,
         .activations = plan.arena_bytes + esper_side_bytes(network),
         .tables = sizeof(*engine) + sizeof(*network) + esper_net_bytes(&engine->plain) +
-                  esper_net_bytes(&network->net) + plan.table_bytes +
+                  esper_net_bytes(&network->net) + plan.table_bytes + esper_plan_cache_stats_of(engine->plans).bytes +
                   (size_t)engine->config.batch * sizeof(*network->sample_ids) +
                   engine->ranks.room * sizeof(*engine->ranks.bucket),
     };

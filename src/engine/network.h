@@ -8,6 +8,7 @@
 
 #include <signal.h>
 
+#include "base/fields.h"
 #include "nn/optim.h"
 #include "slot/splice.h"
 #include "engine/engine.h"
@@ -44,12 +45,22 @@ typedef struct esper_detour {
     uint32_t     n_passed, room_passed;
 } esper_detour;
 
-/* State of somebody else that goes where the network's goes: into snapshots and checkpoints. */
+/* State of somebody else that goes into a checkpoint of the network, as a note of text. */
+typedef struct esper_state_part {
+    const char *name; /* of the note */
+    void       *context;
+    esper_status (*write)(void *context, esper_text *out); /* nothing is written: there is no such note */
+    esper_status (*read)(void *context, const char *text);
+} esper_state_part;
+
+enum { ESPER_MAX_PARTS = 4 };
+
+/* State of somebody else that goes into snapshots of the network. */
 typedef struct esper_companion {
     void  *context;
     size_t bytes; /* of what pack writes; stays the same */
     void (*pack)(void *context, void *bytes_out);
-    /* whole: from a checkpoint; else from a snapshot, and what a rollback does not undo stays as it is. */
+    /* whole: as if the run had never gone on from there; else what a rollback does not undo stays as it is. */
     esper_status (*unpack)(void *context, const void *bytes, bool whole);
 } esper_companion;
 
@@ -71,8 +82,9 @@ typedef struct esper_network {
     esper_detour  detour;
     double        grad_norm; /* of the last step, before clipping; likewise */
     double        lr;        /* of the last step */
-    esper_governor *governor;  /* NULL, or who judges this training (guarded.h): checkpoints keep its memory */
     esper_companion companion; /* pack NULL: there is none */
+    esper_state_part parts[ESPER_MAX_PARTS];
+    int             n_parts;
     esper_backend_stream *stream; /* on which it computes; NULL: all threads together */
     esper_status  status;         /* of the last work it had a part in (set.h), and what went wrong */
     char          message[512];
@@ -98,6 +110,10 @@ void         esper_network_remove(esper_network *network);
 /* A copy of a network that trains: weights, moments, norm buffers, cursor, tally, detours, and the seed, so that it meets the same
  * batches; with other slots where some are given. Whoever puts a seed there bears it. It has no guard and no companion. */
 esper_status esper_network_fork(esper_network *parent, const esper_slots *slots, esper_network **fork_out);
+
+/* Parts of checkpoints, while their owner is there. */
+void esper_network_add_part(esper_network *network, const esper_state_part *part);
+void esper_network_drop_part(esper_network *network, const char *name);
 
 /* The slots have changed: builds the program anew where that is due, plans it, and tells the optimiser which seeds learn and the
  * guard what to scan. On failure the network is not to be stepped before it is planned again. */

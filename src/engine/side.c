@@ -63,6 +63,7 @@ static esper_status plan_side(esper_network *network, esper_side *side)
                           .pass = &network->pass,
                           .frozen = ~((uint64_t)1 << (side->slot + 1))};
     esper_plan_desc desc = {.backend = network->engine->backend,
+                            .cache = network->engine->plans,
                             .nets = &net,
                             .n_nets = 1,
                             .max_samples = esper_engine_max_samples(network->engine),

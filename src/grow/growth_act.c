@@ -19,8 +19,8 @@ static uint32_t affordable(const esper_growth *growth, int k, int64_t params)
     uint32_t bits = esper_policy_blueprints(network->engine->host.topology);
 
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
-        if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
-            (limit > 0 && params + growth->blueprint_params[k][i] > limit))
+        if (growth->deciding.blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
+            (limit > 0 && params + growth->deciding.blueprint_params[k][i] > limit))
             bits &= ~(1u << i);
     return bits;
 }
@@ -54,8 +54,8 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
         view->contribution_high = esper_bound_upper(bound);
         view->contribution_epochs = (int)bound->n_epochs;
     }
-    if (growth->measured)
-        view->trial_gain = growth->found.trial[k].value;
+    if (growth->measuring.measured)
+        view->trial_gain = growth->measuring.found.trial[k].value;
     if (slot->known & ESPER_KNOWN_RATIO)
         view->gradient_ratio = slot->grad_ratio;
     if (slot->known & ESPER_KNOWN_HEALTH) {
@@ -64,7 +64,7 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
         view->vanishing = slot->vanishing != 0;
         view->exploding = slot->exploding != 0;
     }
-    view->measured = growth->measured && !isnan(growth->found.contribution[k].value) &&
+    view->measured = growth->measuring.measured && !isnan(growth->measuring.found.contribution[k].value) &&
                      slot->stage != ESPER_STAGE_FOSSILIZED; /* a fossil keeps the reading it was kept for */
     view->contribution_velocity = slot->contribution_velocity;
     view->interaction = slot->interaction;
@@ -80,8 +80,8 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
     view->blueprints = affordable(growth, k, params);
-    memcpy(view->blueprint_params, growth->blueprint_params[k], sizeof(view->blueprint_params));
-    view->gate_params = growth->gate_params[k];
+    memcpy(view->blueprint_params, growth->deciding.blueprint_params[k], sizeof(view->blueprint_params));
+    view->gate_params = growth->deciding.gate_params[k];
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);
 }
@@ -103,7 +103,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     int64_t params = esper_growth_params(growth);
 
     for (int k = 0; k < network->slots.n; k++)
-        show_slot(growth, k, params, &growth->views[k]);
+        show_slot(growth, k, params, &growth->deciding.views[k]);
     *view_out = (esper_policy_view){
         .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
@@ -117,7 +117,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .max_seeds = network->engine->config.max_seeds,
         .last_refused = growth->state.refused != 0,
         .rolled_back = growth->facts.went_back > growth->state.decided,
-        .slots = growth->views,
+        .slots = growth->deciding.views,
         .n_slots = network->slots.n,
     };
 }
@@ -129,9 +129,9 @@ __attribute__((format(printf, 2, 3))) static esper_status refuse(esper_growth *g
     va_list args;
 
     va_start(args, format);
-    vsnprintf(growth->refusal, sizeof(growth->refusal), format, args);
+    vsnprintf(growth->deciding.refusal, sizeof(growth->deciding.refusal), format, args);
     va_end(args);
-    growth->accepted = false;
+    growth->deciding.accepted = false;
     return ESPER_OK;
 }
 
@@ -147,14 +147,14 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
 static esper_status germinate(esper_growth *growth, int k)
 {
     esper_network *network = growth->network;
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     const esper_blueprint *blueprint = esper_policy_blueprint(network->engine->host.topology, decision->blueprint);
     esper_slot *slot = &network->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
     esper_status status;
 
-    assert(blueprint != NULL && growth->blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
+    assert(blueprint != NULL && growth->deciding.blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;
@@ -163,15 +163,15 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.tempo = decision->tempo;
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&network->net, 0);
-    wanted.seed_params = growth->blueprint_params[k][blueprint->index];
-    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
+    wanted.seed_params = growth->deciding.blueprint_params[k][blueprint->index];
+    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->deciding.gate_params[k] : 0;
     status = esper_slot_check_germinate(slot, &wanted);
     if (status == ESPER_OK)
-        status = esper_slot_germinate(slot, &wanted, &growth->events);
+        status = esper_slot_germinate(slot, &wanted, &growth->recording.events);
     if (status != ESPER_OK)
         return unless_refused(growth, status);
     growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
-    growth->gates[k].gate = -1;
+    growth->deciding.gates[k].gate = -1;
     return esper_network_bear(network, k);
 }
 
@@ -182,8 +182,8 @@ static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
     const esper_slot_merits *judged = slot->permissive ? NULL : &merits;
     esper_gate_result result;
     char why[ESPER_GATE_WHY_CHARS];
-    esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->events, &result)
-                                    : esper_slot_advance(slot, -1, judged, &growth->events, &result);
+    esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->recording.events, &result)
+                                    : esper_slot_advance(slot, -1, judged, &growth->recording.events, &result);
 
     if (status != ESPER_OK)
         return unless_refused(growth, status);
@@ -200,45 +200,46 @@ static esper_alpha_ramp ramp_of(const esper_decision *decision)
 
 static esper_status prune(esper_growth *growth, esper_slot *slot)
 {
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     esper_alpha_ramp ramp = ramp_of(decision);
     const char *reason = esper_reason_name(decision->reason);
     esper_status status = decision->speed > 0
-                              ? esper_slot_schedule_prune(slot, &ramp, reason, "policy", &growth->events)
-                              : esper_slot_prune(slot, reason, "policy", &growth->events);
+                              ? esper_slot_schedule_prune(slot, &ramp, reason, "policy", &growth->recording.events)
+                              : esper_slot_prune(slot, reason, "policy", &growth->recording.events);
 
     return unless_refused(growth, status);
 }
 
 static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
 {
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     esper_alpha_ramp ramp = ramp_of(decision);
     int blend = decision->style >= 0 ? (int)esper_style_blend(decision->style) : 0;
 
     if (slot->alpha.value > 0.0 && blend != slot->blend)
         blend = 0; /* a style is always given; an operator changes only at alpha 0 */
-    return unless_refused(growth, esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
+    return unless_refused(growth,
+                          esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->recording.events));
 }
 
 /* Carries out what was decided about a slot of the view, where it is legal. */
 static esper_status operate(esper_growth *growth)
 {
-    int k = growth->decision.slot;
-    esper_status status = esper_mask_approve(&growth->view, &growth->decision);
+    int k = growth->deciding.decision.slot;
+    esper_status status = esper_mask_approve(&growth->deciding.view, &growth->deciding.decision);
 
-    growth->accepted = true;
-    growth->refusal[0] = '\0';
+    growth->deciding.accepted = true;
+    growth->deciding.refusal[0] = '\0';
     if (status != ESPER_OK)
         return unless_refused(growth, status);
-    switch (growth->decision.op) {
+    switch (growth->deciding.decision.op) {
     case ESPER_SLOT_OP_WAIT:
         return ESPER_OK;
     case ESPER_SLOT_OP_GERMINATE:
         return germinate(growth, k);
     case ESPER_SLOT_OP_ADVANCE:
     case ESPER_SLOT_OP_FOSSILIZE:
-        return pass_gate(growth, k, growth->decision.op == ESPER_SLOT_OP_FOSSILIZE);
+        return pass_gate(growth, k, growth->deciding.decision.op == ESPER_SLOT_OP_FOSSILIZE);
     case ESPER_SLOT_OP_PRUNE:
         return prune(growth, &growth->network->slots.slot[k]);
     default:
@@ -250,12 +251,12 @@ static esper_status operate(esper_growth *growth)
 
 static void keep_gates(esper_growth *growth)
 {
-    for (int i = 0; i < growth->events.n; i++) {
-        const esper_slot_event *event = &growth->event_room[i];
+    for (int i = 0; i < growth->recording.events.n; i++) {
+        const esper_slot_event *event = &growth->recording.event_room[i];
         int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
-            growth->gates[k] = event->gate;
+            growth->deciding.gates[k] = event->gate;
     }
 }
 
@@ -267,11 +268,11 @@ esper_status growth_act(esper_growth *growth)
     for (int k = 0; k < slots->n; k++) {
         esper_slot_merits merits = growth_merits(growth, k);
 
-        esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->events);
+        esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->recording.events);
     }
     keep_gates(growth);
     growth->state.decided = growth->facts.n_logged;
-    growth->state.refused = !growth->accepted;
+    growth->state.refused = !growth->deciding.accepted;
     return ESPER_OK;
 }
 
@@ -287,9 +288,9 @@ esper_status growth_rebuild(esper_growth *growth)
             continue;
         esper_network_clear_region(network, k);
         growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = growth->state.seed[k].number};
-        growth->gates[k].gate = -1;
+        growth->deciding.gates[k].gate = -1;
     }
-    growth->step_flops = 0.0; /* also an alpha that has left 0 changes what is tested: counted anew */
+    growth->measuring.step_flops = 0.0; /* also an alpha that has left 0 changes what is tested: counted anew */
     growth_count_flops(growth);
     return ESPER_OK;
 }

@@ -16,7 +16,7 @@ static esper_status read_fault(esper_growth *growth, const char *word)
     char role[16], name[16];
     int end = 0;
 
-    if (growth->n_faults == GROWTH_MAX_FAULTS)
+    if (growth->drills.n_faults == GROWTH_MAX_FAULTS)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: at most %d faults", (int)GROWTH_MAX_FAULTS);
     if (sscanf(word, "%" SCNu64 ":%79[^:]:%15[^:]:%15[^:@]%n@%d%n", &fault.step, fault.where, role, name, &end,
                &fault.rank, &end) < 4 ||
@@ -29,9 +29,9 @@ static esper_status read_fault(esper_growth *growth, const char *word)
     if (fault.fault < 0)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "inject: '%s' is no fault: there are nan, inf, neg_inf, exponent and mantissa", name);
-    if (growth->n_faults > 0 && growth->faults[growth->n_faults - 1].step >= fault.step)
+    if (growth->drills.n_faults > 0 && growth->drills.faults[growth->drills.n_faults - 1].step >= fault.step)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: steps go up; %" PRIu64 " comes too late", fault.step);
-    growth->faults[growth->n_faults++] = fault;
+    growth->drills.faults[growth->drills.n_faults++] = fault;
     return ESPER_OK;
 }
 
@@ -110,15 +110,15 @@ void growth_drill(void *context, esper_network *network, esper_drill_point point
     esper_drill_point due;
     esper_status status;
 
-    if (growth->facts.n_injected >= (uint64_t)growth->n_faults || growth->drill_status != ESPER_OK)
+    if (growth->facts.n_injected >= (uint64_t)growth->drills.n_faults || growth->drills.status != ESPER_OK)
         return;
-    fault = &growth->faults[growth->facts.n_injected];
+    fault = &growth->drills.faults[growth->facts.n_injected];
     due = fault->role == ESPER_GUARD_ROLE_GRAD ? ESPER_DRILL_GRADIENTS : ESPER_DRILL_BETWEEN_STEPS;
     if (point != due || growth->network->cursor.step < fault->step)
         return;
     status = spoil(growth, esper_guarded_guard(network), fault, point);
     if (status == ESPER_OK)
         return;
-    growth->drill_status = status; /* told at the end of the epoch */
-    snprintf(growth->drill_text, sizeof(growth->drill_text), "%s", esper_last_error());
+    growth->drills.status = status; /* told at the end of the epoch */
+    snprintf(growth->drills.text, sizeof(growth->drills.text), "%s", esper_last_error());
 }

@@ -15,7 +15,7 @@ static esper_fact fact_of(const esper_growth *growth, esper_fact_kind kind, uint
 
 static void tell(const esper_growth *growth, esper_fact *fact)
 {
-    esper_bus_tell(growth->records.bus, fact, 1);
+    esper_bus_tell(growth->recording.records.bus, fact, 1);
 }
 
 /* ------------------------------------------------------------------------------------------------ the decision log */
@@ -27,10 +27,10 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
     whole.weights = esper_network_hash(growth->network);
     ESPER_TRY(esper_ranks_share(&growth->network->engine->ranks, &whole.weights,
                                 sizeof(whole.weights))); /* a fault may be one rank's */
-    if (growth->history != NULL)
+    if (growth->deciding.history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
     ESPER_TRY(esper_ranks_settle(&growth->network->engine->ranks,
-                                 growth->log != NULL ? esper_decision_log_append(growth->log, &whole) : ESPER_OK));
+                                 growth->recording.log != NULL ? esper_decision_log_append(growth->recording.log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
 }
@@ -44,8 +44,8 @@ static esper_fact copy_of_entry(const esper_growth *growth, esper_log_source sou
     fact.decision.source = esper_log_source_name(source);
     fact.decision.op = op;
     fact.decision.accepted = 1;
-    if (growth->log != NULL)
-        fact.decision.line = esper_decision_log_line(growth->log);
+    if (growth->recording.log != NULL)
+        fact.decision.line = esper_decision_log_line(growth->recording.log);
     if (source != ESPER_LOG_POLICY)
         fact.to = ESPER_TO_ROWS;
     return fact;
@@ -54,11 +54,11 @@ static esper_fact copy_of_entry(const esper_growth *growth, esper_log_source sou
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
 {
     const esper_slots *slots = &growth->network->slots;
-    int k = growth->decision.slot;
+    int k = growth->deciding.decision.slot;
     esper_log_entry entry = {.step = growth->network->cursor.step,
                              .epoch = (int32_t)epoch,
                              .source = ESPER_LOG_POLICY,
-                             .decision = growth->decision};
+                             .decision = growth->deciding.decision};
 
     if (k >= 0 && k < slots->n)
         snprintf(entry.slot, sizeof(entry.slot), "%s", slots->slot[k].id);
@@ -128,7 +128,7 @@ void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
 
 static void record_decision(const esper_growth *growth, uint32_t epoch)
 {
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     const esper_blueprint *blueprint =
         esper_policy_blueprint(growth->network->engine->host.topology, decision->blueprint);
     bool has_slot = decision->slot >= 0 && decision->slot < growth->network->slots.n;
@@ -152,10 +152,10 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
         fact.decision.alpha_speed = decision->speed;
         fact.decision.alpha_curve = decision->curve;
     }
-    fact.decision.accepted = growth->accepted;
+    fact.decision.accepted = growth->deciding.accepted;
     fact.decision.text = decision->text;
-    fact.decision.refusal = growth->refusal;
-    fact.decision.reason = growth->accepted ? decision->text : growth->refusal;
+    fact.decision.refusal = growth->deciding.refusal;
+    fact.decision.reason = growth->deciding.accepted ? decision->text : growth->deciding.refusal;
     tell(growth, &fact);
 }
 
@@ -196,14 +196,14 @@ static void record_estimate(const esper_growth *growth, int k, uint32_t epoch, e
     fact.attribution.value = pooled ? esper_bound_mean(bound) : estimate->value;
     fact.attribution.lower = pooled ? esper_bound_lower(bound) : esper_fact_known(estimate->value - 1.645 * estimate->error);
     fact.attribution.upper = pooled ? esper_bound_upper(bound) : esper_fact_known(estimate->value + 1.645 * estimate->error);
-    fact.attribution.n_samples = (int64_t)growth->found.n_samples;
+    fact.attribution.n_samples = (int64_t)growth->measuring.found.n_samples;
     fact.attribution.n_epochs = pooled ? (int64_t)bound->n_epochs : 1;
     tell(growth, &fact);
 }
 
 static void record_attribution(const esper_growth *growth, uint32_t epoch)
 {
-    const esper_attribution *found = &growth->found;
+    const esper_attribution *found = &growth->measuring.found;
 
     for (int k = 0; k < growth->network->slots.n; k++) {
         esper_estimate shapley = {found->shapley[k], (double)NAN};
@@ -232,7 +232,7 @@ static void record_evidence(const esper_growth *growth, uint32_t epoch)
     for (int k = 0; k < growth->network->slots.n; k++) {
         esper_fact fact = fact_of(growth, ESPER_FACT_ATTRIBUTION, epoch);
 
-        if (isnan(growth->probed[k]))
+        if (isnan(growth->measuring.probed[k]))
             continue;
         fact.attribution.measure = ESPER_MEASURE_EVIDENCE;
         fact.attribution.slot = growth->network->slots.slot[k].id;
@@ -247,8 +247,8 @@ static void record_reward(const esper_growth *growth, uint32_t epoch)
     esper_fact fact = fact_of(growth, ESPER_FACT_REWARD, epoch);
 
     fact.reward.episode_epoch = epoch;
-    fact.reward.op = esper_action_effective_op(&growth->view, &growth->decision);
-    esper_fact_set_reward(&fact, growth->reward.total, growth->reward.part);
+    fact.reward.op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
+    esper_fact_set_reward(&fact, growth->deciding.reward.total, growth->deciding.reward.part);
     tell(growth, &fact);
 }
 
@@ -272,7 +272,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     const esper_network *network = growth->network;
     esper_fact fact = esper_epoch_fact(network, done);
 
-    if (growth->records.bus == NULL)
+    if (growth->recording.records.bus == NULL)
         return; /* an environment: nobody keeps it, and a hash of all weights would be for nothing */
     fact.to = ESPER_TO_ROWS; /* its line was written when it was measured */
     fact.epoch_done.params = esper_growth_params(growth);
@@ -282,7 +282,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     fact.epoch_done.flops_train = (int64_t)growth->facts.flops;
     fact.epoch_done.weight_hash = esper_network_hash(network);
     tell(growth, &fact);
-    if (growth->measured)
+    if (growth->measuring.measured)
         record_attribution(growth, done->epoch);
     record_evidence(growth, done->epoch);
     record_decision(growth, done->epoch);
@@ -304,15 +304,15 @@ static void record_germination(const esper_growth *growth, int k, uint32_t epoch
     fact.germination.blueprint = slot->blueprint;
     fact.germination.blend = slot->blend;
     fact.germination.params = slot->seed_params + slot->gate_params;
-    fact.germination.reason = growth->decision.text;
+    fact.germination.reason = growth->deciding.decision.text;
     tell(growth, &fact);
 }
 
 static void record_move(const esper_growth *growth, int k, const esper_slot_event *what, uint32_t epoch)
 {
     bool pruned = what->kind == ESPER_SLOT_EVENT_PRUNED;
-    bool wanted = growth->decision.slot == k && growth->decision.op != ESPER_SLOT_OP_WAIT;
-    const char *reason = what->reason[0] != '\0' ? what->reason : wanted ? growth->decision.text : "";
+    bool wanted = growth->deciding.decision.slot == k && growth->deciding.decision.op != ESPER_SLOT_OP_WAIT;
+    const char *reason = what->reason[0] != '\0' ? what->reason : wanted ? growth->deciding.decision.text : "";
     esper_fact fact = fact_of(growth, ESPER_FACT_STAGE, epoch);
 
     fact.stage.seed = growth->state.seed[k].number;
@@ -355,13 +355,13 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
         check->check.threshold = esper_fact_known(result->checks[i].threshold);
         check->check.passed = result->checks[i].passed;
     }
-    esper_bus_tell(growth->records.bus, facts, 1 + result->n_checks);
+    esper_bus_tell(growth->recording.records.bus, facts, 1 + result->n_checks);
 }
 
 void growth_record_events(esper_growth *growth, uint32_t epoch)
 {
-    for (int i = 0; i < growth->events.n; i++) {
-        const esper_slot_event *event = &growth->event_room[i];
+    for (int i = 0; i < growth->recording.events.n; i++) {
+        const esper_slot_event *event = &growth->recording.event_room[i];
         int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE)

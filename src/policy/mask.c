@@ -99,8 +99,10 @@ static void describe(const esper_policy_slot *slot, char text[WHY_CHARS])
                  slot->epochs_total, slot->alpha, esper_policy_alpha_name(slot->alpha_mode), slot->alpha_target);
 }
 
+/* The slot's blueprints are those that fit without a gate network. One that does not fit with it is not masked, since styles and
+ * blueprints are drawn apart: it is a germination that is refused, and told as one. */
 static esper_status check_germination(const esper_policy_view *view, const esper_policy_slot *slot,
-                                      const esper_decision *decision)
+                                      const esper_decision *decision, bool strict)
 {
     const char *blueprint = esper_policy_blueprint(view->topology, decision->blueprint)->name;
     bool gated = esper_style_blend(decision->style) == ESPER_BLEND_GATE;
@@ -109,29 +111,28 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     if ((slot->blueprints & 1u << decision->blueprint) == 0)
         return ESPER_FAIL(ESPER_E_STATE, "blueprint %s does not fit %s or what is left of the budget", blueprint,
                           slot->id);
-    if (view->params_limit > 0 && view->params_total + params > view->params_limit)
+    if (!strict && view->params_limit > 0 && view->params_total + params > view->params_limit)
         return ESPER_FAIL(ESPER_E_STATE, "%s in %s would take the network beyond %lld parameters", blueprint, slot->id,
                           (long long)view->params_limit);
     return ESPER_OK;
 }
 
-/* At alpha above 0 the operator stays. A policy that names another one is told so; where a style is always drawn, the new
- * target alone is carried out. */
+/* At alpha above 0 the operator stays: a policy that names another one is told so, and where a style is always drawn, the new
+ * target alone is carried out. A gate network cannot come later than its seed: that is a refusal, too, and no mask. */
 static esper_status check_operator(const esper_policy_slot *slot, const esper_decision *decision, bool strict)
 {
     esper_blend blend = decision->style == ESPER_STYLE_KEEP ? slot->blend : esper_style_blend(decision->style);
 
-    if (blend == slot->blend || (slot->alpha > 0.0 && !strict))
-        return ESPER_OK;
-    if (slot->alpha > 0.0)
+    if (blend != slot->blend && slot->alpha > 0.0 && strict)
         return ESPER_FAIL(ESPER_E_STATE, "%s: style %s has another operator, which can change at alpha 0 alone",
                           slot->id, esper_style_name(decision->style));
-    if (blend == ESPER_BLEND_GATE)
+    if (blend != slot->blend && slot->alpha <= 0.0 && blend == ESPER_BLEND_GATE && !strict)
         return ESPER_FAIL(ESPER_E_STATE,
                           "%s: a gate network is born with its seed: germinate with the style gated_gate", slot->id);
     return ESPER_OK;
 }
 
+/* strict: as a policy's choice; else as what is carried out. */
 static esper_status check(const esper_policy_view *view, const esper_decision *decision, bool strict)
 {
     const esper_policy_slot *slot;
@@ -153,7 +154,7 @@ static esper_status check(const esper_policy_view *view, const esper_decision *d
                           slot->id, state);
     }
     if (decision->op == ESPER_SLOT_OP_GERMINATE)
-        return check_germination(view, slot, decision);
+        return check_germination(view, slot, decision, strict);
     return decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET ? check_operator(slot, decision, strict) : ESPER_OK;
 }
 

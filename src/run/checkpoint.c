@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
-#include "guard/governor.h"
 #include "nn/init.h"
 
 enum {
@@ -96,7 +95,8 @@ typedef struct draft {
     char   texts[20][NOTE_CHARS];
     esper_safetensors_note notes[20];
     size_t n_notes;
-    char  *detour, *governor, *slots, *companion; /* texts of notes of any length; NULL: there is no such note */
+    char  *detour, *slots; /* texts of notes of any length; NULL: there is no such note */
+    esper_text parts[ESPER_MAX_PARTS];
 } draft;
 
 static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
@@ -197,12 +197,11 @@ static void add_notes(draft *out, const esper_network *network)
     add_optim(out, network);
     if (out->detour != NULL)
         add_note(out, "detour", out->detour);
-    if (out->governor != NULL)
-        add_note(out, "governor", out->governor);
     if (out->slots != NULL)
         add_note(out, "slots", out->slots);
-    if (out->companion != NULL)
-        add_note(out, "growth", out->companion);
+    for (int i = 0; i < network->n_parts; i++)
+        if (out->parts[i].n > 0)
+            add_note(out, network->parts[i].name, out->parts[i].text);
     add_number(out, "weight_hash", "%016" PRIx64, esper_network_hash(network));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
 }
@@ -238,30 +237,6 @@ static esper_status write_detour(draft *out, const esper_network *network)
     return ESPER_OK;
 }
 
-/* The governor's memory, number by number. */
-static esper_status write_governor(draft *out, const esper_governor *governor)
-{
-    enum { NUMBER_CHARS = 32 };
-    size_t count, room, n = 0;
-    double *numbers;
-
-    if (governor == NULL)
-        return ESPER_OK;
-    count = esper_governor_memory_count(governor);
-    room = count * NUMBER_CHARS;
-    numbers = esper_mem_alloc(count * sizeof(*numbers));
-    out->governor = esper_mem_alloc(room);
-    if (numbers == NULL || out->governor == NULL) {
-        esper_mem_free(numbers);
-        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: a governor's memory of %zu numbers", count);
-    }
-    esper_governor_pack(governor, numbers);
-    for (size_t i = 0; i < count; i++)
-        n += (size_t)snprintf(out->governor + n, room - n, i == 0 ? "%a" : " %a", numbers[i]);
-    esper_mem_free(numbers);
-    return ESPER_OK;
-}
-
 /* Two hexadecimal digits for each byte; NULL: no memory. */
 static char *write_hex(const uint8_t *bytes, size_t n)
 {
@@ -292,20 +267,14 @@ static esper_status write_slots(draft *out, const esper_slots *slots)
     return out->slots != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
 }
 
-static esper_status write_companion(draft *out, const esper_companion *companion)
+static esper_status write_parts(draft *out, const esper_network *network)
 {
-    uint8_t *bytes;
-
-    if (companion->pack == NULL)
-        return ESPER_OK;
-    bytes = esper_mem_alloc(companion->bytes);
-    if (bytes != NULL) {
-        companion->pack(companion->context, bytes);
-        out->companion = write_hex(bytes, companion->bytes);
+    for (int i = 0; i < network->n_parts; i++) {
+        ESPER_TRY(network->parts[i].write(network->parts[i].context, &out->parts[i]));
+        if (out->parts[i].failed)
+            return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: its %s", network->parts[i].name);
     }
-    esper_mem_free(bytes);
-    return out->companion != NULL ? ESPER_OK
-                                  : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of growth", companion->bytes);
+    return ESPER_OK;
 }
 
 esper_status esper_checkpoint_save(esper_network *network, const char *path)
@@ -331,11 +300,9 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
     if (status == ESPER_OK)
         status = write_detour(out, network);
     if (status == ESPER_OK)
-        status = write_governor(out, network->governor);
-    if (status == ESPER_OK)
         status = write_slots(out, &network->slots);
     if (status == ESPER_OK)
-        status = write_companion(out, &network->companion);
+        status = write_parts(out, network);
     if (status == ESPER_OK) {
         add_notes(out, network);
         status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
@@ -345,9 +312,9 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
         esper_mem_free(out->tensors);
         esper_mem_free(out->names);
         esper_mem_free(out->detour);
-        esper_mem_free(out->governor);
         esper_mem_free(out->slots);
-        esper_mem_free(out->companion);
+        for (int i = 0; i < ESPER_MAX_PARTS; i++)
+            esper_text_fini(&out->parts[i]);
     }
     esper_mem_free(out);
     return status;
@@ -709,21 +676,17 @@ static esper_status read_slots(const esper_safetensors *file, esper_network *net
     return status;
 }
 
-esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion)
+esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, esper_network *network, const char *name)
 {
-    uint8_t *bytes;
-    size_t n = 0;
-    esper_status status;
+    const char *text = esper_safetensors_note_find(checkpoint->file, name);
 
-    ESPER_TRY(read_hex(checkpoint->file, "growth", &bytes, &n));
-    if (bytes == NULL || n != companion->bytes)
-        status = ESPER_FAIL(ESPER_E_FORMAT, "%s: %s", esper_safetensors_name(checkpoint->file),
-                            bytes == NULL
-                                ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
-                                : "what it says of the growth is not what this version writes");
-    else
-        status = companion->unpack(companion->context, bytes, true);
-    esper_mem_free(bytes);
+    esper_status status = ESPER_OK;
+
+    for (int i = 0; i < network->n_parts && text != NULL; i++)
+        if (strcmp(network->parts[i].name, name) == 0)
+            status = network->parts[i].read(network->parts[i].context, text);
+    if (status == ESPER_E_FORMAT)
+        return esper_fail_within(status, "%s: ", esper_safetensors_name(checkpoint->file));
     return status;
 }
 
@@ -756,24 +719,4 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
         return ESPER_OK;
     ESPER_TRY(read_position(checkpoint->file, network));
     return read_detour(checkpoint->file, network);
-}
-
-esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor)
-{
-    enum { MOST = 4096 };
-    const char *text = esper_safetensors_note_find(checkpoint->file, "governor");
-    double *numbers = esper_mem_alloc(MOST * sizeof(*numbers));
-    esper_status status = ESPER_OK;
-    size_t n = 0;
-    char *end;
-
-    if (numbers == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a governor's memory");
-    if (text != NULL) {
-        for (; n < MOST && (numbers[n] = strtod(text, &end), end != text); n++)
-            text = end;
-        status = esper_governor_unpack(governor, numbers, n);
-    }
-    esper_mem_free(numbers);
-    return status;
 }

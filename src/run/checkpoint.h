@@ -36,11 +36,9 @@ esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cur
  * not to be used further. */
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_network *network);
 
-/* Likewise the memory of the governor that judged the run. One that was made without leaves the governor as it is. */
-esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor);
-
-/* What a companion knew. E_FORMAT: the run did not grow, or another version wrote it. */
-esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion);
+/* Likewise one of the network's parts (esper_network_add_part), when the checkpoint has it. E_FORMAT: another version wrote it. */
+esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, esper_network *network,
+                                           const char *name);
 
 /* Whether it is of a run that grows. */
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint);

@@ -242,32 +242,12 @@ static esper_status read_config(learn *self, const char *path, const esper_learn
 
 /* ------------------------------------------------------------------------------------------------ directories */
 
-static esper_status write_config(learn *self)
-{
-    char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
-    int n = snprintf(text, sizeof(text), "# task: %s, by esper learn\n%s", self->task->name, self->record);
-
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
-    return esper_file_write(path, text, (size_t)n);
-}
-
 static esper_status make_dir(learn *self)
 {
     char name[96];
 
     snprintf(name, sizeof(name), "learn-%s", self->task->name);
     return esper_run_dir_make(self->config.run_dir, name, self->result.run_dir);
-}
-
-/* A run that is resumed goes on where its file lies. */
-static void dir_of(const char *path, char dir[ESPER_PATH_CHARS])
-{
-    const char *slash = strrchr(path, '/');
-
-    if (slash == NULL)
-        strcpy(dir, ".");
-    else
-        snprintf(dir, ESPER_PATH_CHARS, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
 /* A file by another name is somebody's copy: what stands beside it is not ours to replace. */
@@ -280,19 +260,17 @@ static bool has_own_dir(const learn *self, const char *resumed)
 
 static esper_status open_dir(learn *self, const char *resumed)
 {
+    char about[96];
     esper_status status = ESPER_OK;
 
     if (writes(self)) {
         if (has_own_dir(self, resumed))
-            dir_of(resumed, self->result.run_dir);
+            esper_run_dir_of(resumed, self->result.run_dir);
         else
             status = make_dir(self);
+        snprintf(about, sizeof(about), "%s, by esper learn", self->task->name);
         if (status == ESPER_OK)
-            status = esper_run_dir_lock(self->result.run_dir, &self->lock);
-        if (status == ESPER_OK) {
-            esper_run_dir_clean(self->result.run_dir);
-            status = write_config(self);
-        }
+            status = esper_run_dir_begin(self->result.run_dir, about, self->record, &self->lock);
     }
     ESPER_TRY(esper_ranks_settle(&self->ranks, status));
     ESPER_TRY(esper_ranks_share(&self->ranks, self->result.run_dir, sizeof(self->result.run_dir)));

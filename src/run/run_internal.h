@@ -1,4 +1,4 @@
-/* Internal. What the parts of a run (run/run.h) share: run.c is the loop and what is told of it, run_policy.c what a learned
+/* Internal. What the parts of a run (run/run.h) share: run_open.c is how it begins, run.c the loop, run_tell.c what is told of it, run_policy.c what a learned
  * policy brings along, run_ranks.c what there is to it when several ranks work on one run. */
 #ifndef ESPER_RUN_RUN_INTERNAL_H
 #define ESPER_RUN_RUN_INTERNAL_H
@@ -35,7 +35,29 @@ typedef struct run {
     size_t                n_vitals;
 } run;
 
-/* Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
+/* run_open.c */
+esper_status run_open(run *self);
+void         run_measure_network(run *self);                     /* its size and price, now */
+void         run_close_store(run *self, esper_status status);    /* writes the result */
+bool         run_computes_alike(const char *identity, const char *other); /* two backends' */
+
+/* run_tell.c */
+esper_fact run_fact(const run *self, esper_fact_kind kind);   /* of now, with nothing in it */
+esper_fact run_start(const run *self);                        /* its identity */
+esper_fact run_end(const run *self, esper_status status);     /* what came of it */
+void run_tell(run *self, esper_fact *fact);
+void run_tell_start(run *self);
+void run_tell_epoch(run *self, const esper_epoch_record *record);
+void run_tell_incident(run *self, const esper_incident *incident);
+void run_tell_end(run *self, esper_status status);
+void run_warn_if_not_finite(run *self, const esper_epoch_record *record);
+void run_show_begin(const run *self);
+void run_show_step(const run *self);
+void run_show_epoch(const run *self, const esper_epoch_record *record);
+void run_show_incident(const run *self, const esper_incident *incident);
+void run_show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches);
+
+/* run_ranks.c. Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
 bool run_writes(const run *self);
 
 /* A learned policy brings the gates that it was trained with, unless others are asked for; policy_note says where else the run is

@@ -85,7 +85,7 @@ static const char *word_measure(int code)
     {#name_,                                                                                            \
      KEY_##where(name_),                                                                                \
      ESPER_FACT_IN_ROW_##where(1) + 0,                                                                  \
-     ESPER_FIELD_##kind_,                                                                               \
+     ESPER_FACT_FIELD_##kind_,                                                                               \
      OFFSET_OF_##kind_(e, name_),                                                                       \
      WORD_OF_##kind_(arg)},
 #define FACT(NAME, name, table, event, priority, fate, meaning) \
@@ -131,23 +131,23 @@ esper_fact esper_fact_of(esper_fact_kind kind, int64_t epoch, int64_t step)
         void *value = (char *)&fact + kinds[kind].fields[i].offset;
 
         switch (kinds[kind].fields[i].kind) {
-        case ESPER_FIELD_INT:
+        case ESPER_FACT_FIELD_INT:
             *(int64_t *)value = ESPER_NO_INT;
             break;
-        case ESPER_FIELD_REAL:
+        case ESPER_FACT_FIELD_REAL:
             *(double *)value = ESPER_NO_REAL;
             break;
-        case ESPER_FIELD_TEXT:
+        case ESPER_FACT_FIELD_TEXT:
             *(const char **)value = NULL;
             break;
-        case ESPER_FIELD_NAME:
+        case ESPER_FACT_FIELD_NAME:
             *(int *)value = ESPER_NO_CODE;
             break;
-        case ESPER_FIELD_U64:
-        case ESPER_FIELD_HASH:
+        case ESPER_FACT_FIELD_U64:
+        case ESPER_FACT_FIELD_HASH:
             *(uint64_t *)value = 0;
             break;
-        case ESPER_FIELD_EPOCH:
+        case ESPER_FACT_FIELD_EPOCH:
             break;
         }
     }
@@ -192,7 +192,7 @@ void esper_fact_set_entropy(esper_fact *fact, const double *entropy)
 const char *esper_fact_text(const esper_fact *fact, const esper_fact_field *field)
 {
     const void *value = (const char *)fact + field->offset;
-    const char *text = field->kind == ESPER_FIELD_NAME ? field->word(*(const int *)value) : *(const char *const *)value;
+    const char *text = field->kind == ESPER_FACT_FIELD_NAME ? field->word(*(const int *)value) : *(const char *const *)value;
 
     return text != NULL ? text : "";
 }
@@ -203,21 +203,21 @@ static void write_field(const esper_fact *fact, const esper_fact_field *field, e
 
     esper_json_key(json, field->key);
     switch (field->kind) {
-    case ESPER_FIELD_INT:
-    case ESPER_FIELD_EPOCH:
+    case ESPER_FACT_FIELD_INT:
+    case ESPER_FACT_FIELD_EPOCH:
         esper_json_int(json, *(const int64_t *)value != ESPER_NO_INT ? *(const int64_t *)value : -1);
         break;
-    case ESPER_FIELD_REAL:
+    case ESPER_FACT_FIELD_REAL:
         esper_json_real(json, *(const double *)value != ESPER_NO_REAL ? *(const double *)value : (double)NAN);
         break;
-    case ESPER_FIELD_TEXT:
-    case ESPER_FIELD_NAME:
+    case ESPER_FACT_FIELD_TEXT:
+    case ESPER_FACT_FIELD_NAME:
         esper_json_text(json, esper_fact_text(fact, field));
         break;
-    case ESPER_FIELD_U64:
+    case ESPER_FACT_FIELD_U64:
         esper_json_u64(json, *(const uint64_t *)value);
         break;
-    case ESPER_FIELD_HASH:
+    case ESPER_FACT_FIELD_HASH:
         esper_json_hash(json, *(const uint64_t *)value);
         break;
     }

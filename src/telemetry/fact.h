@@ -29,13 +29,13 @@ typedef enum esper_fact_kind {
 } esper_fact_kind;
 
 typedef enum esper_fact_field_kind {
-    ESPER_FIELD_INT,
-    ESPER_FIELD_REAL,
-    ESPER_FIELD_TEXT,
-    ESPER_FIELD_NAME,
-    ESPER_FIELD_U64,
-    ESPER_FIELD_HASH,
-    ESPER_FIELD_EPOCH,
+    ESPER_FACT_FIELD_INT,
+    ESPER_FACT_FIELD_REAL,
+    ESPER_FACT_FIELD_TEXT,
+    ESPER_FACT_FIELD_NAME,
+    ESPER_FACT_FIELD_U64,
+    ESPER_FACT_FIELD_HASH,
+    ESPER_FACT_FIELD_EPOCH,
 } esper_fact_field_kind;
 
 /* Not measured, not meant: NULL in rows; -1, "nan" and "" in lines. Texts say it by being NULL or empty, codes by being no code of

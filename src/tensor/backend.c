@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "tensor/net.h"
 
 esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backend **be_out)
 {
@@ -42,6 +43,14 @@ bool esper_backend_supports(const esper_backend *be, esper_op_kind kind)
     return be->ops->supports(be, kind);
 }
 
+size_t esper_backend_bytes(const esper_backend *be, const esper_tensor *tensor, int max_samples)
+{
+    if (be->ops->bytes != NULL)
+        return be->ops->bytes(be, tensor, max_samples);
+    assert(tensor->layout == 0);
+    return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? max_samples : 1);
+}
+
 const char *esper_backend_name(const esper_backend *be)
 {
     return be->ops->name;
@@ -63,10 +72,68 @@ void esper_backend_stream_close(esper_backend_stream *stream)
         stream->backend->ops->stream_close(stream);
 }
 
+/* What kernels take for granted. Nothing here looks into the backend's memory. */
+static void assert_view(const esper_view *view, bool flat)
+{
+    (void)view, (void)flat; /* without assertions */
+    assert(view->data != NULL || view->grad == NULL);
+    assert((uintptr_t)view->data % sizeof(float) == 0 && (uintptr_t)view->grad % sizeof(float) == 0);
+    assert(0 <= view->rank && view->rank <= ESPER_MAX_RANK && view->count >= 0);
+    assert(flat || view->data == NULL ||
+           view->count == (int64_t)view->dim[0] * view->dim[1] * view->dim[2] * view->dim[3]);
+}
+
+static void assert_launch(const esper_launch *launch)
+{
+    const esper_op_info *info = esper_op_info_of(launch->kind);
+
+    assert(0 <= (int)launch->kind && launch->kind < ESPER_N_KINDS);
+    assert(launch->direction == ESPER_FORWARD || launch->direction == ESPER_BACKWARD);
+    assert(launch->n_lanes > 0 && launch->lanes != NULL && launch->variant >= 0);
+    for (int l = 0; l < launch->n_lanes; l++) {
+        const esper_lane *lane = &launch->lanes[l];
+
+        assert((lane->pass == NULL) != (lane->group == NULL) || launch->kind == ESPER_OP_GRAD_NORM);
+        assert((uintptr_t)lane->scratch % sizeof(double) == 0);
+        assert(launch->part == ESPER_PART_WHOLE || (lane->spread && lane->scratch != NULL));
+        for (int i = 0; i < info->n_in; i++)
+            assert_view(&lane->in[i], lane->pass == NULL);
+        for (int i = 0; i < info->n_out; i++)
+            assert_view(&lane->out[i], lane->pass == NULL);
+    }
+}
+
+static void assert_program(const esper_program *program)
+{
+    for (int i = 0; i < program->n_launches; i += program->chain[i]) {
+        assert(program->chain[i] > 0 && i + program->chain[i] <= program->n_launches);
+        for (int j = i; j < i + program->chain[i]; j++) {
+            assert(j == i || program->chain[j] == 0);
+            assert(program->launches[j].n_lanes == 1);
+            assert_launch(&program->launches[j]);
+        }
+    }
+}
+
 esper_status esper_backend_enqueue(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
     assert(stream == NULL || stream->backend == be);
+    assert_launch(launch);
     return be->ops->enqueue(be, stream, launch);
+}
+
+esper_status esper_backend_enqueue_programs(esper_backend *be, esper_backend_stream *stream,
+                                            const esper_program *programs, int n_programs)
+{
+    assert(stream == NULL || stream->backend == be);
+    for (int k = 0; k < n_programs; k++)
+        assert_program(&programs[k]);
+    if (be->ops->enqueue_programs != NULL)
+        return be->ops->enqueue_programs(be, stream, programs, n_programs);
+    for (int k = 0; k < n_programs; k++)
+        for (int i = 0; i < programs[k].n_launches; i++)
+            ESPER_TRY(be->ops->enqueue(be, stream, &programs[k].launches[i]));
+    return ESPER_OK;
 }
 
 esper_status esper_backend_copy_in(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,

@@ -14,27 +14,28 @@
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 4 };
+enum { ESPER_BACKEND_ABI = 5 };
 
 struct esper_net;
+struct esper_tensor;
 
 typedef enum esper_direction { ESPER_FORWARD, ESPER_BACKWARD } esper_direction;
 
 typedef struct esper_launch {
     esper_op_kind     kind;
     esper_direction   direction;
-    bool              blocked; /* its per-sample tensors are in the backend's own layout */
+    int               variant; /* the backend's word for how it is computed, as lowering gave it to the operation */
     int               n_lanes;
     const esper_lane *lanes;
+    esper_part        part;
 } esper_launch;
 
 /* What one network does in one direction: its launches, in order, each of one lane. */
 typedef struct esper_program {
     int           n_launches;
     esper_launch *launches;
-    int          *chain; /* (n_launches) how many from this one on can be run in one go; 0: with one before it */
+    const int    *chain; /* (n_launches) how many from this one on can be run in one go; 0: with one before it */
     double        flops; /* of a full batch */
-    bool          meets; /* it may meet other ranks on its way: to be run by the caller, after the programs before it */
 } esper_program;
 
 /* A backend object begins with this; the rest is the backend's own. */
@@ -69,12 +70,18 @@ typedef struct esper_backend_ops {
     esper_status (*alloc)(esper_backend *be, size_t bytes, void **mem_out); /* zeroed, aligned to 64 bytes */
     void (*release)(esper_backend *be, void *mem);
     bool (*supports)(const esper_backend *be, esper_op_kind kind); /* asked while planning, never in a step */
-    /* The next four may be NULL. Rewrites a network for batches of up to max_samples as this backend likes it best
-     * (tensor/lower.h); E_UNSUPPORTED without a message: it is best as it is. */
+    /* The next six may be NULL. Lowering: rewrites a network for batches of up to max_samples as this backend likes it
+     * best. What it computes stays the same, and so do the numbers of its tensors; new ones come after the old. Layouts and
+     * variants are words between lowering and this backend. E_UNSUPPORTED without a message: it is best as it is. */
     esper_status (*lower)(const esper_backend *be, const struct esper_net *net, int max_samples,
                           struct esper_net *lowered_out);
+    /* Bytes of a tensor of that network with up to max_samples; NULL: every tensor is canonical. */
+    size_t (*bytes)(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
     /* Bytes of lane->scratch for a launch of one lane, of which only shapes and settings are there. */
     size_t (*scratch)(const esper_backend *be, const esper_launch *launch, int max_samples);
+    /* How many doubles of its scratch ranks are to add up between the parts of such a launch, the first of them being how
+     * many values of a channel there are, and at which byte they begin; 0: it is launched whole. NULL: all are. */
+    size_t (*sums)(const esper_backend *be, const esper_launch *launch, size_t *offset_out);
     /* Whether a launch of one lane can be run in one go with the one before it of the same network, a few results at a
      * time. */
     bool (*chains)(const esper_backend *be, const esper_launch *before, const esper_launch *launch);
@@ -107,6 +114,7 @@ void         esper_backend_close(esper_backend *be);
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
 void         esper_backend_release(esper_backend *be, void *mem);
 bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind);
+size_t       esper_backend_bytes(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
 const char  *esper_backend_name(const esper_backend *be);
 const char  *esper_backend_identity(const esper_backend *be);
 
@@ -117,6 +125,9 @@ void         esper_backend_stream_close(esper_backend_stream *stream);
 /* Queue work. A launch's lanes, and the tables of programs, stay as they are until it is done. Of `bytes` and `count` 0 is
  * nothing to do, and no address is looked at. */
 esper_status esper_backend_enqueue(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch);
+/* Launch by launch where the backend has no way of its own. */
+esper_status esper_backend_enqueue_programs(esper_backend *be, esper_backend_stream *stream,
+                                            const esper_program *programs, int n_programs);
 /* From the host, which may reuse `from` as soon as this returns. */
 esper_status esper_backend_copy_in(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
                                    size_t bytes);

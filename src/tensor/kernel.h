@@ -66,31 +66,36 @@ typedef struct esper_op_kernels {
      * that follow each other may run as a chain, a few results at a time. */
     bool local_forward, local_backward;
     const esper_ways *ways_forward, *ways_backward; /* phases that can be computed otherwise; NULL = none */
-    /* The phases of a training pass where the batch is spread over ranks (lane->exchange), in a table of their own; NULL =
+    /* The phases of a training pass where the batch is spread over ranks (lane->spread), in a table of their own; NULL =
      * they are the same, samples having nothing to do with each other. Both tables ask for the same scratch. */
     const struct esper_op_kernels *shared;
-    /* Of such a table: the values that are summed over the ranks, and in each direction the phase that finds the sums.
-     * The first of them is how many elements of a channel there are. */
-    double *(*values)(const esper_lane *lane, bool backward, size_t *count_out);
+    /* Of such a table: how many doubles ranks add up, and their place in scratch (as esper_backend_ops.sums; of the lane
+     * only shapes and settings are there); and in each direction the phase that finds them added up. */
+    size_t (*sums)(const esper_lane *lane, bool backward, size_t *offset_out);
     int summed_forward, summed_backward;
 } esper_op_kernels;
 
 /* The table a lane is to be computed with: the operation's own, or its shared one. */
 static inline const esper_op_kernels *esper_kernels_of(const esper_op_kernels *op, const esper_lane *lane)
 {
-    return lane->exchange != NULL && op->shared != NULL && lane->pass->training ? op->shared : op;
+    return lane->spread && op->shared != NULL && lane->pass->training ? op->shared : op;
 }
 
-/* What comes before a phase of a lane: summing over the ranks, where this is the phase for it. By the calling thread. */
-esper_status esper_kernels_meet(const esper_op_kernels *op, const esper_lane *lane, bool backward, int phase);
+/* The phases that a part of a launch runs, of a table that esper_kernels_of gave: from begin to before end, or to the end of
+ * the list where that comes first. What ranks do not add up is all done by the second part. */
+typedef struct esper_phases {
+    int begin, end;
+} esper_phases;
 
-/* Two families. `op` computes on canonical layouts. `lanes` is for image networks: 16 samples lie side by side in the lanes
- * of vectors, so that every operation on images is vertical whatever their size. A block of a per-sample tensor is
- *
- *     float [C][H][W][16]     sample 16 b + l of the batch in lane l of block b
- *
- * and block b begins at data + b * count * 16. Lanes beyond the batch hold finite numbers in activations, and zero in
- * gradients. Parameters and their gradients are canonical. Units that are blocks are counted by esper_blocks_of. */
+static inline esper_phases esper_phases_of(const esper_op_kernels *op, bool backward, esper_part part)
+{
+    int cut = op->sums == NULL ? 0 : backward ? op->summed_backward : op->summed_forward;
+
+    return (esper_phases){part == ESPER_PART_AFTER ? cut : 0, part == ESPER_PART_BEFORE ? cut : ESPER_MAX_PHASES};
+}
+
+/* Two families. `op` computes on canonical layouts. `lanes` is the CPU backend's for image networks, on blocks of samples
+ * (tensor/cpu/block.h): a backend that lowers a network to blocks launches it with this one. */
 typedef struct esper_kernel_set {
     const char             *name;
     const esper_op_kernels *op[ESPER_N_OPS];

@@ -52,7 +52,7 @@ typedef struct esper_tensor {
     bool        keep;                /* its data stay readable after the pass */
     bool        want_grad;           /* inputs only: the caller wants its gradient */
     bool        take_grad;           /* the caller gives its gradient, or a part of it, before the backward pass */
-    bool        blocked;             /* in the backend's own layout, whole blocks of samples: lowered networks only */
+    int         layout;              /* the backend's word for how it lies in memory; 0, canonical, unless lowered */
     int         region;              /* of the slab: parameters and buffers */
     int64_t     offset;              /* in elements within the region */
     esper_init  init;
@@ -64,7 +64,7 @@ typedef struct esper_op {
     int           in[ESPER_OP_MAX_IN]; /* tensor ids; ESPER_NO_TENSOR = absent */
     int           out[ESPER_OP_MAX_OUT];
     uint32_t      place; /* where it stands: equal for the same operation of differently grown networks */
-    bool          blocked; /* works on blocked tensors: lowered networks only */
+    int           variant; /* the backend's word for how it is computed; 0, on canonical layouts, unless lowered */
 } esper_op;
 
 typedef enum esper_surface {

@@ -77,7 +77,7 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
     X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \
     X(ADAMW, "adamw", 3, 1, 0x0, 0x0, 0x0)
 
-/* What lowering (tensor/lower.h) puts into a network for a backend with a layout of its own. No network is built of these.
+/* What lowering (tensor/backend.h) puts into a network for a backend with a layout of its own. No network is built of these.
  *
  *   pack          x in canonical layout                            -> y, the same in the backend's layout
  *   unpack        x in the backend's layout                        -> y, the same in canonical layout
@@ -157,15 +157,6 @@ typedef struct esper_pass {
     const uint32_t *sample_id; /* (N) global index of each sample: keys dropout */
 } esper_pass;
 
-/* How the ranks of a job, each with a slice of the same batch, add up what they have counted: batch norm then takes its
- * statistics of the whole batch. `sum` replaces every value by its sum over the ranks, with the same bits on each of them.
- * It is called by the thread that runs the pass, never twice at a time, in the same order on every rank; it may not use the
- * thread pool. When it fails, the pass ends with its status. */
-typedef struct esper_exchange {
-    esper_status (*sum)(void *context, double *values, size_t count);
-    void *context;
-} esper_exchange;
-
 /* Settings of an optimiser group for the next step. Kept by the optimiser, read by its lanes. */
 typedef struct esper_group {
     float    lr, momentum, decay;
@@ -193,23 +184,20 @@ static inline double esper_sum_norms(const double *norms, uint64_t with)
     return sum;
 }
 
+/* Where a batch is spread over ranks, an operation that needs sums over all of it is launched in two parts. The first leaves
+ * the sums of this rank's samples in the lane's scratch (esper_backend_ops.sums), whoever runs the launches replaces them by
+ * those of all ranks, and the second goes on. In evaluation there is nothing to sum: the second does all of it. */
+typedef enum esper_part { ESPER_PART_WHOLE, ESPER_PART_BEFORE, ESPER_PART_AFTER } esper_part;
+
+/* All pointers are into the backend's memory: a device can read a lane as it is. */
 typedef struct esper_lane {
     esper_view         in[ESPER_OP_MAX_IN];
     esper_view         out[ESPER_OP_MAX_OUT];
     esper_attr         attr;
-    const esper_pass  *pass;  /* NULL for flat work */
-    const esper_group *group; /* NULL unless flat work */
-    const esper_exchange *exchange; /* NULL: the batch is all here */
+    bool               spread;  /* the batch is spread over ranks: sums of a training pass are those of all of them */
+    const esper_pass  *pass;    /* NULL for flat work */
+    const esper_group *group;   /* NULL unless flat work */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
-
-/* Samples to a block of the lanes layout (tensor/kernel.h), the largest kernel of a convolution there, and the blocks of a
- * batch. */
-enum { ESPER_BLOCK_SAMPLES = 16, ESPER_BLOCK_KERNEL = 7 };
-
-static inline int esper_blocks_of(int n_samples)
-{
-    return (n_samples + ESPER_BLOCK_SAMPLES - 1) / ESPER_BLOCK_SAMPLES;
-}
 
 #endif

@@ -12,8 +12,17 @@
 
 typedef struct esper_plan esper_plan;
 
-/* One network of a plan. All three are borrowed until the plan is closed; the pass is the host's, and goes to the backend anew
- * in every pass, with as many sample ids as it has samples. */
+/* How the ranks of a job, each with a slice of the same batch, add up what they have counted: batch norm then takes its
+ * statistics of the whole batch. `sum` replaces every value by its sum over the ranks, with the same bits on each of them.
+ * It is called between launches, by the thread that runs the pass, never twice at a time, in the same order on every rank.
+ * When it fails, the pass ends with its status. */
+typedef struct esper_exchange {
+    esper_status (*sum)(void *context, double *values, size_t count);
+    void *context;
+} esper_exchange;
+
+/* One network of a plan. Slab, pass and exchange are borrowed until the plan is closed, the net while it is opened; the pass
+ * is the host's, and goes to the backend anew in every pass, with as many sample ids as it has samples. */
 typedef struct esper_plan_net {
     const esper_net  *net;
     const esper_slab *slab;
@@ -25,12 +34,30 @@ typedef struct esper_plan_net {
     const esper_exchange *exchange;
 } esper_plan_net;
 
+/* Schedules, which are all of a plan but its addresses, kept for plans to come: a network whose program was planned before
+ * (with the same batch, purpose and frozen regions) is only bound to its memory. For one backend, and opened and closed by
+ * whoever owns that. Any number of threads may open and close plans with it at a time, and plans may outlive it. */
+typedef struct esper_plan_cache esper_plan_cache;
+
+/* Keeps up to `room` schedules, those that were used last. */
+esper_status esper_plan_cache_open(const esper_backend *backend, int room, esper_plan_cache **cache_out);
+void         esper_plan_cache_close(esper_plan_cache *cache);
+
+typedef struct esper_plan_cache_stats {
+    int64_t n_made; /* schedules, in all: networks that were not found */
+    int     n_kept;
+    size_t  bytes;
+} esper_plan_cache_stats;
+
+esper_plan_cache_stats esper_plan_cache_stats_of(esper_plan_cache *cache);
+
 typedef struct esper_plan_desc {
     esper_backend        *backend;
     const esper_plan_net *nets;
     int                   n_nets;
     int                   max_samples; /* the largest batch of a network */
     bool                  training;    /* with a backward pass; without one, more memory is used twice */
+    esper_plan_cache     *cache;       /* of the same backend; NULL: every schedule is made for this plan alone */
 } esper_plan_desc;
 
 esper_status esper_plan_open(const esper_plan_desc *desc, esper_plan **plan_out);
@@ -47,12 +74,13 @@ esper_status esper_plan_forward(esper_plan *plan);
 esper_status esper_plan_backward(esper_plan *plan);
 /* Both: no network waits for another between them. */
 esper_status esper_plan_gradients(esper_plan *plan);
-/* The same for one of the networks, on a stream: several threads may do this at a time, each with another network. */
+/* The same for one of the networks, on a stream: several threads may do this at a time, each with another network that has
+ * no exchange. */
 esper_status esper_plan_forward_one(esper_plan *plan, esper_backend_stream *stream, int net_index);
 esper_status esper_plan_gradients_one(esper_plan *plan, esper_backend_stream *stream, int net_index);
 
-/* Sends the networks' passes to the backend, as every pass does at its beginning: for who enqueues launches of the plan
- * himself. */
+/* Sends the networks' passes to the backend, as every pass does at its beginning: for whoever enqueues launches of the
+ * plan without it. */
 esper_status esper_plan_refresh(esper_plan *plan);
 
 /* The memory of a tensor, which is the backend's: inputs to write before a pass; the loss, outputs and kept tensors to read
@@ -72,7 +100,7 @@ esper_status esper_plan_fill(const esper_plan *plan, esper_backend_stream *strea
 typedef struct esper_plan_stats {
     size_t     arena_bytes; /* activations and their gradients */
     size_t     arena_bytes_unshared; /* what they would take without reuse */
-    size_t     table_bytes; /* the plan's own tables */
+    size_t     table_bytes; /* the plan's own tables; schedules that a cache keeps are counted there */
     int        n_forward, n_backward; /* launches */
     esper_cost forward, backward;     /* for full batches */
 } esper_plan_stats;

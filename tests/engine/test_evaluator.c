@@ -141,7 +141,8 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
     bool images = self->network->engine->host.topology == ESPER_TOPOLOGY_CNN;
     esper_pass pass = {0};
     esper_plan_net plan_net = {.net = net, .slab = &self->network->slab, .pass = &pass};
-    esper_plan_desc desc = {self->network->engine->backend, &plan_net, 1, self->network->engine->config.batch, false};
+    esper_plan_desc desc = {self->network->engine->backend,      &plan_net, 1,
+                            self->network->engine->config.batch, false,     NULL};
     esper_plan *plan;
 
     check_good(esper_plan_open(&desc, &plan));
@@ -398,7 +399,8 @@ static void test_flops_are_those_of_the_plans(void **state)
     check_good(esper_evaluator_flops(self->evaluator, variants, 3, &network, flops));
     esper_net_init(&net);
     check_good(esper_splice_build(&splice, &self->network->engine->host, &net));
-    check_good(esper_plan_open(&(esper_plan_desc){self->network->engine->backend, &plan_net, 1, 10, false}, &plan));
+    check_good(
+        esper_plan_open(&(esper_plan_desc){self->network->engine->backend, &plan_net, 1, 10, false, NULL}, &plan));
     wanted = esper_plan_stats_of(plan).forward.flops / 10.0;
     if (fabs(network - wanted) > 1e-6 * wanted)
         fail_msg("%.12g FLOPs, the plan says %.12g", network, wanted);
@@ -585,6 +587,7 @@ static void test_memory_runs_out(void **state)
     grown *self = open_cnn("");
 
     (void)state;
+    check_good(try_all(self)); /* the engine keeps the plans */
     fail_each("evaluator", try_all, NULL, self, 1);
     grown_close(self);
 }

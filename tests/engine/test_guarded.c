@@ -457,7 +457,7 @@ static void checkpoint_keeps_the_way(void **state)
     check_good(esper_checkpoint_init("way.safetensors", &checkpoint));
     assert_string_equal(esper_safetensors_note_find(checkpoint.file, "detour"), "draw 1 lr_scale 0x1p-1 pass 0:6 2:1");
     check_good(esper_checkpoint_restore(&checkpoint, other->network));
-    check_good(esper_checkpoint_restore_governor(&checkpoint, esper_guarded_governor(other->network)));
+    check_good(esper_checkpoint_restore_part(&checkpoint, other->network, "governor"));
     esper_checkpoint_fini(&checkpoint);
     assert_int_equal(detour->draw, 1);
     assert_true(detour->lr_scale == 0.5);

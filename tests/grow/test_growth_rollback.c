@@ -423,9 +423,40 @@ static void a_stopped_run_goes_on(void **state)
     assert_int_equal(result.params, result.params_host); /* the seed still learns: it is no part of what was tested */
 }
 
+/* The memory goes into a checkpoint and back; one of an older version, which was bytes, is refused with a sentence. */
+static void memory_has_names(void **state)
+{
+    garden *g = calloc(1, sizeof(*g));
+    esper_text first = {0}, second = {0};
+    const esper_state_part *part = NULL;
+
+    (void)state;
+    assert_non_null(g);
+    garden_open(g, "", "1 r0c0 germinate blueprint=conv_light\n", NULL);
+    grow_until(g, 3);
+    for (int i = 0; i < g->network->n_parts; i++)
+        if (strcmp(g->network->parts[i].name, "growth") == 0)
+            part = &g->network->parts[i];
+    assert_non_null(part);
+    check_good(part->write(part->context, &first));
+    assert_non_null(strstr(first.text, "tracker.n_history 3\n"));
+    assert_non_null(strstr(first.text, "facts.n_seeds 1\n"));
+    grow_until(g, 5);
+    check_good(part->read(part->context, first.text));
+    check_good(part->write(part->context, &second));
+    assert_string_equal(first.text, second.text);
+    check_fails(part->read(part->context, "657370657270"), ESPER_E_FORMAT, "growth|657370657270|Esper 0.1");
+    check_fails(part->read(part->context, "facts.n_seeds -3\n"), ESPER_E_FORMAT, "cannot be|-3 seeds");
+    esper_text_fini(&first);
+    esper_text_fini(&second);
+    garden_close(g);
+    free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_has_names),
         cmocka_unit_test(goes_back_over_a_birth),
         cmocka_unit_test(goes_back_over_a_program),
         cmocka_unit_test(climbs_the_ladder),

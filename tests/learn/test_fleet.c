@@ -225,6 +225,7 @@ static void leaves_nothing_without_memory(void **state)
 
     (void)state;
     stage_open(&s, "max_steps = 1\n", 1, 1);
+    check_good(try_fleet(&s)); /* the engine keeps the plans */
     fail_each("a fleet", try_fleet, NULL, &s, 31);
     stage_close(&s);
 }

@@ -144,7 +144,7 @@ static uint64_t open_predicted(trained *t, const esper_slab_desc *slab_desc, int
 {
     const esper_slab *slabs[1] = {&t->slab};
     esper_plan_net net = {.net = &t->net, .slab = &t->slab, .pass = &t->pass};
-    esper_plan_desc plan_desc = {t->backend, &net, 1, batch, true};
+    esper_plan_desc plan_desc = {t->backend, &net, 1, batch, true, NULL};
     esper_optim_desc optim_desc = {.backend = t->backend, .slabs = slabs, .n_slabs = 1, .kind = ESPER_OP_SGD};
     esper_plan_stats stats;
 

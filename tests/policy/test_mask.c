@@ -144,9 +144,11 @@ static void refusals(void **state)
     decision.style = ESPER_STYLE_GATED_GATE;
     check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "at alpha 0 alone");
     slot->alpha = 0.0;
-    check_fails(esper_mask_check(&s.view, &decision), ESPER_E_STATE, "born with its seed");
-    decision.style = ESPER_STYLE_LINEAR_MULTIPLY;
     check_good(esper_mask_check(&s.view, &decision));
+    s.view.loss_valid = s.view.accuracy_valid = 1.0;
+    check_fails(esper_mask_approve(&s.view, &decision), ESPER_E_STATE, "born with its seed");
+    decision.style = ESPER_STYLE_LINEAR_MULTIPLY;
+    check_good(esper_mask_approve(&s.view, &decision));
     esper_decision_init(&decision, ESPER_SLOT_OP_ADVANCE);
     decision.slot = 0;
     check_good(esper_mask_check(&s.view, &decision));

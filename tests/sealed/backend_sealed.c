@@ -246,6 +246,11 @@ static size_t scratch_sealed(const esper_backend *be, const esper_launch *launch
     return esper_backend_ref.scratch(((const sealed_backend *)be)->ref, launch, max_samples);
 }
 
+static size_t sums_sealed(const esper_backend *be, const esper_launch *launch, size_t *offset_out)
+{
+    return esper_backend_ref.sums(((const sealed_backend *)be)->ref, launch, offset_out);
+}
+
 static const char *identity_cpu(const esper_backend *be)
 {
     (void)be;
@@ -265,7 +270,7 @@ static esper_status open_ref(esper_pool *pool, esper_backend **be_out);
     {                                                                                                                  \
         .abi = ESPER_BACKEND_ABI, .name = #text, .about = "ref in memory that cannot be touched", .open = open_##text, \
         .close = close_sealed, .alloc = alloc_sealed, .release = release_sealed, .supports = supports_sealed,          \
-        .scratch = scratch_sealed, .enqueue = enqueue_sealed, .sync = esper_ram_backend_sync,                          \
+        .scratch = scratch_sealed, .sums = sums_sealed, .enqueue = enqueue_sealed, .sync = esper_ram_backend_sync,     \
         .identity = identity_##text, .stream_open = esper_ram_stream_open, .stream_close = esper_ram_stream_close,     \
         .copy_in = copy_in_sealed, .copy_out = copy_out_sealed, .copy = copy_sealed, .fill = fill_sealed,              \
         .address = address_sealed,                                                                                     \

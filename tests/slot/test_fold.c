@@ -127,7 +127,7 @@ static void check_program(const esper_program *got, const esper_program *expecte
     for (int i = 0; i < got->n_launches; i++) {
         const esper_launch *a = &got->launches[i], *b = &expected->launches[i];
 
-        if (a->kind != b->kind || a->direction != b->direction || a->blocked != b->blocked ||
+        if (a->kind != b->kind || a->direction != b->direction || a->variant != b->variant ||
             a->n_lanes != b->n_lanes || got->chain[i] != expected->chain[i] || !same_lane(a->lanes, b->lanes))
             fail_msg("%s: launch %d is %s grown, %s static, or another one of its kind", what, i,
                      esper_op_info_of(a->kind)->name, esper_op_info_of(b->kind)->name);

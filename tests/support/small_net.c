@@ -157,7 +157,7 @@ void small_run_open_on(small_run *run, const char *backend, int n_threads, int n
     assert_int_equal(esper_slab_init(&run->slab, run->backend, &run->net, &slab), ESPER_OK);
     esper_init_net(&run->net, &run->slab, RUN_SEED, 0, -1);
     run->pass = (esper_pass){.n_samples = n_samples, .training = training, .loss_scale = 1.0f};
-    if (esper_plan_open(&(esper_plan_desc){run->backend, &net, 1, n_samples, training}, &run->plan) != ESPER_OK)
+    if (esper_plan_open(&(esper_plan_desc){run->backend, &net, 1, n_samples, training, NULL}, &run->plan) != ESPER_OK)
         fail_msg("plan: %s", esper_last_error());
 }
 

@@ -159,23 +159,23 @@ static void fill(esper_fact *fact, esper_fact_kind kind)
         char *field = (char *)fact + fields[i].offset;
 
         switch (fields[i].kind) {
-        case ESPER_FIELD_INT:
+        case ESPER_FACT_FIELD_INT:
             *(int64_t *)field = i + 1;
             break;
-        case ESPER_FIELD_REAL:
+        case ESPER_FACT_FIELD_REAL:
             *(double *)field = i + 0.5;
             break;
-        case ESPER_FIELD_TEXT:
+        case ESPER_FACT_FIELD_TEXT:
             *(const char **)field = fields[i].name;
             break;
-        case ESPER_FIELD_NAME:
+        case ESPER_FACT_FIELD_NAME:
             *(int *)field = 1;
             break;
-        case ESPER_FIELD_U64:
-        case ESPER_FIELD_HASH:
+        case ESPER_FACT_FIELD_U64:
+        case ESPER_FACT_FIELD_HASH:
             *(uint64_t *)field = UINT64_MAX - (uint64_t)i;
             break;
-        case ESPER_FIELD_EPOCH:
+        case ESPER_FACT_FIELD_EPOCH:
             break;
         }
     }
@@ -188,27 +188,27 @@ static void check_field(const json_t *object, const esper_fact_field *field, int
 
     assert_non_null(value);
     switch (field->kind) {
-    case ESPER_FIELD_INT:
+    case ESPER_FACT_FIELD_INT:
         assert_int_equal(json_integer_value(value), i + 1);
         break;
-    case ESPER_FIELD_REAL:
+    case ESPER_FACT_FIELD_REAL:
         assert_true(json_real_value(value) == i + 0.5);
         break;
-    case ESPER_FIELD_TEXT:
+    case ESPER_FACT_FIELD_TEXT:
         assert_string_equal(json_string_value(value), field->name);
         break;
-    case ESPER_FIELD_NAME:
+    case ESPER_FACT_FIELD_NAME:
         assert_string_equal(json_string_value(value), field->word(1));
         break;
-    case ESPER_FIELD_U64:
+    case ESPER_FACT_FIELD_U64:
         snprintf(text, sizeof(text), "%llu", (unsigned long long)(UINT64_MAX - (uint64_t)i));
         assert_string_equal(json_string_value(value), text);
         break;
-    case ESPER_FIELD_HASH:
+    case ESPER_FACT_FIELD_HASH:
         snprintf(text, sizeof(text), "%016llx", (unsigned long long)(UINT64_MAX - (uint64_t)i));
         assert_string_equal(json_string_value(value), text);
         break;
-    case ESPER_FIELD_EPOCH:
+    case ESPER_FACT_FIELD_EPOCH:
         assert_int_equal(json_integer_value(value), 9);
         break;
     }

@@ -841,11 +841,11 @@ static void every_fact_is_its_row(void **state)
 
         assert_memory_equal(&record, &nothing, sizeof(record));
         for (int i = 0; i < n_fields; i++)
-            if (fields[i].kind == ESPER_FIELD_TEXT)
+            if (fields[i].kind == ESPER_FACT_FIELD_TEXT)
                 *(const char **)((char *)&fact + fields[i].offset) = fields[i].name;
-            else if (fields[i].kind == ESPER_FIELD_NAME)
+            else if (fields[i].kind == ESPER_FACT_FIELD_NAME)
                 *(int *)((char *)&fact + fields[i].offset) = 1;
-            else if (fields[i].kind != ESPER_FIELD_EPOCH)
+            else if (fields[i].kind != ESPER_FACT_FIELD_EPOCH)
                 *(int64_t *)((char *)&fact + fields[i].offset) = i + 1;
         record = esper_store_record_from(&fact);
         for (int i = 0; i < n_fields; i++) {

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "support/small_net.h"
+#include "tensor/cpu/block.h"
 #include "tensor/kernel.h"
 
 static int open_pool(void **state)

@@ -992,21 +992,13 @@ static void test_single_value_is_refused(void **state)
 
 /* ------------------------------------------------------------------------------------------------ the enqueue path */
 
-static esper_status sum_counted(void *context, double *values, size_t count)
-{
-    (void)values;
-    (void)count;
-    ++*(int *)context;
-    return ESPER_OK;
-}
-
-/* Launches of several networks, one lane each, handed to the backend one by one: the same bits as programs give. */
+/* Launches of several networks, in parts where the ranks would meet, handed to the backend one by one. A launch meets nobody;
+ * and as the sums of one rank are those of all, the bits are those that the plan gives. */
 static void check_launches(const setting *how, const void *context)
 {
     static team t;
     setting with = *how;
-    esper_exchange counted;
-    int n_calls = 0;
+    int n_calls, n_parts[3] = {0};
     size_t bytes;
     float *expected;
 
@@ -1015,18 +1007,23 @@ static void check_launches(const setting *how, const void *context)
     open_team(&t, &pieces[5], &with, true);
     t.ranks[0].thread = pthread_self();
     assert_int_equal(run_pass(&t.ranks[0], 0), ESPER_OK);
+    n_calls = t.ranks[0].n_calls;
     bytes = (size_t)esper_slab_count(&t.ranks[0].members[1].slab, ESPER_FAMILY_GRAD) * sizeof(float);
     expected = esper_mem_alloc(bytes);
     memcpy(expected, t.ranks[0].members[1].slab.family[ESPER_FAMILY_GRAD], bytes);
-    counted = t.ranks[0].exchange;
-    t.ranks[0].exchange = (esper_exchange){sum_counted, &n_calls};
-    for (int d = 0; d < 2; d++)
-        for (int i = 0; esper_plan_launch(t.ranks[0].plan, (esper_direction)d, i) != NULL; i++)
-            assert_int_equal(esper_backend_enqueue(t.ranks[0].backend, NULL,
-                                                   esper_plan_launch(t.ranks[0].plan, (esper_direction)d, i)),
-                             ESPER_OK);
-    t.ranks[0].exchange = counted;
+    memset(t.ranks[0].members[1].slab.family[ESPER_FAMILY_GRAD], 0, bytes);
+    for (int d = 0; d < 2; d++) {
+        const esper_launch *launch;
+
+        for (int i = 0; (launch = esper_plan_launch(t.ranks[0].plan, (esper_direction)d, i)) != NULL; i++) {
+            n_parts[launch->part] += launch->n_lanes;
+            assert_int_equal(esper_backend_enqueue(t.ranks[0].backend, NULL, launch), ESPER_OK);
+        }
+    }
+    assert_int_equal(t.ranks[0].n_calls, n_calls);
     assert_int_equal(n_calls, 4);
+    assert_int_equal(n_parts[ESPER_PART_BEFORE], 4); /* a norm of each of two networks, in each direction */
+    assert_int_equal(n_parts[ESPER_PART_AFTER], 4);
     assert_memory_equal(expected, t.ranks[0].members[1].slab.family[ESPER_FAMILY_GRAD], bytes);
     esper_mem_free(expected);
     close_team(&t);

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "support/small_net.h"
+#include "tensor/cpu/block.h"
 
 enum { GRANULE = 64 };
 
@@ -415,7 +416,7 @@ static void test_fleet_computes_as_alone(void **state)
 static void open_again(small_fleet *fleet)
 {
     esper_plan_net nets[SMALL_MAX_NETS];
-    esper_plan_desc desc = {fleet->backend, nets, fleet->n_nets, SMALL_SAMPLES, true};
+    esper_plan_desc desc = {fleet->backend, nets, fleet->n_nets, SMALL_SAMPLES, true, NULL};
 
     for (int k = 0; k < fleet->n_nets; k++)
         nets[k] = (esper_plan_net){
@@ -455,7 +456,7 @@ static void test_planning_anew_fails(void **state)
 
     (void)state;
     assert_int_equal(small_fleet_open(&fleet, &desc), ESPER_OK);
-    bad = (esper_plan_desc){fleet.backend, NULL, 0, SMALL_SAMPLES, true};
+    bad = (esper_plan_desc){fleet.backend, NULL, 0, SMALL_SAMPLES, true, NULL};
     assert_int_equal(esper_plan_reopen(&bad, &fleet.plan), ESPER_E_ARG);
     assert_int_equal(small_fleet_step(&fleet, 0), ESPER_OK);
     small_fleet_close(&fleet);

@@ -445,7 +445,7 @@ static void run_poisoned(small_fleet *fleet, float *poison)
 
     for (int i = 0; (launch = esper_plan_launch(fleet->plan, ESPER_BACKWARD, i)) != NULL; i++) {
         esper_lane lane = poisoned(launch, poison);
-        esper_launch copy = {launch->kind, launch->direction, launch->blocked, 1, &lane};
+        esper_launch copy = {launch->kind, launch->direction, launch->variant, 1, &lane, launch->part};
 
         assert_int_equal(esper_backend_enqueue(fleet->backend, NULL, &copy), ESPER_OK);
     }
@@ -521,16 +521,17 @@ static void test_unreached_gradients_are_zero(void **state)
     assert_int_equal(
         esper_plan_open(&(esper_plan_desc){p.backend,
                                            &(esper_plan_net){.net = &p.net, .slab = &p.slab, .pass = &p.pass}, 1, 2,
-                                           false},
+                                           false, NULL},
                         &p.plan),
         ESPER_OK);
     assert_true(p.slab.family[ESPER_FAMILY_GRAD][0] == 7.0f); /* a plan for inference has no business there */
     esper_plan_close(p.plan);
-    assert_int_equal(esper_plan_open(
-                         &(esper_plan_desc){
-                             p.backend, &(esper_plan_net){.net = &p.net, .slab = &p.slab, .pass = &p.pass}, 1, 2, true},
-                         &p.plan),
-                     ESPER_OK);
+    assert_int_equal(
+        esper_plan_open(&(esper_plan_desc){p.backend,
+                                           &(esper_plan_net){.net = &p.net, .slab = &p.slab, .pass = &p.pass}, 1, 2,
+                                           true, NULL},
+                        &p.plan),
+        ESPER_OK);
     fill_noise(esper_plan_data(p.plan, 0, x), 32, 1);
     assert_int_equal(esper_plan_forward(p.plan), ESPER_OK);
     fill_noise(esper_plan_grad(p.plan, 0, p.net.output), 32, 2);

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "tensor/backends.h"
+#include "tensor/cpu/block.h"
 
 /* ------------------------------------------------------------------------------------------------ the table */
 
@@ -235,7 +236,7 @@ static void set_conv(stage *s, bool norm, int samples, int in, int out, int grou
 
     s->pass.n_samples = samples;
     s->launch.kind = norm ? ESPER_OP_CONV_NORM : ESPER_OP_CONV2D;
-    s->launch.blocked = true;
+    s->launch.variant = ESPER_BLOCKED;
     put(s, &s->lane.in[0], lanes, 3, in, height, width, 1);
     put(s, &s->lane.in[1], 1, 4, out, in / groups, 3, 3);
     put(s, &s->lane.out[0], lanes, 3, out, norm ? height / 2 : height, norm ? width / 2 : width, 1);

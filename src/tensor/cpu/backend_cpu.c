@@ -5,7 +5,8 @@
 #include "tensor/backends.h"
 #include "tensor/cpu/backend_crew.h"
 #include "tensor/cpu/backend_job.h"
-#include "tensor/lower.h"
+#include "tensor/cpu/backend_lower.h"
+#include "tensor/cpu/block.h"
 
 /* Smaller batches would leave most lanes of a block empty. */
 enum { LEAST_SAMPLES = 4 };
@@ -53,9 +54,9 @@ static void close_cpu(esper_backend *be)
     esper_ram_backend_close(be);
 }
 
-static const esper_op_kernels *kernels_of(const esper_backend *be, const esper_launch *launch)
+static const esper_op_kernels *table_of(const esper_backend *be, const esper_launch *launch)
 {
-    return esper_job_kernels(((const esper_ram_backend *)be)->kernels, launch);
+    return esper_job_table(((const esper_ram_backend *)be)->kernels, launch);
 }
 
 static esper_status lower_cpu(const esper_backend *be, const esper_net *net, int max_samples, esper_net *lowered_out)
@@ -65,11 +66,27 @@ static esper_status lower_cpu(const esper_backend *be, const esper_net *net, int
     return esper_lower(net, lowered_out);
 }
 
+/* Blocks are whole, however many samples the last one has. */
+static size_t bytes_cpu(const esper_backend *be, const esper_tensor *tensor, int max_samples)
+{
+    int samples = tensor->layout == ESPER_BLOCKED ? esper_blocks_of(max_samples) * ESPER_BLOCK_SAMPLES : max_samples;
+
+    (void)be;
+    return (size_t)tensor->count * sizeof(float) * (size_t)(tensor->per_sample ? samples : 1);
+}
+
 static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, int max_samples)
 {
-    const esper_op_kernels *op = kernels_of(be, launch);
+    const esper_op_kernels *op = table_of(be, launch);
 
     return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
+}
+
+static size_t sums_cpu(const esper_backend *be, const esper_launch *launch, size_t *offset_out)
+{
+    const esper_op_kernels *shared = table_of(be, launch)->shared;
+
+    return shared == NULL ? 0 : shared->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
 }
 
 static esper_stream_kind kind_of(const esper_backend_stream *stream)
@@ -82,13 +99,15 @@ static esper_status enqueue_cpu(esper_backend *be, esper_backend_stream *stream,
     esper_crew *crew = ((const esper_ram_backend *)be)->crew;
 
     if (kind_of(stream) == ESPER_STREAM_EACH)
-        return esper_crew_launch_each(crew, stream, launch);
-    return esper_crew_run_launch(crew, launch, kind_of(stream) == ESPER_STREAM_SOLO);
+        esper_crew_launch_each(crew, stream, launch);
+    else
+        esper_crew_run_launch(crew, launch, kind_of(stream) == ESPER_STREAM_SOLO);
+    return ESPER_OK;
 }
 
 static bool is_local(const esper_backend *be, const esper_launch *launch)
 {
-    const esper_op_kernels *op = kernels_of(be, launch);
+    const esper_op_kernels *op = table_of(be, launch);
 
     return launch->direction == ESPER_FORWARD ? op->local_forward : op->local_backward;
 }
@@ -98,8 +117,8 @@ static bool chains_cpu(const esper_backend *be, const esper_launch *before, cons
 {
     const esper_view *a = &before->lanes[0].out[0], *b = &launch->lanes[0].out[0];
 
-    return before->blocked && launch->blocked && is_local(be, before) && is_local(be, launch) && a->count == b->count &&
-           a->dim[0] == b->dim[0];
+    return before->variant == ESPER_BLOCKED && launch->variant == ESPER_BLOCKED && is_local(be, before) &&
+           is_local(be, launch) && a->count == b->count && a->dim[0] == b->dim[0];
 }
 
 static esper_status enqueue_programs_cpu(esper_backend *be, esper_backend_stream *stream, const esper_program *programs,
@@ -108,9 +127,12 @@ static esper_status enqueue_programs_cpu(esper_backend *be, esper_backend_stream
     esper_crew *crew = ((const esper_ram_backend *)be)->crew;
 
     if (kind_of(stream) == ESPER_STREAM_EACH)
-        return esper_crew_run_each(crew, stream, programs, n_programs);
-    return kind_of(stream) == ESPER_STREAM_SOLO ? esper_crew_run_alone(crew, programs, n_programs)
-                                                : esper_crew_run(crew, programs, n_programs);
+        esper_crew_run_each(crew, stream, programs, n_programs);
+    else if (kind_of(stream) == ESPER_STREAM_SOLO)
+        esper_crew_run_alone(crew, programs, n_programs);
+    else
+        esper_crew_run(crew, programs, n_programs);
+    return ESPER_OK;
 }
 
 static void each_cpu(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
@@ -128,7 +150,9 @@ const esper_backend_ops esper_backend_cpu = {
     .release = esper_ram_backend_release,
     .supports = esper_ram_backend_supports,
     .lower = lower_cpu,
+    .bytes = bytes_cpu,
     .scratch = scratch_cpu,
+    .sums = sums_cpu,
     .chains = chains_cpu,
     .enqueue_programs = enqueue_programs_cpu,
     .enqueue = enqueue_cpu,

@@ -41,8 +41,6 @@ struct esper_crew {
     crew_stream            *streams;  /* (n_threads) */
     const esper_program    *programs; /* of the current run */
     int                     n_programs;
-    bool                    meets;    /* a program of the run meets other ranks */
-    esper_status            status;   /* of such a run: written by the caller alone */
     esper_backend_item      run_item; /* of the current items */
     void                   *item_context;
     int                     n_items;
@@ -69,7 +67,8 @@ esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_ke
         return ESPER_FAIL(ESPER_E_NOMEM, "crew of %d threads", esper_pool_threads(pool));
     }
     for (int i = 0; i < crew->n_threads; i++)
-        crew->streams[i] = (crew_stream){.base = {.backend = be, .kind = ESPER_STREAM_EACH}, .bench = &crew->benches[i]};
+        crew->streams[i] =
+            (crew_stream){.base = {.backend = be, .kind = ESPER_STREAM_EACH}, .bench = &crew->benches[i]};
     *crew_out = crew;
     return ESPER_OK;
 }
@@ -125,8 +124,7 @@ static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
 /* By the thread itself while every thread has a network of its own; else in items that others can take. */
 static void run_job(const esper_crew *crew, crew_bench *bench)
 {
-    bool alone = bench->solo ||
-                 (!crew->meets && atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads);
+    bool alone = bench->solo || atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
     int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
     if (!alone && n_items > 1)
@@ -136,36 +134,29 @@ static void run_job(const esper_crew *crew, crew_bench *bench)
             esper_job_run_item(&bench->job, item);
 }
 
-/* Phase i of a launch of one lane, computed the way the tune table says; NULL after the last. */
+/* Phase i of a launch of one lane, counted from the first that is this part's, and computed the way the tune table says;
+ * NULL after the last. */
 static const esper_phase *phase_of(const esper_crew *crew, const esper_launch *launch, int i)
 {
     const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
     bool backward = launch->direction == ESPER_BACKWARD;
+    esper_phases part = esper_phases_of(op, backward, launch->part);
 
-    if ((backward ? op->backward : op->forward)[i].run == NULL)
+    i += part.begin;
+    if (i >= part.end || (backward ? op->backward : op->forward)[i].run == NULL)
         return NULL;
     return esper_tune_phase(crew->tune, op, backward, i, launch->lanes);
 }
 
-/* What comes before phase i of a launch of one lane. */
-static esper_status meet(const esper_crew *crew, const esper_launch *launch, int i)
-{
-    return esper_kernels_meet(esper_job_kernels(crew->kernels, launch), launch->lanes,
-                              launch->direction == ESPER_BACKWARD, i);
-}
-
 /* A launch by itself: one job a phase. */
-static esper_status run_phases(const esper_crew *crew, crew_bench *bench, const esper_launch *launch, bool meets)
+static void run_phases(const esper_crew *crew, crew_bench *bench, const esper_launch *launch)
 {
     const esper_phase *phase;
 
     for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
-        if (meets)
-            ESPER_TRY(meet(crew, launch, i));
         bench->job = (esper_job){.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = 1};
         run_job(crew, bench);
     }
-    return ESPER_OK;
 }
 
 /* Launches of one phase each, which run in one go. */
@@ -176,6 +167,7 @@ static void run_chain(const esper_crew *crew, crew_bench *bench, const esper_lau
 
         *job = (esper_job){.n_lanes = 1};
         for (int i = first; i < n_launches && job->n_phases < ESPER_JOB_PHASES; i++) {
+            assert(launches[i].part == ESPER_PART_WHOLE && launches[i].n_lanes == 1);
             job->phase[job->n_phases] = phase_of(crew, &launches[i], 0);
             job->lanes[job->n_phases++] = launches[i].lanes;
         }
@@ -183,16 +175,15 @@ static void run_chain(const esper_crew *crew, crew_bench *bench, const esper_lau
     }
 }
 
-static esper_status run_program(const esper_crew *crew, crew_bench *bench, const esper_program *program)
+static void run_program(const esper_crew *crew, crew_bench *bench, const esper_program *program)
 {
     for (int i = 0, n; i < program->n_launches; i += n) {
         n = program->chain[i];
         if (n > 1)
             run_chain(crew, bench, &program->launches[i], n);
         else
-            ESPER_TRY(run_phases(crew, bench, &program->launches[i], program->meets));
+            run_phases(crew, bench, &program->launches[i]);
     }
-    return ESPER_OK;
 }
 
 /* Takes items from any bench until every network is through. */
@@ -210,14 +201,6 @@ static void help(esper_crew *crew)
     }
 }
 
-/* Programs that meet other ranks are the caller's, all of them, in turn; after a failure they are passed over. */
-static void run_in_turn(esper_crew *crew)
-{
-    for (int k = 0; k < crew->n_programs && crew->status == ESPER_OK; k++)
-        crew->status = run_program(crew, &crew->benches[0], &crew->programs[k]);
-    atomic_store_explicit(&crew->n_unfinished, 0, memory_order_release);
-}
-
 /* What each thread does. One that comes late finds all done and leaves. */
 static void take_part(void *context, int item, int worker)
 {
@@ -225,37 +208,28 @@ static void take_part(void *context, int item, int worker)
     int k;
 
     (void)item;
-    if (crew->meets && worker == 0 && atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) > 0)
-        run_in_turn(crew);
-    while (!crew->meets &&
-           (k = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed)) < crew->n_programs) {
-        (void)run_program(crew, &crew->benches[worker], &crew->programs[k]); /* cannot fail: it meets nobody */
+    while ((k = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed)) < crew->n_programs) {
+        run_program(crew, &crew->benches[worker], &crew->programs[k]);
         atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
     }
     help(crew);
 }
 
-esper_status esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
+void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
 {
     crew->programs = programs;
     crew->n_programs = n_programs;
-    crew->status = ESPER_OK;
-    crew->meets = false;
-    for (int k = 0; k < n_programs; k++)
-        crew->meets |= programs[k].meets;
     atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
     atomic_store_explicit(&crew->n_unfinished, n_programs, memory_order_relaxed);
     esper_pool_run(crew->pool, crew->n_threads, take_part, crew);
-    return crew->status;
 }
 
-esper_status esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs)
+void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs)
 {
     crew_bench bench = {.solo = true};
 
     for (int k = 0; k < n_programs; k++)
-        ESPER_TRY(run_program(crew, &bench, &programs[k]));
-    return ESPER_OK;
+        run_program(crew, &bench, &programs[k]);
 }
 
 /* What each thread does. */
@@ -277,7 +251,6 @@ void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item,
     crew->run_item = run_item;
     crew->item_context = context;
     crew->n_items = n_items;
-    crew->meets = false;
     atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
     atomic_store_explicit(&crew->n_unfinished, n_items, memory_order_relaxed);
     esper_pool_run(crew->pool, crew->n_threads, take_items, crew);
@@ -289,15 +262,14 @@ static crew_bench *bench_of(const esper_backend_stream *stream)
     return ((const crew_stream *)stream)->bench;
 }
 
-esper_status esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
-                                 int n_programs)
+void esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
+                         int n_programs)
 {
     for (int k = 0; k < n_programs; k++)
-        ESPER_TRY(run_program(crew, bench_of(stream), &programs[k]));
-    return ESPER_OK;
+        run_program(crew, bench_of(stream), &programs[k]);
 }
 
-esper_status esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch)
+void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch)
 {
     crew_bench *bench = bench_of(stream);
     esper_launch one = *launch;
@@ -305,9 +277,8 @@ esper_status esper_crew_launch_each(esper_crew *crew, const esper_backend_stream
     one.n_lanes = 1;
     for (int l = 0; l < launch->n_lanes; l++) {
         one.lanes = &launch->lanes[l];
-        ESPER_TRY(run_phases(crew, bench, &one, false));
+        run_phases(crew, bench, &one);
     }
-    return ESPER_OK;
 }
 
 static void run_pool_item(void *context, int item, int worker)
@@ -316,8 +287,8 @@ static void run_pool_item(void *context, int item, int worker)
     esper_job_run_item(context, item);
 }
 
-/* All lanes compute the same way; one that has an exchange is alone. */
-static esper_status run_alike(esper_crew *crew, const esper_launch *launch, bool alone)
+/* All lanes compute the same way. */
+static void run_alike(esper_crew *crew, const esper_launch *launch, bool alone)
 {
     const esper_phase *phase;
 
@@ -325,35 +296,35 @@ static esper_status run_alike(esper_crew *crew, const esper_launch *launch, bool
         esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
         int n_items = esper_job_cut(&job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
-        ESPER_TRY(meet(crew, launch, i));
         if (!alone)
             esper_pool_run(crew->pool, n_items, run_pool_item, &job);
         for (int item = 0; item < n_items && alone; item++)
             esper_job_run_item(&job, item);
     }
-    return ESPER_OK;
 }
 
+/* Lanes of a batch that is spread over ranks take other phases in training than in evaluation. */
 static bool are_alike(const esper_crew *crew, const esper_launch *launch)
 {
     const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
 
     for (int l = 0; l < launch->n_lanes; l++)
-        if (launch->lanes[l].exchange != NULL)
+        if (launch->lanes[l].spread)
             return false;
     return op->ways_forward == NULL && op->ways_backward == NULL;
 }
 
-esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone)
+void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone)
 {
     esper_launch one = *launch;
 
-    if (are_alike(crew, launch))
-        return run_alike(crew, launch, alone);
+    if (are_alike(crew, launch)) {
+        run_alike(crew, launch, alone);
+        return;
+    }
     one.n_lanes = 1;
     for (int l = 0; l < launch->n_lanes; l++) {
         one.lanes = &launch->lanes[l];
-        ESPER_TRY(run_alike(crew, &one, alone));
+        run_alike(crew, &one, alone);
     }
-    return ESPER_OK;
 }

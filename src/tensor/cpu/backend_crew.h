@@ -2,10 +2,7 @@
  *
  * While there are at least as many networks as threads, a thread runs a network's program by itself from its first launch
  * to its last: nobody waits for anybody, and the network stays in that core's caches. A thread that finds no other network
- * helps those that still have one, launch by launch. Which of the two happens when is left to chance: no bit depends on it.
- *
- * Where a program meets other ranks, order matters and so does the thread: the caller runs all programs in turn, and the
- * others help. */
+ * helps those that still have one, launch by launch. Which of the two happens when is left to chance: no bit depends on it. */
 #ifndef ESPER_TENSOR_CPU_BACKEND_CREW_H
 #define ESPER_TENSOR_CPU_BACKEND_CREW_H
 
@@ -21,23 +18,23 @@ esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_ke
                              const esper_tune *tune, esper_crew **crew_out);
 void         esper_crew_close(esper_crew *crew);
 
-/* Returns when all programs have run; fails where an exchange with other ranks does. Takes no memory. */
-esper_status esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs);
+/* Returns when all programs have run. Takes no memory. */
+void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs);
 
 /* The same by the calling thread, in turn and without the others: which may be doing the same with other programs, or sharing
  * a run of the crew. */
-esper_status esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs);
+void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs);
 
 /* One launch, its lanes and their ranges shared by all threads, or done by the caller alone. */
-esper_status esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone);
+void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone);
 
 /* Runs items of the host's work like programs: a thread has one by itself while there are as many left as threads, and is helped
  * with its launches by those that find none. */
 void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context);
 
 /* The same as the two above for the stream of such an item. */
-esper_status esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
-                                 int n_programs);
-esper_status esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch);
+void esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
+                         int n_programs);
+void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch);
 
 #endif

@@ -1,20 +1,36 @@
 /* Cutting jobs and running their items. */
 #include "tensor/cpu/backend_job.h"
 
+#include <assert.h>
+
+#include "tensor/cpu/block.h"
+
 /* Where work is shared, at most so many samples (or units) an item, so that no thread waits long for another. */
 enum { MOST_RESULTS = 16 };
 
 /* Launches of a chain work on so many bytes of a tensor at a time: a few tensors of it fit the second cache. */
 enum { CHAIN_BYTES = 1 << 15 };
 
+const esper_op_kernels *esper_job_table(const esper_kernel_set *set, const esper_launch *launch)
+{
+    const esper_op_kernels *const *family = launch->variant == ESPER_BLOCKED ? set->lanes : set->op;
+
+    assert(launch->variant == ESPER_BLOCKED || launch->kind < ESPER_N_OPS);
+    assert(family != NULL && family[launch->kind] != NULL);
+    return family[launch->kind];
+}
+
 const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch)
 {
-    return esper_kernels_of(launch->blocked ? set->lanes[launch->kind] : set->op[launch->kind], launch->lanes);
+    return esper_kernels_of(esper_job_table(set, launch), launch->lanes);
 }
 
 static int count_results(const esper_phase *phase, const esper_lane *lane)
 {
-    return phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
+    int n = phase->units != NULL ? phase->units(lane) : lane->pass->n_samples;
+
+    assert(n >= 0);
+    return n;
 }
 
 int esper_job_cut(esper_job *job, int n_wanted)

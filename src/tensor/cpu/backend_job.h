@@ -20,6 +20,9 @@ typedef struct esper_job {
     int                items_per_lane; /* of the longest lane; shorter ones leave their last items empty */
 } esper_job;
 
+/* The operation's own table, which answers what is asked while planning. */
+const esper_op_kernels *esper_job_table(const esper_kernel_set *set, const esper_launch *launch);
+
 /* The kernels of a launch of one lane, or of lanes that are all alike. */
 const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esper_launch *launch);
 

@@ -7,15 +7,13 @@ static esper_status open_ref(esper_pool *pool, esper_backend **be_out)
     return esper_ram_backend_open(&esper_backend_ref, pool, &esper_kernels_ref, be_out);
 }
 
-static esper_status run_lane(const esper_op_kernels *op, const esper_lane *lane, bool backward)
+static void run_lane(const esper_op_kernels *op, const esper_lane *lane, bool backward, esper_part part)
 {
     const esper_phase *phases = backward ? op->backward : op->forward;
+    esper_phases run = esper_phases_of(op, backward, part);
 
-    for (int i = 0; phases[i].run != NULL; i++) {
-        ESPER_TRY(esper_kernels_meet(op, lane, backward, i));
+    for (int i = run.begin; i < run.end && phases[i].run != NULL; i++)
         phases[i].run(lane, 0, phases[i].units != NULL ? phases[i].units(lane) : lane->pass->n_samples);
-    }
-    return ESPER_OK;
 }
 
 static esper_status enqueue_ref(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
@@ -24,8 +22,8 @@ static esper_status enqueue_ref(esper_backend *be, esper_backend_stream *stream,
 
     (void)stream;
     for (int l = 0; l < launch->n_lanes; l++)
-        ESPER_TRY(
-            run_lane(esper_kernels_of(op, &launch->lanes[l]), &launch->lanes[l], launch->direction == ESPER_BACKWARD));
+        run_lane(esper_kernels_of(op, &launch->lanes[l]), &launch->lanes[l], launch->direction == ESPER_BACKWARD,
+                 launch->part);
     return ESPER_OK;
 }
 
@@ -34,6 +32,13 @@ static size_t scratch_ref(const esper_backend *be, const esper_launch *launch, i
     const esper_op_kernels *op = ((const esper_ram_backend *)be)->kernels->op[launch->kind];
 
     return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
+}
+
+static size_t sums_ref(const esper_backend *be, const esper_launch *launch, size_t *offset_out)
+{
+    const esper_op_kernels *shared = ((const esper_ram_backend *)be)->kernels->op[launch->kind]->shared;
+
+    return shared == NULL ? 0 : shared->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
 }
 
 const esper_backend_ops esper_backend_ref = {
@@ -46,6 +51,7 @@ const esper_backend_ops esper_backend_ref = {
     .release = esper_ram_backend_release,
     .supports = esper_ram_backend_supports,
     .scratch = scratch_ref,
+    .sums = sums_ref,
     .enqueue = enqueue_ref,
     .sync = esper_ram_backend_sync,
     .identity = esper_ram_backend_identity,

@@ -160,18 +160,18 @@ static size_t n_values(const esper_lane *lane)
     return 1 + 2 * (size_t)lane->in[0].dim[0];
 }
 
-static double *values(const esper_lane *lane, bool back, size_t *count_out)
+static size_t sums(const esper_lane *lane, bool back, size_t *offset_out)
 {
     (void)back;
-    *count_out = n_values(lane);
-    return lane->scratch;
+    *offset_out = 0;
+    return n_values(lane);
 }
 
 static size_t scratch(const esper_lane *lane, bool back, int max_samples)
 {
     (void)back;
     (void)max_samples;
-    return lane->exchange != NULL ? n_values(lane) * sizeof(double) : 0;
+    return lane->spread ? n_values(lane) * sizeof(double) : 0;
 }
 
 static void put_values(const esper_lane *lane, int c, const channel *ch, double first, double second)
@@ -246,7 +246,7 @@ static const esper_op_kernels shared = {
     .forward = {{measure, channels}, {forward_shared, channels}},
     .backward = {{take_sums, channels}, {backward_shared, channels}},
     .scratch = scratch,
-    .values = values,
+    .sums = sums,
     .summed_forward = 1,
     .summed_backward = 1,
 };

@@ -15,7 +15,7 @@ static batch_norm norm_in(const esper_lane *lane, bool backward, int n_blocks, s
         .pixels = pixels_of(&lane->in[0]),
         .eps = lane->attr.norm.eps,
         .momentum = lane->attr.norm.momentum,
-        .shared = lane->exchange != NULL,
+        .shared = lane->spread,
     };
 
     batch_norm_lay_out(&norm, backward, n_blocks, at);
@@ -109,12 +109,15 @@ static void backward(const esper_lane *lane, int begin, int end)
 
 /* ------------------------------------------------------------------------------------------------ over ranks */
 
-static double *values(const esper_lane *lane, bool back, size_t *count_out)
+static size_t sums(const esper_lane *lane, bool back, size_t *offset_out)
 {
-    batch_norm norm = norm_of(lane, back);
+    scratch_cursor count = scratch_count();
+    uintptr_t base = count.base;
+    float *dx;
+    batch_norm norm = norm_in(lane, back, 1, &count, &dx);
 
-    *count_out = batch_norm_n_values(&norm);
-    return norm.values;
+    *offset_out = (uintptr_t)norm.values - base;
+    return batch_norm_n_values(&norm);
 }
 
 static void offer(const esper_lane *lane, int begin, int end)
@@ -150,7 +153,7 @@ static const esper_op_kernels shared = {
     .forward = {{measure, count_blocks}, {offer, channels}, {choose_shared, channels}, {forward, count_blocks}},
     .backward = {{take_sums, count_blocks}, {offer_back, channels}, {join_shared, channels}, {backward, count_blocks}},
     .scratch = scratch,
-    .values = values,
+    .sums = sums,
     .summed_forward = 2,
     .summed_backward = 2,
 };

@@ -32,6 +32,7 @@ static inline size_t batch_norm_n_values(const batch_norm *norm)
 
 static inline void batch_norm_lay_out(batch_norm *norm, bool backward, int n_blocks, scratch_cursor *at)
 {
+    /* values before all that grows with the blocks: they lie where they lie, whatever the batch */
     norm->factor = scratch_take(at, norm->channels * sizeof(float));
     norm->values = scratch_take(at, norm->shared ? batch_norm_n_values(norm) * sizeof(double) : 0);
     if (!backward) {

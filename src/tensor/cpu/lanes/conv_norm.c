@@ -38,7 +38,7 @@ static conv_norm lay_out(const esper_lane *lane, bool backward, int n_blocks, sc
                 .pixels = pixels_of(y),
                 .eps = lane->attr.conv_norm.eps,
                 .momentum = lane->attr.conv_norm.momentum,
-                .shared = lane->exchange != NULL,
+                .shared = lane->spread,
             },
     };
 
@@ -210,12 +210,14 @@ static const esper_ways ways_backward[] = {
 
 /* ------------------------------------------------------------------------------------------------ over ranks */
 
-static double *values(const esper_lane *lane, bool backward, size_t *count_out)
+static size_t sums(const esper_lane *lane, bool backward, size_t *offset_out)
 {
-    conv_norm both = both_of(lane, backward);
+    scratch_cursor count = scratch_count();
+    uintptr_t base = count.base;
+    conv_norm both = lay_out(lane, backward, 1, &count);
 
-    *count_out = batch_norm_n_values(&both.norm);
-    return both.norm.values;
+    *offset_out = (uintptr_t)both.norm.values - base;
+    return batch_norm_n_values(&both.norm);
 }
 
 static void offer(const esper_lane *lane, int begin, int end)
@@ -266,7 +268,7 @@ static const esper_op_kernels shared = {
     .scratch = scratch,
     .ways_forward = ways_forward,
     .ways_backward = ways_backward_shared,
-    .values = values,
+    .sums = sums,
     .summed_forward = 3,
     .summed_backward = 3,
 };

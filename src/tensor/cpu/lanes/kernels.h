@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "tensor/cpu/block.h"
 #include "tensor/cpu/lanes.h"
 #include "tensor/ref/ref.h"
 

@@ -2,13 +2,14 @@
  *
  * Operations are walked once, in order. What an operation reads is looked up in `stands_for`: the blocked twin of a tensor
  * that the caller shares, or the tensor itself. */
-#include "tensor/lower.h"
+#include "tensor/cpu/backend_lower.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "tensor/cpu/block.h"
 
 typedef struct lowering {
     const esper_net *from;
@@ -78,7 +79,7 @@ static void add_twin(lowering *low, int t)
     snprintf(twin->name, sizeof(twin->name), "%.*s.blocked", ESPER_NAME_CHARS - 10, low->from->tensors[t].name);
     twin->role = ESPER_ROLE_ACTIVATION;
     twin->keep = twin->want_grad = false;
-    twin->blocked = true;
+    twin->layout = ESPER_BLOCKED;
     low->stands_for[t] = to->n_tensors++;
 }
 
@@ -93,7 +94,7 @@ static void copy_tensors(lowering *low)
         if (needs_twin(from, t))
             add_twin(low, t);
         else
-            low->to->tensors[t].blocked = from->tensors[t].per_sample;
+            low->to->tensors[t].layout = from->tensors[t].per_sample ? ESPER_BLOCKED : ESPER_CANONICAL;
     }
 }
 
@@ -143,7 +144,7 @@ static void push(lowering *low, const esper_op *op)
 /* pack (after an input) or unpack (after what the caller reads). */
 static void push_change(lowering *low, esper_op_kind kind, int from, int to, uint32_t place)
 {
-    esper_op op = {.kind = kind, .in = {from}, .out = {to}, .place = place, .blocked = true};
+    esper_op op = {.kind = kind, .in = {from}, .out = {to}, .place = place, .variant = ESPER_BLOCKED};
 
     push(low, &op);
 }
@@ -153,7 +154,7 @@ static void push_plain(lowering *low, const esper_op *op)
     const esper_op_info *info = esper_op_info_of(op->kind);
     esper_op lowered = *op;
 
-    lowered.blocked = true;
+    lowered.variant = ESPER_BLOCKED;
     for (int i = 0; i < info->n_in; i++)
         if (op->in[i] != ESPER_NO_TENSOR)
             lowered.in[i] = low->stands_for[op->in[i]];
@@ -171,7 +172,7 @@ static void push_chain(lowering *low, const chain *c)
                c->norm->in[4]},
         .out = {low->stands_for[last->out[0]], c->conv->out[0], c->norm->out[1], c->norm->out[2]},
         .place = c->conv->place,
-        .blocked = true,
+        .variant = ESPER_BLOCKED,
     };
 
     op.attr.conv_norm.pad = c->conv->attr.conv.pad;

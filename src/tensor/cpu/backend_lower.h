@@ -1,11 +1,11 @@
 /* Internal. Lowering: from a network as it was built to one as the lanes of the CPU like it.
  *
  * The lowered network computes the same. Its per-sample tensors are blocked (16 samples in the lanes of vectors, see
- * tensor/kernel.h), and chains of operations that need not leave their results in memory have become one. Tensors keep
+ * tensor/cpu/block.h), and chains of operations that need not leave their results in memory have become one. Tensors keep
  * their numbers, so whoever holds an id can use it; those that the caller reads or writes stay canonical and have a
  * blocked twin, which pack and unpack connect with them. New tensors come after the old ones. */
-#ifndef ESPER_TENSOR_LOWER_H
-#define ESPER_TENSOR_LOWER_H
+#ifndef ESPER_TENSOR_CPU_BACKEND_LOWER_H
+#define ESPER_TENSOR_CPU_BACKEND_LOWER_H
 
 #include "tensor/kernel.h"
 #include "tensor/net.h"
