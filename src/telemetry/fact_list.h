@@ -1,6 +1,6 @@
 /* Internal. The one list of what a run tells: each fact, with its fields, once. From it come the struct that is filled
- * (fact.h), the lines of events.jsonl, the tables, schema and statements of the run store (store.h), and the tables of
- * docs/events.md and docs/store.md (scripts/docs events, scripts/docs store).
+ * (fact.h), the lines of events.jsonl, the tables, schema and statements of the run store (store.h), the entries of the
+ * decision log (grow/decision_log.h), and the tables of docs/events.md, docs/store.md and docs/decisions.md (scripts/docs).
  *
  *     FACT(NAME, name, table, event, priority, fate, meaning)   and for each an ESPER_FACT_<NAME>_FIELDS(F, e) of
  *     F(e, where, kind, arg, name, meaning)                     e: the fact's name, handed through
@@ -9,7 +9,7 @@
  * priority  KEPT: the last quarter of the store's queue is kept free for it; MANY: dropped first when the writer is behind
  * fate      UNDONE: a rollback can undo what it tells, so there is a view <table>_standing without such rows; STANDS: it cannot
  * where     BOTH: in lines and rows under its name; LINE, ROW: in one of them; AS(x): in both, in lines called x;
- *           LINE_AS(x): in lines alone, called x
+ *           LINE_AS(x): in lines alone, called x; LOG: in the decision log, which has kinds of its own, below
  * kind      INT, REAL, TEXT (borrowed by the fact; arg: bytes of it in a row, with its zero), NAME (a code that travels; arg:
  *           its vocabulary in fact.c, which makes the text), U64 (decimal text: readers of JSON and SQLite's integers end
  *           before 64 bits), HASH (16 hexadecimal digits), EPOCH (the one that every fact has, as a member of its line)
@@ -336,5 +336,71 @@
     F(e, ROW, TEXT, 160, reason, "why it was kept or removed; until then, why it came") \
     F(e, ROW, REAL, 0, contribution, "last measured, percentage points") \
     F(e, ROW, REAL, 0, contribution_lower, "its lower bound")
+
+/* ---- the decision log: a header, and entries that begin with ENTRY and go on with the part of their source. It is read as
+ *      strictly as it is written, so any change needs a new ESPER_LOG_VERSION.
+ *
+ * kind  INT (32 bits), BITS (32 without a sign), COUNT (64 bits; ESPER_GUARD_NONE is null), REAL, U64, HASH; CODE (arg: its
+ *       vocabulary) and MAYBE_CODE (-1 is null); TEXT (arg: bytes with its zero) and MAYBE_TEXT ("" is null); WORDS (a text
+ *       that keeps what is no UTF-8), BLUEPRINT (its number, which is a name in the file), SLOTS (n_<name> ids)
+ * e     where it lies in esper_log_entry ---- */
+
+/* 1, of 0.1, has no `epochs`. */
+#define ESPER_LOG_VERSION        2
+#define ESPER_LOG_VERSION_OLDEST 1
+
+#define ESPER_FACT_LOG_HEAD_FIELDS(F, e) \
+    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task") \
+    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn` or `transformer`") \
+    F(e, LOG, U64, 0, seed, "seed of all random numbers") \
+    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set") \
+    F(e, LOG, INT, 0, ranks, "processes that computed it: sums of another number differ in their last bits") \
+    F(e, LOG, INT, 0, epochs, \
+      "epochs that were asked for when it began; a resumption may have asked for others. Not in version 1")
+
+#define ESPER_FACT_LOG_ENTRY_FIELDS(F, e) \
+    F(e, LOG, COUNT, 0, number, "its place in the log, from 0") \
+    F(e, LOG, INT, 0, epoch, "when: epochs count from 1") \
+    F(e, LOG, COUNT, 0, step, "and steps are those of the optimiser") \
+    F(e, LOG, HASH, 0, weights, \
+      "hash of all weights when it was decided, 16 hexadecimal digits; all 0 in a log made by hand: not known, and a replay does not compare it") \
+    F(e, LOG, CODE, source, source, "who: `policy`, `governor` or `injection`")
+
+/* A decision's slot is known by its id. */
+#define ESPER_FACT_LOG_POLICY_FIELDS(F, e) \
+    F(e, LOG, CODE, op, op, "the operation") \
+    F(, LOG, MAYBE_TEXT, ESPER_SLOT_CHARS, slot, "the slot's id; `null` for a `wait` without one") \
+    F(e, LOG, BLUEPRINT, 0, blueprint, "of a germination; else `null`") \
+    F(e, LOG, MAYBE_CODE, style, style, "how it is blended in; `null` keeps what is there") \
+    F(e, LOG, INT, 0, tempo, "epochs of blending; what an operation does not ask for, here and below, has its usual value") \
+    F(e, LOG, REAL, 0, target, "where its weight shall go") \
+    F(e, LOG, INT, 0, speed, "in so many epochs") \
+    F(e, LOG, CODE, curve, curve, "along this curve") \
+    F(e, LOG, CODE, reason, reason, "one word, to count by") \
+    F(e, LOG, REAL, 0, confidence, "0 to 1") \
+    F(e, LOG, WORDS, 0, text, \
+      "the reason in words; where they are no UTF-8, `text_bytes` follows: its bytes, in hexadecimal")
+
+#define ESPER_FACT_LOG_GOVERNOR_FIELDS(F, e) \
+    F(e, LOG, CODE, action, action, "`skip`, `roll_back`, `prune` or `stop`") \
+    F(e, LOG, CODE, cause, reason, "`governor_nan`, `governor_scan`, ...") \
+    F(e, LOG, MAYBE_TEXT, ESPER_LOG_TENSOR_CHARS, tensor, "what was found bad; `null` when it was the vital signs") \
+    F(e, LOG, MAYBE_CODE, role, role, "what it is to the training; `null` likewise") \
+    F(e, LOG, TEXT, ESPER_LOG_PROBLEM_CHARS, problem, "`NaN`, `Inf` or `changed`; empty likewise") \
+    F(e, LOG, COUNT, 0, n_elements, "bad elements of the tensor") \
+    F(e, LOG, COUNT, 0, first_index, "the first of them") \
+    F(e, LOG, REAL, 0, loss, "of the vital signs") \
+    F(e, LOG, COUNT, 0, to_step, "the snapshot to go back to, by the optimiser steps done then; `null` for a `skip`") \
+    F(e, LOG, SLOTS, 0, pruned, \
+      "of `prune`: ids of the slots whose seeds are removed, which are those of the snapshot that are not kept; else empty") \
+    F(e, LOG, REAL, 0, lr_scale, "of the learning rate until then")
+
+#define ESPER_FACT_LOG_INJECTION_FIELDS(F, e) \
+    F(e, LOG, TEXT, ESPER_LOG_TENSOR_CHARS, tensor, "what was hit") \
+    F(e, LOG, CODE, role, role, "what it is to the training") \
+    F(e, LOG, COUNT, 0, element, "which of its elements") \
+    F(e, LOG, CODE, fault, fault, "`nan`, `inf`, `neg_inf`, `exponent` or `mantissa`") \
+    F(e, LOG, BITS, 0, bit, "of the exponent or mantissa") \
+    F(e, LOG, CODE, point, point, "when in the step: `between_steps`, `before_forward` or `gradients`")
 
 #endif
