@@ -156,13 +156,14 @@ static esper_status explain(const original *self, esper_status status)
     if (status != ESPER_E_STATE)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    return ESPER_FAIL(status,
-                      "%s is not made again by its log: %s. Of a run that was resumed, a replay cannot follow a rollback "
-                      "after that, other kernels, another number of ranks, or other settings of the guard%s",
-                      self->dir, message,
-                      has_one_schedule(self) ? ""
-                                             : "; nor more epochs, which its log, of version 1, does not tell of: its "
-                                               "learning rate falls towards the last of them");
+    return ESPER_FAIL(
+        status,
+        "%s is not made again by its log: %s. Of a run that was resumed, a replay cannot follow a rollback "
+        "after that, other kernels, another number of ranks, or other settings of the guard%s",
+        self->dir, message,
+        has_one_schedule(self) ? ""
+                               : "; nor more epochs, which its log, of version 1, does not tell of: its "
+                                 "learning rate falls towards the last of them");
 }
 
 static int replay(const original *self, const esper_job *job)

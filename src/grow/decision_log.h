@@ -49,7 +49,9 @@ enum {
 #define ESPER_LOG_C_MAYBE_CODE(name, arg) int32_t name;
 #define ESPER_LOG_C_TEXT(name, arg)       char name[arg];
 #define ESPER_LOG_C_MAYBE_TEXT(name, arg) char name[arg];
-#define ESPER_LOG_C_SLOTS(name, arg)      int32_t n_##name; char name[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
+#define ESPER_LOG_C_SLOTS(name, arg) \
+    int32_t n_##name;                \
+    char name[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
 #define ESPER_LOG_MEMBER(e, where, kind, arg, name, meaning) ESPER_LOG_C_##kind(name, arg)
 
 /* What a governor did, from SKIP on. ESPER_GUARD_NONE stands for a number that there is none of, a role of -1 for no tensor:

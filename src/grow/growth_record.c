@@ -29,8 +29,9 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
                                 sizeof(whole.weights))); /* a fault may be one rank's */
     if (growth->deciding.history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
-    ESPER_TRY(esper_ranks_settle(&growth->network->engine->ranks,
-                                 growth->recording.log != NULL ? esper_decision_log_append(growth->recording.log, &whole) : ESPER_OK));
+    ESPER_TRY(esper_ranks_settle(
+        &growth->network->engine->ranks,
+        growth->recording.log != NULL ? esper_decision_log_append(growth->recording.log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
 }
@@ -114,8 +115,8 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
 void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
 {
     const esper_log_injection *injection = &entry->injection;
-    esper_fact fact = copy_of_entry(growth, ESPER_LOG_INJECTION, esper_log_fault_name(injection->fault),
-                                    (uint32_t)entry->epoch);
+    esper_fact fact =
+        copy_of_entry(growth, ESPER_LOG_INJECTION, esper_log_fault_name(injection->fault), (uint32_t)entry->epoch);
     char what[ESPER_LOG_TENSOR_CHARS + 64];
 
     snprintf(what, sizeof(what), "%s (%s), element %" PRIu64, injection->tensor, esper_log_role_name(injection->role),
@@ -194,8 +195,10 @@ static void record_estimate(const esper_growth *growth, int k, uint32_t epoch, e
     fact.attribution.slot = growth->network->slots.slot[k].id;
     fact.attribution.seed = growth->state.seed[k].number;
     fact.attribution.value = pooled ? esper_bound_mean(bound) : estimate->value;
-    fact.attribution.lower = pooled ? esper_bound_lower(bound) : esper_fact_known(estimate->value - 1.645 * estimate->error);
-    fact.attribution.upper = pooled ? esper_bound_upper(bound) : esper_fact_known(estimate->value + 1.645 * estimate->error);
+    fact.attribution.lower =
+        pooled ? esper_bound_lower(bound) : esper_fact_known(estimate->value - 1.645 * estimate->error);
+    fact.attribution.upper =
+        pooled ? esper_bound_upper(bound) : esper_fact_known(estimate->value + 1.645 * estimate->error);
     fact.attribution.n_samples = (int64_t)growth->measuring.found.n_samples;
     fact.attribution.n_epochs = pooled ? (int64_t)bound->n_epochs : 1;
     tell(growth, &fact);

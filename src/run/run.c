@@ -124,7 +124,8 @@ static esper_follower follower_of(run *self)
 {
     bool many = esper_ranks_are_many(&self->engine->ranks);
 
-    return (esper_follower){.stop = many ? &self->stop : self->desc->stop, .context = self, .batch = run_show_evaluation};
+    return (esper_follower){
+        .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = run_show_evaluation};
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */

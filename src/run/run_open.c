@@ -280,8 +280,7 @@ void run_measure_network(run *self)
 static esper_status attach_growth(run *self)
 {
     char path[ESPER_PATH_CHARS];
-    esper_growth_records records = {
-        .decisions = path, .resume = self->desc->resume != NULL, .bus = &self->bus};
+    esper_growth_records records = {.decisions = path, .resume = self->desc->resume != NULL, .bus = &self->bus};
 
     if (self->growth == NULL)
         return ESPER_OK;

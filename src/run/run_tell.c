@@ -144,8 +144,8 @@ static void tell_rollback(run *self, const esper_incident *incident, const char 
     fact.rollback.to_epoch = incident->to.epoch + 1;
     fact.rollback.to_step = (int64_t)incident->to.step;
     fact.rollback.n_damaged = incident->n_damaged;
-    fact.rollback.n_pruned =
-        incident->action == ESPER_GOVERNOR_PRUNE ? __builtin_popcount(incident->unkept) : 0; /* which growth does next */
+    fact.rollback.n_pruned = incident->action == ESPER_GOVERNOR_PRUNE ? __builtin_popcount(incident->unkept)
+                                                                      : 0; /* which growth does next */
     fact.rollback.lr_scale = self->network->detour.lr_scale;
     fact.rollback.cause = incident->reason;
     fact.rollback.seconds = incident->seconds;

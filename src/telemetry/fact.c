@@ -192,7 +192,8 @@ void esper_fact_set_entropy(esper_fact *fact, const double *entropy)
 const char *esper_fact_text(const esper_fact *fact, const esper_fact_field *field)
 {
     const void *value = (const char *)fact + field->offset;
-    const char *text = field->kind == ESPER_FACT_FIELD_NAME ? field->word(*(const int *)value) : *(const char *const *)value;
+    const char *text =
+        field->kind == ESPER_FACT_FIELD_NAME ? field->word(*(const int *)value) : *(const char *const *)value;
 
     return text != NULL ? text : "";
 }

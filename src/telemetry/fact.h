@@ -93,8 +93,9 @@ void esper_fact_set_reward(esper_fact *fact, double total, const double parts[ES
 void esper_fact_set_entropy(esper_fact *fact, const double *entropy);
 
 /* The measures of ATTRIBUTION. */
-#define ESPER_MEASURE_LIST(X)                                                                                 \
-    X(CONTRIBUTION, "contribution") X(SYNERGY, "synergy") X(SHAPLEY, "shapley") X(TRIAL, "trial") X(EVIDENCE, "evidence")
+#define ESPER_MEASURE_LIST(X)       \
+    X(CONTRIBUTION, "contribution") \
+    X(SYNERGY, "synergy") X(SHAPLEY, "shapley") X(TRIAL, "trial") X(EVIDENCE, "evidence")
 
 typedef enum esper_measure {
 #define X(name, text) ESPER_MEASURE_##name,

@@ -48,11 +48,12 @@
     FACT(UPDATE, update, updates, NULL, KEPT, STANDS, "a learner's policy was updated")
 
 /* Those without a table of their own. The first two are the row of a run in `runs`. */
-#define ESPER_FACT_OTHER_LIST(FACT) \
+#define ESPER_FACT_OTHER_LIST(FACT)                                                                         \
     FACT(RUN_STARTED, run_started, NONE, "run_started", KEPT, STANDS, "a run begins; its identity in full") \
-    FACT(RUN_ENDED, run_ended, NONE, "run_ended", KEPT, STANDS, "a run is over, well or not") \
-    FACT(CHECKPOINT_SAVED, checkpoint_saved, NONE, "checkpoint_saved", KEPT, STANDS, "a checkpoint is complete on disk") \
-    FACT(RUN_RESUMED, run_resumed, NONE, "run_resumed", KEPT, STANDS, "a run goes on from a checkpoint") \
+    FACT(RUN_ENDED, run_ended, NONE, "run_ended", KEPT, STANDS, "a run is over, well or not")               \
+    FACT(CHECKPOINT_SAVED, checkpoint_saved, NONE, "checkpoint_saved", KEPT, STANDS,                        \
+         "a checkpoint is complete on disk")                                                                \
+    FACT(RUN_RESUMED, run_resumed, NONE, "run_resumed", KEPT, STANDS, "a run goes on from a checkpoint")    \
     FACT(WARNING, warning, NONE, "warning", KEPT, STANDS, "something a person should know; the run goes on")
 
 #define ESPER_FACT_LIST(FACT) ESPER_FACT_TABLE_LIST(FACT) ESPER_FACT_OTHER_LIST(FACT)
@@ -106,8 +107,7 @@
     F(e, LINE, INT, 0, ranks, "as in run_started") \
     F(e, LINE, TEXT, 0, config, "as in run_started")
 
-#define ESPER_FACT_WARNING_FIELDS(F, e) \
-    F(e, LINE, TEXT, 0, text, "one sentence or two")
+#define ESPER_FACT_WARNING_FIELDS(F, e) F(e, LINE, TEXT, 0, text, "one sentence or two")
 
 /* ---- epochs and what is decided at their ends. An epoch's line is written when it is measured, its row when what follows
  *      from it is done. ---- */
@@ -360,25 +360,26 @@
 
 #define ESPER_FACT_LOG_ENTRY_FIELDS(F, e) \
     F(e, LOG, COUNT, 0, number, "its place in the log, from 0") \
-    F(e, LOG, INT, 0, epoch, "when: epochs count from 1") \
-    F(e, LOG, COUNT, 0, step, "and steps are those of the optimiser") \
+    F(e, LOG, INT, 0, epoch, "when it was decided: epochs count from 1") \
+    F(e, LOG, COUNT, 0, step, "optimiser steps done then") \
     F(e, LOG, HASH, 0, weights, \
       "hash of all weights when it was decided, 16 hexadecimal digits; all 0 in a log made by hand: not known, and a replay does not compare it") \
     F(e, LOG, CODE, source, source, "who: `policy`, `governor` or `injection`")
 
 /* A decision's slot is known by its id. */
-#define ESPER_FACT_LOG_POLICY_FIELDS(F, e) \
-    F(e, LOG, CODE, op, op, "the operation") \
-    F(, LOG, MAYBE_TEXT, ESPER_SLOT_CHARS, slot, "the slot's id; `null` for a `wait` without one") \
-    F(e, LOG, BLUEPRINT, 0, blueprint, "of a germination; else `null`") \
-    F(e, LOG, MAYBE_CODE, style, style, "how it is blended in; `null` keeps what is there") \
-    F(e, LOG, INT, 0, tempo, "epochs of blending; what an operation does not ask for, here and below, has its usual value") \
-    F(e, LOG, REAL, 0, target, "where its weight shall go") \
-    F(e, LOG, INT, 0, speed, "in so many epochs") \
-    F(e, LOG, CODE, curve, curve, "along this curve") \
-    F(e, LOG, CODE, reason, reason, "one word, to count by") \
-    F(e, LOG, REAL, 0, confidence, "0 to 1") \
-    F(e, LOG, WORDS, 0, text, \
+#define ESPER_FACT_LOG_POLICY_FIELDS(F, e)                                                           \
+    F(e, LOG, CODE, op, op, "the operation")                                                         \
+    F(, LOG, MAYBE_TEXT, ESPER_SLOT_CHARS, slot, "the slot's id; `null` for a `wait` without one")   \
+    F(e, LOG, BLUEPRINT, 0, blueprint, "of a germination; else `null`")                              \
+    F(e, LOG, MAYBE_CODE, style, style, "how it is blended in; `null` keeps what is there")          \
+    F(e, LOG, INT, 0, tempo,                                                                         \
+      "epochs of blending; what an operation does not ask for, here and below, has its usual value") \
+    F(e, LOG, REAL, 0, target, "where its weight shall go")                                          \
+    F(e, LOG, INT, 0, speed, "in so many epochs")                                                    \
+    F(e, LOG, CODE, curve, curve, "along this curve")                                                \
+    F(e, LOG, CODE, reason, reason, "one word, to count by")                                         \
+    F(e, LOG, REAL, 0, confidence, "0 to 1")                                                         \
+    F(e, LOG, WORDS, 0, text,                                                                        \
       "the reason in words; where they are no UTF-8, `text_bytes` follows: its bytes, in hexadecimal")
 
 #define ESPER_FACT_LOG_GOVERNOR_FIELDS(F, e) \

@@ -40,7 +40,8 @@ enum { ESPER_STORE_NAME_CHARS = 40 };
 #define ESPER_STORE_C_NAME(name, arg) char name[ESPER_STORE_NAME_CHARS];
 #define ESPER_STORE_C_U64(name, arg)  uint64_t name;
 #define ESPER_STORE_C_HASH(name, arg) uint64_t name;
-#define ESPER_STORE_MEMBER(e, where, kind, arg, name, meaning) ESPER_FACT_IN_ROW_##where(ESPER_STORE_C_##kind(name, arg))
+#define ESPER_STORE_MEMBER(e, where, kind, arg, name, meaning) \
+    ESPER_FACT_IN_ROW_##where(ESPER_STORE_C_##kind(name, arg))
 
 /* A row: a fact with the texts made, as it waits in the queue and as it is read. */
 typedef struct esper_store_record {

@@ -10,8 +10,9 @@
 /* A code's column holds its text. */
 #define ESPER_STORE_COLUMN_NAME ESPER_STORE_COLUMN_TEXT
 
-#define COLUMN(type, where, kind_, name_, place, meaning_)                                                          \
-    ESPER_FACT_IN_ROW_##where({#name_, ESPER_STORE_COLUMN_##kind_, offsetof(type, place), SIZE_OF(type, place), meaning_},)
+#define COLUMN(type, where, kind_, name_, place, meaning_) \
+    ESPER_FACT_IN_ROW_##where(                             \
+        {#name_, ESPER_STORE_COLUMN_##kind_, offsetof(type, place), SIZE_OF(type, place), meaning_}, )
 #define IN_RECORD(e, where, kind_, arg, name_, meaning_) \
     COLUMN(esper_store_record, where, kind_, name_, e.name_, meaning_)
 #define IN_RUN(e, where, kind_, arg, name_, meaning_)  COLUMN(esper_store_run, where, kind_, name_, name_, meaning_)

@@ -15,9 +15,12 @@
 
 #define PATH "decisions.jsonl"
 
-static const esper_log_head head = {
-    .task = "fashion", .kernels = "cpu avx2", .topology = ESPER_TOPOLOGY_CNN, .seed = UINT64_MAX - 1, .ranks = 4,
-    .epochs = 20};
+static const esper_log_head head = {.task = "fashion",
+                                    .kernels = "cpu avx2",
+                                    .topology = ESPER_TOPOLOGY_CNN,
+                                    .seed = UINT64_MAX - 1,
+                                    .ranks = 4,
+                                    .epochs = 20};
 
 static const char *const slot_ids[] = {"r0c0", "r0c1", "r1c0"};
 static const esper_log_slots slots = {slot_ids, 3};

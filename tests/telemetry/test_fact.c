@@ -292,8 +292,9 @@ static void every_published_member_is_there(void **state)
 
 static void what_is_not_known_is_said_so(void **state)
 {
-    static const char line[] = "{\"v\":1,\"event\":\"guard_tripped\",\"seq\":0,\"time\":0,\"step\":3,\"tensor\":\"\",\"role\":\"\","
-                               "\"problem\":\"\",\"count\":-1,\"first_index\":-1,\"loss\":\"nan\",\"reason\":\"\",\"action\":\"\"}";
+    static const char line[] =
+        "{\"v\":1,\"event\":\"guard_tripped\",\"seq\":0,\"time\":0,\"step\":3,\"tensor\":\"\",\"role\":\"\","
+        "\"problem\":\"\",\"count\":-1,\"first_index\":-1,\"loss\":\"nan\",\"reason\":\"\",\"action\":\"\"}";
     esper_fact fact = esper_fact_of(ESPER_FACT_HEALTH, 1, 3);
     char text[1024];
     esper_json json;
@@ -313,16 +314,16 @@ static void the_contract_is_as_published(void **state)
         "\"acc_train\":0.75,\"loss_valid\":\"nan\",\"acc_valid\":0,\"lr\":0.01,\"grad_norm\":\"inf\","
         "\"samples_per_s\":2500,\"seconds\":1.5}";
     esper_fact event = {.kind = ESPER_FACT_EPOCH,
-                         .seq = 3,
-                         .epoch = 1,
-                         .step = 420,
-                         .epoch_done = {.loss_train = 0.5,
-                                         .acc_train = 0.75,
-                                         .loss_valid = (double)NAN,
-                                         .lr = 0.01,
-                                         .grad_norm = (double)INFINITY,
-                                         .samples_per_s = 2500,
-                                         .seconds = 1.5}};
+                        .seq = 3,
+                        .epoch = 1,
+                        .step = 420,
+                        .epoch_done = {.loss_train = 0.5,
+                                       .acc_train = 0.75,
+                                       .loss_valid = (double)NAN,
+                                       .lr = 0.01,
+                                       .grad_norm = (double)INFINITY,
+                                       .samples_per_s = 2500,
+                                       .seconds = 1.5}};
     char text[1024];
     esper_json json;
 
