@@ -110,6 +110,8 @@ static esper_status check_injection(const esper_log_injection *injection)
         esper_log_point_name(injection->point) == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "an injection of role %d, fault %d, point %d", (int)injection->role,
                           (int)injection->fault, (int)injection->point);
+    if (injection->bit > UINT32_MAX)
+        return ESPER_FAIL(ESPER_E_ARG, "an injection into bit %llu", (unsigned long long)injection->bit);
     return ESPER_OK;
 }
 
@@ -175,22 +177,16 @@ static void put_slots(esper_json *json, const esper_log_governor *governor)
 }
 
 /* base: an esper_log_entry, or the head. */
-static void put_part(esper_json *json, const void *base, log_part part, esper_topology topology)
+static void put_fields(esper_json *json, const log_field *field, const void *base, esper_topology topology)
 {
-    int n;
-    const log_field *fields = log_fields(part, &n);
-
-    for (int i = 0; i < n; i++) {
-        const void *value = (const char *)base + fields[i].offset;
+    for (; field->name != NULL; field++) {
+        const void *value = (const char *)base + field->offset;
         const esper_blueprint *blueprint;
 
-        esper_json_key(json, fields[i].name);
-        switch (fields[i].kind) {
+        esper_json_key(json, field->name);
+        switch (field->kind) {
         case LOG_INT:
             esper_json_int(json, *(const int32_t *)value);
-            break;
-        case LOG_BITS:
-            esper_json_int(json, *(const uint32_t *)value);
             break;
         case LOG_COUNT:
             put_count(json, *(const uint64_t *)value);
@@ -206,7 +202,7 @@ static void put_part(esper_json *json, const void *base, log_part part, esper_to
             break;
         case LOG_CODE:
         case LOG_MAYBE_CODE:
-            esper_json_text(json, fields[i].name_of(*(const int32_t *)value));
+            esper_json_text(json, field->name_of(*(const int32_t *)value));
             break;
         case LOG_TEXT:
             esper_json_text(json, value);
@@ -284,7 +280,7 @@ static esper_status write_head(esper_decision_log *log, const esper_log_head *he
     esper_json_object_begin(&json);
     esper_json_key(&json, "esper_decisions");
     esper_json_int(&json, ESPER_LOG_VERSION);
-    put_part(&json, head, LOG_HEAD, log->topology);
+    put_fields(&json, log_head, head, log->topology);
     esper_json_object_end(&json);
     return end_line(log, &json);
 }
@@ -414,8 +410,8 @@ esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_
     esper_json_init(&json, log->line, LINE_BYTES - 1);
     numbered.number = log->n_entries;
     esper_json_object_begin(&json);
-    put_part(&json, &numbered, LOG_ENTRY, log->topology);
-    put_part(&json, &numbered, log_part_of(entry->source), log->topology);
+    put_fields(&json, log_entry, &numbered, log->topology);
+    put_fields(&json, log_part_of(entry->source), &numbered, log->topology);
     esper_json_object_end(&json);
     ESPER_TRY(end_line(log, &json));
     log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */

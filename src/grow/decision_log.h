@@ -40,7 +40,6 @@ enum {
 };
 
 #define ESPER_LOG_C_INT(name, arg)        int32_t name;
-#define ESPER_LOG_C_BITS(name, arg)       uint32_t name;
 #define ESPER_LOG_C_COUNT(name, arg)      uint64_t name;
 #define ESPER_LOG_C_U64(name, arg)        uint64_t name;
 #define ESPER_LOG_C_HASH(name, arg)       uint64_t name;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "slot/stage.h"
+#include "telemetry/fact.h"
 
 /* ------------------------------------------------------------------------------------------------ names */
 
@@ -62,16 +63,6 @@ int esper_log_find(const char *(*name_of)(int), const char *name)
     return -1;
 }
 
-static const char *action_name(int action)
-{
-    return action <= ESPER_GOVERNOR_STOP ? esper_governor_action_name((esper_governor_action)action) : NULL;
-}
-
-static const char *cause_name(int cause)
-{
-    return cause <= ESPER_GOVERNOR_SCAN ? esper_governor_reason_name((esper_governor_reason)cause) : NULL;
-}
-
 static const char *topology_name(int code)
 {
     return code == ESPER_TOPOLOGY_CNN || code == ESPER_TOPOLOGY_TRANSFORMER ? esper_topology_name((esper_topology)code)
@@ -88,12 +79,11 @@ static const char *topology_name(int code)
 #define name_of_style    esper_style_name
 #define name_of_curve    esper_alpha_choice_name
 #define name_of_reason   esper_reason_name
-#define name_of_action   action_name
-#define name_of_cause    cause_name
+#define name_of_action   esper_fact_action
+#define name_of_cause    esper_fact_cause
 #define name_of_topology topology_name
 
 #define NAME_OF_INT(arg)        NULL
-#define NAME_OF_BITS(arg)       NULL
 #define NAME_OF_COUNT(arg)      NULL
 #define NAME_OF_U64(arg)        NULL
 #define NAME_OF_HASH(arg)       NULL
@@ -111,30 +101,14 @@ static const char *topology_name(int code)
 #define IN_HEAD(e, where, kind, arg, name, meaning)  IN(esper_log_head, , kind, arg, name)
 #define IN_ENTRY(e, where, kind, arg, name, meaning) IN(esper_log_entry, e, kind, arg, name)
 
-static const log_field head[] = {ESPER_FACT_LOG_HEAD_FIELDS(IN_HEAD, )};
-static const log_field entry[] = {ESPER_FACT_LOG_ENTRY_FIELDS(IN_ENTRY, )};
-static const log_field policy[] = {ESPER_FACT_LOG_POLICY_FIELDS(IN_ENTRY, decision.)};
-static const log_field governor[] = {ESPER_FACT_LOG_GOVERNOR_FIELDS(IN_ENTRY, governor.)};
-static const log_field injection[] = {ESPER_FACT_LOG_INJECTION_FIELDS(IN_ENTRY, injection.)};
+const log_field log_head[] = {ESPER_FACT_LOG_HEAD_FIELDS(IN_HEAD, ){NULL}};
+const log_field log_entry[] = {ESPER_FACT_LOG_ENTRY_FIELDS(IN_ENTRY, ){NULL}};
 
-const log_field *log_fields(log_part part, int *n_out)
+const log_field *log_part_of(int source)
 {
-    static const struct {
-        const log_field *fields;
-        int              n;
-    } parts[] = {
-        [LOG_HEAD] = {head, sizeof(head) / sizeof(head[0])},
-        [LOG_ENTRY] = {entry, sizeof(entry) / sizeof(entry[0])},
-        [LOG_POLICY] = {policy, sizeof(policy) / sizeof(policy[0])},
-        [LOG_GOVERNOR] = {governor, sizeof(governor) / sizeof(governor[0])},
-        [LOG_INJECTION] = {injection, sizeof(injection) / sizeof(injection[0])},
-    };
+    static const log_field policy[] = {ESPER_FACT_LOG_POLICY_FIELDS(IN_ENTRY, decision.){NULL}};
+    static const log_field governor[] = {ESPER_FACT_LOG_GOVERNOR_FIELDS(IN_ENTRY, governor.){NULL}};
+    static const log_field injection[] = {ESPER_FACT_LOG_INJECTION_FIELDS(IN_ENTRY, injection.){NULL}};
 
-    *n_out = parts[part].n;
-    return parts[part].fields;
-}
-
-log_part log_part_of(int source)
-{
-    return source == ESPER_LOG_POLICY ? LOG_POLICY : source == ESPER_LOG_GOVERNOR ? LOG_GOVERNOR : LOG_INJECTION;
+    return source == ESPER_LOG_POLICY ? policy : source == ESPER_LOG_GOVERNOR ? governor : injection;
 }

@@ -6,7 +6,6 @@
 
 typedef enum log_kind {
     LOG_INT,
-    LOG_BITS,
     LOG_COUNT,
     LOG_U64,
     LOG_HASH,
@@ -27,11 +26,10 @@ typedef struct log_field {
     const char *(*name_of)(int);  /* of codes; NULL for those that are none */
 } log_field;
 
-typedef enum log_part { LOG_HEAD, LOG_ENTRY, LOG_POLICY, LOG_GOVERNOR, LOG_INJECTION } log_part;
+/* Tables end with a name that is NULL. */
+extern const log_field log_head[], log_entry[];
 
-const log_field *log_fields(log_part part, int *n_out);
-
-/* The part of an entry that its source has. */
-log_part log_part_of(int source);
+/* What an entry of that source goes on with. */
+const log_field *log_part_of(int source);
 
 #endif

@@ -24,6 +24,7 @@ typedef struct members {
     const json_t *object;
     size_t        n_taken;
     esper_status  status;
+    const char   *absent; /* a member that its version does not have; NULL: none */
 } members;
 
 static const json_t *take(members *in, const char *key)
@@ -246,28 +247,18 @@ static void take_slots(const reader *self, members *in, const char *key, esper_l
         in->status = read_slots(self, key, list, governor);
 }
 
-static uint32_t take_bits(members *in, const char *key)
-{
-    uint64_t bits = take_u64(in, key);
-
-    if (bits > UINT32_MAX)
-        refuse(in, key, "a number of 32 bits");
-    return (uint32_t)bits;
-}
-
 /* base: a zeroed esper_log_entry, or head. */
-static void take_fields(const reader *self, members *in, const log_field *fields, int n, void *base)
+static void take_fields(const reader *self, members *in, const log_field *field, void *base)
 {
-    for (int i = 0; i < n; i++) {
-        const char *key = fields[i].name;
-        void *value = (char *)base + fields[i].offset;
+    for (; field->name != NULL; field++) {
+        const char *key = field->name;
+        void *value = (char *)base + field->offset;
 
-        switch (fields[i].kind) {
+        if (in->absent != NULL && strcmp(key, in->absent) == 0)
+            continue;
+        switch (field->kind) {
         case LOG_INT:
             *(int32_t *)value = take_int(in, key);
-            break;
-        case LOG_BITS:
-            *(uint32_t *)value = take_bits(in, key);
             break;
         case LOG_COUNT:
         case LOG_U64:
@@ -280,14 +271,14 @@ static void take_fields(const reader *self, members *in, const log_field *fields
             *(double *)value = take_real(in, key);
             break;
         case LOG_CODE:
-            *(int32_t *)value = take_code(in, key, fields[i].name_of, 0);
+            *(int32_t *)value = take_code(in, key, field->name_of, 0);
             break;
         case LOG_MAYBE_CODE:
-            *(int32_t *)value = take_code(in, key, fields[i].name_of, -1);
+            *(int32_t *)value = take_code(in, key, field->name_of, -1);
             break;
         case LOG_TEXT:
         case LOG_MAYBE_TEXT:
-            take_name(in, key, fields[i].kind == LOG_MAYBE_TEXT, value, fields[i].bytes);
+            take_name(in, key, field->kind == LOG_MAYBE_TEXT, value, field->bytes);
             break;
         case LOG_WORDS:
             take_reason_text(in, value);
@@ -305,16 +296,14 @@ static void take_fields(const reader *self, members *in, const log_field *fields
 static esper_status read_entry(const reader *self, members *in, esper_log_entry *entry)
 {
     uint64_t due = self->history->n;
-    int n, slot = -1;
-    const log_field *fields = log_fields(LOG_ENTRY, &n);
+    int slot = -1;
 
-    take_fields(self, in, fields, n, entry);
+    take_fields(self, in, log_entry, entry);
     ESPER_TRY(in->status);
     if (entry->number != due)
         return ESPER_FAIL(ESPER_E_FORMAT, "entry %llu where entry %llu belongs", (unsigned long long)entry->number,
                           (unsigned long long)due);
-    fields = log_fields(log_part_of(entry->source), &n);
-    take_fields(self, in, fields, n, entry);
+    take_fields(self, in, log_part_of(entry->source), entry);
     ESPER_TRY(finish(in));
     if (entry->source == ESPER_LOG_POLICY) {
         if (entry->slot[0] != '\0')
@@ -332,8 +321,6 @@ static esper_status read_head(const reader *self, members *in, esper_log_head *h
 {
     const json_t *value = json_object_get(in->object, "esper_decisions");
     json_int_t version = json_integer_value(value);
-    int n;
-    const log_field *fields = log_fields(LOG_HEAD, &n);
 
     if (!json_is_integer(value))
         return ESPER_FAIL(ESPER_E_FORMAT, "this is no decision log: it does not begin with its header");
@@ -341,7 +328,8 @@ static esper_status read_head(const reader *self, members *in, esper_log_head *h
         return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads versions %d to %d",
                           (long long)version, ESPER_LOG_VERSION_OLDEST, ESPER_LOG_VERSION);
     in->n_taken++;
-    take_fields(self, in, fields, version == 1 ? n - 1 : n, head); /* the last is `epochs` */
+    in->absent = version == 1 ? "epochs" : NULL;
+    take_fields(self, in, log_head, head);
     return finish(in);
 }
 

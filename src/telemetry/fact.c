@@ -17,21 +17,23 @@
 
 /* ------------------------------------------------------------------------------------------------ vocabularies */
 
-#define word_stage esper_stage_name
-#define word_gate  esper_gate_name
-#define word_check esper_gate_check_name
-#define word_blend esper_blend_name
-#define word_curve esper_alpha_choice_name
-#define word_op    esper_slot_op_name
+#define word_stage  esper_stage_name
+#define word_gate   esper_gate_name
+#define word_check  esper_gate_check_name
+#define word_blend  esper_blend_name
+#define word_curve  esper_alpha_choice_name
+#define word_op     esper_slot_op_name
+#define word_action esper_fact_action
+#define word_cause  esper_fact_cause
 
-static const char *word_action(int code)
+const char *esper_fact_action(int code)
 {
-    return code >= 0 ? esper_governor_action_name((esper_governor_action)code) : NULL;
+    return code >= 0 && code <= ESPER_GOVERNOR_STOP ? esper_governor_action_name((esper_governor_action)code) : NULL;
 }
 
-static const char *word_cause(int code)
+const char *esper_fact_cause(int code)
 {
-    return code >= 0 ? esper_governor_reason_name((esper_governor_reason)code) : NULL;
+    return code >= 0 && code <= ESPER_GOVERNOR_SCAN ? esper_governor_reason_name((esper_governor_reason)code) : NULL;
 }
 
 static const char *word_status(int code)
@@ -65,14 +67,6 @@ static const char *word_measure(int code)
 #define WORD_OF_HASH(arg)  NULL
 #define WORD_OF_EPOCH(arg) NULL
 
-#define OFFSET_OF_INT(e, name)   offsetof(esper_fact, e.name)
-#define OFFSET_OF_REAL(e, name)  offsetof(esper_fact, e.name)
-#define OFFSET_OF_TEXT(e, name)  offsetof(esper_fact, e.name)
-#define OFFSET_OF_NAME(e, name)  offsetof(esper_fact, e.name)
-#define OFFSET_OF_U64(e, name)   offsetof(esper_fact, e.name)
-#define OFFSET_OF_HASH(e, name)  offsetof(esper_fact, e.name)
-#define OFFSET_OF_EPOCH(e, name) offsetof(esper_fact, epoch)
-
 /* KEY_AS(x)(name): the name is passed over. */
 #define KEY_BOTH(name) #name
 #define KEY_LINE(name) #name
@@ -86,7 +80,7 @@ static const char *word_measure(int code)
      KEY_##where(name_),                                                                                \
      ESPER_FACT_IN_ROW_##where(1) + 0,                                                                  \
      ESPER_FACT_FIELD_##kind_,                                                                               \
-     OFFSET_OF_##kind_(e, name_),                                                                       \
+     offsetof(esper_fact, e.name_),                                                                       \
      WORD_OF_##kind_(arg)},
 #define FACT(NAME, name, table, event, priority, fate, meaning) \
     static const esper_fact_field fields_##name[] = {ESPER_FACT_##NAME##_FIELDS(F, name)};
@@ -125,31 +119,23 @@ bool esper_fact_has_line(const esper_fact *fact)
 
 esper_fact esper_fact_of(esper_fact_kind kind, int64_t epoch, int64_t step)
 {
-    esper_fact fact = {.kind = kind, .to = ESPER_TO_LINES | ESPER_TO_ROWS, .epoch = epoch, .step = step};
+    esper_fact fact;
 
+    memset(&fact, 0, sizeof(fact)); /* all of the union */
+    fact.kind = kind;
+    fact.to = ESPER_TO_LINES | ESPER_TO_ROWS;
+    fact.epoch = epoch;
+    fact.step = step;
     for (int i = 0; i < kinds[kind].n_fields; i++) {
-        void *value = (char *)&fact + kinds[kind].fields[i].offset;
+        const esper_fact_field *field = &kinds[kind].fields[i];
+        void *value = (char *)&fact + field->offset;
 
-        switch (kinds[kind].fields[i].kind) {
-        case ESPER_FACT_FIELD_INT:
+        if (field->kind == ESPER_FACT_FIELD_INT)
             *(int64_t *)value = ESPER_NO_INT;
-            break;
-        case ESPER_FACT_FIELD_REAL:
+        else if (field->kind == ESPER_FACT_FIELD_REAL)
             *(double *)value = ESPER_NO_REAL;
-            break;
-        case ESPER_FACT_FIELD_TEXT:
-            *(const char **)value = NULL;
-            break;
-        case ESPER_FACT_FIELD_NAME:
+        else if (field->kind == ESPER_FACT_FIELD_NAME)
             *(int *)value = ESPER_NO_CODE;
-            break;
-        case ESPER_FACT_FIELD_U64:
-        case ESPER_FACT_FIELD_HASH:
-            *(uint64_t *)value = 0;
-            break;
-        case ESPER_FACT_FIELD_EPOCH:
-            break;
-        }
     }
     return fact;
 }
@@ -205,8 +191,10 @@ static void write_field(const esper_fact *fact, const esper_fact_field *field, e
     esper_json_key(json, field->key);
     switch (field->kind) {
     case ESPER_FACT_FIELD_INT:
-    case ESPER_FACT_FIELD_EPOCH:
         esper_json_int(json, *(const int64_t *)value != ESPER_NO_INT ? *(const int64_t *)value : -1);
+        break;
+    case ESPER_FACT_FIELD_EPOCH:
+        esper_json_int(json, fact->epoch);
         break;
     case ESPER_FACT_FIELD_REAL:
         esper_json_real(json, *(const double *)value != ESPER_NO_REAL ? *(const double *)value : (double)NAN);

@@ -50,7 +50,7 @@ typedef enum esper_fact_field_kind {
 #define ESPER_FACT_C_NAME(name)  int name;
 #define ESPER_FACT_C_U64(name)   uint64_t name;
 #define ESPER_FACT_C_HASH(name)  uint64_t name;
-#define ESPER_FACT_C_EPOCH(name)
+#define ESPER_FACT_C_EPOCH(name) char name[0]; /* the epoch that every fact has */
 
 /* What follows in brackets, for fields that are in a row. */
 #define ESPER_FACT_IN_ROW_BOTH(...) __VA_ARGS__
@@ -91,6 +91,10 @@ double esper_fact_known(double value);
 void esper_fact_set_reward(esper_fact *fact, double total, const double parts[ESPER_N_REWARD_PARTS]);
 /* Fills the entropy of each head of an UPDATE, in the order of ESPER_HEAD_LIST. NaN: it never had a choice. */
 void esper_fact_set_entropy(esper_fact *fact, const double *entropy);
+
+/* Vocabularies of the governor; NULL for codes that are none. */
+const char *esper_fact_action(int code);
+const char *esper_fact_cause(int code);
 
 /* The measures of ATTRIBUTION. */
 #define ESPER_MEASURE_LIST(X)       \

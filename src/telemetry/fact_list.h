@@ -340,7 +340,7 @@
 /* ---- the decision log: a header, and entries that begin with ENTRY and go on with the part of their source. It is read as
  *      strictly as it is written, so any change needs a new ESPER_LOG_VERSION.
  *
- * kind  INT (32 bits), BITS (32 without a sign), COUNT (64 bits; ESPER_GUARD_NONE is null), REAL, U64, HASH; CODE (arg: its
+ * kind  INT (32 bits), COUNT (64 bits; ESPER_GUARD_NONE is null), REAL, U64, HASH; CODE (arg: its
  *       vocabulary) and MAYBE_CODE (-1 is null); TEXT (arg: bytes with its zero) and MAYBE_TEXT ("" is null); WORDS (a text
  *       that keeps what is no UTF-8), BLUEPRINT (its number, which is a name in the file), SLOTS (n_<name> ids)
  * e     where it lies in esper_log_entry ---- */
@@ -401,7 +401,7 @@
     F(e, LOG, CODE, role, role, "what it is to the training") \
     F(e, LOG, COUNT, 0, element, "which of its elements") \
     F(e, LOG, CODE, fault, fault, "`nan`, `inf`, `neg_inf`, `exponent` or `mantissa`") \
-    F(e, LOG, BITS, 0, bit, "of the exponent or mantissa") \
+    F(e, LOG, COUNT, 0, bit, "of the exponent or mantissa") \
     F(e, LOG, CODE, point, point, "when in the step: `between_steps`, `before_forward` or `gradients`")
 
 #endif

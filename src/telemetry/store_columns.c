@@ -108,14 +108,9 @@ void esper_store_sql_clear(void *base, const esper_store_column *columns, int n)
 
 esper_store_record esper_store_record_of(esper_store_kind kind, int64_t epoch, int64_t step)
 {
-    esper_store_record record;
+    esper_fact nothing = esper_fact_of((esper_fact_kind)kind, epoch, step);
 
-    memset(&record, 0, sizeof(record)); /* padding too: records are copied and compared as bytes */
-    record.kind = kind;
-    record.epoch = epoch;
-    record.step = step;
-    esper_store_sql_clear(&record, tables[kind].columns, tables[kind].n_columns);
-    return record;
+    return esper_store_record_from(&nothing);
 }
 
 esper_store_run esper_store_run_of(const char *name)
@@ -176,7 +171,7 @@ esper_store_record esper_store_record_from(const esper_fact *fact)
     esper_store_record record;
 
     assert(fact->kind < ESPER_FACT_N_TABLES);
-    memset(&record, 0, sizeof(record));
+    memset(&record, 0, sizeof(record)); /* padding too: records are copied and compared as bytes */
     record.kind = kind;
     record.epoch = fact->epoch;
     record.step = fact->step;
