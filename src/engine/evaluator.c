@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "tensor/cost.h"
 
-enum { WHOLE = -1, OURS = 0, THEIRS = 1 };
+enum { WHOLE = -1 };
 
 typedef struct program {
     struct program *next;
@@ -30,9 +30,14 @@ struct esper_evaluator {
     esper_split    split;
     int            n_targets; /* of a sample */
     int32_t       *targets;   /* (batch, n_targets) of the present batch: inputs do not survive a pass */
-    float         *results[2][2]; /* (batch) of the network's last pass, and of a variant's: losses and right targets */
+    float         *results;   /* of the network's passes */
     program       *programs;
 };
+
+/* Of a batch, by sample: room of its own for each program that is run, so that one wait is enough for all. */
+typedef struct results {
+    float *losses, *correct;
+} results;
 
 typedef struct job {
     esper_splice splice;
@@ -42,12 +47,14 @@ typedef struct job {
     esper_tally  tally;
     int64_t      sum, sum_squares; /* over samples, of (right targets of the network - of the variant) */
     double       flops;            /* of a sample, when that is what was asked */
+    results      results;
 } job;
 
 typedef struct evaluation {
     esper_splice splice; /* the network as it is */
     program     *network;
     esper_tally  tally, slice; /* of the network: in all, and of the slice */
+    results      results;
     job         *jobs;
     int          n_jobs;
 } evaluation;
@@ -115,16 +122,22 @@ static bool is_computed(const job *self)
 static esper_status prepare(const esper_evaluator *evaluator, const esper_variant *variants, int n_variants,
                             evaluation *run)
 {
+    size_t n_samples = (size_t)esper_engine_max_samples(evaluator->network->engine);
+    float *at;
+
     run->splice = splice_of(evaluator, NULL);
+    run->results = (results){evaluator->results, evaluator->results + n_samples};
     if (n_variants <= 0)
         return ESPER_OK;
     for (int i = 0; i < n_variants; i++)
         ESPER_TRY(check_variant(evaluator, &variants[i]));
-    run->jobs = esper_mem_alloc((size_t)n_variants * sizeof(*run->jobs));
+    run->jobs = esper_mem_alloc((size_t)n_variants * (sizeof(*run->jobs) + 2 * n_samples * sizeof(*at)));
     if (run->jobs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluation of %d variants", n_variants);
     run->n_jobs = n_variants;
-    for (int i = 0; i < n_variants; i++) {
+    at = (float *)(void *)(run->jobs + n_variants);
+    for (int i = 0; i < n_variants; i++, at += 2 * n_samples) {
+        run->jobs[i].results = (results){at, at + n_samples};
         run->jobs[i].splice = splice_of(evaluator, &variants[i]);
         prepare_job(run, i);
     }
@@ -274,7 +287,7 @@ static void *data_of(const program *self, int tensor)
 
 /* Everything but what the program begins with is there. */
 static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
-                                int n_samples, float *const results[2])
+                                int n_samples, const results *to)
 {
     esper_backend_stream *stream = evaluator->network->stream;
     size_t n = (size_t)n_samples * (size_t)evaluator->n_targets;
@@ -283,9 +296,8 @@ static esper_status run_program(const esper_evaluator *evaluator, program *self,
     ESPER_TRY(esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples));
     ESPER_TRY(esper_plan_write(self->plan, stream, 0, self->net.target, evaluator->targets, n_samples));
     ESPER_TRY(esper_plan_forward_one(self->plan, stream, 0));
-    ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.loss, results[0], n_samples));
-    ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.correct, results[1], n_samples));
-    return esper_network_wait(evaluator->network);
+    ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.loss, to->losses, n_samples));
+    return esper_plan_read(self->plan, stream, 0, self->net.correct, to->correct, n_samples);
 }
 
 static esper_status run_network(const esper_evaluator *evaluator, evaluation *run, uint32_t batch)
@@ -302,7 +314,7 @@ static esper_status run_network(const esper_evaluator *evaluator, evaluation *ru
 
     esper_batch_fill(sampler, batch, esper_network_pool(evaluator->network), &dest);
     return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(sampler, batch),
-                       evaluator->results[OURS]);
+                       &run->results);
 }
 
 /* Begins with what the network has computed up to there. */
@@ -314,28 +326,24 @@ static esper_status run_job(const esper_evaluator *evaluator, const evaluation *
 
     ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
                                  data_of(self->program, self->program->net.input), data_of(network, from), bytes));
-    return run_program(evaluator, self->program, &self->splice, n_samples, evaluator->results[THEIRS]);
+    return run_program(evaluator, self->program, &self->splice, n_samples, &self->results);
 }
 
 /* Adds the results of the batch just run, in the order of its samples. */
-static void add_results(const esper_evaluator *evaluator, int whose, int n, esper_tally *tally)
+static void add_results(const esper_evaluator *evaluator, const results *from, int n, esper_tally *tally)
 {
-    const float *loss = evaluator->results[whose][0], *correct = evaluator->results[whose][1];
-
     for (int i = 0; i < n; i++) {
-        tally->loss += (double)loss[i];
-        tally->correct += (uint64_t)correct[i];
+        tally->loss += (double)from->losses[i];
+        tally->correct += (uint64_t)from->correct[i];
     }
     tally->samples += (uint64_t)n;
     tally->targets += (uint64_t)n * (uint64_t)evaluator->n_targets;
 }
 
-static void add_differences(const esper_evaluator *evaluator, int n, job *self)
+static void add_differences(const results *ours, int n, job *self)
 {
-    const float *ours = evaluator->results[OURS][1], *theirs = evaluator->results[THEIRS][1];
-
     for (int i = 0; i < n; i++) {
-        int64_t difference = (int64_t)ours[i] - (int64_t)theirs[i];
+        int64_t difference = (int64_t)ours->correct[i] - (int64_t)self->results.correct[i];
 
         self->sum += difference;
         self->sum_squares += difference * difference;
@@ -349,22 +357,27 @@ static esper_status ask(const esper_evaluator *evaluator, const esper_follower *
     return ESPER_OK;
 }
 
-static esper_status run_variants(const esper_evaluator *evaluator, evaluation *run, const esper_follower *follower)
+static esper_status run_variants(const esper_evaluator *evaluator, const evaluation *run,
+                                 const esper_follower *follower)
+{
+    for (int i = 0; i < run->n_jobs; i++)
+        if (is_computed(&run->jobs[i])) {
+            ESPER_TRY(ask(evaluator, follower));
+            ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
+        }
+    return ESPER_OK;
+}
+
+static void add_variants(const esper_evaluator *evaluator, evaluation *run)
 {
     int n = run->network->pass.n_samples;
 
-    add_results(evaluator, OURS, n, &run->slice);
-    for (int i = 0; i < run->n_jobs; i++) {
-        job *self = &run->jobs[i];
-
-        if (!is_computed(self))
-            continue;
-        ESPER_TRY(ask(evaluator, follower));
-        ESPER_TRY(run_job(evaluator, run, self));
-        add_results(evaluator, THEIRS, n, &self->tally);
-        add_differences(evaluator, n, self);
-    }
-    return ESPER_OK;
+    add_results(evaluator, &run->results, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++)
+        if (is_computed(&run->jobs[i])) {
+            add_results(evaluator, &run->jobs[i].results, n, &run->jobs[i].tally);
+            add_differences(&run->results, n, &run->jobs[i]);
+        }
 }
 
 /* Counts are whole numbers far below 2^53: as doubles they are exact. */
@@ -440,9 +453,12 @@ static esper_status run_batches(const esper_evaluator *evaluator, evaluation *ru
         if (esper_sampler_batch_count(sampler_of(evaluator), batch) == 0)
             continue; /* it falls to other ranks */
         ESPER_TRY(run_network(evaluator, run, batch));
-        add_results(evaluator, OURS, run->network->pass.n_samples, &run->tally);
         if (batch < n_slice)
             ESPER_TRY(run_variants(evaluator, run, follower));
+        ESPER_TRY(esper_network_wait(evaluator->network));
+        add_results(evaluator, &run->results, run->network->pass.n_samples, &run->tally);
+        if (batch < n_slice)
+            add_variants(evaluator, run);
     }
     return join_sums(evaluator, run);
 }
@@ -465,7 +481,7 @@ static esper_variant_result compare(const job *self, const esper_tally *network,
     return result;
 }
 
-static void give_results(const esper_evaluator *evaluator, evaluation *run, esper_variant_result *results)
+static void give_results(const esper_evaluator *evaluator, evaluation *run, esper_variant_result *out)
 {
     for (int i = 0; i < run->n_jobs; i++) {
         job *self = &run->jobs[i];
@@ -473,9 +489,9 @@ static void give_results(const esper_evaluator *evaluator, evaluation *run, espe
         if (self->cut == WHOLE)
             self->tally = run->slice;
         if (self->same_as >= 0)
-            results[i] = results[self->same_as];
+            out[i] = out[self->same_as];
         else
-            results[i] = compare(self, &run->slice, evaluator->n_targets);
+            out[i] = compare(self, &run->slice, evaluator->n_targets);
     }
 }
 
@@ -493,10 +509,8 @@ esper_status esper_evaluator_open(esper_network *network, esper_split split, esp
     evaluator->split = split;
     evaluator->n_targets = (int)engine->plain.tensors[engine->plain.target].count;
     evaluator->targets = esper_mem_alloc(n_samples * (size_t)evaluator->n_targets * sizeof(int32_t));
-    evaluator->results[0][0] = esper_mem_alloc(4 * n_samples * sizeof(float));
-    for (int i = 1; i < 4 && evaluator->results[0][0] != NULL; i++)
-        evaluator->results[i / 2][i % 2] = evaluator->results[0][0] + (size_t)i * n_samples;
-    if (evaluator->targets == NULL || evaluator->results[0][0] == NULL) {
+    evaluator->results = esper_mem_alloc(2 * n_samples * sizeof(*evaluator->results));
+    if (evaluator->targets == NULL || evaluator->results == NULL) {
         esper_evaluator_close(evaluator);
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluator for batches of %zu", n_samples);
     }
@@ -514,7 +528,7 @@ void esper_evaluator_close(esper_evaluator *evaluator)
         evaluator->programs = self->next;
         close_program(self);
     }
-    esper_mem_free(evaluator->results[0][0]);
+    esper_mem_free(evaluator->results);
     esper_mem_free(evaluator->targets);
     esper_mem_free(evaluator);
 }
