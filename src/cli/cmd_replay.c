@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -25,7 +23,6 @@ typedef struct original {
     esper_config           config;
     esper_cursor           cursor; /* of its checkpoint */
     uint64_t               weights;
-    int                    n_resumed, epochs; /* how often it was resumed; epochs that were asked for at first */
     esper_decision_history history;
 } original;
 
@@ -61,44 +58,24 @@ static esper_status read_history(original *self)
     return ESPER_OK;
 }
 
-/* One line of the events: what it says of a start or a resumption. */
-static void take_event(const char *line, original *self)
-{
-    const char *started = strstr(line, "\"event\":\"run_started\""), *epochs = strstr(line, "\\nepochs = ");
-
-    self->n_resumed += strstr(line, "\"event\":\"run_resumed\"") != NULL;
-    if (started != NULL && epochs != NULL)
-        (void)sscanf(epochs, "\\nepochs = %d", &self->epochs);
-}
-
-/* A log says what was decided, but not how the run was resumed: the events do. Without them nothing is known. */
-static void read_events(original *self)
-{
-    enum { MOST_BYTES = 1 << 30 };
-    char path[ESPER_PATH_CHARS], *text, *rest, *line;
-    size_t bytes;
-
-    self->epochs = self->config.epochs;
-    if (esper_run_path(self->dir, ESPER_RUN_EVENTS, path) != ESPER_OK ||
-        esper_file_read(path, MOST_BYTES, &text, &bytes) != ESPER_OK)
-        return;
-    rest = text;
-    while ((line = strsep(&rest, "\n")) != NULL)
-        take_event(line, self);
-    esper_mem_free(text);
-}
-
 /* A schedule may fall towards the last epoch: with another one every step before was another. With lr_epochs it falls
  * towards that. */
+static bool has_one_schedule(const original *self)
+{
+    return self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->config.lr_epochs > 0 ||
+           self->history.head.epochs == self->config.epochs;
+}
+
+/* A log of version 1 does not say for how many epochs its run was begun. It is tried with those of the checkpoint: every entry
+ * is compared. */
 static esper_status check_schedule(const original *self)
 {
-    if (self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->config.lr_epochs > 0 ||
-        self->epochs == self->config.epochs)
+    if (has_one_schedule(self) || self->history.head.epochs == 0)
         return ESPER_OK;
     return ESPER_FAIL(ESPER_E_UNSUPPORTED,
                       "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, which a "
                       "replay cannot follow",
-                      self->dir, self->epochs, self->config.epochs);
+                      self->dir, self->history.head.epochs, self->config.epochs);
 }
 
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
@@ -111,7 +88,6 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
     ESPER_TRY(read_checkpoint(path, self));
     ESPER_TRY(read_history(self));
-    read_events(self);
     ESPER_TRY(check_schedule(self));
     use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
     ESPER_TRY(esper_settings_check(asked, &self->config, &use, &log));
@@ -165,10 +141,14 @@ static esper_status explain(const original *self, esper_status status)
     if (status != ESPER_E_STATE)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    return ESPER_FAIL(status, "%s is not made again by its log: %s%s", self->dir, message,
-                      self->n_resumed > 0 ? ". It was resumed: a replay cannot follow a rollback after that, other "
-                                            "kernels, another number of ranks, or other settings of the guard"
-                                          : "");
+    return ESPER_FAIL(
+        status,
+        "%s is not made again by its log: %s. Of a run that was resumed, a replay cannot follow a rollback "
+        "after that, other kernels, another number of ranks, or other settings of the guard%s",
+        self->dir, message,
+        has_one_schedule(self) ? ""
+                               : "; nor more epochs, which its log, of version 1, does not tell of: its "
+                                 "learning rate falls towards the last of them");
 }
 
 static int replay(const original *self, const esper_job *job)

@@ -15,7 +15,7 @@
 
 typedef struct esper_device esper_device;
 typedef struct esper_stream esper_stream;
-typedef struct esper_device_event esper_device_event; /* a mark in a stream; base/event.h is about other events */
+typedef struct esper_device_event esper_device_event; /* a mark in a stream; telemetry/fact.h is about other events */
 
 typedef enum esper_device_memory {
     ESPER_DEVICE_MEMORY_NORMAL, /* the device's own */

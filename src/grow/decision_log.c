@@ -1,5 +1,5 @@
 /* The decision log: entries judged, written and synced one at a time. */
-#include "grow/decision_log.h"
+#include "grow/decision_log_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,63 +25,6 @@ struct esper_decision_log {
     char          *path;
     char           line[LINE_BYTES];
 };
-
-/* ------------------------------------------------------------------------------------------------ names */
-
-#define NAME_IN(list, code) ((code) >= 0 && (code) < (int)(sizeof(list) / sizeof((list)[0])) ? (list)[code] : NULL)
-
-const char *esper_log_source_name(int source)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        ESPER_LOG_SOURCE_LIST(X)
-#undef X
-    };
-
-    return NAME_IN(names, source);
-}
-
-const char *esper_log_role_name(int role)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        ESPER_GUARD_ROLE_LIST(X)
-#undef X
-    };
-
-    return NAME_IN(names, role);
-}
-
-const char *esper_log_fault_name(int fault)
-{
-    static const char *const names[] = {
-        [ESPER_FAULT_NAN] = "nan",           [ESPER_FAULT_INF] = "inf",           [ESPER_FAULT_NEG_INF] = "neg_inf",
-        [ESPER_FAULT_EXPONENT] = "exponent", [ESPER_FAULT_MANTISSA] = "mantissa",
-    };
-
-    return NAME_IN(names, fault);
-}
-
-const char *esper_log_point_name(int point)
-{
-    static const char *const names[] = {
-        [ESPER_DRILL_BETWEEN_STEPS] = "between_steps",
-        [ESPER_DRILL_BEFORE_FORWARD] = "before_forward",
-        [ESPER_DRILL_GRADIENTS] = "gradients",
-    };
-
-    return NAME_IN(names, point);
-}
-
-int esper_log_find(const char *(*name_of)(int), const char *name)
-{
-    const char *known;
-
-    for (int code = 0; (known = name_of(code)) != NULL; code++)
-        if (strcmp(known, name) == 0)
-            return code;
-    return -1;
-}
 
 void esper_log_governor_init(esper_log_governor *governor)
 {
@@ -167,6 +110,8 @@ static esper_status check_injection(const esper_log_injection *injection)
         esper_log_point_name(injection->point) == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "an injection of role %d, fault %d, point %d", (int)injection->role,
                           (int)injection->fault, (int)injection->point);
+    if (injection->bit > UINT32_MAX)
+        return ESPER_FAIL(ESPER_E_ARG, "an injection into bit %llu", (unsigned long long)injection->bit);
     return ESPER_OK;
 }
 
@@ -188,22 +133,24 @@ esper_status esper_log_entry_check(const esper_log_entry *entry, esper_topology 
 
 /* ------------------------------------------------------------------------------------------------ entries as JSON */
 
-static void put_text(esper_json *json, const char *key, const char *text)
+/* A text as it is read by people, and, where that is not all of it, its bytes. */
+static void put_words(esper_json *json, const char *text)
 {
-    esper_json_key(json, key);
-    esper_json_text(json, text);
-}
+    char bytes[2 * ESPER_DECISION_TEXT_CHARS + 1];
+    size_t n = strlen(text);
 
-static void put_int(esper_json *json, const char *key, int64_t value)
-{
-    esper_json_key(json, key);
-    esper_json_int(json, value);
+    esper_json_text(json, text);
+    if (is_utf8(text))
+        return;
+    for (size_t i = 0; i < n; i++)
+        snprintf(bytes + 2 * i, 3, "%02x", (unsigned)(unsigned char)text[i]);
+    esper_json_key(json, "text_bytes");
+    esper_json_text(json, bytes);
 }
 
 /* A number as far as every reader keeps it whole, beyond that a text; null for none. */
-static void put_u64(esper_json *json, const char *key, uint64_t value)
+static void put_count(esper_json *json, uint64_t value)
 {
-    esper_json_key(json, key);
     if (value == ESPER_GUARD_NONE)
         esper_json_null(json);
     else if (value <= (uint64_t)1 << 53)
@@ -213,92 +160,68 @@ static void put_u64(esper_json *json, const char *key, uint64_t value)
 }
 
 /* Readers take -0 for a whole number, which has no sign: so it is a text. */
-static void put_real(esper_json *json, const char *key, double value)
+static void put_real(esper_json *json, double value)
 {
-    esper_json_key(json, key);
     if (value == 0.0 && signbit(value))
         esper_json_text(json, "-0");
     else
         esper_json_real(json, value);
 }
 
-/* A text as it is read by people, and, where that is not all of it, its bytes. */
-static void put_reason_text(esper_json *json, const char *text)
+static void put_slots(esper_json *json, const esper_log_governor *governor)
 {
-    char bytes[2 * ESPER_DECISION_TEXT_CHARS + 1];
-    size_t n = strlen(text);
-
-    put_text(json, "text", text);
-    if (is_utf8(text))
-        return;
-    for (size_t i = 0; i < n; i++)
-        snprintf(bytes + 2 * i, 3, "%02x", (unsigned)(unsigned char)text[i]);
-    put_text(json, "text_bytes", bytes);
-}
-
-static void put_decision(esper_json *json, const esper_log_entry *entry, esper_topology topology)
-{
-    const esper_decision *decision = &entry->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(topology, decision->blueprint);
-
-    put_text(json, "op", esper_slot_op_name(decision->op));
-    put_text(json, "slot", entry->slot[0] != '\0' ? entry->slot : NULL);
-    put_text(json, "blueprint", blueprint != NULL ? blueprint->name : NULL);
-    put_text(json, "style", esper_style_name(decision->style));
-    put_int(json, "tempo", decision->tempo);
-    put_real(json, "target", decision->target);
-    put_int(json, "speed", decision->speed);
-    put_text(json, "curve", esper_alpha_choice_name(decision->curve));
-    put_text(json, "reason", esper_reason_name(decision->reason));
-    put_real(json, "confidence", decision->confidence);
-    put_reason_text(json, decision->text);
-}
-
-static void put_governor(esper_json *json, const esper_log_governor *governor)
-{
-    put_text(json, "action", esper_governor_action_name((esper_governor_action)governor->action));
-    put_text(json, "reason", esper_governor_reason_name((esper_governor_reason)governor->reason));
-    put_text(json, "tensor", governor->role != -1 ? governor->tensor : NULL);
-    put_text(json, "role", esper_log_role_name(governor->role));
-    put_text(json, "problem", governor->problem);
-    put_u64(json, "n_elements", governor->n_elements);
-    put_u64(json, "first_index", governor->first_index);
-    put_real(json, "loss", governor->loss);
-    put_u64(json, "to_step", governor->to_step);
-    esper_json_key(json, "pruned");
     esper_json_array_begin(json);
     for (int i = 0; i < governor->n_pruned; i++)
         esper_json_text(json, governor->pruned[i]);
     esper_json_array_end(json);
-    put_real(json, "lr_scale", governor->lr_scale);
 }
 
-static void put_injection(esper_json *json, const esper_log_injection *injection)
+/* base: an esper_log_entry, or the head. */
+static void put_fields(esper_json *json, const log_field *field, const void *base, esper_topology topology)
 {
-    put_text(json, "tensor", injection->tensor);
-    put_text(json, "role", esper_log_role_name(injection->role));
-    put_u64(json, "element", injection->element);
-    put_text(json, "fault", esper_log_fault_name(injection->fault));
-    put_int(json, "bit", injection->bit);
-    put_text(json, "point", esper_log_point_name(injection->point));
-}
+    for (; field->name != NULL; field++) {
+        const void *value = (const char *)base + field->offset;
+        const esper_blueprint *blueprint;
 
-static void put_entry(esper_json *json, const esper_decision_log *log, const esper_log_entry *entry)
-{
-    esper_json_object_begin(json);
-    put_u64(json, "number", log->n_entries);
-    put_int(json, "epoch", entry->epoch);
-    put_u64(json, "step", entry->step);
-    esper_json_key(json, "weights");
-    esper_json_hash(json, entry->weights);
-    put_text(json, "source", esper_log_source_name(entry->source));
-    if (entry->source == ESPER_LOG_POLICY)
-        put_decision(json, entry, log->topology);
-    else if (entry->source == ESPER_LOG_GOVERNOR)
-        put_governor(json, &entry->governor);
-    else
-        put_injection(json, &entry->injection);
-    esper_json_object_end(json);
+        esper_json_key(json, field->name);
+        switch (field->kind) {
+        case LOG_INT:
+            esper_json_int(json, *(const int32_t *)value);
+            break;
+        case LOG_COUNT:
+            put_count(json, *(const uint64_t *)value);
+            break;
+        case LOG_U64:
+            esper_json_u64(json, *(const uint64_t *)value);
+            break;
+        case LOG_HASH:
+            esper_json_hash(json, *(const uint64_t *)value);
+            break;
+        case LOG_REAL:
+            put_real(json, *(const double *)value);
+            break;
+        case LOG_CODE:
+        case LOG_MAYBE_CODE:
+            esper_json_text(json, field->name_of(*(const int32_t *)value));
+            break;
+        case LOG_TEXT:
+            esper_json_text(json, value);
+            break;
+        case LOG_MAYBE_TEXT:
+            esper_json_text(json, *(const char *)value != '\0' ? value : NULL);
+            break;
+        case LOG_WORDS:
+            put_words(json, value);
+            break;
+        case LOG_BLUEPRINT:
+            blueprint = esper_policy_blueprint(topology, *(const int32_t *)value);
+            esper_json_text(json, blueprint != NULL ? blueprint->name : NULL);
+            break;
+        case LOG_SLOTS:
+            put_slots(json, &((const esper_log_entry *)base)->governor);
+            break;
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------ the file */
@@ -355,13 +278,9 @@ static esper_status write_head(esper_decision_log *log, const esper_log_head *he
 
     esper_json_init(&json, log->line, LINE_BYTES - 1);
     esper_json_object_begin(&json);
-    put_int(&json, "esper_decisions", 1);
-    put_text(&json, "task", head->task);
-    put_text(&json, "topology", esper_topology_name(head->topology));
-    esper_json_key(&json, "seed");
-    esper_json_u64(&json, head->seed);
-    put_text(&json, "kernels", head->kernels);
-    put_int(&json, "ranks", head->ranks);
+    esper_json_key(&json, "esper_decisions");
+    esper_json_int(&json, ESPER_LOG_VERSION);
+    put_fields(&json, log_head, head, log->topology);
     esper_json_object_end(&json);
     return end_line(log, &json);
 }
@@ -401,7 +320,8 @@ static esper_status check_head(const esper_decision_log *log, const esper_log_he
         return ESPER_FAIL(ESPER_E_FORMAT, "%s:1: decisions of task %s, not %s", log->path, found->task, wanted->task);
     if (found->topology != wanted->topology)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s:1: decisions for a %s, not a %s", log->path,
-                          esper_topology_name(found->topology), esper_topology_name(wanted->topology));
+                          esper_topology_name((esper_topology)found->topology),
+                          esper_topology_name((esper_topology)wanted->topology));
     if (found->seed != wanted->seed)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s:1: decisions of seed %llu, not %llu", log->path,
                           (unsigned long long)found->seed, (unsigned long long)wanted->seed);
@@ -452,7 +372,7 @@ esper_status esper_decision_log_open(const char *path, const esper_log_head *hea
     if (log == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "decisions to %s", path);
     log->fd = -1;
-    log->topology = head->topology;
+    log->topology = (esper_topology)head->topology;
     log->path = esper_mem_strdup(path);
     if (log->path == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "decisions to %s", path);
@@ -478,6 +398,7 @@ void esper_decision_log_close(esper_decision_log *log)
 
 esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry)
 {
+    esper_log_entry numbered = *entry;
     esper_json json;
     esper_status status;
 
@@ -487,7 +408,11 @@ esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_
     if (status != ESPER_OK)
         return esper_fail_within(status, "%s: entry %llu: ", log->path, (unsigned long long)log->n_entries);
     esper_json_init(&json, log->line, LINE_BYTES - 1);
-    put_entry(&json, log, entry);
+    numbered.number = log->n_entries;
+    esper_json_object_begin(&json);
+    put_fields(&json, log_entry, &numbered, log->topology);
+    put_fields(&json, log_part_of(entry->source), &numbered, log->topology);
+    esper_json_object_end(&json);
     ESPER_TRY(end_line(log, &json));
     log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */
     log->n_entries++;

@@ -4,7 +4,7 @@
  * the rule for callers is: append, then act. A policy's decision that is refused afterwards stays in the log. An append
  * that fails has changed nothing in the file; the run has to stop, since what it would do next could not be made again.
  *
- *     {"esper_decisions":1,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2"}
+ *     {"esper_decisions":2,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2","ranks":1,"epochs":20}
  *     {"number":0,"epoch":12,"step":3400,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
  *     {"number":1,"epoch":14,"step":3811,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
  *     {"number":2,"epoch":14,"step":3811,"weights":"..","source":"governor","action":"roll_back","reason":"governor_scan",...}
@@ -20,6 +20,7 @@
 #include "esper.h"
 #include "policy/decision.h"
 #include "slot/slot_id.h"
+#include "telemetry/fact_list.h"
 #include "engine/guarded.h"
 
 #define ESPER_LOG_SOURCE_LIST(X) X(POLICY, "policy") X(GOVERNOR, "governor") X(INJECTION, "injection")
@@ -38,48 +39,43 @@ enum {
     ESPER_LOG_MAX_SLOTS = ESPER_MAX_REGIONS - 1,
 };
 
-/* What a governor did, from SKIP on. ESPER_GUARD_NONE stands for a number that there is none of. */
+#define ESPER_LOG_C_INT(name, arg)        int32_t name;
+#define ESPER_LOG_C_COUNT(name, arg)      uint64_t name;
+#define ESPER_LOG_C_U64(name, arg)        uint64_t name;
+#define ESPER_LOG_C_HASH(name, arg)       uint64_t name;
+#define ESPER_LOG_C_REAL(name, arg)       double name;
+#define ESPER_LOG_C_CODE(name, arg)       int32_t name;
+#define ESPER_LOG_C_MAYBE_CODE(name, arg) int32_t name;
+#define ESPER_LOG_C_TEXT(name, arg)       char name[arg];
+#define ESPER_LOG_C_MAYBE_TEXT(name, arg) char name[arg];
+#define ESPER_LOG_C_SLOTS(name, arg) \
+    int32_t n_##name;                \
+    char name[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
+#define ESPER_LOG_MEMBER(e, where, kind, arg, name, meaning) ESPER_LOG_C_##kind(name, arg)
+
+/* What a governor did, from SKIP on. ESPER_GUARD_NONE stands for a number that there is none of, a role of -1 for no tensor:
+ * it was the vital signs. loss is NaN unless it was. */
 typedef struct esper_log_governor {
-    int32_t  action, reason;                   /* esper_governor_action, esper_governor_reason */
-    int32_t  role;                             /* esper_guard_role; -1 = no tensor: the vital signs */
-    int32_t  n_pruned;                         /* slots, below */
-    char     tensor[ESPER_LOG_TENSOR_CHARS];   /* "" likewise */
-    char     problem[ESPER_LOG_PROBLEM_CHARS]; /* "NaN", "Inf", "changed"; "" likewise */
-    uint64_t n_elements, first_index;          /* of the tensor that are bad */
-    uint64_t to_step;                          /* the snapshot to go back to */
-    double   loss;                             /* of the vital signs; NaN otherwise */
-    double   lr_scale;                         /* of the learning rate until then */
-    char     pruned[ESPER_LOG_MAX_SLOTS][ESPER_SLOT_CHARS];
+    ESPER_FACT_LOG_GOVERNOR_FIELDS(ESPER_LOG_MEMBER, )
 } esper_log_governor;
 
 /* A fault on purpose: the arguments of esper_guard_inject, and when. */
 typedef struct esper_log_injection {
-    char     tensor[ESPER_LOG_TENSOR_CHARS];
-    int32_t  role, fault; /* esper_guard_role, esper_fault */
-    int32_t  point;       /* esper_drill_point */
-    uint32_t bit;
-    uint64_t element;
+    ESPER_FACT_LOG_INJECTION_FIELDS(ESPER_LOG_MEMBER, )
 } esper_log_injection;
 
 /* One entry. Only the part of its source counts; the others are zeros when it was read. */
 typedef struct esper_log_entry {
-    uint64_t            number; /* from 0: its place in the log, which the log itself gives */
-    uint64_t            step;
-    int32_t             epoch;  /* from 1 */
-    int32_t             source; /* esper_log_source */
-    uint64_t            weights; /* hash of the weights when it was decided, by which a replay is proven */
-    char                slot[ESPER_SLOT_CHARS]; /* policy: the id of decision.slot; "" = none */
+    ESPER_FACT_LOG_ENTRY_FIELDS(ESPER_LOG_MEMBER, ) /* the number is the log's to give */
+    char                slot[ESPER_SLOT_CHARS];     /* policy: the id of decision.slot; "" = none */
     esper_decision      decision;
     esper_log_governor  governor;
     esper_log_injection injection;
 } esper_log_entry;
 
-/* What a log says of its run. */
+/* What a log says of its run. epochs: 0 in logs of version 1, which do not say it. */
 typedef struct esper_log_head {
-    char           task[ESPER_LOG_WORD_CHARS], kernels[ESPER_LOG_WORD_CHARS];
-    esper_topology topology;
-    uint64_t       seed;
-    int32_t        ranks; /* that computed it: sums of another number differ in their last bits */
+    ESPER_FACT_LOG_HEAD_FIELDS(ESPER_LOG_MEMBER, )
 } esper_log_head;
 
 /* A governor's entry of nothing: no tensor, no numbers, learning rate as it was. */

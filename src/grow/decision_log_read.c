@@ -1,5 +1,5 @@
 /* Reading decision logs. Strict: an entry is read only when it is exactly what the log would have written. */
-#include "grow/decision_log.h"
+#include "grow/decision_log_fields.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "policy/view.h"
 
-enum { VERSION = 1, MAX_BYTES = 256 << 20, FIRST_ENTRIES = 64 };
+enum { MAX_BYTES = 256 << 20, FIRST_ENTRIES = 64 };
 
 /* ------------------------------------------------------------------------------------------------ members */
 
@@ -24,6 +24,7 @@ typedef struct members {
     const json_t *object;
     size_t        n_taken;
     esper_status  status;
+    const char   *absent; /* a member that its version does not have; NULL: none */
 } members;
 
 static const json_t *take(members *in, const char *key)
@@ -219,51 +220,18 @@ static void take_blueprint(members *in, esper_topology topology, int32_t *index_
         in->status = ESPER_E_FORMAT; /* its message names those there are */
 }
 
-static esper_status read_decision(const reader *self, members *in, esper_log_entry *entry)
-{
-    esper_decision *decision = &entry->decision;
-    int slot = -1;
-
-    decision->op = take_code(in, "op", esper_slot_op_name, 0);
-    take_name(in, "slot", true, entry->slot, sizeof(entry->slot));
-    take_blueprint(in, self->history->head.topology, &decision->blueprint);
-    decision->style = take_code(in, "style", esper_style_name, ESPER_STYLE_KEEP);
-    decision->tempo = take_int(in, "tempo");
-    decision->target = take_real(in, "target");
-    decision->speed = take_int(in, "speed");
-    decision->curve = take_code(in, "curve", esper_alpha_choice_name, 0);
-    decision->reason = take_code(in, "reason", esper_reason_name, 0);
-    decision->confidence = take_real(in, "confidence");
-    take_reason_text(in, decision->text);
-    ESPER_TRY(finish(in));
-    if (entry->slot[0] != '\0')
-        ESPER_TRY(find_slot(self, entry->slot, &slot));
-    decision->slot = slot;
-    return ESPER_OK;
-}
-
-static const char *action_name(int action)
-{
-    return action <= ESPER_GOVERNOR_STOP ? esper_governor_action_name((esper_governor_action)action) : NULL;
-}
-
-static const char *governor_reason_name(int reason)
-{
-    return reason <= ESPER_GOVERNOR_SCAN ? esper_governor_reason_name((esper_governor_reason)reason) : NULL;
-}
-
-static esper_status read_pruned(const reader *self, const json_t *list, esper_log_governor *governor)
+static esper_status read_slots(const reader *self, const char *key, const json_t *list, esper_log_governor *governor)
 {
     size_t n = json_array_size(list);
     int index;
 
     if (!json_is_array(list) || n > ESPER_LOG_MAX_SLOTS)
-        return ESPER_FAIL(ESPER_E_FORMAT, "pruned is no list of up to %d slots", ESPER_LOG_MAX_SLOTS);
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s is no list of up to %d slots", key, ESPER_LOG_MAX_SLOTS);
     for (size_t i = 0; i < n; i++) {
         const char *id = json_string_value(json_array_get(list, i));
 
         if (id == NULL || strlen(id) >= ESPER_SLOT_CHARS)
-            return ESPER_FAIL(ESPER_E_FORMAT, "pruned holds what is no slot");
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s holds what is no slot", key);
         ESPER_TRY(find_slot(self, id, &index));
         strcpy(governor->pruned[i], id);
     }
@@ -271,91 +239,97 @@ static esper_status read_pruned(const reader *self, const json_t *list, esper_lo
     return ESPER_OK;
 }
 
-static esper_status read_governor(const reader *self, members *in, esper_log_governor *governor)
+static void take_slots(const reader *self, members *in, const char *key, esper_log_governor *governor)
 {
-    const json_t *pruned;
+    const json_t *list = take(in, key);
 
-    governor->action = take_code(in, "action", action_name, 0);
-    governor->reason = take_code(in, "reason", governor_reason_name, 0);
-    take_name(in, "tensor", true, governor->tensor, sizeof(governor->tensor));
-    governor->role = take_code(in, "role", esper_log_role_name, -1);
-    take_name(in, "problem", false, governor->problem, sizeof(governor->problem));
-    governor->n_elements = take_u64(in, "n_elements");
-    governor->first_index = take_u64(in, "first_index");
-    governor->loss = take_real(in, "loss");
-    governor->to_step = take_u64(in, "to_step");
-    governor->lr_scale = take_real(in, "lr_scale");
-    pruned = take(in, "pruned");
-    ESPER_TRY(finish(in));
-    return read_pruned(self, pruned, governor);
+    if (in->status == ESPER_OK)
+        in->status = read_slots(self, key, list, governor);
 }
 
-static esper_status read_injection(members *in, esper_log_injection *injection)
+/* base: a zeroed esper_log_entry, or head. */
+static void take_fields(const reader *self, members *in, const log_field *field, void *base)
 {
-    uint64_t bit;
+    for (; field->name != NULL; field++) {
+        const char *key = field->name;
+        void *value = (char *)base + field->offset;
 
-    take_name(in, "tensor", false, injection->tensor, sizeof(injection->tensor));
-    injection->role = take_code(in, "role", esper_log_role_name, 0);
-    injection->element = take_u64(in, "element");
-    injection->fault = take_code(in, "fault", esper_log_fault_name, 0);
-    bit = take_u64(in, "bit");
-    injection->point = take_code(in, "point", esper_log_point_name, 0);
-    if (bit > UINT32_MAX)
-        refuse(in, "bit", "a number of 32 bits");
-    injection->bit = (uint32_t)bit;
-    return finish(in);
+        if (in->absent != NULL && strcmp(key, in->absent) == 0)
+            continue;
+        switch (field->kind) {
+        case LOG_INT:
+            *(int32_t *)value = take_int(in, key);
+            break;
+        case LOG_COUNT:
+        case LOG_U64:
+            *(uint64_t *)value = take_u64(in, key);
+            break;
+        case LOG_HASH:
+            *(uint64_t *)value = take_hash(in, key);
+            break;
+        case LOG_REAL:
+            *(double *)value = take_real(in, key);
+            break;
+        case LOG_CODE:
+            *(int32_t *)value = take_code(in, key, field->name_of, 0);
+            break;
+        case LOG_MAYBE_CODE:
+            *(int32_t *)value = take_code(in, key, field->name_of, -1);
+            break;
+        case LOG_TEXT:
+        case LOG_MAYBE_TEXT:
+            take_name(in, key, field->kind == LOG_MAYBE_TEXT, value, field->bytes);
+            break;
+        case LOG_WORDS:
+            take_reason_text(in, value);
+            break;
+        case LOG_BLUEPRINT:
+            take_blueprint(in, (esper_topology)self->history->head.topology, value);
+            break;
+        case LOG_SLOTS:
+            take_slots(self, in, key, &((esper_log_entry *)base)->governor);
+            break;
+        }
+    }
 }
 
 static esper_status read_entry(const reader *self, members *in, esper_log_entry *entry)
 {
-    uint64_t n = self->history->n;
-    esper_status status;
+    uint64_t due = self->history->n;
+    int slot = -1;
 
-    entry->number = take_u64(in, "number");
-    entry->epoch = take_int(in, "epoch");
-    entry->step = take_u64(in, "step");
-    entry->weights = take_hash(in, "weights");
-    entry->source = take_code(in, "source", esper_log_source_name, 0);
+    take_fields(self, in, log_entry, entry);
     ESPER_TRY(in->status);
-    if (entry->number != n)
+    if (entry->number != due)
         return ESPER_FAIL(ESPER_E_FORMAT, "entry %llu where entry %llu belongs", (unsigned long long)entry->number,
-                          (unsigned long long)n);
-    if (entry->source == ESPER_LOG_POLICY)
-        status = read_decision(self, in, entry);
-    else if (entry->source == ESPER_LOG_GOVERNOR)
-        status = read_governor(self, in, &entry->governor);
-    else
-        status = read_injection(in, &entry->injection);
-    if (status == ESPER_OK && esper_log_entry_check(entry, self->history->head.topology) != ESPER_OK)
-        status = ESPER_E_FORMAT; /* its message says what is wrong */
-    return status;
+                          (unsigned long long)due);
+    take_fields(self, in, log_part_of(entry->source), entry);
+    ESPER_TRY(finish(in));
+    if (entry->source == ESPER_LOG_POLICY) {
+        if (entry->slot[0] != '\0')
+            ESPER_TRY(find_slot(self, entry->slot, &slot));
+        entry->decision.slot = slot;
+    }
+    if (esper_log_entry_check(entry, (esper_topology)self->history->head.topology) != ESPER_OK)
+        return ESPER_E_FORMAT; /* its message says what is wrong */
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-static const char *topology_name(int code)
+static esper_status read_head(const reader *self, members *in, esper_log_head *head)
 {
-    return code == ESPER_TOPOLOGY_CNN || code == ESPER_TOPOLOGY_TRANSFORMER ? esper_topology_name((esper_topology)code)
-                                                                            : NULL;
-}
+    const json_t *value = json_object_get(in->object, "esper_decisions");
+    json_int_t version = json_integer_value(value);
 
-static esper_status read_head(members *in, esper_log_head *head)
-{
-    const json_t *version = json_object_get(in->object, "esper_decisions");
-    int topology;
-
-    if (!json_is_integer(version))
+    if (!json_is_integer(value))
         return ESPER_FAIL(ESPER_E_FORMAT, "this is no decision log: it does not begin with its header");
-    if (json_integer_value(version) != VERSION)
-        return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads version %d",
-                          (long long)json_integer_value(version), VERSION);
+    if (version < ESPER_LOG_VERSION_OLDEST || version > ESPER_LOG_VERSION)
+        return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads versions %d to %d",
+                          (long long)version, ESPER_LOG_VERSION_OLDEST, ESPER_LOG_VERSION);
     in->n_taken++;
-    take_name(in, "task", false, head->task, sizeof(head->task));
-    topology = take_code(in, "topology", topology_name, 0);
-    head->seed = take_u64(in, "seed");
-    take_name(in, "kernels", false, head->kernels, sizeof(head->kernels));
-    head->ranks = take_int(in, "ranks");
-    head->topology = (esper_topology)(topology > 0 ? topology : 0);
+    in->absent = version == 1 ? "epochs" : NULL;
+    take_fields(self, in, log_head, head);
     return finish(in);
 }
 
@@ -407,7 +381,7 @@ static esper_status read_line(reader *self, const char *line, size_t bytes)
     ESPER_TRY(parse(line, bytes, &object));
     in.object = object;
     if (self->line == 1) {
-        status = read_head(&in, &history->head);
+        status = read_head(self, &in, &history->head);
     } else {
         status = read_entry(self, &in, &history->entries[history->n]);
         history->n += status == ESPER_OK;

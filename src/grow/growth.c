@@ -244,8 +244,10 @@ void esper_growth_close(esper_growth *growth)
 esper_status esper_growth_attach(esper_growth *growth, const esper_growth_records *records)
 {
     const esper_network *network = growth->network;
-    esper_log_head head = {
-        .topology = network->engine->host.topology, .seed = network->seed, .ranks = network->engine->ranks.size};
+    esper_log_head head = {.topology = network->engine->host.topology,
+                           .seed = network->seed,
+                           .ranks = network->engine->ranks.size,
+                           .epochs = network->engine->config.epochs};
 
     growth->recording.records = *records;
     esper_guarded_watch(growth->network, growth_watch_gradients, growth);
@@ -429,7 +431,6 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
     growth->facts.n_auto_pruned += n_pruned;
     if (incident->restored || incident->action == ESPER_GOVERNOR_STOP)
         growth_forfeit(growth);
-    growth_record_incident(growth, incident, n_pruned);
     return ESPER_OK;
 }
 

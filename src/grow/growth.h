@@ -11,12 +11,11 @@
 #ifndef ESPER_GROW_GROWTH_H
 #define ESPER_GROW_GROWTH_H
 
-#include "base/event.h"
 #include "policy/policy.h"
 #include "policy/reward.h"
 #include "policy/tracker.h"
 #include "slot/attribution.h"
-#include "telemetry/store.h"
+#include "telemetry/fact.h"
 #include "grow/decision_log.h"
 #include "engine/guarded.h"
 
@@ -38,8 +37,7 @@ void         esper_growth_close(esper_growth *growth);
 typedef struct esper_growth_records {
     const char  *decisions; /* path of the decision log */
     bool         resume;    /* the log is there already: it is cut back to what this growth remembers */
-    esper_store *store;
-    esper_bus   *bus;
+    esper_bus   *bus;       /* for facts */
 } esper_growth_records;
 
 /* Takes part in a guarded training from now on. */
@@ -53,6 +51,9 @@ typedef struct esper_epoch_record {
     double   samples_per_s; /* training alone */
     double   seconds;       /* training and validation */
 } esper_epoch_record;
+
+/* The same as a fact, with what can be told before it is decided what follows. */
+esper_fact esper_epoch_fact(const esper_network *network, const esper_epoch_record *done);
 
 /* Validates the network as it is and measures its seeds. Changes nothing that counts. E_STOPPED as
  * esper_network_evaluate. */

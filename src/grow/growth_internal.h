@@ -161,7 +161,6 @@ void         growth_record_epoch(esper_growth *growth, const esper_epoch_record 
 void         growth_record_events(esper_growth *growth, uint32_t epoch);
 void         growth_record_injection(esper_growth *growth, const esper_log_entry *entry); /* that was just logged */
 esper_status growth_log_governor(void *context, const esper_incident *incident);
-void         growth_record_incident(esper_growth *growth, const esper_incident *incident, int n_pruned);
 
 /* growth_inject.c */
 esper_status growth_read_faults(esper_growth *growth, const char *text);

@@ -11,25 +11,27 @@
 
 /* ------------------------------------------------------------------------------------------------ the run */
 
-static esper_store_run identity_of(const learn *self)
+static esper_fact start_of(const learn *self)
 {
-    esper_store_run run = esper_store_run_of(self->result.run_dir);
+    esper_fact fact = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, 0);
 
-    ESPER_STORE_SET(run.task, self->task->name);
-    ESPER_STORE_SET(run.policy, "learner");
-    ESPER_STORE_SET(run.reward_mode, self->config.reward);
-    ESPER_STORE_SET(run.gate_mode, esper_config_gates_name(self->config.gates));
-    run.rng_seed = self->config.seed;
-    run.threads = esper_pool_threads(self->engine->pool);
-    ESPER_STORE_SET(run.build, esper_build_commit());
-    run.params_host = self->params_host;
-    return run;
+    fact.run_started.name = self->result.run_dir;
+    fact.run_started.task = self->task->name;
+    fact.run_started.policy = "learner";
+    fact.run_started.reward_mode = self->config.reward;
+    fact.run_started.gate_mode = esper_config_gates_name(self->config.gates);
+    fact.run_started.rng_seed = self->config.seed;
+    fact.run_started.threads = esper_pool_threads(self->engine->pool);
+    fact.run_started.build = esper_build_commit();
+    fact.run_started.params_host = self->params_host;
+    return fact;
 }
 
 static esper_status open_store(learn *self)
 {
     char path[ESPER_PATH_CHARS];
-    esper_store_run run = identity_of(self);
+    esper_fact start = start_of(self);
+    esper_store_run run = esper_store_run_from(&start);
     esper_status status = ESPER_E_NOTFOUND;
     int64_t id;
 
@@ -52,15 +54,18 @@ void learn_open_records(learn *self)
 
 void learn_close_records(learn *self, esper_status status)
 {
-    esper_store_run end = esper_store_run_of(self->result.run_dir);
+    esper_fact fact = esper_fact_of(ESPER_FACT_RUN_ENDED, self->round, (int64_t)self->n_steps);
+    esper_store_run end;
 
     if (self->store == NULL)
         return;
-    ESPER_STORE_SET(end.status, esper_status_name(status));
-    end.epochs = self->round;
-    end.steps = (int64_t)self->n_steps;
-    end.total_reward = self->result.last.round > 0 ? self->result.last.total_reward : ESPER_STORE_NO_REAL;
-    end.seconds = self->result.seconds;
+    fact.run_ended.status = (int)status;
+    fact.run_ended.epochs = self->round;
+    fact.run_ended.steps = (int64_t)self->n_steps;
+    if (self->result.last.round > 0)
+        fact.run_ended.total_reward = self->result.last.total_reward;
+    fact.run_ended.seconds = self->result.seconds;
+    end = esper_store_run_from(&fact);
     if (esper_store_end(self->store, &end) != ESPER_OK)
         esper_log_warn(self->desc->log, "the store does not know how the learning ended: %s", esper_last_error());
     esper_store_close(self->store);
@@ -68,9 +73,9 @@ void learn_close_records(learn *self, esper_status status)
 
 /* ------------------------------------------------------------------------------------------------ a round */
 
-static esper_store_record record_of(const learn *self, esper_store_kind kind)
+static esper_fact fact_of(const learn *self, esper_fact_kind kind)
 {
-    return esper_store_record_of(kind, self->round, (int64_t)self->n_steps);
+    return esper_fact_of(kind, self->round, (int64_t)self->n_steps);
 }
 
 /* What was put where, in the table that a run that grows has its decisions in. There is no log to have a place in: decisions of
@@ -80,7 +85,7 @@ static void push_germination(learn *self, int lane, int t)
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
     size_t at = esper_rollout_at(rollout, lane, t);
     uint64_t episode = self->n_episodes - (uint64_t)self->config.envs + (uint64_t)lane;
-    esper_store_record record = record_of(self, ESPER_STORE_DECISION);
+    esper_fact fact = fact_of(self, ESPER_FACT_DECISION);
     const esper_blueprint *blueprint;
     esper_decision decision;
     esper_action action;
@@ -90,17 +95,17 @@ static void push_germination(learn *self, int lane, int t)
     esper_action_decide(&action, &decision);
     blueprint = esper_policy_blueprint(self->identity.topology, decision.blueprint);
     snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, lane, t + 1);
-    record.decision.number = (int64_t)episode * self->config.epochs + t;
-    record.decision.accepted = rollout->accepted[at];
-    record.decision.tempo = decision.tempo;
-    record.decision.alpha_target = decision.target;
-    ESPER_STORE_SET(record.decision.source, "policy");
-    ESPER_STORE_SET(record.decision.op, esper_slot_op_name(decision.op));
-    ESPER_STORE_SET(record.decision.slot, self->identity.slots[decision.slot]);
-    ESPER_STORE_SET(record.decision.blueprint, blueprint != NULL ? blueprint->name : "");
-    ESPER_STORE_SET(record.decision.blend, esper_blend_name(esper_style_blend(decision.style)));
-    ESPER_STORE_SET(record.decision.line, line);
-    esper_store_push(self->store, &record);
+    fact.decision.number = (int64_t)episode * self->config.epochs + t;
+    fact.decision.accepted = rollout->accepted[at];
+    fact.decision.tempo = decision.tempo;
+    fact.decision.alpha_target = decision.target;
+    fact.decision.source = "policy";
+    fact.decision.op = esper_slot_op_name(decision.op);
+    fact.decision.slot = self->identity.slots[decision.slot];
+    fact.decision.blueprint = blueprint != NULL ? blueprint->name : "";
+    fact.decision.blend = esper_style_blend(decision.style);
+    fact.decision.line = line;
+    esper_store_tell(self->store, &fact, 1);
 }
 
 static void push_rewards(learn *self, int lane)
@@ -108,19 +113,19 @@ static void push_rewards(learn *self, int lane)
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
 
     for (int t = 0; t < rollout->n_stored[lane]; t++) {
-        esper_store_record record = record_of(self, ESPER_STORE_REWARD);
+        esper_fact fact = fact_of(self, ESPER_FACT_REWARD);
         size_t at = esper_rollout_at(rollout, lane, t);
         const double *parts = rollout->parts + at * ESPER_N_REWARD_PARTS;
         double total = 0.0;
 
         for (int part = 0; part < ESPER_N_REWARD_PARTS; part++)
             total += parts[part];
-        record.reward.round = self->round;
-        record.reward.env = lane;
-        record.reward.episode_epoch = t + 1;
-        ESPER_STORE_SET(record.reward.op, esper_slot_op_name(rollout->effective_ops[at]));
-        esper_store_set_reward(&record, total, parts);
-        esper_store_push(self->store, &record);
+        fact.reward.round = self->round;
+        fact.reward.env = lane;
+        fact.reward.episode_epoch = t + 1;
+        fact.reward.op = rollout->effective_ops[at];
+        esper_fact_set_reward(&fact, total, parts);
+        esper_store_tell(self->store, &fact, 1);
         if (rollout->effective_ops[at] == ESPER_SLOT_OP_GERMINATE)
             push_germination(self, lane, t);
     }
@@ -129,23 +134,23 @@ static void push_rewards(learn *self, int lane)
 static void push_episode(learn *self, int lane)
 {
     const esper_episode *episode = &self->episodes[lane];
-    esper_store_record record = record_of(self, ESPER_STORE_EPISODE);
+    esper_fact fact = fact_of(self, ESPER_FACT_EPISODE);
 
-    record.episode.round = self->round;
-    record.episode.env = lane;
-    record.episode.rng_seed = episode->seed;
-    ESPER_STORE_SET(record.episode.policy, self->program == NULL ? "learned" : esper_policy_command.name);
-    record.episode.total_reward = episode->total_reward;
-    record.episode.acc_valid = episode->accuracy_final;
-    record.episode.acc_valid_best = episode->accuracy_best;
-    record.episode.params = episode->params;
-    record.episode.n_germinated = episode->n_germinated;
-    record.episode.n_kept = episode->n_kept;
-    record.episode.n_pruned = episode->n_pruned;
-    record.episode.n_rollbacks = episode->n_rollbacks;
-    record.episode.n_steps = episode->n_steps;
-    record.episode.seconds = episode->seconds;
-    esper_store_push(self->store, &record);
+    fact.episode.round = self->round;
+    fact.episode.env = lane;
+    fact.episode.rng_seed = episode->seed;
+    fact.episode.policy = self->program == NULL ? "learned" : esper_policy_command.name;
+    fact.episode.total_reward = episode->total_reward;
+    fact.episode.acc_valid = episode->accuracy_final;
+    fact.episode.acc_valid_best = episode->accuracy_best;
+    fact.episode.params = episode->params;
+    fact.episode.n_germinated = episode->n_germinated;
+    fact.episode.n_kept = episode->n_kept;
+    fact.episode.n_pruned = episode->n_pruned;
+    fact.episode.n_rollbacks = episode->n_rollbacks;
+    fact.episode.n_steps = episode->n_steps;
+    fact.episode.seconds = episode->seconds;
+    esper_store_tell(self->store, &fact, 1);
 }
 
 static const char *health_name(int health)
@@ -158,33 +163,33 @@ static const char *health_name(int health)
 static void push_update(learn *self, const esper_learn_round *round)
 {
     const esper_ppo_report *report = &round->report.update;
-    esper_store_record record = record_of(self, ESPER_STORE_UPDATE);
+    esper_fact fact = fact_of(self, ESPER_FACT_UPDATE);
     char health[64];
     int n = snprintf(health, sizeof(health), "%s", health_name(report->health));
 
     for (int i = 0; i < ESPER_PPO_N_SOURCES; i++)
         if ((report->failed >> i & 1u) && n < (int)sizeof(health))
             n += snprintf(health + n, sizeof(health) - (size_t)n, ", %s", esper_ppo_source_name(i));
-    record.update.round = self->round;
-    record.update.n_episodes = self->config.envs;
-    record.update.return_mean = round->total_reward;
-    record.update.return_sd = round->total_reward_error * sqrt(self->config.envs);
-    record.update.acc_mean = round->accuracy;
-    record.update.params_mean = round->params;
-    record.update.kl = report->move.kl;
-    record.update.clip_fraction = report->move.clip_fraction;
-    record.update.explained_variance = report->explained_variance;
-    record.update.loss_policy = report->loss.policy;
-    record.update.loss_value = report->loss.value;
-    record.update.entropy = report->entropy;
-    esper_store_set_entropy(&record, report->head_entropy);
-    record.update.n_learned = report->n_updates;
-    record.update.n_skipped = report->n_skipped;
-    record.update.grad_norm = report->grad_norm_mean;
-    record.update.steps_per_s = round->steps_per_s;
-    record.update.seconds = round->seconds;
-    ESPER_STORE_SET(record.update.health, health);
-    esper_store_push(self->store, &record);
+    fact.update.round = self->round;
+    fact.update.n_episodes = self->config.envs;
+    fact.update.return_mean = round->total_reward;
+    fact.update.return_sd = round->total_reward_error * sqrt(self->config.envs);
+    fact.update.acc_mean = round->accuracy;
+    fact.update.params_mean = round->params;
+    fact.update.kl = report->move.kl;
+    fact.update.clip_fraction = report->move.clip_fraction;
+    fact.update.explained_variance = report->explained_variance;
+    fact.update.loss_policy = report->loss.policy;
+    fact.update.loss_value = report->loss.value;
+    fact.update.entropy = report->entropy;
+    esper_fact_set_entropy(&fact, report->head_entropy);
+    fact.update.n_learned = report->n_updates;
+    fact.update.n_skipped = report->n_skipped;
+    fact.update.grad_norm = report->grad_norm_mean;
+    fact.update.steps_per_s = round->steps_per_s;
+    fact.update.seconds = round->seconds;
+    fact.update.health = health;
+    esper_store_tell(self->store, &fact, 1);
 }
 
 void learn_record_round(learn *self, const esper_learn_round *round)

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/event.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/governor.h"
@@ -31,14 +30,13 @@ static bool is_lost(const run *self)
 
 static esper_status write_checkpoint(run *self)
 {
-    esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
+    esper_fact fact = run_fact(self, ESPER_FACT_CHECKPOINT_SAVED);
     struct stat info;
 
     ESPER_TRY(esper_checkpoint_save(self->network, self->checkpoint));
-    event.checkpoint_saved.path = self->checkpoint;
-    event.checkpoint_saved.epoch = self->network->cursor.epoch;
-    event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
-    run_emit(self, &event);
+    fact.checkpoint_saved.path = self->checkpoint;
+    fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
+    run_tell(self, &fact);
     return ESPER_OK;
 }
 
@@ -126,7 +124,8 @@ static esper_follower follower_of(run *self)
 {
     bool many = esper_ranks_are_many(&self->engine->ranks);
 
-    return (esper_follower){.stop = many ? &self->stop : self->desc->stop, .context = self, .batch = run_show_evaluation};
+    return (esper_follower){
+        .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = run_show_evaluation};
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */

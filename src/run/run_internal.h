@@ -6,6 +6,7 @@
 #include "grow/epoch.h"
 #include "run/policy_note.h"
 #include "run/run.h"
+#include "telemetry/store.h"
 
 typedef struct run {
     const esper_run_desc *desc;
@@ -41,7 +42,10 @@ void         run_close_store(run *self, esper_status status);    /* writes the r
 bool         run_computes_alike(const char *identity, const char *other); /* two backends' */
 
 /* run_tell.c */
-void run_emit(run *self, esper_event *event);
+esper_fact run_fact(const run *self, esper_fact_kind kind);   /* of now, with nothing in it */
+esper_fact run_start(const run *self);                        /* its identity */
+esper_fact run_end(const run *self, esper_status status);     /* what came of it */
+void run_tell(run *self, esper_fact *fact);
 void run_tell_start(run *self);
 void run_tell_epoch(run *self, const esper_epoch_record *record);
 void run_tell_incident(run *self, const esper_incident *incident);

@@ -1,11 +1,8 @@
 /* How a run begins: its network, fresh or from a checkpoint, its directory, and what is written down of it. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/build_info.h"
-#include "base/event.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
@@ -201,29 +198,6 @@ static esper_status count_lines(const char *path, uint64_t *n_out)
 
 /* ------------------------------------------------------------------------------------------------ the store */
 
-static esper_store_run identity_of(const run *self)
-{
-    const esper_network *network = self->network;
-    const esper_run_kin *kin = self->desc->kin;
-    esper_store_run identity = esper_store_run_of(self->result.run_dir);
-
-    ESPER_STORE_SET(identity.task, self->task->name);
-    ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
-    ESPER_STORE_SET(identity.reward_mode, network->engine->config.reward);
-    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(network->engine->config.gates));
-    identity.rng_seed = network->engine->config.seed;
-    ESPER_STORE_SET(identity.kernels, esper_backend_identity(network->engine->backend));
-    identity.threads = esper_pool_threads(network->engine->pool);
-    ESPER_STORE_SET(identity.build, esper_build_commit());
-    if (kin != NULL) {
-        identity.parent_run = kin->parent;
-        ESPER_STORE_SET(identity.relation, kin->relation);
-    }
-    identity.params_host = self->result.params_host;
-    identity.flops_host = (int64_t)esper_growth_flops_host(self->growth);
-    return identity;
-}
-
 /* The name under which the store knows a run that is resumed: its directory may have been called otherwise then. */
 static void find_name(const run *self, const char *path, char name[ESPER_PATH_CHARS])
 {
@@ -257,7 +231,8 @@ static esper_status resume_in_store(run *self, const char *path)
 static void open_store(run *self)
 {
     const esper_run_kin *kin = self->desc->kin;
-    esper_store_run identity = identity_of(self);
+    esper_fact start = run_start(self);
+    esper_store_run row = esper_store_run_from(&start);
     char path[ESPER_PATH_CHARS];
     esper_status status = esper_run_path(self->result.run_dir, ESPER_RUN_STORE, path);
 
@@ -268,7 +243,7 @@ static void open_store(run *self)
     if (status == ESPER_OK) {
         status = self->desc->resume != NULL ? resume_in_store(self, path) : ESPER_E_NOTFOUND;
         if (status == ESPER_E_NOTFOUND)
-            status = esper_store_begin(self->store, &identity, self->record, &self->result.store_run);
+            status = esper_store_begin(self->store, &row, self->record, &self->result.store_run);
     }
     if (status == ESPER_OK)
         return;
@@ -277,26 +252,13 @@ static void open_store(run *self)
     self->store = NULL;
 }
 
-/* Writes the result and closes. */
+/* Writes the result into the row of the run. */
 void run_close_store(run *self, esper_status status)
 {
-    const esper_run_result *result = &self->result;
-    esper_store_run end = esper_store_run_of(result->run_dir);
+    esper_fact fact = run_end(self, status);
+    esper_store_run row = esper_store_run_from(&fact);
 
-    if (self->store == NULL)
-        return;
-    ESPER_STORE_SET(end.status, esper_status_name(status));
-    end.epochs = result->cursor.epoch;
-    end.steps = (int64_t)result->cursor.step;
-    end.params = result->params;
-    end.flops = (int64_t)result->flops_sample;
-    end.flops_train = (int64_t)result->flops_train;
-    end.loss_test = isnan(result->loss_test) ? ESPER_STORE_NO_REAL : result->loss_test;
-    end.total_reward = isnan(result->total_reward) ? ESPER_STORE_NO_REAL : result->total_reward;
-    end.acc_test = isnan(result->acc_test) ? ESPER_STORE_NO_REAL : result->acc_test;
-    end.weight_hash = result->weight_hash;
-    end.seconds = result->seconds;
-    if (esper_store_end(self->store, &end) != ESPER_OK)
+    if (self->store != NULL && esper_store_end(self->store, &row) != ESPER_OK)
         esper_log_warn(self->desc->log, "the store does not know how the run ended: %s", esper_last_error());
 }
 
@@ -318,8 +280,7 @@ void run_measure_network(run *self)
 static esper_status attach_growth(run *self)
 {
     char path[ESPER_PATH_CHARS];
-    esper_growth_records records = {
-        .decisions = path, .resume = self->desc->resume != NULL, .store = self->store, .bus = &self->bus};
+    esper_growth_records records = {.decisions = path, .resume = self->desc->resume != NULL, .bus = &self->bus};
 
     if (self->growth == NULL)
         return ESPER_OK;
@@ -351,6 +312,8 @@ static esper_status open_records(run *self)
     ESPER_TRY(esper_bus_add(&self->bus, sink));
     if (self->growth != NULL)
         open_store(self);
+    if (self->store != NULL)
+        ESPER_TRY(esper_bus_add(&self->bus, esper_store_sink(self->store)));
     return attach_growth(self);
 }
 

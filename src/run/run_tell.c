@@ -1,45 +1,96 @@
-/* What is told of a run: events for its file, lines for the log, views for who watches. */
+/* What is told of a run: facts for its files, lines for the log, views for who watches. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/build_info.h"
-#include "base/clock.h"
-#include "base/event.h"
 #include "base/status.h"
 #include "guard/governor.h"
 #include "run/run_internal.h"
 
-/* ------------------------------------------------------------------------------------------------ events */
+/* ------------------------------------------------------------------------------------------------ facts */
 
-void run_emit(run *self, esper_event *event)
+esper_fact run_fact(const run *self, esper_fact_kind kind)
 {
-    event->step = (int64_t)self->network->cursor.step;
-    esper_bus_emit(&self->bus, event);
+    return esper_fact_of(kind, self->network->cursor.epoch, (int64_t)self->network->cursor.step);
+}
+
+/* The run's identity, for its first line and its row. */
+esper_fact run_start(const run *self)
+{
+    const esper_engine *engine = self->network->engine;
+    const esper_run_kin *kin = self->desc->kin;
+    esper_fact fact = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, (int64_t)self->network->cursor.step);
+
+    fact.run_started.task = self->task->name;
+    fact.run_started.name = self->result.run_dir;
+    fact.run_started.rng_seed = engine->config.seed;
+    fact.run_started.config = self->record;
+    fact.run_started.kernels = esper_backend_identity(engine->backend);
+    fact.run_started.threads = esper_pool_threads(engine->pool);
+    fact.run_started.ranks = engine->ranks.size;
+    fact.run_started.params = self->result.params;
+    fact.run_started.build = esper_build_commit();
+    fact.run_started.params_host = self->result.params_host;
+    if (self->growth == NULL)
+        return fact;
+    fact.run_started.policy = esper_growth_decider(self->growth);
+    fact.run_started.reward_mode = engine->config.reward;
+    fact.run_started.gate_mode = esper_config_gates_name(engine->config.gates);
+    fact.run_started.flops_host = (int64_t)esper_growth_flops_host(self->growth);
+    if (kin != NULL) {
+        fact.run_started.parent_run = kin->parent;
+        fact.run_started.relation = kin->relation;
+    }
+    return fact;
+}
+
+/* How the run ended, for its last line and its row. */
+esper_fact run_end(const run *self, esper_status status)
+{
+    const esper_run_result *result = &self->result;
+    esper_fact fact = esper_fact_of(ESPER_FACT_RUN_ENDED, result->cursor.epoch, (int64_t)result->cursor.step);
+
+    fact.run_ended.status = (int)status;
+    fact.run_ended.epochs = result->cursor.epoch;
+    fact.run_ended.steps = (int64_t)result->cursor.step;
+    fact.run_ended.params = result->params;
+    fact.run_ended.flops = (int64_t)result->flops_sample;
+    fact.run_ended.flops_train = (int64_t)result->flops_train;
+    fact.run_ended.loss_test = esper_fact_known(result->loss_test);
+    fact.run_ended.acc_test = esper_fact_known(result->acc_test);
+    fact.run_ended.weight_hash = result->weight_hash;
+    fact.run_ended.seconds = result->seconds;
+    fact.run_ended.total_reward = esper_fact_known(result->total_reward);
+    return fact;
+}
+
+void run_tell(run *self, esper_fact *fact)
+{
+    esper_bus_tell(&self->bus, fact, 1);
 }
 
 static void warn(run *self, const char *text)
 {
-    esper_event event = {.kind = ESPER_EVENT_WARNING};
+    esper_fact fact = run_fact(self, ESPER_FACT_WARNING);
 
-    event.warning.text = text;
-    run_emit(self, &event);
+    fact.warning.text = text;
+    run_tell(self, &fact);
     esper_log_warn(self->desc->log, "%s", text);
 }
 
 static void tell_resumed(run *self)
 {
     const char *identity = esper_backend_identity(self->network->engine->backend);
-    esper_event event = {.kind = ESPER_EVENT_RUN_RESUMED};
+    esper_fact fact = run_fact(self, ESPER_FACT_RUN_RESUMED);
     char text[256];
 
-    event.run_resumed.path = self->resumed_from;
-    event.run_resumed.epoch = self->network->cursor.epoch;
-    event.run_resumed.kernels = identity;
-    event.run_resumed.threads = esper_pool_threads(self->network->engine->pool);
-    event.run_resumed.ranks = self->network->engine->ranks.size;
-    event.run_resumed.config = self->record;
-    run_emit(self, &event);
+    fact.run_resumed.path = self->resumed_from;
+    fact.run_resumed.kernels = identity;
+    fact.run_resumed.threads = esper_pool_threads(self->network->engine->pool);
+    fact.run_resumed.ranks = self->network->engine->ranks.size;
+    fact.run_resumed.config = self->record;
+    run_tell(self, &fact);
     if (run_computes_alike(identity, self->resumed_kernels))
         return;
     snprintf(text, sizeof(text),
@@ -62,88 +113,76 @@ static void warn_if_short(run *self)
 
 void run_tell_start(run *self)
 {
-    esper_event event = {.kind = ESPER_EVENT_RUN_STARTED};
+    esper_fact fact = run_start(self);
 
     if (self->desc->resume != NULL) {
         tell_resumed(self);
         return;
     }
-    event.run_started.task = self->task->name;
-    event.run_started.run = self->result.run_dir;
-    event.run_started.seed = self->network->engine->config.seed;
-    event.run_started.config = self->record;
-    event.run_started.kernels = esper_backend_identity(self->network->engine->backend);
-    event.run_started.threads = esper_pool_threads(self->network->engine->pool);
-    event.run_started.ranks = self->network->engine->ranks.size;
-    event.run_started.params = self->result.params;
-    event.run_started.commit = esper_build_commit();
-    event.run_started.policy = self->growth != NULL ? esper_growth_decider(self->growth) : "";
-    run_emit(self, &event);
+    run_tell(self, &fact);
     if (self->policy_note[0] != '\0')
         warn(self, self->policy_note);
     warn_if_short(self);
 }
 
+/* Its row is growth's to tell, when it is known what follows. */
 void run_tell_epoch(run *self, const esper_epoch_record *record)
 {
-    esper_event event = {.kind = ESPER_EVENT_EPOCH_ENDED};
+    esper_fact fact = esper_epoch_fact(self->network, record);
 
-    event.epoch_ended.epoch = record->epoch;
-    event.epoch_ended.loss_train = record->loss_train;
-    event.epoch_ended.acc_train = record->acc_train;
-    event.epoch_ended.loss_valid = record->loss_valid;
-    event.epoch_ended.acc_valid = record->acc_valid;
-    event.epoch_ended.lr = record->lr;
-    event.epoch_ended.grad_norm = record->grad_norm;
-    event.epoch_ended.samples_per_s = record->samples_per_s;
-    event.epoch_ended.seconds = record->seconds;
-    run_emit(self, &event);
+    fact.to = ESPER_TO_LINES;
+    run_tell(self, &fact);
 }
 
-static void tell_rollback(run *self, const esper_incident *incident)
+static void tell_rollback(run *self, const esper_incident *incident, const char *why)
 {
-    esper_event event = {.kind = ESPER_EVENT_ROLLED_BACK};
+    esper_fact fact = esper_fact_of(ESPER_FACT_ROLLBACK, incident->to.epoch + 1, (int64_t)incident->to.step);
 
-    event.rolled_back.from_step = (int64_t)incident->at.step;
-    event.rolled_back.to_step = (int64_t)incident->to.step;
-    event.rolled_back.damaged = incident->n_damaged;
-    event.rolled_back.reason = esper_governor_reason_name(incident->reason);
-    event.rolled_back.seconds = incident->seconds;
-    run_emit(self, &event);
+    fact.rollback.action = incident->action;
+    fact.rollback.from_epoch = incident->at.epoch + 1;
+    fact.rollback.from_step = (int64_t)incident->at.step;
+    fact.rollback.to_epoch = incident->to.epoch + 1;
+    fact.rollback.to_step = (int64_t)incident->to.step;
+    fact.rollback.n_damaged = incident->n_damaged;
+    fact.rollback.n_pruned = incident->action == ESPER_GOVERNOR_PRUNE ? __builtin_popcount(incident->unkept)
+                                                                      : 0; /* which growth does next */
+    fact.rollback.lr_scale = self->network->detour.lr_scale;
+    fact.rollback.cause = incident->reason;
+    fact.rollback.seconds = incident->seconds;
+    fact.rollback.reason = why;
+    run_tell(self, &fact);
 }
 
 void run_tell_incident(run *self, const esper_incident *incident)
 {
-    esper_event event = {.kind = ESPER_EVENT_GUARD_TRIPPED};
+    esper_fact fact = esper_fact_of(ESPER_FACT_HEALTH, incident->at.epoch + 1, (int64_t)incident->at.step);
     char text[512];
 
-    event.guard_tripped.tensor = incident->tensor != NULL ? incident->tensor : "";
-    event.guard_tripped.role = incident->role != NULL ? incident->role : "";
-    event.guard_tripped.problem = incident->problem;
-    event.guard_tripped.count = (int64_t)incident->n_elements;
-    event.guard_tripped.first_index = incident->first_index != ESPER_GUARD_NONE ? (int64_t)incident->first_index : -1;
-    event.guard_tripped.loss = incident->loss;
-    event.guard_tripped.reason = esper_governor_reason_name(incident->reason);
-    event.guard_tripped.action = esper_governor_action_name(incident->action);
-    run_emit(self, &event);
+    esper_incident_describe(incident, text, sizeof(text));
+    fact.health.n_skipped = (int64_t)esper_guarded_reading(self->network).n_skipped;
+    fact.health.n_tensors = (int64_t)incident->n_tensors;
+    fact.health.tensor = incident->tensor;
+    fact.health.role = incident->role;
+    fact.health.problem = incident->problem;
+    if (incident->tensor != NULL)
+        fact.health.n_elements = (int64_t)incident->n_elements;
+    if (incident->first_index != ESPER_GUARD_NONE)
+        fact.health.first_index = (int64_t)incident->first_index;
+    fact.health.loss = esper_fact_known(incident->loss);
+    fact.health.reason = incident->reason;
+    fact.health.action = incident->action;
+    run_tell(self, &fact);
     if (incident->restored)
-        tell_rollback(self, incident);
+        tell_rollback(self, incident, text);
     if (self->desc->observer == NULL || self->desc->observer->incident == NULL) /* else it is told there */
-        esper_log_warn(self->desc->log, "guard: %s", esper_incident_describe(incident, text, sizeof(text)));
+        esper_log_warn(self->desc->log, "guard: %s", text);
 }
 
 void run_tell_end(run *self, esper_status status)
 {
-    esper_event event = {.kind = ESPER_EVENT_RUN_ENDED};
+    esper_fact fact = run_end(self, status);
 
-    event.run_ended.status = esper_status_name(status);
-    event.run_ended.epochs = self->network->cursor.epoch;
-    event.run_ended.steps = (int64_t)self->network->cursor.step;
-    event.run_ended.loss_test = self->result.loss_test;
-    event.run_ended.acc_test = self->result.acc_test;
-    event.run_ended.weight_hash = self->result.weight_hash;
-    event.run_ended.seconds = esper_clock_seconds() - self->began;
-    run_emit(self, &event);
+    run_tell(self, &fact);
 }
 
 /* Said once: a loss that is not a number stays so until someone acts. Under guard, somebody does. */

@@ -44,9 +44,6 @@ struct esper_store {
     esper_status        failure; /* that turned it off */
     char                failure_text[512];
     uint64_t            n_written, n_dropped[ESPER_STORE_N_KINDS];
-
-    /* of the sink, which belongs to the bus's thread: the last epoch that ended, and its step */
-    int64_t sink_epoch, sink_step;
 };
 
 /* ------------------------------------------------------------------------------------------------ small things */
@@ -776,90 +773,4 @@ esper_store_counts esper_store_counts_get(esper_store *store)
     }
     pthread_mutex_unlock(&store->lock);
     return counts;
-}
-
-/* ------------------------------------------------------------------------------------------------ the sink */
-
-/* The fields as a JSON object, texts no longer than `longest` bytes. */
-static bool write_fields(const esper_event *event, size_t longest, char *text_out, size_t bytes)
-{
-    char word[512];
-    esper_json json;
-    int n;
-    const esper_event_field *fields = esper_event_fields(event->kind, &n);
-
-    esper_json_init(&json, text_out, bytes);
-    esper_json_object_begin(&json);
-    for (int i = 0; i < n; i++) {
-        const void *value = (const char *)event + fields[i].offset;
-
-        esper_json_key(&json, fields[i].name);
-        switch (fields[i].kind) {
-        case ESPER_EVENT_FIELD_INT:
-            esper_json_int(&json, *(const int64_t *)value);
-            break;
-        case ESPER_EVENT_FIELD_REAL:
-            esper_json_real(&json, *(const double *)value);
-            break;
-        case ESPER_EVENT_FIELD_TEXT:
-            esper_store_set(word, longest + 1, *(const char *const *)value);
-            esper_json_text(&json, word);
-            break;
-        case ESPER_EVENT_FIELD_U64:
-            esper_json_u64(&json, *(const uint64_t *)value);
-            break;
-        case ESPER_EVENT_FIELD_HASH:
-            esper_json_hash(&json, *(const uint64_t *)value);
-            break;
-        }
-    }
-    esper_json_object_end(&json);
-    return !json.overflow;
-}
-
-/* Events carry steps, rows need epochs. What comes at the step at which an epoch ended still belongs to that epoch. */
-static int64_t epoch_of(esper_store *store, const esper_event *event)
-{
-    if (event->kind == ESPER_EVENT_EPOCH_ENDED || event->kind == ESPER_EVENT_RUN_RESUMED) {
-        store->sink_epoch =
-            event->kind == ESPER_EVENT_EPOCH_ENDED ? event->epoch_ended.epoch : event->run_resumed.epoch;
-        store->sink_step = event->step;
-    }
-    return event->step == store->sink_step ? store->sink_epoch : store->sink_epoch + 1;
-}
-
-static void sink_emit(void *handle, const esper_event *event)
-{
-    esper_store *store = handle;
-    esper_store_record record = esper_store_record_of(ESPER_STORE_EVENT, epoch_of(store, event), event->step);
-    size_t longest = sizeof(record.event.data);
-
-    ESPER_STORE_SET(record.event.event, esper_event_name(event->kind));
-    record.event.event_seq = (int64_t)event->seq;
-    do
-        longest /= 2;
-    while (longest > 0 && !write_fields(event, longest, record.event.data, sizeof(record.event.data)));
-    if (longest == 0)
-        ESPER_STORE_SET(record.event.data, NULL);
-    esper_store_push(store, &record);
-}
-
-static esper_status sink_flush(void *handle)
-{
-    (void)handle;
-    return ESPER_OK;
-}
-
-static uint64_t sink_n_dropped(const void *handle)
-{
-    (void)handle; /* what the store loses is the store's to tell: it is no loss of the run's own record */
-    return 0;
-}
-
-static const esper_sink_ops sink_ops = {
-    .name = "store", .emit = sink_emit, .flush = sink_flush, .close = sink_flush, .n_dropped = sink_n_dropped};
-
-esper_sink esper_store_sink(esper_store *store)
-{
-    return (esper_sink){.ops = &sink_ops, .handle = store};
 }

@@ -11,60 +11,63 @@
 #ifndef ESPER_TELEMETRY_STORE_H
 #define ESPER_TELEMETRY_STORE_H
 
-#include <float.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/event.h"
 #include "esper.h"
-#include "telemetry/store_list.h"
+#include "telemetry/fact.h"
 
 /* ================================================================================================ records */
 
+/* Rows of the list's facts. */
 typedef enum esper_store_kind {
-#define TABLE(NAME, name, table, lane, fate, meaning) ESPER_STORE_##NAME,
-    ESPER_STORE_LIST(TABLE)
-#undef TABLE
+#define FACT(NAME, name, table, event, priority, fate, meaning) ESPER_STORE_##NAME = ESPER_FACT_##NAME,
+    ESPER_FACT_TABLE_LIST(FACT)
+#undef FACT
     ESPER_STORE_N_KINDS
 } esper_store_kind;
 
-/* Not measured, not meant: NULL in SQL. Texts say it by being empty, hashes by being 0. */
-#define ESPER_STORE_NO_INT  INT64_MIN
-#define ESPER_STORE_NO_REAL (-DBL_MAX)
+/* NULL in SQL. Texts say it by being empty, hashes by being 0. */
+#define ESPER_STORE_NO_INT  ESPER_NO_INT
+#define ESPER_STORE_NO_REAL ESPER_NO_REAL
 
-#define ESPER_STORE_C_INT(name, size)  int64_t name;
-#define ESPER_STORE_C_REAL(name, size) double name;
-#define ESPER_STORE_C_TEXT(name, size) char name[size];
-#define ESPER_STORE_C_U64(name, size)  uint64_t name;
-#define ESPER_STORE_C_HASH(name, size) uint64_t name;
-#define ESPER_STORE_MEMBER(e, kind, size, name, meaning) ESPER_STORE_C_##kind(name, size)
+enum { ESPER_STORE_NAME_CHARS = 40 };
 
+#define ESPER_STORE_C_INT(name, arg)  int64_t name;
+#define ESPER_STORE_C_REAL(name, arg) double name;
+#define ESPER_STORE_C_TEXT(name, arg) char name[arg];
+#define ESPER_STORE_C_NAME(name, arg) char name[ESPER_STORE_NAME_CHARS];
+#define ESPER_STORE_C_U64(name, arg)  uint64_t name;
+#define ESPER_STORE_C_HASH(name, arg) uint64_t name;
+#define ESPER_STORE_MEMBER(e, where, kind, arg, name, meaning) \
+    ESPER_FACT_IN_ROW_##where(ESPER_STORE_C_##kind(name, arg))
+
+/* A row: a fact with the texts made, as it waits in the queue and as it is read. */
 typedef struct esper_store_record {
     esper_store_kind kind;
     int64_t          run;   /* written by the store */
     int64_t          seq;   /* counts the records of a run from 0, dropped ones too: a gap means loss; by the store */
     double           time;  /* wall clock, seconds since 1970; by the store */
-    int64_t          epoch; /* in which it happened, from 1; what is decided after epoch 3 belongs to 3 */
-    int64_t          step;  /* optimiser steps done; after a rollback, those of the snapshot */
+    int64_t          epoch, step; /* as in esper_fact */
     union {                 /* the member named like the kind; epoch_done for EPOCH */
-#define TABLE(NAME, name, table, lane, fate, meaning)                \
-    struct {                                                         \
-        ESPER_STORE_##NAME##_COLUMNS(ESPER_STORE_MEMBER, name)       \
+#define FACT(NAME, name, table, event, priority, fate, meaning) \
+    struct {                                                    \
+        ESPER_FACT_##NAME##_FIELDS(ESPER_STORE_MEMBER, name)    \
     } name;
-        ESPER_STORE_LIST(TABLE)
-#undef TABLE
+        ESPER_FACT_TABLE_LIST(FACT)
+#undef FACT
     };
 } esper_store_record;
 
 typedef struct esper_store_run {
-    ESPER_STORE_RUN_OWN_COLUMNS(ESPER_STORE_MEMBER, run)
-    ESPER_STORE_RUN_BEGIN_COLUMNS(ESPER_STORE_MEMBER, run)
-    ESPER_STORE_RUN_END_COLUMNS(ESPER_STORE_MEMBER, run)
+    ESPER_FACT_RUN_OWN_FIELDS(ESPER_STORE_MEMBER, run)
+    ESPER_FACT_RUN_STARTED_FIELDS(ESPER_STORE_MEMBER, run)
+    ESPER_FACT_RUN_ENDED_FIELDS(ESPER_STORE_MEMBER, run)
 } esper_store_run;
 
 typedef struct esper_store_seed {
-    ESPER_STORE_SEED_COLUMNS(ESPER_STORE_MEMBER, seed)
+    ESPER_FACT_SEED_FIELDS(ESPER_STORE_MEMBER, seed)
 } esper_store_seed;
 
 /* A record, or a run, in which nothing is measured yet. */
@@ -75,10 +78,9 @@ esper_store_run    esper_store_run_of(const char *name);
 #define ESPER_STORE_SET(column, text) esper_store_set((column), sizeof(column), (text))
 void esper_store_set(char *column, size_t bytes, const char *text);
 
-/* Fills the reward columns of a REWARD record; a rollout's parts fit as well as those of esper_reward. */
-void esper_store_set_reward(esper_store_record *record, double total, const double parts[ESPER_N_REWARD_PARTS]);
-/* Fills the entropy of each head of an UPDATE record, in the order of ESPER_HEAD_LIST. NaN: it never had a choice, NULL. */
-void esper_store_set_entropy(esper_store_record *record, const double *entropy);
+/* The row of a fact that has a table; of RUN_STARTED or RUN_ENDED, its part of the row of a run. */
+esper_store_record esper_store_record_from(const esper_fact *fact);
+esper_store_run    esper_store_run_from(const esper_fact *fact);
 
 /* What is known of a column, for readers of any table. */
 typedef enum esper_store_column_kind {
@@ -158,8 +160,11 @@ typedef struct esper_store_counts {
 
 esper_store_counts esper_store_counts_get(esper_store *store);
 
-/* A sink for the bus, which writes the events table. The store is borrowed and must outlive the bus. Its flush and close
- * never fail: a store that is off is no reason for a run to fail. */
+/* Pushes the rows of facts that belong together, as far as they have any. */
+void esper_store_tell(esper_store *store, const esper_fact *facts, int n);
+
+/* The same as a sink for the bus. The store is borrowed and must outlive the bus. Its flush and close never fail: a store that is
+ * off is no reason for a run to fail. */
 esper_sink esper_store_sink(esper_store *store);
 
 /* ================================================================================================ reading

@@ -1,23 +1,29 @@
-/* The list of the store as data, and records in which nothing is measured yet. */
+/* The list of facts as columns, and rows in which nothing is measured yet. */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "policy/actions.h"
 #include "telemetry/store_sql.h"
 
 #define SIZE_OF(type, name) sizeof(((type *)NULL)->name)
 
-#define IN_RECORD(e, kind_, size, name_, meaning_)                                                                    \
-    {#name_, ESPER_STORE_COLUMN_##kind_, offsetof(esper_store_record, e.name_), SIZE_OF(esper_store_record, e.name_), \
-     meaning_},
-#define TABLE(NAME, name, table, lane, fate, meaning) \
-    static const esper_store_column columns_##table[] = {ESPER_STORE_##NAME##_COLUMNS(IN_RECORD, name)};
-ESPER_STORE_LIST(TABLE)
-#undef TABLE
+/* A code's column holds its text. */
+#define ESPER_STORE_COLUMN_NAME ESPER_STORE_COLUMN_TEXT
 
-enum { KEPT = 1, MANY = 0, UNDONE = 1, FACT = 0 };
+#define COLUMN(type, where, kind_, name_, place, meaning_) \
+    ESPER_FACT_IN_ROW_##where(                             \
+        {#name_, ESPER_STORE_COLUMN_##kind_, offsetof(type, place), SIZE_OF(type, place), meaning_}, )
+#define IN_RECORD(e, where, kind_, arg, name_, meaning_) \
+    COLUMN(esper_store_record, where, kind_, name_, e.name_, meaning_)
+#define IN_RUN(e, where, kind_, arg, name_, meaning_)  COLUMN(esper_store_run, where, kind_, name_, name_, meaning_)
+#define IN_SEED(e, where, kind_, arg, name_, meaning_) COLUMN(esper_store_seed, where, kind_, name_, name_, meaning_)
+
+#define FACT(NAME, name, table, event, priority, fate, meaning) \
+    static const esper_store_column columns_##table[] = {ESPER_FACT_##NAME##_FIELDS(IN_RECORD, name)};
+ESPER_FACT_TABLE_LIST(FACT)
+#undef FACT
+
+enum { KEPT = 1, MANY = 0, UNDONE = 1, STANDS = 0 };
 
 static const struct {
     const char               *name;
@@ -25,20 +31,16 @@ static const struct {
     int                       n_columns;
     bool                      is_kept, is_undone;
 } tables[ESPER_STORE_N_KINDS] = {
-#define TABLE(NAME, name, table, lane, fate, meaning) \
-    {#table, columns_##table, (int)(sizeof(columns_##table) / sizeof(columns_##table[0])), lane, fate},
-    ESPER_STORE_LIST(TABLE)
-#undef TABLE
+#define FACT(NAME, name, table, event, priority, fate, meaning) \
+    {#table, columns_##table, (int)(sizeof(columns_##table) / sizeof(columns_##table[0])), priority, fate},
+    ESPER_FACT_TABLE_LIST(FACT)
+#undef FACT
 };
 
-#define IN_RUN(e, kind_, size, name_, meaning_)                                                \
-    {#name_, ESPER_STORE_COLUMN_##kind_, offsetof(esper_store_run, name_), SIZE_OF(esper_store_run, name_), meaning_},
-#define IN_SEED(e, kind_, size, name_, meaning_)                                               \
-    {#name_, ESPER_STORE_COLUMN_##kind_, offsetof(esper_store_seed, name_), SIZE_OF(esper_store_seed, name_), meaning_},
-static const esper_store_column run_own[] = {ESPER_STORE_RUN_OWN_COLUMNS(IN_RUN, run)};
-static const esper_store_column run_begin[] = {ESPER_STORE_RUN_BEGIN_COLUMNS(IN_RUN, run)};
-static const esper_store_column run_end[] = {ESPER_STORE_RUN_END_COLUMNS(IN_RUN, run)};
-static const esper_store_column seeds[] = {ESPER_STORE_SEED_COLUMNS(IN_SEED, seed)};
+static const esper_store_column run_own[] = {ESPER_FACT_RUN_OWN_FIELDS(IN_RUN, run)};
+static const esper_store_column run_begin[] = {ESPER_FACT_RUN_STARTED_FIELDS(IN_RUN, run)};
+static const esper_store_column run_end[] = {ESPER_FACT_RUN_ENDED_FIELDS(IN_RUN, run)};
+static const esper_store_column seeds[] = {ESPER_FACT_SEED_FIELDS(IN_SEED, seed)};
 
 #define COMMON(kind_, name_)                                                                                         \
     {                                                                                                                \
@@ -106,14 +108,9 @@ void esper_store_sql_clear(void *base, const esper_store_column *columns, int n)
 
 esper_store_record esper_store_record_of(esper_store_kind kind, int64_t epoch, int64_t step)
 {
-    esper_store_record record;
+    esper_fact nothing = esper_fact_of((esper_fact_kind)kind, epoch, step);
 
-    memset(&record, 0, sizeof(record)); /* padding too: records are copied and compared as bytes */
-    record.kind = kind;
-    record.epoch = epoch;
-    record.step = step;
-    esper_store_sql_clear(&record, tables[kind].columns, tables[kind].n_columns);
-    return record;
+    return esper_store_record_from(&nothing);
 }
 
 esper_store_run esper_store_run_of(const char *name)
@@ -147,30 +144,46 @@ void esper_store_set(char *column, size_t bytes, const char *text)
     memset(column + used, 0, bytes - used);
 }
 
-void esper_store_set_reward(esper_store_record *record, double total, const double parts[ESPER_N_REWARD_PARTS])
+/* The fields of a fact that are in a row are the row's columns, in their order. */
+static void fill_row(const esper_fact *fact, const esper_store_column *columns, void *row)
 {
-    assert(record->kind == ESPER_STORE_REWARD);
-    record->reward.total = total;
-#define X(e, part, name, about) record->reward.name = parts[ESPER_PART_##part];
-    ESPER_REWARD_PART_LIST(X, )
-#undef X
+    int n_fields;
+    const esper_fact_field *fields = esper_fact_fields(fact->kind, &n_fields);
+
+    for (int i = 0; i < n_fields; i++) {
+        void *place;
+
+        if (!fields[i].in_row)
+            continue;
+        place = (char *)row + columns->offset;
+        assert(strcmp(columns->name, fields[i].name) == 0);
+        if (columns->kind == ESPER_STORE_COLUMN_TEXT)
+            esper_store_set(place, columns->bytes, esper_fact_text(fact, &fields[i]));
+        else
+            memcpy(place, (const char *)fact + fields[i].offset, columns->bytes);
+        columns++;
+    }
 }
 
-void esper_store_set_entropy(esper_store_record *record, const double *entropy)
+esper_store_record esper_store_record_from(const esper_fact *fact)
 {
-    double *const columns[] = {
-        [ESPER_HEAD_SLOT] = &record->update.entropy_slot,
-        [ESPER_HEAD_BLUEPRINT] = &record->update.entropy_blueprint,
-        [ESPER_HEAD_STYLE] = &record->update.entropy_style,
-        [ESPER_HEAD_TEMPO] = &record->update.entropy_tempo,
-        [ESPER_HEAD_TARGET] = &record->update.entropy_alpha_target,
-        [ESPER_HEAD_SPEED] = &record->update.entropy_alpha_speed,
-        [ESPER_HEAD_CURVE] = &record->update.entropy_alpha_curve,
-        [ESPER_HEAD_OP] = &record->update.entropy_op,
-    };
-    _Static_assert(sizeof(columns) / sizeof(columns[0]) == ESPER_N_HEADS, "a head without its column");
+    esper_store_kind kind = (esper_store_kind)fact->kind;
+    esper_store_record record;
 
-    assert(record->kind == ESPER_STORE_UPDATE);
-    for (int head = 0; head < ESPER_N_HEADS; head++)
-        *columns[head] = isnan(entropy[head]) ? ESPER_STORE_NO_REAL : entropy[head];
+    assert(fact->kind < ESPER_FACT_N_TABLES);
+    memset(&record, 0, sizeof(record)); /* padding too: records are copied and compared as bytes */
+    record.kind = kind;
+    record.epoch = fact->epoch;
+    record.step = fact->step;
+    fill_row(fact, tables[kind].columns, &record);
+    return record;
+}
+
+esper_store_run esper_store_run_from(const esper_fact *fact)
+{
+    esper_store_run run = esper_store_run_of("");
+
+    assert(fact->kind == ESPER_FACT_RUN_STARTED || fact->kind == ESPER_FACT_RUN_ENDED);
+    fill_row(fact, fact->kind == ESPER_FACT_RUN_STARTED ? run_begin : run_end, &run);
+    return run;
 }

@@ -144,7 +144,7 @@ static void compose_standing(esper_store_text *sql, esper_store_kind kind)
 static const char drops_sql[] = "CREATE TABLE drops (run INTEGER NOT NULL REFERENCES runs (id), records TEXT NOT NULL, "
                                 "n INTEGER NOT NULL, PRIMARY KEY (run, records)) WITHOUT ROWID";
 
-/* In the order of ESPER_STORE_SEED_COLUMNS. */
+/* In the order of ESPER_FACT_SEED_FIELDS. */
 static const char seeds_sql[] =
     "CREATE VIEW seeds AS WITH moves AS (SELECT * FROM stages_standing) "
     "SELECT g.run AS run, g.seed AS seed, g.slot AS slot, g.blueprint AS blueprint, g.blend AS blend, "
@@ -213,7 +213,7 @@ static esper_status look_through(sqlite3 *db, const char *path)
     return status;
 }
 
-/* What the file is: ours (of this version), or empty; anything else is refused. */
+/* What the file is: ours (of a version we know), or empty; anything else is refused. */
 static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_out)
 {
     int64_t application = 0, version = 0, n_objects = 0;
@@ -227,12 +227,12 @@ static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_o
     if (application != APPLICATION_ID)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: is a database of another program: choose another file for the store",
                           path);
-    if (version != ESPER_STORE_VERSION)
+    if (version < ESPER_STORE_VERSION_OLDEST || version > ESPER_STORE_VERSION)
         return ESPER_FAIL(
             ESPER_E_FORMAT,
-            "%s: is a store of schema version %lld, and this program writes and reads version %d: use the "
+            "%s: is a store of schema version %lld, and this program writes and reads versions %d to %d: use the "
             "program that wrote it, or move the file away, and a new one will be made",
-            path, (long long)version, ESPER_STORE_VERSION);
+            path, (long long)version, ESPER_STORE_VERSION_OLDEST, ESPER_STORE_VERSION);
     return look_through(db, path);
 }
 

@@ -17,7 +17,7 @@ esper_status esper_store_sql_fail(sqlite3 *db, int code, const char *path);
             return esper_store_sql_fail((db), sql_code_, (path));                                         \
     } while (0)
 
-/* Opens a store to write, creating it where there is none, or to read one. The schema is the one of this version. */
+/* Opens a store to write, creating it where there is none, or to read one. The schema is one that this version knows. */
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out);
 esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out);
 
@@ -45,7 +45,7 @@ const esper_store_column *esper_store_part_columns(esper_store_part part, int *n
 /* The columns a record begins with, but for nonfinite, which comes after them. */
 const esper_store_column *esper_store_common_columns(int *n_columns_out);
 
-bool esper_store_is_kept(esper_store_kind kind);   /* its lane */
+bool esper_store_is_kept(esper_store_kind kind);   /* its priority */
 bool esper_store_is_undone(esper_store_kind kind); /* its fate */
 
 /* The insert statement of a table; binds a record to it. */

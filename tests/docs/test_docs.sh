@@ -243,6 +243,7 @@ check_events() {
     local name
 
     bash scripts/docs events --check || fail "scripts/docs events --check"
+    bash scripts/docs decisions --check || fail "scripts/docs decisions --check"
     bash scripts/docs store --check || fail "scripts/docs store --check"
     sed '1,/<!-- end of events -->/d' docs/events.md >"$work/prose"
     while read -r name; do

@@ -15,8 +15,12 @@
 
 #define PATH "decisions.jsonl"
 
-static const esper_log_head head = {
-    .task = "fashion", .kernels = "cpu avx2", .topology = ESPER_TOPOLOGY_CNN, .seed = UINT64_MAX - 1, .ranks = 4};
+static const esper_log_head head = {.task = "fashion",
+                                    .kernels = "cpu avx2",
+                                    .topology = ESPER_TOPOLOGY_CNN,
+                                    .seed = UINT64_MAX - 1,
+                                    .ranks = 4,
+                                    .epochs = 20};
 
 static const char *const slot_ids[] = {"r0c0", "r0c1", "r1c0"};
 static const esper_log_slots slots = {slot_ids, 3};
@@ -234,8 +238,8 @@ static void writes_what_was_read(void **state)
 static void is_written_as_said(void **state)
 {
     static const char wanted[] =
-        "{\"esper_decisions\":1,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
-        "\"kernels\":\"cpu avx2\",\"ranks\":4}\n"
+        "{\"esper_decisions\":2,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
+        "\"kernels\":\"cpu avx2\",\"ranks\":4,\"epochs\":20}\n"
         "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"weights\":\"0000000000000000\",\"source\":\"policy\",\"op\":\"germinate\","
         "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"style\":\"gated_gate\",\"tempo\":7,"
         "\"target\":0.30000000000000004,\"speed\":3,\"curve\":\"sigmoid_sharp\",\"reason\":\"plateau\","
@@ -450,7 +454,13 @@ static void damaged_headers_are_named(void **state)
         {"", "no whole line"},
         {"{\"esper_decisions\":1", "no whole line"},
         {"{\"epoch\":1}\n", "no decision log"},
-        {"{\"esper_decisions\":2}\n", "version 2"},
+        {"{\"esper_decisions\":0}\n", "version 0; this program reads versions 1 to 2"},
+        {"{\"esper_decisions\":3}\n", "version 3; this program reads versions 1 to 2"},
+        {"{\"esper_decisions\":2,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1}\n",
+         "epochs is missing"},
+        {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1,"
+         "\"epochs\":3}\n",
+         "1 members that nobody knows"},
         {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\"}\n",
          "ranks is missing"},
         {"{\"esper_decisions\":1,\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1}\n",
@@ -470,6 +480,35 @@ static void damaged_headers_are_named(void **state)
         snprintf(words, sizeof(words), PATH ":1: |%s", cases[i].says);
         check_fails(esper_decision_history_read(PATH, NULL, UINT64_MAX, &history), ESPER_E_FORMAT, words);
     }
+}
+
+/* As the first release wrote it. */
+static void a_log_of_version_1_is_read_and_gone_on_with(void **state)
+{
+    static const char first[] =
+        "{\"esper_decisions\":1,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
+        "\"kernels\":\"cpu avx2\",\"ranks\":4}\n"
+        "{\"number\":0,\"epoch\":1,\"step\":5,\"weights\":\"5dcd4b4a2e5d8c4e\",\"source\":\"policy\",\"op\":\"wait\","
+        "\"slot\":null,\"blueprint\":null,\"style\":\"sigmoid_add\",\"tempo\":5,\"target\":1,\"speed\":0,"
+        "\"curve\":\"linear\",\"reason\":\"none\",\"confidence\":1,\"text\":\"at random\"}\n";
+    esper_log_entry next = a_decision();
+    esper_decision_history history;
+    esper_decision_log *log;
+
+    (void)state;
+    put_text("w", first, strlen(first));
+    check_good(esper_decision_history_read(PATH, &slots, UINT64_MAX, &history));
+    assert_int_equal(history.n, 1);
+    assert_int_equal(history.head.ranks, 4);
+    assert_int_equal(history.head.epochs, 0); /* it does not say */
+    esper_decision_history_free(&history);
+    check_good(esper_decision_log_open(PATH, &head, true, 1, &log));
+    check_good(esper_decision_log_append(log, &next));
+    esper_decision_log_close(log);
+    check_good(esper_decision_history_read(PATH, &slots, UINT64_MAX, &history));
+    assert_int_equal(history.n, 2);
+    assert_int_equal(history.head.epochs, 0); /* nor is it known now for how many it was begun */
+    esper_decision_history_free(&history);
 }
 
 /* Any single byte of a log changed: read or refused, with a line; never worse. */
@@ -741,6 +780,7 @@ int main(void)
         cmocka_unit_test(log_of_another_run_is_refused),
         cmocka_unit_test(damaged_lines_are_named),
         cmocka_unit_test(damaged_headers_are_named),
+        cmocka_unit_test(a_log_of_version_1_is_read_and_gone_on_with),
         cmocka_unit_test(survives_any_byte),
         cmocka_unit_test(refuses_what_is_not_whole),
         cmocka_unit_test(full_disk_leaves_whole_lines),

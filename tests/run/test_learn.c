@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "fault/alloc.h"
 #include "run/learn.h"
+#include "telemetry/store.h"
 
 /* Rounds of two episodes of three decisions. threads 0: as the job says. */
 #define LEARNING                                                                                                       \

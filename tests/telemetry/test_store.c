@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "policy/actions.h"
 #include "slot/stage.h"
 #include "telemetry/helpers.h"
@@ -123,14 +124,16 @@ static double column_of(const esper_store_record *record, const char *name)
 static void rewards_have_their_parts(void **state)
 {
     esper_store *store = begin_store("reward.sqlite", NULL, "x");
-    esper_store_record record = esper_store_record_of(ESPER_STORE_REWARD, 3, 30);
+    esper_fact fact = esper_fact_of(ESPER_FACT_REWARD, 3, 30);
+    esper_store_record record;
     double parts[ESPER_N_REWARD_PARTS], total = 0.0;
     char sql[1024] = "SELECT total = (0.0";
 
     (void)state;
     for (int p = 0; p < ESPER_N_REWARD_PARTS; p++)
         total += parts[p] = 0.25 * (p + 1);
-    esper_store_set_reward(&record, total, parts);
+    esper_fact_set_reward(&fact, total, parts);
+    record = esper_store_record_from(&fact);
     for (int p = 0; p < ESPER_N_REWARD_PARTS; p++) {
         if (column_of(&record, esper_reward_part_name(p)) != parts[p])
             fail_msg("%s: %g, not %g", esper_reward_part_name(p), column_of(&record, esper_reward_part_name(p)),
@@ -146,13 +149,15 @@ static void rewards_have_their_parts(void **state)
 
 static void heads_have_their_entropy(void **state)
 {
-    esper_store_record record = esper_store_record_of(ESPER_STORE_UPDATE, 1, 1);
+    esper_fact fact = esper_fact_of(ESPER_FACT_UPDATE, 1, 1);
+    esper_store_record record;
     double entropy[ESPER_N_HEADS];
 
     (void)state;
     for (int head = 0; head < ESPER_N_HEADS; head++)
         entropy[head] = head == ESPER_HEAD_TEMPO ? (double)__builtin_nanf("") : 0.5 + head;
-    esper_store_set_entropy(&record, entropy);
+    esper_fact_set_entropy(&fact, entropy);
+    record = esper_store_record_from(&fact);
     for (int head = 0; head < ESPER_N_HEADS; head++) {
         double wanted = head == ESPER_HEAD_TEMPO ? ESPER_STORE_NO_REAL : entropy[head];
         char name[64];
@@ -820,46 +825,116 @@ static void two_writers(void **state)
     assert_int_equal(ask("both.sqlite", "SELECT count(*) FROM epochs WHERE run = 2"), 500);
 }
 
-/* ------------------------------------------------------------------------------------------------ events */
+/* ------------------------------------------------------------------------------------------------ facts */
 
-static void events_are_copied(void **state)
+/* Every kind of fact with nothing in it is a row of NULLs; with something in every field, a row of that. */
+static void every_fact_is_its_row(void **state)
 {
-    esper_store *store = begin_store("events.sqlite", NULL, "x");
-    esper_event started = {.kind = ESPER_EVENT_RUN_STARTED}, ended = {.kind = ESPER_EVENT_EPOCH_ENDED, .step = 10};
-    esper_event warning = {.kind = ESPER_EVENT_WARNING, .step = 10};
+    (void)state;
+    for (int kind = 0; kind < ESPER_FACT_N_TABLES; kind++) {
+        esper_fact fact = esper_fact_of((esper_fact_kind)kind, 3, 30);
+        esper_store_record nothing = esper_store_record_of((esper_store_kind)kind, 3, 30);
+        esper_store_record record = esper_store_record_from(&fact);
+        int n_fields, n_columns, column = 0;
+        const esper_fact_field *fields = esper_fact_fields(fact.kind, &n_fields);
+        const esper_store_column *columns = esper_store_columns(record.kind, &n_columns);
+
+        assert_memory_equal(&record, &nothing, sizeof(record));
+        for (int i = 0; i < n_fields; i++)
+            if (fields[i].kind == ESPER_FACT_FIELD_TEXT)
+                *(const char **)((char *)&fact + fields[i].offset) = fields[i].name;
+            else if (fields[i].kind == ESPER_FACT_FIELD_NAME)
+                *(int *)((char *)&fact + fields[i].offset) = 1;
+            else if (fields[i].kind != ESPER_FACT_FIELD_EPOCH)
+                *(int64_t *)((char *)&fact + fields[i].offset) = i + 1;
+        record = esper_store_record_from(&fact);
+        for (int i = 0; i < n_fields; i++) {
+            const char *value;
+
+            if (!fields[i].in_row)
+                continue;
+            value = (const char *)&record + columns[column].offset;
+            assert_string_equal(columns[column].name, fields[i].name);
+            if (columns[column].kind == ESPER_STORE_COLUMN_TEXT)
+                assert_true(strncmp(value, esper_fact_text(&fact, &fields[i]), columns[column].bytes - 1) == 0);
+            else
+                assert_int_equal(*(const int64_t *)value, i + 1);
+            column++;
+        }
+        assert_int_equal(column, n_columns);
+    }
+}
+
+/* Told once, a fact is in both places; who has no table, or is for lines alone, has no row. */
+static void facts_become_rows(void **state)
+{
+    esper_store *store = begin_store("facts.sqlite", NULL, "x");
+    esper_fact epoch = esper_fact_of(ESPER_FACT_EPOCH, 1, 10), warning = esper_fact_of(ESPER_FACT_WARNING, 1, 10);
+    esper_fact gate[3] = {esper_fact_of(ESPER_FACT_GATE, 2, 20), esper_fact_of(ESPER_FACT_CHECK, 2, 20),
+                          esper_fact_of(ESPER_FACT_CHECK, 2, 20)};
     esper_store_record rows[4];
-    char long_text[4096];
     esper_bus bus;
 
     (void)state;
-    memset(long_text, 'x', sizeof(long_text) - 1);
-    long_text[sizeof(long_text) - 1] = '\0';
     esper_bus_init(&bus, 5);
     check_good(esper_bus_add(&bus, esper_store_sink(store)));
-    started.run_started.task = started.run_started.run = started.run_started.config = long_text;
-    started.run_started.kernels = started.run_started.commit = long_text;
-    esper_bus_emit(&bus, &started);
-    ended.epoch_ended.epoch = 1;
-    ended.epoch_ended.loss_train = (double)NAN;
-    esper_bus_emit(&bus, &ended);
-    warning.warning.text = "\"so\"";
-    esper_bus_emit(&bus, &warning);
-    warning.step = 11;
-    esper_bus_emit(&bus, &warning);
+    epoch.epoch_done.loss_train = (double)NAN;
+    esper_bus_tell(&bus, &epoch, 1);
+    epoch.to = ESPER_TO_LINES;
+    esper_bus_tell(&bus, &epoch, 1);
+    warning.warning.text = "so";
+    esper_bus_tell(&bus, &warning, 1);
+    gate[0].gate.to_stage = ESPER_STAGE_BLENDING;
+    gate[0].gate.slot = "r0c1";
+    gate[2].check.passed = 1;
+    esper_bus_tell(&bus, gate, 3);
     check_good(esper_bus_fini(&bus));
     esper_store_close(store);
-    assert_int_equal(read_all("events.sqlite", ESPER_STORE_EVENT, all_of(1), rows, 4), 4);
-    assert_string_equal(rows[0].event.event, "run_started");
-    assert_int_equal(rows[0].event.event_seq, 5);
-    assert_int_equal(rows[0].epoch, 0);
-    assert_int_equal(rows[1].epoch, 1);
-    assert_int_equal(rows[2].epoch, 1); /* at the end of epoch 1 */
-    assert_int_equal(rows[3].epoch, 2); /* in epoch 2 */
-    assert_string_equal(rows[3].event.data, "{\"text\":\"\\\"so\\\"\"}");
-    assert_int_equal(ask("events.sqlite", "SELECT sum(json_valid(data)) FROM events"), 4);
-    assert_int_equal(ask("events.sqlite", "SELECT json_extract(data, '$.loss_train') = 'nan' FROM events "
-                                          "WHERE event = 'epoch_ended'"),
-                     1);
+    assert_int_equal(read_all("facts.sqlite", ESPER_STORE_EPOCH, all_of(1), rows, 4), 1);
+    assert_true(isnan(rows[0].epoch_done.loss_train));
+    assert_true(rows[0].epoch_done.loss_valid == ESPER_STORE_NO_REAL);
+    assert_int_equal(rows[0].step, 10);
+    assert_int_equal(read_all("facts.sqlite", ESPER_STORE_GATE, all_of(1), rows, 4), 1);
+    assert_string_equal(rows[0].gate.to_stage, "blending");
+    assert_string_equal(rows[0].gate.slot, "r0c1");
+    assert_string_equal(rows[0].gate.mode, "");
+    assert_int_equal(ask("facts.sqlite", "SELECT count(*) FROM gate_checks AS c JOIN gates AS g ON c.gate = g.seq"), 2);
+    assert_int_equal(ask("facts.sqlite", "SELECT passed FROM gate_checks ORDER BY seq DESC"), 1);
+}
+
+/* ------------------------------------------------------------------------------------------------ 0.1 */
+
+/* A store as the first release wrote it (grow synth: 3 epochs, a fault, a rollback, a seed) is read, and its run goes on. */
+static void a_store_of_the_first_release_is_read(void **state)
+{
+    esper_store *store;
+    esper_store_record rows[4];
+    esper_fact epoch = esper_fact_of(ESPER_FACT_EPOCH, 4, 20);
+    int64_t id;
+    char *sql;
+    size_t bytes;
+
+    (void)state;
+    if (esper_file_read(ESPER_SOURCE_DIR "/tests/telemetry/store_v3.sql", 1 << 20, &sql, &bytes) != ESPER_OK)
+        skip();
+    remove_store("first.sqlite");
+    change("first.sqlite", sql);
+    esper_mem_free(sql);
+    assert_int_equal(ask("first.sqlite", "PRAGMA user_version"), 3);
+    assert_int_equal(read_all("first.sqlite", ESPER_STORE_EPOCH, all_of(1), rows, 4), 3);
+    assert_int_equal(rows[2].epoch_done.n_seeds, 1);
+    assert_true(rows[2].epoch_done.weight_hash != 0);
+    assert_int_equal(read_all("first.sqlite", ESPER_STORE_ROLLBACK, all_of(1), rows, 4), 1);
+    assert_string_equal(rows[0].rollback.action, "roll_back");
+    assert_int_equal(rows[0].rollback.from_step, 7);
+    store = open_store("first.sqlite", NULL);
+    check_good(esper_store_resume(store, "old", 3, 15, ESPER_STORE_NO_INT, &id));
+    assert_int_equal(id, 1);
+    esper_store_tell(store, &epoch, 1);
+    check_good(esper_store_flush(store));
+    esper_store_close(store);
+    assert_int_equal(ask("first.sqlite", "SELECT count(*) FROM epochs WHERE run = 1"), 4);
+    assert_int_equal(ask("first.sqlite", "PRAGMA user_version"), 3);
 }
 
 int main(void)
@@ -885,7 +960,9 @@ int main(void)
         cmocka_unit_test(written_by_itself),
         cmocka_unit_test(many_at_once),
         cmocka_unit_test(two_writers),
-        cmocka_unit_test(events_are_copied),
+        cmocka_unit_test(every_fact_is_its_row),
+        cmocka_unit_test(facts_become_rows),
+        cmocka_unit_test(a_store_of_the_first_release_is_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -987,13 +987,13 @@ static void push_round(esper_store *store, int64_t round)
         for (int epoch = 1; epoch <= 3; epoch++) {
             double parts[ESPER_N_REWARD_PARTS] = {
                 [ESPER_PART_RENT] = -0.25, [ESPER_PART_TERMINAL] = (double)round / 3.0};
+            esper_fact fact = esper_fact_of(ESPER_FACT_REWARD, round, 6 * round);
 
-            record = esper_store_record_of(ESPER_STORE_REWARD, round, 6 * round);
-            record.reward.round = round;
-            record.reward.env = env;
-            record.reward.episode_epoch = epoch;
-            esper_store_set_reward(&record, parts[ESPER_PART_RENT] + parts[ESPER_PART_TERMINAL], parts);
-            esper_store_push(store, &record);
+            fact.reward.round = round;
+            fact.reward.env = env;
+            fact.reward.episode_epoch = epoch;
+            esper_fact_set_reward(&fact, parts[ESPER_PART_RENT] + parts[ESPER_PART_TERMINAL], parts);
+            esper_store_tell(store, &fact, 1);
         }
     record = esper_store_record_of(ESPER_STORE_UPDATE, round, 6 * round);
     record.update.round = round;

@@ -1,4 +1,4 @@
-/* Events, the bus, the JSON writer and the JSON Lines sink. What is written is read back by another JSON reader. */
+/* Facts, the bus, the JSON writer and the JSON Lines sink. What is written is read back by another JSON reader. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -14,10 +14,11 @@
 #include <cmocka.h>
 
 #include "base/config.h"
-#include "base/event.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "slot/stage.h"
+#include "telemetry/fact.h"
 
 static void check_good(esper_status status)
 {
@@ -146,94 +147,164 @@ static void overflow_is_told_at_every_size(void **state)
 
 /* ---- events ---- */
 
-/* An event with something in every field: numbers that name the field's place, texts that are its name. */
-static void fill(esper_event *event, esper_event_kind kind)
+/* Something in every field, by its place. Codes are those that every vocabulary has. */
+static void fill(esper_fact *fact, esper_fact_kind kind)
 {
-    const esper_event_field *fields;
+    const esper_fact_field *fields;
     int n_fields;
 
-    memset(event, 0, sizeof(*event));
-    event->kind = kind;
-    event->step = 420;
-    fields = esper_event_fields(kind, &n_fields);
+    *fact = esper_fact_of(kind, 9, 420);
+    fields = esper_fact_fields(kind, &n_fields);
     for (int i = 0; i < n_fields; i++) {
-        char *field = (char *)event + fields[i].offset;
+        char *field = (char *)fact + fields[i].offset;
 
         switch (fields[i].kind) {
-        case ESPER_EVENT_FIELD_INT:
+        case ESPER_FACT_FIELD_INT:
             *(int64_t *)field = i + 1;
             break;
-        case ESPER_EVENT_FIELD_REAL:
+        case ESPER_FACT_FIELD_REAL:
             *(double *)field = i + 0.5;
             break;
-        case ESPER_EVENT_FIELD_TEXT:
+        case ESPER_FACT_FIELD_TEXT:
             *(const char **)field = fields[i].name;
             break;
-        case ESPER_EVENT_FIELD_U64:
-        case ESPER_EVENT_FIELD_HASH:
+        case ESPER_FACT_FIELD_NAME:
+            *(int *)field = 1;
+            break;
+        case ESPER_FACT_FIELD_U64:
+        case ESPER_FACT_FIELD_HASH:
             *(uint64_t *)field = UINT64_MAX - (uint64_t)i;
+            break;
+        case ESPER_FACT_FIELD_EPOCH:
             break;
         }
     }
 }
 
-static void check_field(const json_t *object, const esper_event_field *field, int i)
+static void check_field(const json_t *object, const esper_fact_field *field, int i)
 {
-    const json_t *value = json_object_get(object, field->name);
+    const json_t *value = json_object_get(object, field->key);
     char text[32];
 
     assert_non_null(value);
     switch (field->kind) {
-    case ESPER_EVENT_FIELD_INT:
+    case ESPER_FACT_FIELD_INT:
         assert_int_equal(json_integer_value(value), i + 1);
         break;
-    case ESPER_EVENT_FIELD_REAL:
+    case ESPER_FACT_FIELD_REAL:
         assert_true(json_real_value(value) == i + 0.5);
         break;
-    case ESPER_EVENT_FIELD_TEXT:
+    case ESPER_FACT_FIELD_TEXT:
         assert_string_equal(json_string_value(value), field->name);
         break;
-    case ESPER_EVENT_FIELD_U64:
+    case ESPER_FACT_FIELD_NAME:
+        assert_string_equal(json_string_value(value), field->word(1));
+        break;
+    case ESPER_FACT_FIELD_U64:
         snprintf(text, sizeof(text), "%llu", (unsigned long long)(UINT64_MAX - (uint64_t)i));
         assert_string_equal(json_string_value(value), text);
         break;
-    case ESPER_EVENT_FIELD_HASH:
+    case ESPER_FACT_FIELD_HASH:
         snprintf(text, sizeof(text), "%016llx", (unsigned long long)(UINT64_MAX - (uint64_t)i));
         assert_string_equal(json_string_value(value), text);
+        break;
+    case ESPER_FACT_FIELD_EPOCH:
+        assert_int_equal(json_integer_value(value), 9);
         break;
     }
 }
 
-static void every_event_is_json_with_all_its_fields(void **state)
+static void every_line_is_json_with_all_its_fields(void **state)
 {
     char text[4096];
+    int n_lines = 0;
 
     (void)state;
-    for (int kind = 0; kind < ESPER_EVENT_N_KINDS; kind++) {
-        esper_event event;
-        const esper_event_field *fields;
-        int n_fields;
+    for (int kind = 0; kind < ESPER_FACT_N_KINDS; kind++) {
+        esper_fact fact;
+        const esper_fact_field *fields;
+        int n_fields, n_members = 5;
         esper_json json;
         json_t *object;
 
-        fill(&event, (esper_event_kind)kind);
-        event.seq = 7;
-        event.time_ns = 1700000000123456789u;
+        if (esper_fact_event((esper_fact_kind)kind) == NULL)
+            continue;
+        n_lines++;
+        fill(&fact, (esper_fact_kind)kind);
+        fact.seq = 7;
+        fact.time_ns = 1700000000123456789u;
         esper_json_init(&json, text, sizeof(text));
-        esper_event_write_json(&event, &json);
+        esper_fact_write_json(&fact, &json);
         object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
         assert_non_null(object);
-        fields = esper_event_fields(event.kind, &n_fields);
-        assert_int_equal(json_object_size(object), 5 + n_fields);
+        fields = esper_fact_fields(fact.kind, &n_fields);
         assert_int_equal(json_integer_value(json_object_get(object, "v")), 1);
-        assert_string_equal(json_string_value(json_object_get(object, "event")), esper_event_name(event.kind));
+        assert_string_equal(json_string_value(json_object_get(object, "event")), esper_fact_event(fact.kind));
         assert_int_equal(json_integer_value(json_object_get(object, "seq")), 7);
         assert_int_equal(json_integer_value(json_object_get(object, "step")), 420);
         assert_true(fabs(json_real_value(json_object_get(object, "time")) - 1700000000.123456) < 1e-6);
         for (int i = 0; i < n_fields; i++)
-            check_field(object, &fields[i], i);
+            if (fields[i].key != NULL) {
+                check_field(object, &fields[i], i);
+                n_members++;
+            }
+        assert_int_equal(json_object_size(object), n_members);
         json_decref(object);
     }
+    assert_int_equal(n_lines, 11);
+}
+
+/* The names that were published, of all events; a new one may come behind them. */
+static void every_published_member_is_there(void **state)
+{
+    static const struct {
+        esper_fact_kind kind;
+        const char     *event, *members;
+    } published[] = {
+        {ESPER_FACT_RUN_STARTED, "run_started", "task run seed config kernels threads ranks params commit policy"},
+        {ESPER_FACT_EPOCH, "epoch_ended",
+         "epoch loss_train acc_train loss_valid acc_valid lr grad_norm samples_per_s seconds"},
+        {ESPER_FACT_CHECKPOINT_SAVED, "checkpoint_saved", "path epoch bytes"},
+        {ESPER_FACT_RUN_RESUMED, "run_resumed", "path epoch kernels threads ranks config"},
+        {ESPER_FACT_HEALTH, "guard_tripped", "tensor role problem count first_index loss reason action"},
+        {ESPER_FACT_ROLLBACK, "rolled_back", "from_step to_step damaged reason seconds"},
+        {ESPER_FACT_DECISION, "decided", "epoch op slot blueprint accepted reason refusal"},
+        {ESPER_FACT_GATE, "gate_judged", "epoch slot seed gate passed message"},
+        {ESPER_FACT_STAGE, "seed_moved", "epoch slot seed blueprint from to alpha params reason initiator"},
+        {ESPER_FACT_RUN_ENDED, "run_ended", "status epochs steps loss_test acc_test weight_hash seconds"},
+        {ESPER_FACT_WARNING, "warning", "text"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(published) / sizeof(published[0]); i++) {
+        char found[256] = "";
+        int n;
+        const esper_fact_field *fields = esper_fact_fields(published[i].kind, &n);
+
+        assert_string_equal(esper_fact_event(published[i].kind), published[i].event);
+        for (int k = 0; k < n; k++)
+            if (fields[k].key != NULL)
+                snprintf(found + strlen(found), sizeof(found) - strlen(found), "%s%s", found[0] != '\0' ? " " : "",
+                         fields[k].key);
+        assert_string_equal(found, published[i].members);
+    }
+}
+
+static void what_is_not_known_is_said_so(void **state)
+{
+    static const char line[] =
+        "{\"v\":1,\"event\":\"guard_tripped\",\"seq\":0,\"time\":0,\"step\":3,\"tensor\":\"\",\"role\":\"\","
+        "\"problem\":\"\",\"count\":-1,\"first_index\":-1,\"loss\":\"nan\",\"reason\":\"\",\"action\":\"\"}";
+    esper_fact fact = esper_fact_of(ESPER_FACT_HEALTH, 1, 3);
+    char text[1024];
+    esper_json json;
+
+    (void)state;
+    esper_json_init(&json, text, sizeof(text));
+    esper_fact_write_json(&fact, &json);
+    assert_string_equal(text, line);
+    assert_true(esper_fact_known((double)NAN) == ESPER_NO_REAL);
+    assert_true(esper_fact_known(0.5) == 0.5);
 }
 
 static void the_contract_is_as_published(void **state)
@@ -242,23 +313,23 @@ static void the_contract_is_as_published(void **state)
         "{\"v\":1,\"event\":\"epoch_ended\",\"seq\":3,\"time\":0,\"step\":420,\"epoch\":1,\"loss_train\":0.5,"
         "\"acc_train\":0.75,\"loss_valid\":\"nan\",\"acc_valid\":0,\"lr\":0.01,\"grad_norm\":\"inf\","
         "\"samples_per_s\":2500,\"seconds\":1.5}";
-    esper_event event = {.kind = ESPER_EVENT_EPOCH_ENDED,
-                         .seq = 3,
-                         .step = 420,
-                         .epoch_ended = {.epoch = 1,
-                                         .loss_train = 0.5,
-                                         .acc_train = 0.75,
-                                         .loss_valid = (double)NAN,
-                                         .lr = 0.01,
-                                         .grad_norm = (double)INFINITY,
-                                         .samples_per_s = 2500,
-                                         .seconds = 1.5}};
+    esper_fact event = {.kind = ESPER_FACT_EPOCH,
+                        .seq = 3,
+                        .epoch = 1,
+                        .step = 420,
+                        .epoch_done = {.loss_train = 0.5,
+                                       .acc_train = 0.75,
+                                       .loss_valid = (double)NAN,
+                                       .lr = 0.01,
+                                       .grad_norm = (double)INFINITY,
+                                       .samples_per_s = 2500,
+                                       .seconds = 1.5}};
     char text[1024];
     esper_json json;
 
     (void)state;
     esper_json_init(&json, text, sizeof(text));
-    esper_event_write_json(&event, &json);
+    esper_fact_write_json(&event, &json);
     assert_string_equal(text, epoch_ended);
 }
 
@@ -266,18 +337,18 @@ static void the_contract_is_as_published(void **state)
 
 /* A sink that remembers. */
 typedef struct memory_sink {
-    int          n_emitted, n_flushed, n_closed;
+    int          n_told, n_flushed, n_closed;
     uint64_t     last_seq, last_time_ns;
     esper_status answer;
 } memory_sink;
 
-static void memory_emit(void *handle, const esper_event *event)
+static void memory_take(void *handle, const esper_fact *facts, int n)
 {
     memory_sink *sink = handle;
 
-    sink->n_emitted++;
-    sink->last_seq = event->seq;
-    sink->last_time_ns = event->time_ns;
+    sink->n_told += n;
+    sink->last_seq = facts[n - 1].seq;
+    sink->last_time_ns = facts[n - 1].time_ns;
 }
 
 static esper_status memory_flush(void *handle)
@@ -301,23 +372,29 @@ static uint64_t memory_n_dropped(const void *handle)
     return (uint64_t)((const memory_sink *)handle)->n_closed + 2;
 }
 
-static const esper_sink_ops memory_ops = {"memory", memory_emit, memory_flush, memory_close, memory_n_dropped};
+static const esper_sink_ops memory_ops = {"memory", memory_take, memory_flush, memory_close, memory_n_dropped};
 
 static void the_bus_reaches_every_sink(void **state)
 {
     memory_sink a = {.answer = ESPER_E_IO}, b = {.answer = ESPER_E_STATE};
-    esper_event event = {.kind = ESPER_EVENT_WARNING, .warning = {.text = "careful"}};
+    esper_fact event = esper_fact_of(ESPER_FACT_WARNING, 0, 0), row = esper_fact_of(ESPER_FACT_CHECK, 1, 1);
     esper_bus bus;
 
     (void)state;
     esper_bus_init(&bus, 41);
-    esper_bus_emit(&bus, &event); /* to nobody, but counted: the gap tells that something was missed */
+    event.warning.text = "careful";
+    esper_bus_tell(NULL, &event, 1);
+    esper_bus_tell(&bus, &event, 1); /* to nobody, but counted: the gap tells that something was missed */
     check_good(esper_bus_add(&bus, (esper_sink){&memory_ops, &a}));
     check_good(esper_bus_add(&bus, (esper_sink){&memory_ops, &b}));
-    esper_bus_emit(&bus, &event);
-    esper_bus_emit(&bus, &event);
-    assert_int_equal(a.n_emitted, 2);
-    assert_int_equal(b.n_emitted, 2);
+    esper_bus_tell(&bus, &row, 1); /* no line of its own, so it takes no number */
+    esper_bus_tell(&bus, &event, 1);
+    event.to = ESPER_TO_ROWS;
+    esper_bus_tell(&bus, &event, 1);
+    event.to = ESPER_TO_LINES;
+    esper_bus_tell(&bus, &event, 1);
+    assert_int_equal(a.n_told, 4);
+    assert_int_equal(b.n_told, 4);
     assert_int_equal(b.last_seq, 43);
     assert_int_equal(esper_bus_next_seq(&bus), 44);
     assert_true(b.last_time_ns > 1600000000000000000u);
@@ -359,9 +436,10 @@ static void open_bus(esper_bus *bus, const char *path, bool append)
 
 static void emit_warning(esper_bus *bus, const char *text)
 {
-    esper_event event = {.kind = ESPER_EVENT_WARNING, .warning = {.text = text}};
+    esper_fact fact = esper_fact_of(ESPER_FACT_WARNING, 0, 0);
 
-    esper_bus_emit(bus, &event);
+    fact.warning.text = text;
+    esper_bus_tell(bus, &fact, 1);
 }
 
 /* The texts of the warnings in the file, joined by '|'. Every line must be JSON. */
@@ -496,13 +574,14 @@ static void a_line_that_is_too_long_is_dropped_whole(void **state)
 static void the_longest_configuration_fits_a_line(void **state)
 {
     static char config[ESPER_CONFIG_RECORD_CHARS];
-    esper_event event = {.kind = ESPER_EVENT_RUN_STARTED, .run_started = {.config = config}};
+    esper_fact event = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, 0);
     esper_bus bus;
 
     (void)state;
+    event.run_started.config = config;
     memset(config, '\\', sizeof(config) - 1);
     open_bus(&bus, "config.jsonl", false);
-    esper_bus_emit(&bus, &event);
+    esper_bus_tell(&bus, &event, 1);
     assert_int_equal(esper_bus_n_dropped(&bus), 0);
     check_good(esper_bus_fini(&bus));
 }
@@ -516,11 +595,11 @@ static void emitting_takes_no_memory(void **state)
     open_bus(&bus, "events.jsonl", false);
     esper_mem_stats_get(&before);
     for (int i = 0; i < 100; i++)
-        for (int kind = 0; kind < ESPER_EVENT_N_KINDS; kind++) {
-            esper_event event;
+        for (int kind = 0; kind < ESPER_FACT_N_KINDS; kind++) {
+            esper_fact event;
 
-            fill(&event, (esper_event_kind)kind);
-            esper_bus_emit(&bus, &event);
+            fill(&event, (esper_fact_kind)kind);
+            esper_bus_tell(&bus, &event, 1);
         }
     esper_mem_stats_get(&after);
     assert_int_equal(after.n_allocs, before.n_allocs);
@@ -562,7 +641,9 @@ int main(void)
         cmocka_unit_test(values_nest_with_their_commas),
         cmocka_unit_test(what_is_not_finite_becomes_text),
         cmocka_unit_test(overflow_is_told_at_every_size),
-        cmocka_unit_test(every_event_is_json_with_all_its_fields),
+        cmocka_unit_test(every_line_is_json_with_all_its_fields),
+        cmocka_unit_test(every_published_member_is_there),
+        cmocka_unit_test(what_is_not_known_is_said_so),
         cmocka_unit_test(the_contract_is_as_published),
         cmocka_unit_test(the_bus_reaches_every_sink),
         cmocka_unit_test(a_full_bus_takes_no_more),

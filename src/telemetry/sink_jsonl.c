@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/event.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "telemetry/fact.h"
 
 /* Room for any event with some to spare: the longest carries a configuration of a few thousand characters. */
 enum { LINE_BYTES = 65536, SCAN_BYTES = 4096 };
@@ -53,19 +53,23 @@ static void write_line(jsonl_sink *sink, const char *line, size_t bytes)
     }
 }
 
-static void jsonl_emit(void *handle, const esper_event *event)
+static void jsonl_take(void *handle, const esper_fact *facts, int n)
 {
     jsonl_sink *sink = handle;
     esper_json json;
 
-    esper_json_init(&json, sink->line, LINE_BYTES - 1);
-    esper_event_write_json(event, &json);
-    if (json.overflow) {
-        drop(sink, 0);
-        return;
+    for (int i = 0; i < n; i++) {
+        if (!esper_fact_has_line(&facts[i]))
+            continue;
+        esper_json_init(&json, sink->line, LINE_BYTES - 1);
+        esper_fact_write_json(&facts[i], &json);
+        if (json.overflow) {
+            drop(sink, 0);
+            continue;
+        }
+        sink->line[json.used] = '\n';
+        write_line(sink, sink->line, json.used + 1);
     }
-    sink->line[json.used] = '\n';
-    write_line(sink, sink->line, json.used + 1);
 }
 
 static esper_status jsonl_flush(void *handle)
@@ -106,7 +110,7 @@ static uint64_t jsonl_n_dropped(const void *handle)
 
 static const esper_sink_ops jsonl_ops = {
     .name = "jsonl",
-    .emit = jsonl_emit,
+    .take = jsonl_take,
     .flush = jsonl_flush,
     .close = jsonl_close,
     .n_dropped = jsonl_n_dropped,
