@@ -116,13 +116,14 @@ check_name() {
         fail "$page:$line: nothing in the sources is called $name"
 }
 
-# What `import esper` gives: `esper.Guard(model, optimizer)`.
+# What `import esper` gives, or a module of its own: `esper.Guard(model, optimizer)`, `esper.lightning`.
 check_python_name() {
     local page=$1 line=$2 text=$3
 
     [[ $text =~ ^esper\.([A-Za-z_]+) && $text != esper.h ]] || return
     seen "names of the Python package"
-    grep -qw -- "${BASH_REMATCH[1]}" bindings/python/esper/__init__.py ||
+    [ -f "bindings/python/esper/${BASH_REMATCH[1]}.py" ] ||
+        grep -qw -- "${BASH_REMATCH[1]}" bindings/python/esper/__init__.py ||
         fail "$page:$line: bindings/python/esper/__init__.py has no ${BASH_REMATCH[1]}"
 }
 

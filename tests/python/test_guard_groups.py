@@ -135,6 +135,7 @@ def rank_disk(rank, world):
             backward(model, 10 * step + rank)
             optimizer.step()
             sums[guard.steps] = checksum(model, optimizer)
+            guard._machine.ring.disk.wait()  # on a busy machine a newer one may else take the place of one on its way
         guard.detach()
         if not again:
             said.append(sums[6])
