@@ -9,11 +9,6 @@ static const char *const level_names[] = {
 #undef X
 };
 
-const char *esper_log_level_name(esper_log_level level)
-{
-    return level_names[level];
-}
-
 void esper_log_write(const esper_log *log, esper_log_level level, const char *format, ...)
 {
     char text[1024];

@@ -137,11 +137,6 @@ bool esper_comm_is_broken(const esper_comm *comm)
     return comm->broken != ESPER_OK;
 }
 
-bool esper_comm_is_lost(const esper_comm *comm, int rank)
-{
-    return rank >= 0 && rank < comm->link->size && comm->link->is_lost[rank];
-}
-
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
 /* The first failure is the one to tell: what follows from it is no news. */

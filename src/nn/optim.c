@@ -217,11 +217,6 @@ void esper_optim_join(esper_optim *optim, int network, int region, bool joined)
     group->joined = joined && region > 0 && group->lane.in[0].count > 0;
 }
 
-bool esper_optim_is_joined(const esper_optim *optim, int network, int region)
-{
-    return group_of(optim, network, region)->joined;
-}
-
 esper_status esper_optim_reset(esper_optim *optim, int network, int region)
 {
     optim_group *group = group_of(optim, network, region);

@@ -11,22 +11,15 @@ static const double RECOVERED = 1.5; /* times its threshold: a head's entropy co
 
 enum { COLLAPSE_UPDATES = 3, TELL_EVERY = 10 };
 
-static const struct {
-    const char *name, *about;
-} anomalies[ESPER_N_ANOMALIES] = {
-#define X(name, text, about) [ESPER_ANOMALY_##name] = {text, about},
+static const char *const names[ESPER_N_ANOMALIES] = {
+#define X(name, text) [ESPER_ANOMALY_##name] = text,
     ESPER_ANOMALY_LIST(X)
 #undef X
 };
 
 const char *esper_anomaly_name(int anomaly)
 {
-    return anomaly >= 0 && anomaly < ESPER_N_ANOMALIES ? anomalies[anomaly].name : NULL;
-}
-
-const char *esper_anomaly_about(int anomaly)
-{
-    return anomaly >= 0 && anomaly < ESPER_N_ANOMALIES ? anomalies[anomaly].about : NULL;
+    return anomaly >= 0 && anomaly < ESPER_N_ANOMALIES ? names[anomaly] : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------ recurrent state */

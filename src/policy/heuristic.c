@@ -199,11 +199,6 @@ static void close_heuristic(esper_policy *policy)
     esper_mem_free(policy);
 }
 
-const esper_heuristic_memory *esper_heuristic_memory_get(const struct esper_policy *policy)
-{
-    return &((const heuristic *)policy)->memory;
-}
-
 /* ------------------------------------------------------------------------------------------------ penalties, rotation */
 
 static void decay_penalties(heuristic *policy, int epoch)

@@ -278,15 +278,3 @@ double esper_reward_norm_apply(const esper_reward_norm *norm, double reward)
         return clip(reward);
     return clip(reward / fmax(1e-8, sqrt(norm->squares / (norm->count - 1.0))));
 }
-
-double esper_reward_norm_push(esper_reward_norm *norm, double reward)
-{
-    double delta = reward - norm->mean;
-
-    if (!isfinite(reward))
-        return 0.0;
-    norm->count += 1.0;
-    norm->mean += delta / norm->count;
-    norm->squares += delta * (reward - norm->mean);
-    return esper_reward_norm_apply(norm, reward);
-}

@@ -430,11 +430,6 @@ esper_status esper_policy_net_backward(esper_policy_net *net)
     return esper_backend_sync(net->backend);
 }
 
-const esper_policy_net_desc *esper_policy_net_desc_of(const esper_policy_net *net)
-{
-    return &net->desc;
-}
-
 const esper_net *esper_policy_net_program(const esper_policy_net *net)
 {
     return &net->sides[ESPER_POLICY_LEARN].net;

@@ -213,11 +213,6 @@ const esper_ppo_desc *esper_ppo_desc_of(const esper_ppo *ppo)
     return &ppo->desc;
 }
 
-uint64_t esper_ppo_updates(const esper_ppo *ppo)
-{
-    return ppo->n_performed;
-}
-
 /* ------------------------------------------------------------------------------------------------ the batch */
 
 static int lane_of(const esper_ppo_batch *b, size_t entry)

@@ -180,37 +180,6 @@ esper_status esper_tracker_update(esper_tracker *tracker, int epoch, double loss
     return ESPER_OK;
 }
 
-esper_status esper_tracker_peek(const esper_tracker *tracker, int epoch, double loss, double accuracy,
-                                const esper_policy_slot *slots, int n_slots, esper_signals *signals_out)
-{
-    esper_tracker copy = *tracker;
-    esper_signals signals = {.loss_delta = copy.state.prev_loss - loss,
-                             .accuracy_delta = accuracy - copy.state.prev_accuracy};
-    double best_loss =
-        fmin(smallest(copy.state.losses, copy.state.n_history), loss); /* of the whole window and this one */
-
-    ESPER_TRY(check_ids(slots, n_slots));
-    remember(&copy, loss, accuracy);
-    fill(&copy.state, epoch, accuracy, &signals);
-    signals.best_loss = best_loss;
-    summarize(slots, n_slots, &signals);
-    *signals_out = signals;
-    return ESPER_OK;
-}
-
-esper_status esper_tracker_stable_accuracy(const esper_tracker *tracker, int k, double *accuracy_out)
-{
-    const esper_tracker_state *state = &tracker->state;
-    int n = state->n_history < k ? state->n_history : k;
-
-    if (k < 1)
-        return ESPER_FAIL(ESPER_E_ARG, "the worst of %d accuracies: at least one is needed", k);
-    if (state->n_history == 0)
-        return ESPER_FAIL(ESPER_E_STATE, "no epoch has been seen yet");
-    *accuracy_out = smallest(state->accuracies + state->n_history - n, n);
-    return ESPER_OK;
-}
-
 /* ------------------------------------------------------------------------------------------------ packed */
 
 static const char name[] = "tracker";

@@ -2,7 +2,6 @@
 #include "slot/alpha.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/status.h"
 
@@ -72,16 +71,6 @@ const char *esper_alpha_curve_name(int curve)
     default:
         return NULL;
     }
-}
-
-int esper_alpha_curve_find(const char *name)
-{
-#define X(NAME, code, text)       \
-    if (strcmp(name, (text)) == 0) \
-        return code;
-    ESPER_ALPHA_CURVE_LIST(X)
-#undef X
-    return -1;
 }
 
 static esper_status check_finite(const char *what, double value)
@@ -165,13 +154,6 @@ bool esper_alpha_step(esper_alpha *alpha)
     high = fmax(alpha->start, alpha->target);
     alpha->value = fmin(high, fmax(low, alpha->start + (alpha->target - alpha->start) * way)); /* rounding only */
     return false;
-}
-
-esper_status esper_alpha_set(esper_alpha *alpha, double value)
-{
-    ESPER_TRY(check_finite("the value", value));
-    alpha->value = clamp01(value);
-    return ESPER_OK;
 }
 
 void esper_alpha_settle(esper_alpha *alpha, double value, int n_steps)

@@ -57,17 +57,6 @@ static void push(esper_slot_events *events, const esper_slot_event *event)
         events->n_dropped++;
 }
 
-const char *esper_slot_event_name(int kind)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        ESPER_SLOT_EVENT_LIST(X)
-#undef X
-    };
-
-    return kind >= 0 && kind < (int)(sizeof(names) / sizeof(names[0])) ? names[kind] : NULL;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- moves */
 
 const char *esper_ramp_name(int ramp)
@@ -360,14 +349,6 @@ esper_status esper_slot_set_alpha_target(esper_slot *slot, double target, const 
     if (blend != 0)
         slot->blend = blend;
     return ESPER_OK;
-}
-
-esper_status esper_slot_set_alpha(esper_slot *slot, double alpha)
-{
-    if (slot->stage != ESPER_STAGE_BLENDING)
-        return ESPER_FAIL(ESPER_E_STATE, "slot %s: alpha is set while blending, not while %s", slot->id,
-                          esper_stage_name(slot->stage));
-    return esper_alpha_set(&slot->alpha, alpha);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ prune */

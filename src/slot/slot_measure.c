@@ -86,16 +86,6 @@ bool esper_slot_is_frozen(const esper_slot *slot)
     return slot->alpha.mode == ESPER_ALPHA_DOWN;
 }
 
-bool esper_slot_is_isolated(const esper_slot *slot)
-{
-    return slot->stage == ESPER_STAGE_TRAINING || (slot->isolate_blending != 0 && esper_stage_runs_seed(slot->stage));
-}
-
-bool esper_slot_has_gate(const esper_slot *slot)
-{
-    return slot->blend == ESPER_BLEND_GATE && slot->stage != ESPER_STAGE_TRAINING && esper_stage_runs_seed(slot->stage);
-}
-
 int esper_slot_cooldown(const esper_slot *slot)
 {
     switch (slot->stage) {

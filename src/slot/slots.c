@@ -80,12 +80,6 @@ int esper_slots_count(const esper_slots *slots, uint32_t stages)
     return n;
 }
 
-void esper_slots_tick(esper_slots *slots, const esper_slot_merits *merits, esper_slot_events *events)
-{
-    for (int k = 0; k < slots->n; k++)
-        esper_slot_tick(&slots->slot[k], merits != NULL ? &merits[k] : NULL, events);
-}
-
 void esper_slots_sum_neighbours(esper_slots *slots, uint32_t which)
 {
     for (int k = 0; k < slots->n; k++) {
