@@ -92,7 +92,7 @@ def main():
                                                           format(len(text), ",")))
 
     # ---- the guard: these lines, and nothing else below but the two faults
-    guard = esper.Guard(model, optimizer, on_bad="rollback", deep_every=1, log=print,
+    guard = esper.Guard(model, optimizer, on_bad="rollback", state_every=1, log=print,
                         snapshot=esper.Snapshots(every=SNAPSHOT_EVERY))
     guard.attach()
 

@@ -12,7 +12,7 @@ import torch
 
 import esper
 from esper import _optim
-from esper._state import flat
+from esper._cover import flat
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 HAS_HOOKS = hasattr(torch.optim.Optimizer, "register_step_pre_hook")

@@ -46,7 +46,7 @@ class Run:
         if dtype == "float16":
             make = getattr(getattr(torch, "amp", None), "GradScaler", None)
             self.scaler = make(device) if make is not None else torch.cuda.amp.GradScaler()
-        self.guard = esper.Guard(self.model, self.optimizer, "rollback", deep_every=4, max_rollbacks=10**9,
+        self.guard = esper.Guard(self.model, self.optimizer, "rollback", state_every=4, max_rollbacks=10**9,
                                  snapshot=esper.Snapshots(every=4), log=self.lines.append)
         self.guard.attach(scaler=self.scaler)
         self.at = 0

@@ -126,8 +126,13 @@ class TestHash(unittest.TestCase):
         model(torch.randn(6, 4)).sum().backward()
         optimizer.step()
         before = self.agreement.hash([model, optimizer])
-        self.assertEqual(before, self.agreement.hash([model.state_dict(), optimizer.state_dict()]))
+        shared = {name: value for name, value in model.state_dict().items()
+                  if "running" not in name and "num_batches" not in name}
+        self.assertEqual(before, self.agreement.hash([shared, optimizer.state_dict()]))
         model[1].running_mean[2] += 1e-7
+        self.assertEqual(before, self.agreement.hash([model, optimizer]), "running statistics are each rank's own")
+        with torch.no_grad():
+            model[1].weight[2] += 1e-6
         self.assertNotEqual(before, self.agreement.hash([model, optimizer]))
 
     def test_sparse(self):

@@ -6,11 +6,61 @@ import os
 import runpy
 import subprocess
 import sys
+import types
 import unittest
+from unittest import mock
 
 import torch
 
 EXAMPLE = os.path.join(os.environ["SOURCE_DIR"], "examples", "guard_torch.py")
+
+
+BOARD = os.path.join(os.environ["SOURCE_DIR"], "examples", "guard_tensorboard.py")
+
+
+class Writer:
+    """As SummaryWriter: keeps what is written."""
+
+    made = []
+
+    def __init__(self, folder):
+        self.folder, self.texts, self.numbers = folder, [], {}
+        self.made.append(self)
+
+    def add_text(self, tag, text, step):
+        self.texts.append((tag, text, step))
+
+    def add_scalar(self, tag, value, step):
+        self.numbers.setdefault(tag, {})[step] = float(value)
+
+    def add_scalars(self, tag, values, step):
+        self.numbers.setdefault(tag, {})[step] = dict(values)
+
+    def close(self):
+        self.folder = None
+
+
+class TestTensorBoard(unittest.TestCase):
+    """With a writer of the test's own: TensorBoard need not be installed."""
+
+    def test_what_is_written(self):
+        module = types.ModuleType("torch.utils.tensorboard")
+        module.SummaryWriter = Writer
+        with mock.patch.dict(sys.modules, {"torch.utils.tensorboard": module}), \
+                mock.patch("sys.argv", [BOARD, "there"]), \
+                contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()), \
+                self.assertRaises(SystemExit) as left:
+            runpy.run_path(BOARD, run_name="__main__")
+        self.assertEqual(left.exception.code, 0)
+        self.assertIn("2 skips, 1 rollbacks; see them with: tensorboard --logdir there", said.getvalue())
+        writer = Writer.made[-1]
+        self.assertEqual([(tag, step) for tag, _, step in writer.texts if tag in ("guard/skip", "guard/rollback")],
+                         [("guard/skip", 80), ("guard/skip", 120), ("guard/rollback", 160)])
+        self.assertIn("jumps", next(text for _, text, step in writer.texts if step == 120))
+        self.assertEqual(writer.numbers["guard/events"][160], {"skip": 2, "rollback": 1, "bad": 0, "raise": 0})
+        self.assertEqual(writer.numbers["guard/lr_factor"][200], 0.5)
+        self.assertEqual(len(writer.numbers["loss"]), 200)
+        self.assertLess(writer.numbers["loss"][200], 0.7 * writer.numbers["loss"][1])
 
 
 class TestExample(unittest.TestCase):

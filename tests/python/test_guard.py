@@ -116,7 +116,7 @@ class TestRows(Case):
         train(model, optimizer, 2)
         more = nn.Parameter(torch.ones(3))
         optimizer.add_param_group({"params": [more]})
-        guard.commit()
+        guard.snapshot()
         more.grad = torch.full((3,), float("nan"))
         with self.assertRaises(esper.BadGradient) as met:
             train(model, optimizer, 1, before=lambda step: setattr(more, "grad", torch.full((3,), float("nan"))))
@@ -318,7 +318,7 @@ class TestState(Case):
         for device in DEVICES:
             for name, role in cases.items():
                 model, optimizer = seeded(lambda: Net(norm=True), device)
-                guard = self.guard(model, optimizer, deep_every=1).attach()
+                guard = self.guard(model, optimizer, state_every=1).attach()
                 train(model, optimizer, 3, device)
                 with self.assertRaises(esper.BadState) as met:
                     train(model, optimizer, 2, device, before=lambda step: guard.inject(name, 1, "nan"))
@@ -326,9 +326,9 @@ class TestState(Case):
                 self.assertEqual((entry.name, entry.role), (name, role))
                 guard.detach()
 
-    def test_deep_every(self):
+    def test_state_every(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, deep_every=10).attach()
+        guard = self.guard(model, optimizer, state_every=10).attach()
         train(model, optimizer, 12)
         model.last.weight.requires_grad_(False)
         guard.inject("last.weight.exp_avg", 3)  # used by nobody any more: gradients stay clean
@@ -340,19 +340,19 @@ class TestState(Case):
     def test_judged_right_behind_the_step(self):
         for device in DEVICES:
             model, optimizer = seeded(Net, device)
-            guard = self.guard(model, optimizer, deep_every=1).attach()
+            guard = self.guard(model, optimizer, state_every=1).attach()
             with self.assertRaises(esper.BadState):
                 train(model, optimizer, 1, device, before=lambda step: guard.inject("first.weight"))
             guard.detach()
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1).attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1).attach()
         train(model, optimizer, 1, before=lambda step: guard.inject("first.weight"))
         self.assertTrue(esper.check(model).ok)
         self.assertEqual((guard.n_rollbacks, guard.steps), (1, 0))
 
     def test_what_nobody_has_read(self):
         code = ("import sys\nfrom guard_cases import *\nmodel, optimizer = seeded(Net)\n"
-                "guard = esper.Guard(model, optimizer, 'report', deep_every=1)\nguard._at_once = False\n"
+                "guard = esper.Guard(model, optimizer, 'report', state_every=1)\nguard._machine.at_once = False\n"
                 "guard.attach()\ntrain(model, optimizer, 1, before=lambda step: guard.inject('last.bias.grad', 2))\n"
                 "print('the end', file=sys.stderr, flush=True)")
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.dirname(__file__), PACKAGE]))
@@ -366,11 +366,11 @@ class TestState(Case):
     def test_lazy_state(self):
         for device in DEVICES:
             model, optimizer = seeded(Net, device)
-            guard = self.guard(model, optimizer, deep_every=1).attach()
+            guard = self.guard(model, optimizer, state_every=1).attach()
             names = []
             for step in range(2):
                 train(model, optimizer, 1, device, step)
-                names.append({item.name for item in guard._state._scanner.items})
+                names.append({item.name for item in guard._machine.cover._scanner.items})
             guard.result()
             self.assertIn("first.weight.exp_avg", names[0])
             report = esper.check(model, optimizer)
@@ -416,20 +416,20 @@ class TestNotCovered(Case):
         for device in DEVICES:
             for on_bad in ("raise", "rollback"):
                 model, optimizer = seeded(Masked, device)
-                guard = self.guard(model, optimizer, on_bad, deep_every=1, snapshot=esper.Snapshots()).attach()
+                guard = self.guard(model, optimizer, on_bad, state_every=1, snapshot=esper.Snapshots()).attach()
                 self.assertIn("mask holds Inf from the start: not judged", guard.not_covered)
                 train(model, optimizer, 3, device)
                 guard.result()
                 self.assertIn("mask holds Inf from the start: not judged", guard.last.not_covered)
                 self.assertEqual(sum("from the start" in line for line in self.lines), 2)
-                guard.commit()
+                guard.snapshot()
                 model.best.fill_(2.0)  # not judged, and put back all the same
                 guard.rollback()
                 self.assertEqual(float(model.best), float("inf"))
                 guard.detach()
                 self.lines.clear()
         model, optimizer = seeded(Masked)
-        guard = self.guard(model, optimizer, deep_every=1).attach()
+        guard = self.guard(model, optimizer, state_every=1).attach()
         with self.assertRaises(esper.BadGradient) as met:
             train(model, optimizer, 1, before=lambda step: guard.inject("first.weight.grad"))
         self.assertEqual(met.exception.report.first_bad, "first.weight.grad")
@@ -439,7 +439,7 @@ class TestNotCovered(Case):
 
     def test_buffers_are_looked_at_again_by_refresh(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, deep_every=1).attach()
+        guard = self.guard(model, optimizer, state_every=1).attach()
         train(model, optimizer, 2)
         model.register_buffer("mask", torch.full((2,), float("-inf")))
         guard.refresh()
@@ -458,7 +458,7 @@ class TestNotCovered(Case):
             model.register_buffer("small", torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8))
             self.skipTest("no type of this torch's is a float that the library cannot read")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        guard = self.guard(model, optimizer, deep_every=1).attach()
+        guard = self.guard(model, optimizer, state_every=1).attach()
         train(model, optimizer, 2)
         self.assertIn("small", " ".join(guard.not_covered))
 
@@ -519,7 +519,7 @@ class TestReport(Case):
         """A fused optimiser under a GradScaler that the guard was not told of; its scale changes before it is read."""
         from test_guard_policy import FlagSGD
         model, optimizer = seeded(Net, optimizer=FlagSGD, lr=0.0)
-        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        guard = self.guard(model, optimizer, "skip", state_every=0).attach()
         train(model, optimizer, 2)
         optimizer.zero_grad()
         backward(model, 0)
@@ -607,7 +607,7 @@ class TestSteps(Case):
         model.first.weight.grad = torch.zeros_like(model.first.weight)
         self.assertRaisesRegex(esper.ModelChanged, "first.weight", optimizer.step)
 
-    def test_a_second_evaluation_counts(self):
+    def test_a_bad_evaluation_ends_the_step(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "skip")
         good = []
@@ -632,14 +632,16 @@ class TestSteps(Case):
                 guard.inject("first.weight.grad")
             return loss
 
+        before = state_of(model, optimizer)
+        self.assertIs(optimizer.step(closure), calls[0])
+        self.assertEqual((good, len(calls), guard.stepped), ([], 1, False))
+        self.assertSameState(before, state_of(model, optimizer))
         optimizer.step(closure)
-        self.assertEqual(good, [True])
-        self.assertTrue(bool(torch.isfinite(model.first.weight.grad).all()))
-
+        self.assertEqual((good, len(calls), guard.stepped), ([True], 3, True))
 
     def test_evaluations_are_not_steps(self):
         model, optimizer = seeded(Net, optimizer=torch.optim.LBFGS, lr=0.1)
-        guard = self.guard(model, optimizer, "skip", max_skips=3, deep_every=0).attach()
+        guard = self.guard(model, optimizer, "skip", max_skips=3, state_every=0).attach()
         calls = []
 
         def closure():
@@ -664,7 +666,7 @@ class TestSteps(Case):
 
         guard.detach()
         optimizer = Many(model.parameters(), lr=0.1)
-        guard = self.guard(model, optimizer, "skip", max_skips=3, deep_every=0).attach()
+        guard = self.guard(model, optimizer, "skip", max_skips=3, state_every=0).attach()
         bad = True
         for _ in range(3):
             optimizer.step(closure)
@@ -721,7 +723,7 @@ class TestGraphs(Case):
     @needs(can_fuse("cuda"), "CUDA and fused AdamW that is told through found_inf")
     def test_whole_step_in_a_graph(self):
         model, optimizer = seeded(Net, "cuda", fused=True, capturable=True)
-        guard = self.guard(model, optimizer, "skip", deep_every=0).attach()
+        guard = self.guard(model, optimizer, "skip", state_every=0).attach()
         x = torch.randn(12, 6, device="cuda")
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -789,11 +791,11 @@ class TestGraphs(Case):
 
     def captured(self, guard, run):
         """run() as under capture, as far as the guard can tell."""
-        guard._capturing = lambda: True
+        guard._machine.capturing = lambda: True
         try:
             return run()
         finally:
-            del guard._capturing
+            del guard._machine.capturing
 
     def test_captured_scans_are_left_alone(self):
         model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
@@ -821,13 +823,13 @@ class TestGraphs(Case):
         for kind, on_bad, words in ((torch.optim.SGD, "raise", "makes the step, bad or not"),
                                     (FlagSGD, "skip", "passes over a bad one on the device")):
             model, optimizer = seeded(Net, optimizer=kind)
-            guard = self.guard(model, optimizer, on_bad, deep_every=0).attach()
+            guard = self.guard(model, optimizer, on_bad, state_every=0).attach()
             train(model, optimizer, 2)
             guard.result()
             backward(model, 0)
             self.captured(guard, optimizer.step)
             self.assertIn(words, self.lines[-1])
-            guard._captured[0].result()
+            guard._machine.underway.captured[0].result()
             guard.detach()
 
     def test_what_cannot_be_captured(self):
@@ -859,7 +861,7 @@ class TestOff(Case):
         guard.step(optimizer)
         self.assertIsNone(before)
         self.assertIsNone(guard.last)
-        self.assertTrue(guard.commit() and guard.launch().result().ok and esper.check(model).ok)
+        self.assertTrue(guard.snapshot() and guard.launch().result().ok and esper.check(model).ok)
         self.assertEqual((guard.not_covered, guard.memory()["host"]), ([], 0))
         guard.rollback()
         guard.refresh()

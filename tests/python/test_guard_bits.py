@@ -28,7 +28,7 @@ class TestSameBits(Case):
 
     def test_raise(self):
         for device in DEVICES:
-            self.compare(device, lambda m: torch.optim.AdamW(m.parameters(), lr=1e-2), deep_every=50)
+            self.compare(device, lambda m: torch.optim.AdamW(m.parameters(), lr=1e-2), state_every=50)
 
     def test_skip_and_snapshots(self):
         for device in DEVICES:

@@ -24,7 +24,7 @@ class TestModel(Case):
 
     def test_replaced(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, deep_every=2).attach()
+        guard = self.guard(model, optimizer, state_every=2).attach()
         train(model, optimizer, 2)
         model.second = torch.nn.Linear(16, 8)
         self.met(esper.ModelChanged, "second.weight is not the parameter that was registered",
@@ -68,7 +68,7 @@ class TestModel(Case):
 
     def test_replaced_in_the_optimizer(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, deep_every=100).attach()
+        guard = self.guard(model, optimizer, state_every=100).attach()
         train(model, optimizer, 2)
         model.second = torch.nn.Linear(16, 8)
         optimizer.param_groups[0]["params"] = list(model.parameters())
@@ -104,7 +104,7 @@ class TestModel(Case):
 
     def test_added(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, deep_every=1).attach()
+        guard = self.guard(model, optimizer, state_every=1).attach()
         train(model, optimizer, 1)
         model.more = torch.nn.Linear(2, 2)
         self.met(esper.ModelChanged, "more.weight is a parameter that was not there",
@@ -188,11 +188,11 @@ class TestModel(Case):
     def test_rollback_before_the_first_snapshot(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, snapshot=esper.Snapshots())
-        self.met(esper.NoSnapshot, "guard.commit() before the first step", guard.rollback)
+        self.met(esper.NoSnapshot, "guard.snapshot() before the first step", guard.rollback)
         guard.detach()
         guard = self.guard(model, optimizer)
         self.met(esper.NoSnapshot, "snapshot=esper.Snapshots()", guard.rollback)
-        self.met(esper.GuardError, "snapshot=esper.Snapshots()", guard.commit)
+        self.met(esper.GuardError, "snapshot=esper.Snapshots()", guard.snapshot)
 
     def test_rollback_asked_for_without_snapshots(self):
         model, optimizer = seeded(Net)
@@ -209,12 +209,12 @@ class TestAttach(Case):
         for _ in range(2):
             with self.assertRaises(esper.GuardError):
                 guard.attach(scaler)
-            self.assertIsNone(guard._attachment)
+            self.assertEqual(guard._attachments, [])
             self.assertNotIn("step", {**vars(optimizer), **vars(scaler)})
             self.assertFalse(getattr(optimizer, "_optimizer_step_pre_hooks", None))
         train(model, optimizer, 1)
         self.assertEqual(guard.steps, 0)
-        guard._ring.config.max_bytes = None
+        guard._machine.ring.config.max_bytes = None
         guard.attach()
         train(model, optimizer, 1)
         self.assertEqual(guard.steps, 1)
@@ -226,7 +226,7 @@ class TestAttach(Case):
         guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots())
         with self.assertRaises(esper.BadState):
             guard.attach()
-        self.assertIsNone(guard._attachment)
+        self.assertEqual(guard._attachments, [])
 
     def test_not_a_scaler(self):
         model, optimizer = seeded(Net)
@@ -268,7 +268,7 @@ class TestForms(Case):
 
     def test_not_a_model(self):
         model, optimizer = seeded(Net)
-        for arguments in ((model.parameters(), optimizer), (model, model), (model, [optimizer])):
+        for arguments in ((model.parameters(), optimizer), (model, model), (model, [model])):
             with self.assertRaises(TypeError):
                 esper.Guard(*arguments)
         guard = self.guard(model, optimizer)
@@ -279,9 +279,9 @@ class TestForms(Case):
 class TestOptions(Case):
     def test_values(self):
         model, optimizer = seeded(Net)
-        for options in ({"on_bad": "ignore"}, {"scan": ("loss",)}, {"deep_every": -1}, {"clip": 0.0},
+        for options in ({"on_bad": "ignore"}, {"scan": ("loss",)}, {"state_every": -1}, {"clip": 0.0},
                         {"clip": float("nan")}, {"lr_backoff": 0.0}, {"lr_backoff": 2.0}, {"scan": "loss"},
-                        {"scan": (), "deep_every": 0}, {"scan": ()}, {"deep_every": 2.5}, {"max_skips": -1},
+                        {"scan": (), "state_every": 0}, {"scan": ()}, {"state_every": 2.5}, {"max_skips": -1},
                         {"max_skips": None}, {"max_rollbacks": "3"}, {"max_rollbacks": True}):
             with self.assertRaises(ValueError, msg=str(options)):
                 esper.Guard(model, optimizer, **options)

@@ -16,7 +16,7 @@ class TestBack(Case):
 
     def test_steps_that_were_not_guarded_are_kept(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=100))
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=100))
         with guard:
             train(model, optimizer, 3)
         train(model, optimizer, 5, start=3)
@@ -29,7 +29,7 @@ class TestBack(Case):
 
     def test_by_step(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=100))
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=100))
         backward(model, 0)
         guard.step()
         guard.detach()
@@ -101,7 +101,7 @@ class TestNobodys(Case):
             esper.Guard(model, optimizer)
         for words in ("first.weight is already watched", "detach()", "`with guard:`"):
             self.assertIn(words, str(met.exception))
-        self.assertIsNotNone(guard._attachment)
+        self.assertTrue(guard._attachments)
 
     def test_an_attach_that_failed(self):
         model, optimizer = seeded(Net)
@@ -125,19 +125,19 @@ class TestDue(Case):
                 guard.inject("first.weight.grad")
 
         train(model, optimizer, 6, before=spoil)
-        self.assertEqual([entry.step for entry in guard._ring.good], [0])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [0])
         train(model, optimizer, 1, start=6)
-        self.assertEqual([entry.step for entry in guard._ring.good], [0, 7])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [0, 7])
         train(model, optimizer, 3, start=7)
-        self.assertEqual([entry.step for entry in guard._ring.good], [7, 10])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [7, 10])
 
     def test_not_after_a_rollback(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=5)).attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=5)).attach()
         train(model, optimizer, 6)
         guard.inject("first.weight")
         train(model, optimizer, 3)
-        self.assertEqual([entry.step for entry in guard._ring.good], [0, 5])
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [0, 5])
 
 
 class TestSize(Case):

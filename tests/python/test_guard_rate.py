@@ -35,7 +35,7 @@ class TestBackoff(Case):
         """Rates with which was stepped, those that the scheduler saw, and the guard."""
         model, optimizer = seeded(Net, optimizer=Recording, lr=0.01, **options)
         schedule = make(optimizer)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=4),
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=4),
                            lr_backoff=FACTOR, state={"schedule": schedule} if schedule is not None and named else {})
         guard.attach()
         seen = []
@@ -89,11 +89,11 @@ class TestBackoff(Case):
             return optimizer.rates[-1][0]
 
         step()
-        guard.commit()
+        guard.snapshot()
         for expected in (0.25, 0.125):
             guard.rollback()
             self.assertEqual(step(), expected)
-        guard._ring.good[-1].slot[("param", "first.weight")][0, 0] += 1.0
+        guard._machine.ring.good[-1].slot[("param", "first.weight")][0, 0] += 1.0
         self.assertEqual(guard.rollback(), 0)
         self.assertEqual(step(), 0.0625)
         self.assertEqual(sum("the learning rate is multiplied by" in line for line in self.lines), 3)

@@ -101,7 +101,7 @@ class TestOptions(Case):
 
     def test_log(self):
         for wrong in (3, [], b"guard.log", True):
-            with self.assertRaisesRegex(TypeError, "expected a function of a line, a path, or None"):
+            with self.assertRaisesRegex(TypeError, "expected a function of a line, a path, a logger, or None"):
                 esper.Guard(*seeded(Net), log=wrong)
 
 
@@ -138,9 +138,9 @@ class TestRollback(Case):
 
     def test_none_allowed(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, max_rollbacks=0).attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1, max_rollbacks=0).attach()
         guard.inject("first.weight")
-        with self.assertRaisesRegex(esper.BadState, "; no rollback: max_rollbacks=0, for the whole life of the guard"):
+        with self.assertRaisesRegex(esper.BadState, "; no rollback: max_rollbacks=0 within 1,000 steps"):
             train(model, optimizer, 1)
 
 

@@ -19,7 +19,7 @@ class TestRestore(Case):
                     model, optimizer = seeded(lambda: Net(norm=True), device, optimizer=kind, **options)
                     guard = self.guard(model, optimizer, snapshot=esper.Snapshots(every=10, where=where)).attach()
                     train(model, optimizer, 4, device)
-                    self.assertTrue(guard.commit())
+                    self.assertTrue(guard.snapshot())
                     before, noise = state_of(model, optimizer), torch.get_rng_state()
                     drawn = torch.rand(3, device=device)
                     train(model, optimizer, 3, device, 4)
@@ -57,7 +57,7 @@ class TestRestore(Case):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, snapshot=esper.Snapshots()).attach()
         train(model, optimizer, 3)
-        guard.commit()
+        guard.snapshot()
         before = state_of(model, optimizer)
         optimizer.state.clear()
         guard.rollback()
@@ -70,9 +70,9 @@ class TestRestore(Case):
             model.register_buffer("queue", torch.arange(4.0, device=device))
             model.last.register_buffer("queue", model.queue)  # the same one, twice
             model.first.register_buffer("seen", torch.ones(2, device=device))
-            guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots()).attach()
+            guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots()).attach()
             train(model, optimizer, 2, device)
-            guard.commit()
+            guard.snapshot()
             model.queue.data = torch.zeros(7, device=device)
             model.first.seen = None
             self.assertEqual(guard.rollback(), 2)
@@ -84,7 +84,7 @@ class TestRestore(Case):
             self.assertEqual(guard.n_rollbacks, 1)
             self.assertTrue(torch.equal(model.queue, torch.arange(4.0, device=device)))
             train(model, optimizer, 2, device)
-            self.assertTrue(guard.commit())
+            self.assertTrue(guard.snapshot())
             guard.detach()
 
     def test_a_model_that_was_resized(self):
@@ -107,7 +107,7 @@ class TestRestore(Case):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, snapshot=esper.Snapshots(), state={"cursor": cursor}).attach()
         cursor.at = 7
-        guard.commit()
+        guard.snapshot()
         cursor.at = 9
         guard.rollback()
         self.assertEqual(cursor.at, 7)
@@ -120,28 +120,28 @@ class TestRing(Case):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, "report", snapshot=esper.Snapshots()).attach()
         train(model, optimizer, 2)
-        self.assertTrue(guard.commit())
+        self.assertTrue(guard.snapshot())
         before = state_of(model, optimizer)
         guard.inject("first.bias.exp_avg", 1)
-        self.assertFalse(guard.commit())
-        self.assertFalse(guard.commit())
+        self.assertFalse(guard.snapshot())
+        self.assertFalse(guard.snapshot())
         self.assertIn("first.bias.exp_avg", self.lines[-1])
         guard.rollback()
         self.assertSameState(before, state_of(model, optimizer))
 
-    def test_commit_says_no(self):
+    def test_snapshot_says_no(self):
         for on_bad in ("raise", "skip", "rollback", lambda report: "raise"):
             model, optimizer = seeded(Net)
-            guard = self.guard(model, optimizer, on_bad, snapshot=esper.Snapshots(), deep_every=1).attach()
+            guard = self.guard(model, optimizer, on_bad, snapshot=esper.Snapshots(), state_every=1).attach()
             train(model, optimizer, 2)
             guard.inject("first.bias.exp_avg", 1)
-            self.assertFalse(guard.commit())
+            self.assertFalse(guard.snapshot())
             self.assertEqual(guard.last.first_bad, "first.bias.exp_avg")
             self.assertIn("NaN in first.bias.exp_avg, 1 of 16, first at 1; no snapshot was taken of it", self.lines[-1])
             guard.rollback()
-            guard._at_once = False  # as where nobody waits: bad state is on its way when commit is called
+            guard._machine.at_once = False  # as where nobody waits: bad state is on its way when snapshot is called
             train(model, optimizer, 1, before=lambda step: guard.inject("first.bias"))
-            self.assertEqual(guard.commit(), on_bad == "rollback")  # which goes back first
+            self.assertEqual(guard.snapshot(), on_bad == "rollback")  # which goes back first
             guard.rollback()
             guard.detach()
 
@@ -149,7 +149,7 @@ class TestRing(Case):
         model, optimizer = seeded(Net, optimizer=torch.optim.SGD)
         one = sum(p.numel() * 4 for p in model.parameters())
         guard = self.guard(model, optimizer, "skip", snapshot=esper.Snapshots(every=1, keep=2)).attach()
-        guard._at_once = False
+        guard._machine.at_once = False
         for step in range(4):
             train(model, optimizer, 1, start=step)
             self.assertEqual(guard.memory()["host"], 2 * one)
@@ -160,16 +160,16 @@ class TestRing(Case):
         states = [state_of(model, optimizer)]
         for step in range(2):
             train(model, optimizer, 1, start=step)
-            guard.commit()
+            guard.snapshot()
             states.append(state_of(model, optimizer))
         train(model, optimizer, 2, start=2)
         guard.result()
-        newest = guard._ring.good[-1]
+        newest = guard._machine.ring.good[-1]
         newest.slot[("param", "first.weight")][3, 1] += 1e-3  # still finite
         self.assertEqual(guard.rollback(), 1)
         self.assertSameState(states[1], state_of(model, optimizer))
         self.assertIn("the snapshot of step 2 was damaged", self.lines[-2])
-        for entry in guard._ring.good:
+        for entry in guard._machine.ring.good:
             entry.slot[("param", "last.bias")][0] = 77.0
         with self.assertRaises(esper.NoSnapshot) as met:
             guard.rollback()
@@ -184,7 +184,7 @@ class TestRing(Case):
             train(model, optimizer, 8, device)
             guard.result()
             self.assertEqual(guard.memory()["host" if device == "cpu" else "device"], 3 * one)
-            self.assertEqual(len(guard._ring.good), 3)
+            self.assertEqual(len(guard._machine.ring.good), 3)
             self.assertEqual(sum("snapshots: 3 of" in line for line in self.lines), 1)  # said once
             guard.detach()
             self.lines.clear()
@@ -204,7 +204,7 @@ class TestRing(Case):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         before = torch.cuda.memory_allocated()
         guard = self.guard(model, optimizer, snapshot=esper.Snapshots(where="device")).attach()
-        guard.commit()
+        guard.snapshot()
         self.assertGreaterEqual(torch.cuda.memory_allocated() - before, 2 * 4 * 1024 * 1024)
 
 
@@ -227,7 +227,7 @@ class TestRollback(Case):
 
     def test_the_loop_goes_on_with_its_next_batch(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1, snapshot=esper.Snapshots(every=4)).attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=4)).attach()
         batches = []
         for step in range(8):
             x = torch.randn(5, 6)
@@ -244,7 +244,7 @@ class TestRollback(Case):
 
     def test_without_attach(self):
         model, optimizer = seeded(Net)
-        guard = self.guard(model, optimizer, "rollback", deep_every=1)
+        guard = self.guard(model, optimizer, "rollback", state_every=1)
         before = state_of(model, optimizer)
         for step in range(3):
             optimizer.zero_grad()

@@ -55,7 +55,7 @@ class TestTwo(Case):
         self.assertIn("2 parameters of the model: another guard's optimizer steps them", critic.not_covered)
 
     def test_what_is_nobody_s_is_watched_by_both(self):
-        model, optimizers, guards = self.pair(deep_every=1)
+        model, optimizers, guards = self.pair(state_every=1)
         self.step(model, optimizers, 0)
         self.step(model, optimizers, 1)
         with torch.no_grad():
@@ -66,7 +66,7 @@ class TestTwo(Case):
             self.assertEqual(met.exception.report.first_bad, "still.weight")
 
     def test_each_rolls_back_its_own(self):
-        model, optimizers, (maker, critic) = self.pair(on_bad="rollback", deep_every=1,
+        model, optimizers, (maker, critic) = self.pair(on_bad="rollback", state_every=1,
                                                        snapshot=esper.Snapshots(every=2))
         for i in range(8):
             self.step(model, optimizers, i % 2)
@@ -76,16 +76,16 @@ class TestTwo(Case):
         self.assertSameState(before[0], state_of(model, optimizers[0]))
         self.assertSameState(before[1], state_of(model, optimizers[1]))
         self.step(model, optimizers, 1)
-        self.assertTrue(critic.commit() and maker.commit())
+        self.assertTrue(critic.snapshot() and maker.snapshot())
         self.assertEqual(maker.rollback(), 4)
 
     def test_the_first_has_snapshots_of_what_the_second_takes(self):
         torch.manual_seed(0)
         model = Pair()
         optimizers = [torch.optim.AdamW(part.parameters(), lr=1e-2) for part in (model.maker, model.critic)]
-        maker = self.guard(model, optimizers[0], "rollback", deep_every=1).attach()
+        maker = self.guard(model, optimizers[0], "rollback", state_every=1).attach()
         self.step(model, optimizers, 0)
-        maker.commit()
+        maker.snapshot()
         critic = self.guard(model, optimizers[1], "skip").attach()
         self.step(model, optimizers, 1)
         now = model.critic.weight.detach().clone()
@@ -120,9 +120,9 @@ class TestTwo(Case):
         self.assertEqual([guard.steps for guard in guards], [6, 6])
 
     def test_one_goes_without_a_word(self):
-        model, optimizers, guards = self.pair(deep_every=1)
+        model, optimizers, guards = self.pair(state_every=1)
         self.doCleanups()
-        guards = [esper.Guard(model, optimizer, deep_every=1, log=self.lines.append) for optimizer in optimizers]
+        guards = [esper.Guard(model, optimizer, state_every=1, log=self.lines.append) for optimizer in optimizers]
         guards[0].attach()
         self.step(model, optimizers, 0)
         del guards[1]

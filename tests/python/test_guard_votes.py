@@ -46,7 +46,7 @@ def rank_no_gradients(rank, world):
     found = {}
     for kind in (torch.optim.AdamW, FlagSGD):
         for on_bad in ("skip", "raise", "report", "rollback"):
-            model, optimizer, guard, lines = own(rank, kind, on_bad=on_bad, deep_every=2)
+            model, optimizer, guard, lines = own(rank, kind, on_bad=on_bad, state_every=2)
             guard.attach()
             raised = 0
             for step in range(6):
@@ -66,9 +66,21 @@ def rank_no_gradients(rank, world):
     return found
 
 
+def rank_spike(rank, world):
+    """The loss of one rank is out of the question: all leave the step out, and each says where it was."""
+    model, optimizer, guard, lines = own(rank, on_bad="skip", spikes=esper.Spikes(norm=False), state_every=0)
+    guard.attach()
+    for step in range(90):
+        guard.loss(1e6 if rank == 1 and step in (80, 81, 82) else 1.0 + 0.01 * (step % 7))
+        step_own(model, optimizer, step)
+    guard.detach()
+    return {"skipped": guard.n_skipped, "sum": checksum(model, optimizer),
+            "lines": [line for line in lines if line.startswith("step")]}
+
+
 def rank_first_step(rank, world):
     """Told on the device: a rank whose optimiser has no state yet leaves out a bad first step all the same."""
-    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="skip", deep_every=0)
+    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="skip", state_every=0)
     guard.attach()
     for step in range(5):
         step_own(model, optimizer, step, rank == 0 or step >= 2,
@@ -83,7 +95,7 @@ def rank_answers(rank, world):
     found = []
     for mine, theirs in (("skip", "report"), ("report", "rollback"), ("rollback", "skip"), ("raise", "rollback"),
                          ("skip", "raise"), ("report", "skip"), ("report", "report")):
-        model, optimizer, guard, lines = own(rank, on_bad=lambda report: mine if rank == 0 else theirs, deep_every=0,
+        model, optimizer, guard, lines = own(rank, on_bad=lambda report: mine if rank == 0 else theirs, state_every=0,
                                              max_skips=0 if "rollback" in (mine, theirs) else 5,
                                              snapshot=esper.Snapshots())
         guard.attach()
@@ -104,7 +116,7 @@ def rank_answer_fails(rank, world):
             raise KeyError("mine")
         return "skip"
 
-    model, optimizer, guard, lines = own(rank, on_bad=on_bad, deep_every=0)
+    model, optimizer, guard, lines = own(rank, on_bad=on_bad, state_every=0)
     guard.attach()
     try:
         step_own(model, optimizer, 0, True, lambda: guard.inject("last.bias.grad", 1))
@@ -115,9 +127,9 @@ def rank_answer_fails(rank, world):
 
 def rank_asks_alone(rank, world):
     """While a scan of the state is on its way, one rank asks for results, launches and reads; the other does not."""
-    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="rollback", deep_every=1,
+    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="rollback", state_every=1,
                                          snapshot=esper.Snapshots(every=2))
-    guard._at_once = False  # as on a GPU, where nobody waits
+    guard._machine.at_once = False  # as on a GPU, where nobody waits
     guard.attach()
     asked, line = [], ""
     for step in range(6):
@@ -137,8 +149,8 @@ def rank_asks_alone(rank, world):
 
 def rank_detaches(rank, world):
     """Bad state that is on its way when the guard is detached: raised on every rank, and nobody is asked."""
-    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="rollback", deep_every=1, snapshot=esper.Snapshots())
-    guard._at_once = False
+    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="rollback", state_every=1, snapshot=esper.Snapshots())
+    guard._machine.at_once = False
     guard.attach()
     step_own(model, optimizer, 0, True, lambda: rank == 1 and guard.inject("last.bias", 1))
     time.sleep(rank)  # not at the same time
@@ -148,7 +160,7 @@ def rank_detaches(rank, world):
     except esper.BadState as error:
         met = str(error)
     dist.barrier()
-    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="skip", deep_every=0)
+    model, optimizer, guard, lines = own(rank, FlagSGD, on_bad="skip", state_every=0)
     guard.attach()
     for step in range(2):  # a bad gradient, which was passed over, is no reason to raise
         step_own(model, optimizer, step, True, lambda: rank == 1 and step == 1 and guard.inject("last.bias.grad", 1))
@@ -158,11 +170,11 @@ def rank_detaches(rank, world):
 
 def rank_other_call(rank, world):
     """The ranks are at different calls: a sentence on both, rather than a wait or a wrong answer."""
-    model, optimizer, guard, lines = own(rank, on_bad="raise", deep_every=0, snapshot=esper.Snapshots())
+    model, optimizer, guard, lines = own(rank, on_bad="raise", state_every=0, snapshot=esper.Snapshots())
     guard.attach()
     try:
         if rank == 0:
-            guard.commit()
+            guard.snapshot()
         else:
             backward(model, 0)
             optimizer.step()
@@ -172,7 +184,7 @@ def rank_other_call(rank, world):
 
 
 def rank_does_not_come(rank, world):
-    """One rank commits, the other never does: the process group's timeout ends the wait with a sentence."""
+    """One rank takes a snapshot, the other never does: the process group's timeout ends the wait with a sentence."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=3))
     torch.manual_seed(0)
     model = Net()
@@ -182,7 +194,7 @@ def rank_does_not_come(rank, world):
         time.sleep(6)
         return {"met": ""}
     try:
-        guard.commit()
+        guard.snapshot()
     except esper.GuardError as met:
         return {"met": str(met)}
     return {"met": ""}
@@ -190,7 +202,7 @@ def rank_does_not_come(rank, world):
 
 def rank_enough(rank, world):
     """The state is bad on one rank, and there were rollbacks enough: every rank meets the same exception."""
-    model, optimizer, guard, lines = own(rank, on_bad="rollback", deep_every=1, max_rollbacks=0)
+    model, optimizer, guard, lines = own(rank, on_bad="rollback", state_every=1, max_rollbacks=0)
     guard.attach()
     try:
         step_own(model, optimizer, 0, True, lambda: rank == 1 and guard.inject("last.bias", 1))
@@ -218,10 +230,10 @@ def random_run(rank, seed):
     on_bad = ours.choice(["skip", "rollback", "raise", lambda report: mine.choice(["skip", "rollback", "report"])])
     scaler = LenientScaler() if ours.random() < 0.35 else None
     model, optimizer, guard, lines = own(
-        rank, kind, on_bad=on_bad, deep_every=ours.choice([0, 1, 3]), clip=ours.choice([None, 0.5]),
+        rank, kind, on_bad=on_bad, state_every=ours.choice([0, 1, 3]), clip=ours.choice([None, 0.5]),
         snapshot=esper.Snapshots(every=ours.choice([1, 2, 5])), max_skips=ours.choice([0, 1, 5]),
         max_rollbacks=ours.choice([1, 100]), lr_backoff=ours.choice([1.0, 0.5]))
-    guard._at_once = guard._at_once and ours.random() < 0.5
+    guard._machine.at_once = guard._machine.at_once and ours.random() < 0.5
     attached = ours.random() < 0.7
     if attached:
         guard.attach(scaler)
@@ -246,7 +258,7 @@ def random_run(rank, seed):
         if mine.random() < 0.2:
             guard.launch().result()
         if ours.random() < 0.1:
-            became.append(guard.commit())
+            became.append(guard.snapshot())
     became += [guard.steps, guard.n_skipped, guard.n_rollbacks, guard.lr_factor]
     try:
         guard.detach()
@@ -324,7 +336,7 @@ def rank_meshes(rank, world):
             optimizer.step()
         report = guard.result()
         kept = sum(float(p.grad.double().pow(2).sum()) for p in model.parameters())
-        found[on_bad] = {"norm": report.total_norm, "exact": math.sqrt(exact), "path": guard.path,
+        found[on_bad] = {"norm": report.total_norm, "exact": math.sqrt(exact), "path": guard.mode,
                          "factor": math.sqrt(kept / sum(
                              p.numel() * (1.0 + (rank if n.startswith("first") else 0.0))**2
                              for n, p in model.named_parameters()))}
@@ -439,8 +451,8 @@ def rank_hsdp(rank, world):
 @needs_gloo
 class TestVotes(JobCase):
     script = __file__
-    names = ["no_gradients", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough", "random",
-             "meshes", "different_meshes", "other_call", "does_not_come"]
+    names = ["no_gradients", "spike", "first_step", "answers", "answer_fails", "asks_alone", "detaches", "enough",
+             "random", "meshes", "different_meshes", "other_call", "does_not_come"]
 
     def test_a_rank_without_gradients(self):
         found = self.found("no_gradients")
@@ -451,6 +463,13 @@ class TestVotes(JobCase):
                 self.assertEqual(rank[kind + " rollback"][:3], [6, 1, 0], kind)
                 self.assertTrue(all(rank[f"{kind} {on_bad}"][4] for on_bad in ("skip", "raise", "rollback")))
             self.assertEqual(found[1][kind + " skip"][3], 1)  # it was told of rank 0's
+
+    def test_a_spike_of_one_rank(self):
+        found = self.found("spike")
+        self.assertEqual([rank["skipped"] for rank in found], [1, 1])
+        self.assertEqual(found[0]["sum"], found[1]["sum"])
+        self.assertIn("step 83: a spike on rank 1, none on this one; first on rank 1 of 2", found[0]["lines"][0])
+        self.assertIn("step 83: the loss is far too high 3 times in a row, now 1e+06", found[1]["lines"][0])
 
     def test_a_rank_whose_optimizer_has_no_state_yet(self):
         found = self.found("first_step")

@@ -23,6 +23,17 @@ def header_version():
         return re.search(r'#define ESPER_VERSION "(.*)"', file.read()).group(1)
 
 
+def expected_tag():
+    """As the linker's own tools read the library: the newest version of a glibc symbol that it asks for."""
+    said = subprocess.run(["readelf", "-d", LIBRARY], stdout=subprocess.PIPE, text=True, check=True).stdout
+    if set(re.findall(r"\(NEEDED\).*\[(.*)\]", said)) - {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2",
+                                                         "ld-linux-aarch64.so.1"}:
+        return "linux_" + os.uname().machine  # one with a sanitizer in it
+    said = subprocess.run(["objdump", "-T", LIBRARY], stdout=subprocess.PIPE, text=True, check=True).stdout
+    newest = max((int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", said))
+    return "manylinux_%d_%d_%s" % (*max(newest, (2, 17)), os.uname().machine)
+
+
 def build(package, kind, folder, **environment):
     """Calls the backend as an installer does: in a process of its own. Gives its status, output and the file's path."""
     code = "import sys; sys.path[:0] = ['backend']; import esper_build as b; print(b.build_%s(%r))" % (kind, folder)
@@ -65,8 +76,8 @@ class TestWheel(Folder):
     def test_what_is_in_it(self):
         path = self.built(PACKAGE, "wheel", "w", ESPER_GUARD_LIBRARY=LIBRARY)
         version = header_version()
-        machine = os.uname().machine
-        self.assertEqual(os.path.basename(path), f"esper_guard-{version}-py3-none-linux_{machine}.whl")
+        tag = expected_tag()
+        self.assertEqual(os.path.basename(path), f"esper_guard-{version}-py3-none-{tag}.whl")
         info = f"esper_guard-{version}.dist-info/"
         with zipfile.ZipFile(path) as wheel:
             names = wheel.namelist()
@@ -77,9 +88,12 @@ class TestWheel(Folder):
             self.assertEqual([name for name in names if "__pycache__" in name or "backend" in name], [])
             self.assertEqual(wheel.read("esper/lib/libesper-guard.so"), content(LIBRARY))
             self.assertEqual({entry.date_time for entry in wheel.infolist()}, {(1980, 1, 1, 0, 0, 0)})
-            self.assertIn(f"Tag: py3-none-linux_{machine}\n", wheel.read(info + "WHEEL").decode())
+            self.assertIn(f"Tag: py3-none-{tag}\n", wheel.read(info + "WHEEL").decode())
             about = wheel.read(info + "METADATA").decode()
             self.assertIn(f"Name: esper-guard\nVersion: {version}\n", about)
+            self.assertIn("\nClassifier: Typing :: Typed\n", about)
+            self.assertIn("\nKeywords: pytorch,", about)
+            self.assertIn("pip install", about)  # the manual of the wheel says how it is got
             recorded = dict(line.split(",", 1) for line in wheel.read(info + "RECORD").decode().splitlines())
             self.assertEqual(set(recorded), set(names))
             for name in names[:-1]:
@@ -101,7 +115,7 @@ class TestWheel(Folder):
         done = subprocess.run([sys.executable, os.path.join(PACKAGE, "backend", "esper_build.py"), self.place("w")],
                               env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"), stdout=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stdout, r"w/esper_guard-[0-9.]+-py3-none-linux_\w+\.whl is ready")
+        self.assertRegex(done.stdout, r"w/esper_guard-[0-9.]+-py3-none-\w*linux_\w+\.whl is ready")
         self.assertEqual([name[-4:] for name in os.listdir(self.place("w"))], [".whl"])
 
     def test_library_of_the_checkout(self):
@@ -136,7 +150,16 @@ class TestWheel(Folder):
         with open(self.place("arm.so"), "wb") as file:
             file.write(data)
         path = self.built(PACKAGE, "wheel", "w", ESPER_GUARD_LIBRARY=self.place("arm.so"))
-        self.assertTrue(path.endswith("-py3-none-linux_aarch64.whl"), path)
+        self.assertTrue(path.endswith("-py3-none-linux_aarch64.whl"), path)  # for its loader is another's
+
+    def test_what_only_this_system_has(self):
+        """A library that needs more than glibc is for systems like this one."""
+        data = content(LIBRARY).replace(b"\0libm.so.6\0", b"\0libx.so.6\0")
+        self.assertNotEqual(data, content(LIBRARY))
+        with open(self.place("needy.so"), "wb") as file:
+            file.write(data)
+        path = self.built(PACKAGE, "wheel", "w", ESPER_GUARD_LIBRARY=self.place("needy.so"))
+        self.assertTrue(path.endswith(f"-py3-none-linux_{os.uname().machine}.whl"), path)
 
 
 class TestSourceArchive(Folder):

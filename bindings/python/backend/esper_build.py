@@ -1,7 +1,8 @@
 """Builds wheels, source archives and editable installs of esper-guard (PEP 517, PEP 660) with Python's own library.
 
-A wheel carries libesper-guard.so beside the Python files; its tag is the processor's that the library was built for,
-and any Python 3. The same files give the same bytes: names are sorted, times and modes are fixed.
+A wheel carries libesper-guard.so beside the Python files; its tag says which processor the library was built for, the
+oldest C library that has all it needs (manylinux_2_34 is glibc 2.34), and any Python 3. Both are read from the library
+itself. The same files give the same bytes: names are sorted, times and modes are fixed.
 
 The library is taken from the first of these places that has it:
 
@@ -32,6 +33,11 @@ CHECKOUT = os.path.dirname(os.path.dirname(ROOT))
 
 # ELF's number for a processor, and the name in a wheel's tag.
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
+# Libraries that every Linux with glibc has; the last is the processor's own loader. One that needs another is for this
+# system alone, and gets no manylinux tag.
+EVERYWHERE = {"libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0"}
+LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
+OLDEST = (2, 17)  # no installer tells older ones apart
 
 
 def fail(text):
@@ -64,9 +70,18 @@ def field(name):
     return found.group(1) if found else fail("pyproject.toml has no line %s = \"...\"" % name)
 
 
+def fields(name):
+    """The texts of a list there, one on each line."""
+    found = re.search(r"(?m)^%s = \[\n((?:    \"[^\"]+\",\n)+)\]$" % re.escape(name),
+                      read(ROOT, "pyproject.toml").decode())
+    return re.findall(r'"([^"]+)"', found.group(1)) if found else fail("pyproject.toml has no list %s" % name)
+
+
 def metadata():
     lines = ["Metadata-Version: 2.1", "Name: " + NAME, "Version: " + version(), "Summary: " + field("description"),
-             "License: MIT", "Requires-Python: " + field("requires-python"),
+             "License: MIT", "Keywords: " + ",".join(fields("keywords")),
+             *("Classifier: " + text for text in fields("classifiers")),
+             "Requires-Python: " + field("requires-python"),
              "Description-Content-Type: text/markdown", "", read(ROOT, "README.md").decode()]
     return "\n".join(lines).encode()
 
@@ -108,13 +123,64 @@ def find_library():
 
 
 def library_tag(data, path):
-    """linux_x86_64, from the library itself: what it was built for is not always what this Python runs on."""
+    """manylinux_2_34_x86_64 or linux_x86_64, from the library itself: what it was built for is not always what this
+    Python runs on, and which C library it needs is not always this system's."""
     if data[:4] != b"\x7fELF" or len(data) < 20:
         fail("%s is no shared library (ELF)" % path)
     machine = struct.unpack("<H" if data[5] == 1 else ">H", data[18:20])[0]
     if data[4] != 2 or machine not in MACHINES:
         fail("%s is for a processor that is not known here (ELF machine %d)" % (path, machine))
-    return "linux_" + MACHINES[machine]
+    oldest = oldest_glibc(data, MACHINES[machine]) if data[5] == 1 else None
+    return ("linux_" if oldest is None else "manylinux_%d_%d_" % oldest) + MACHINES[machine]
+
+
+def oldest_glibc(data, machine):
+    """(2, 34): the oldest glibc that has every symbol which the library asks for; None where it asks for others than
+    glibc's, or cannot be read."""
+    try:
+        libraries, versions = needs(data)
+    except (struct.error, ValueError, IndexError):
+        return None
+    if not libraries or not libraries <= EVERYWHERE | {LOADERS.get(machine)}:
+        return None
+    found = [re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", version) for version in versions]
+    if None in found:  # GLIBC_PRIVATE, GCC_..., GLIBCXX_...
+        return None
+    return max([OLDEST] + [(int(version.group(1)), int(version.group(2))) for version in found])
+
+
+def needs(data):
+    """The names of libraries that an ELF file needs, and those of the versions of their symbols."""
+    at, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    segments = [struct.unpack_from("<IIQQQQQQ", data, at + i * size) for i in range(count)]
+
+    def place(address):
+        """Where in the file lies what is loaded there."""
+        return next(address - start + offset for kind, _, offset, start, _, length, _, _ in segments
+                    if kind == 1 and start <= address < start + length)
+
+    def name(offset):
+        begin = place(told[5]) + offset  # DT_STRTAB
+        return data[begin:data.index(b"\0", begin)].decode()
+
+    dynamic = next((segment for segment in segments if segment[0] == 2), None)
+    if dynamic is None:
+        raise ValueError("not linked dynamically")
+    entries = list(struct.iter_unpack("<QQ", data[dynamic[2]:dynamic[2] + dynamic[5] // 16 * 16]))
+    told = dict(entries)
+    libraries = {name(value) for tag, value in entries if tag == 1}  # DT_NEEDED
+    versions = set()
+    if 0x6ffffffe in told:  # DT_VERNEED: a list of libraries, each with a list of versions
+        library = place(told[0x6ffffffe])
+        for _ in range(told[0x6fffffff]):
+            _, n_versions, _, first, following = struct.unpack_from("<HHIII", data, library)
+            version = library + first
+            for _ in range(n_versions):
+                _, _, _, text, another = struct.unpack_from("<IHHII", data, version)
+                versions.add(name(text))
+                version += another
+            library += following
+    return libraries, versions
 
 
 # ---- archives ----

@@ -12,41 +12,52 @@ ESPER_GUARD=0 in the environment turns everything here into nothing.
 """
 
 import importlib
-from typing import Any, List
+from typing import TYPE_CHECKING, Any, List
 
 from ._errors import (BadGradient, BadState, BadTensor, GuardError, LibraryNotFound, ModelChanged, NoSnapshot,
-                      NoSuchTensor, Unsupported)
+                      NoSuchTensor, Spike, Unsupported)
+
+if TYPE_CHECKING:  # for editors and type checkers, which do not follow __getattr__
+    from ._agreement import Agreement as Agreement, Divergence as Divergence
+    from ._check import check as check
+    from ._events import Event as Event
+    from ._guard import Guard as Guard
+    from ._locate import Location as Location
+    from ._report import Report as Report
+    from ._snapshots import Snapshots as Snapshots
+    from ._spikes import Spikes as Spikes
 
 __version__ = "0.1.0"
 
 # Imported when they are first asked for: they need torch, and saying that it is missing does not.
 _LATER = {
     "Guard": "_guard",
-    "Pending": "_pending",
     "check": "_check",
     "Report": "_report",
-    "Bad": "_report",
-    "Row": "_report",
+    "Event": "_events",
     "Snapshots": "_snapshots",
+    "Spikes": "_spikes",
+    "Location": "_locate",
     "Agreement": "_agreement",
     "Divergence": "_agreement",
 }
 
 __all__ = ["BadGradient", "BadState", "BadTensor", "GuardError", "LibraryNotFound", "ModelChanged", "NoSnapshot",
-           "NoSuchTensor", "Unsupported", *_LATER]
+           "NoSuchTensor", "Spike", "Unsupported", *_LATER]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'esper' has no attribute {name!r}")
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise ImportError("esper needs PyTorch, which this Python does not have: on Debian `apt-get install "
-                          "python3-torch`, elsewhere `pip install torch`") from error
-    value = getattr(importlib.import_module("." + _LATER[name], __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to which every name would be there
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module 'esper' has no attribute {name!r}")
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise ImportError("esper needs PyTorch, which this Python does not have: on Debian `apt-get install "
+                              "python3-torch`, elsewhere `pip install torch`") from error
+        value = getattr(importlib.import_module("." + _LATER[name], __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> List[str]:

@@ -8,6 +8,7 @@ from ._errors import GuardError, LibraryNotFound
 
 ABI = "0.1"  # version of the library up to the part that may change
 NONE = 2**64 - 1
+E_STATE = -3  # esper_status: not allowed in this state
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")  # their index is esper_guard_dtype
 DTYPE_BYTES = (4, 2, 2, 8)
@@ -17,6 +18,7 @@ HOST = -1
 FAULTS = ("nan", "inf", "-inf", "exponent", "mantissa")  # their index is esper_fault
 
 BAD_NAN_GRAD, BAD_INF_GRAD, BAD_NAN_STATE, BAD_INF_STATE = 1, 2, 4, 8
+BAD_SPIKE = 32  # not the library's: a loss or a norm that is finite, and out of the question
 BAD_GRAD = BAD_NAN_GRAD | BAD_INF_GRAD
 BAD_STATE = BAD_NAN_STATE | BAD_INF_STATE
 
@@ -133,6 +135,54 @@ class Report(c.Structure):
     ]
 
 
+class RingOptions(c.Structure):
+    """esper_ring_options"""
+
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("n_entries", c.c_uint32),
+        ("place", c.c_int),
+        ("mirror", c.c_uint32),
+        ("max_bytes", c.c_uint64),
+        ("directory", c.c_char_p),
+        ("roles", c.c_uint32),
+        ("resume", c.c_uint32),
+    ]
+
+
+RING_HOST = 2  # esper_ring_place
+
+
+class RingStatus(c.Structure):
+    """esper_ring_status"""
+
+    _fields_ = [
+        ("newest", c.c_int),
+        ("newest_step", c.c_uint64),
+        ("good_step", c.c_uint64),
+        ("n_good", c.c_uint32),
+        ("refused_tensor", c.c_uint64),
+        ("device_bytes", c.c_uint64),
+        ("host_bytes", c.c_uint64),
+        ("disk_step", c.c_uint64),
+        ("disk_left_over", c.c_uint32),
+        ("disk_error", c.c_char_p),
+    ]
+
+
+class RingRestored(c.Structure):
+    """esper_ring_restored"""
+
+    _fields_ = [
+        ("step", c.c_uint64),
+        ("blob", c.c_void_p),
+        ("blob_bytes", c.c_size_t),
+        ("n_passed_over", c.c_uint32),
+        ("from_host", c.c_uint32),
+        ("seconds", c.c_double),
+    ]
+
+
 STAT_BYTES = c.sizeof(Stat)
 
 _FUNCTIONS = {
@@ -150,6 +200,12 @@ _FUNCTIONS = {
     "esper_guard_scan_init": (None, [c.POINTER(Scan)]),
     "esper_guard_launch": (c.c_int, [c.c_void_p, c.POINTER(Scan)]),
     "esper_guard_read": (c.c_int, [c.c_void_p, c.POINTER(c.POINTER(Report))]),
+    "esper_ring_options_init": (None, [c.POINTER(RingOptions)]),
+    "esper_ring_open": (c.c_int, [c.c_void_p, c.POINTER(RingOptions), c.POINTER(c.c_void_p)]),
+    "esper_ring_close": (None, [c.c_void_p]),
+    "esper_ring_take": (c.c_int, [c.c_void_p, c.c_uint64, c.c_char_p, c.c_size_t]),
+    "esper_ring_status_get": (c.c_int, [c.c_void_p, c.c_int, c.POINTER(RingStatus)]),
+    "esper_ring_rollback": (c.c_int, [c.c_void_p, c.c_int, c.POINTER(RingRestored)]),
     "esper_guard_inject": (c.c_int, [c.c_void_p, c.c_size_t, c.c_uint64, c.c_int, c.c_uint32, c.c_void_p]),
 }
 
@@ -178,10 +234,11 @@ class Library:
         if self.version.rsplit(".", 1)[0] != ABI:
             raise LibraryNotFound(f"{self.path} is version {self.version}, but this package is for {ABI}: "
                                   "install the two of one version")
-        options, scan = Options(), Scan()
+        options, scan, ring = Options(), Scan(), RingOptions()
         self._dll.esper_guard_options_init(c.byref(options))
         self._dll.esper_guard_scan_init(c.byref(scan))
-        if (options.size, scan.size) != (c.sizeof(Options), c.sizeof(Scan)):
+        self._dll.esper_ring_options_init(c.byref(ring))
+        if (options.size, scan.size, ring.size) != (c.sizeof(Options), c.sizeof(Scan), c.sizeof(RingOptions)):
             raise LibraryNotFound(f"{self.path} has other structs than this package: install the two of one version")
 
     def check(self, status: int, what: str = "") -> None:

@@ -23,7 +23,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 
-from . import _abi
+from . import _abi, _names
 from ._errors import GuardError, Unsupported
 from ._guard import is_off
 
@@ -33,15 +33,18 @@ N_HEALTH = 8
 
 
 class Divergence(GuardError):
-    """Ranks are not in the same state. `ranks` are those that differ, `fields` what differs in them, `step` whose."""
+    """Ranks are not in the same state. `ranks` are those that differ, `fields` what differs in them, `step` whose;
+    `tensors` are the names of those that differ, where state or decisions were more than numbers."""
 
     __module__ = "esper"
 
-    def __init__(self, message: str, ranks: Sequence[int] = (), fields: Sequence[str] = (), step: int = -1) -> None:
+    def __init__(self, message: str, ranks: Sequence[int] = (), fields: Sequence[str] = (), step: int = -1,
+                 tensors: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.ranks = tuple(ranks)
         self.fields = tuple(fields)
         self.step = step
+        self.tensors = tuple(tensors)
 
 
 # ------------------------------------------------------------------------------------------------------- the record
@@ -187,7 +190,33 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous()
 
 
-def _encode(thing: Any, tensors: List[torch.Tensor]) -> bytes:
+class _Parts:
+    """Tensors of a thing, in the order of its encoding, each with the way to it."""
+
+    def __init__(self) -> None:
+        self.tensors: List[torch.Tensor] = []
+        self.names: List[str] = []
+
+    def add(self, tensor: torch.Tensor, way: Tuple[str, ...]) -> None:
+        self.tensors.append(tensor)
+        self.names.append(".".join(way) or "the tensor")
+
+
+def _is_local(module: torch.nn.Module) -> bool:
+    """Whether its buffers are statistics of this rank's own batches, which differ without harm."""
+    return (isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.track_running_stats
+            and not isinstance(module, torch.nn.SyncBatchNorm))
+
+
+def _shared(module: torch.nn.Module) -> Dict[str, Any]:
+    """The state_dict of a module without running statistics, by the names that the user knows."""
+    module = _names.unwrap(module)
+    local = {f"{path}.{name}" if path else name for path, part in module.named_modules() if _is_local(part)
+             for name in part._buffers}
+    return {_names.clean(name): value for name, value in module.state_dict().items() if name not in local}
+
+
+def _encode(thing: Any, tensors: _Parts, way: Tuple[str, ...] = ()) -> bytes:
     """Equal things give equal bytes, different ones different bytes. A tensor's values are left out: it is added to
     `tensors`, in the order of the encoding."""
     if thing is None or isinstance(thing, bool):
@@ -200,30 +229,33 @@ def _encode(thing: Any, tensors: List[torch.Tensor]) -> bytes:
         data = thing.encode() if isinstance(thing, str) else bytes(thing)
         return b"%s%d:" % (b"s" if isinstance(thing, str) else b"b", len(data)) + data
     if isinstance(thing, torch.Tensor):
-        return _encode_tensor(thing, tensors)
+        return _encode_tensor(thing, tensors, way)
     if isinstance(thing, dict):  # by its keys, as the order in which they came is nobody's decision
-        items = sorted(((_encode(key, []), key) for key in thing), key=lambda item: item[0])
-        return b"d%d:" % len(items) + b"".join(key + _encode(thing[name], tensors) for key, name in items)
+        items = sorted(((_encode(key, _Parts()), key) for key in thing), key=lambda item: item[0])
+        return b"d%d:" % len(items) + b"".join(key + _encode(thing[name], tensors, (*way, str(name)))
+                                               for key, name in items)
     if isinstance(thing, (list, tuple)):
-        return b"l%d:" % len(thing) + b"".join(_encode(part, tensors) for part in thing)
+        return b"l%d:" % len(thing) + b"".join(_encode(part, tensors, (*way, str(i))) for i, part in enumerate(thing))
     if isinstance(thing, (set, frozenset)):
-        return b"S%d:" % len(thing) + b"".join(sorted(_encode(part, []) for part in thing))
+        return b"S%d:" % len(thing) + b"".join(sorted(_encode(part, _Parts()) for part in thing))
+    if isinstance(thing, torch.nn.Module):
+        return _encode(_shared(thing), tensors, way)
     if hasattr(thing, "state_dict"):
-        return _encode(thing.state_dict(), tensors)
+        return _encode(thing.state_dict(), tensors, way)
     if hasattr(thing, "tobytes") and hasattr(thing, "dtype") and hasattr(thing, "shape"):  # as numpy has them
-        return b"a" + _encode([str(thing.dtype), list(thing.shape), thing.tobytes()], tensors)
+        return b"a" + _encode([str(thing.dtype), list(thing.shape), thing.tobytes()], tensors, way)
     raise TypeError(f"Agreement.hash cannot hash a {type(thing).__name__}: give it numbers, text, tensors, objects "
                     "with a state_dict, or lists and dictionaries of these")
 
 
-def _encode_tensor(tensor: torch.Tensor, tensors: List[torch.Tensor]) -> bytes:
-    head = b"t" + _encode([str(tensor.dtype), list(tensor.shape), str(tensor.layout)], [])
+def _encode_tensor(tensor: torch.Tensor, tensors: _Parts, way: Tuple[str, ...]) -> bytes:
+    head = b"t" + _encode([str(tensor.dtype), list(tensor.shape), str(tensor.layout)], _Parts())
     if tensor.layout == torch.sparse_coo:
         tensor = tensor.detach().coalesce()
-        return head + _encode_tensor(tensor.indices(), tensors) + _encode_tensor(tensor.values(), tensors)
+        return head + _encode_tensor(tensor.indices(), tensors, way) + _encode_tensor(tensor.values(), tensors, way)
     if tensor.layout != torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout} cannot be hashed")
-    tensors.append(_local(tensor))
+    tensors.add(_local(tensor), way)
     return head
 
 
@@ -235,7 +267,10 @@ class Agreement:
         agreement = esper.Agreement()                        # or of a group of yours
         ...
         if step % 100 == 0:
-            agreement.agree(step, state=model)               # esper.Divergence names the ranks that differ
+            agreement.agree(step, state=model)               # esper.Divergence names ranks and tensors that differ
+
+    Of a module, parameters and buffers count, but not the running statistics of BatchNorm, which are each rank's own
+    (those of SyncBatchNorm are everybody's, and count).
 
     Every rank of the group makes the same calls. Without a process group there is one rank, which agrees with itself.
     `device` is where the 64 bytes lie: the CPU where the group's backend can reduce there, else the current CUDA
@@ -269,13 +304,16 @@ class Agreement:
         Tensors are read where they lie: one pass of the library for each device, and one wait. The values count, not
         how they lie in memory. It finds accidents; it is no defence against someone who wants two things to look the
         same."""
-        if self.off:
-            return 0
-        tensors: List[torch.Tensor] = []
+        return 0 if self.off else self._hash(thing)[0]
+
+    def _hash(self, thing: Any) -> Tuple[int, List[Tuple[str, bytes]]]:
+        """With what each tensor contributes, by name."""
+        tensors = _Parts()
         digest = hashlib.blake2b(_encode(thing, tensors), digest_size=8)
-        for part in self._parts(tensors):
+        parts = self._parts(tensors.tensors)
+        for part in parts:
             digest.update(part)
-        return int.from_bytes(digest.digest(), "little")
+        return int.from_bytes(digest.digest(), "little"), list(zip(tensors.names, parts))
 
     def _parts(self, tensors: List[torch.Tensor]) -> List[bytes]:
         """8 bytes or more for each tensor."""
@@ -294,11 +332,11 @@ class Agreement:
                 parts[i] = struct.pack("<Q", sum_of)
         return parts
 
-    def _word(self, thing: Any) -> int:
+    def _word(self, thing: Any) -> Tuple[int, List[Tuple[str, bytes]]]:
         """A number that was hashed already, or anything else, hashed here."""
         if isinstance(thing, int) and not isinstance(thing, bool) and 0 <= thing < 2**64:
-            return thing
-        return self.hash(thing)
+            return thing, []
+        return self._hash(thing)
 
     def agree(self, step: int, state: Any = 0, decisions: Any = 0, health: int = 0) -> int:
         """Compares step, state and decisions over all ranks; raises Divergence, on every rank, where they differ.
@@ -312,10 +350,11 @@ class Agreement:
             raise ValueError(f"step is {step}: expected a number from 0 on")
         if self.off:
             return health
-        record = pack(health, self._word(state), self._word(decisions), step, self._version)
+        of_state, of_decisions = self._word(state), self._word(decisions)
+        record = pack(health, of_state[0], of_decisions[0], step, self._version)
         reduced = self._reduce(record, step)
         if differing(reduced):
-            self._name(record, step)
+            self._name(record, step, of_state[1] + of_decisions[1])
         return health_of(reduced)
 
     def _reduce(self, record: bytes, step: int) -> bytes:
@@ -329,16 +368,37 @@ class Agreement:
             raise GuardError(f"step {step}: rank {self.rank} of {self.size} could not compare with the others, one of "
                              f"which may be gone or late: {error}") from error
 
-    def _name(self, record: bytes, step: int) -> None:
+    def _gather(self, mine: bytes) -> List[bytes]:
+        """What every rank has, in their order: as many bytes of each."""
+        tensor = torch.tensor(list(mine), dtype=torch.uint8, device=self.device)
+        every = [torch.empty_like(tensor) for _ in range(self.size)]
+        dist.all_gather(every, tensor, group=self.group)
+        return [bytes(one.tolist()) for one in every]
+
+    def _differing_tensors(self, parts: List[Tuple[str, bytes]]) -> List[str]:
+        """The names of tensors that are not the same on all ranks; none where ranks do not have the same tensors."""
+        shape = hashlib.blake2b(repr([(name, len(part)) for name, part in parts]).encode(), digest_size=8).digest()
+        if len(set(self._gather(shape))) > 1 or not parts:
+            return []
+        every = self._gather(b"".join(part for _, part in parts))
+        found, at = [], 0
+        for name, part in parts:
+            if len({one[at:at + len(part)] for one in every}) > 1:
+                found.append(name)
+            at += len(part)
+        return found
+
+    def _name(self, record: bytes, step: int, parts: List[Tuple[str, bytes]]) -> None:
         """Rare. The reduced record has shown all ranks the same, so all come here."""
-        mine = torch.tensor(list(record), dtype=torch.uint8, device=self.device)
-        every = [torch.empty_like(mine) for _ in range(self.size)]
-        dist.all_gather(every, mine, group=self.group)
-        records = [bytes(one.tolist()) for one in every]
+        records = self._gather(record)
+        tensors = self._differing_tensors(parts)
         names = [self._global(rank) for rank in range(self.size)]
         ranks, fields, _ = judge(records)
         text = words(records, names) or "the record was damaged on its way: ranks say the same, the record does not"
-        raise Divergence(f"step {step}: {text}", [names[rank] for rank in ranks], fields, step)
+        if tensors:
+            more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
+            text += f"; tensors that differ: {', '.join(tensors[:3])}{more}"
+        raise Divergence(f"step {step}: {text}", [names[rank] for rank in ranks], fields, step, tensors)
 
     def _global(self, rank: int) -> int:
         """What a rank of the group is called among all."""

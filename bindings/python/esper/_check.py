@@ -1,13 +1,13 @@
 """One look at a model, without a guard."""
 
-from typing import List, Optional
+from typing import List, Optional, Union
 
 import torch
 
 from . import _abi, _names, _options, _tensors
 from ._report import Report
 from ._scan import Reading, Scanner, Stat
-from ._state import flat
+from ._cover import flat, holders, tell_apart
 
 
 def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None) -> Report:
@@ -18,24 +18,25 @@ def check(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = N
         raise TypeError(f"check: the model is a {type(model).__name__}, expected a torch.nn.Module")
     if optimizer is not None:
         _options.is_kind("check", model, optimizer)
-        _options.belong("check", model, optimizer)
+        _options.belong("check", model, [optimizer])
     from ._guard import is_off
     if is_off():
         return Report(None, [], ["everything: ESPER_GUARD is off"])
-    found: List[object] = []
+    found: List[Union[_tensors.Item, str, None]] = []
     parameters = _names.parameters(model)
     if optimizer is not None:
-        parameters = parameters + _names.of_optimizer(optimizer, parameters)
+        parameters = parameters + _names.of_optimizers([optimizer], parameters)
     for name, parameter in parameters:
         found.append(_tensors.make(name, _abi.PARAM, parameter))
         if parameter.grad is not None:
             found.append(_tensors.make(name, _abi.GRAD, parameter.grad))
-        if optimizer is not None:
-            for key, value in flat(optimizer.state.get(parameter, {})):
-                if isinstance(value, torch.Tensor):
-                    found.append(_tensors.make(".".join((name, *key)), _abi.MOMENT, value))
+    for holder in holders([optimizer]) if optimizer is not None else []:
+        for name, part in holder.parts(parameters):
+            found += [_tensors.make(".".join((name, *key)), _abi.MOMENT, value) for key, value in flat(part)
+                      if isinstance(value, torch.Tensor)]
     found += [_tensors.make(name, _abi.BUFFER, buffer) for name, buffer in _names.buffers(model)]
     items, not_covered = _tensors.sort(found)
+    tell_apart(items)
     if not items:
         return Report(None, [], not_covered)
     reading = _scanned(items)

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Literal, Tuple
 
 from . import _abi
 from ._errors import GuardError
@@ -144,7 +144,7 @@ class Bench:
         self.targets = torch.randint(0, 6, (STEPS + 5, 16), generator=numbers).to(device)
         self.guard = None
         if options:
-            self.guard = esper.Guard(self.model, self.optimizer, deep_every=1, log=self.lines.append, **options)
+            self.guard = esper.Guard(self.model, self.optimizer, state_every=1, log=self.lines.append, **options)
             self.guard.attach()
 
     def backward(self, step: int) -> float:
@@ -230,7 +230,7 @@ def _raised(torch: Any, device: str) -> Outcome:
         bench.close()
 
 
-def _rolled_back(name: str, fault: str) -> Callable[[Any, str], Outcome]:
+def _rolled_back(name: str, fault: Literal["nan", "inf"]) -> Callable[[Any, str], Outcome]:
     def case(torch: Any, device: str) -> Outcome:
         import esper
 

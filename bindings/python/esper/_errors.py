@@ -35,6 +35,10 @@ class BadGradient(BadTensor):
     """A gradient holds NaN or Inf; the optimiser was not let near it."""
 
 
+class Spike(BadGradient):
+    """A loss or a gradient norm is finite, and out of the question; the optimiser was not let near it."""
+
+
 class BadState(BadTensor):
     """A parameter, a buffer or a piece of optimiser state holds NaN or Inf."""
 
@@ -45,6 +49,6 @@ class NoSuchTensor(GuardError, KeyError):
     __str__ = RuntimeError.__str__  # KeyError's would put it into quotes
 
 
-for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, BadTensor, BadGradient, BadState,
-              NoSuchTensor):
+for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, BadTensor, BadGradient, Spike,
+              BadState, NoSuchTensor):
     _kind.__module__ = "esper"  # as users know them

@@ -144,11 +144,12 @@ class Gradients:
     def _look_anew(self) -> None:
         self.watched.validate()
         self.version += 1
-        dense, self._absent, self._odd = [], [], []
+        self._pattern = None  # until all of this is done
+        dense, absent, odd = [], [], []
         items: List[_tensors.Item] = []
         for name, parameter in self.watched.parameters:
             if parameter.grad is None:
-                self._absent.append(parameter)
+                absent.append(parameter)
                 continue
             item = None
             if parameter.grad.layout is torch.strided and not parameter.grad.dtype.is_complex:
@@ -157,13 +158,15 @@ class Gradients:
                 dense.append((name, parameter))
                 items.append(item)
             else:
-                self._odd.append((name, parameter))
+                odd.append((name, parameter))
         key = tuple((item.form, item.layout) for item in items)
-        self._pattern = self._patterns.get(key) or self._new_pattern(key, dense, items)
+        pattern = self._patterns.get(key) or self._new_pattern(key, dense, items)
         self._patterns.move_to_end(key)
-        self._pattern.settle()
-        if self._pattern.scanner is not None:
-            self._pattern.scanner.move([item.pointer for item in items])
+        pattern.settle()
+        if pattern.scanner is not None:
+            pattern.scanner.move([item.pointer for item in items])
+        self._absent, self._odd = absent, odd
+        self._pattern = pattern
 
     def _new_pattern(self, key: Any, dense: List[Tuple[str, torch.nn.Parameter]],
                      items: List[_tensors.Item]) -> _Pattern:

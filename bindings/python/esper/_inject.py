@@ -1,7 +1,7 @@
 """Faults that are made on purpose, to see how a training takes them."""
 
 import difflib
-from typing import Any, List, Tuple
+from typing import Any, List, Literal, Tuple
 
 import torch
 
@@ -9,10 +9,13 @@ from . import _abi, _tensors
 from ._errors import GuardError, NoSuchTensor, Unsupported
 from ._report import some
 from ._scan import Scanner
-from ._state import State
+from ._cover import Cover
 from ._watched import Watched
 
 _WIDTHS = {"exponent": (8, 5, 8, 11), "mantissa": (23, 10, 7, 52)}  # in bits, by type as in _abi.DTYPES
+
+
+Fault = Literal["nan", "inf", "-inf", "exponent", "mantissa"]
 
 
 def check_fault(fault: Any) -> None:
@@ -20,9 +23,9 @@ def check_fault(fault: Any) -> None:
         raise ValueError(f"inject: fault={fault!r}: expected one of {', '.join(_abi.FAULTS)}")
 
 
-def spoil(name: str, watched: Watched, state: State, at: int, fault: str, bit: int) -> None:
+def spoil(name: str, watched: Watched, cover: Cover, at: int, fault: str, bit: int) -> None:
     """One element of the tensor of that name, now."""
-    item = _tensors.make(name, _abi.OTHER, _find(name, watched, state))
+    item = _tensors.make(name, _abi.OTHER, _find(name, watched, cover))
     if not isinstance(item, _tensors.Item) or item.copied:
         raise Unsupported(f"inject: {item if isinstance(item, str) else name + ' is not dense memory of floats'}")
     _check_place(name, item, at, fault, bit)
@@ -47,14 +50,14 @@ def _check_place(name: str, item: _tensors.Item, at: int, fault: str, bit: int) 
                          f"inject: bit={bit}: only 'exponent' and 'mantissa' flip a bit")
 
 
-def _known(watched: Watched, state: State) -> List[Tuple[str, torch.Tensor]]:
+def _known(watched: Watched, cover: Cover) -> List[Tuple[str, torch.Tensor]]:
     """Every tensor that there is now, by the name that reports have for it."""
     grads = [(name + ".grad", parameter.grad) for name, parameter in watched.parameters if parameter.grad is not None]
-    return grads + [(".".join(key[1:]), tensor) for key, _, tensor in state.tensors()]
+    return grads + [(".".join(key[1:]), tensor) for key, _, tensor in cover.tensors()]
 
 
-def _find(name: Any, watched: Watched, state: State) -> torch.Tensor:
-    known = _known(watched, state)
+def _find(name: Any, watched: Watched, cover: Cover) -> torch.Tensor:
+    known = _known(watched, cover)
     if not isinstance(name, str):
         mine = next((repr(other) for other, tensor in known if tensor is name), "as reports have them")
         raise TypeError(f"inject: expected a name ({mine}), not a {type(name).__name__}")

@@ -1,10 +1,15 @@
-"""Where the guard's sentences go."""
+"""Where the guard's sentences go: the logger `esper.guard`, or what the caller gives instead."""
 
+import logging
 import os
 import sys
-from typing import Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
-Log = Union[None, str, "os.PathLike[str]", Callable[[str], None]]
+if TYPE_CHECKING:
+    from ._events import Event
+
+Log = Union[None, str, "os.PathLike[str]", logging.Logger, Callable[[str], Any]]
+NAME = "esper.guard"
 
 
 def _to_stderr(text: str) -> None:
@@ -17,30 +22,46 @@ def _to_stderr(text: str) -> None:
 class _Careful:
     """Writes lines. Trouble with that is told once, and is no reason to end a training: lines go to stderr then."""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], Any]) -> None:
         self._write = write
         self._told = False
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, event: "Event") -> None:
         try:
-            self._write(text)
+            self._write(event.text)
             return
         except Exception as error:  # a full disk, a closed connection, whatever the caller's function does
             if not self._told:
                 self._told = True
                 _to_stderr(f"the log could not be written ({type(error).__name__}: {error}): lines that it does not "
                            "take are told here")
-        _to_stderr(text)
+        _to_stderr(event.text)
 
 
-def make(log: Log) -> Callable[[str], None]:
-    """A function that takes a line: the caller's, one that appends to a file, or one that writes to stderr."""
+class _Records:
+    """To a logger, with rank, step, kind and report in the record. While nobody has set up logging, to stderr."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def __call__(self, event: "Event") -> None:
+        if self._logger.hasHandlers():
+            self._logger.log(event.level, "%s", event.text, extra={
+                "rank": event.rank, "world": event.world, "step": event.step, "kind": event.kind,
+                "report": event.report})
+        elif event.level > logging.DEBUG:
+            _to_stderr((f"rank {event.rank}: " if event.rank else "") + event.text)
+
+
+def make(log: Log) -> Callable[["Event"], None]:
+    """A function that takes an event: for the caller's function of a line, for a file, or for a logger."""
+    if isinstance(log, logging.Logger) or log is None:
+        return _Records(log if log is not None else logging.getLogger(NAME))
     if callable(log):
         return _Careful(log)
-    if log is None:
-        return _to_stderr
     if not isinstance(log, (str, os.PathLike)):
-        raise TypeError(f"log={log!r}: expected a function of a line, a path, or None (standard error)")
+        raise TypeError(f"log={log!r}: expected a function of a line, a path, a logger, or None (the logger "
+                        f"{NAME!r}; standard error while logging is not set up)")
     path = os.fspath(log)
 
     def append(text: str) -> None:

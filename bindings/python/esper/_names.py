@@ -1,6 +1,6 @@
 """Names as the user wrote them: without what torch.compile, DDP and checkpointing put around modules."""
 
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -53,9 +53,10 @@ def all_buffer_places(model: torch.nn.Module) -> Dict[str, Tuple[Dict[str, Any],
             for path, module in unwrap(model).named_modules() for name in module._buffers}
 
 
-def of_optimizer(optimizer: torch.optim.Optimizer, known: List[Tuple[str, torch.nn.Parameter]]
-                 ) -> List[Tuple[str, torch.nn.Parameter]]:
-    """Parameters that the optimiser has and the model does not, under names by their place."""
+def of_optimizers(optimizers: Sequence[torch.optim.Optimizer], known: List[Tuple[str, torch.nn.Parameter]]
+                  ) -> List[Tuple[str, torch.nn.Parameter]]:
+    """Parameters that optimisers have and the model does not, under names by their place."""
     ids = {id(parameter) for _, parameter in known}
-    return [(f"optimizer.group{g}.param{i}", parameter) for g, group in enumerate(optimizer.param_groups)
+    return [(f"optimizer{o or ''}.group{g}.param{i}", parameter) for o, optimizer in enumerate(optimizers)
+            for g, group in enumerate(optimizer.param_groups)
             for i, parameter in enumerate(group["params"]) if id(parameter) not in ids]

@@ -1,100 +1,147 @@
-"""How the guard comes between gradients and optimiser: hooks, or a wrapped `step` where torch has no hooks; and the
-device flag with which fused optimisers pass a step over by themselves."""
+"""How the guard comes between gradients and optimiser: a wrapped `step`; and the device flag with which fused optimisers
+pass a step over by themselves."""
 
 import functools
 import inspect
 import sys
 import types
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 
-from ._dist import Peers
-from ._rate import Rate
+from ._errors import BadTensor, GuardError, Unsupported
+from ._ranks import Peers
 
 
-def _go(first: bool) -> bool:
-    return True
+class Stepper(Protocol):
+    """Who is asked around a step."""
+
+    def enter(self) -> None: ...  # a call begins: what an exception has left half done is put in order
+    def begin(self, optimizer: torch.optim.Optimizer, first: bool = True) -> bool: ...  # whether it may step
+    def step_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def step_ended(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def end(self, optimizer: torch.optim.Optimizer, went: bool) -> None: ...
+    def broke_off(self) -> None: ...  # by an exception, whose reason is not known here
+    def remember(self, optimizer: torch.optim.Optimizer) -> None: ...  # the state before a step with a closure
+    def take_back(self) -> None: ...  # to that state
+    def passed_by(self, optimizer: torch.optim.Optimizer) -> None: ...  # gradients are zeroed: a step may be over
 
 
-def _nothing(went: bool) -> None:
-    pass
+class PassedOver(BaseException):
+    """Ends a step from within its closure. It never leaves `Attachment`."""
+
+
+def evaluates_once(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a closure is called once, before anything is changed: torch's own but LBFGS do so."""
+    return type(optimizer).__module__.startswith("torch.optim.") and not isinstance(optimizer, torch.optim.LBFGS)
 
 
 class Attachment:
-    """Calls before(first) ahead of every step and after(went) behind it. A step that is not to be is made with the
-    gradients laid aside: an optimiser does nothing to a parameter without one. `first` is False for the second and
-    later evaluations of a closure within one step."""
+    """Wraps an optimiser's `step`, so that a step that is not to be is not made: it returns None, or the loss of the
+    closure's first evaluation. Where torch has hooks, a step that comes another way (a bound method that was taken
+    before) is met by these: nothing can keep it from being made, so it is made with the gradients laid aside."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, before: Callable[[bool], bool],
-                 after: Callable[[bool], None], rate: Rate) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, stepper: Stepper, owner: object) -> None:
         self._optimizer = optimizer
-        self._before = before
-        self._after = after
-        self._rate = rate
+        self._stepper: Any = stepper
+        self._owner: Any = owner  # lives as long as the optimiser
         self._aside: List[Tuple[torch.Tensor, torch.Tensor]] = []
         self._went = True
-        self._active = True
         self._outer: Tuple[int, Any] = (0, None)  # whose step is being made: the caller's frame, by id, and its code
+        self._wrapped: Dict[str, Tuple[Any, Dict[str, Any]]] = {}  # ours, and what the optimiser had of its own
         self._handles: List[Any] = []
-        self._step: Any = None  # ours, where torch has no hooks
-        self._own: Dict[str, Any] = {}  # a `step` that others had put on the optimiser before
         if hasattr(optimizer, "register_step_pre_hook"):
             self._handles = [optimizer.register_step_pre_hook(self._pre), optimizer.register_step_post_hook(self._post)]
-        else:
-            self._wrap()
+        self._wrap("step", self._step)
+        self._wrap("zero_grad", self._zero_grad)
 
     def detach(self) -> None:
         """Nothing is called any more, and the guard is let go of."""
-        self._active = False
-        self._before, self._after = _go, _nothing
+        self._stepper = self._owner = None
         for handle in self._handles:
             handle.remove()
-        self._bring_back()
-        if self._step is not None and self._optimizer.__dict__.get("step") is self._step:
-            del self._optimizer.step  # unless somebody has wrapped it since: then it only passes calls on
-            self._optimizer.__dict__.update(self._own)
+        self.bring_back()
+        for name, (ours, own) in self._wrapped.items():
+            if self._optimizer.__dict__.get(name) is ours:
+                del self._optimizer.__dict__[name]  # unless somebody has wrapped it since: then it only passes calls on
+                self._optimizer.__dict__.update(own)
 
-    def _wrap(self) -> None:
-        original = self._optimizer.step
-        self._own = {key: value for key, value in self._optimizer.__dict__.items() if key == "step"}
+    def _wrap(self, name: str, instead: Callable[..., Any]) -> None:
+        original = getattr(self._optimizer, name)
+        own = {key: value for key, value in self._optimizer.__dict__.items() if key == name}
 
         @functools.wraps(original)
-        def step(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            changed = self._pre(self._optimizer, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-            try:
-                result = original(*args, **kwargs)
-            except BaseException:
-                self._bring_back()
-                raise
-            self._post(self._optimizer, args, kwargs)
-            return result
+        def method(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            return instead(original, args, kwargs) if self._stepper is not None else original(*args, **kwargs)
 
-        self._optimizer.step = self._step = types.MethodType(step, self._optimizer)  # schedulers look for a method
+        method.__dict__.pop("__wrapped__", None)  # whose signature has no self
+        ours = types.MethodType(method, self._optimizer)  # schedulers look for a method
+        setattr(self._optimizer, name, ours)
+        self._wrapped[name] = ours, own
 
-    def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        if not self._active or self._is_within(sys._getframe(1)):
-            return None
-        self._outer = (id(sys._getframe(1)), sys._getframe(1).f_code)
-        own = args[:1] if args and args[0] is optimizer else ()  # hooks are given the method's self too
-        rest = args[len(own):]
-        closure = rest[0] if rest else kwargs.get("closure")
-        if closure is None:
-            self._aside = []  # of a step that was broken off
-            self._ask(True)
-            self._rate.apply()
-            return None
-        watched = self._watch(closure)
-        self._rate.apply()
-        if "closure" in kwargs:
-            return args, dict(kwargs, closure=watched)
-        return (*own, watched, *rest[1:]), kwargs
+    # ------------------------------------------------------------------------------------------------------ the step
+
+    def _step(self, original: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        stepper, optimizer = self._stepper, self._optimizer
+        stepper.enter()
+        if self._handles:
+            self._outer = (id(sys._getframe(0)), sys._getframe(0).f_code)
+        try:
+            if (args[0] if args else kwargs.get("closure")) is not None:
+                went, result = self._with_closure(original, args, kwargs)
+            else:
+                went, result = stepper.begin(optimizer), None
+                if went:
+                    stepper.step_begins(optimizer)
+                    result = original(*args, **kwargs)
+                    stepper.step_ended(optimizer)
+            stepper.end(optimizer, went)
+            self._outer = (0, None)
+        except BaseException:
+            self._outer = (0, None)
+            stepper.broke_off()
+            raise
+        return result
+
+    def _with_closure(self, original: Callable[..., Any], args: Tuple[Any, ...],
+                      kwargs: Dict[str, Any]) -> Tuple[bool, Any]:
+        """A step whose gradients come to be inside it, once or many times, while parameters move."""
+        stepper, optimizer = self._stepper, self._optimizer
+        closure = args[0] if args else kwargs["closure"]
+        losses: List[Any] = []
+
+        @functools.wraps(closure)
+        def watched() -> Any:
+            loss = closure()
+            losses.append(loss)
+            if not stepper.begin(optimizer, len(losses) == 1):
+                raise PassedOver
+            return loss
+
+        if not evaluates_once(optimizer):
+            stepper.remember(optimizer)
+        stepper.step_begins(optimizer)
+        try:
+            result = original(watched, *args[1:], **{key: value for key, value in kwargs.items() if key != "closure"})
+        except PassedOver:
+            stepper.step_ended(optimizer)
+            stepper.take_back()
+            return False, losses[0]
+        except BadTensor:
+            stepper.take_back()
+            raise
+        stepper.step_ended(optimizer)
+        return True, result
+
+    def _zero_grad(self, original: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        self._stepper.passed_by(self._optimizer)
+        return original(*args, **kwargs)
+
+    # ------------------------------------------------------------------------------------- steps that come another way
 
     def _is_within(self, frame: Any) -> bool:
-        """Whether hooks are called from inside the step that is being made: torch runs those of a base class's step too
-        when the optimiser's own calls it. A step that was broken off is no longer among the callers."""
+        """Whether hooks are called from inside the step that is being made: ours, or that of a class that calls its
+        base's, for which torch runs them too. A step that was broken off is no longer among the callers."""
         if self._outer[1] is None or (id(frame), frame.f_code) == self._outer:
             return False
         while frame.f_back is not None:
@@ -103,63 +150,67 @@ class Attachment:
                 return True
         return False
 
-    def _watch(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure by which gradients come to be inside the step."""
-        n_evaluated = 0
-
-        @functools.wraps(closure)
-        def watched() -> Any:
-            nonlocal n_evaluated
-            self._aside = []  # of an evaluation before this one: its gradients are no longer wanted
-            try:
-                loss = closure()
-                n_evaluated += 1
-                self._ask(n_evaluated == 1)
-            except BaseException:
-                self._bring_back()
-                raise
-            return loss
-
-        return watched
-
-    def _ask(self, first: bool) -> None:
-        self._went = self._before(first)
-        if not self._went:
+    def _pre(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        if self._stepper is None or self._is_within(sys._getframe(1)):
+            return None
+        self.bring_back()
+        self._stepper.enter()
+        self._outer = (id(sys._getframe(1)), sys._getframe(1).f_code)
+        rest = args[1:] if args and args[0] is optimizer else args  # hooks are given the method's self too
+        if (rest[0] if rest else kwargs.get("closure")) is not None:
+            raise GuardError("a step with a closure goes round the guard: call optimizer.step(closure) itself, not a "
+                             "method that was taken before attach()")
+        try:
+            self._went = self._stepper.begin(self._optimizer)
+            if self._went:
+                self._stepper.step_begins(self._optimizer)
+                return None
             self._aside = [(parameter, parameter.grad) for group in self._optimizer.param_groups
                            for parameter in group["params"] if parameter.grad is not None]
             for parameter, _ in self._aside:
                 parameter.grad = None
+        except BaseException:
+            self._stepper.broke_off()
+            raise
+        return None
 
     def _post(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        if self._active and not self._is_within(sys._getframe(1)):
-            self._outer = (0, None)
-            self._bring_back()
-            self._after(self._went)
+        if self._stepper is None or self._is_within(sys._getframe(1)):
+            return
+        self._outer = (0, None)
+        self.bring_back()
+        try:
+            if self._went:
+                self._stepper.step_ended(self._optimizer)
+            self._stepper.end(self._optimizer, self._went)
+        except BaseException:
+            self._stepper.broke_off()
+            raise
 
-    def _bring_back(self) -> None:
-        """Gradients that were laid aside, and the learning rate."""
-        self._rate.undo()
-        for parameter, grad in self._aside:
+    def bring_back(self) -> None:
+        """Gradients that were laid aside."""
+        while self._aside:
+            parameter, grad = self._aside[-1]
             parameter.grad = grad
-        self._aside = []
+            self._aside.pop()
 
 
 class ScalerAttachment:
-    """Calls step(scaler, do) instead of a GradScaler's step of one optimiser; do() makes it."""
+    """Calls step(scaler, optimizer, do) instead of a GradScaler's step of one of these optimisers; do() makes it."""
 
-    def __init__(self, scaler: Any, optimizer: torch.optim.Optimizer,
-                 step: Callable[[Any, Callable[[], Any]], Any]) -> None:
+    def __init__(self, scaler: Any, optimizers: Sequence[torch.optim.Optimizer],
+                 step: Callable[[Any, torch.optim.Optimizer, Callable[[], Any]], Any]) -> None:
         self.scaler = scaler
         self._active = True
         self._guarded: Any = step
         self._own = {key: value for key, value in scaler.__dict__.items() if key == "step"}
-        original, mine = scaler.step, optimizer
+        original, mine = scaler.step, list(optimizers)
 
         @functools.wraps(original)
         def wrapped(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._active or optimizer is not mine or not scaler.is_enabled():
+            if not self._active or not any(optimizer is one for one in mine) or not scaler.is_enabled():
                 return original(optimizer, *args, **kwargs)
-            return self._guarded(scaler, lambda: original(optimizer, *args, **kwargs))
+            return self._guarded(scaler, optimizer, lambda: original(optimizer, *args, **kwargs))
 
         scaler.step = self._step = wrapped
 
@@ -185,7 +236,7 @@ class DeviceFlag:
         self._peers = peers
         self._told = torch.zeros(2, pin_memory=True) if device.type == "cuda" else torch.zeros(2)
         self._event = torch.cuda.Event() if device.type == "cuda" else None
-        self._set = False
+        self._given: List[torch.optim.Optimizer] = []
 
     @property
     def pointer(self) -> int:
@@ -224,14 +275,15 @@ class DeviceFlag:
         if theirs is not None:
             optimizer.found_inf = torch.maximum(theirs.to(self.found.device), self.found)
         else:
+            self._given.append(optimizer)
             optimizer.found_inf = self.found
-            self._set = True
 
-    def take(self, optimizer: torch.optim.Optimizer) -> None:
+    def take(self) -> None:
         """After the step: as if nothing had been."""
-        if self._set:
-            del optimizer.found_inf
-            self._set = False
+        while self._given:
+            if getattr(self._given[-1], "found_inf", None) is self.found:
+                del self._given[-1].found_inf
+            self._given.pop()
 
 
 def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
@@ -242,7 +294,8 @@ def takes_flag(optimizer: torch.optim.Optimizer) -> bool:
         return False  # an earlier way, which needs a GradScaler
     if not all(group.get("fused", True) for group in optimizer.param_groups):
         return False
-    for options in ({"fused": True}, {}):
+    tried: List[Dict[str, Any]] = [{"fused": True}, {}]
+    for options in tried:
         try:
             return _tries_out(optimizer, options)
         except Exception:  # whatever it is, that optimiser is not one to be trusted with a flag
@@ -280,3 +333,17 @@ def scaler_state(scaler: Any, optimizer: torch.optim.Optimizer) -> Optional[Dict
     """What a GradScaler has noted of an optimiser since its last update."""
     states = getattr(scaler, "_per_optimizer_states", None)
     return None if states is None else states[id(optimizer)]
+
+
+def unscaled(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a GradScaler has unscaled the gradients of an optimiser since its last update."""
+    noted = scaler_state(scaler, optimizer)
+    if noted is None:
+        raise Unsupported(f"{type(scaler).__name__} is not a GradScaler that the guard knows")
+    return bool(noted["found_inf_per_device"])
+
+
+def found_infs(scaler: Any, optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """Where a GradScaler notes that it has found Inf, on each device."""
+    noted = scaler_state(scaler, optimizer)
+    return [] if noted is None else list(noted["found_inf_per_device"].values())

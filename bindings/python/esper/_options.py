@@ -1,6 +1,6 @@
 """What a guard may be given: each wrong value is refused with a sentence, also while ESPER_GUARD=0."""
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -8,7 +8,21 @@ from . import _names
 from ._errors import GuardError
 from ._snapshots import Snapshots
 
+Role = Literal["grad", "param", "moment", "buffer"]
+Roles = Union[Role, Sequence[Role]]
 STATE_ROLES = ("param", "moment", "buffer")
+
+
+def optimizers(where: str, model: Any, given: Any) -> List[torch.optim.Optimizer]:
+    """One optimiser, or several in a list or tuple."""
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not found:
+        raise ValueError(f"{where}: no optimizer in the list")
+    for optimizer in found:
+        is_kind(where, model, optimizer)
+    if len(set(map(id, found))) < len(found):
+        raise ValueError(f"{where}: an optimizer is in the list twice")
+    return found
 
 
 def is_kind(where: str, model: Any, optimizer: Any) -> None:
@@ -19,10 +33,11 @@ def is_kind(where: str, model: Any, optimizer: Any) -> None:
             raise TypeError(f"{where}: the {what} is a {type(value).__name__}, expected a {name}")
 
 
-def belong(where: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """GuardError where the optimiser steps nothing of the model."""
+def belong(where: str, model: torch.nn.Module, given: Sequence[torch.optim.Optimizer]) -> None:
+    """GuardError where an optimiser steps nothing of the model."""
     known = {id(parameter) for _, parameter in _names.parameters(model)}
-    if not any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
+    if not all(any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"])
+               for optimizer in given):
         raise GuardError(f"{where}: the optimizer has no parameter of this model: give the one that was made with "
                          "model.parameters(), after the model was built or rebuilt")
 
@@ -60,13 +75,14 @@ def norm(value: Any) -> float:
     return clip
 
 
-def backoff(value: Any, optimizer: torch.optim.Optimizer) -> float:
+def backoff(value: Any, given: Sequence[torch.optim.Optimizer]) -> float:
     factor = number("lr_backoff", value)
     if not 0 < factor <= 1:
         raise ValueError(f"lr_backoff={value!r}: expected above 0 and at most 1")
-    if factor != 1.0 and not all("lr" in parameters for parameters in optimizer.param_groups):
-        raise ValueError(f"lr_backoff={value}: {type(optimizer).__name__} has no learning rate, 'lr', in its parameter "
-                         "groups")
+    for optimizer in given:
+        if factor != 1.0 and not all("lr" in parameters for parameters in optimizer.param_groups):
+            raise ValueError(f"lr_backoff={value}: {type(optimizer).__name__} has no learning rate, 'lr', in its "
+                             "parameter groups")
     return factor
 
 
@@ -93,6 +109,9 @@ def kept(snapshot: Optional[Snapshots], state: Optional[Dict[str, Any]]) -> None
     for name, item in state.items():
         if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
             raise TypeError(f"state[{name!r}] is a {type(item).__name__}, which has no state_dict and load_state_dict")
+    if snapshot is None and state:
+        raise ValueError("state= is what a rollback restores, and there would be none: give snapshot=esper.Snapshots(), "
+                         "or use on_bad='rollback'")
 
 
 def backs_off(factor: float, on_bad: Any, snapshot: Optional[Snapshots]) -> Optional[str]:

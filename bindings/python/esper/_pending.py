@@ -7,10 +7,11 @@ import torch
 from . import _abi
 from ._report import Report
 from ._scan import Reading, Scanner
-from ._snapshots import Entry
+from ._copy import Copy
+from ._spikes import Losses
 
 if TYPE_CHECKING:
-    from ._guard import Guard
+    from ._underway import Underway
 
 SHARDED = ("total_norm: gradients are sharded, and the other ranks were not asked: result(over_ranks=True), called by "
            "all of them, does")
@@ -23,14 +24,15 @@ class Pending:
     flagged = False  # the optimiser was told on the device
     scaled = False  # GradScaler steps
     scale: Optional[torch.Tensor] = None
+    losses: Optional[Losses] = None  # that were given for this step
     noted = False  # the guard has read it
     flag: object = None  # kept as long as this is
     _report: Optional[Report] = None
     _reduced = False
 
-    def __init__(self, guard: "Guard", step: int, scanners: Sequence[Scanner], captured: bool = False) -> None:
+    def __init__(self, underway: "Underway", step: int, scanners: Sequence[Scanner], captured: bool = False) -> None:
         self.step = step
-        self._guard = guard
+        self._underway = underway
         self._scanners = list(scanners)
         self._captured = captured
 
@@ -45,9 +47,11 @@ class Pending:
     def report(self) -> Report:
         """What this rank has found; waits the first time, in a graph every time."""
         if self._report is None or self._captured:
-            report = Report(self.step, self.read(), self._guard.not_covered)
+            report = Report(self.step, self.read(), self._underway.not_covered)
             report.scale = self.scale
-            if self._guard._peers.shards and any(item.role == _abi.GRAD for reading in report.readings
+            report.losses = self.losses
+            report.order = self._underway.order.places
+            if self._underway.peers.shards and any(item.role == _abi.GRAD for reading in report.readings
                                                  for item in reading.items[:1]):
                 report.sharded = True
                 report.not_covered.append(SHARDED)
@@ -59,9 +63,9 @@ class Pending:
         ask together: the verdict, and the norm of sharded gradients."""
         report = self.report()
         if over_ranks and not self._reduced:
-            self._guard._reduce(report)
+            self._underway.reduce(report)
             self._reduced = True
-        self._guard._was_read(self)
+        self._underway.was_read(self)
         return report
 
 
@@ -81,7 +85,7 @@ class NoPending(Pending):
 class Deep:
     """A scan of the state that was launched, and the snapshot that it is to judge."""
 
-    def __init__(self, step: int, scanner: Optional[Scanner], entry: Optional[Entry]) -> None:
+    def __init__(self, step: int, scanner: Optional[Scanner], entry: Optional[Copy]) -> None:
         self.step = step
         self.scanner = scanner
         self.entry = entry

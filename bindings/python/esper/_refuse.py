@@ -1,6 +1,6 @@
 """Forms of training that the guard does not cover, each refused with a sentence rather than watched in part."""
 
-from typing import List
+from typing import List, Sequence
 
 import torch
 
@@ -11,8 +11,16 @@ _FSDP1 = "FullyShardedDataParallel"
 _OTHERS = {"DeepSpeedEngine": "DeepSpeed's engine steps and partitions by itself"}
 
 
-def check(model: torch.nn.Module) -> List[str]:
+def check(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> List[str]:
     """Raises Unsupported; gives what is let through and not covered."""
+    for name, tensor in [*_names.parameters(model), *_names.buffers(model)]:
+        if is_lazy(tensor):
+            raise Unsupported(f"{name} has no shape yet (a lazy module): pass one batch through the model, then make "
+                              "optimizer and guard")
+    for optimizer in optimizers:
+        if getattr(optimizer, "_overlap_with_ddp", False):
+            raise Unsupported("ZeroRedundancyOptimizer(overlap_with_ddp=True) steps during the backward pass: when the "
+                              "guard could look, the gradient is used. Without overlap it is covered")
     for module in model.modules():
         for kind in type(module).__mro__:
             if kind.__name__ == _FSDP1 and "fsdp" in kind.__module__:
@@ -21,6 +29,12 @@ def check(model: torch.nn.Module) -> List[str]:
             if kind.__name__ in _OTHERS:
                 raise Unsupported(f"{_OTHERS[kind.__name__]}: the guard cannot come between gradients and step there")
     return _hooks_after_accumulation(model)
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether a lazy module has not made it yet."""
+    kind = getattr(torch.nn.parameter, "UninitializedTensorMixin", None)
+    return kind is not None and isinstance(tensor, kind)
 
 
 def _hooks_after_accumulation(model: torch.nn.Module) -> List[str]:

@@ -8,7 +8,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from . import _abi
-from ._tensors import Item, current_stream
+from ._tensors import Item, capturing, current_stream
 
 _STAT = struct.Struct("<6Q4dQ2I")
 assert _STAT.size == _abi.STAT_BYTES
@@ -74,24 +74,26 @@ class Scanner:
         self._settings: Optional[Tuple[float, Optional[int], int, int]] = None
         self._streams: Optional[c.Array] = None
         self.launched = False
+        self.items: Tuple[Item, ...] = ()
         self.bind(items)
 
     def update(self, items: Sequence[Item]) -> None:
         """These tensors: by their addresses if that is all that changed."""
         if [item.form for item in items] == [item.form for item in self.items]:
-            self.items = tuple(items)
             self.move([item.pointer for item in items])
+            self.items = tuple(items)
         else:
             self.bind(items)
 
     def bind(self, items: Sequence[Item]) -> None:
         """Other tensors from now on."""
-        self.items: Tuple[Item, ...] = tuple(items)
-        self.pointers = [item.pointer for item in items]
+        self._discard()
+        self.items = ()  # until all of this is done
+        self.pointers: Optional[List[int]] = None
         self.devices = sorted({item.device for item in items})
         self._cuda = [device for device in self.devices if device >= 0]
         names = [item.name.encode() for item in items]  # alive until they were copied
-        tensors = (_abi.Tensor * len(items))(*[
+        tensors = (_abi.Tensor * len(items))(*[  # type: ignore[misc]
             (name, b"model", item.role, item.dtype, item.device, item.pointer, item.count)
             for name, item in zip(names, items)])
         if len(self._cuda) > 1:
@@ -104,12 +106,17 @@ class Scanner:
         self._library.check(self._library.guard_clear(self._handle))
         if items:
             self._library.check(self._library.guard_add(self._handle, tensors, len(items)))
+        self.pointers = [item.pointer for item in items]
+        self.items = tuple(items)
 
     def move(self, pointers: List[int]) -> None:
         """New addresses of the same tensors."""
         if pointers == self.pointers:
             return
+        if self.launched:
+            self._discard()
         addresses = array("Q", pointers)
+        self.pointers = None  # the library's are the old ones or the new ones, until this is done
         self._library.check(self._library.guard_move(self._handle, addresses.buffer_info()[0], len(pointers)))
         self.pointers = pointers
 
@@ -124,18 +131,36 @@ class Scanner:
                 self._streams[device] = current_stream(device)
         elif self._cuda:
             scan.stream = current_stream(self._cuda[0])
+        self._report_at.value = None
+        self.launched = True  # before it is: who breaks this off leaves a scan that `_discard` sees to
         status = self._library.guard_launch(self._handle, self._scan_pointer)
+        if status == _abi.E_STATE and not capturing(self._cuda[0] if self._cuda else None):
+            # an earlier scan was never read: whoever was to do it was broken off, by Ctrl-C for instance
+            self._library.guard_read(self._handle, self._report_pointer)
+            self._report_at.value = None
+            status = self._library.guard_launch(self._handle, self._scan_pointer)
         if status != 0:
+            self.launched = False
             self._library.check(status)
-        self.launched = True
 
     def read(self) -> Reading:
-        """Waits for the scan, if it is not done yet."""
+        """Waits for the scan, if it is not done yet. Who breaks this off may ask again."""
+        if not self.launched:
+            self._report_at.value = None  # it was read before: a graph may have been replayed since
+        if self._report_at.value is None:
+            status = self._library.guard_read(self._handle, self._report_pointer)
+            if status != 0:
+                self.launched = False
+                self._library.check(status)
+        reading = Reading(self.items, self._report_at.value)
         self.launched = False
-        status = self._library.guard_read(self._handle, self._report_pointer)
-        if status != 0:
-            self._library.check(status)
-        return Reading(self.items, self._report_at.value)
+        return reading
+
+    def _discard(self) -> None:
+        """A scan that nobody will read."""
+        if self.launched:
+            self._library.guard_read(self._handle, self._report_pointer)
+            self.launched = False
 
     def inject(self, index: int, element: int, fault: int, bit: int) -> None:
         """Spoils one element."""

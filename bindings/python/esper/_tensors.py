@@ -12,9 +12,9 @@ DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 
 class Item:
     """A tensor to scan. It is kept by `tensor` until that is dropped: a gradient must not outlive its step."""
 
-    __slots__ = ("name", "role", "tensor", "layout", "dtype", "device", "count", "pointer", "copied")
+    __slots__ = ("name", "role", "tensor", "layout", "dtype", "device", "count", "pointer", "copied", "parts")
 
-    def __init__(self, name: str, role: int, tensor: torch.Tensor, copied: bool) -> None:
+    def __init__(self, name: str, role: int, tensor: torch.Tensor, copied: bool, parts: int = 1) -> None:
         self.name = name
         self.role = role
         self.tensor: Optional[torch.Tensor] = tensor
@@ -24,6 +24,7 @@ class Item:
         self.count = tensor.numel()
         self.pointer = tensor.data_ptr()
         self.copied = copied
+        self.parts = parts  # numbers in an element: 2 in a complex one
 
     @property
     def form(self) -> Tuple[str, int, int, int, int]:
@@ -61,8 +62,9 @@ def make(name: str, role: int, tensor: torch.Tensor) -> Union[Item, str, None]:
         if not tensor.is_sparse:
             return f"{name}: its layout is {tensor.layout}"
         tensor = (tensor if tensor.is_coalesced() else tensor.coalesce())._values()
+    parts = 1
     if tensor.dtype.is_complex:
-        tensor = torch.view_as_real(tensor.resolve_conj())
+        tensor, parts = torch.view_as_real(tensor.resolve_conj()), 2
     if not tensor.dtype.is_floating_point:
         return None
     if tensor.dtype not in DTYPES:
@@ -72,18 +74,18 @@ def make(name: str, role: int, tensor: torch.Tensor) -> Union[Item, str, None]:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     if is_dense(tensor):
-        return Item(name, role, tensor, False)
-    return Item(name, role, tensor.contiguous(), True)
+        return Item(name, role, tensor, False, parts)
+    return Item(name, role, tensor.contiguous(), True, parts)
 
 
 def logical(item: Item, offset: int) -> int:
     """The index, counted through the dimensions in order, of the element that lies `offset` elements into memory."""
-    if item.layout is None:
-        return offset
-    index = 0
-    for size, stride in zip(*item.layout):
-        index = index * size + ((offset // stride) % size if stride else 0)
-    return index
+    index = offset
+    if item.layout is not None:
+        index = 0
+        for size, stride in zip(*item.layout):
+            index = index * size + ((offset // stride) % size if stride else 0)
+    return index // item.parts
 
 
 def sort(found: List[Union[Item, str, None]]) -> Tuple[List[Item], List[str]]:

@@ -3,7 +3,7 @@
 import gc
 import operator
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -29,30 +29,36 @@ def _look_again(_: Any = None) -> None:
 
 class Watched:
     """Names, sizes and devices of the parameters that a guard watches, as they were when they were registered: those of
-    its optimiser, which are its own, and those of the model that no other guard's optimiser has."""
+    its optimisers, which are its own, and those of the model that no other guard's optimiser has."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self.model = model
-        self.optimizer = optimizer
+        self.optimizers = list(optimizers)
         self.stale = False
         self.active = False
         self.n_of_others = 0
         self.version = 0
+        self.n_added = 0  # parameters that came when the list was last made anew
         self.register()
 
     def register(self) -> None:
         """Takes the parameters as they are now. GuardError where the optimiser has some that are another guard's."""
+        self.stale = True  # until all of this is done
         self._claim()
         self.parameters = self._list()
         self.tensors = [parameter for _, parameter in self.parameters]
         self._grouped = list(self._in_groups())
         self.forms = [self._form(parameter) for _, parameter in self.parameters]
         self.n_of_others = len(_names.parameters(self.model)) + len(self._unnamed) - len(self.parameters)
-        self.stale = False
+        self.n_added = 0
         self.version += 1
+        self.stale = False
 
     def _claim(self) -> None:
-        mine = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        mine = list(self._in_groups())
+        if len(set(map(id, mine))) < len(mine):
+            twice = next(parameter for i, parameter in enumerate(mine) if any(parameter is other for other in mine[:i]))
+            raise GuardError(f"{self._name(twice)} is in two of the optimizers: each parameter is stepped by one")
         if self._taken(mine) is not None:
             gc.collect()  # an attached guard and its optimiser hold each other: it may be one that nobody else has
         taken = self._taken(mine)
@@ -83,20 +89,21 @@ class Watched:
 
     def _name(self, parameter: torch.Tensor) -> str:
         known = _names.parameters(self.model)
-        return next((name for name, other in known + _names.of_optimizer(self.optimizer, known)
+        return next((name for name, other in known + _names.of_optimizers(self.optimizers, known)
                      if other is parameter), "a parameter")
 
     def _list(self) -> List[Tuple[str, torch.nn.Parameter]]:
         known = _names.parameters(self.model)
-        self._unnamed = _names.of_optimizer(self.optimizer, known)
+        self._unnamed = _names.of_optimizers(self.optimizers, known)
         if len(_all) > 1:
             known = [(name, parameter) for name, parameter in known if _owner(parameter) in (None, self)]
         return known + self._unnamed
 
     def _in_groups(self) -> List[torch.Tensor]:
         """What the optimiser steps, group after group. Not to be kept: it may be a list of the optimiser's own."""
-        groups = self.optimizer.param_groups
-        return groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
+        if len(self.optimizers) == 1 and len(self.optimizers[0].param_groups) == 1:  # asked at every step
+            return self.optimizers[0].param_groups[0]["params"]
+        return [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
 
     @staticmethod
     def _form(parameter: torch.Tensor) -> Tuple[torch.Size, torch.device, torch.dtype]:
@@ -120,6 +127,7 @@ class Watched:
             raise ModelChanged(f"the optimizer has another parameter instead of {name}, which was registered: call "
                                "guard.refresh() after replacing parameters")
         self.register()
+        self.n_added = sum(id(parameter) not in kept for parameter in self.tensors)
         return self.version
 
     def validate(self) -> None:

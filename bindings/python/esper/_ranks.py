@@ -9,16 +9,21 @@ from . import _abi, _names
 from ._errors import GuardError, Unsupported
 from ._scan import Reading
 
-_BITS = 4
-_WORDS = 8  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
-_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad")
-GRADIENTS, STATE, RESTORED, ANSWER = range(len(_VOTES))
-ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), commit(), rollback(), refresh() and "
+_BITS = 6  # of _abi.BAD_*
+_WORDS = 10  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
+_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad", "looking for snapshots on disk")
+GRADIENTS, STATE, RESTORED, ANSWER, DISK = range(len(_VOTES))
+ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), snapshot(), rollback(), refresh() and "
          "launch().result(over_ranks=True)")
 
 
 def _initialized() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def own_rank() -> int:
+    """Of this process, whether or not it decides together with others."""
+    return torch.distributed.get_rank() if _initialized() else 0
 
 
 def _ddp(model: torch.nn.Module) -> Optional[torch.nn.Module]:
@@ -32,7 +37,9 @@ def _ddp(model: torch.nn.Module) -> Optional[torch.nn.Module]:
 
 
 def find_groups(model: torch.nn.Module) -> List[Any]:
-    """The groups that train this model together: DDP's, or those of the mesh that its parameters are sharded over."""
+    """The groups that train this model together: DDP's, or those of the mesh that its parameters are sharded over. Where
+    neither tells, gradients may be reduced by hand: one rank that passed over a step alone would have another model
+    from then on, so all ranks decide together."""
     ddp = _ddp(model)
     if ddp is not None:
         return [ddp.process_group]
@@ -46,7 +53,9 @@ def find_groups(model: torch.nn.Module) -> List[Any]:
                               "which ranks train together: give the process group of all of them, as "
                               "group=torch.distributed.group.WORLD")
         first, mesh = name, other
-    return [] if mesh is None else [mesh.get_group(dim) for dim in range(mesh.ndim)]
+    if mesh is not None:
+        return [mesh.get_group(dim) for dim in range(mesh.ndim)]
+    return [torch.distributed.group.WORLD] if torch.distributed.get_world_size() > 1 else []
 
 
 class Peers:
@@ -56,10 +65,13 @@ class Peers:
         if group is not None and group != "auto" and not _initialized():
             raise GuardError("group= is given, but torch.distributed is not initialized: init_process_group first")
         self._group = group
+        self._ddp: Optional[torch.nn.Module] = None
+        self.told_of_join = False
         self.look(model)
 
     def look(self, model: torch.nn.Module) -> None:
         """Finds out, for a model as it is now, who trains it together and what is sharded."""
+        self._ddp = _ddp(model)
         if self._group == "auto":
             self.groups = find_groups(model) if _initialized() else []
         else:
@@ -72,12 +84,21 @@ class Peers:
             if mesh is not None:
                 self.shards[name] = tuple((mesh, dim) for dim, placement in enumerate(parameter.placements)
                                           if placement.is_shard())
+        # nothing but the number of ranks says so
+        self.guessed = bool(self.groups) and self._group == "auto" and self._ddp is None and not self.shards
         if self._group is None and self.shards:
             raise Unsupported("group=None and sharded parameters: a rank that passed over a step alone would hold "
                               "shards of another model than the others. Leave group='auto', or give the process group")
 
     def __bool__(self) -> bool:
-        return bool(self.groups)
+        return bool(self.groups) and not self.within_join
+
+    @property
+    def within_join(self) -> bool:
+        """DDP.join(): ranks that have no more inputs do not come, so nobody can be asked. Gradients, which DDP has
+        reduced, are the same on all that are there; each decides by them."""
+        config = getattr(self._ddp, "_join_config", None)
+        return config is not None and bool(config.enable)
 
     def _reduce(self, values: List[float], op: Any, groups: Sequence[Any]) -> List[float]:
         for group in groups:
@@ -93,7 +114,8 @@ class Peers:
         try:
             torch.distributed.all_reduce(tensor, op=op, group=group)
         except RuntimeError as error:  # a rank has gone, or did not come within the group's timeout
-            raise GuardError(f"the other ranks could not be asked: {error}. Each has to be here: {ALIKE}") from error
+            raise GuardError(f"the other ranks could not be asked: {error}. Each has to be here: {ALIKE}. Where ranks "
+                             "train apart from each other, make the guard with group=None") from error
 
     def _vote(self, about: int, values: List[float]) -> List[float]:
         """The largest of each value over the ranks. Raises when they are not voting about the same thing."""
@@ -107,7 +129,7 @@ class Peers:
 
     def verdict(self, bits: int, about: int = GRADIENTS) -> Tuple[int, Optional[int]]:
         """The bits of all ranks together, and the lowest rank that has any."""
-        if not self.groups:
+        if not self:
             return bits, None
         values = [float(bits >> bit & 1) for bit in range(_BITS)] + [float(self.world - self.rank if bits else 0)]
         values = self._vote(about, values)
@@ -116,11 +138,23 @@ class Peers:
 
     def agree(self, good: bool) -> bool:
         """Whether what was restored is good on every rank."""
-        return good if not self.groups else self._vote(RESTORED, [float(not good)])[0] == 0.0
+        return good if not self else self._vote(RESTORED, [float(not good)])[0] == 0.0
+
+    def common(self, numbers: Sequence[int]) -> Optional[int]:
+        """The largest number that every rank has."""
+        bound = max(numbers, default=-1)
+        while True:
+            mine = max((number for number in numbers if number <= bound), default=-1)
+            if not self:
+                return mine if mine >= 0 else None
+            most, least = self._vote(DISK, [float(mine), -float(mine)])[:2]
+            if most == -least:
+                return int(most) if most >= 0 else None
+            bound = int(-least)
 
     def most(self, number: int) -> int:
         """The largest number that any rank has."""
-        return number if not self.groups else int(self._vote(ANSWER, [float(number)])[0])
+        return number if not self else int(self._vote(ANSWER, [float(number)])[0])
 
     def spread(self, flag: torch.Tensor) -> None:
         """A flag on the device becomes the largest of all ranks', without a wait where the backend has none."""
