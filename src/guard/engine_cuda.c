@@ -174,7 +174,7 @@ static esper_status map_pinned_memory(cuda_engine *self)
 }
 
 /* Puts `bytes` at the end; gives where they begin. */
-static size_t place(size_t *end, size_t bytes)
+static size_t reserve(size_t *end, size_t bytes)
 {
     size_t at = (*end + ALIGN - 1) / ALIGN * ALIGN;
 
@@ -188,23 +188,23 @@ static memory_layout lay_out(const esper_cuda_plan *plan)
     memory_layout at;
     size_t end = 0;
 
-    at.tensors = place(&end, plan->n_tensors * sizeof(gpu_tensor));
-    at.blocks = place(&end, plan->n_blocks * sizeof(gpu_block));
-    at.nodes = place(&end, plan->n_nodes * sizeof(gpu_node));
+    at.tensors = reserve(&end, plan->n_tensors * sizeof(gpu_tensor));
+    at.blocks = reserve(&end, plan->n_blocks * sizeof(gpu_block));
+    at.nodes = reserve(&end, plan->n_nodes * sizeof(gpu_node));
     at.tables_end = end;
-    at.mark = place(&end, sizeof(gpu_mark));
-    at.told = place(&end, sizeof(gpu_total));
-    at.results = place(&end, n_results * sizeof(gpu_sums));
-    at.stats = place(&end, plan->n_tensors * sizeof(gpu_stat));
+    at.mark = reserve(&end, sizeof(gpu_mark));
+    at.told = reserve(&end, sizeof(gpu_total));
+    at.results = reserve(&end, n_results * sizeof(gpu_sums));
+    at.stats = reserve(&end, plan->n_tensors * sizeof(gpu_stat));
     at.pinned_end = end;
     end = at.tables_end;
-    at.arrived = place(&end, plan->n_tensors * sizeof(gpu_u32));
-    at.gathered = place(&end, plan->n_nodes * sizeof(gpu_u32));
-    at.n_done = place(&end, sizeof(gpu_u32));
-    at.n_scans = place(&end, sizeof(gpu_u64));
-    at.total = place(&end, sizeof(gpu_total));
-    at.sums = place(&end, plan->n_nodes * sizeof(gpu_sums));
-    at.partials = place(&end, plan->n_partials * sizeof(gpu_record));
+    at.arrived = reserve(&end, plan->n_tensors * sizeof(gpu_u32));
+    at.gathered = reserve(&end, plan->n_nodes * sizeof(gpu_u32));
+    at.n_done = reserve(&end, sizeof(gpu_u32));
+    at.n_scans = reserve(&end, sizeof(gpu_u64));
+    at.total = reserve(&end, sizeof(gpu_total));
+    at.sums = reserve(&end, plan->n_nodes * sizeof(gpu_sums));
+    at.partials = reserve(&end, plan->n_partials * sizeof(gpu_record));
     at.device_end = end;
     return at;
 }
@@ -397,12 +397,12 @@ static esper_status cuda_rebind(esper_engine *engine, void *const *data)
     ESPER_TRY(settle(self));
     tensors = (gpu_tensor *)(void *)(self->pinned + self->at.tensors);
     for (uint32_t i = 0; i < self->plan.n_tensors; i++) {
-        const gpu_tensor *tensor = &tensors[self->plan.places[i]];
+        const gpu_tensor *tensor = &tensors[self->plan.order_of[i]];
 
         ESPER_TRY(check_address(i, data[i], tensor->count, tensor->dtype));
     }
     for (uint32_t i = 0; i < self->plan.n_tensors; i++)
-        tensors[self->plan.places[i]].data = (uintptr_t)data[i];
+        tensors[self->plan.order_of[i]].data = (uintptr_t)data[i];
     self->is_moved = true;
     return ESPER_OK;
 }

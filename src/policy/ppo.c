@@ -96,7 +96,7 @@ static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
     s->asked = bits;
     s->available = bits + n;
     s->entry = where;
-    s->place = where + n;
+    s->row = where + n;
 }
 
 static esper_status take_memory(esper_ppo *p)

@@ -20,7 +20,7 @@ typedef struct ppo_steps {
     uint32_t *asked, *available;
     uint8_t  *forced;
     size_t   *entry; /* in the rollout */
-    size_t   *place; /* in the network's memory: sample * T + t */
+    size_t   *row; /* in the network's memory: sample * T + t */
 } ppo_steps;
 
 struct esper_ppo {
@@ -144,7 +144,7 @@ void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_po
                     const ppo_chunk *c);
 /* Adds a step; masked and open are (heads) to be filled. */
 esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
-                           size_t place, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r);
+                           size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r);
 /* The steps as losses want them. */
 esper_ppo_terms ppo_terms_of(const esper_ppo *p, const esper_ppo_batch *b, const ppo_steps *s);
 /* All steps under the weights of now, memory carried from chunk to chunk. */

@@ -96,13 +96,13 @@ static void put_gradients(esper_ppo *p, const esper_ppo_batch *b, const esper_po
     if (io->d_q != NULL)
         memset(io->d_q, 0, rows * sizeof(float));
     for (size_t i = 0; i < p->part.n; i++) {
-        size_t place = p->part.place[i];
+        size_t row = p->part.row[i];
 
-        io->d_value[place] = (float)p->d_value[i];
+        io->d_value[row] = (float)p->d_value[i];
         if (io->d_q != NULL)
-            io->d_q[place] = (float)p->d_q[i];
+            io->d_q[row] = (float)p->d_q[i];
         for (size_t head = 0; head < heads; head++) {
-            float *to = io->d_logits[head] + place * (size_t)d->heads[head].size;
+            float *to = io->d_logits[head] + row * (size_t)d->heads[head].size;
             size_t at = i * heads + head;
 
             esper_masked_backward(&p->masked[at], b->actions[p->part.entry[i] * heads + head], p->d_log_prob[at],
@@ -124,7 +124,7 @@ static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const es
     if (b->contributions == NULL)
         return 0;
     for (size_t i = 0; i < p->part.n; i++) {
-        memcpy(p->seen + i * wide, io->contributions + p->part.place[i] * wide, wide * sizeof(float));
+        memcpy(p->seen + i * wide, io->contributions + p->part.row[i] * wide, wide * sizeof(float));
         memcpy(p->measured + i * wide, b->contributions + p->part.entry[i] * wide, wide * sizeof(float));
         for (size_t k = i * wide; k < (i + 1) * wide; k++) {
             size_t from = p->part.entry[i] * wide + k - i * wide;
@@ -135,7 +135,7 @@ static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const es
     loss = esper_ppo_contribution_loss(p->seen, p->measured, p->counted, count, p->d_contributions);
     weight *= p->desc.contribution_steps > 0 ? fmin(1, (double)p->n_performed / p->desc.contribution_steps) : 1;
     for (size_t i = 0; i < count; i++)
-        io->d_contributions[p->part.place[i / wide] * wide + i % wide] = (float)(weight * p->d_contributions[i]);
+        io->d_contributions[p->part.row[i / wide] * wide + i % wide] = (float)(weight * p->d_contributions[i]);
     return loss;
 }
 

@@ -18,21 +18,20 @@ static void load_state(const esper_ppo *p, const esper_policy_io *io, int sample
     }
 }
 
-static void load_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, size_t place,
-                      size_t entry)
+static void load_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, size_t row, size_t entry)
 {
     const esper_policy_net_desc *d = &p->desc.net;
     size_t wide = (size_t)d->n_features, n_ids = (size_t)d->n_ids;
 
-    memcpy(io->obs + place * wide, b->obs + entry * wide, wide * sizeof(float));
+    memcpy(io->obs + row * wide, b->obs + entry * wide, wide * sizeof(float));
     for (size_t i = 0; i < n_ids; i++) {
         int32_t id = b->ids[entry * n_ids + i];
 
-        io->ids[place * n_ids + i] = id < 0 ? d->id_rows - 1 : id;
+        io->ids[row * n_ids + i] = id < 0 ? d->id_rows - 1 : id;
     }
-    io->reset[place] = b->reset != NULL && b->reset[entry] != 0 ? 1.0f : 0.0f;
+    io->reset[row] = b->reset != NULL && b->reset[entry] != 0 ? 1.0f : 0.0f;
     if (d->q_head >= 0)
-        io->q_choice[place * (size_t)d->heads[d->q_head].size +
+        io->q_choice[row * (size_t)d->heads[d->q_head].size +
                      (size_t)b->actions[entry * (size_t)d->n_heads + (size_t)d->q_head]] = 1.0f;
 }
 
@@ -87,7 +86,7 @@ static esper_status read_head(const esper_ppo *p, const esper_ppo_batch *b, cons
 {
     size_t heads = (size_t)p->desc.net.n_heads, i = s->n, at = i * heads + (size_t)head;
     size_t size = (size_t)p->desc.net.heads[head].size, from = s->entry[i] * heads + (size_t)head;
-    const float *logits = io->logits[head] + s->place[i] * size;
+    const float *logits = io->logits[head] + s->row[i] * size;
 
     if (!ppo_all_finite(logits, size)) {
         r->failed |= 1u << ESPER_PPO_SOURCE_LOGITS;
@@ -112,7 +111,7 @@ static esper_status read_open(const esper_ppo *p, const esper_ppo_batch *b, cons
     s->open_entropy[at] = 0;
     if (__builtin_popcountll(mask) < 2 || isnan(s->log_prob[at]))
         return ESPER_OK;
-    ESPER_TRY(esper_masked_init(io->logits[head] + s->place[i] * size, (int)size, mask, p->desc.floors[head], open));
+    ESPER_TRY(esper_masked_init(io->logits[head] + s->row[i] * size, (int)size, mask, p->desc.floors[head], open));
     s->open_entropy[at] = open->entropy;
     s->available[i] |= 1u << head;
     return ESPER_OK;
@@ -120,19 +119,19 @@ static esper_status read_open(const esper_ppo *p, const esper_ppo_batch *b, cons
 
 /* Adds a step; masked and open are (heads) to be filled. */
 esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
-                           size_t place, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r)
+                           size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r)
 {
     size_t i = s->n;
 
     s->entry[i] = entry;
-    s->place[i] = place;
+    s->row[i] = row;
     s->asked[i] = b->asked[entry];
     s->available[i] = 0;
     s->forced[i] = ppo_is_forced(b, entry);
     s->advantage[i] = p->advantage[entry];
     s->target[i] = (double)b->targets[entry];
-    s->value[i] = (double)io->value[place];
-    s->q[i] = p->desc.net.q_head >= 0 ? (double)io->q[place] : 0;
+    s->value[i] = (double)io->value[row];
+    s->q[i] = p->desc.net.q_head >= 0 ? (double)io->q[row] : 0;
     if (!isfinite(s->value[i]) || !isfinite(s->q[i]))
         r->failed |= 1u << ESPER_PPO_SOURCE_VALUE;
     for (int head = 0; head < p->desc.net.n_heads; head++) {
