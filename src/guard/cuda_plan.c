@@ -1,6 +1,7 @@
 /* Cutting tensors into blocks. */
 #include "guard/cuda_plan.h"
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "base/mem.h"
@@ -43,6 +44,7 @@ static uint64_t vectors_of(uint64_t bytes)
 
 static uint32_t chunks_of(uint64_t vectors, uint32_t chunk_vectors)
 {
+    assert(chunk_vectors > 0);
     return (uint32_t)((vectors + chunk_vectors - 1) / chunk_vectors);
 }
 
@@ -141,6 +143,7 @@ static void fill_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensors
 
 static void add_block(esper_cuda_plan *plan, uint32_t tensor, uint32_t chunk)
 {
+    assert(tensor < plan->n_tensors);
     if (plan->blocks != NULL)
         plan->blocks[plan->n_blocks] = (gpu_block){.tensor = tensor, .chunk = chunk};
     plan->n_blocks++;
@@ -188,6 +191,7 @@ static uint32_t add_node(esper_cuda_plan *plan, uint32_t result)
 
 static void adopt(esper_cuda_plan *plan, uint32_t first, uint32_t n, uint32_t parent)
 {
+    assert(first + n <= plan->n_nodes && parent < plan->n_nodes);
     for (uint32_t k = first; k < first + n; k++) {
         plan->nodes[k].parent = parent;
         plan->nodes[k].first = first;

@@ -13,6 +13,7 @@
  * mark, which every scan writes: its number, its roles and its tag. */
 #include "guard/engine_cuda.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -436,6 +437,7 @@ static uint64_t bits_below(int dtype, double tiny)
     static const uint64_t infinities[] = {0x7f800000, 0x7c00, 0x7f80, 0x7ff0000000000000};
     uint64_t low = 0, high = infinities[dtype];
 
+    assert(dtype >= 0 && dtype < GPU_N_DTYPES);
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
 
@@ -512,6 +514,7 @@ static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request
         .tag = request->tag | (has_total ? HAS_TOTAL : 0),
     };
 
+    assert(first_block < plan->n_blocks && self->memory != NULL && self->mapped != NULL);
     memcpy(args.tiny, self->tiny_bits, sizeof(args.tiny));
     return args;
 }
@@ -520,6 +523,7 @@ static esper_status launch(CUfunction kernel, uint32_t n_blocks, void *args, CUs
 {
     void *parameters[] = {args};
 
+    assert(n_blocks > 0 && kernel != NULL);
     return ESPER_CUDA(cuLaunchKernel, kernel, n_blocks, 1, 1, GPU_THREADS, 1, 1, 0, stream, parameters, NULL);
 }
 

@@ -7,6 +7,7 @@
  * Clipping and the skip flag need everything they depend on in one place at once. On one device the engine does both by
  * itself; over several partitions of host memory the guard does it inside launch, where all scans are done already;
  * over several devices of which one is CUDA's it would take a wait, and is refused. */
+#include <assert.h>
 #include <fenv.h>
 #include <math.h>
 #include <stdio.h>
@@ -187,6 +188,7 @@ static esper_status queue_partition(esper_guard *guard, esper_guard_partition *p
         .capture = capture_of(guard, plan),
     };
 
+    assert(part->n_tensors > 0);
     ESPER_TRY(stream_of(guard, scan, part, &request.stream));
     if (part->stale)
         ESPER_TRY(esper_guard_partition_bind(&guard->table, part));
@@ -212,6 +214,7 @@ static esper_status queue_partitions(esper_guard *guard, const esper_guard_scan 
 /* Takes a partition's result over, waiting for it. */
 static esper_status collect_partition(esper_guard_partition *part)
 {
+    assert(part->engine != NULL);
     part->queued = part->collected = false;
     ESPER_TRY(part->engine->ops->collect(part->engine, &part->result));
     part->collected = true;

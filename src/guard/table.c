@@ -1,6 +1,7 @@
 /* Tables of tensors: made whole from the one before and what is added. */
 #include "guard/table.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,6 +88,7 @@ static uint32_t name_set_put(name_set *set, const esper_guard_tensor *tensors, u
     size_t at =
         (size_t)hash_text(text_of(tensor, group), UINT64_C(0xcbf29ce484222325) + (uint64_t)tensor->role) & set->mask;
 
+    assert(index < NO_TENSOR && tensor->role < ESPER_GUARD_N_ROLES);
     while (set->buckets[at] != NO_TENSOR) {
         const esper_guard_tensor *other = &tensors[set->buckets[at]];
 
@@ -169,6 +171,7 @@ static esper_status take_arrays(esper_guard_table *table)
 static void fill_arrays(esper_guard_table *table, const esper_guard_table *old, const esper_guard_tensor *tensors,
                         size_t n_tensors)
 {
+    assert(table->n_tensors == old->n_tensors + n_tensors);
     if (old->n_tensors > 0) {
         memcpy(table->tensors, old->tensors, old->n_tensors * sizeof(*table->tensors));
         memcpy(table->remembered, old->remembered, old->n_tensors * sizeof(*table->remembered));
@@ -267,6 +270,7 @@ esper_status esper_guard_partition_bind(const esper_guard_table *table, esper_gu
     esper_scan_tensor *tensors = esper_mem_alloc(part->n_tensors * sizeof(*tensors));
     esper_status status;
 
+    assert(part->engine != NULL && part->n_tensors > 0 && part->n_tensors <= table->n_tensors);
     if (tensors == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", part->n_tensors);
     for (size_t i = 0; i < part->n_tensors; i++) {

@@ -1,6 +1,7 @@
 /* The table of which operation asks which head, the masks, and what decision an action stands for. */
 #include "policy/actions.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -33,16 +34,19 @@ static const uint32_t asks[ESPER_N_SLOT_OPS] = {
 
 int32_t esper_action_tempo(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_TEMPOS);
     return tempos[choice];
 }
 
 double esper_action_target(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_TARGETS);
     return targets[choice];
 }
 
 int32_t esper_action_speed(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_SPEEDS);
     return speeds[choice];
 }
 
@@ -53,16 +57,19 @@ const char *esper_head_name(int head)
 
 int esper_head_size(int head, int n_slots)
 {
+    assert(head >= 0 && head < ESPER_N_HEADS && n_slots <= ESPER_POLICY_MAX_SLOTS);
     return heads[head].size > 0 ? heads[head].size : n_slots;
 }
 
 bool esper_action_matters(int op, int head)
 {
+    assert(op >= 0 && op < ESPER_N_SLOT_OPS && head >= 0 && head < ESPER_N_HEADS);
     return (asks[op] >> head & 1u) != 0;
 }
 
 uint32_t esper_action_asked(int op)
 {
+    assert(op >= 0 && op < ESPER_N_SLOT_OPS);
     return asks[op];
 }
 
@@ -78,6 +85,7 @@ bool esper_action_available(uint64_t ops, int head)
 
 static uint64_t first_bits(int n)
 {
+    assert(n > 0 && n <= ESPER_ACTION_MAX_CHOICES);
     return n >= ESPER_ACTION_MAX_CHOICES ? UINT64_MAX : (UINT64_C(1) << n) - 1;
 }
 

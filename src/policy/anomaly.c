@@ -1,6 +1,7 @@
 /* The checks, one function for what belongs together. */
 #include "policy/anomaly.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -29,6 +30,7 @@ static esper_state_size size_of(const float *values, int n_lanes, int width, esp
     esper_state_size size = {0};
     double all = 0;
 
+    assert(n_lanes >= 0 && width > 0);
     for (int lane = 0; lane < n_lanes; lane++) {
         double sum = 0, rms;
 
@@ -71,6 +73,7 @@ esper_state_health esper_state_health_of(const float *h, const float *c, int n_l
 
 static void find(esper_findings *f, esper_anomaly anomaly, bool holds)
 {
+    assert((int)anomaly >= 0 && anomaly < ESPER_N_ANOMALIES);
     if (holds)
         f->found |= 1u << anomaly;
 }

@@ -1,12 +1,14 @@
 /* Advantages, from the last step of a lane to its first. */
 #include "policy/gae.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 void esper_gae_run(const esper_gae_options *options, const esper_gae_lane *lane)
 {
     double next = 0.0, ahead = 0.0, fade = options->gamma * options->lambda;
 
+    assert(lane->n >= 0 && options->gamma >= 0.0 && options->lambda >= 0.0);
     for (int t = lane->n - 1; t >= 0; t--) {
         bool last = t == lane->n - 1, truncated = lane->truncated[t] != 0;
         double value = (double)lane->values[t] * options->value_scale, error;

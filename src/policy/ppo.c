@@ -1,6 +1,7 @@
 /* An update of a policy: the outline is esper_ppo_update at the end. */
 #include "policy/ppo.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -61,6 +62,7 @@ static void *take(esper_ppo *p, size_t n, size_t bytes)
 {
     void *block = esper_mem_alloc((n > 0 ? n : 1) * bytes);
 
+    assert(p->n_blocks < ESPER_PPO_BLOCKS);
     p->blocks[p->n_blocks++] = block;
     return block;
 }

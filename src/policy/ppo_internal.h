@@ -2,6 +2,7 @@
 #ifndef ESPER_POLICY_PPO_INTERNAL_H
 #define ESPER_POLICY_PPO_INTERNAL_H
 
+#include <assert.h>
 #include <math.h>
 
 #include "nn/optim.h"
@@ -95,6 +96,7 @@ static inline ppo_chunk ppo_chunk_at(const esper_ppo *p, const esper_ppo_batch *
     ppo_chunk c = {.time = time, .lane = lane, .first = time * p->desc.chunk_steps};
     int left = b->n_steps - c.first;
 
+    assert(time >= 0 && time < p->n_times && lane >= 0 && lane < b->n_lanes && left > 0);
     c.n = left < p->desc.chunk_steps ? left : p->desc.chunk_steps;
     return c;
 }
@@ -103,12 +105,14 @@ static inline size_t ppo_entry_of(const esper_ppo_batch *b, const ppo_chunk *c, 
 {
     size_t step = (size_t)(c->first + t), lane = (size_t)c->lane;
 
+    assert(t >= 0 && t < c->n && c->first + t < b->n_steps);
     return b->lane_major ? lane * (size_t)b->n_steps + step : step * (size_t)b->n_lanes + lane;
 }
 
 /* Where the memory before a lane's chunk is kept; time n_times is the end. */
 static inline size_t ppo_state_at(const esper_ppo *p, int time, int lane)
 {
+    assert(time >= 0 && time <= p->n_times && lane >= 0 && lane < p->desc.n_lanes);
     return ((size_t)time * (size_t)p->desc.n_lanes + (size_t)lane) * (size_t)(p->desc.net.layers * p->desc.net.hidden);
 }
 

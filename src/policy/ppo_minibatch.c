@@ -1,4 +1,5 @@
 /* Minibatches: chunks in a drawn order, some at a time; losses, gradients, a step. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,6 +45,7 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
 {
     size_t heads = (size_t)p->desc.net.n_heads;
 
+    assert(first >= 0 && n > 0 && first + n <= p->n_order);
     p->part.n = 0;
     for (int s = 0; s < n; s++) {
         int number = p->order[first + s];
@@ -90,6 +92,7 @@ static void put_gradients(esper_ppo *p, const esper_ppo_batch *b, const esper_po
     const esper_policy_net_desc *d = &p->desc.net;
     size_t rows = (size_t)n * (size_t)io->n_steps, heads = (size_t)d->n_heads;
 
+    assert(n <= io->n_samples && p->part.n <= rows);
     for (size_t head = 0; head < heads; head++)
         memset(io->d_logits[head], 0, rows * (size_t)d->heads[head].size * sizeof(float));
     memset(io->d_value, 0, rows * sizeof(float));

@@ -1,5 +1,6 @@
 /* Passes over a rollout: chunks of it as samples of the network, what the network says of their steps, and memory carried from
  * chunk to chunk. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -43,6 +44,7 @@ void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_po
     size_t T = (size_t)io->n_steps, first = (size_t)sample * T;
     size_t q_size = d->q_head >= 0 ? (size_t)d->heads[d->q_head].size : 0;
 
+    assert(sample >= 0 && sample < io->n_samples && c->n <= io->n_steps);
     memset(io->obs + first * (size_t)d->n_features, 0, T * (size_t)d->n_features * sizeof(float));
     memset(io->reset + first, 0, T * sizeof(float));
     if (d->n_ids > 0)
@@ -123,6 +125,7 @@ esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const e
 {
     size_t i = s->n;
 
+    assert(row < (size_t)io->n_samples * (size_t)io->n_steps && entry < ppo_n_entries(b));
     s->entry[i] = entry;
     s->row[i] = row;
     s->asked[i] = b->asked[entry];
@@ -171,6 +174,7 @@ static esper_status evaluate_lanes(esper_ppo *p, const esper_ppo_batch *b, int t
 {
     esper_policy_io io = esper_policy_net_io(p->net, ESPER_POLICY_LEARN);
 
+    assert(n > 0 && n <= p->desc.batch_chunks && lane + n <= b->n_lanes);
     for (int s = 0; s < n; s++) {
         ppo_chunk c = ppo_chunk_at(p, b, time, lane + s);
 

@@ -1,6 +1,7 @@
 /* The buffer of a round: one block of memory, filled step by step. */
 #include "policy/rollout.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -118,6 +119,7 @@ static float *state_at(const esper_rollout *rollout, int lane, int chunk)
 {
     size_t index = (size_t)lane * (size_t)chunks_of_lane(&rollout->shape) + (size_t)chunk;
 
+    assert(lane >= 0 && lane < rollout->shape.n_lanes && chunk >= 0 && chunk < chunks_of_lane(&rollout->shape));
     return rollout->states + index * (size_t)rollout->shape.n_state;
 }
 
@@ -163,6 +165,7 @@ esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rol
     size_t at = esper_rollout_at(rollout, lane, t);
     bool good = isfinite(step->reward);
 
+    assert(lane >= 0 && lane < shape->n_lanes && rollout->segment[lane] <= t);
     if (t >= shape->n_steps)
         return ESPER_FAIL(ESPER_E_STATE, "lane %d of a rollout has its %d steps already", lane, shape->n_steps);
     store_state(rollout, lane, t, step->state);
@@ -215,6 +218,7 @@ bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty)
 {
     int from = rollout->segment[lane], n = rollout->n_stored[lane];
 
+    assert(lane >= 0 && lane < rollout->shape.n_lanes && from <= n);
     rollout->n_rollbacks_asked++;
     if (n == from) {
         rollout->n_rollbacks_lost++;
@@ -255,6 +259,7 @@ void esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lan
 {
     char *at = memory_out;
 
+    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
 #define X(name, n)                                                                        \
     memcpy(at, rollout->name + (size_t)first * (n), (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
     at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
@@ -266,6 +271,7 @@ void esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, co
 {
     const char *at = memory;
 
+    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
 #define X(name, n)                                                                        \
     memcpy(rollout->name + (size_t)first * (n), at, (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
     at += (size_t)n_lanes * (n) * sizeof(*rollout->name);

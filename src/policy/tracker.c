@@ -1,6 +1,7 @@
 /* Signals of one host. A value that is not a number never looks like progress. */
 #include "policy/tracker.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -106,6 +107,7 @@ static void remember(esper_tracker *tracker, double loss, double accuracy)
 {
     esper_tracker_state *state = &tracker->state;
 
+    assert(state->n_history >= 0 && state->n_history <= tracker->options.window);
     if (state->n_history == tracker->options.window) {
         state->n_history--;
         memmove(state->losses, state->losses + 1, (size_t)state->n_history * sizeof(state->losses[0]));
@@ -151,6 +153,7 @@ static void fill(const esper_tracker_state *state, int epoch, double accuracy, e
 {
     int n = state->n_history < ESPER_POLICY_HISTORY ? state->n_history : ESPER_POLICY_HISTORY;
 
+    assert(state->n_history > 0 && state->n_history <= ESPER_TRACKER_MAX_WINDOW);
     signals->plateau_epochs = state->plateau_epochs;
     signals->host_stabilized = state->is_stable != 0;
     signals->best_accuracy = state->best_accuracy;

@@ -1,6 +1,7 @@
 /* The ramp of alpha. */
 #include "slot/alpha.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/status.h"
@@ -141,6 +142,7 @@ bool esper_alpha_step(esper_alpha *alpha)
 {
     double way, low, high;
 
+    assert(alpha->n_done >= 0 && alpha->n_done <= alpha->n_steps);
     if (alpha->mode == ESPER_ALPHA_HOLD || alpha->n_steps == 0)
         return false;
     if (++alpha->n_done >= alpha->n_steps) {
@@ -158,6 +160,7 @@ bool esper_alpha_step(esper_alpha *alpha)
 
 void esper_alpha_settle(esper_alpha *alpha, double value, int n_steps)
 {
+    assert(value >= 0.0 && value <= 1.0 && n_steps >= 0);
     alpha->value = alpha->start = alpha->target = value;
     alpha->mode = ESPER_ALPHA_HOLD;
     alpha->n_steps = alpha->n_done = n_steps;

@@ -1,4 +1,5 @@
 /* What is measured of a seed, and what can be asked of a slot. */
+#include <assert.h>
 #include <math.h>
 
 #include "base/status.h"
@@ -88,6 +89,7 @@ bool esper_slot_is_frozen(const esper_slot *slot)
 
 int esper_slot_cooldown(const esper_slot *slot)
 {
+    assert(slot->embargo_ticks >= 0 && slot->epochs_in_stage >= 0);
     switch (slot->stage) {
     case ESPER_STAGE_PRUNED:
         return 1 + slot->embargo_ticks + ESPER_RESET_TICKS;

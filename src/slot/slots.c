@@ -1,6 +1,7 @@
 /* The table of slots. */
 #include "slot/slots.h"
 
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 #ifdef ESPER_XXH_DISPATCH /* the same hash by the widest vectors there are: 0.3 us for ten slots, which ranks wait for */
@@ -75,6 +76,7 @@ int esper_slots_count(const esper_slots *slots, uint32_t stages)
 {
     int n = 0;
 
+    assert(slots->n >= 0 && slots->n <= ESPER_MAX_SLOTS);
     for (int k = 0; k < slots->n; k++)
         n += (stages >> slots->slot[k].stage & 1u) != 0;
     return n;

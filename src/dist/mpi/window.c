@@ -1,6 +1,7 @@
 /* Exchange through shared memory. No MPI here: somebody else brought the memory. */
 #include "dist/mpi/window.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -134,6 +135,7 @@ static esper_status fail_tag(esper_window *window, int call, int rank, uint64_t 
 /* Where a letter of so many bytes lies in a seat. */
 static unsigned char *letter_in(esper_seat *seat, uint64_t step, size_t bytes)
 {
+    assert(bytes <= ESPER_LETTER_BYTES);
     return bytes <= ESPER_LINE_BYTES ? seat->lines[step & 1].letter : seat->sheets[step & 1];
 }
 
@@ -252,6 +254,7 @@ static size_t part_begin(size_t count, size_t bytes, int rank, int size)
     size_t line = 64 / bytes, per_rank = ((count + (size_t)size - 1) / (size_t)size + line - 1) / line * line;
     size_t begin = per_rank * (size_t)rank;
 
+    assert(rank >= 0 && rank <= size);
     return begin < count ? begin : count;
 }
 
