@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "bench/bench.h"
 #include "bench/task.h"
-#include "engine/trainer.h"
+#include "run/single.h"
 #include "ui/terminal.h"
 
 enum { WARM_STEPS = 5, STEPS = 200, QUICK_STEPS = 3 };
@@ -24,34 +24,34 @@ typedef struct ranks_times {
     double step, exchange, wait; /* the exchange itself; waiting for ranks that are not there yet */
 } ranks_times;
 
-static esper_status time_step(esper_trainer *trainer, ranks_times *times_out)
+static esper_status time_step(esper_network *network, ranks_times *times_out)
 {
     double began, computed, met, exchanged;
 
-    if (trainer->cursor.batch >= trainer->steps_per_epoch)
-        esper_trainer_next_epoch(trainer);
+    if (network->cursor.batch >= network->engine->steps_per_epoch)
+        esper_network_next_epoch(network);
     began = esper_clock_seconds();
-    ESPER_TRY(esper_trainer_gradients(trainer));
+    ESPER_TRY(esper_network_gradients(network));
     computed = esper_clock_seconds();
-    ESPER_TRY(
-        esper_comm_barrier(trainer->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
+    ESPER_TRY(esper_comm_barrier(
+        network->engine->ranks.comm)); /* else the exchange would be charged with the slowest rank's lag */
     met = esper_clock_seconds();
-    ESPER_TRY(esper_trainer_exchange(trainer));
+    ESPER_TRY(esper_network_exchange(network));
     exchanged = esper_clock_seconds();
-    ESPER_TRY(esper_trainer_apply(trainer));
+    ESPER_TRY(esper_network_apply(network));
     *times_out =
         (ranks_times){.step = esper_clock_seconds() - began, .exchange = exchanged - met, .wait = met - computed};
     return ESPER_OK;
 }
 
-static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *times_out)
+static esper_status measure(esper_network *network, int n_steps, ranks_times *times_out)
 {
     double values[3][STEPS];
     ranks_times times;
 
     assert(n_steps > 0);
     for (int i = -WARM_STEPS; i < n_steps; i++) {
-        ESPER_TRY(time_step(trainer, &times));
+        ESPER_TRY(time_step(network, &times));
         if (i < 0)
             continue;
         values[0][i] = times.step;
@@ -64,14 +64,14 @@ static esper_status measure(esper_trainer *trainer, int n_steps, ranks_times *ti
     return ESPER_OK;
 }
 
-static size_t count_numbers(const esper_trainer *trainer)
+static size_t count_numbers(const esper_network *network)
 {
-    return (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_GRAD) + trainer->ranks.room;
+    return (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_GRAD) + network->engine->ranks.room;
 }
 
-static void print_line(const esper_trainer *trainer, const ranks_times *times, const esper_bench_request *request)
+static void print_line(const esper_network *network, const ranks_times *times, const esper_bench_request *request)
 {
-    int n_ranks = esper_comm_size(trainer->ranks.comm);
+    int n_ranks = esper_comm_size(network->engine->ranks.comm);
     double share = 100.0 * times->exchange / times->step;
     char text[512];
     esper_json out;
@@ -81,7 +81,7 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
             stdout,
             "ranks.exchange %8.3f %% of a step of %.2f ms: %.1f us for %zu numbers, and %.1f us of waiting for the slowest; "
             "%d rank%s%s\n",
-            share, 1e3 * times->step, 1e6 * times->exchange, count_numbers(trainer), 1e6 * times->wait, n_ranks,
+            share, 1e3 * times->step, 1e6 * times->exchange, count_numbers(network), 1e6 * times->wait, n_ranks,
             n_ranks == 1 ? "" : "s", request->quick ? "   quick" : "");
         return;
     }
@@ -93,9 +93,9 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
     esper_json_key(&out, "step_ms"), esper_json_real(&out, 1e3 * times->step);
     esper_json_key(&out, "exchange_us"), esper_json_real(&out, 1e6 * times->exchange);
     esper_json_key(&out, "wait_us"), esper_json_real(&out, 1e6 * times->wait);
-    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_numbers(trainer));
+    esper_json_key(&out, "floats"), esper_json_int(&out, (int64_t)count_numbers(network));
     esper_json_key(&out, "ranks"), esper_json_int(&out, n_ranks);
-    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->engine->pool));
     esper_json_key(&out, "commit"), esper_json_text(&out, esper_build_commit());
     if (request->quick)
         esper_json_key(&out, "quick"), esper_json_bool(&out, true);
@@ -105,28 +105,30 @@ static void print_line(const esper_trainer *trainer, const ranks_times *times, c
 
 static esper_status bench(esper_comm *comm, const esper_bench_request *request)
 {
-    esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
+    esper_network *network = NULL;
+    esper_engine *engine = NULL;
+    esper_dataset_desc desc;
+    esper_dataset *data;
     const esper_task *task;
     ranks_times times;
     esper_config config;
     esper_status status;
 
-    if (trainer == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = esper_bench_configure("synth", settings, request->config, &config, &task);
-    if (config.threads == 0 && esper_comm_size(comm) > 1)
-        config.threads = 1;
+    ESPER_TRY(esper_bench_configure("synth", settings, request->config, &config, &task));
+    desc = esper_task_data(task, &config);
+    ESPER_TRY(esper_dataset_open(&desc, &data));
+    status = esper_single_engine(task, &config, ESPER_USE_TRAIN, data, 1, &engine);
     if (status == ESPER_OK)
-        status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
-    if (status == ESPER_OK) {
-        status = esper_trainer_join(trainer, comm);
-        if (status == ESPER_OK)
-            status = measure(trainer, request->quick ? QUICK_STEPS : STEPS, &times);
-        if (status == ESPER_OK && esper_comm_rank(comm) == 0)
-            print_line(trainer, &times, request);
-        esper_trainer_fini(trainer);
-    }
-    esper_mem_free(trainer);
+        status = esper_engine_join(engine, comm);
+    if (status == ESPER_OK)
+        status = esper_network_add(engine, config.seed, &network);
+    if (status == ESPER_OK)
+        status = measure(network, request->quick ? QUICK_STEPS : STEPS, &times);
+    if (status == ESPER_OK && esper_comm_rank(comm) == 0)
+        print_line(network, &times, request);
+    esper_network_remove(network);
+    esper_engine_close(engine);
+    esper_dataset_close(data);
     return status;
 }
 

@@ -2,7 +2,7 @@
 #ifndef ESPER_BENCH_TASK_H
 #define ESPER_BENCH_TASK_H
 
-#include "engine/task.h"
+#include "run/task.h"
 
 /* A task with a benchmark's settings, and of what was asked for only what leaves the work the same: an ESPER_BATCH in the
  * environment must not change what a figure means. */

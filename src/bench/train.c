@@ -10,7 +10,7 @@
 #include "bench/bench.h"
 #include "bench/task.h"
 #include "tensor/cpu_peak.h"
-#include "engine/trainer.h"
+#include "run/single.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
@@ -39,7 +39,7 @@ static const bench_case cases[] = {
 enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
 
 /* The median time of a training step, data included, over as many as take `least` seconds. */
-static esper_status time_steps(esper_trainer *trainer, int n_warm, double least, double *seconds_out)
+static esper_status time_steps(esper_network *network, int n_warm, double least, double *seconds_out)
 {
     double times[MAX_STEPS], spent = 0.0;
     int n = 0;
@@ -48,10 +48,10 @@ static esper_status time_steps(esper_trainer *trainer, int n_warm, double least,
     for (int i = 0; n < MAX_STEPS && (n < LEAST_STEPS || spent < least); i++) {
         double began;
 
-        if (trainer->cursor.batch >= trainer->steps_per_epoch)
-            esper_trainer_next_epoch(trainer);
+        if (network->cursor.batch >= network->engine->steps_per_epoch)
+            esper_network_next_epoch(network);
         began = esper_clock_seconds();
-        ESPER_TRY(esper_trainer_step(trainer));
+        ESPER_TRY(esper_network_step(network));
         if (i < n_warm)
             continue;
         times[n] = esper_clock_seconds() - began;
@@ -61,7 +61,7 @@ static esper_status time_steps(esper_trainer *trainer, int n_warm, double least,
     return ESPER_OK;
 }
 
-static void print_line(const bench_case *bench, double value, double limit, const esper_trainer *trainer,
+static void print_line(const bench_case *bench, double value, double limit, const esper_network *network,
                        const esper_bench_request *request)
 {
     char text[512], a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
@@ -80,8 +80,8 @@ static void print_line(const bench_case *bench, double value, double limit, cons
     esper_json_key(&out, "unit"), esper_json_text(&out, bench->unit);
     esper_json_key(&out, "limit"), esper_json_real(&out, limit);
     esper_json_key(&out, "ratio"), esper_json_real(&out, value / limit);
-    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(trainer->backend));
-    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(trainer->pool));
+    esper_json_key(&out, "kernels"), esper_json_text(&out, esper_backend_identity(network->engine->backend));
+    esper_json_key(&out, "threads"), esper_json_int(&out, esper_pool_threads(network->engine->pool));
     if (request->quick)
         esper_json_key(&out, "quick"), esper_json_bool(&out, true);
     esper_json_object_end(&out);
@@ -90,42 +90,43 @@ static void print_line(const bench_case *bench, double value, double limit, cons
 }
 
 /* Once, above the first line. */
-static void print_header(const esper_trainer *trainer)
+static void print_header(const esper_network *network)
 {
     esper_terminal_print(stdout,
                          "training with %s, %d thread%s; limit: the multiply-add peak measured in the same run\n",
-                         esper_backend_identity(trainer->backend), esper_pool_threads(trainer->pool),
-                         esper_pool_threads(trainer->pool) == 1 ? "" : "s");
+                         esper_backend_identity(network->engine->backend), esper_pool_threads(network->engine->pool),
+                         esper_pool_threads(network->engine->pool) == 1 ? "" : "s");
     fflush(stdout);
 }
 
 /* The rate of steps, beside what the peak allows. */
-static esper_status measure(const bench_case *bench, esper_trainer *trainer, int batch,
+static esper_status measure(const bench_case *bench, esper_network *network, int batch,
                             const esper_bench_request *request)
 {
-    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
+    esper_plan_stats stats = esper_plan_stats_of(network->plan);
     double flops = (stats.forward.flops + stats.backward.flops) / batch, seconds;
 
     if (request->n_run == 1 && !request->json)
-        print_header(trainer);
-    ESPER_TRY(time_steps(trainer, WARM_STEPS, request->quick ? quick_seconds : least_seconds, &seconds));
+        print_header(network);
+    ESPER_TRY(time_steps(network, WARM_STEPS, request->quick ? quick_seconds : least_seconds, &seconds));
     print_line(bench, (double)batch * bench->per_sample / seconds,
-               esper_cpu_peak_flops(trainer->pool) / flops * bench->per_sample, trainer, request);
+               esper_cpu_peak_flops(network->engine->pool) / flops * bench->per_sample, network, request);
     return ESPER_OK;
 }
 
 /* A median step for each line of standard input. */
-static esper_status measure_paced(const bench_case *bench, esper_trainer *trainer, bool quick)
+static esper_status measure_paced(const bench_case *bench, esper_network *network, bool quick)
 {
     char line[64];
     double seconds;
 
-    ESPER_TRY(time_steps(trainer, WARM_STEPS, 0.0, &seconds));
+    ESPER_TRY(time_steps(network, WARM_STEPS, 0.0, &seconds));
     printf("{\"name\":\"%s\",\"ready\":true,\"kernels\":\"%s\",\"threads\":%d,\"commit\":\"%s\"}\n", bench->name,
-           esper_backend_identity(trainer->backend), esper_pool_threads(trainer->pool), esper_build_commit());
+           esper_backend_identity(network->engine->backend), esper_pool_threads(network->engine->pool),
+           esper_build_commit());
     fflush(stdout);
     while (fgets(line, sizeof(line), stdin) != NULL) {
-        ESPER_TRY(time_steps(trainer, PACED_WARM_STEPS, quick ? quick_seconds : paced_seconds, &seconds));
+        ESPER_TRY(time_steps(network, PACED_WARM_STEPS, quick ? quick_seconds : paced_seconds, &seconds));
         printf("{\"name\":\"%s\",\"value\":%.6f,\"unit\":\"ms\"}\n", bench->name, 1e3 * seconds);
         fflush(stdout);
     }
@@ -134,22 +135,16 @@ static esper_status measure_paced(const bench_case *bench, esper_trainer *traine
 
 static esper_status bench_train(const bench_case *bench, const esper_bench_request *request)
 {
-    esper_trainer *trainer = esper_mem_alloc(sizeof(*trainer));
+    esper_network *network;
     esper_config config;
     const esper_task *task;
     esper_status status;
 
-    if (trainer == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "benchmark");
-    status = esper_bench_configure(bench->task, bench->settings, request->config, &config, &task);
-    if (status == ESPER_OK)
-        status = esper_trainer_init(trainer, task, &config, ESPER_USE_TRAIN);
-    if (status == ESPER_OK) {
-        status = request->paced ? measure_paced(bench, trainer, request->quick)
-                                : measure(bench, trainer, config.batch, request);
-        esper_trainer_fini(trainer);
-    }
-    esper_mem_free(trainer);
+    ESPER_TRY(esper_bench_configure(bench->task, bench->settings, request->config, &config, &task));
+    ESPER_TRY(esper_single_open(task, &config, ESPER_USE_TRAIN, &network));
+    status =
+        request->paced ? measure_paced(bench, network, request->quick) : measure(bench, network, config.batch, request);
+    esper_single_close(network);
     return status;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/config.h"
 #include "base/shell.h"
-#include "engine/task.h"
+#include "run/task.h"
 
 /* Exit codes. */
 enum { ESPER_EXIT_OK = 0, ESPER_EXIT_FAILED = 1, ESPER_EXIT_USAGE = 2, ESPER_EXIT_STOPPED = 130 };

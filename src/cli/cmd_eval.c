@@ -9,6 +9,7 @@
 #include "run/checkpoint.h"
 #include "run/run_dir.h"
 #include "run/settings.h"
+#include "run/single.h"
 #include "ui/text.h"
 
 /* Settings that may differ from those the network was trained with. */
@@ -30,9 +31,9 @@ static void overlay(esper_config *config, const esper_config *asked)
 }
 
 /* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
-static void print_sentence(const esper_trainer *trainer, const char *file, esper_split split, const esper_tally *tally)
+static void print_sentence(const esper_network *network, const char *file, esper_split split, const esper_tally *tally)
 {
-    const esper_cursor *cursor = &trainer->cursor;
+    const esper_cursor *cursor = &network->cursor;
     char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS];
 
     printf("%s after epoch %u", file, cursor->epoch);
@@ -43,21 +44,21 @@ static void print_sentence(const esper_trainer *trainer, const char *file, esper
            esper_text_count((int64_t)tally->samples, count));
 }
 
-static void print_score(const esper_trainer *trainer, const char *file, esper_split split, const esper_tally *tally,
+static void print_score(const esper_network *network, const char *file, esper_split split, const esper_tally *tally,
                         bool as_json)
 {
     char text[6 * ESPER_PATH_CHARS + 256]; /* every character of the path may need an escape */
     esper_json json;
 
     if (!as_json) {
-        print_sentence(trainer, file, split, tally);
+        print_sentence(network, file, split, tally);
         return;
     }
     esper_json_init(&json, text, sizeof(text));
     esper_json_object_begin(&json);
     esper_json_key(&json, "path"), esper_json_text(&json, file);
-    esper_json_key(&json, "epoch"), esper_json_int(&json, trainer->cursor.epoch);
-    esper_json_key(&json, "task"), esper_json_text(&json, trainer->task->name);
+    esper_json_key(&json, "epoch"), esper_json_int(&json, network->cursor.epoch);
+    esper_json_key(&json, "task"), esper_json_text(&json, network->engine->task);
     esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
     esper_json_key(&json, "loss"), esper_json_real(&json, esper_tally_loss(tally));
@@ -69,7 +70,7 @@ static void print_score(const esper_trainer *trainer, const char *file, esper_sp
 static esper_status evaluate(const char *file, const esper_config *asked, esper_split split, bool json)
 {
     esper_checkpoint checkpoint;
-    esper_trainer *trainer = NULL;
+    esper_network *network = NULL;
     esper_config_use use;
     esper_config config;
     esper_tally tally;
@@ -81,20 +82,16 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     config.max_steps = 0; /* the whole split, however short the epochs were */
     overlay(&config, asked);
     status = esper_settings_check(asked, &config, &use, NULL);
+    if (status == ESPER_OK)
+        status = esper_single_open(checkpoint.task, &config, ESPER_USE_EVALUATE, &network);
     if (status == ESPER_OK) {
-        trainer = esper_mem_alloc(sizeof(*trainer));
-        status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &config, ESPER_USE_EVALUATE)
-                                 : ESPER_FAIL(ESPER_E_NOMEM, "evaluation");
-    }
-    if (status == ESPER_OK) {
-        status = esper_checkpoint_restore(&checkpoint, trainer);
+        status = esper_checkpoint_restore(&checkpoint, network);
         if (status == ESPER_OK)
-            status = esper_trainer_evaluate(trainer, split, NULL, &tally);
+            status = esper_network_evaluate(network, split, NULL, &tally);
         if (status == ESPER_OK)
-            print_score(trainer, file, split, &tally, json);
-        esper_trainer_fini(trainer);
+            print_score(network, file, split, &tally, json);
+        esper_single_close(network);
     }
-    esper_mem_free(trainer);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }

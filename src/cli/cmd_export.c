@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "run/checkpoint.h"
 #include "run/export.h"
+#include "run/single.h"
 #include "run/run_dir.h"
 #include "run/settings.h"
 #include "ui/text.h"
@@ -50,18 +51,18 @@ static void describe_pixels(const esper_dataset_info *data, char *text, size_t c
         list_channels("std ", data->std, data->channels, text + used, chars - used);
 }
 
-static void describe(const esper_trainer *trainer, const char *file, char about[ABOUT_CHARS])
+static void describe(const esper_network *network, const esper_task *task, const char *file, char about[ABOUT_CHARS])
 {
-    const esper_dataset_info *data = esper_dataset_info_get(trainer->data);
-    size_t used = (size_t)snprintf(about, ABOUT_CHARS, "%s: %s\n\nWeights of %s after epoch %u, step %llu.\n",
-                                   trainer->task->name, trainer->task->about, file, trainer->cursor.epoch,
-                                   (unsigned long long)trainer->cursor.step);
+    const esper_dataset_info *data = esper_dataset_info_get(network->engine->data);
+    size_t used =
+        (size_t)snprintf(about, ABOUT_CHARS, "%s: %s\n\nWeights of %s after epoch %u, step %llu.\n", task->name,
+                         task->about, file, network->cursor.epoch, (unsigned long long)network->cursor.step);
 
-    if (trainer->host.topology == ESPER_TOPOLOGY_CNN)
+    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN)
         describe_pixels(data, about + used, ABOUT_CHARS - used);
     else
         snprintf(about + used, ABOUT_CHARS - used, "Tokens are ids from 0 to %d, at most %d of them.", data->vocab - 1,
-                 trainer->host.transformer.context);
+                 network->engine->host.transformer.context);
 }
 
 /* Overwriting what is being exported would lose the run. */
@@ -74,12 +75,12 @@ static esper_status check_not_itself(const char *file, const char *to)
     return ESPER_OK;
 }
 
-static void print_written(const esper_trainer *trainer, const request *asked)
+static void print_written(const esper_network *network, const request *asked)
 {
     char count[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
-    printf("network   %s after epoch %u, %s parameters\n", asked->file, trainer->cursor.epoch,
-           esper_text_count(esper_net_count_params(&trainer->net, -1), count));
+    printf("network   %s after epoch %u, %s parameters\n", asked->file, network->cursor.epoch,
+           esper_text_count(esper_net_count_params(&network->net, -1), count));
     if (asked->safetensors != NULL)
         printf("written   %s\n", asked->safetensors);
     if (asked->torch_dir != NULL)
@@ -94,43 +95,43 @@ typedef struct alphas {
     int                n;
 } alphas;
 
-static void list_alphas(const esper_trainer *trainer, alphas *out)
+static void list_alphas(const esper_network *network, alphas *out)
 {
     out->n = 0;
-    for (int k = 0; k < trainer->slots.n; k++) {
+    for (int k = 0; k < network->slots.n; k++) {
         char *name = out->names[out->n];
 
-        snprintf(name, ESPER_NAME_CHARS, "%s.alpha", trainer->slots.slot[k].id);
-        if (esper_net_find(&trainer->net, name) != ESPER_NO_TENSOR)
+        snprintf(name, ESPER_NAME_CHARS, "%s.alpha", network->slots.slot[k].id);
+        if (esper_net_find(&network->net, name) != ESPER_NO_TENSOR)
             out->numbers[out->n++] =
-                (esper_torch_number){.name = name, .value = esper_splice_alpha(&trainer->splice, k)};
+                (esper_torch_number){.name = name, .value = esper_splice_alpha(&network->splice, k)};
     }
 }
 
-static esper_status write_out(const esper_trainer *trainer, const request *asked)
+static esper_status write_out(const esper_network *network, const esper_task *task, const request *asked)
 {
     char about[ABOUT_CHARS];
     alphas weights;
     esper_export what = {
-        .torch = {.net = &trainer->net,
-                  .class_name = trainer->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
+        .torch = {.net = &network->net,
+                  .class_name = network->engine->host.topology == ESPER_TOPOLOGY_CNN ? "CnnHost" : "TransformerHost",
                   .about = about,
                   .numbers = weights.numbers},
-        .slab = &trainer->slab,
-        .n_batches = trainer->cursor.step,
+        .slab = &network->slab,
+        .n_batches = network->cursor.step,
         .force = asked->force,
     };
 
-    list_alphas(trainer, &weights);
+    list_alphas(network, &weights);
     what.torch.n_numbers = weights.n;
-    describe(trainer, asked->file, about);
+    describe(network, task, asked->file, about);
     if (asked->safetensors != NULL) {
         ESPER_TRY(check_not_itself(asked->file, asked->safetensors));
         ESPER_TRY(esper_export_weights(&what, asked->safetensors));
     }
     if (asked->torch_dir != NULL)
         ESPER_TRY(esper_export_torch(&what, asked->torch_dir));
-    print_written(trainer, asked);
+    print_written(network, asked);
     return ESPER_OK;
 }
 
@@ -138,7 +139,7 @@ static esper_status export(const request *asked)
 {
     const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
     esper_checkpoint checkpoint;
-    esper_trainer *trainer = NULL;
+    esper_network *network = NULL;
     esper_config_use use;
     esper_status status;
 
@@ -150,18 +151,13 @@ static esper_status export(const request *asked)
     status = esper_settings_check(asked->config, &checkpoint.config, &use, NULL);
     if (status == ESPER_OK && asked->config->data[0] != '\0')
         status = esper_config_set(&checkpoint.config, "data", asked->config->data, &source);
-    if (status == ESPER_OK) {
-        trainer = esper_mem_alloc(sizeof(*trainer));
-        status = trainer != NULL ? esper_trainer_init(trainer, checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE)
-                                 : ESPER_FAIL(ESPER_E_NOMEM, "export");
-    }
-    if (status == ESPER_OK) {
-        status = esper_checkpoint_restore(&checkpoint, trainer);
-        if (status == ESPER_OK)
-            status = write_out(trainer, asked);
-        esper_trainer_fini(trainer);
-    }
-    esper_mem_free(trainer);
+    if (status == ESPER_OK)
+        status = esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network);
+    if (status == ESPER_OK)
+        status = esper_checkpoint_restore(&checkpoint, network);
+    if (status == ESPER_OK)
+        status = write_out(network, checkpoint.task, asked);
+    esper_single_close(network);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }

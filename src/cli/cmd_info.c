@@ -14,9 +14,9 @@
 #include "policy/features.h"
 #include "policy/reward.h"
 #include "tensor/kernel.h"
-#include "engine/trainer.h"
 #include "run/learn.h"
 #include "run/settings.h"
+#include "run/single.h"
 #include "ui/terminal.h"
 #include "ui/text.h"
 
@@ -201,34 +201,17 @@ static esper_status info_config(const question *asked)
 }
 
 /* Opens a task as `esper train` or `esper grow` would. */
-static esper_status open_task(const question *asked, esper_trainer **trainer_out)
+static esper_status open_task(const question *asked, esper_network **network_out)
 {
     const esper_task *task;
     esper_config_use use;
     esper_config config;
-    esper_trainer *trainer;
-    esper_status status;
 
     ESPER_TRY(configure(asked, &task, &config));
     use = esper_settings_use(task, asked->job, &config);
     ESPER_TRY(check_settings(asked, &config, &use));
-    trainer = esper_mem_alloc(sizeof(*trainer));
-    if (trainer == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "task %s", task->name);
-    status = esper_trainer_init(trainer, task, &config,
-                                asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN);
-    if (status != ESPER_OK) {
-        esper_mem_free(trainer);
-        return status;
-    }
-    *trainer_out = trainer;
-    return ESPER_OK;
-}
-
-static void close_task(esper_trainer *trainer)
-{
-    esper_trainer_fini(trainer);
-    esper_mem_free(trainer);
+    return esper_single_open(task, &config, asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN,
+                             network_out);
 }
 
 /* Its lines are as long as operations have inputs. */
@@ -250,23 +233,23 @@ static esper_status print_net(const esper_net *net)
 
 static esper_status info_net(const question *asked)
 {
-    esper_trainer *trainer;
+    esper_network *network;
     esper_status status;
 
-    ESPER_TRY(open_task(asked, &trainer));
-    status = print_net(&trainer->net);
-    close_task(trainer);
+    ESPER_TRY(open_task(asked, &network));
+    status = print_net(&network->net);
+    esper_single_close(network);
     return status;
 }
 
 static esper_status info_plan(const question *asked)
 {
-    esper_trainer *trainer;
+    esper_network *network;
     esper_status status;
 
-    ESPER_TRY(open_task(asked, &trainer));
-    status = esper_info_plan(trainer, asked->timed);
-    close_task(trainer);
+    ESPER_TRY(open_task(asked, &network));
+    status = esper_info_plan(network, asked->timed);
+    esper_single_close(network);
     return status;
 }
 

@@ -25,7 +25,7 @@ typedef struct plan_row {
 } plan_row;
 
 typedef struct plan_table {
-    esper_trainer *trainer;
+    esper_network *network;
     int            n_rows[2]; /* by direction */
     plan_row      *rows[2];
     double         predicted, seconds; /* of all */
@@ -48,13 +48,13 @@ static const char *name_of(const esper_launch *launch, char text[NAME_CHARS])
 
 static esper_cost cost_of(const plan_table *table, const esper_launch *launch)
 {
-    return esper_op_cost(launch->kind, launch->direction, &launch->lanes[0], table->trainer->config.batch);
+    return esper_op_cost(launch->kind, launch->direction, &launch->lanes[0], table->network->engine->config.batch);
 }
 
 static void predict(plan_table *table, esper_direction direction)
 {
     for (int i = 0; i < table->n_rows[direction]; i++) {
-        esper_cost cost = cost_of(table, esper_plan_launch(table->trainer->plan, direction, i));
+        esper_cost cost = cost_of(table, esper_plan_launch(table->network->plan, direction, i));
         double by_bytes = cost.bytes * FLOPS_PER_BYTE;
 
         table->rows[direction][i].predicted = cost.flops > by_bytes ? cost.flops : by_bytes;
@@ -78,13 +78,13 @@ static esper_status run_chain(esper_backend *backend, const esper_program *progr
 /* Launches run in their order, so that each finds in the caches what the one before left there. */
 static esper_status measure(plan_table *table, esper_direction direction)
 {
-    const esper_program *program = esper_plan_program(table->trainer->plan, direction, 0);
+    const esper_program *program = esper_plan_program(table->network->plan, direction, 0);
 
-    ESPER_TRY(esper_plan_refresh(table->trainer->plan));
+    ESPER_TRY(esper_plan_refresh(table->network->plan));
     for (int i = 0; i < table->n_rows[direction]; i += program->chain[i]) {
         double begin = esper_clock_seconds(), took;
 
-        ESPER_TRY(run_chain(table->trainer->backend, program, i));
+        ESPER_TRY(run_chain(table->network->engine->backend, program, i));
         took = esper_clock_seconds() - begin;
         table->rows[direction][i].seconds += took;
         table->seconds += took;
@@ -95,7 +95,7 @@ static esper_status measure(plan_table *table, esper_direction direction)
 /* Launches that run in one go, a few results at a time, are tied together. */
 static const char *in_chain(const plan_table *table, esper_direction direction, int i)
 {
-    const int *chain = esper_plan_program(table->trainer->plan, direction, 0)->chain;
+    const int *chain = esper_plan_program(table->network->plan, direction, 0)->chain;
     bool goes_on = i + 1 < table->n_rows[direction] && chain[i + 1] == 0, utf8 = table->terminal.utf8;
 
     if (chain[i] == 1)
@@ -115,7 +115,7 @@ static void print_rows(const plan_table *table, esper_direction direction)
     printf("%-36s %11s %11s %9s%s\n", direction == ESPER_FORWARD ? "forward" : "backward", "FLOPs", "bytes",
            "predicted", table->timed ? " measured" : "");
     for (int i = 0; i < table->n_rows[direction]; i++) {
-        const esper_launch *launch = esper_plan_launch(table->trainer->plan, direction, i);
+        const esper_launch *launch = esper_plan_launch(table->network->plan, direction, i);
         const plan_row *row = &table->rows[direction][i];
         esper_cost cost = cost_of(table, launch);
 
@@ -130,14 +130,14 @@ static void print_rows(const plan_table *table, esper_direction direction)
     }
 }
 
-static void print_head(const esper_trainer *trainer)
+static void print_head(const esper_network *network)
 {
-    esper_plan_stats stats = esper_plan_stats_of(trainer->plan);
-    esper_memory memory = esper_trainer_memory(trainer);
+    esper_plan_stats stats = esper_plan_stats_of(network->plan);
+    esper_memory memory = esper_network_memory(network);
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    esper_terminal_print(stdout, "plan of %s: batches of %d, %d + %d launches, %s and %s a step\n", trainer->task->name,
-                         trainer->config.batch, stats.n_forward, stats.n_backward,
+    esper_terminal_print(stdout, "plan of %s: batches of %d, %d + %d launches, %s and %s a step\n",
+                         network->engine->task, network->engine->config.batch, stats.n_forward, stats.n_backward,
                          esper_text_flops(stats.forward.flops + stats.backward.flops, a),
                          esper_text_bytes(stats.forward.bytes + stats.backward.bytes, b));
     esper_terminal_print(stdout,
@@ -150,7 +150,7 @@ static void print_head(const esper_trainer *trainer)
 static esper_status fill(plan_table *table)
 {
     for (int d = 0; d < 2; d++) {
-        while (esper_plan_launch(table->trainer->plan, (esper_direction)d, table->n_rows[d]) != NULL)
+        while (esper_plan_launch(table->network->plan, (esper_direction)d, table->n_rows[d]) != NULL)
             table->n_rows[d]++;
         table->rows[d] = esper_mem_alloc((size_t)(table->n_rows[d] + 1) * sizeof(plan_row));
         if (table->rows[d] == NULL)
@@ -158,7 +158,7 @@ static esper_status fill(plan_table *table)
         predict(table, (esper_direction)d);
     }
     if (table->timed)
-        ESPER_TRY(esper_trainer_gradients(table->trainer)); /* a batch to work on, and warm caches */
+        ESPER_TRY(esper_network_gradients(table->network)); /* a batch to work on, and warm caches */
     for (int r = 0; r < ROUNDS && table->timed; r++) {
         ESPER_TRY(measure(table, ESPER_FORWARD));
         ESPER_TRY(measure(table, ESPER_BACKWARD));
@@ -166,13 +166,13 @@ static esper_status fill(plan_table *table)
     return ESPER_OK;
 }
 
-esper_status esper_info_plan(esper_trainer *trainer, bool timed)
+esper_status esper_info_plan(esper_network *network, bool timed)
 {
-    plan_table table = {.trainer = trainer, .timed = timed, .terminal = esper_terminal_look(stdout)};
+    plan_table table = {.network = network, .timed = timed, .terminal = esper_terminal_look(stdout)};
     esper_status status = fill(&table);
 
     if (status == ESPER_OK) {
-        print_head(trainer);
+        print_head(network);
         print_rows(&table, ESPER_FORWARD);
         print_rows(&table, ESPER_BACKWARD);
     }
@@ -180,7 +180,7 @@ esper_status esper_info_plan(esper_trainer *trainer, bool timed)
         esper_terminal_print(
             stdout,
             "measured: %.3f ms for both on %d threads, the mean of %d rounds, batches and optimiser not counted\n",
-            table.seconds / ROUNDS * 1e3, esper_pool_threads(trainer->pool), ROUNDS);
+            table.seconds / ROUNDS * 1e3, esper_pool_threads(network->engine->pool), ROUNDS);
     esper_mem_free(table.rows[0]);
     esper_mem_free(table.rows[1]);
     return status;

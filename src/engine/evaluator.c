@@ -26,11 +26,18 @@ typedef struct program {
 } program;
 
 struct esper_evaluator {
-    esper_evaluator_desc desc;
-    int                  n_targets; /* of a sample */
-    int32_t             *targets;   /* (batch, n_targets) of the present batch: inputs do not survive a pass */
-    program             *programs;
+    esper_network *network;
+    esper_split    split;
+    int            n_targets; /* of a sample */
+    int32_t       *targets;   /* (batch, n_targets) of the present batch: inputs do not survive a pass */
+    float         *results;   /* of the network's passes */
+    program       *programs;
 };
+
+/* Of a batch, by sample: room of its own for each program that is run, so that one wait is enough for all. */
+typedef struct results {
+    float *losses, *correct;
+} results;
 
 typedef struct job {
     esper_splice splice;
@@ -40,21 +47,28 @@ typedef struct job {
     esper_tally  tally;
     int64_t      sum, sum_squares; /* over samples, of (right targets of the network - of the variant) */
     double       flops;            /* of a sample, when that is what was asked */
+    results      results;
 } job;
 
 typedef struct evaluation {
     esper_splice splice; /* the network as it is */
     program     *network;
     esper_tally  tally, slice; /* of the network: in all, and of the slice */
+    results      results;
     job         *jobs;
     int          n_jobs;
 } evaluation;
+
+static const esper_sampler *sampler_of(const esper_evaluator *evaluator)
+{
+    return evaluator->network->engine->samplers[evaluator->split];
+}
 
 /* ------------------------------------------------------------------------------------------------ what differs */
 
 static esper_splice splice_of(const esper_evaluator *evaluator, const esper_variant *variant)
 {
-    esper_splice splice = {.topology = evaluator->desc.host->topology, .slots = evaluator->desc.slots};
+    esper_splice splice = {.topology = evaluator->network->engine->host.topology, .slots = &evaluator->network->slots};
 
     if (variant != NULL)
         memcpy(splice.presence, variant->presence, sizeof(splice.presence));
@@ -82,10 +96,10 @@ static int first_difference(const esper_splice *a, const esper_splice *b)
 
 static esper_status check_variant(const esper_evaluator *evaluator, const esper_variant *variant)
 {
-    for (int k = 0; k < evaluator->desc.slots->n; k++)
+    for (int k = 0; k < evaluator->network->slots.n; k++)
         if (variant->presence[k] > ESPER_PRESENCE_FULL)
             return ESPER_FAIL(ESPER_E_ARG, "variant: presence %d of slot %s", variant->presence[k],
-                              evaluator->desc.slots->slot[k].id);
+                              evaluator->network->slots.slot[k].id);
     return ESPER_OK;
 }
 
@@ -108,16 +122,22 @@ static bool is_computed(const job *self)
 static esper_status prepare(const esper_evaluator *evaluator, const esper_variant *variants, int n_variants,
                             evaluation *run)
 {
+    size_t n_samples = (size_t)esper_engine_max_samples(evaluator->network->engine);
+    float *at;
+
     run->splice = splice_of(evaluator, NULL);
+    run->results = (results){evaluator->results, evaluator->results + n_samples};
     if (n_variants <= 0)
         return ESPER_OK;
     for (int i = 0; i < n_variants; i++)
         ESPER_TRY(check_variant(evaluator, &variants[i]));
-    run->jobs = esper_mem_alloc((size_t)n_variants * sizeof(*run->jobs));
+    run->jobs = esper_mem_alloc((size_t)n_variants * (sizeof(*run->jobs) + 2 * n_samples * sizeof(*at)));
     if (run->jobs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluation of %d variants", n_variants);
     run->n_jobs = n_variants;
-    for (int i = 0; i < n_variants; i++) {
+    at = (float *)(void *)(run->jobs + n_variants);
+    for (int i = 0; i < n_variants; i++, at += 2 * n_samples) {
+        run->jobs[i].results = (results){at, at + n_samples};
         run->jobs[i].splice = splice_of(evaluator, &variants[i]);
         prepare_job(run, i);
     }
@@ -137,7 +157,7 @@ static int tensor_before(const esper_net *net, const esper_slot *slot)
 static esper_status build_net(const esper_evaluator *evaluator, const esper_splice *splice, int cut, esper_net *net)
 {
     esper_net_init(net);
-    ESPER_TRY(esper_splice_build(splice, evaluator->desc.host, net));
+    ESPER_TRY(esper_splice_build(splice, &evaluator->network->engine->host, net));
     net->output = ESPER_NO_TENSOR; /* nobody reads the logits: their memory may be used again */
     return cut == WHOLE ? ESPER_OK : esper_net_cut(net, tensor_before(net, &splice->slots->slot[cut]));
 }
@@ -163,9 +183,15 @@ static void close_program(program *self)
 
 static esper_status plan_program(const esper_evaluator *evaluator, const esper_splice *splice, program *self)
 {
-    const esper_evaluator_desc *desc = &evaluator->desc;
-    esper_plan_net plan_net = {.net = &self->net, .slab = desc->slab, .pass = &self->pass};
-    esper_plan_desc plan_desc = {.backend = desc->backend, .nets = &plan_net, .n_nets = 1, .max_samples = desc->batch};
+    const esper_engine *engine = evaluator->network->engine;
+    esper_plan_net plan_net = {.net = &self->net, .slab = &evaluator->network->slab, .pass = &self->pass};
+    esper_plan_desc plan_desc = {
+        .backend = engine->backend,
+        .cache = engine->plans,
+        .nets = &plan_net,
+        .n_nets = 1,
+        .max_samples = esper_engine_max_samples(engine),
+    };
 
     ESPER_TRY(build_net(evaluator, splice, self->cut, &self->net));
     find_tensors(self, splice);
@@ -261,30 +287,34 @@ static void *data_of(const program *self, int tensor)
 
 /* Everything but what the program begins with is there. */
 static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
-                                int n_samples)
+                                int n_samples, const results *to)
 {
+    esper_backend_stream *stream = evaluator->network->stream;
     size_t n = (size_t)n_samples * (size_t)evaluator->n_targets;
 
     self->pass = (esper_pass){.n_samples = n_samples, .loss_scale = 1.0f / (float)n};
-    esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples);
-    memcpy(data_of(self, self->net.target), evaluator->targets, n * sizeof(*evaluator->targets));
-    ESPER_TRY(esper_plan_forward(self->plan));
-    return esper_backend_sync(evaluator->desc.backend);
+    ESPER_TRY(esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples));
+    ESPER_TRY(esper_plan_write(self->plan, stream, 0, self->net.target, evaluator->targets, n_samples));
+    ESPER_TRY(esper_plan_forward_one(self->plan, stream, 0));
+    ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.loss, to->losses, n_samples));
+    return esper_plan_read(self->plan, stream, 0, self->net.correct, to->correct, n_samples);
 }
 
 static esper_status run_network(const esper_evaluator *evaluator, evaluation *run, uint32_t batch)
 {
-    const esper_evaluator_desc *desc = &evaluator->desc;
-    bool images = desc->host->topology == ESPER_TOPOLOGY_CNN;
-    void *input = data_of(run->network, run->network->net.input);
+    const esper_sampler *sampler = sampler_of(evaluator);
+    bool images = evaluator->network->engine->host.topology == ESPER_TOPOLOGY_CNN;
+    void *input = esper_backend_address(evaluator->network->engine->backend, /* as in esper_network_load */
+                                        data_of(run->network, run->network->net.input));
     esper_batch dest = {
         .images = images ? input : NULL,
         .tokens = images ? NULL : input,
         .targets = evaluator->targets,
     };
 
-    esper_batch_fill(desc->sampler, batch, desc->pool, &dest);
-    return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(desc->sampler, batch));
+    esper_batch_fill(sampler, batch, esper_network_pool(evaluator->network), &dest);
+    return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(sampler, batch),
+                       &run->results);
 }
 
 /* Begins with what the network has computed up to there. */
@@ -294,31 +324,26 @@ static esper_status run_job(const esper_evaluator *evaluator, const evaluation *
     int from = network->before[self->cut], n_samples = network->pass.n_samples;
     size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
 
-    memcpy(data_of(self->program, self->program->net.input), data_of(network, from), bytes);
-    return run_program(evaluator, self->program, &self->splice, n_samples);
+    ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
+                                 data_of(self->program, self->program->net.input), data_of(network, from), bytes));
+    return run_program(evaluator, self->program, &self->splice, n_samples, &self->results);
 }
 
 /* Adds the results of the batch just run, in the order of its samples. */
-static void add_results(const esper_evaluator *evaluator, const program *self, esper_tally *tally)
+static void add_results(const esper_evaluator *evaluator, const results *from, int n, esper_tally *tally)
 {
-    const float *loss = data_of(self, self->net.loss), *correct = data_of(self, self->net.correct);
-    int n = self->pass.n_samples;
-
     for (int i = 0; i < n; i++) {
-        tally->loss += (double)loss[i];
-        tally->correct += (uint64_t)correct[i];
+        tally->loss += (double)from->losses[i];
+        tally->correct += (uint64_t)from->correct[i];
     }
     tally->samples += (uint64_t)n;
     tally->targets += (uint64_t)n * (uint64_t)evaluator->n_targets;
 }
 
-static void add_differences(const program *network, job *self)
+static void add_differences(const results *ours, int n, job *self)
 {
-    const float *ours = data_of(network, network->net.correct);
-    const float *theirs = data_of(self->program, self->program->net.correct);
-
-    for (int i = 0; i < network->pass.n_samples; i++) {
-        int64_t difference = (int64_t)ours[i] - (int64_t)theirs[i];
+    for (int i = 0; i < n; i++) {
+        int64_t difference = (int64_t)ours->correct[i] - (int64_t)self->results.correct[i];
 
         self->sum += difference;
         self->sum_squares += difference * difference;
@@ -328,24 +353,31 @@ static void add_differences(const program *network, job *self)
 static esper_status ask(const esper_evaluator *evaluator, const esper_follower *follower)
 {
     if (follower->stop != NULL && *follower->stop != 0)
-        return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(evaluator->desc.split));
+        return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(evaluator->split));
     return ESPER_OK;
 }
 
-static esper_status run_variants(const esper_evaluator *evaluator, evaluation *run, const esper_follower *follower)
+static esper_status run_variants(const esper_evaluator *evaluator, const evaluation *run,
+                                 const esper_follower *follower)
 {
-    add_results(evaluator, run->network, &run->slice);
-    for (int i = 0; i < run->n_jobs; i++) {
-        job *self = &run->jobs[i];
-
-        if (!is_computed(self))
-            continue;
-        ESPER_TRY(ask(evaluator, follower));
-        ESPER_TRY(run_job(evaluator, run, self));
-        add_results(evaluator, self->program, &self->tally);
-        add_differences(run->network, self);
-    }
+    for (int i = 0; i < run->n_jobs; i++)
+        if (is_computed(&run->jobs[i])) {
+            ESPER_TRY(ask(evaluator, follower));
+            ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
+        }
     return ESPER_OK;
+}
+
+static void add_variants(const esper_evaluator *evaluator, evaluation *run)
+{
+    int n = run->network->pass.n_samples;
+
+    add_results(evaluator, &run->results, n, &run->slice);
+    for (int i = 0; i < run->n_jobs; i++)
+        if (is_computed(&run->jobs[i])) {
+            add_results(evaluator, &run->jobs[i].results, n, &run->jobs[i].tally);
+            add_differences(&run->results, n, &run->jobs[i]);
+        }
 }
 
 /* Counts are whole numbers far below 2^53: as doubles they are exact. */
@@ -383,12 +415,12 @@ static void take_sums(const double *sums, evaluation *run)
 static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
 {
     enum { OF_TALLY = 4, OF_JOB = OF_TALLY + 2 };
-    const esper_ranks *ranks = evaluator->desc.ranks;
+    const esper_ranks *ranks = &evaluator->network->engine->ranks;
     size_t n = 0, most = 2 * OF_TALLY + (size_t)run->n_jobs * OF_JOB;
     double *sums;
     esper_status status;
 
-    if (ranks == NULL || !esper_ranks_are_many(ranks))
+    if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
     sums = esper_mem_alloc(most * sizeof(*sums));
     if (sums == NULL)
@@ -417,13 +449,16 @@ static esper_status run_batches(const esper_evaluator *evaluator, evaluation *ru
     for (uint32_t batch = 0; batch < n_batches; batch++) {
         ESPER_TRY(ask(evaluator, follower));
         if (follower->batch != NULL)
-            follower->batch(follower->context, evaluator->desc.split, batch, n_batches);
-        if (esper_sampler_batch_count(evaluator->desc.sampler, batch) == 0)
+            follower->batch(follower->context, evaluator->split, batch, n_batches);
+        if (esper_sampler_batch_count(sampler_of(evaluator), batch) == 0)
             continue; /* it falls to other ranks */
         ESPER_TRY(run_network(evaluator, run, batch));
-        add_results(evaluator, run->network, &run->tally);
         if (batch < n_slice)
             ESPER_TRY(run_variants(evaluator, run, follower));
+        ESPER_TRY(esper_network_wait(evaluator->network));
+        add_results(evaluator, &run->results, run->network->pass.n_samples, &run->tally);
+        if (batch < n_slice)
+            add_variants(evaluator, run);
     }
     return join_sums(evaluator, run);
 }
@@ -446,7 +481,7 @@ static esper_variant_result compare(const job *self, const esper_tally *network,
     return result;
 }
 
-static void give_results(const esper_evaluator *evaluator, evaluation *run, esper_variant_result *results)
+static void give_results(const esper_evaluator *evaluator, evaluation *run, esper_variant_result *out)
 {
     for (int i = 0; i < run->n_jobs; i++) {
         job *self = &run->jobs[i];
@@ -454,50 +489,30 @@ static void give_results(const esper_evaluator *evaluator, evaluation *run, espe
         if (self->cut == WHOLE)
             self->tally = run->slice;
         if (self->same_as >= 0)
-            results[i] = results[self->same_as];
+            out[i] = out[self->same_as];
         else
-            results[i] = compare(self, &run->slice, evaluator->n_targets);
+            out[i] = compare(self, &run->slice, evaluator->n_targets);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------ from outside */
 
-/* Takes what lasts. The plain host tells how many targets a sample has. */
-static esper_status init(esper_evaluator *evaluator)
+esper_status esper_evaluator_open(esper_network *network, esper_split split, esper_evaluator **evaluator_out)
 {
-    const esper_evaluator_desc *desc = &evaluator->desc;
-    esper_net net;
-    esper_status status;
+    const esper_engine *engine = network->engine;
+    esper_evaluator *evaluator = esper_mem_alloc(sizeof(*evaluator));
+    size_t n_samples = (size_t)esper_engine_max_samples(engine);
 
-    esper_net_init(&net);
-    status = esper_host_build(desc->host, &net);
-    if (status == ESPER_OK && net.target == ESPER_NO_TENSOR)
-        status = ESPER_FAIL(ESPER_E_ARG, "evaluator: the host has no loss");
-    if (status == ESPER_OK)
-        evaluator->n_targets = (int)net.tensors[net.target].count;
-    esper_net_fini(&net);
-    ESPER_TRY(status);
-    evaluator->targets = esper_mem_alloc((size_t)desc->batch * (size_t)evaluator->n_targets * sizeof(int32_t));
-    return evaluator->targets != NULL ? ESPER_OK
-                                      : ESPER_FAIL(ESPER_E_NOMEM, "evaluator for batches of %d", desc->batch);
-}
-
-esper_status esper_evaluator_open(const esper_evaluator_desc *desc, esper_evaluator **evaluator_out)
-{
-    esper_evaluator *evaluator;
-    esper_status status;
-
-    if (desc->batch < 1 || esper_sampler_batch_count(desc->sampler, 0) > (uint32_t)desc->batch)
-        return ESPER_FAIL(ESPER_E_ARG, "evaluator for batches of %d: the %s split has some of %u", desc->batch,
-                          esper_split_name(desc->split), esper_sampler_batch_count(desc->sampler, 0));
-    evaluator = esper_mem_alloc(sizeof(*evaluator));
     if (evaluator == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluator");
-    evaluator->desc = *desc;
-    status = init(evaluator);
-    if (status != ESPER_OK) {
+    evaluator->network = network;
+    evaluator->split = split;
+    evaluator->n_targets = (int)engine->plain.tensors[engine->plain.target].count;
+    evaluator->targets = esper_mem_alloc(n_samples * (size_t)evaluator->n_targets * sizeof(int32_t));
+    evaluator->results = esper_mem_alloc(2 * n_samples * sizeof(*evaluator->results));
+    if (evaluator->targets == NULL || evaluator->results == NULL) {
         esper_evaluator_close(evaluator);
-        return status;
+        return ESPER_FAIL(ESPER_E_NOMEM, "evaluator for batches of %zu", n_samples);
     }
     *evaluator_out = evaluator;
     return ESPER_OK;
@@ -513,17 +528,18 @@ void esper_evaluator_close(esper_evaluator *evaluator)
         evaluator->programs = self->next;
         close_program(self);
     }
+    esper_mem_free(evaluator->results);
     esper_mem_free(evaluator->targets);
     esper_mem_free(evaluator);
 }
 
 static esper_status check_range(const esper_evaluator *evaluator, uint32_t n_batches, int n_variants, uint32_t n_slice)
 {
-    uint32_t there = esper_sampler_batches(evaluator->desc.sampler);
+    uint32_t there = esper_sampler_batches(sampler_of(evaluator));
 
     if (n_batches < 1 || n_batches > there)
         return ESPER_FAIL(ESPER_E_ARG, "evaluation of %u batches: the %s split has %u", n_batches,
-                          esper_split_name(evaluator->desc.split), there);
+                          esper_split_name(evaluator->split), there);
     if (n_variants > 0 && (n_slice < 1 || n_slice > n_batches))
         return ESPER_FAIL(ESPER_E_ARG, "variants over %u of %u batches", n_slice, n_batches);
     return ESPER_OK;
@@ -552,36 +568,6 @@ esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches,
 
 /* ------------------------------------------------------------------------------------------------ its cost */
 
-static esper_view shape_of(const esper_net *net, int t)
-{
-    esper_view view = {.dim = {1, 1, 1, 1}};
-
-    if (t == ESPER_NO_TENSOR)
-        return view;
-    view.count = net->tensors[t].count;
-    view.rank = net->tensors[t].rank;
-    memcpy(view.dim, net->tensors[t].dim, sizeof(view.dim));
-    return view;
-}
-
-static double flops_of(const esper_net *net)
-{
-    double flops = 0.0;
-
-    for (int o = 0; o < net->n_ops; o++) {
-        const esper_op *op = &net->ops[o];
-        const esper_op_info *info = esper_op_info_of(op->kind);
-        esper_lane lane = {.attr = op->attr};
-
-        for (int i = 0; i < info->n_in; i++)
-            lane.in[i] = shape_of(net, op->in[i]);
-        for (int i = 0; i < info->n_out; i++)
-            lane.out[i] = shape_of(net, op->out[i]);
-        flops += esper_op_cost(op->kind, ESPER_FORWARD, &lane, 1).flops;
-    }
-    return flops;
-}
-
 static esper_status count_flops(const esper_evaluator *evaluator, const esper_splice *splice, int cut,
                                 double *flops_out)
 {
@@ -589,7 +575,7 @@ static esper_status count_flops(const esper_evaluator *evaluator, const esper_sp
     esper_status status = build_net(evaluator, splice, cut, &net);
 
     if (status == ESPER_OK)
-        *flops_out = flops_of(&net);
+        *flops_out = esper_net_flops(&net);
     esper_net_fini(&net);
     return status;
 }

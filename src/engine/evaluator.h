@@ -12,27 +12,13 @@
 #ifndef ESPER_ENGINE_EVALUATOR_H
 #define ESPER_ENGINE_EVALUATOR_H
 
-#include "data/batch.h"
-#include "slot/splice.h"
-#include "tensor/plan.h"
-#include "engine/trainer.h"
+#include "engine/network.h"
 
 typedef struct esper_evaluator esper_evaluator;
 
-/* Everything is borrowed until close. The slot table and the weights may change between runs. */
-typedef struct esper_evaluator_desc {
-    esper_backend       *backend;
-    esper_pool          *pool;
-    const esper_host    *host; /* with its loss */
-    const esper_slab    *slab;
-    const esper_slots   *slots;
-    const esper_sampler *sampler; /* of the split */
-    esper_split          split;   /* as followers are told */
-    int                  batch;   /* its largest batch, this rank's part of it */
-    const esper_ranks   *ranks;   /* that share the batches; NULL = there is one */
-} esper_evaluator_desc;
-
-esper_status esper_evaluator_open(const esper_evaluator_desc *desc, esper_evaluator **evaluator_out);
+/* Of one of the splits that are not shuffled. The network is borrowed until close; its slots and weights may change between
+ * runs. */
+esper_status esper_evaluator_open(esper_network *network, esper_split split, esper_evaluator **evaluator_out);
 void         esper_evaluator_close(esper_evaluator *evaluator);
 
 typedef struct esper_variant {
@@ -49,7 +35,7 @@ typedef struct esper_variant_result {
 } esper_variant_result;
 
 /* The network over batches [0, n_batches), n_variants over [0, n_slice). results_out: (n_variants). E_STOPPED as
- * esper_trainer_evaluate, asked before every pass. Plans made for the run before are used again where programs are equal;
+ * esper_network_evaluate, asked before every pass. Plans made for the run before are used again where programs are equal;
  * those it has no use for are closed. Variants that come to the same are computed once, and not at all when they come to
  * the network itself. */
 esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches, const esper_variant *variants,

@@ -1,267 +1,18 @@
 /* Training under guard. The order of things is in guarded.h; the rules are the governor's. */
-#include "engine/guarded.h"
-
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "guard/governor.h"
-
-enum { N_SNAPSHOTS = 2, WINDOW = 20, MOST_VITALS = WINDOW + 16 };
-
-/* What is remembered of a snapshot beside what lies in the ring. */
-typedef struct taken {
-    esper_cursor cursor;
-    uint32_t     unkept; /* bits 1 << slot: seeds that were there, and not kept */
-    uint32_t     n_passed, draw; /* of the detour then */
-    double       lr_scale;
-    size_t       n_vitals;
-    double       vitals[MOST_VITALS]; /* the governor's memory then */
-} taken;
-
-/* Below so many bytes of state one thread scans faster than several meet. */
-static const size_t one_thread_bytes = (size_t)4 << 20;
-
-static const double lr_lowered_by = 0.5;
-
-#define ROLE_BIT(role) (1u << ESPER_GUARD_ROLE_##role)
-
-static const uint32_t state_roles = ROLE_BIT(PARAM) | ROLE_BIT(MOMENT) | ROLE_BIT(BUFFER) | ROLE_BIT(OTHER);
-
-/* The families in the order in which they are registered, and so named: state before the gradients it leads to. */
-static const struct {
-    esper_family     family;
-    esper_guard_role role;
-    const char      *prefix; /* the two moments of a parameter must have two names */
-} families[] = {
-    {ESPER_FAMILY_PARAM, ESPER_GUARD_ROLE_PARAM, ""},
-    {ESPER_FAMILY_MOMENT1, ESPER_GUARD_ROLE_MOMENT, "moment1/"},
-    {ESPER_FAMILY_MOMENT2, ESPER_GUARD_ROLE_MOMENT, "moment2/"},
-    {ESPER_FAMILY_BUFFER, ESPER_GUARD_ROLE_BUFFER, ""},
-    {ESPER_FAMILY_GRAD, ESPER_GUARD_ROLE_GRAD, ""},
-};
-
-enum { N_FAMILIES = sizeof(families) / sizeof(families[0]), NAME_CHARS = ESPER_NAME_CHARS + 16 };
-
-struct esper_guarded {
-    esper_trainer  *trainer;
-    esper_guard    *guard; /* knows every tensor of the network by name */
-    esper_guard    *whole; /* knows the slab's families as they lie, room for seeds included: what snapshots are made of */
-    esper_ring     *ring;
-    esper_governor *governor;
-    float          *buffers; /* the norm buffers before the forward pass; NULL when the network has none */
-    size_t          buffer_bytes;
-    bool            checksum;
-    void           *blob; /* what goes into a snapshot beside the slab: an esper_position, then the companion's */
-    size_t          blob_bytes;
-    /* The batch used since the last clean scan of the state: when that is bad, it is not used again. */
-    bool         has_suspect;
-    esper_cursor suspect;
-    /* The snapshots that may be gone back to, the newest first. */
-    int          n_taken;
-    taken        taken[N_SNAPSHOTS];
-    /* The state on which ranks last agreed, beside them; NULL for a rank alone, and before they have. */
-    esper_ring  *kept_ring;
-    taken        kept;
-    esper_drill  drill;
-    void        *drill_context;
-    esper_clerk        clerk; /* or NULL */
-    void              *clerk_context;
-    esper_scan_watcher watcher; /* or NULL */
-    void              *watcher_context;
-    char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */
-};
-
-/* ------------------------------------------------------------------------------------------------ opening */
-
-static void list_family(const esper_trainer *trainer, int f, esper_guard_tensor *list, char (*names)[NAME_CHARS],
-                        size_t *n)
-{
-    for (int t = 0; t < trainer->net.n_tensors; t++) {
-        const esper_tensor *tensor = &trainer->net.tensors[t];
-        bool has_state = tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER;
-        float *values = has_state ? esper_slab_at(&trainer->slab, families[f].family, tensor) : NULL;
-
-        if (values == NULL)
-            continue;
-        snprintf(names[*n], NAME_CHARS, "%s%s", families[f].prefix, tensor->name);
-        list[*n] = (esper_guard_tensor){
-            .name = names[*n],
-            .group = tensor->region == 0 ? "host" : trainer->slots.slot[tensor->region - 1].id,
-            .role = families[f].role,
-            .dtype = ESPER_GUARD_F32,
-            .device = ESPER_GUARD_HOST,
-            .data = values,
-            .count = (uint64_t)tensor->count,
-        };
-        ++*n;
-    }
-}
-
-static esper_status add_tensors(esper_guarded *guarded)
-{
-    size_t most = (size_t)guarded->trainer->net.n_tensors * N_FAMILIES, n = 0;
-    esper_guard_tensor *list = esper_mem_alloc(most * sizeof(*list));
-    char(*names)[NAME_CHARS] = esper_mem_alloc(most * sizeof(*names));
-    esper_status status;
-
-    if (list == NULL || names == NULL)
-        status = ESPER_FAIL(ESPER_E_NOMEM, "list of %zu tensors to guard", most);
-    else {
-        for (int f = 0; f < N_FAMILIES; f++)
-            list_family(guarded->trainer, f, list, names, &n);
-        status = esper_guard_add(guarded->guard, list, n);
-    }
-    esper_mem_free(list);
-    esper_mem_free(names);
-    return status;
-}
-
-static esper_status open_guard(esper_guarded *guarded)
-{
-    const esper_trainer *trainer = guarded->trainer;
-    esper_guard_options options;
-
-    esper_guard_options_init(&options);
-    options.n_threads = trainer->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(trainer->pool);
-    ESPER_TRY(esper_guard_open(&options, &guarded->guard));
-    return add_tensors(guarded);
-}
-
-/* A snapshot must fit whatever has grown or gone since: so it is of the whole slab, not of the tensors of the day. */
-static esper_status open_whole(esper_guarded *guarded)
-{
-    const esper_slab *slab = &guarded->trainer->slab;
-    esper_guard_options options;
-    esper_guard_tensor list[N_FAMILIES];
-    size_t n = 0;
-
-    esper_guard_options_init(&options);
-    options.n_threads = slab->bytes < one_thread_bytes ? 1 : esper_pool_threads(guarded->trainer->pool);
-    ESPER_TRY(esper_guard_open(&options, &guarded->whole));
-    for (int f = 0; f < N_FAMILIES; f++)
-        if (families[f].role != ESPER_GUARD_ROLE_GRAD && slab->family[families[f].family] != NULL &&
-            esper_slab_count(slab, families[f].family) > 0)
-            list[n++] = (esper_guard_tensor){
-                .name = esper_family_name(families[f].family),
-                .group = "slab",
-                .role = families[f].role,
-                .dtype = ESPER_GUARD_F32,
-                .device = ESPER_GUARD_HOST,
-                .data = slab->family[families[f].family],
-                .count = (uint64_t)esper_slab_count(slab, families[f].family),
-            };
-    return esper_guard_add(guarded->whole, list, n);
-}
-
-static esper_status open_ring(esper_guarded *guarded, esper_ring **ring_out)
-{
-    esper_ring_options options;
-
-    esper_ring_options_init(&options);
-    options.n_entries = N_SNAPSHOTS;
-    options.place = ESPER_RING_HOST;
-    options.roles = state_roles;
-    return esper_ring_open(guarded->whole, &options, ring_out);
-}
-
-/* A loss that is normal for language is far too high for images. */
-static esper_status open_governor(esper_guarded *guarded)
-{
-    const esper_trainer *trainer = guarded->trainer;
-    const esper_dataset_info *info = esper_dataset_info_get(trainer->data);
-    bool images = info->kind == ESPER_DATASET_IMAGES;
-    esper_governor_options options;
-
-    esper_governor_options_init(&options);
-    options.absolute = images ? 12.0 : 15.0;
-    options.random_guess_loss = log((double)(images ? info->classes : info->vocab));
-    options.max_rollbacks = (uint32_t)trainer->config.max_rollbacks;
-    options.window = WINDOW;
-    return esper_governor_open(&options, &guarded->governor);
-}
-
-static esper_status take_blob(esper_guarded *guarded)
-{
-    guarded->blob_bytes = sizeof(esper_position) + guarded->trainer->companion.bytes;
-    guarded->blob = esper_mem_alloc(guarded->blob_bytes);
-    return guarded->blob != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "guarded trainer");
-}
-
-static esper_status take_buffers(esper_guarded *guarded)
-{
-    const esper_slab *slab = &guarded->trainer->slab;
-
-    guarded->buffer_bytes = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER) * sizeof(float);
-    if (guarded->buffer_bytes == 0)
-        return ESPER_OK;
-    guarded->buffers = esper_mem_alloc(guarded->buffer_bytes);
-    return guarded->buffers != NULL ? ESPER_OK
-                                    : ESPER_FAIL(ESPER_E_NOMEM, "%zu bytes of norm buffers", guarded->buffer_bytes);
-}
-
-static esper_status remember_sums(esper_guarded *guarded);
-static esper_status take_snapshot(esper_guarded *guarded);
-
-static esper_status open_parts(esper_guarded *guarded)
-{
-    ESPER_TRY(open_guard(guarded));
-    ESPER_TRY(open_whole(guarded));
-    ESPER_TRY(open_ring(guarded, &guarded->ring));
-    ESPER_TRY(take_blob(guarded));
-    ESPER_TRY(open_governor(guarded));
-    ESPER_TRY(take_buffers(guarded));
-    ESPER_TRY(remember_sums(guarded));
-    return take_snapshot(guarded); /* so that there is one to go back to from the first step on */
-}
-
-esper_status esper_guarded_open(esper_trainer *trainer, esper_guarded **guarded_out)
-{
-    esper_guarded *guarded;
-    esper_status status;
-
-    if (trainer->optim == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "a trainer without an optimiser has nothing to guard");
-    guarded = esper_mem_alloc(sizeof(*guarded));
-    if (guarded == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "guarded trainer");
-    guarded->trainer = trainer;
-    guarded->checksum = trainer->config.guard_checksum;
-    status = open_parts(guarded);
-    if (status != ESPER_OK) {
-        esper_guarded_close(guarded);
-        return status;
-    }
-    trainer->governor = guarded->governor;
-    *guarded_out = guarded;
-    return ESPER_OK;
-}
-
-void esper_guarded_close(esper_guarded *guarded)
-{
-    if (guarded == NULL)
-        return;
-    guarded->trainer->governor = NULL;
-    esper_mem_free(guarded->buffers);
-    esper_mem_free(guarded->blob);
-    esper_governor_close(guarded->governor);
-    esper_ring_close(guarded->kept_ring);
-    esper_ring_close(guarded->ring);
-    esper_guard_close(guarded->whole);
-    esper_guard_close(guarded->guard);
-    esper_mem_free(guarded);
-}
+#include "engine/guarded_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ scanning */
 
-/* What a scan does with checksums. */
-typedef enum sums { SUMS_OFF, SUMS_REMEMBER, SUMS_COMPARE } sums;
-
-static esper_status scan(esper_guarded *guarded, uint32_t roles, sums what, const esper_guard_report **report_out)
+esper_status guarded_scan(esper_guarded *guarded, uint32_t roles, sums what, const esper_guard_report **report_out)
 {
     esper_guard_scan request;
 
@@ -272,17 +23,9 @@ static esper_status scan(esper_guarded *guarded, uint32_t roles, sums what, cons
     return esper_guard_read(guarded->guard, report_out);
 }
 
-/* For state that was just put there by us; what it holds has been judged or will be. */
-static esper_status remember_sums(esper_guarded *guarded)
-{
-    const esper_guard_report *report;
-
-    return guarded->checksum ? scan(guarded, state_roles, SUMS_REMEMBER, &report) : ESPER_OK;
-}
-
 static esper_incident nothing_at(const esper_guarded *guarded)
 {
-    return (esper_incident){.at = guarded->trainer->cursor,
+    return (esper_incident){.at = guarded->network->cursor,
                             .first_index = ESPER_GUARD_NONE,
                             .rank = -1,
                             .loss = (double)NAN,
@@ -310,7 +53,7 @@ typedef struct finding {
 
 static finding find(const esper_guarded *guarded, const esper_guard_report *report, uint32_t bad)
 {
-    finding found = {.bad = bad, .spoiled = guarded->trainer->ranks.spoiled};
+    finding found = {.bad = bad, .spoiled = guarded->network->engine->ranks.spoiled};
     bool finite = report->first_bad == ESPER_GUARD_NONE;
     const esper_guard_stat *stat;
 
@@ -345,7 +88,7 @@ static int choose_rank(const finding *found, int n_ranks)
 /* Somebody found something: the same finding on every rank, and whose it is. */
 static esper_status share_finding(const esper_guarded *guarded, finding *found, int *rank_out)
 {
-    const esper_ranks *ranks = &guarded->trainer->ranks;
+    const esper_ranks *ranks = &guarded->network->engine->ranks;
     finding *all;
     esper_status status;
 
@@ -382,139 +125,27 @@ static void name_finding(esper_guarded *guarded, const finding *found, esper_inc
     incident->first_index = found->first_index;
 }
 
-esper_status esper_guarded_restructure(esper_guarded *guarded)
+/* For state that was just put there by us; what it holds has been judged or will be. */
+esper_status guarded_remember_sums(esper_guarded *guarded)
 {
-    ESPER_TRY(esper_guard_clear(guarded->guard));
-    ESPER_TRY(add_tensors(guarded));
-    return remember_sums(guarded);
+    const esper_guard_report *report;
+
+    return guarded->checksum ? guarded_scan(guarded, state_roles, SUMS_REMEMBER, &report) : ESPER_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ going back */
-
-/* What follows a restore goes another way than before: it passes over what may have done the damage, or, when the vital
- * signs panicked, meets the samples in another order. */
-static esper_status take_detour(esper_guarded *guarded, const esper_incident *incident)
-{
-    esper_trainer *trainer = guarded->trainer;
-
-    if (incident->action == ESPER_GOVERNOR_PRUNE)
-        trainer->detour.lr_scale *= lr_lowered_by;
-    if (incident->reason != ESPER_GOVERNOR_SCAN)
-        esper_trainer_redraw(trainer, trainer->detour.draw + 1);
-    else if (guarded->has_suspect)
-        return esper_trainer_pass_over(trainer, guarded->suspect.epoch, guarded->suspect.batch);
-    return ESPER_OK;
-}
-
-/* The snapshots that are still ahead of us will not be gone back to. */
-static void forget_newer(esper_guarded *guarded, const esper_cursor *cursor)
-{
-    while (guarded->n_taken > 0 && memcmp(&guarded->taken[0].cursor, cursor, sizeof(*cursor)) != 0)
-        memmove(&guarded->taken[0], &guarded->taken[1], (size_t)--guarded->n_taken * sizeof(guarded->taken[0]));
-}
-
-static uint32_t unkept_seeds(const esper_trainer *trainer)
-{
-    uint32_t bits = 0;
-
-    _Static_assert(ESPER_MAX_SLOTS <= 32, "a bit for every slot");
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_active(&trainer->slots.slot[k]) && trainer->slots.slot[k].stage != ESPER_STAGE_FOSSILIZED)
-            bits |= 1u << k;
-    return bits;
-}
-
-/* The rest of a snapshot: where the run stood, what the network was, and what a companion knew then. */
-static esper_status put_back(esper_guarded *guarded, const void *blob, bool whole, esper_cursor *cursor_out)
-{
-    esper_trainer *trainer = guarded->trainer;
-    uint64_t program = trainer->program;
-
-    memcpy(guarded->blob, blob, guarded->blob_bytes);
-    ESPER_TRY(esper_trainer_go_back(trainer, guarded->blob));
-    if (trainer->companion.pack != NULL)
-        ESPER_TRY(trainer->companion.unpack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position),
-                                            whole));
-    *cursor_out = trainer->cursor;
-    return program != trainer->program ? esper_guarded_restructure(guarded) : remember_sums(guarded);
-}
-
-/* Puts the newest good snapshot back. That there is none, or none that is whole, is a finding and ends the run; it is not
- * this call that failed. */
-static esper_status go_back(esper_guarded *guarded, esper_incident *incident)
-{
-    esper_ring_restored restored;
-    bool found =
-        esper_ring_rollback(guarded->ring, 1, &restored) == ESPER_OK && restored.blob_bytes == guarded->blob_bytes;
-    bool alike;
-
-    snprintf(incident->failure, sizeof(incident->failure), "%s", found ? "" : esper_last_error());
-    ESPER_TRY(esper_ranks_are_alike(&guarded->trainer->ranks, found ? restored.step : UINT64_MAX, &alike));
-    if (!alike)
-        snprintf(incident->failure, sizeof(incident->failure), "snapshots of some ranks are damaged and others not");
-    if (!found || !alike) {
-        incident->action = ESPER_GOVERNOR_STOP;
-        return esper_governor_rolled_back(guarded->governor, 0, 1);
-    }
-    ESPER_TRY(put_back(guarded, restored.blob, false, &incident->to));
-    forget_newer(guarded, &incident->to);
-    ESPER_TRY(esper_governor_unpack_history(guarded->governor, guarded->taken[0].vitals, guarded->taken[0].n_vitals));
-    incident->unkept = unkept_seeds(guarded->trainer);
-    incident->restored = true;
-    incident->n_damaged = restored.n_passed_over;
-    incident->seconds = restored.seconds;
-    ESPER_TRY(take_detour(guarded, incident));
-    guarded->has_suspect = false;
-    if (incident->action != ESPER_GOVERNOR_STOP)
-        return esper_governor_rolled_back(guarded->governor, restored.step, 0);
-    guarded->trainer->governor = NULL; /* it has given up; who goes on from a checkpoint begins with another */
-    return ESPER_OK;
-}
-
-/* To what a ring's newest snapshot should be. */
-static esper_status retreat_to(esper_guarded *guarded, esper_ring *ring, const taken *then)
-{
-    esper_trainer *trainer = guarded->trainer;
-    esper_detour *detour = &trainer->detour;
-    esper_ring_restored restored;
-    esper_cursor cursor;
-
-    ESPER_TRY(esper_ring_rollback(ring, 1, &restored));
-    if (restored.blob_bytes != guarded->blob_bytes)
-        return ESPER_FAIL(ESPER_E_STATE, "the snapshot is not one of this run's");
-    ESPER_TRY(put_back(guarded, restored.blob, true, &cursor));
-    if (memcmp(&then->cursor, &cursor, sizeof(cursor)) != 0)
-        return ESPER_FAIL(ESPER_E_STATE, "the newest snapshot is damaged");
-    detour->n_passed = then->n_passed; /* since then they were added alone */
-    detour->lr_scale = then->lr_scale;
-    esper_trainer_redraw(trainer, then->draw);
-    return esper_governor_unpack(guarded->governor, then->vitals, then->n_vitals);
-}
-
-esper_status esper_guarded_retreat(esper_guarded *guarded)
-{
-    if (guarded->n_taken == 0)
-        return ESPER_FAIL(ESPER_E_STATE, "there is no snapshot");
-    return retreat_to(guarded, guarded->ring, &guarded->taken[0]);
-}
-
-esper_status esper_guarded_retreat_to_kept(esper_guarded *guarded)
-{
-    if (guarded->kept_ring == NULL)
-        return ESPER_FAIL(ESPER_E_STATE, "the ranks have not agreed yet");
-    return retreat_to(guarded, guarded->kept_ring, &guarded->kept);
-}
+/* ------------------------------------------------------------------------------------------------ what follows */
 
 /* The step is not taken and its batch is passed over, now and when the run comes by again. */
 static esper_status skip(esper_guarded *guarded)
 {
-    esper_trainer *trainer = guarded->trainer;
+    esper_network *network = guarded->network;
 
-    if (guarded->buffers != NULL)
-        memcpy(trainer->slab.family[ESPER_FAMILY_BUFFER], guarded->buffers, guarded->buffer_bytes);
+    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, network->slab.family[ESPER_FAMILY_BUFFER],
+                                 guarded->buffers, guarded->buffer_bytes));
+    esper_network_skip(network);
     guarded->has_suspect = false;
-    ESPER_TRY(esper_trainer_pass_over(trainer, trainer->cursor.epoch, trainer->cursor.batch));
-    esper_trainer_batch_due(trainer);
+    ESPER_TRY(esper_network_pass_over(network, network->cursor.epoch, network->cursor.batch));
+    esper_network_batch_due(network);
     return ESPER_OK;
 }
 
@@ -534,7 +165,7 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
         return skip(guarded);
     if (reading->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
-    ESPER_TRY(go_back(guarded, incident));
+    ESPER_TRY(guarded_go_back(guarded, incident));
     esper_ring_hold(guarded->ring, 0);
     return ESPER_OK;
 }
@@ -566,17 +197,17 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
     uint64_t anywhere;
     uint32_t bad;
 
-    ESPER_TRY(scan(guarded, roles, what, &report));
+    ESPER_TRY(guarded_scan(guarded, roles, what, &report));
     bad = roles == 0 ? verdict_behind_pass(report) : report->bad;
     bad |= what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     anywhere = bad;
-    ESPER_TRY(esper_ranks_any(&guarded->trainer->ranks, &anywhere));
+    ESPER_TRY(esper_ranks_any(&guarded->network->engine->ranks, &anywhere));
     if (anywhere == 0 && roles == state_roles)
         return ESPER_OK;
     if (anywhere != 0) {
         finding found = find(guarded, report, bad);
 
-        incident->n_ranks = roles == 0 ? guarded->trainer->ranks.n_spoiled : 0;
+        incident->n_ranks = roles == 0 ? guarded->network->engine->ranks.n_spoiled : 0;
         ESPER_TRY(share_finding(guarded, &found, &incident->rank));
         name_finding(guarded, &found, incident);
     } else if (roles == 0 && guarded->watcher != NULL)
@@ -585,85 +216,12 @@ static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, e
     return obey(guarded, &reading, incident);
 }
 
-/* ------------------------------------------------------------------------------------------------ snapshots */
-
-/* At the first step of an epoch and every so many steps; put off while something is not yet judged. */
-static bool snapshot_due(const esper_guarded *guarded)
-{
-    const esper_cursor *now = &guarded->trainer->cursor, *last = &guarded->taken[0].cursor;
-
-    if (esper_guarded_reading(guarded).pending)
-        return false;
-    return guarded->n_taken == 0 || now->epoch != last->epoch ||
-           now->step - last->step >= (uint64_t)guarded->trainer->config.snapshot_every;
-}
-
-/* What is known now, beside what lies in a ring. */
-static void remember(const esper_guarded *guarded, taken *now)
-{
-    const esper_detour *detour = &guarded->trainer->detour;
-
-    now->cursor = guarded->trainer->cursor;
-    now->unkept = unkept_seeds(guarded->trainer);
-    now->n_passed = detour->n_passed;
-    now->draw = detour->draw;
-    now->lr_scale = detour->lr_scale;
-    now->n_vitals = esper_governor_memory_count(guarded->governor);
-    assert(now->n_vitals <= MOST_VITALS);
-    esper_governor_pack(guarded->governor, now->vitals);
-}
-
-static esper_status take_into(esper_guarded *guarded, esper_ring *ring, bool *good_out)
-{
-    const esper_trainer *trainer = guarded->trainer;
-    esper_ring_status status;
-
-    esper_trainer_position(trainer, guarded->blob);
-    if (trainer->companion.pack != NULL)
-        trainer->companion.pack(trainer->companion.context, (char *)guarded->blob + sizeof(esper_position));
-    ESPER_TRY(esper_ring_take(ring, trainer->cursor.step, guarded->blob, guarded->blob_bytes));
-    ESPER_TRY(esper_ring_status_get(ring, 1, &status));
-    *good_out = status.newest == ESPER_RING_GOOD;
-    return ESPER_OK;
-}
-
-static esper_status take_snapshot(esper_guarded *guarded)
-{
-    bool good;
-
-    ESPER_TRY(take_into(guarded, guarded->ring, &good));
-    if (!good)
-        return ESPER_OK; /* spoiled since the scan just before: the next one will say so */
-    memmove(&guarded->taken[1], &guarded->taken[0], (N_SNAPSHOTS - 1) * sizeof(guarded->taken[0]));
-    guarded->n_taken += guarded->n_taken < N_SNAPSHOTS;
-    guarded->taken[0].cursor = guarded->trainer->cursor;
-    if (guarded->kept_ring == NULL) /* else what is kept counts on all that were passed over before it */
-        esper_trainer_forget_before(guarded->trainer, &guarded->taken[guarded->n_taken - 1].cursor);
-    ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->trainer->cursor.step));
-    remember(guarded, &guarded->taken[0]);
-    return ESPER_OK;
-}
-
-esper_status esper_guarded_keep(esper_guarded *guarded)
-{
-    bool good;
-
-    if (esper_guarded_reading(guarded).pending)
-        return ESPER_OK; /* what was kept before is of a state that nobody doubts */
-    if (guarded->kept_ring == NULL)
-        ESPER_TRY(open_ring(guarded, &guarded->kept_ring));
-    ESPER_TRY(take_into(guarded, guarded->kept_ring, &good));
-    if (good)
-        remember(guarded, &guarded->kept);
-    return ESPER_OK;
-}
-
 /* ------------------------------------------------------------------------------------------------ a step */
 
 static void drill_at(esper_guarded *guarded, esper_drill_point point)
 {
     if (guarded->drill != NULL)
-        guarded->drill(guarded->drill_context, guarded, point);
+        guarded->drill(guarded->drill_context, guarded->network, point);
 }
 
 static esper_status inspect_state(esper_guarded *guarded, esper_incident *incident)
@@ -676,20 +234,22 @@ static esper_status inspect_state(esper_guarded *guarded, esper_incident *incide
 
 static esper_status train_batch(esper_guarded *guarded, esper_incident *incident)
 {
-    esper_trainer *trainer = guarded->trainer;
+    esper_network *network = guarded->network;
 
-    if (guarded->buffers != NULL)
-        memcpy(guarded->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes);
+    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, guarded->buffers,
+                                 network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes));
     guarded->has_suspect = true;
-    guarded->suspect = trainer->cursor;
+    guarded->suspect = network->cursor;
     drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD);
-    ESPER_TRY(esper_trainer_gradients(trainer));
+    ESPER_TRY(esper_network_gradients(network));
     drill_at(guarded, ESPER_DRILL_GRADIENTS);
-    ESPER_TRY(esper_trainer_exchange(trainer));
+    ESPER_TRY(esper_network_exchange(network));
     ESPER_TRY(inspect(guarded, 0, SUMS_OFF, incident));
+    if (incident->action == ESPER_GOVERNOR_STOP && !incident->restored)
+        esper_network_skip(network); /* there is nothing to go back to: what the batch brought does not count */
     if (incident->action != ESPER_GOVERNOR_GO)
         return ESPER_OK;
-    ESPER_TRY(esper_trainer_apply(trainer));
+    ESPER_TRY(esper_network_apply(network));
     if (!guarded->checksum)
         return ESPER_OK;
     ESPER_TRY(inspect(guarded, state_roles, SUMS_REMEMBER, incident));
@@ -700,158 +260,119 @@ static esper_status train_batch(esper_guarded *guarded, esper_incident *incident
 
 static esper_status check_usable(const esper_guarded *guarded)
 {
-    if (esper_guarded_reading(guarded).faulted)
+    if (esper_guarded_reading(guarded->network).faulted)
         return ESPER_FAIL(ESPER_E_STATE, "the governor has stopped this run: begin again from a checkpoint");
     return ESPER_OK;
 }
 
-esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident_out)
+static const esper_incident nothing = {.first_index = ESPER_GUARD_NONE, .rank = -1, .loss = (double)NAN, .problem = ""};
+
+esper_status esper_guarded_step(esper_network *network, esper_incident *incident_out)
 {
+    esper_guarded *guarded = network->guarded;
     esper_incident incident;
 
+    if (guarded == NULL) {
+        *incident_out = nothing;
+        return esper_network_step(network);
+    }
     ESPER_TRY(check_usable(guarded));
-    if (guarded->trainer->cursor.batch >= guarded->trainer->steps_per_epoch)
+    if (network->cursor.batch >= network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
-    esper_trainer_batch_due(guarded->trainer);
+    esper_network_batch_due(network);
     incident = nothing_at(guarded);
     drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS);
     ESPER_TRY(inspect_state(guarded, &incident));
-    if (incident.action == ESPER_GOVERNOR_GO && guarded->trainer->cursor.batch < guarded->trainer->steps_per_epoch) {
-        if (snapshot_due(guarded))
-            ESPER_TRY(take_snapshot(guarded));
+    if (incident.action == ESPER_GOVERNOR_GO && network->cursor.batch < network->engine->steps_per_epoch) {
+        if (guarded_snapshot_due(guarded))
+            ESPER_TRY(guarded_take_snapshot(guarded));
         ESPER_TRY(train_batch(guarded, &incident));
     }
     *incident_out = incident;
     return ESPER_OK;
 }
 
-esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incident_out)
+esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out)
 {
-    esper_incident incident = nothing_at(guarded);
+    esper_incident incident = nothing;
 
-    ESPER_TRY(check_usable(guarded));
-    ESPER_TRY(inspect_state(guarded, &incident));
+    ESPER_TRY(esper_network_read(network));
+    if (network->guarded != NULL) {
+        incident = nothing_at(network->guarded);
+        ESPER_TRY(check_usable(network->guarded));
+        ESPER_TRY(inspect_state(network->guarded, &incident));
+    }
     *incident_out = incident;
     return ESPER_OK;
 }
 
-esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out)
+esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out)
 {
-    esper_incident incident = nothing_at(guarded);
+    esper_guarded *guarded = network->guarded;
+    esper_incident incident = nothing;
     esper_governor_reading reading;
 
-    ESPER_TRY(check_usable(guarded));
-    incident.loss = loss;
-    ESPER_TRY(esper_governor_check(guarded->governor, loss, &reading));
-    ESPER_TRY(obey(guarded, &reading, &incident));
+    if (guarded != NULL) {
+        incident = nothing_at(guarded);
+        ESPER_TRY(check_usable(guarded));
+        incident.loss = loss;
+        ESPER_TRY(esper_governor_check(guarded->governor, loss, &reading));
+        ESPER_TRY(obey(guarded, &reading, &incident));
+    }
     *incident_out = incident;
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ about it */
 
-static const char *plural(uint64_t n)
+esper_governor_reading esper_guarded_reading(const esper_network *network)
 {
-    return n == 1 ? "" : "s";
-}
+    esper_governor_reading reading = {0};
 
-/* What was found, in words. */
-static int describe_finding(const esper_incident *incident, char *text, size_t chars)
-{
-    char where[48] = "";
-
-    if (incident->tensor == NULL)
-        return snprintf(text, chars, "%s: validation loss %g", esper_governor_reason_name(incident->reason),
-                        incident->loss);
-    if (incident->rank >= 0 && incident->n_ranks > 1)
-        snprintf(where, sizeof(where), " on rank %d and %d more", incident->rank, incident->n_ranks - 1);
-    else if (incident->rank >= 0)
-        snprintf(where, sizeof(where), " on rank %d", incident->rank);
-    if (incident->n_elements == 0)
-        return snprintf(text, chars, "%s (%s)%s is not what the last step left", incident->tensor, incident->role,
-                        where);
-    return snprintf(
-        text, chars, "%s in %s (%s)%s: %" PRIu64 " element%s, the first at %" PRIu64 "; %" PRIu64 " bad tensor%s",
-        incident->problem, incident->tensor, incident->role, where, incident->n_elements, plural(incident->n_elements),
-        incident->first_index, incident->n_tensors, plural(incident->n_tensors));
-}
-
-/* What was done about it. */
-static void describe_deed(const esper_incident *incident, char *text, size_t chars)
-{
-    if (incident->action == ESPER_GOVERNOR_SKIP)
-        snprintf(text, chars, "; batch %u of epoch %u is passed over", incident->at.batch + 1, incident->at.epoch + 1);
-    else if (!incident->restored)
-        snprintf(text, chars, "; there is no way back: %s", incident->failure);
-    else
-        snprintf(text, chars, "; back from step %" PRIu64 " to step %" PRIu64 "%s", incident->at.step,
-                 incident->to.step,
-                 incident->action == ESPER_GOVERNOR_PRUNE  ? ", with half the learning rate"
-                 : incident->action == ESPER_GOVERNOR_STOP ? ", and there the run ends"
-                                                           : "");
-}
-
-const char *esper_incident_describe(const esper_incident *incident, char *text, size_t chars)
-{
-    int n;
-
-    if (chars == 0)
-        return text;
-    if (incident->action == ESPER_GOVERNOR_GO) {
-        snprintf(text, chars, "nothing");
-        return text;
-    }
-    n = describe_finding(incident, text, chars);
-    if (n >= 0 && (size_t)n < chars)
-        describe_deed(incident, text + n, chars - (size_t)n);
-    return text;
-}
-
-esper_governor_reading esper_guarded_reading(const esper_guarded *guarded)
-{
-    esper_governor_reading reading;
-
-    esper_governor_reading_get(guarded->governor, &reading);
+    if (network->guarded != NULL)
+        esper_governor_reading_get(network->guarded->governor, &reading);
     return reading;
 }
 
-esper_governor *esper_guarded_governor(esper_guarded *guarded)
+esper_governor *esper_guarded_governor(esper_network *network)
 {
-    return guarded->governor;
+    return network->guarded->governor;
 }
 
-esper_guard *esper_guarded_guard(esper_guarded *guarded)
+esper_guard *esper_guarded_guard(esper_network *network)
 {
-    return guarded->guard;
+    return network->guarded->guard;
 }
 
-esper_ring *esper_guarded_ring(esper_guarded *guarded)
+esper_ring *esper_guarded_ring(esper_network *network)
 {
-    return guarded->ring;
+    return network->guarded->ring;
 }
 
-void esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *context)
+void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *context)
 {
-    guarded->drill = drill;
-    guarded->drill_context = context;
+    network->guarded->drill = drill;
+    network->guarded->drill_context = context;
 }
 
-void esper_guarded_watch(esper_guarded *guarded, esper_scan_watcher watcher, void *context)
+void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, void *context)
 {
-    guarded->watcher = watcher;
-    guarded->watcher_context = context;
+    network->guarded->watcher = watcher;
+    network->guarded->watcher_context = context;
 }
 
-void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context)
+void esper_guarded_set_clerk(esper_network *network, esper_clerk clerk, void *context)
 {
-    guarded->clerk = clerk;
-    guarded->clerk_context = context;
+    network->guarded->clerk = clerk;
+    network->guarded->clerk_context = context;
 }
 
-esper_status esper_guarded_tell_snapshot(esper_guarded *guarded)
+esper_status esper_guarded_tell_snapshot(esper_network *network)
 {
-    if (!esper_guarded_reading(guarded).pending)
+    esper_guarded *guarded = network->guarded;
+
+    if (!esper_guarded_reading(network).pending)
         ESPER_TRY(esper_governor_snapshot(guarded->governor, guarded->taken[0].cursor.step));
-    remember(guarded, &guarded->taken[0]);
+    guarded_remember(guarded, &guarded->taken[0]);
     return ESPER_OK;
 }

@@ -1,4 +1,4 @@
-/* Internal. Training under guard: a trainer whose state is scanned at every step, a ring of its last good states, and the
+/* Internal. Training under guard: a network whose state is scanned at every step, a ring of its last good states, and the
  * governor that says when to skip, to go back, or to stop (the ladder of docs/guard.md).
  *
  * A step:
@@ -14,25 +14,23 @@
  * Among ranks, what any of them finds is everybody's finding: they skip and go back together.
  *
  * Whatever happened is decided by the readings alone, so a run that is told to pass over the same batches
- * (esper_trainer_pass_over) is the same run, bit for bit. */
+ * (esper_network_pass_over) is the same run, bit for bit. */
 #ifndef ESPER_ENGINE_GUARDED_H
 #define ESPER_ENGINE_GUARDED_H
 
-#include "engine/trainer.h"
+#include "engine/network.h"
 
-typedef struct esper_guarded esper_guarded;
-
-/* Opens guard, ring and governor for a trainer with an optimiser, as its configuration says. The trainer is borrowed until
- * close and must not be stepped by others. Takes all memory here. */
-esper_status esper_guarded_open(esper_trainer *trainer, esper_guarded **guarded_out);
-void         esper_guarded_close(esper_guarded *guarded);
+/* Opens guard, ring and governor for a network with an optimiser, as its engine's configuration says, until close or until the
+ * network is removed. It must not be stepped otherwise then. Takes all memory here. */
+esper_status esper_guarded_open(esper_network *network);
+void         esper_guarded_close(esper_network *network);
 
 /* What a call met. */
 typedef struct esper_incident {
     esper_governor_action action; /* GO: nothing happened, and all below is empty */
     esper_governor_reason reason;
     esper_cursor          at; /* where the run stood */
-    /* What a scan found; tensor is NULL when it was the vital signs. Texts belong to the guarded trainer. */
+    /* What a scan found; tensor is NULL when it was the vital signs. Texts belong to the network. */
     const char *tensor, *role;
     const char *problem;     /* "NaN", "Inf", or "changed" when only the checksum tells */
     uint64_t    n_elements;  /* of the tensor that are bad */
@@ -54,30 +52,32 @@ typedef struct esper_incident {
  * step 40 to step 30". */
 const char *esper_incident_describe(const esper_incident *incident, char *text, size_t chars);
 
-/* The network has changed (esper_trainer_replan): its tensors are registered anew. Snapshots stay: one from before brings the
- * network of its time back. */
-esper_status esper_guarded_restructure(esper_guarded *guarded);
+/* The network has changed (esper_network_replan calls it): its tensors are registered anew. Snapshots stay: one from before
+ * brings the network of its time back. */
+esper_status esper_guarded_restructure(esper_network *network);
 
 /* The governor's memory was put back behind the opening snapshot: tells it of that one, as it was told of its like before. */
-esper_status esper_guarded_tell_snapshot(esper_guarded *guarded);
+esper_status esper_guarded_tell_snapshot(esper_network *network);
 
 /* Somebody who wants to see the scans behind gradients that were found good, before the step they make. */
 typedef void (*esper_scan_watcher)(void *context, const esper_guard_report *report);
 
-void esper_guarded_watch(esper_guarded *guarded, esper_scan_watcher watcher, void *context);
+void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, void *context);
 
-/* One step on the cursor's batch. After a restore the cursor stands where the snapshot was taken, maybe in an earlier
+/* The steps of a network without a guard are what they are, and nothing is ever met.
+ *
+ * One step on the cursor's batch. After a restore the cursor stands where the snapshot was taken, maybe in an earlier
  * epoch. After STOP the state is the last good one, if there was any, and further steps are E_STATE. */
-esper_status esper_guarded_step(esper_guarded *guarded, esper_incident *incident_out);
+esper_status esper_guarded_step(esper_network *network, esper_incident *incident_out);
 
 /* Scans the state now: before it is validated or saved. */
-esper_status esper_guarded_settle(esper_guarded *guarded, esper_incident *incident_out);
+esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out);
 
 /* Lets the governor judge a validation loss. */
-esper_status esper_guarded_judge(esper_guarded *guarded, double loss, esper_incident *incident_out);
+esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out);
 
-esper_governor_reading esper_guarded_reading(const esper_guarded *guarded);
-esper_governor        *esper_guarded_governor(esper_guarded *guarded);
+esper_governor_reading esper_guarded_reading(const esper_network *network);
+esper_governor        *esper_guarded_governor(esper_network *network);
 
 /* Somebody who writes down what the governor said, before it is done. Where the run is to go back, `to` and `unkept` are of the
  * newest snapshot, unless it proves damaged; `restored` and what else follows is not known yet. A failure ends the step with
@@ -87,14 +87,14 @@ typedef esper_status (*esper_clerk)(void *context, const esper_incident *inciden
 /* For a run that ends because of such a failure, or whose ranks have lost each other (nobody is asked): the newest snapshot as if the run had never gone on from it. Facts, detours and
  * the governor's memory are those of then, too, so that a checkpoint of it goes on like one that was made then. On failure
  * the state is not to be saved. */
-esper_status esper_guarded_retreat(esper_guarded *guarded);
+esper_status esper_guarded_retreat(esper_network *network);
 
 /* The ranks have found that they agree: the state as it is now is kept beside the snapshots, in place of the one that was, and
  * a run whose ranks part goes back to it in the same way. */
-esper_status esper_guarded_keep(esper_guarded *guarded);
-esper_status esper_guarded_retreat_to_kept(esper_guarded *guarded);
+esper_status esper_guarded_keep(esper_network *network);
+esper_status esper_guarded_retreat_to_kept(esper_network *network);
 
-void esper_guarded_set_clerk(esper_guarded *guarded, esper_clerk clerk, void *context);
+void esper_guarded_set_clerk(esper_network *network, esper_clerk clerk, void *context);
 
 /* Drills: called at these places of a step, to do there what a fault would do. */
 typedef enum esper_drill_point {
@@ -103,10 +103,10 @@ typedef enum esper_drill_point {
     ESPER_DRILL_GRADIENTS,      /* gradients are there, not yet scanned */
 } esper_drill_point;
 
-typedef void (*esper_drill)(void *context, esper_guarded *guarded, esper_drill_point point);
+typedef void (*esper_drill)(void *context, esper_network *network, esper_drill_point point);
 
-void         esper_guarded_set_drill(esper_guarded *guarded, esper_drill drill, void *context);
-esper_guard *esper_guarded_guard(esper_guarded *guarded); /* for esper_guard_inject */
-esper_ring  *esper_guarded_ring(esper_guarded *guarded);  /* for tests that damage snapshots */
+void         esper_guarded_set_drill(esper_network *network, esper_drill drill, void *context);
+esper_guard *esper_guarded_guard(esper_network *network); /* for esper_guard_inject */
+esper_ring  *esper_guarded_ring(esper_network *network);  /* for tests that damage snapshots */
 
 #endif

@@ -10,18 +10,28 @@
 /* What stands before the norm buffers in the bucket: the batch's results, and whether this rank's part of it was finite. */
 enum { HEAD_LOSS, HEAD_CORRECT, HEAD_SPOILED, N_HEAD };
 
-esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_slab *slab)
+void esper_ranks_init(esper_ranks *ranks, esper_comm *comm)
 {
     *ranks = (esper_ranks){.comm = comm, .size = 1};
     if (comm == NULL || esper_comm_size(comm) == 1)
-        return ESPER_OK;
+        return;
     ranks->rank = esper_comm_rank(comm);
     ranks->size = esper_comm_size(comm);
-    if (slab == NULL || slab->family[ESPER_FAMILY_GRAD] == NULL)
+}
+
+esper_status esper_ranks_reserve(esper_ranks *ranks, const esper_slab *slab)
+{
+    size_t room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
+    void *grown;
+
+    if (!esper_ranks_are_many(ranks) || room <= ranks->room)
         return ESPER_OK;
-    ranks->room = N_HEAD + (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER);
-    ranks->bucket = esper_mem_alloc(ranks->room * sizeof(*ranks->bucket));
-    return ranks->bucket != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", ranks->room);
+    grown = esper_mem_grow(ranks->bucket, room * sizeof(*ranks->bucket));
+    if (grown == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%zu numbers to exchange", room);
+    ranks->bucket = grown;
+    ranks->room = room;
+    return ESPER_OK;
 }
 
 void esper_ranks_fini(esper_ranks *ranks)
@@ -59,13 +69,13 @@ static bool is_finite_range(const float *values, size_t n)
     return any == 0;
 }
 
-/* Where a region's part of a family lies. */
+/* Where a region's part of a family lies: ranks sum in the backend's stead. */
 static float *range_of(const esper_slab *slab, esper_family family, int region, size_t *n_out)
 {
     const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
 
     *n_out = (size_t)(begin[region + 1] - begin[region]);
-    return slab->family[family] + begin[region];
+    return *n_out > 0 ? esper_backend_address(slab->backend, slab->family[family] + begin[region]) : NULL;
 }
 
 static bool is_used(uint64_t regions, int region)

@@ -1,4 +1,4 @@
-/* Internal. A trainer among the ranks of a job: what each of them has computed of a batch is brought together before it is used.
+/* Internal. A network among the ranks of a job: what each of them has computed of a batch is brought together before it is used.
  *
  * Every rank holds the whole state and takes its part of every batch. Gradients are summed (each rank has divided by the
  * whole batch), norm buffers averaged, results added; from then on all ranks do the same with the same numbers, so weights,
@@ -24,10 +24,12 @@ typedef struct esper_batch_sums {
     double loss, correct;
 } esper_batch_sums;
 
-/* comm is borrowed; NULL or of one rank: everything below is done at once and leaves things as they are. slab NULL: there are no
- * gradients to exchange. */
-esper_status esper_ranks_init(esper_ranks *ranks, esper_comm *comm, const esper_slab *slab);
-void         esper_ranks_fini(esper_ranks *ranks);
+/* comm is borrowed; NULL or of one rank: everything below is done at once and leaves things as they are. */
+void esper_ranks_init(esper_ranks *ranks, esper_comm *comm);
+void esper_ranks_fini(esper_ranks *ranks);
+
+/* Room to exchange the norm buffers of such a slab; once is enough for all slabs of one size. */
+esper_status esper_ranks_reserve(esper_ranks *ranks, const esper_slab *slab);
 
 static inline bool esper_ranks_are_many(const esper_ranks *ranks)
 {

@@ -16,24 +16,24 @@ typedef struct esper_side {
     int          source; /* the network's tensor that it begins with */
 } esper_side;
 
-static bool is_wanted(const esper_trainer *trainer, int k)
+static bool is_wanted(const esper_network *network, int k)
 {
-    return trainer->splice.training && trainer->splice.incubation == ESPER_INCUBATION_ASIDE &&
-           trainer->slots.slot[k].stage == ESPER_STAGE_TRAINING;
+    return network->splice.training && network->splice.incubation == ESPER_INCUBATION_ASIDE &&
+           network->slots.slot[k].stage == ESPER_STAGE_TRAINING;
 }
 
-static int stream_at(const esper_trainer *trainer, const esper_net *net, int k)
+static int stream_at(const esper_network *network, const esper_net *net, int k)
 {
-    const esper_boundary *boundary = esper_net_find_boundary(net, trainer->slots.slot[k].id);
+    const esper_boundary *boundary = esper_net_find_boundary(net, network->slots.slot[k].id);
 
     return boundary != NULL ? boundary->tensor : ESPER_NO_TENSOR;
 }
 
-void esper_side_keep(esper_trainer *trainer)
+void esper_side_keep(esper_network *network)
 {
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (is_wanted(trainer, k))
-            trainer->net.tensors[stream_at(trainer, &trainer->net, k)].keep = true;
+    for (int k = 0; k < network->slots.n; k++)
+        if (is_wanted(network, k))
+            network->net.tensors[stream_at(network, &network->net, k)].keep = true;
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -56,37 +56,38 @@ void esper_side_close_all(struct esper_side **sides)
 }
 
 /* The host from the slot on, with the seed at full weight; only the seed's parameters are wanted gradients for. */
-static esper_status plan_side(esper_trainer *trainer, esper_side *side)
+static esper_status plan_side(esper_network *network, esper_side *side)
 {
     esper_plan_net net = {.net = &side->net,
-                          .slab = &trainer->slab,
-                          .pass = &trainer->pass,
+                          .slab = &network->slab,
+                          .pass = &network->pass,
                           .frozen = ~((uint64_t)1 << (side->slot + 1))};
-    esper_plan_desc desc = {.backend = trainer->backend,
+    esper_plan_desc desc = {.backend = network->engine->backend,
+                            .cache = network->engine->plans,
                             .nets = &net,
                             .n_nets = 1,
-                            .max_samples = esper_trainer_max_samples(trainer),
+                            .max_samples = esper_engine_max_samples(network->engine),
                             .training = true};
 
-    side->splice = trainer->splice;
+    side->splice = network->splice;
     side->splice.presence[side->slot] = ESPER_PRESENCE_FULL;
-    ESPER_TRY(esper_splice_build(&side->splice, &trainer->host, &side->net));
-    ESPER_TRY(esper_net_cut(&side->net, stream_at(trainer, &side->net, side->slot)));
+    ESPER_TRY(esper_splice_build(&side->splice, &network->engine->host, &side->net));
+    ESPER_TRY(esper_net_cut(&side->net, stream_at(network, &side->net, side->slot)));
     esper_splice_find_alphas(&side->splice, &side->net, side->alpha_input);
     return esper_plan_open(&desc, &side->plan);
 }
 
-static esper_status open_side(esper_trainer *trainer, int k, struct esper_side **side_out)
+static esper_status open_side(esper_network *network, int k, struct esper_side **side_out)
 {
     esper_side *side = esper_mem_alloc(sizeof(*side));
     esper_status status;
 
     if (side == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "side program of slot %s", trainer->slots.slot[k].id);
+        return ESPER_FAIL(ESPER_E_NOMEM, "side program of slot %s", network->slots.slot[k].id);
     side->slot = k;
-    side->source = stream_at(trainer, &trainer->net, k);
+    side->source = stream_at(network, &network->net, k);
     esper_net_init(&side->net);
-    status = plan_side(trainer, side);
+    status = plan_side(network, side);
     if (status != ESPER_OK) {
         close_side(side);
         return status;
@@ -95,14 +96,14 @@ static esper_status open_side(esper_trainer *trainer, int k, struct esper_side *
     return ESPER_OK;
 }
 
-esper_status esper_side_open_all(esper_trainer *trainer, struct esper_side **sides_out)
+esper_status esper_side_open_all(esper_network *network, struct esper_side **sides_out)
 {
     struct esper_side *sides[ESPER_MAX_SLOTS] = {NULL};
     esper_status status = ESPER_OK;
 
-    for (int k = 0; status == ESPER_OK && k < trainer->slots.n; k++)
-        if (is_wanted(trainer, k))
-            status = open_side(trainer, k, &sides[k]);
+    for (int k = 0; status == ESPER_OK && k < network->slots.n; k++)
+        if (is_wanted(network, k))
+            status = open_side(network, k, &sides[k]);
     if (status != ESPER_OK)
         esper_side_close_all(sides);
     else
@@ -112,68 +113,65 @@ esper_status esper_side_open_all(esper_trainer *trainer, struct esper_side **sid
 
 /* ------------------------------------------------------------------------------------------------ a pass */
 
-void esper_side_take_targets(esper_trainer *trainer)
+/* The first n_samples of a tensor of the network's to one of a side program's. */
+static esper_status hand_over(const esper_network *network, int from, const esper_side *side, int to)
 {
-    const void *targets = esper_plan_data(trainer->plan, 0, trainer->net.target);
-    size_t bytes = (size_t)trainer->net.tensors[trainer->net.target].count * (size_t)trainer->pass.n_samples * 4;
+    size_t bytes = (size_t)network->pass.n_samples * (size_t)side->net.tensors[to].count * sizeof(float);
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (trainer->side[k] != NULL)
-            memcpy(esper_plan_data(trainer->side[k]->plan, 0, trainer->side[k]->net.target), targets, bytes);
+    return esper_backend_copy(network->engine->backend, network->stream, esper_plan_data(side->plan, 0, to),
+                              esper_plan_data(network->plan, 0, from), bytes);
 }
 
-/* The stream as the network made it, and everybody's alpha. */
-static void fill_inputs(const esper_trainer *trainer, const esper_side *side)
+esper_status esper_side_take_targets(esper_network *network)
 {
-    int n = trainer->pass.n_samples;
-
-    memcpy(esper_plan_data(side->plan, 0, side->net.input), esper_plan_data(trainer->plan, 0, side->source),
-           (size_t)n * (size_t)side->net.tensors[side->net.input].count * sizeof(float));
-    esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, n);
+    _Static_assert(sizeof(int32_t) == sizeof(float), "targets are as large as values");
+    for (int k = 0; k < network->slots.n; k++)
+        if (network->side[k] != NULL)
+            ESPER_TRY(hand_over(network, network->net.target, network->side[k], network->side[k]->net.target));
+    return ESPER_OK;
 }
 
 /* In the mode of evaluation, in which the host's norms are what they are: batch statistics would be those of a network that is
  * not trained, and move its buffers. */
-static esper_status run_side(esper_trainer *trainer, esper_side *side)
+static esper_status run_side(esper_network *network, esper_side *side)
 {
     esper_status status;
 
-    fill_inputs(trainer, side);
-    trainer->pass.training = false;
-    status = esper_plan_gradients(side->plan);
-    if (status == ESPER_OK)
-        status = esper_backend_sync(trainer->backend);
-    trainer->pass.training = true;
+    ESPER_TRY(hand_over(network, side->source, side, side->net.input)); /* the stream as the network made it */
+    ESPER_TRY(esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, network->pass.n_samples));
+    network->pass.training = false;
+    status = esper_plan_gradients_one(side->plan, network->stream, 0);
+    network->pass.training = true;
     return status;
 }
 
-esper_status esper_side_gradients(esper_trainer *trainer)
+esper_status esper_side_gradients(esper_network *network)
 {
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (trainer->side[k] != NULL)
-            ESPER_TRY(run_side(trainer, trainer->side[k]));
+    for (int k = 0; k < network->slots.n; k++)
+        if (network->side[k] != NULL)
+            ESPER_TRY(run_side(network, network->side[k]));
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ about them */
 
-double esper_side_flops(const esper_trainer *trainer)
+double esper_side_flops(const esper_network *network)
 {
     double flops = 0.0;
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (trainer->side[k] != NULL)
-            flops += esper_trainer_plan_flops(trainer, trainer->side[k]->plan);
+    for (int k = 0; k < network->slots.n; k++)
+        if (network->side[k] != NULL)
+            flops += esper_engine_plan_flops(network->engine, network->side[k]->plan);
     return flops;
 }
 
-size_t esper_side_bytes(const esper_trainer *trainer)
+size_t esper_side_bytes(const esper_network *network)
 {
     size_t bytes = 0;
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (trainer->side[k] != NULL) {
-            esper_plan_stats stats = esper_plan_stats_of(trainer->side[k]->plan);
+    for (int k = 0; k < network->slots.n; k++)
+        if (network->side[k] != NULL) {
+            esper_plan_stats stats = esper_plan_stats_of(network->side[k]->plan);
 
             bytes += stats.arena_bytes + stats.table_bytes;
         }

@@ -1,4 +1,4 @@
-/* Growth: opening, the order of things at the end of an epoch, and what is remembered. */
+/* Growth: opening, and the order of things at the end of an epoch. */
 #include "grow/growth.h"
 
 #include <math.h>
@@ -10,87 +10,26 @@
 #include "base/status.h"
 #include "grow/growth_internal.h"
 
-/* ------------------------------------------------------------------------------------------------ memory */
-
-typedef struct growth_memory {
-    growth_state state;
-    growth_facts facts;
-} growth_memory;
-
-/* The state as it is now: tracker and policy live outside of it. */
-static void gather(esper_growth *growth)
-{
-    esper_tracker_pack(&growth->tracker, growth->state.tracker);
-    if (growth->follows)
-        return;
-    memset(growth->state.policy, 0, sizeof(growth->state.policy));
-    growth->state.policy_bytes = esper_policy_pack_bytes(growth->policy);
-    esper_policy_pack(growth->policy, growth->state.policy);
-}
-
-static esper_status spread(esper_growth *growth)
-{
-    ESPER_TRY(esper_tracker_unpack(&growth->tracker, growth->state.tracker, sizeof(growth->state.tracker)));
-    if (growth->follows)
-        return ESPER_OK;
-    return esper_policy_unpack(growth->policy, growth->state.policy, growth->state.policy_bytes);
-}
-
-static void pack_memory(void *context, void *bytes_out)
-{
-    esper_growth *growth = context;
-    growth_memory memory;
-
-    gather(growth);
-    memset(&memory, 0, sizeof(memory));
-    memory.state = growth->state;
-    memory.facts = growth->facts;
-    memcpy(bytes_out, &memory, sizeof(memory));
-}
-
-static esper_status unpack_memory(void *context, const void *bytes, bool whole)
-{
-    esper_growth *growth = context;
-    growth_memory memory;
-
-    memcpy(&memory, bytes, sizeof(memory));
-    if (memory.state.policy_bytes > GROWTH_POLICY_BYTES)
-        return ESPER_FAIL(ESPER_E_FORMAT, "what a policy remembers cannot take %llu bytes",
-                          (unsigned long long)memory.state.policy_bytes);
-    if (!(memory.facts.flops >= 0.0 && memory.facts.flops < 1e30) || memory.facts.n_seeds < 0 ||
-        memory.facts.n_seeds > INT32_MAX || memory.facts.n_logged > UINT32_MAX || !isfinite(memory.facts.earned) ||
-        !isfinite(memory.facts.earned_segment))
-        return ESPER_FAIL(ESPER_E_FORMAT, "what it says of the growth cannot be: %g FLOPs, %lld seeds",
-                          memory.facts.flops, (long long)memory.facts.n_seeds);
-    growth->state = memory.state;
-    if (whole)
-        growth->facts = memory.facts;
-    else
-        growth->facts.ledger_open = 0;
-    growth->measured = false;
-    return spread(growth);
-}
-
 /* ------------------------------------------------------------------------------------------------ opening */
 
 /* Readings that depend on the host alone. */
 static esper_status count_blueprints(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    const esper_blueprint *const *list = esper_blueprint_list(trainer->host.topology);
+    const esper_network *network = growth->network;
+    const esper_blueprint *const *list = esper_blueprint_list(network->engine->host.topology);
     bool known = true;
 
-    for (int k = 0; k < trainer->slots.n; k++) {
-        int channels = trainer->slots.slot[k].channels;
+    for (int k = 0; k < network->slots.n; k++) {
+        int channels = network->slots.slot[k].channels;
 
         for (int i = 0; list[i] != NULL; i++) {
-            growth->blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
-            known = known && growth->blueprint_params[k][list[i]->index] != -1;
+            growth->deciding.blueprint_params[k][list[i]->index] = esper_splice_count_params(list[i], channels);
+            known = known && growth->deciding.blueprint_params[k][list[i]->index] != -1;
         }
-        growth->gate_params[k] = esper_splice_count_gate(trainer->host.topology, channels);
-        known = known && growth->gate_params[k] >= 0;
+        growth->deciding.gate_params[k] = esper_splice_count_gate(network->engine->host.topology, channels);
+        known = known && growth->deciding.gate_params[k] >= 0;
     }
-    return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", trainer->slots.n);
+    return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
 }
 
 static esper_status open_tracker(esper_growth *growth)
@@ -98,9 +37,9 @@ static esper_status open_tracker(esper_growth *growth)
     esper_tracker_options options;
 
     esper_tracker_options_init(&options);
-    esper_tracker_options_pace(&options, growth->trainer->config.gate_epochs);
-    options.plateau_threshold = growth->trainer->config.plateau;
-    return esper_tracker_init(&growth->tracker, &options);
+    esper_tracker_options_pace(&options, growth->network->engine->config.gate_epochs);
+    options.plateau_threshold = growth->network->engine->config.plateau;
+    return esper_tracker_init(&growth->deciding.tracker, &options);
 }
 
 /* Whether somebody asked for this policy: a run's record names every key, so the default there says nothing. */
@@ -194,40 +133,40 @@ static const char *name_of_policy(const esper_config *config)
 
 static esper_status open_policy(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    const esper_config *config = &trainer->config;
+    const esper_network *network = growth->network;
+    const esper_config *config = &network->engine->config;
     const char *ids[ESPER_MAX_SLOTS], *name = name_of_policy(config);
     esper_heuristic_settings rules;
     esper_policy_setup setup = {
-        .topology = trainer->host.topology,
-        .seed = config->seed,
+        .topology = network->engine->host.topology,
+        .seed = network->seed,
         .max_epochs = config->epochs,
         .slot_ids = ids,
-        .n_slots = trainer->slots.n,
+        .n_slots = network->slots.n,
         .heuristic = &rules,
         .script = config->decisions,
         .command = config->policy_cmd,
         .deadline_ms = (int)fmin(config->policy_deadline * 1000.0, 1e9),
         .policy_file = config->policy,
-        .task = trainer->task->name,
-        .backend = esper_backend_name(trainer->backend),
+        .task = network->engine->task,
+        .backend = esper_backend_name(network->engine->backend),
         .room_bytes = GROWTH_POLICY_BYTES,
     };
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        ids[k] = trainer->slots.slot[k].id;
+    for (int k = 0; k < network->slots.n; k++)
+        ids[k] = network->slots.slot[k].id;
     esper_heuristic_settings_init(&rules, setup.topology);
     esper_heuristic_settings_pace(&rules, config->gate_epochs);
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
-    growth->follows = trainer->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
-    if (growth->history != NULL || growth->follows)
+    growth->deciding.follows = network->engine->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
+    if (growth->deciding.history != NULL || growth->deciding.follows)
         name = "none"; /* what it would say is known already, or comes from rank 0 */
-    ESPER_TRY(esper_policy_open(name, &setup, &growth->policy));
-    if (esper_policy_pack_bytes(growth->policy) > GROWTH_POLICY_BYTES)
+    ESPER_TRY(esper_policy_open(name, &setup, &growth->deciding.policy));
+    if (esper_policy_pack_bytes(growth->deciding.policy) > GROWTH_POLICY_BYTES)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "policy %s remembers %zu bytes: there is room for %d", name,
-                          esper_policy_pack_bytes(growth->policy), (int)GROWTH_POLICY_BYTES);
+                          esper_policy_pack_bytes(growth->deciding.policy), (int)GROWTH_POLICY_BYTES);
     return ESPER_OK;
 }
 
@@ -235,28 +174,29 @@ static void init_memory(esper_growth *growth)
 {
     for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
         growth->state.seed[k].ratio = (double)NAN;
-        growth->gates[k].gate = -1;
-        growth->probed[k] = growth->state.promise[k] = (double)NAN;
+        growth->deciding.gates[k].gate = -1;
+        growth->measuring.probed[k] = growth->state.promise[k] = (double)NAN;
     }
-    for (int k = 0; k < growth->trainer->slots.n; k++) /* planted ones */
-        if (esper_slot_is_active(&growth->trainer->slots.slot[k]))
+    for (int k = 0; k < growth->network->slots.n; k++) /* planted ones */
+        if (esper_slot_is_active(&growth->network->slots.slot[k]))
             growth->state.seed[k].number = (int32_t)growth->facts.n_seeds++;
-    growth->events = (esper_slot_events){.events = growth->event_room, .capacity = GROWTH_MAX_EVENTS};
-    esper_decision_init(&growth->decision, ESPER_SLOT_OP_WAIT);
+    growth->recording.events =
+        (esper_slot_events){.events = growth->recording.event_room, .capacity = GROWTH_MAX_EVENTS};
+    esper_decision_init(&growth->deciding.decision, ESPER_SLOT_OP_WAIT);
 }
 
-static esper_status open_parts(esper_growth *growth)
+static esper_status open_parts(esper_growth *growth, const char *inject)
 {
-    esper_trainer *trainer = growth->trainer;
-    int64_t n_buffers = esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER);
+    esper_network *network = growth->network;
+    int64_t n_buffers = esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER);
 
     ESPER_TRY(open_tracker(growth));
-    ESPER_TRY(esper_growth_reward_config(&trainer->config, &growth->reward_config));
+    ESPER_TRY(esper_growth_reward_config(&network->engine->config, &growth->deciding.reward_config));
     ESPER_TRY(open_policy(growth));
-    ESPER_TRY(growth_read_faults(growth, trainer->config.inject));
-    ESPER_TRY(growth_open_evaluator(growth));
-    growth->buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
-    if (growth->buffers == NULL)
+    ESPER_TRY(growth_read_faults(growth, inject != NULL ? inject : network->engine->config.inject));
+    ESPER_TRY(esper_evaluator_open(network, ESPER_SPLIT_VALID, &growth->measuring.evaluator));
+    growth->measuring.buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
+    if (growth->measuring.buffers == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
     ESPER_TRY(count_blueprints(growth));
     init_memory(growth);
@@ -264,25 +204,25 @@ static esper_status open_parts(esper_growth *growth)
     return ESPER_OK;
 }
 
-esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history, esper_growth **growth_out)
+esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, const char *inject,
+                               esper_growth **growth_out)
 {
     esper_growth *growth;
     esper_status status;
 
-    ESPER_TRY(esper_growth_check_config(&trainer->config, trainer->host.topology));
+    ESPER_TRY(esper_growth_check_config(&network->engine->config, network->engine->host.topology));
     growth = esper_mem_alloc(sizeof(*growth));
     if (growth == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
-    growth->trainer = trainer;
-    growth->history = history;
-    esper_net_init(&growth->probe_net);
-    status = open_parts(growth);
+    growth->network = network;
+    growth->deciding.history = history;
+    esper_net_init(&growth->measuring.probe_net);
+    status = open_parts(growth, inject);
     if (status != ESPER_OK) {
         esper_growth_close(growth);
         return status;
     }
-    trainer->companion = (esper_companion){
-        .context = growth, .bytes = sizeof(growth_memory), .pack = pack_memory, .unpack = unpack_memory};
+    growth_join(growth);
     *growth_out = growth;
     return ESPER_OK;
 }
@@ -291,33 +231,33 @@ void esper_growth_close(esper_growth *growth)
 {
     if (growth == NULL)
         return;
-    growth->trainer->companion = (esper_companion){0};
-    esper_decision_log_close(growth->log);
-    esper_plan_close(growth->probe_plan);
-    esper_net_fini(&growth->probe_net);
-    esper_evaluator_close(growth->evaluator);
-    esper_policy_close(growth->policy);
-    esper_mem_free(growth->buffers);
+    growth_leave(growth);
+    esper_decision_log_close(growth->recording.log);
+    esper_plan_close(growth->measuring.probe_plan);
+    esper_net_fini(&growth->measuring.probe_net);
+    esper_evaluator_close(growth->measuring.evaluator);
+    esper_policy_close(growth->deciding.policy);
+    esper_mem_free(growth->measuring.buffers);
     esper_mem_free(growth);
 }
 
-esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records)
+esper_status esper_growth_attach(esper_growth *growth, const esper_growth_records *records)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     esper_log_head head = {
-        .topology = trainer->host.topology, .seed = trainer->config.seed, .ranks = trainer->ranks.size};
+        .topology = network->engine->host.topology, .seed = network->seed, .ranks = network->engine->ranks.size};
 
-    growth->guarded = guarded;
-    growth->records = *records;
-    esper_guarded_watch(guarded, growth_watch_gradients, growth);
-    esper_guarded_set_clerk(guarded, growth_log_governor, growth);
-    if (growth->n_faults > 0)
-        esper_guarded_set_drill(guarded, growth_drill, growth);
+    growth->recording.records = *records;
+    esper_guarded_watch(growth->network, growth_watch_gradients, growth);
+    esper_guarded_set_clerk(growth->network, growth_log_governor, growth);
+    if (growth->drills.n_faults > 0)
+        esper_guarded_set_drill(growth->network, growth_drill, growth);
     if (records->decisions == NULL)
         return ESPER_OK;
-    snprintf(head.task, sizeof(head.task), "%s", trainer->task->name);
-    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(trainer->backend));
-    return esper_decision_log_open(records->decisions, &head, records->resume, growth->facts.n_logged, &growth->log);
+    snprintf(head.task, sizeof(head.task), "%s", network->engine->task);
+    snprintf(head.kernels, sizeof(head.kernels), "%s", esper_backend_identity(network->engine->backend));
+    return esper_decision_log_open(records->decisions, &head, records->resume, growth->facts.n_logged,
+                                   &growth->recording.log);
 }
 
 /* ------------------------------------------------------------------------------------------------ the end of an epoch */
@@ -332,7 +272,7 @@ static esper_status decide_again(esper_growth *growth, esper_decision *decision_
     decision = entry->decision;
     decision.slot = -1;
     if (entry->slot[0] != '\0') {
-        decision.slot = esper_slots_find(&growth->trainer->slots, entry->slot);
+        decision.slot = esper_slots_find(&growth->network->slots, entry->slot);
         if (decision.slot < 0)
             return ESPER_FAIL(ESPER_E_STATE, "entry %llu of the log: this network has no slot %s",
                               (unsigned long long)entry->number, entry->slot);
@@ -344,14 +284,14 @@ static esper_status decide_again(esper_growth *growth, esper_decision *decision_
 /* A program may say anything: rank 0 asks, and the others take its answer and what it remembers. */
 static esper_status decide_by_program(esper_growth *growth, esper_decision *decision_out)
 {
-    const esper_ranks *ranks = &growth->trainer->ranks;
-    esper_decision decision = growth->decision;
+    const esper_ranks *ranks = &growth->network->engine->ranks;
+    esper_decision decision = growth->deciding.decision;
     esper_status status = ESPER_OK;
 
-    if (!growth->follows)
-        status = esper_policy_decide(growth->policy, &growth->view, &decision);
+    if (!growth->deciding.follows)
+        status = esper_policy_decide(growth->deciding.policy, &growth->deciding.view, &decision);
     ESPER_TRY(esper_ranks_settle(ranks, status));
-    gather(growth);
+    growth_gather(growth);
     ESPER_TRY(esper_ranks_share(ranks, &decision, sizeof(decision)));
     ESPER_TRY(esper_ranks_share(ranks, &growth->state.policy_bytes, sizeof(growth->state.policy_bytes)));
     ESPER_TRY(esper_ranks_share(ranks, growth->state.policy, sizeof(growth->state.policy)));
@@ -361,36 +301,37 @@ static esper_status decide_by_program(esper_growth *growth, esper_decision *deci
 
 static esper_status ask(esper_growth *growth, esper_decision *decision_out)
 {
-    if (growth->history != NULL)
+    if (growth->deciding.history != NULL)
         return decide_again(growth, decision_out);
-    if (growth->follows || strcmp(esper_policy_name(growth->policy), esper_policy_command.name) == 0)
+    if (growth->deciding.follows || strcmp(esper_policy_name(growth->deciding.policy), esper_policy_command.name) == 0)
         return decide_by_program(growth, decision_out);
-    return esper_policy_decide(growth->policy, &growth->view, decision_out);
+    return esper_policy_decide(growth->deciding.policy, &growth->deciding.view, decision_out);
 }
 
 static esper_status observe(esper_growth *growth)
 {
-    growth->events.n = growth->events.n_dropped = 0;
-    if (growth->drill_status != ESPER_OK)
-        return ESPER_FAIL(growth->drill_status, "%s", growth->drill_text);
-    growth_take_readings(growth, &growth->record);
-    growth_make_view(growth, &growth->record, &growth->view);
-    ESPER_TRY(esper_tracker_update(&growth->tracker, (int)growth->record.epoch, growth->record.loss_valid,
-                                   growth->record.acc_valid, growth->views, growth->view.n_slots,
-                                   &growth->view.signals));
+    growth->recording.events.n = growth->recording.events.n_dropped = 0;
+    if (growth->drills.status != ESPER_OK)
+        return ESPER_FAIL(growth->drills.status, "%s", growth->drills.text);
+    growth_take_readings(growth, &growth->recording.record);
+    growth_make_view(growth, &growth->recording.record, &growth->deciding.view);
+    ESPER_TRY(esper_tracker_update(&growth->deciding.tracker, (int)growth->recording.record.epoch,
+                                   growth->recording.record.loss_valid, growth->recording.record.acc_valid,
+                                   growth->deciding.views, growth->deciding.view.n_slots,
+                                   &growth->deciding.view.signals));
     growth_begin_ledger(growth);
     return ESPER_OK;
 }
 
 static esper_status carry_out(esper_growth *growth, const esper_decision *decision, bool last)
 {
-    growth->decision = *decision;
-    ESPER_TRY(growth_log_decision(growth, growth->record.epoch));
+    growth->deciding.decision = *decision;
+    ESPER_TRY(growth_log_decision(growth, growth->recording.record.epoch));
     ESPER_TRY(growth_act(growth));
     ESPER_TRY(growth_pay(growth, last));
-    growth_record_epoch(growth, &growth->record);
-    growth_record_events(growth, growth->record.epoch);
-    for (int k = 0; k < growth->trainer->slots.n; k++)
+    growth_record_epoch(growth, &growth->recording.record);
+    growth_record_events(growth, growth->recording.record.epoch);
+    for (int k = 0; k < growth->network->slots.n; k++)
         growth->state.seed[k].sampled = 0;
     return growth_rebuild(growth);
 }
@@ -398,18 +339,16 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
 /* Slots, state and network as they were when the end of the epoch began. */
 static void undo(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    uint64_t program = trainer->program;
+    esper_network *network = growth->network;
 
-    trainer->slots = growth->slots_before;
+    network->slots = growth->slots_before;
     growth->state = growth->state_before;
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
-    if (esper_trainer_replan(trainer) == ESPER_OK && program != trainer->program)
-        (void)esper_guarded_restructure(growth->guarded); /* the run ends here; a checkpoint is made of the network */
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_empty(&trainer->slots.slot[k]))
-            esper_trainer_clear_region(trainer, k);
-    (void)spread(growth); /* bytes that it packed itself a moment ago */
+    (void)esper_network_replan(network); /* the run ends here; a checkpoint is made of the network */
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_empty(&network->slots.slot[k]))
+            esper_network_clear_region(network, k);
+    (void)growth_spread(growth); /* bytes that it packed itself a moment ago */
 }
 
 static esper_status undo_unless(esper_growth *growth, esper_status status)
@@ -426,13 +365,13 @@ static esper_status undo_unless(esper_growth *growth, esper_status status)
 esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record *record,
                                   const esper_policy_view **view_out)
 {
-    gather(growth);
+    growth_gather(growth);
     growth->state_before = growth->state;
     growth->facts_before = growth->facts;
-    growth->slots_before = growth->trainer->slots;
-    growth->record = *record;
+    growth->slots_before = growth->network->slots;
+    growth->recording.record = *record;
     ESPER_TRY(undo_unless(growth, observe(growth)));
-    *view_out = &growth->view;
+    *view_out = &growth->deciding.view;
     return ESPER_OK;
 }
 
@@ -444,7 +383,7 @@ esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out
 esper_status esper_growth_decide(esper_growth *growth, const esper_decision *decision, bool last)
 {
     ESPER_TRY(undo_unless(growth, carry_out(growth, decision, last)));
-    growth->measured = false;
+    growth->measuring.measured = false;
     return ESPER_OK;
 }
 
@@ -455,7 +394,7 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 
     ESPER_TRY(esper_growth_observe(growth, record, &view));
     ESPER_TRY(esper_growth_ask(growth, &decision));
-    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->trainer->config.epochs);
+    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->network->engine->config.epochs);
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */
@@ -463,15 +402,15 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 /* Rung (c) of the ladder: what is not kept is removed. The reason begins with "governor_", as slots expect it. */
 static esper_status prune_all(esper_growth *growth, const char *reason, int *n_pruned_out)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
     *n_pruned_out = 0;
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]) || slots->slot[k].stage == ESPER_STAGE_FOSSILIZED)
             continue;
-        ESPER_TRY(esper_slot_prune(&slots->slot[k], reason, "governor", &growth->events));
+        ESPER_TRY(esper_slot_prune(&slots->slot[k], reason, "governor", &growth->recording.events));
         ++*n_pruned_out;
     }
-    growth_record_events(growth, growth->trainer->cursor.epoch + 1);
+    growth_record_events(growth, growth->network->cursor.epoch + 1);
     return growth_rebuild(growth);
 }
 
@@ -481,10 +420,10 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
 
     if (incident->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
-    growth->measured = false;
+    growth->measuring.measured = false;
     if (incident->restored)
         growth->facts.went_back = growth->facts.n_logged + 1;
-    growth->events.n = growth->events.n_dropped = 0; /* those of before are told */
+    growth->recording.events.n = growth->recording.events.n_dropped = 0; /* those of before are told */
     if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
         ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
     growth->facts.n_auto_pruned += n_pruned;
@@ -499,15 +438,15 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
 esper_growth_look esper_growth_look_at(const esper_growth *growth)
 {
     return (esper_growth_look){
-        .slots = &growth->trainer->slots,
-        .gates = growth->gates,
-        .contribution = growth->found.contribution,
-        .trial = growth->found.trial,
-        .events = growth->event_room,
-        .n_events = growth->events.n,
-        .decision = &growth->decision,
-        .accepted = growth->accepted,
-        .refusal = growth->refusal,
+        .slots = &growth->network->slots,
+        .gates = growth->deciding.gates,
+        .contribution = growth->measuring.found.contribution,
+        .trial = growth->measuring.found.trial,
+        .events = growth->recording.event_room,
+        .n_events = growth->recording.events.n,
+        .decision = &growth->deciding.decision,
+        .accepted = growth->deciding.accepted,
+        .refusal = growth->deciding.refusal,
     };
 }
 
@@ -523,21 +462,21 @@ double esper_growth_flops_train(const esper_growth *growth)
 
 double esper_growth_flops_sample(const esper_growth *growth)
 {
-    return growth->sample_flops;
+    return growth->measuring.sample_flops;
 }
 
 uint64_t esper_growth_n_faults_left(const esper_growth *growth)
 {
-    return (uint64_t)growth->n_faults - growth->facts.n_injected;
+    return (uint64_t)growth->drills.n_faults - growth->facts.n_injected;
 }
 
 uint64_t esper_growth_verdict(const esper_growth *growth)
 {
-    uint64_t hash = XXH64(&growth->decision, sizeof(growth->decision), growth->accepted);
+    uint64_t hash = XXH64(&growth->deciding.decision, sizeof(growth->deciding.decision), growth->deciding.accepted);
 
-    hash = XXH64(growth->refusal, strlen(growth->refusal), hash);
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
-        const esper_gate_result *gate = &growth->gates[k];
+    hash = XXH64(growth->deciding.refusal, strlen(growth->deciding.refusal), hash);
+    for (int k = 0; k < growth->network->slots.n; k++) {
+        const esper_gate_result *gate = &growth->deciding.gates[k];
         int64_t said[] = {gate->gate, gate->passed};
 
         hash = XXH64(said, sizeof(said), hash);
@@ -547,14 +486,14 @@ uint64_t esper_growth_verdict(const esper_growth *growth)
 
 bool esper_growth_is_replayed(const esper_growth *growth)
 {
-    return growth->history != NULL && growth->n_replayed == growth->history->n;
+    return growth->deciding.history != NULL && growth->deciding.n_replayed == growth->deciding.history->n;
 }
 
 const char *esper_growth_decider(const esper_growth *growth)
 {
-    const char *name = esper_policy_describe(growth->policy);
+    const char *name = esper_policy_describe(growth->deciding.policy);
 
-    return growth->follows || strcmp(name, esper_policy_command.name) == 0 ? "a program" : name;
+    return growth->deciding.follows || strcmp(name, esper_policy_command.name) == 0 ? "a program" : name;
 }
 
 uint64_t esper_growth_n_logged(const esper_growth *growth)
@@ -567,8 +506,8 @@ void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_C
     size_t n = 0;
 
     text[0] = '\0';
-    for (int k = 0; k < growth->trainer->slots.n && n < ESPER_CONFIG_TEXT_CHARS; k++) {
-        const esper_slot *slot = &growth->trainer->slots.slot[k];
+    for (int k = 0; k < growth->network->slots.n && n < ESPER_CONFIG_TEXT_CHARS; k++) {
+        const esper_slot *slot = &growth->network->slots.slot[k];
 
         if (slot->stage == ESPER_STAGE_FOSSILIZED)
             n += (size_t)snprintf(text + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", slot->id,

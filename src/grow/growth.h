@@ -26,11 +26,11 @@ typedef struct esper_growth esper_growth;
  * key. */
 esper_status esper_growth_check_config(const esper_config *config, esper_topology topology);
 
-/* Opens the policy that the trainer's configuration names and becomes the trainer's companion; the trainer is borrowed, and
+/* Opens the policy that the network's configuration names and becomes the network's companion; the network is borrowed, and
  * one for growing. With `history` (borrowed) decisions come from there: a replay, in which every entry has to come again in
- * its order and with its weights. One that does not is E_STATE; past the last one everything is E_STOPPED. Comes before the
- * guarded trainer is opened. */
-esper_status esper_growth_open(esper_trainer *trainer, const esper_decision_history *history,
+ * its order and with its weights. One that does not is E_STATE; past the last one everything is E_STOPPED. `inject`: faults for
+ * a drill; NULL: those of the configuration. Comes before the guard is opened. */
+esper_status esper_growth_open(esper_network *network, const esper_decision_history *history, const char *inject,
                                esper_growth **growth_out);
 void         esper_growth_close(esper_growth *growth);
 
@@ -43,7 +43,7 @@ typedef struct esper_growth_records {
 } esper_growth_records;
 
 /* Takes part in a guarded training from now on. */
-esper_status esper_growth_attach(esper_growth *growth, esper_guarded *guarded, const esper_growth_records *records);
+esper_status esper_growth_attach(esper_growth *growth, const esper_growth_records *records);
 
 /* One line of a run's history. Accuracies in percent. */
 typedef struct esper_epoch_record {
@@ -55,7 +55,7 @@ typedef struct esper_epoch_record {
 } esper_epoch_record;
 
 /* Validates the network as it is and measures its seeds. Changes nothing that counts. E_STOPPED as
- * esper_trainer_evaluate. */
+ * esper_network_evaluate. */
 esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out);
 
 /* The epoch was good: takes its readings, decides, acts. A failure (the policy's, the log's) leaves slots and state as they
@@ -117,7 +117,7 @@ double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward 
 uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
 
 /* FLOPs of a forward pass of one sample through the host alone, without seeds. */
-esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out);
+double esper_growth_flops_host(const esper_growth *growth);
 
 /* Faults that were asked for and have not been injected. */
 uint64_t esper_growth_n_faults_left(const esper_growth *growth);

@@ -14,20 +14,20 @@
 /* Blueprints that fit the slot and the budget of parameters. */
 static uint32_t affordable(const esper_growth *growth, int k, int64_t params)
 {
-    const esper_trainer *trainer = growth->trainer;
-    int64_t limit = trainer->config.max_params;
-    uint32_t bits = esper_policy_blueprints(trainer->host.topology);
+    const esper_network *network = growth->network;
+    int64_t limit = network->engine->config.max_params;
+    uint32_t bits = esper_policy_blueprints(network->engine->host.topology);
 
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
-        if (growth->blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
-            (limit > 0 && params + growth->blueprint_params[k][i] > limit))
+        if (growth->deciding.blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
+            (limit > 0 && params + growth->deciding.blueprint_params[k][i] > limit))
             bits &= ~(1u << i);
     return bits;
 }
 
 static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
     const esper_bound *bound = &growth->state.seed[k].bound;
 
     snprintf(view->seed, sizeof(view->seed), "%s", slot->seed_id);
@@ -54,8 +54,8 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
         view->contribution_high = esper_bound_upper(bound);
         view->contribution_epochs = (int)bound->n_epochs;
     }
-    if (growth->measured)
-        view->trial_gain = growth->found.trial[k].value;
+    if (growth->measuring.measured)
+        view->trial_gain = growth->measuring.found.trial[k].value;
     if (slot->known & ESPER_KNOWN_RATIO)
         view->gradient_ratio = slot->grad_ratio;
     if (slot->known & ESPER_KNOWN_HEALTH) {
@@ -64,7 +64,7 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
         view->vanishing = slot->vanishing != 0;
         view->exploding = slot->exploding != 0;
     }
-    view->measured = growth->measured && !isnan(growth->found.contribution[k].value) &&
+    view->measured = growth->measuring.measured && !isnan(growth->measuring.found.contribution[k].value) &&
                      slot->stage != ESPER_STAGE_FOSSILIZED; /* a fossil keeps the reading it was kept for */
     view->contribution_velocity = slot->contribution_velocity;
     view->interaction = slot->interaction;
@@ -72,53 +72,53 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
 
 static void show_slot(const esper_growth *growth, int k, int64_t params, esper_policy_slot *view)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
 
-    esper_policy_slot_init(view, growth->trainer->host.topology, slot->id);
+    esper_policy_slot_init(view, growth->network->engine->host.topology, slot->id);
     view->stage = slot->stage;
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
     view->blueprints = affordable(growth, k, params);
-    memcpy(view->blueprint_params, growth->blueprint_params[k], sizeof(view->blueprint_params));
-    view->gate_params = growth->gate_params[k];
+    memcpy(view->blueprint_params, growth->deciding.blueprint_params[k], sizeof(view->blueprint_params));
+    view->gate_params = growth->deciding.gate_params[k];
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);
 }
 
 int64_t esper_growth_params(const esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    int64_t n = esper_net_count_params(&trainer->net, 0);
+    const esper_network *network = growth->network;
+    int64_t n = esper_net_count_params(&network->net, 0);
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_active(&trainer->slots.slot[k]))
-            n += trainer->slots.slot[k].seed_params + trainer->slots.slot[k].gate_params;
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_active(&network->slots.slot[k]))
+            n += network->slots.slot[k].seed_params + network->slots.slot[k].gate_params;
     return n;
 }
 
 void growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     int64_t params = esper_growth_params(growth);
 
-    for (int k = 0; k < trainer->slots.n; k++)
-        show_slot(growth, k, params, &growth->views[k]);
+    for (int k = 0; k < network->slots.n; k++)
+        show_slot(growth, k, params, &growth->deciding.views[k]);
     *view_out = (esper_policy_view){
-        .topology = trainer->host.topology,
+        .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = trainer->config.epochs - esper_finish_epochs(&trainer->config),
+        .max_epochs = network->engine->config.epochs - esper_finish_epochs(&network->engine->config),
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
         .accuracy_valid = record->acc_valid,
         .params_total = params,
-        .params_limit = trainer->config.max_params,
-        .max_seeds = trainer->config.max_seeds,
+        .params_limit = network->engine->config.max_params,
+        .max_seeds = network->engine->config.max_seeds,
         .last_refused = growth->state.refused != 0,
         .rolled_back = growth->facts.went_back > growth->state.decided,
-        .slots = growth->views,
-        .n_slots = trainer->slots.n,
+        .slots = growth->deciding.views,
+        .n_slots = network->slots.n,
     };
 }
 
@@ -129,9 +129,9 @@ __attribute__((format(printf, 2, 3))) static esper_status refuse(esper_growth *g
     va_list args;
 
     va_start(args, format);
-    vsnprintf(growth->refusal, sizeof(growth->refusal), format, args);
+    vsnprintf(growth->deciding.refusal, sizeof(growth->deciding.refusal), format, args);
     va_end(args);
-    growth->accepted = false;
+    growth->deciding.accepted = false;
     return ESPER_OK;
 }
 
@@ -146,15 +146,15 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
 /* Validated and built first, committed last. */
 static esper_status germinate(esper_growth *growth, int k)
 {
-    esper_trainer *trainer = growth->trainer;
-    const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(trainer->host.topology, decision->blueprint);
-    esper_slot *slot = &trainer->slots.slot[k];
+    esper_network *network = growth->network;
+    const esper_decision *decision = &growth->deciding.decision;
+    const esper_blueprint *blueprint = esper_policy_blueprint(network->engine->host.topology, decision->blueprint);
+    esper_slot *slot = &network->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
     esper_status status;
 
-    assert(blueprint != NULL && growth->blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
+    assert(blueprint != NULL && growth->deciding.blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;
@@ -162,28 +162,28 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.blend = esper_style_blend(decision->style);
     wanted.tempo = decision->tempo;
     wanted.target = decision->target;
-    wanted.host_params = esper_net_count_params(&trainer->net, 0);
-    wanted.seed_params = growth->blueprint_params[k][blueprint->index];
-    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->gate_params[k] : 0;
+    wanted.host_params = esper_net_count_params(&network->net, 0);
+    wanted.seed_params = growth->deciding.blueprint_params[k][blueprint->index];
+    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->deciding.gate_params[k] : 0;
     status = esper_slot_check_germinate(slot, &wanted);
     if (status == ESPER_OK)
-        status = esper_slot_germinate(slot, &wanted, &growth->events);
+        status = esper_slot_germinate(slot, &wanted, &growth->recording.events);
     if (status != ESPER_OK)
         return unless_refused(growth, status);
     growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
-    growth->gates[k].gate = -1;
-    return esper_trainer_bear(trainer, k);
+    growth->deciding.gates[k].gate = -1;
+    return esper_network_bear(network, k);
 }
 
 static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
 {
-    esper_slot *slot = &growth->trainer->slots.slot[k];
+    esper_slot *slot = &growth->network->slots.slot[k];
     esper_slot_merits merits = growth_merits(growth, k);
     const esper_slot_merits *judged = slot->permissive ? NULL : &merits;
     esper_gate_result result;
     char why[ESPER_GATE_WHY_CHARS];
-    esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->events, &result)
-                                    : esper_slot_advance(slot, -1, judged, &growth->events, &result);
+    esper_status status = fossilize ? esper_slot_fossilize(slot, judged, &growth->recording.events, &result)
+                                    : esper_slot_advance(slot, -1, judged, &growth->recording.events, &result);
 
     if (status != ESPER_OK)
         return unless_refused(growth, status);
@@ -200,49 +200,50 @@ static esper_alpha_ramp ramp_of(const esper_decision *decision)
 
 static esper_status prune(esper_growth *growth, esper_slot *slot)
 {
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     esper_alpha_ramp ramp = ramp_of(decision);
     const char *reason = esper_reason_name(decision->reason);
     esper_status status = decision->speed > 0
-                              ? esper_slot_schedule_prune(slot, &ramp, reason, "policy", &growth->events)
-                              : esper_slot_prune(slot, reason, "policy", &growth->events);
+                              ? esper_slot_schedule_prune(slot, &ramp, reason, "policy", &growth->recording.events)
+                              : esper_slot_prune(slot, reason, "policy", &growth->recording.events);
 
     return unless_refused(growth, status);
 }
 
 static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
 {
-    const esper_decision *decision = &growth->decision;
+    const esper_decision *decision = &growth->deciding.decision;
     esper_alpha_ramp ramp = ramp_of(decision);
     int blend = decision->style >= 0 ? (int)esper_style_blend(decision->style) : 0;
 
     if (slot->alpha.value > 0.0 && blend != slot->blend)
         blend = 0; /* a style is always given; an operator changes only at alpha 0 */
-    return unless_refused(growth, esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->events));
+    return unless_refused(growth,
+                          esper_slot_set_alpha_target(slot, decision->target, &ramp, blend, &growth->recording.events));
 }
 
 /* Carries out what was decided about a slot of the view, where it is legal. */
 static esper_status operate(esper_growth *growth)
 {
-    int k = growth->decision.slot;
-    esper_status status = esper_mask_approve(&growth->view, &growth->decision);
+    int k = growth->deciding.decision.slot;
+    esper_status status = esper_mask_approve(&growth->deciding.view, &growth->deciding.decision);
 
-    growth->accepted = true;
-    growth->refusal[0] = '\0';
+    growth->deciding.accepted = true;
+    growth->deciding.refusal[0] = '\0';
     if (status != ESPER_OK)
         return unless_refused(growth, status);
-    switch (growth->decision.op) {
+    switch (growth->deciding.decision.op) {
     case ESPER_SLOT_OP_WAIT:
         return ESPER_OK;
     case ESPER_SLOT_OP_GERMINATE:
         return germinate(growth, k);
     case ESPER_SLOT_OP_ADVANCE:
     case ESPER_SLOT_OP_FOSSILIZE:
-        return pass_gate(growth, k, growth->decision.op == ESPER_SLOT_OP_FOSSILIZE);
+        return pass_gate(growth, k, growth->deciding.decision.op == ESPER_SLOT_OP_FOSSILIZE);
     case ESPER_SLOT_OP_PRUNE:
-        return prune(growth, &growth->trainer->slots.slot[k]);
+        return prune(growth, &growth->network->slots.slot[k]);
     default:
-        return set_alpha_target(growth, &growth->trainer->slots.slot[k]);
+        return set_alpha_target(growth, &growth->network->slots.slot[k]);
     }
 }
 
@@ -250,28 +251,28 @@ static esper_status operate(esper_growth *growth)
 
 static void keep_gates(esper_growth *growth)
 {
-    for (int i = 0; i < growth->events.n; i++) {
-        const esper_slot_event *event = &growth->event_room[i];
-        int k = esper_slots_find(&growth->trainer->slots, event->slot);
+    for (int i = 0; i < growth->recording.events.n; i++) {
+        const esper_slot_event *event = &growth->recording.event_room[i];
+        int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
-            growth->gates[k] = event->gate;
+            growth->deciding.gates[k] = event->gate;
     }
 }
 
 esper_status growth_act(esper_growth *growth)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
 
     ESPER_TRY(operate(growth));
     for (int k = 0; k < slots->n; k++) {
         esper_slot_merits merits = growth_merits(growth, k);
 
-        esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->events);
+        esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->recording.events);
     }
     keep_gates(growth);
     growth->state.decided = growth->facts.n_logged;
-    growth->state.refused = !growth->accepted;
+    growth->state.refused = !growth->deciding.accepted;
     return ESPER_OK;
 }
 
@@ -279,20 +280,17 @@ esper_status growth_act(esper_growth *growth)
  * prune is undone still has its weights. */
 esper_status growth_rebuild(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    uint64_t program = trainer->program;
+    esper_network *network = growth->network;
 
-    ESPER_TRY(esper_trainer_replan(trainer));
-    if (program != trainer->program)
-        ESPER_TRY(esper_guarded_restructure(growth->guarded));
-    for (int k = 0; k < trainer->slots.n; k++) {
-        if (esper_stage_has_seed(trainer->slots.slot[k].stage))
+    ESPER_TRY(esper_network_replan(network));
+    for (int k = 0; k < network->slots.n; k++) {
+        if (esper_stage_has_seed(network->slots.slot[k].stage))
             continue;
-        esper_trainer_clear_region(trainer, k);
+        esper_network_clear_region(network, k);
         growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = growth->state.seed[k].number};
-        growth->gates[k].gate = -1;
+        growth->deciding.gates[k].gate = -1;
     }
-    growth->step_flops = 0.0; /* also an alpha that has left 0 changes what is tested: counted anew */
+    growth->measuring.step_flops = 0.0; /* also an alpha that has left 0 changes what is tested: counted anew */
     growth_count_flops(growth);
     return ESPER_OK;
 }

@@ -16,7 +16,7 @@ static esper_status read_fault(esper_growth *growth, const char *word)
     char role[16], name[16];
     int end = 0;
 
-    if (growth->n_faults == GROWTH_MAX_FAULTS)
+    if (growth->drills.n_faults == GROWTH_MAX_FAULTS)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: at most %d faults", (int)GROWTH_MAX_FAULTS);
     if (sscanf(word, "%" SCNu64 ":%79[^:]:%15[^:]:%15[^:@]%n@%d%n", &fault.step, fault.where, role, name, &end,
                &fault.rank, &end) < 4 ||
@@ -29,9 +29,9 @@ static esper_status read_fault(esper_growth *growth, const char *word)
     if (fault.fault < 0)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "inject: '%s' is no fault: there are nan, inf, neg_inf, exponent and mantissa", name);
-    if (growth->n_faults > 0 && growth->faults[growth->n_faults - 1].step >= fault.step)
+    if (growth->drills.n_faults > 0 && growth->drills.faults[growth->drills.n_faults - 1].step >= fault.step)
         return ESPER_FAIL(ESPER_E_CONFIG, "inject: steps go up; %" PRIu64 " comes too late", fault.step);
-    growth->faults[growth->n_faults++] = fault;
+    growth->drills.faults[growth->drills.n_faults++] = fault;
     return ESPER_OK;
 }
 
@@ -73,13 +73,13 @@ static int64_t choose(const esper_guard *guard, const growth_fault *fault, esper
 
 static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth_fault *fault, esper_drill_point point)
 {
-    const esper_trainer *trainer = growth->trainer;
-    esper_rng_key key = {.seed = trainer->config.seed,
+    const esper_network *network = growth->network;
+    esper_rng_key key = {.seed = network->seed,
                          .purpose = ESPER_RNG_FAULT,
                          .step = (uint32_t)fault->step,
                          .tag = (uint32_t)growth->facts.n_injected};
     esper_log_entry entry = {
-        .step = trainer->cursor.step, .epoch = (int32_t)trainer->cursor.epoch + 1, .source = ESPER_LOG_INJECTION};
+        .step = network->cursor.step, .epoch = (int32_t)network->cursor.epoch + 1, .source = ESPER_LOG_INJECTION};
     const esper_guard_tensor *tensor;
     esper_rng rng;
     int64_t chosen;
@@ -98,27 +98,27 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     ESPER_TRY(growth_log(growth, &entry));
     growth_record_injection(growth, &entry);
     growth->facts.n_injected++;
-    if (fault->rank >= 0 && fault->rank != trainer->ranks.rank)
+    if (fault->rank >= 0 && fault->rank != network->engine->ranks.rank)
         return ESPER_OK;
     return esper_guard_inject(guard, (size_t)chosen, entry.injection.element, (esper_fault)fault->fault, 1, NULL);
 }
 
-void growth_drill(void *context, esper_guarded *guarded, esper_drill_point point)
+void growth_drill(void *context, esper_network *network, esper_drill_point point)
 {
     esper_growth *growth = context;
     const growth_fault *fault;
     esper_drill_point due;
     esper_status status;
 
-    if (growth->facts.n_injected >= (uint64_t)growth->n_faults || growth->drill_status != ESPER_OK)
+    if (growth->facts.n_injected >= (uint64_t)growth->drills.n_faults || growth->drills.status != ESPER_OK)
         return;
-    fault = &growth->faults[growth->facts.n_injected];
+    fault = &growth->drills.faults[growth->facts.n_injected];
     due = fault->role == ESPER_GUARD_ROLE_GRAD ? ESPER_DRILL_GRADIENTS : ESPER_DRILL_BETWEEN_STEPS;
-    if (point != due || growth->trainer->cursor.step < fault->step)
+    if (point != due || growth->network->cursor.step < fault->step)
         return;
-    status = spoil(growth, esper_guarded_guard(guarded), fault, point);
+    status = spoil(growth, esper_guarded_guard(network), fault, point);
     if (status == ESPER_OK)
         return;
-    growth->drill_status = status; /* told at the end of the epoch */
-    snprintf(growth->drill_text, sizeof(growth->drill_text), "%s", esper_last_error());
+    growth->drills.status = status; /* told at the end of the epoch */
+    snprintf(growth->drills.text, sizeof(growth->drills.text), "%s", esper_last_error());
 }

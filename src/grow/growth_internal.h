@@ -1,5 +1,5 @@
 /* Internal. What the parts of growth (grow/growth.h) share: growth.c opens and leads, growth_measure.c measures,
- * growth_act.c does what was decided, growth_reward.c says what it was worth, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
+ * growth_memory.c remembers, growth_act.c does what was decided, growth_reward.c says what it was worth, growth_record.c writes it down, growth_replay.c holds it against a log, growth_inject.c spoils numbers for drills. */
 #ifndef ESPER_GROW_GROWTH_INTERNAL_H
 #define ESPER_GROW_GROWTH_INTERNAL_H
 
@@ -59,58 +59,80 @@ typedef struct growth_fault {
     int         rank; /* it is spoiled there; -1 = on every rank */
 } growth_fault;
 
-struct esper_growth {
-    esper_trainer       *trainer;
-    esper_guarded       *guarded;
-    esper_evaluator     *evaluator;
-    esper_policy        *policy;
-    bool                 follows; /* a program decides, and rank 0 alone asks it: state.policy is what that remembers */
-    esper_tracker        tracker;
-    growth_state         state;
-    growth_facts         facts;
-    esper_growth_records records;
-    esper_decision_log  *log;     /* NULL: none is kept */
-    const esper_decision_history *history;
-    uint64_t             n_replayed; /* entries of the history behind us */
-    /* of this epoch */
+/* What is found out about the network in this epoch, and what it takes to do so. */
+typedef struct growth_measuring {
+    esper_evaluator       *evaluator;
     esper_attribution_plan plan;
     esper_attribution      found;
-    bool                   measured;  /* found is of this epoch */
-    double                 probation; /* points that would be lost without any seed on probation; NaN = not measured */
+    bool                   measured;    /* found is of this epoch */
+    double                 probation;   /* points that would be lost without any seed on probation; NaN = not measured */
     int                    n_probation; /* seeds on probation that carry weight */
-    esper_epoch_record     record;
-    esper_policy_view      view;
-    esper_reward           reward;    /* of the last decision */
-    double                 probed[ESPER_MAX_SLOTS]; /* squared gradient of a probe there; NaN = none was made */
-    esper_policy_slot      views[ESPER_MAX_SLOTS];
-    esper_slot_event       event_room[GROWTH_MAX_EVENTS];
-    esper_slot_events      events;
-    esper_gate_result      gates[ESPER_MAX_SLOTS];
-    esper_decision         decision;
-    bool                   accepted;
-    char                   refusal[256];
     double                 step_flops, sample_flops; /* of the present program */
     uint64_t               counted_program;
-    /* of the whole run */
-    esper_reward_config    reward_config;
-    int64_t                blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
-    int64_t                gate_params[ESPER_MAX_SLOTS];
+    double                 probed[ESPER_MAX_SLOTS]; /* squared gradient of a probe there; NaN = none was made */
     esper_plan            *probe_plan;
     esper_net              probe_net;
     uint64_t               probe_program;
     float                 *buffers; /* copy of the norm buffers around a probe */
-    growth_fault           faults[GROWTH_MAX_FAULTS];
-    int                    n_faults;
-    esper_status           drill_status; /* a drill cannot fail where it stands: the end of the epoch does */
-    char                   drill_text[512]; /* and says so */
+} growth_measuring;
+
+/* Who decides, what is shown, what was decided and what became of it. */
+typedef struct growth_deciding {
+    esper_policy           *policy;
+    bool                    follows; /* a program decides, and rank 0 alone asks it: state.policy is what that remembers */
+    esper_tracker           tracker;
+    const esper_decision_history *history;
+    uint64_t                n_replayed; /* entries of the history behind us */
+    esper_policy_view       view;
+    esper_policy_slot       views[ESPER_MAX_SLOTS];
+    esper_decision          decision;
+    bool                    accepted;
+    char                    refusal[256];
+    esper_gate_result       gates[ESPER_MAX_SLOTS];
+    int64_t                 blueprint_params[ESPER_MAX_SLOTS][ESPER_POLICY_BLUEPRINTS];
+    int64_t                 gate_params[ESPER_MAX_SLOTS];
+    esper_reward_config     reward_config;
+    esper_reward            reward; /* of the last decision */
+} growth_deciding;
+
+/* What is written down, and where. */
+typedef struct growth_recording {
+    esper_growth_records records;
+    esper_decision_log  *log; /* NULL: none is kept */
+    esper_epoch_record   record; /* of this epoch */
+    esper_slot_event     event_room[GROWTH_MAX_EVENTS];
+    esper_slot_events    events;
+} growth_recording;
+
+/* Faults that were asked for. */
+typedef struct growth_drills {
+    growth_fault faults[GROWTH_MAX_FAULTS];
+    int          n_faults;
+    esper_status status;    /* a drill cannot fail where it stands: the end of the epoch does */
+    char         text[512]; /* and says so */
+} growth_drills;
+
+struct esper_growth {
+    esper_network   *network;
+    growth_state     state;
+    growth_facts     facts;
+    growth_measuring measuring;
+    growth_deciding  deciding;
+    growth_recording recording;
+    growth_drills    drills;
     /* what end_epoch goes back to when it fails */
-    esper_slots            slots_before;
-    growth_state           state_before;
-    growth_facts           facts_before;
+    esper_slots      slots_before;
+    growth_state     state_before;
+    growth_facts     facts_before;
 };
 
+/* growth_memory.c */
+void         growth_gather(esper_growth *growth); /* the state as it is now: tracker and policy live outside of it */
+esper_status growth_spread(esper_growth *growth); /* back to them */
+void         growth_join(esper_growth *growth);   /* what is remembered goes where the network's state goes; until leave */
+void         growth_leave(esper_growth *growth);
+
 /* growth_measure.c */
-esper_status growth_open_evaluator(esper_growth *growth);
 void         growth_count_flops(esper_growth *growth);
 void         growth_watch_gradients(void *context, const esper_guard_report *report);
 void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
@@ -143,6 +165,6 @@ void         growth_record_incident(esper_growth *growth, const esper_incident *
 
 /* growth_inject.c */
 esper_status growth_read_faults(esper_growth *growth, const char *text);
-void         growth_drill(void *context, esper_guarded *guarded, esper_drill_point point);
+void         growth_drill(void *context, esper_network *network, esper_drill_point point);
 
 #endif

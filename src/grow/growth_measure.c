@@ -7,71 +7,24 @@
 #include "base/status.h"
 #include "grow/growth_internal.h"
 
-/* Of validation, with the seeds of a table of slots. */
-static esper_evaluator_desc evaluator_desc(const esper_growth *growth, const esper_slots *slots)
-{
-    esper_trainer *trainer = growth->trainer;
-
-    return (esper_evaluator_desc){
-        .backend = trainer->backend,
-        .pool = trainer->pool,
-        .host = &trainer->host,
-        .slab = &trainer->slab,
-        .slots = slots,
-        .sampler = trainer->samplers[ESPER_SPLIT_VALID],
-        .split = ESPER_SPLIT_VALID,
-        .batch = esper_trainer_max_samples(trainer),
-        .ranks = &trainer->ranks,
-    };
-}
-
-esper_status growth_open_evaluator(esper_growth *growth)
-{
-    esper_evaluator_desc desc = evaluator_desc(growth, &growth->trainer->slots);
-
-    return esper_evaluator_open(&desc, &growth->evaluator);
-}
-
 /* FLOPs of the present program; looked up when it has changed. */
 void growth_count_flops(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     double none;
 
-    if (growth->counted_program == trainer->program && growth->step_flops > 0.0)
+    if (growth->measuring.counted_program == network->program && growth->measuring.step_flops > 0.0)
         return;
-    growth->step_flops = esper_trainer_step_flops(trainer);
-    if (esper_evaluator_flops(growth->evaluator, NULL, 0, &growth->sample_flops, &none) != ESPER_OK)
-        growth->sample_flops = esper_plan_stats_of(trainer->plan).forward.flops / esper_trainer_max_samples(trainer);
-    growth->counted_program = trainer->program;
+    growth->measuring.step_flops = esper_network_step_flops(network);
+    if (esper_evaluator_flops(growth->measuring.evaluator, NULL, 0, &growth->measuring.sample_flops, &none) != ESPER_OK)
+        growth->measuring.sample_flops =
+            esper_plan_stats_of(network->plan).forward.flops / esper_engine_max_samples(network->engine);
+    growth->measuring.counted_program = network->program;
 }
 
-static esper_status count_empty(const esper_growth *growth, esper_slots *slots, double *flops_out)
+double esper_growth_flops_host(const esper_growth *growth)
 {
-    esper_evaluator_desc desc = evaluator_desc(growth, slots);
-    esper_evaluator *evaluator;
-    esper_status status;
-    double none;
-
-    for (int k = 0; k < slots->n; k++)
-        slots->slot[k].stage = ESPER_STAGE_DORMANT; /* so that none is part of a program */
-    ESPER_TRY(esper_evaluator_open(&desc, &evaluator));
-    status = esper_evaluator_flops(evaluator, NULL, 0, flops_out, &none);
-    esper_evaluator_close(evaluator);
-    return status;
-}
-
-esper_status esper_growth_flops_host(const esper_growth *growth, double *flops_out)
-{
-    esper_slots *slots = esper_mem_alloc(sizeof(*slots)); /* a copy to empty */
-    esper_status status;
-
-    if (slots == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "slots");
-    *slots = growth->trainer->slots;
-    status = count_empty(growth, slots, flops_out);
-    esper_mem_free(slots);
-    return status;
+    return esper_net_flops(&growth->network->engine->plain);
 }
 
 /* ------------------------------------------------------------------------------------------------ gradients */
@@ -100,19 +53,20 @@ static void look_at_gradients(growth_seed *seed, const esper_guard_group *group,
 void growth_watch_gradients(void *context, const esper_guard_report *report)
 {
     esper_growth *growth = context;
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     const esper_guard_group *host;
 
     growth_count_flops(growth);
-    growth->facts.flops += growth->step_flops * esper_trainer_n_loaded(trainer) / trainer->config.batch;
-    if (trainer->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
+    growth->facts.flops +=
+        growth->measuring.step_flops * esper_network_n_loaded(network) / network->engine->config.batch;
+    if (network->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
         return;
     host = find_group(report, "host");
-    for (int k = 0; k < trainer->slots.n; k++) {
-        int stage = trainer->slots.slot[k].stage;
+    for (int k = 0; k < network->slots.n; k++) {
+        int stage = network->slots.slot[k].stage;
 
         if (stage == ESPER_STAGE_TRAINING || stage == ESPER_STAGE_BLENDING || stage == ESPER_STAGE_HOLDING)
-            look_at_gradients(&growth->state.seed[k], find_group(report, trainer->slots.slot[k].id), host);
+            look_at_gradients(&growth->state.seed[k], find_group(report, network->slots.slot[k].id), host);
     }
 }
 
@@ -138,34 +92,36 @@ static void take_gradients(growth_seed *seed, esper_slot *slot)
 static esper_status plan_coalitions(esper_growth *growth, esper_variant *variants, uint32_t *n_slice_out,
                                     double *flops_out)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     esper_attribution_options options;
     esper_attribution_cost cost = {
-        .share = trainer->config.attribution,
-        .batch = (uint32_t)trainer->config.batch,
-        .n_batches = esper_trainer_batches(trainer, ESPER_SPLIT_VALID),
+        .share = network->engine->config.attribution,
+        .batch = (uint32_t)network->engine->config.batch,
+        .n_batches = esper_engine_batches(network->engine, ESPER_SPLIT_VALID),
         .min_samples = ESPER_ATTRIBUTION_MIN_SAMPLES,
     };
-    double each[ESPER_MAX_COALITIONS], network;
+    double each[ESPER_MAX_COALITIONS], whole;
     esper_attribution_pace pace;
 
     esper_attribution_options_init(&options);
-    options.include_fossils = trainer->cursor.epoch + 1 >= (uint32_t)trainer->config.epochs /* for the report */ ||
-                              growth->reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
-    esper_attribution_plan_make(&trainer->slots, &options, &growth->plan);
+    options.include_fossils =
+        network->cursor.epoch + 1 >= (uint32_t)network->engine->config.epochs /* for the report */ ||
+        growth->deciding.reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
+    esper_attribution_plan_make(&network->slots, &options, &growth->measuring.plan);
     *n_slice_out = 0;
-    if (growth->plan.n_coalitions == 0)
+    if (growth->measuring.plan.n_coalitions == 0)
         return ESPER_OK;
-    for (int i = 0; i < growth->plan.n_coalitions; i++)
-        memcpy(variants[i].presence, growth->plan.coalition[i].presence, sizeof(variants[i].presence));
-    ESPER_TRY(esper_evaluator_flops(growth->evaluator, variants, growth->plan.n_coalitions, &network, each));
-    for (int i = 0; i < growth->plan.n_coalitions; i++)
+    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
+        memcpy(variants[i].presence, growth->measuring.plan.coalition[i].presence, sizeof(variants[i].presence));
+    ESPER_TRY(esper_evaluator_flops(growth->measuring.evaluator, variants, growth->measuring.plan.n_coalitions, &whole,
+                                    each));
+    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
         cost.variant_flops += each[i];
     growth_count_flops(growth);
-    cost.training_flops = growth->step_flops * trainer->steps_per_epoch;
+    cost.training_flops = growth->measuring.step_flops * network->engine->steps_per_epoch;
     pace = esper_attribution_budget(&cost);
     *flops_out = cost.variant_flops;
-    if (esper_attribution_is_due(pace, trainer->cursor.epoch + 1))
+    if (esper_attribution_is_due(pace, network->cursor.epoch + 1))
         *n_slice_out = pace.n_slice;
     return ESPER_OK;
 }
@@ -173,35 +129,35 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
 /* What the network would lose without any seed on probation: the coalition of fossils alone. */
 static void take_probation(esper_growth *growth, const esper_attribution_reading *readings)
 {
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
     uint32_t fossils = 0, all = 0;
 
-    for (int i = 0; i < growth->plan.n_participants; i++) {
+    for (int i = 0; i < growth->measuring.plan.n_participants; i++) {
         all |= 1u << i;
-        if (slots->slot[growth->plan.participant[i]].stage == ESPER_STAGE_FOSSILIZED)
+        if (slots->slot[growth->measuring.plan.participant[i]].stage == ESPER_STAGE_FOSSILIZED)
             fossils |= 1u << i;
         else
-            growth->n_probation++;
+            growth->measuring.n_probation++;
     }
     if (fossils == all)
-        growth->probation = 0.0;
-    for (int i = 0; i < growth->plan.n_coalitions; i++)
-        if (growth->plan.coalition[i].trial < 0 && growth->plan.coalition[i].on == fossils)
-            growth->probation = readings[i].difference;
+        growth->measuring.probation = 0.0;
+    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
+        if (growth->measuring.plan.coalition[i].trial < 0 && growth->measuring.plan.coalition[i].on == fossils)
+            growth->measuring.probation = readings[i].difference;
 }
 
 static void take_results(esper_growth *growth, const esper_variant_result *results, double flops)
 {
     esper_attribution_reading readings[ESPER_MAX_COALITIONS];
 
-    for (int i = 0; i < growth->plan.n_coalitions; i++)
+    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
         readings[i] = (esper_attribution_reading){.difference = results[i].difference,
                                                   .error = results[i].error,
                                                   .accuracy = esper_tally_accuracy(&results[i].tally),
                                                   .n_samples = results[i].n_samples};
-    esper_attribution_take(&growth->plan, readings, &growth->found);
+    esper_attribution_take(&growth->measuring.plan, readings, &growth->measuring.found);
     take_probation(growth, readings);
-    growth->measured = true;
+    growth->measuring.measured = true;
     growth->facts.flops += flops * (double)results[0].n_samples;
 }
 
@@ -213,15 +169,15 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     double flops = 0.0;
     esper_status status = variants != NULL && results != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "coalitions");
 
-    growth->measured = false;
-    growth->probation = (double)NAN;
-    growth->n_probation = 0;
+    growth->measuring.measured = false;
+    growth->measuring.probation = (double)NAN;
+    growth->measuring.n_probation = 0;
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
-        status =
-            esper_evaluator_run(growth->evaluator, esper_trainer_batches(growth->trainer, ESPER_SPLIT_VALID), variants,
-                                n_slice > 0 ? growth->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
+        status = esper_evaluator_run(
+            growth->measuring.evaluator, esper_engine_batches(growth->network->engine, ESPER_SPLIT_VALID), variants,
+            n_slice > 0 ? growth->measuring.plan.n_coalitions : 0, n_slice, follower, tally_out, results);
     if (status == ESPER_OK && n_slice > 0)
         take_results(growth, results, flops);
     esper_mem_free(variants);
@@ -235,25 +191,27 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
  * on, so that there are readings when it counts as settled and the first seed is to be placed. */
 static bool probe_is_due(const esper_growth *growth)
 {
-    const char *policy = growth->follows ? esper_policy_command.name : esper_policy_name(growth->policy);
+    const char *policy =
+        growth->deciding.follows ? esper_policy_command.name : esper_policy_name(growth->deciding.policy);
     uint32_t rests = 1u << ESPER_STAGE_DORMANT | 1u << ESPER_STAGE_FOSSILIZED;
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
 
-    return growth->history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
-           (growth->tracker.state.is_stable || growth->tracker.state.stable_epochs > 0) &&
+    return growth->deciding.history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
+           (growth->deciding.tracker.state.is_stable || growth->deciding.tracker.state.stable_epochs > 0) &&
            esper_slots_count(slots, rests) == slots->n && esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
 }
 
 /* As many batches as the budget for measuring allows; two at least have to agree, so fewer are none. */
 static uint32_t count_probe_batches(esper_growth *growth)
 {
-    const esper_trainer *trainer = growth->trainer;
-    double budget = trainer->config.attribution * growth->step_flops * trainer->steps_per_epoch;
-    double n = floor(budget / (esper_trainer_plan_flops(trainer, growth->probe_plan) + 1.0));
-    uint32_t most = esper_trainer_batches(trainer, ESPER_SPLIT_VALID);
+    const esper_network *network = growth->network;
+    double budget =
+        network->engine->config.attribution * growth->measuring.step_flops * network->engine->steps_per_epoch;
+    double n = floor(budget / (esper_engine_plan_flops(network->engine, growth->measuring.probe_plan) + 1.0));
+    uint32_t most = esper_engine_batches(network->engine, ESPER_SPLIT_VALID);
 
-    while (most > 0 &&
-           esper_sampler_batch_total(trainer->samplers[ESPER_SPLIT_VALID], most - 1) < (uint32_t)trainer->ranks.size)
+    while (most > 0 && esper_sampler_batch_total(network->engine->samplers[ESPER_SPLIT_VALID], most - 1) <
+                           (uint32_t)network->engine->ranks.size)
         most--; /* a rank without samples would have nothing to say */
     return n < 2.0 || most < 2 ? 0 : n < most ? (uint32_t)n : most;
 }
@@ -261,29 +219,30 @@ static uint32_t count_probe_batches(esper_growth *growth)
 /* The host with a silent linear map in every empty slot. */
 static esper_status plan_probe(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    esper_splice splice = trainer->splice;
-    esper_plan_net net = {.net = &growth->probe_net, .slab = &trainer->slab, .pass = &trainer->pass};
+    esper_network *network = growth->network;
+    esper_splice splice = network->splice;
+    esper_plan_net net = {.net = &growth->measuring.probe_net, .slab = &network->slab, .pass = &network->pass};
     esper_plan_desc desc = {
-        .backend = trainer->backend,
+        .backend = network->engine->backend,
+        .cache = network->engine->plans,
         .nets = &net,
         .n_nets = 1,
-        .max_samples = esper_trainer_max_samples(trainer),
+        .max_samples = esper_engine_max_samples(network->engine),
         .training = true,
     };
     uint64_t key;
 
     splice.probes = true;
     key = esper_splice_key(&splice);
-    if (growth->probe_plan != NULL && key == growth->probe_program)
+    if (growth->measuring.probe_plan != NULL && key == growth->measuring.probe_program)
         return ESPER_OK;
-    esper_plan_close(growth->probe_plan);
-    growth->probe_plan = NULL;
-    esper_net_fini(&growth->probe_net);
-    esper_net_init(&growth->probe_net);
-    ESPER_TRY(esper_splice_build(&splice, &trainer->host, &growth->probe_net));
-    growth->probe_program = key;
-    return esper_plan_open(&desc, &growth->probe_plan);
+    esper_plan_close(growth->measuring.probe_plan);
+    growth->measuring.probe_plan = NULL;
+    esper_net_fini(&growth->measuring.probe_net);
+    esper_net_init(&growth->measuring.probe_net);
+    ESPER_TRY(esper_splice_build(&splice, &network->engine->host, &growth->measuring.probe_net));
+    growth->measuring.probe_program = key;
+    return esper_plan_open(&desc, &growth->measuring.probe_plan);
 }
 
 /* What several batches say of a probe: the sum of their gradients, and the sum of these gradients' squared norms. */
@@ -295,22 +254,24 @@ typedef struct probe_sums {
 
 static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     char name[ESPER_NAME_CHARS];
 
-    for (int k = 0; k < trainer->slots.n; k++) {
+    for (int k = 0; k < network->slots.n; k++) {
         const esper_tensor *tensor;
         float *grad = sums[k].grad;
         int t;
 
-        snprintf(name, sizeof(name), "%s.probe.weight", trainer->slots.slot[k].id);
-        t = esper_net_find(&growth->probe_net, name);
+        snprintf(name, sizeof(name), "%s.probe.weight", network->slots.slot[k].id);
+        t = esper_net_find(&growth->measuring.probe_net, name);
         if (t == ESPER_NO_TENSOR)
             continue;
-        tensor = &growth->probe_net.tensors[t];
-        ESPER_TRY(esper_backend_read(trainer->backend, grad, esper_slab_at(&trainer->slab, ESPER_FAMILY_GRAD, tensor),
-                                     (size_t)tensor->count * sizeof(*grad)));
-        ESPER_TRY(esper_ranks_sum_f32(&trainer->ranks, grad, (size_t)tensor->count));
+        tensor = &growth->measuring.probe_net.tensors[t];
+        ESPER_TRY(esper_backend_copy_out(network->engine->backend, network->stream, grad,
+                                         esper_slab_at(&network->slab, ESPER_FAMILY_GRAD, tensor),
+                                         (size_t)tensor->count * sizeof(*grad)));
+        ESPER_TRY(esper_network_wait(network));
+        ESPER_TRY(esper_ranks_sum_f32(&network->engine->ranks, grad, (size_t)tensor->count));
         for (int64_t i = 0; i < tensor->count; i++) {
             sums[k].sum[i] += grad[i];
             sums[k].squares += (double)grad[i] * (double)grad[i];
@@ -338,7 +299,7 @@ static double expected_fall(const float *sum, int64_t n_weights, double squares,
 /* What a map there costs, as a part of the network it joins: FLOPs of a sample's forward pass. */
 static double relative_cost(const esper_growth *growth, const esper_slot *slot, int64_t n_weights)
 {
-    const esper_net *net = &growth->probe_net;
+    const esper_net *net = &growth->measuring.probe_net;
 
     for (int i = 0; i < net->n_boundaries; i++) {
         const esper_boundary *boundary = &net->boundaries[i];
@@ -346,7 +307,7 @@ static double relative_cost(const esper_growth *growth, const esper_slot *slot, 
         if (strcmp(boundary->slot, slot->id) == 0) {
             double places = (double)(net->tensors[boundary->tensor].count / boundary->channels);
 
-            return 2.0 * (double)n_weights * places / fmax(growth->sample_flops, 1.0);
+            return 2.0 * (double)n_weights * places / fmax(growth->measuring.sample_flops, 1.0);
         }
     }
     return 1.0;
@@ -355,33 +316,33 @@ static double relative_cost(const esper_growth *growth, const esper_slot *slot, 
 /* The fall for its cost: early slots see many places, where the same fall is paid for by more computing. */
 static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t n_batches)
 {
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
-        const esper_slot *slot = &growth->trainer->slots.slot[k];
-        int64_t n_weights = esper_splice_count_probe(growth->trainer->host.topology, slot->channels);
+    for (int k = 0; k < growth->network->slots.n; k++) {
+        const esper_slot *slot = &growth->network->slots.slot[k];
+        int64_t n_weights = esper_splice_count_probe(growth->network->engine->host.topology, slot->channels);
 
         if (!esper_slot_is_empty(slot))
             continue;
         if (n_batches > 1)
-            growth->probed[k] =
-                expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches, growth->trainer->config.batch) /
-                relative_cost(growth, slot, n_weights);
-        esper_trainer_clear_region(growth->trainer, k);
+            growth->measuring.probed[k] = expected_fall(sums[k].sum, n_weights, sums[k].squares, n_batches,
+                                                        growth->network->engine->config.batch) /
+                                          relative_cost(growth, slot, n_weights);
+        esper_network_clear_region(growth->network, k);
     }
 }
 
 static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
-    esper_trainer *trainer = growth->trainer;
+    esper_network *network = growth->network;
     uint32_t n = count_probe_batches(growth);
-    double flops = esper_trainer_plan_flops(trainer, growth->probe_plan);
+    double flops = esper_engine_plan_flops(network->engine, growth->measuring.probe_plan);
 
     for (uint32_t batch = 0; batch < n; batch++) {
-        esper_trainer_load(trainer, growth->probe_plan, &growth->probe_net, ESPER_SPLIT_VALID, batch);
-        trainer->pass.training = true; /* batch statistics: the ones that gradients go through */
-        ESPER_TRY(esper_plan_gradients(growth->probe_plan));
-        ESPER_TRY(esper_backend_sync(trainer->backend));
+        ESPER_TRY(esper_network_load(network, growth->measuring.probe_plan, &growth->measuring.probe_net,
+                                     ESPER_SPLIT_VALID, batch));
+        network->pass.training = true; /* batch statistics: the ones that gradients go through */
+        ESPER_TRY(esper_plan_gradients_one(growth->measuring.probe_plan, network->stream, 0));
         ESPER_TRY(add_probes(growth, sums));
-        growth->facts.flops += flops * esper_trainer_n_loaded(trainer) / trainer->config.batch;
+        growth->facts.flops += flops * esper_network_n_loaded(network) / network->engine->config.batch;
     }
     take_evidence(growth, sums, n);
     return ESPER_OK;
@@ -390,20 +351,20 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 /* The norm buffers are put back: a probe leaves nothing behind but its readings. */
 esper_status growth_probe(esper_growth *growth)
 {
-    esper_trainer *trainer = growth->trainer;
-    const esper_slots *slots = &trainer->slots;
-    size_t bytes = (size_t)esper_slab_count(&trainer->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
+    esper_network *network = growth->network;
+    const esper_slots *slots = &network->slots;
+    size_t bytes = (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     probe_sums sums[ESPER_MAX_SLOTS] = {{0}};
     float *memory;
     size_t room = 0, most = 0;
     esper_status status, put_back;
 
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
-        growth->probed[k] = (double)NAN;
+        growth->measuring.probed[k] = (double)NAN;
     if (!probe_is_due(growth))
         return ESPER_OK;
     for (int k = 0; k < slots->n; k++) {
-        size_t n = (size_t)esper_splice_count_probe(trainer->host.topology, slots->slot[k].channels);
+        size_t n = (size_t)esper_splice_count_probe(network->engine->host.topology, slots->slot[k].channels);
 
         room += n;
         most = n > most ? n : most;
@@ -413,16 +374,18 @@ esper_status growth_probe(esper_growth *growth)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     sums[0].sum = memory;
     for (int k = 1; k < slots->n; k++)
-        sums[k].sum = sums[k - 1].sum + esper_splice_count_probe(trainer->host.topology, slots->slot[k - 1].channels);
+        sums[k].sum =
+            sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
     for (int k = 0; k < slots->n; k++)
         sums[k].grad = memory + room;
-    status = esper_backend_read(trainer->backend, growth->buffers, trainer->slab.family[ESPER_FAMILY_BUFFER], bytes);
+    status = esper_backend_read(network->engine->backend, growth->measuring.buffers,
+                                network->slab.family[ESPER_FAMILY_BUFFER], bytes);
     if (status == ESPER_OK) {
         status = plan_probe(growth);
         if (status == ESPER_OK)
             status = run_probe(growth, sums);
-        put_back = esper_backend_copy_in(trainer->backend, NULL, trainer->slab.family[ESPER_FAMILY_BUFFER],
-                                         growth->buffers, bytes);
+        put_back = esper_backend_copy_in(network->engine->backend, NULL, network->slab.family[ESPER_FAMILY_BUFFER],
+                                         growth->measuring.buffers, bytes);
         status = status != ESPER_OK ? status : put_back;
     }
     esper_mem_free(memory);
@@ -434,30 +397,32 @@ esper_status growth_probe(esper_growth *growth)
 /* Contributions, and bounds on them while the seed is fully blended in: those at less weight are of another network. */
 static void take_contributions(esper_growth *growth)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
     uint32_t measured = 0;
 
     for (int k = 0; k < slots->n; k++) {
-        const esper_estimate *found = &growth->found.contribution[k];
+        const esper_estimate *found = &growth->measuring.found.contribution[k];
         esper_slot *slot = &slots->slot[k];
 
         if (slot->stage != ESPER_STAGE_HOLDING)
             esper_bound_reset(&growth->state.seed[k].bound);
-        if (!growth->measured || isnan(found->value) || slot->stage == ESPER_STAGE_FOSSILIZED)
+        if (!growth->measuring.measured || isnan(found->value) || slot->stage == ESPER_STAGE_FOSSILIZED)
             continue;
         esper_slot_set_contribution(slot, found->value);
         if (slot->stage == ESPER_STAGE_HOLDING)
             esper_bound_add(&growth->state.seed[k].bound, found->value, found->error);
         measured |= 1u << k;
     }
-    if (!growth->measured)
+    if (!growth->measuring.measured)
         return;
     for (int k = 0; k < slots->n; k++)
         if (esper_slot_is_active(&slots->slot[k]))
             esper_slot_clear_interactions(&slots->slot[k]);
-    for (int i = 0; i < growth->found.n_synergies; i++) {
-        esper_slot_add_interaction(&slots->slot[growth->found.synergy[i].first], growth->found.synergy[i].value);
-        esper_slot_add_interaction(&slots->slot[growth->found.synergy[i].second], growth->found.synergy[i].value);
+    for (int i = 0; i < growth->measuring.found.n_synergies; i++) {
+        esper_slot_add_interaction(&slots->slot[growth->measuring.found.synergy[i].first],
+                                   growth->measuring.found.synergy[i].value);
+        esper_slot_add_interaction(&slots->slot[growth->measuring.found.synergy[i].second],
+                                   growth->measuring.found.synergy[i].value);
     }
     esper_slots_sum_neighbours(slots, measured);
 }
@@ -465,8 +430,8 @@ static void take_contributions(esper_growth *growth)
 /* Smoothed from epoch to epoch: one probe of a settled host is still half noise. */
 static void take_probes(esper_growth *growth)
 {
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
-        double *promise = &growth->state.promise[k], probed = growth->probed[k];
+    for (int k = 0; k < growth->network->slots.n; k++) {
+        double *promise = &growth->state.promise[k], probed = growth->measuring.probed[k];
 
         if (!isnan(probed))
             *promise = isnan(*promise) ? probed : 0.7 * *promise + 0.3 * probed;
@@ -478,12 +443,12 @@ double growth_evidence(const esper_growth *growth, int slot)
 {
     double promise = growth->state.promise[slot];
 
-    return isnan(promise) ? promise : ldexp(fmax(promise, 0.0), -growth->trainer->slots.slot[slot].n_seeds);
+    return isnan(promise) ? promise : ldexp(fmax(promise, 0.0), -growth->network->slots.slot[slot].n_seeds);
 }
 
 void growth_take_readings(esper_growth *growth, const esper_epoch_record *record)
 {
-    esper_slots *slots = &growth->trainer->slots;
+    esper_slots *slots = &growth->network->slots;
 
     take_probes(growth);
     take_contributions(growth);
@@ -499,10 +464,10 @@ void growth_take_readings(esper_growth *growth, const esper_epoch_record *record
 esper_slot_merits growth_merits(const esper_growth *growth, int slot)
 {
     const esper_bound *bound = &growth->state.seed[slot].bound;
-    double lower = esper_bound_lower(bound), gain = growth->found.trial[slot].value;
+    double lower = esper_bound_lower(bound), gain = growth->measuring.found.trial[slot].value;
     esper_slot_merits merits = {{.how = ESPER_MERIT_NONE}, {.how = ESPER_MERIT_NONE}};
 
-    if (growth->measured && !isnan(gain))
+    if (growth->measuring.measured && !isnan(gain))
         merits.improvement = (esper_merit){.value = gain, .how = ESPER_MERIT_TRIAL, .n_epochs = 1};
     if (!isnan(lower))
         merits.contribution =

@@ -10,20 +10,20 @@
 
 static esper_store_record record_of(const esper_growth *growth, esper_store_kind kind, uint32_t epoch)
 {
-    return esper_store_record_of(kind, epoch, (int64_t)growth->trainer->cursor.step);
+    return esper_store_record_of(kind, epoch, (int64_t)growth->network->cursor.step);
 }
 
 static void push(const esper_growth *growth, const esper_store_record *record)
 {
-    if (growth->records.store != NULL)
-        (void)esper_store_push(growth->records.store, record);
+    if (growth->recording.records.store != NULL)
+        (void)esper_store_push(growth->recording.records.store, record);
 }
 
 static void emit(const esper_growth *growth, esper_event *event)
 {
-    event->step = (int64_t)growth->trainer->cursor.step;
-    if (growth->records.bus != NULL)
-        esper_bus_emit(growth->records.bus, event);
+    event->step = (int64_t)growth->network->cursor.step;
+    if (growth->recording.records.bus != NULL)
+        esper_bus_emit(growth->recording.records.bus, event);
 }
 
 /* What was never measured is left out. */
@@ -38,13 +38,14 @@ esper_status growth_log(esper_growth *growth, const esper_log_entry *entry)
 {
     esper_log_entry whole = *entry;
 
-    whole.weights = esper_trainer_hash(growth->trainer);
-    ESPER_TRY(esper_ranks_share(&growth->trainer->ranks, &whole.weights,
+    whole.weights = esper_network_hash(growth->network);
+    ESPER_TRY(esper_ranks_share(&growth->network->engine->ranks, &whole.weights,
                                 sizeof(whole.weights))); /* a fault may be one rank's */
-    if (growth->history != NULL)
+    if (growth->deciding.history != NULL)
         ESPER_TRY(growth_check_entry(growth, &whole));
-    ESPER_TRY(esper_ranks_settle(&growth->trainer->ranks,
-                                 growth->log != NULL ? esper_decision_log_append(growth->log, &whole) : ESPER_OK));
+    ESPER_TRY(esper_ranks_settle(
+        &growth->network->engine->ranks,
+        growth->recording.log != NULL ? esper_decision_log_append(growth->recording.log, &whole) : ESPER_OK));
     growth->facts.n_logged++;
     return ESPER_OK;
 }
@@ -57,19 +58,19 @@ static esper_store_record copy_of_entry(const esper_growth *growth, const char *
     record.decision.number = (int64_t)growth->facts.n_logged - 1;
     ESPER_STORE_SET(record.decision.source, source);
     ESPER_STORE_SET(record.decision.op, op);
-    if (growth->log != NULL)
-        ESPER_STORE_SET(record.decision.line, esper_decision_log_line(growth->log));
+    if (growth->recording.log != NULL)
+        ESPER_STORE_SET(record.decision.line, esper_decision_log_line(growth->recording.log));
     return record;
 }
 
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
 {
-    const esper_slots *slots = &growth->trainer->slots;
-    int k = growth->decision.slot;
-    esper_log_entry entry = {.step = growth->trainer->cursor.step,
+    const esper_slots *slots = &growth->network->slots;
+    int k = growth->deciding.decision.slot;
+    esper_log_entry entry = {.step = growth->network->cursor.step,
                              .epoch = (int32_t)epoch,
                              .source = ESPER_LOG_POLICY,
-                             .decision = growth->decision};
+                             .decision = growth->deciding.decision};
 
     if (k >= 0 && k < slots->n)
         snprintf(entry.slot, sizeof(entry.slot), "%s", slots->slot[k].id);
@@ -105,12 +106,12 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
     governor->action = (int32_t)incident->action;
     governor->reason = (int32_t)incident->reason;
     governor->loss = incident->loss;
-    governor->lr_scale = growth->trainer->detour.lr_scale;
+    governor->lr_scale = growth->network->detour.lr_scale;
     if (incident->action != ESPER_GOVERNOR_SKIP)
         governor->to_step = incident->to.step;
-    for (int k = 0; incident->action == ESPER_GOVERNOR_PRUNE && k < growth->trainer->slots.n; k++)
+    for (int k = 0; incident->action == ESPER_GOVERNOR_PRUNE && k < growth->network->slots.n; k++)
         if ((incident->unkept >> k & 1u) != 0)
-            snprintf(governor->pruned[governor->n_pruned++], ESPER_SLOT_CHARS, "%s", growth->trainer->slots.slot[k].id);
+            snprintf(governor->pruned[governor->n_pruned++], ESPER_SLOT_CHARS, "%s", growth->network->slots.slot[k].id);
     if (incident->tensor != NULL) {
         snprintf(governor->tensor, sizeof(governor->tensor), "%s", incident->tensor);
         snprintf(governor->problem, sizeof(governor->problem), "%s", incident->problem);
@@ -141,18 +142,19 @@ void growth_record_injection(esper_growth *growth, const esper_log_entry *entry)
 
 static void record_decision(const esper_growth *growth, uint32_t epoch)
 {
-    const esper_decision *decision = &growth->decision;
-    const esper_blueprint *blueprint = esper_policy_blueprint(growth->trainer->host.topology, decision->blueprint);
-    bool has_slot = decision->slot >= 0 && decision->slot < growth->trainer->slots.n;
-    const char *slot = has_slot ? growth->trainer->slots.slot[decision->slot].id : "";
+    const esper_decision *decision = &growth->deciding.decision;
+    const esper_blueprint *blueprint =
+        esper_policy_blueprint(growth->network->engine->host.topology, decision->blueprint);
+    bool has_slot = decision->slot >= 0 && decision->slot < growth->network->slots.n;
+    const char *slot = has_slot ? growth->network->slots.slot[decision->slot].id : "";
     esper_store_record record = copy_of_entry(growth, "policy", esper_slot_op_name(decision->op), epoch);
     esper_event event = {.kind = ESPER_EVENT_DECIDED};
 
-    record.decision.accepted = growth->accepted;
+    record.decision.accepted = growth->deciding.accepted;
     ESPER_STORE_SET(record.decision.slot, slot);
-    if (has_slot && esper_slot_is_active(&growth->trainer->slots.slot[decision->slot]))
+    if (has_slot && esper_slot_is_active(&growth->network->slots.slot[decision->slot]))
         record.decision.seed = growth->state.seed[decision->slot].number;
-    ESPER_STORE_SET(record.decision.reason, growth->accepted ? decision->text : growth->refusal);
+    ESPER_STORE_SET(record.decision.reason, growth->deciding.accepted ? decision->text : growth->deciding.refusal);
     if (decision->op == ESPER_SLOT_OP_GERMINATE) {
         ESPER_STORE_SET(record.decision.blueprint, blueprint != NULL ? blueprint->name : "");
         ESPER_STORE_SET(record.decision.blend, esper_blend_name(esper_style_blend(decision->style)));
@@ -169,15 +171,15 @@ static void record_decision(const esper_growth *growth, uint32_t epoch)
     event.decided.op = esper_slot_op_name(decision->op);
     event.decided.slot = slot;
     event.decided.blueprint = decision->op == ESPER_SLOT_OP_GERMINATE && blueprint != NULL ? blueprint->name : "";
-    event.decided.accepted = growth->accepted;
+    event.decided.accepted = growth->deciding.accepted;
     event.decided.reason = decision->text;
-    event.decided.refusal = growth->refusal;
+    event.decided.refusal = growth->deciding.refusal;
     emit(growth, &event);
 }
 
 static void record_seed(const esper_growth *growth, int k, uint32_t epoch)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
     esper_store_record record = record_of(growth, ESPER_STORE_SEED_EPOCH, epoch);
 
     record.seed_epoch.seed = growth->state.seed[k].number;
@@ -207,21 +209,21 @@ static void record_estimate(const esper_growth *growth, int k, uint32_t epoch, c
     if (isnan(estimate->value))
         return;
     ESPER_STORE_SET(record.attribution.measure, measure);
-    ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[k].id);
+    ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[k].id);
     record.attribution.seed = growth->state.seed[k].number;
     record.attribution.value = pooled ? esper_bound_mean(bound) : estimate->value;
     record.attribution.lower = pooled ? esper_bound_lower(bound) : known(estimate->value - 1.645 * estimate->error);
     record.attribution.upper = pooled ? esper_bound_upper(bound) : known(estimate->value + 1.645 * estimate->error);
-    record.attribution.n_samples = (int64_t)growth->found.n_samples;
+    record.attribution.n_samples = (int64_t)growth->measuring.found.n_samples;
     record.attribution.n_epochs = pooled ? (int64_t)bound->n_epochs : 1;
     push(growth, &record);
 }
 
 static void record_attribution(const esper_growth *growth, uint32_t epoch)
 {
-    const esper_attribution *found = &growth->found;
+    const esper_attribution *found = &growth->measuring.found;
 
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
+    for (int k = 0; k < growth->network->slots.n; k++) {
         esper_estimate shapley = {found->shapley[k], (double)NAN};
 
         record_estimate(growth, k, epoch, "contribution", &found->contribution[k]);
@@ -232,7 +234,7 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
         esper_store_record record = record_of(growth, ESPER_STORE_ATTRIBUTION, epoch);
 
         ESPER_STORE_SET(record.attribution.measure, "synergy");
-        ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[found->synergy[i].first].id);
+        ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[found->synergy[i].first].id);
         record.attribution.seed = growth->state.seed[found->synergy[i].first].number;
         record.attribution.other_seed = growth->state.seed[found->synergy[i].second].number;
         record.attribution.value = known(found->synergy[i].value);
@@ -245,13 +247,13 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
 /* What the policy is shown of empty slots. */
 static void record_evidence(const esper_growth *growth, uint32_t epoch)
 {
-    for (int k = 0; k < growth->trainer->slots.n; k++) {
+    for (int k = 0; k < growth->network->slots.n; k++) {
         esper_store_record record = record_of(growth, ESPER_STORE_ATTRIBUTION, epoch);
 
-        if (isnan(growth->probed[k]))
+        if (isnan(growth->measuring.probed[k]))
             continue;
         ESPER_STORE_SET(record.attribution.measure, "evidence");
-        ESPER_STORE_SET(record.attribution.slot, growth->trainer->slots.slot[k].id);
+        ESPER_STORE_SET(record.attribution.slot, growth->network->slots.slot[k].id);
         record.attribution.value = known(growth_evidence(growth, k));
         record.attribution.n_epochs = 1;
         push(growth, &record);
@@ -263,17 +265,18 @@ static void record_reward(const esper_growth *growth, uint32_t epoch)
     esper_store_record record = record_of(growth, ESPER_STORE_REWARD, epoch);
 
     record.reward.episode_epoch = epoch;
-    ESPER_STORE_SET(record.reward.op, esper_slot_op_name(esper_action_effective_op(&growth->view, &growth->decision)));
-    esper_store_set_reward(&record, growth->reward.total, growth->reward.part);
+    ESPER_STORE_SET(record.reward.op,
+                    esper_slot_op_name(esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision)));
+    esper_store_set_reward(&record, growth->deciding.reward.total, growth->deciding.reward.part);
     push(growth, &record);
 }
 
 void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 {
-    const esper_trainer *trainer = growth->trainer;
+    const esper_network *network = growth->network;
     esper_store_record record = record_of(growth, ESPER_STORE_EPOCH, done->epoch);
 
-    if (growth->records.store == NULL && growth->records.bus == NULL)
+    if (growth->recording.records.store == NULL && growth->recording.records.bus == NULL)
         return; /* an environment: nobody keeps it, and a hash of all weights would be for nothing */
     record.epoch_done.loss_train = done->loss_train;
     record.epoch_done.acc_train = done->acc_train;
@@ -283,20 +286,20 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     record.epoch_done.grad_norm = done->grad_norm;
     record.epoch_done.params = esper_growth_params(growth);
     record.epoch_done.n_seeds = 0;
-    for (int k = 0; k < trainer->slots.n; k++)
-        record.epoch_done.n_seeds += esper_slot_is_active(&trainer->slots.slot[k]);
+    for (int k = 0; k < network->slots.n; k++)
+        record.epoch_done.n_seeds += esper_slot_is_active(&network->slots.slot[k]);
     record.epoch_done.flops_train = (int64_t)growth->facts.flops;
     record.epoch_done.samples_per_s = done->samples_per_s;
     record.epoch_done.seconds = done->seconds;
-    record.epoch_done.weight_hash = esper_trainer_hash(trainer);
+    record.epoch_done.weight_hash = esper_network_hash(network);
     push(growth, &record);
-    if (growth->measured)
+    if (growth->measuring.measured)
         record_attribution(growth, done->epoch);
     record_evidence(growth, done->epoch);
     record_decision(growth, done->epoch);
     record_reward(growth, done->epoch);
-    for (int k = 0; k < trainer->slots.n; k++)
-        if (esper_slot_is_active(&trainer->slots.slot[k]))
+    for (int k = 0; k < network->slots.n; k++)
+        if (esper_slot_is_active(&network->slots.slot[k]))
             record_seed(growth, k, done->epoch);
 }
 
@@ -304,7 +307,7 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 
 static void record_germination(const esper_growth *growth, int k, uint32_t epoch)
 {
-    const esper_slot *slot = &growth->trainer->slots.slot[k];
+    const esper_slot *slot = &growth->network->slots.slot[k];
     esper_store_record record = record_of(growth, ESPER_STORE_GERMINATION, epoch);
 
     record.germination.seed = growth->state.seed[k].number;
@@ -312,7 +315,7 @@ static void record_germination(const esper_growth *growth, int k, uint32_t epoch
     ESPER_STORE_SET(record.germination.blueprint, slot->blueprint);
     ESPER_STORE_SET(record.germination.blend, esper_blend_name(slot->blend));
     record.germination.params = slot->seed_params + slot->gate_params;
-    ESPER_STORE_SET(record.germination.reason, growth->decision.text);
+    ESPER_STORE_SET(record.germination.reason, growth->deciding.decision.text);
     push(growth, &record);
 }
 
@@ -322,8 +325,8 @@ static void record_move(const esper_growth *growth, int k, const esper_slot_even
     esper_store_record record = record_of(growth, ESPER_STORE_STAGE, epoch);
     esper_event event = {.kind = ESPER_EVENT_SEED_MOVED};
     const char *reason = what->reason[0] != '\0' ? what->reason
-                         : growth->decision.slot == k && growth->decision.op != ESPER_SLOT_OP_WAIT
-                             ? growth->decision.text
+                         : growth->deciding.decision.slot == k && growth->deciding.decision.op != ESPER_SLOT_OP_WAIT
+                             ? growth->deciding.decision.text
                              : "";
 
     record.stage.seed = growth->state.seed[k].number;
@@ -371,8 +374,8 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
         checks[i].check.threshold = known(result->checks[i].threshold);
         checks[i].check.passed = result->checks[i].passed;
     }
-    if (growth->records.store != NULL)
-        (void)esper_store_push_gate(growth->records.store, &record, checks, result->n_checks);
+    if (growth->recording.records.store != NULL)
+        (void)esper_store_push_gate(growth->recording.records.store, &record, checks, result->n_checks);
     event.gate_judged.epoch = epoch;
     event.gate_judged.slot = what->slot;
     event.gate_judged.seed = what->seed_id;
@@ -384,9 +387,9 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
 
 void growth_record_events(esper_growth *growth, uint32_t epoch)
 {
-    for (int i = 0; i < growth->events.n; i++) {
-        const esper_slot_event *event = &growth->event_room[i];
-        int k = esper_slots_find(&growth->trainer->slots, event->slot);
+    for (int i = 0; i < growth->recording.events.n; i++) {
+        const esper_slot_event *event = &growth->recording.event_room[i];
+        int k = esper_slots_find(&growth->network->slots, event->slot);
 
         if (event->kind == ESPER_SLOT_EVENT_GATE)
             record_gate(growth, k, event, epoch);
@@ -405,7 +408,7 @@ static void record_health(const esper_growth *growth, const esper_incident *inci
     esper_store_record record =
         esper_store_record_of(ESPER_STORE_HEALTH, incident->at.epoch + 1, (int64_t)incident->at.step);
 
-    record.health.n_skipped = (int64_t)esper_guarded_reading(growth->guarded).n_skipped;
+    record.health.n_skipped = (int64_t)esper_guarded_reading(growth->network).n_skipped;
     record.health.n_tensors = (int64_t)incident->n_tensors;
     if (incident->tensor != NULL) {
         ESPER_STORE_SET(record.health.tensor, incident->tensor);
@@ -437,7 +440,7 @@ void growth_record_incident(esper_growth *growth, const esper_incident *incident
     record.rollback.to_step = (int64_t)incident->to.step;
     record.rollback.n_damaged = incident->n_damaged;
     record.rollback.n_pruned = n_pruned;
-    record.rollback.lr_scale = growth->trainer->detour.lr_scale;
+    record.rollback.lr_scale = growth->network->detour.lr_scale;
     record.rollback.seconds = incident->seconds;
     ESPER_STORE_SET(record.rollback.reason, esper_incident_describe(incident, text, sizeof(text)));
     push(growth, &record);

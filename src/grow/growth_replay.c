@@ -22,14 +22,14 @@ static const char *describe(const esper_log_entry *entry, char *text, size_t cha
 
 esper_status growth_next_entry(esper_growth *growth, int source, const esper_log_entry **entry_out)
 {
-    const esper_decision_history *history = growth->history;
-    const esper_cursor *now = &growth->trainer->cursor;
+    const esper_decision_history *history = growth->deciding.history;
+    const esper_cursor *now = &growth->network->cursor;
     const esper_log_entry *entry;
     char text[160];
 
-    if (growth->n_replayed == history->n)
+    if (growth->deciding.n_replayed == history->n)
         return ESPER_FAIL(ESPER_E_STOPPED, "the log ends here");
-    entry = &history->entries[growth->n_replayed];
+    entry = &history->entries[growth->deciding.n_replayed];
     if (entry->source != source)
         return ESPER_FAIL(ESPER_E_STATE,
                           "epoch %u, step %" PRIu64 ": a %s entry is due here, and the log's entry %" PRIu64
@@ -72,6 +72,6 @@ esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *ent
         return ESPER_FAIL(ESPER_E_STATE, "epoch %d, step %" PRIu64 ": %s, and entry %" PRIu64 " of the log says %s",
                           entry->epoch, entry->step, describe(entry, ours, sizeof(ours)), logged->number,
                           describe(logged, theirs, sizeof(theirs)));
-    growth->n_replayed++;
+    growth->deciding.n_replayed++;
     return ESPER_OK;
 }

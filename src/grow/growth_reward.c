@@ -68,33 +68,34 @@ void growth_begin_ledger(esper_growth *growth)
 {
     if (growth->facts.ledger_open)
         return;
-    esper_reward_ledger_init(&growth->state.ledger, &growth->reward_config, &growth->view);
+    esper_reward_ledger_init(&growth->state.ledger, &growth->deciding.reward_config, &growth->deciding.view);
     growth->facts.ledger_open = 1;
 }
 
 /* After the operation and the ticks. What was not legal came to nothing; what was and is refused has failed. */
 static esper_reward_facts facts_of(const esper_growth *growth, bool last)
 {
-    int op = esper_action_effective_op(&growth->view, &growth->decision);
+    int op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
 
     return (esper_reward_facts){
-        .view = &growth->view,
+        .view = &growth->deciding.view,
         .op = op,
-        .slot = op == ESPER_SLOT_OP_WAIT ? -1 : growth->decision.slot,
-        .failed = op != ESPER_SLOT_OP_WAIT && !growth->accepted,
+        .slot = op == ESPER_SLOT_OP_WAIT ? -1 : growth->deciding.decision.slot,
+        .failed = op != ESPER_SLOT_OP_WAIT && !growth->deciding.accepted,
         .last = last,
-        .params_host = (double)esper_net_count_params(&growth->trainer->net, 0),
-        .improvement = growth->measured ? growth->probation : (double)NAN,
-        .n_measured = growth->measured ? growth->n_probation : 0,
-        .accuracy_committed =
-            growth->measured && growth->n_probation > 0 ? growth->record.acc_valid - growth->probation : (double)NAN,
+        .params_host = (double)esper_net_count_params(&growth->network->net, 0),
+        .improvement = growth->measuring.measured ? growth->measuring.probation : (double)NAN,
+        .n_measured = growth->measuring.measured ? growth->measuring.n_probation : 0,
+        .accuracy_committed = growth->measuring.measured && growth->measuring.n_probation > 0
+                                  ? growth->recording.record.acc_valid - growth->measuring.probation
+                                  : (double)NAN,
         .n_auto_pruned = (int)growth->facts.n_auto_pruned,
     };
 }
 
 esper_status growth_pay(esper_growth *growth, bool last)
 {
-    const esper_slots *slots = &growth->trainer->slots;
+    const esper_slots *slots = &growth->network->slots;
     int stages[ESPER_MAX_SLOTS], epochs[ESPER_MAX_SLOTS];
     esper_reward_pair pairs[ESPER_ATTRIBUTION_PAIRS];
     esper_reward_facts facts = facts_of(growth, last);
@@ -106,15 +107,16 @@ esper_status growth_pay(esper_growth *growth, bool last)
     facts.stages = stages;
     facts.epochs = epochs;
     facts.pairs = pairs;
-    for (int i = 0; growth->measured && i < growth->found.n_synergies; i++)
-        pairs[facts.n_pairs++] = (esper_reward_pair){.first = growth->found.synergy[i].first,
-                                                     .second = growth->found.synergy[i].second,
-                                                     .value = growth->found.synergy[i].value};
-    ESPER_TRY(esper_reward_step(&growth->reward_config, &facts, &growth->state.ledger, &growth->reward));
+    for (int i = 0; growth->measuring.measured && i < growth->measuring.found.n_synergies; i++)
+        pairs[facts.n_pairs++] = (esper_reward_pair){.first = growth->measuring.found.synergy[i].first,
+                                                     .second = growth->measuring.found.synergy[i].second,
+                                                     .value = growth->measuring.found.synergy[i].value};
+    ESPER_TRY(
+        esper_reward_step(&growth->deciding.reward_config, &facts, &growth->state.ledger, &growth->deciding.reward));
     growth->facts.n_auto_pruned = 0;
     growth->facts.n_segment++;
-    growth->facts.earned += growth->reward.total;
-    growth->facts.earned_segment += growth->reward.total;
+    growth->facts.earned += growth->deciding.reward.total;
+    growth->facts.earned_segment += growth->deciding.reward.total;
     return ESPER_OK;
 }
 
@@ -131,7 +133,7 @@ void growth_forfeit(esper_growth *growth)
 
 const esper_reward *esper_growth_reward(const esper_growth *growth)
 {
-    return &growth->reward;
+    return &growth->deciding.reward;
 }
 
 double esper_growth_return(const esper_growth *growth)

@@ -82,33 +82,34 @@ typedef struct esper_scan_request {
     esper_scan_capture capture;
 } esper_scan_request;
 
-typedef struct esper_engine esper_engine;
+typedef struct esper_scan_engine esper_scan_engine;
 
-typedef struct esper_engine_ops {
+typedef struct esper_scan_engine_ops {
     const char *name; /* "host", "cuda" */
-    esper_status (*open)(int32_t device, const esper_guard_options *options, esper_engine **engine_out);
-    void         (*close)(esper_engine *engine);
+    esper_status (*open)(int32_t device, const esper_guard_options *options, esper_scan_engine **engine_out);
+    void         (*close)(esper_scan_engine *engine);
     /* The tensors from now on, whose groups have numbers below n_groups. Takes all memory that scans will need. */
-    esper_status (*bind)(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups);
+    esper_status (*bind)(esper_scan_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+                         size_t n_groups);
     /* New addresses for the same tensors; takes no memory. */
-    esper_status (*rebind)(esper_engine *engine, void *const *data);
+    esper_status (*rebind)(esper_scan_engine *engine, void *const *data);
     /* Queues a scan on request->stream. */
-    esper_status (*scan)(esper_engine *engine, const esper_scan_request *request);
+    esper_status (*scan)(esper_scan_engine *engine, const esper_scan_request *request);
     /* Waits for it (one wait) and gives what it found. E_STATE: it is part of a graph that was not run since. */
-    esper_status (*collect)(esper_engine *engine, esper_scan_result *result_out);
+    esper_status (*collect)(esper_scan_engine *engine, esper_scan_result *result_out);
     /* Multiplies the gradients by `factor`, queued on the stream: clipping over several devices. */
-    esper_status (*scale)(esper_engine *engine, double factor, void *stream);
+    esper_status (*scale)(esper_scan_engine *engine, double factor, void *stream);
     /* Is `memory` such that tensors of this engine may lie there? E_ARG says why not. */
-    esper_status (*check)(esper_engine *engine, const void *memory, uint64_t bytes);
-} esper_engine_ops;
+    esper_status (*check)(esper_scan_engine *engine, const void *memory, uint64_t bytes);
+} esper_scan_engine_ops;
 
-struct esper_engine {
-    const esper_engine_ops *ops;
+struct esper_scan_engine {
+    const esper_scan_engine_ops *ops;
     int32_t                 device;
 };
 
-extern const esper_engine_ops esper_engine_host;
-extern const esper_engine_ops esper_engine_cuda; /* E_UNSUPPORTED with the reason where there is no CUDA */
+extern const esper_scan_engine_ops esper_scan_engine_host;
+extern const esper_scan_engine_ops esper_scan_engine_cuda; /* E_UNSUPPORTED with the reason where there is no CUDA */
 
 /* Snapshots: arenas that hold all tensors of some roles one after the other, each at a multiple of 256 bytes, zero between
  * and from the end of the last one to the next multiple of 256, where the arena ends. The checksum of a copy is that of all

@@ -54,7 +54,7 @@ typedef struct memory_layout {
 } memory_layout;
 
 typedef struct cuda_engine {
-    esper_engine        base;
+    esper_scan_engine        base;
     esper_guard_options options;
     esper_device       *device;
     esper_cuda_module  *module;
@@ -82,12 +82,12 @@ static const uint32_t element_bytes[] = {
 };
 
 /* The base comes first, so that a pointer to one is a pointer to the other. */
-static cuda_engine *engine_of(esper_engine *engine)
+static cuda_engine *engine_of(esper_scan_engine *engine)
 {
     return (cuda_engine *)engine;
 }
 
-static const cuda_engine *const_engine_of(const esper_engine *engine)
+static const cuda_engine *const_engine_of(const esper_scan_engine *engine)
 {
     return (const cuda_engine *)engine;
 }
@@ -255,7 +255,7 @@ static void unbind(cuda_engine *self)
 }
 
 /* What is still queued may write statistics, so it is waited for. */
-static void cuda_close(esper_engine *engine)
+static void cuda_close(esper_scan_engine *engine)
 {
     cuda_engine *self;
 
@@ -273,14 +273,14 @@ static void cuda_close(esper_engine *engine)
     esper_mem_free(self);
 }
 
-static esper_status cuda_open(int32_t device, const esper_guard_options *options, esper_engine **engine_out)
+static esper_status cuda_open(int32_t device, const esper_guard_options *options, esper_scan_engine **engine_out)
 {
     cuda_engine *self = esper_mem_alloc(sizeof(*self));
     esper_status st;
 
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "engine of CUDA device %d", device);
-    self->base = (esper_engine){.ops = &esper_engine_cuda, .device = device};
+    self->base = (esper_scan_engine){.ops = &esper_scan_engine_cuda, .device = device};
     if (options != NULL)
         self->options = *options;
     self->tiny = -1;
@@ -370,7 +370,8 @@ static esper_status take_all(cuda_engine *self, const esper_scan_tensor *tensors
     return upload(self);
 }
 
-static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups)
+static esper_status cuda_bind(esper_scan_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+                              size_t n_groups)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -388,7 +389,7 @@ static esper_status cuda_bind(esper_engine *engine, const esper_scan_tensor *ten
     return st;
 }
 
-static esper_status cuda_rebind(esper_engine *engine, void *const *data)
+static esper_status cuda_rebind(esper_scan_engine *engine, void *const *data)
 {
     cuda_engine *self = engine_of(engine);
     gpu_tensor *tensors;
@@ -614,7 +615,7 @@ static esper_status queue_scan(cuda_engine *self, const esper_scan_request *requ
     return ESPER_CUDA(cuEventRecord, self->done, stream);
 }
 
-static esper_status cuda_scan(esper_engine *engine, const esper_scan_request *request)
+static esper_status cuda_scan(esper_scan_engine *engine, const esper_scan_request *request)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -680,7 +681,7 @@ static esper_status take_result(cuda_engine *self, esper_scan_result *result_out
     return ESPER_OK;
 }
 
-static esper_status cuda_collect(esper_engine *engine, esper_scan_result *result_out)
+static esper_status cuda_collect(esper_scan_engine *engine, esper_scan_result *result_out)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -694,7 +695,7 @@ static esper_status cuda_collect(esper_engine *engine, esper_scan_result *result
     return st == ESPER_OK ? take_result(self, result_out) : st;
 }
 
-static esper_status cuda_scale(esper_engine *engine, double factor, void *stream)
+static esper_status cuda_scale(esper_scan_engine *engine, double factor, void *stream)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -730,7 +731,7 @@ static esper_status check_byte(cuda_engine *self, const char *byte)
 }
 
 /* The first and the last byte: what lies between them may be of several pieces. */
-static esper_status cuda_check(esper_engine *engine, const void *memory, uint64_t bytes)
+static esper_status cuda_check(esper_scan_engine *engine, const void *memory, uint64_t bytes)
 {
     cuda_engine *self = engine_of(engine);
     esper_status st;
@@ -745,7 +746,7 @@ static esper_status cuda_check(esper_engine *engine, const void *memory, uint64_
     return st;
 }
 
-const esper_engine_ops esper_engine_cuda = {
+const esper_scan_engine_ops esper_scan_engine_cuda = {
     .name = "cuda",
     .open = cuda_open,
     .close = cuda_close,
@@ -757,14 +758,14 @@ const esper_engine_ops esper_engine_cuda = {
     .check = cuda_check,
 };
 
-esper_status esper_cuda_inject(esper_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
+esper_status esper_cuda_inject(esper_scan_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
                                void *stream)
 {
     cuda_engine *self = engine_of(engine);
     gpu_inject_args args = {.element = (uintptr_t)element, .keep = keep, .flip = flip, .bytes = bytes};
     esper_status st;
 
-    if (engine->ops != &esper_engine_cuda || (bytes != 2 && bytes != 4 && bytes != 8) ||
+    if (engine->ops != &esper_scan_engine_cuda || (bytes != 2 && bytes != 4 && bytes != 8) ||
         (uintptr_t)element % bytes != 0)
         return ESPER_FAIL(ESPER_E_ARG, "no element of %u bytes can be at %p", bytes, element);
     ESPER_TRY(esper_cuda_enter(self->device));
@@ -773,17 +774,17 @@ esper_status esper_cuda_inject(esper_engine *engine, void *element, uint32_t byt
     return st;
 }
 
-bool esper_cuda_engine_captured(const esper_engine *engine)
+bool esper_cuda_engine_captured(const esper_scan_engine *engine)
 {
-    return engine->ops == &esper_engine_cuda && const_engine_of(engine)->is_captured;
+    return engine->ops == &esper_scan_engine_cuda && const_engine_of(engine)->is_captured;
 }
 
-uint64_t esper_cuda_engine_bytes(const esper_engine *engine)
+uint64_t esper_cuda_engine_bytes(const esper_scan_engine *engine)
 {
     return const_engine_of(engine)->plan.n_tensors == 0 ? 0 : const_engine_of(engine)->at.device_end;
 }
 
-const char *esper_cuda_engine_origin(const esper_engine *engine)
+const char *esper_cuda_engine_origin(const esper_scan_engine *engine)
 {
     return esper_cuda_module_origin(const_engine_of(engine)->module);
 }

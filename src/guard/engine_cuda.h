@@ -23,17 +23,17 @@ esper_status esper_cuda_copy_checksum(esper_cuda_copy *copy, uint64_t *sum_devic
 esper_status esper_cuda_check_live(esper_device *device, void *stream);
 
 /* Spoils one element, a word of `bytes` (2, 4 or 8) in memory of the CUDA engine's device: (word & keep) ^ flip. */
-esper_status esper_cuda_inject(esper_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
+esper_status esper_cuda_inject(esper_scan_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
                                void *stream);
 
 /* A scan that was queued on a stream under capture runs, and may be collected, once for each launch of the graph: true
  * when the engine's latest scan is such a one. */
-bool esper_cuda_engine_captured(const esper_engine *engine);
+bool esper_cuda_engine_captured(const esper_scan_engine *engine);
 
 /* For tests and the kernel lab: the device memory the engine holds ... */
-uint64_t esper_cuda_engine_bytes(const esper_engine *engine);
+uint64_t esper_cuda_engine_bytes(const esper_scan_engine *engine);
 
 /* ... and where its kernels came from: "embedded", or "NVRTC 13.0 for sm_90". */
-const char *esper_cuda_engine_origin(const esper_engine *engine);
+const char *esper_cuda_engine_origin(const esper_scan_engine *engine);
 
 #endif

@@ -80,7 +80,7 @@ typedef struct host_tables {
 } host_tables;
 
 typedef struct host_engine {
-    esper_engine              base;
+    esper_scan_engine              base;
     esper_pool               *pool;
     const esper_scan_kernels *kernels;
     esper_report_limits       limits;
@@ -100,7 +100,7 @@ typedef struct host_job {
     double              factor;
 } host_job;
 
-static host_engine *host_of(esper_engine *engine)
+static host_engine *host_of(esper_scan_engine *engine)
 {
     return (host_engine *)engine;
 }
@@ -400,7 +400,7 @@ static void clear_stats(host_engine *engine, uint32_t roles)
 
 /* ------------------------------------------------------------------------------------------------------------ table */
 
-static void host_close(esper_engine *engine)
+static void host_close(esper_scan_engine *engine)
 {
     if (engine == NULL)
         return;
@@ -409,7 +409,7 @@ static void host_close(esper_engine *engine)
     esper_mem_free(engine);
 }
 
-static esper_status host_open(int32_t device, const esper_guard_options *options, esper_engine **engine_out)
+static esper_status host_open(int32_t device, const esper_guard_options *options, esper_scan_engine **engine_out)
 {
     const esper_scan_kernels *kernels = esper_scan_kernels_choose();
     host_engine *engine;
@@ -422,7 +422,7 @@ static esper_status host_open(int32_t device, const esper_guard_options *options
     engine = esper_mem_alloc(sizeof(*engine));
     if (engine == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "the guard's engine for host memory");
-    engine->base = (esper_engine){.ops = &esper_engine_host, .device = device};
+    engine->base = (esper_scan_engine){.ops = &esper_scan_engine_host, .device = device};
     engine->kernels = kernels;
     engine->limits = (esper_report_limits){options->vanishing, options->exploding};
     status = esper_pool_open(options->n_threads, &engine->pool);
@@ -434,7 +434,8 @@ static esper_status host_open(int32_t device, const esper_guard_options *options
     return ESPER_OK;
 }
 
-static esper_status host_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors, size_t n_groups)
+static esper_status host_bind(esper_scan_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+                              size_t n_groups)
 {
     host_tables tables = {0};
     esper_status status;
@@ -454,7 +455,7 @@ static esper_status host_bind(esper_engine *engine, const esper_scan_tensor *ten
     return ESPER_OK;
 }
 
-static esper_status host_rebind(esper_engine *engine, void *const *data)
+static esper_status host_rebind(esper_scan_engine *engine, void *const *data)
 {
     host_tables *tables = &host_of(engine)->tables;
 
@@ -465,7 +466,7 @@ static esper_status host_rebind(esper_engine *engine, void *const *data)
     return ESPER_OK;
 }
 
-static esper_status host_scale(esper_engine *engine, double factor, void *stream)
+static esper_status host_scale(esper_scan_engine *engine, double factor, void *stream)
 {
     host_job job = {.engine = host_of(engine), .roles = 1u << ESPER_GUARD_ROLE_GRAD, .factor = factor};
 
@@ -491,7 +492,7 @@ static uint32_t sum_up(host_engine *host, const esper_scan_request *request)
     return bad;
 }
 
-static esper_status host_scan(esper_engine *engine, const esper_scan_request *request)
+static esper_status host_scan(esper_scan_engine *engine, const esper_scan_request *request)
 {
     host_engine *host = host_of(engine);
     host_job job = {.engine = host, .roles = request->roles};
@@ -507,7 +508,7 @@ static esper_status host_scan(esper_engine *engine, const esper_scan_request *re
     return host->clip_factor < 1.0 ? host_scale(engine, host->clip_factor, NULL) : ESPER_OK;
 }
 
-static esper_status host_collect(esper_engine *engine, esper_scan_result *result_out)
+static esper_status host_collect(esper_scan_engine *engine, esper_scan_result *result_out)
 {
     const host_engine *host = host_of(engine);
 
@@ -540,7 +541,7 @@ static bool is_readable(host_engine *engine, const void *address)
 }
 
 /* Catches the address of a device, or of nothing: its first and last byte are tried. */
-static esper_status host_check(esper_engine *engine, const void *memory, uint64_t bytes)
+static esper_status host_check(esper_scan_engine *engine, const void *memory, uint64_t bytes)
 {
     host_engine *host = host_of(engine);
 
@@ -568,7 +569,7 @@ static bool is_writable(void *address)
     return process_vm_writev(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
 }
 
-esper_status esper_engine_host_check_writable(void *memory, uint64_t bytes)
+esper_status esper_scan_engine_host_check_writable(void *memory, uint64_t bytes)
 {
     if (bytes > 0 && (!is_writable(memory) || !is_writable((char *)memory + (bytes - 1))))
         return ESPER_FAIL(ESPER_E_ARG, "%p: %llu bytes of host memory that cannot be written", memory,
@@ -576,7 +577,7 @@ esper_status esper_engine_host_check_writable(void *memory, uint64_t bytes)
     return ESPER_OK;
 }
 
-esper_status esper_engine_host_check_grads(esper_engine *engine)
+esper_status esper_scan_engine_host_check_grads(esper_scan_engine *engine)
 {
     host_engine *host = host_of(engine);
 
@@ -584,19 +585,19 @@ esper_status esper_engine_host_check_grads(esper_engine *engine)
         const esper_scan_tensor *tensor = &host->tables.tensors[t].tensor;
 
         if (tensor->role == ESPER_GUARD_ROLE_GRAD)
-            ESPER_TRY(
-                esper_engine_host_check_writable(tensor->data, tensor->count * esper_guard_dtype_bytes(tensor->dtype)));
+            ESPER_TRY(esper_scan_engine_host_check_writable(tensor->data,
+                                                            tensor->count * esper_guard_dtype_bytes(tensor->dtype)));
     }
     host->grads_writable = true;
     return ESPER_OK;
 }
 
-esper_pool *esper_engine_host_pool(const esper_engine *engine)
+esper_pool *esper_scan_engine_host_pool(const esper_scan_engine *engine)
 {
     return ((const host_engine *)engine)->pool;
 }
 
-const esper_engine_ops esper_engine_host = {
+const esper_scan_engine_ops esper_scan_engine_host = {
     .name = "host",
     .open = host_open,
     .close = host_close,

@@ -78,7 +78,7 @@ const esper_guard_options *esper_guard_options_of(const esper_guard *guard)
     return &guard->options;
 }
 
-esper_engine *esper_guard_engine(const esper_guard *guard, int32_t device)
+esper_scan_engine *esper_guard_engine(const esper_guard *guard, int32_t device)
 {
     for (size_t s = 0; s < guard->table.n_partitions; s++)
         if (guard->table.partitions[s].device == device)
@@ -102,7 +102,7 @@ static esper_status open_engines(esper_guard *guard, esper_guard_table *table)
 {
     for (size_t s = 0; s < table->n_partitions; s++) {
         esper_guard_partition *part = &table->partitions[s];
-        const esper_engine_ops *ops = part->device < 0 ? &esper_engine_host : &esper_engine_cuda;
+        const esper_scan_engine_ops *ops = part->device < 0 ? &esper_scan_engine_host : &esper_scan_engine_cuda;
 
         if (part->engine == NULL)
             ESPER_TRY(ops->open(part->device, &guard->options, &part->engine));
@@ -110,7 +110,7 @@ static esper_status open_engines(esper_guard *guard, esper_guard_table *table)
     return ESPER_OK;
 }
 
-static esper_engine *engine_in(const esper_guard_table *table, int32_t device)
+static esper_scan_engine *engine_in(const esper_guard_table *table, int32_t device)
 {
     for (size_t s = 0; s < table->n_partitions; s++)
         if (table->partitions[s].device == device)
@@ -121,7 +121,7 @@ static esper_engine *engine_in(const esper_guard_table *table, int32_t device)
 /* Asks the device's engine whether the tensor may lie there. */
 static esper_status check_memory(const esper_guard_table *table, const esper_guard_tensor *tensor, const void *data)
 {
-    esper_engine *engine = engine_in(table, tensor->device);
+    esper_scan_engine *engine = engine_in(table, tensor->device);
     esper_status status =
         engine->ops->check(engine, data, tensor->count * (uint64_t)esper_guard_dtype_bytes(tensor->dtype));
 

@@ -8,6 +8,6 @@
 const esper_guard_options *esper_guard_options_of(const esper_guard *guard);
 
 /* The engine of a device, as long as the guard; NULL when no tensor was ever registered there. */
-esper_engine *esper_guard_engine(const esper_guard *guard, int32_t device);
+esper_scan_engine *esper_guard_engine(const esper_guard *guard, int32_t device);
 
 #endif

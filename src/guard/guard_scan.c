@@ -87,7 +87,7 @@ static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t role
         if ((part->roles & roles) != 0)
             status = part->engine->ops->check(part->engine, flag, sizeof(*flag));
         if (status == ESPER_OK && (part->roles & roles) != 0 && part->device < 0)
-            status = esper_engine_host_check_writable(flag, sizeof(*flag));
+            status = esper_scan_engine_host_check_writable(flag, sizeof(*flag));
         if (status != ESPER_OK)
             return esper_fail_within(status, "skip_flag: ");
     }
@@ -108,7 +108,7 @@ static esper_status check_grads(esper_guard *guard)
         if (part->stale)
             status = esper_guard_partition_bind(&guard->table, part);
         if (status == ESPER_OK)
-            status = esper_engine_host_check_grads(part->engine);
+            status = esper_scan_engine_host_check_grads(part->engine);
         if (status != ESPER_OK)
             return esper_fail_within(status, "clip_norm: a gradient at ");
     }

@@ -280,7 +280,8 @@ static esper_status open_scanner(esper_ring *ring)
     for (size_t i = 0; i < ring->n_sides; i++)
         ESPER_TRY(watch_side(ring, &ring->sides[i], &n));
     if (ring->sides[ring->n_sides - 1].number < 0)
-        ring->pool = esper_engine_host_pool(esper_guard_engine(ring->scanner, ring->sides[ring->n_sides - 1].number));
+        ring->pool =
+            esper_scan_engine_host_pool(esper_guard_engine(ring->scanner, ring->sides[ring->n_sides - 1].number));
     return ESPER_OK;
 }
 

@@ -10,7 +10,7 @@
 #include "guard/report.h"
 
 typedef struct esper_guard_partition {
-    esper_engine      *engine; /* NULL until opened */
+    esper_scan_engine      *engine; /* NULL until opened */
     int32_t            device;
     uint32_t           roles; /* bits of the roles its tensors have */
     size_t             n_tensors;

@@ -1,4 +1,4 @@
-/* One environment: trainer, growth and guard, moved from decision to decision. */
+/* One environment: network, growth and guard, moved from decision to decision. */
 #include "learn/env.h"
 
 #include <math.h>
@@ -6,34 +6,33 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "grow/epoch.h"
 
 struct esper_env {
-    esper_trainer  trainer;
+    esper_network *network;
     esper_growth  *growth;
-    esper_guarded *guarded;
     const esper_policy_view *view; /* of an epoch that waits for a decision; NULL = none does */
     bool           stopped;
     int            n_rollbacks;
     double         best_accuracy;
-    double         seconds_train, seconds_valid, seconds_act;
+    esper_epoch_player player;
+    double         seconds_act;
 };
+
+static esper_status met(void *context, const esper_incident *incident);
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
 static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
 {
     const esper_growth_records nothing = {0};
-    esper_config config = *desc->config;
-    esper_status status;
 
-    config.threads = 1;
-    ESPER_TRY(esper_trainer_init_on(&env->trainer, desc->data, desc->task, &config, ESPER_USE_GROW));
-    status = esper_growth_open(&env->trainer, NULL, &env->growth);
-    if (status == ESPER_OK)
-        status = esper_guarded_open(&env->trainer, &env->guarded);
-    if (status == ESPER_OK)
-        status = esper_growth_attach(env->growth, env->guarded, &nothing);
-    return status;
+    ESPER_TRY(esper_network_add(desc->engine, desc->seed, &env->network));
+    env->network->stream = desc->stream;
+    ESPER_TRY(esper_growth_open(env->network, NULL, desc->inject, &env->growth));
+    ESPER_TRY(esper_guarded_open(env->network));
+    env->player = (esper_epoch_player){.network = env->network, .growth = env->growth, .context = env, .met = met};
+    return esper_growth_attach(env->growth, &nothing);
 }
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
@@ -58,80 +57,36 @@ void esper_env_close(esper_env *env)
     if (env == NULL)
         return;
     esper_growth_close(env->growth);
-    esper_guarded_close(env->guarded);
-    if (env->trainer.backend != NULL)
-        esper_trainer_fini(&env->trainer);
+    esper_network_remove(env->network);
     esper_mem_free(env);
+}
+
+void esper_env_move(esper_env *env, esper_backend_stream *stream)
+{
+    env->network->stream = stream;
 }
 
 /* ------------------------------------------------------------------------------------------------ to the next decision */
 
-/* What the guard met, if anything; afterwards the cursor may stand elsewhere. */
-static esper_status heed(esper_env *env, const esper_incident *incident, bool *good_out)
+static esper_status met(void *context, const esper_incident *incident)
 {
-    *good_out = incident->action == ESPER_GOVERNOR_GO;
-    if (*good_out)
-        return ESPER_OK;
+    esper_env *env = context;
+
     env->n_rollbacks += incident->restored;
     env->stopped = incident->action == ESPER_GOVERNOR_STOP;
     return esper_growth_heed(env->growth, incident);
 }
 
-static esper_status train_epoch(esper_env *env)
-{
-    double began = esper_clock_seconds();
-    esper_incident incident;
-    bool good;
-
-    while (!env->stopped && env->trainer.cursor.batch < env->trainer.steps_per_epoch) {
-        ESPER_TRY(esper_guarded_step(env->guarded, &incident));
-        ESPER_TRY(heed(env, &incident, &good));
-    }
-    env->seconds_train += esper_clock_seconds() - began;
-    return ESPER_OK;
-}
-
-/* Validates and lets the governor judge; not good: the epoch is to be trained again, or everything is over. */
-static esper_status validate(esper_env *env, esper_epoch_record *record_out, bool *good_out)
-{
-    esper_trainer *trainer = &env->trainer;
-    double began = esper_clock_seconds();
-    esper_incident incident;
-    esper_tally valid;
-
-    ESPER_TRY(esper_guarded_settle(env->guarded, &incident));
-    ESPER_TRY(heed(env, &incident, good_out));
-    if (!*good_out)
-        return ESPER_OK;
-    ESPER_TRY(esper_growth_validate(env->growth, NULL, &valid));
-    *record_out = (esper_epoch_record){
-        .epoch = trainer->cursor.epoch + 1,
-        .loss_train = esper_tally_loss(&trainer->tally),
-        .acc_train = esper_tally_accuracy(&trainer->tally),
-        .loss_valid = esper_tally_loss(&valid),
-        .acc_valid = esper_tally_accuracy(&valid),
-        .lr = trainer->lr,
-        .grad_norm = trainer->grad_norm,
-    };
-    ESPER_TRY(esper_guarded_judge(env->guarded, record_out->loss_valid, &incident));
-    ESPER_TRY(heed(env, &incident, good_out));
-    env->seconds_valid += esper_clock_seconds() - began;
-    return ESPER_OK;
-}
-
 esper_status esper_env_advance(esper_env *env)
 {
+    esper_epoch_end end = ESPER_EPOCH_GONE_BACK;
     esper_epoch_record record;
-    bool good = false;
     double began;
 
     env->n_rollbacks = 0;
     env->view = NULL;
-    while (!env->stopped && !good) {
-        ESPER_TRY(train_epoch(env));
-        if (!env->stopped)
-            ESPER_TRY(validate(env, &record, &good));
-    }
+    while (!env->stopped && end != ESPER_EPOCH_GOOD)
+        ESPER_TRY(esper_epoch_play(&env->player, &record, &end));
     if (env->stopped)
         return ESPER_OK;
     env->best_accuracy = fmax(env->best_accuracy, record.acc_valid);
@@ -153,7 +108,7 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
         decision = &own;
     }
     ESPER_TRY(esper_growth_decide(env->growth, decision, last));
-    esper_trainer_next_epoch(&env->trainer);
+    esper_network_next_epoch(env->network);
     env->view = NULL;
     env->n_rollbacks = 0; /* of the advance before this decision: it is not to blame */
     env->seconds_act += esper_clock_seconds() - began;
@@ -164,19 +119,19 @@ esper_status esper_env_decide(esper_env *env, const esper_decision *decision, bo
 
 esper_env_look esper_env_look_at(const esper_env *env)
 {
-    esper_governor_reading reading = esper_guarded_reading(env->guarded);
+    esper_governor_reading reading = esper_guarded_reading(env->network);
 
     return (esper_env_look){
         .view = env->view,
         .stopped = env->stopped,
         .growth = env->growth,
-        .trainer = &env->trainer,
+        .network = env->network,
         .n_rollbacks = env->n_rollbacks,
         .n_rollbacks_all = reading.n_rollbacks,
         .n_skipped = reading.n_skipped,
         .best_accuracy = env->best_accuracy,
-        .seconds_train = env->seconds_train,
-        .seconds_valid = env->seconds_valid,
+        .seconds_train = env->player.seconds_train,
+        .seconds_valid = env->player.seconds_valid,
         .seconds_act = env->seconds_act,
     };
 }

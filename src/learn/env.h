@@ -2,8 +2,7 @@
  *
  *     open ──> advance: an epoch is trained, validated, judged ──> view ──> decide ──> advance ...
  *
- * An environment has its own weights, order of samples, slots, guard and governor, computes on the thread that calls it, and
- * shares nothing but the data. So an episode is a function of its seed and its decisions, however many others run beside it.
+ * An environment has its own weights, order of samples, slots, guard and governor, and computes on the thread that calls it. So an episode is a function of its seed and its decisions, however many others run beside it.
  *
  * When the governor goes back, the epochs since are played anew; whoever learns takes note of it (n_rollbacks) and ends the
  * credit there. When it stops, the episode is over. */
@@ -15,13 +14,17 @@
 typedef struct esper_env esper_env;
 
 typedef struct esper_env_desc {
-    const esper_task   *task;
-    const esper_config *config; /* seed: of the episode; threads does not count, there is one */
-    esper_dataset      *data;   /* borrowed */
+    esper_engine *engine; /* of which it is a network; borrowed */
+    esper_backend_stream *stream; /* on which it is opened: that of the calling thread */
+    uint64_t      seed;   /* of the episode */
+    const char   *inject; /* faults for a drill; NULL: those of the configuration */
 } esper_env_desc;
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out);
 void         esper_env_close(esper_env *env);
+
+/* From now on it computes on this stream of the engine's. */
+void esper_env_move(esper_env *env, esper_backend_stream *stream);
 
 /* Trains until there is something to decide. A stopped environment stays where it is. */
 esper_status esper_env_advance(esper_env *env);
@@ -31,7 +34,7 @@ typedef struct esper_env_look {
     const esper_policy_view *view;   /* waits for a decision; NULL = none does */
     bool                     stopped; /* by the governor */
     const esper_growth      *growth;
-    const esper_trainer     *trainer;
+    const esper_network     *network;
     int      n_rollbacks;            /* since the last decision */
     uint64_t n_rollbacks_all, n_skipped; /* of the episode */
     double   best_accuracy;          /* on validation, percent; NaN = none yet */

@@ -15,6 +15,7 @@ typedef struct fleet_lane {
     esper_env   *env;
     uint64_t     seed;
     int          n_steps;
+    double       flops; /* of a step */
     double       accuracy_final;
     double       seconds_train, seconds_valid, seconds_act; /* of episodes behind it */
     double       seconds_open, seconds;
@@ -26,12 +27,10 @@ typedef struct fleet_lane {
 typedef enum fleet_work { FLEET_OPEN, FLEET_ADVANCE, FLEET_FINISH } fleet_work;
 
 struct esper_fleet {
-    const esper_task   *task;
-    esper_config        config;
-    esper_pool         *pool;
-    esper_dataset      *data;
+    esper_engine       *engine;
     int                 n_lanes, n_begun;
     fleet_lane         *lanes; /* (n_lanes) */
+    int                *order; /* (n_lanes) lanes, the ones with most to compute first */
     fleet_work          work;
     const esper_decision *decisions; /* (lanes) of the work at hand */
     bool                own;
@@ -53,13 +52,11 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
 
     if (fleet == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet");
-    fleet->task = desc->task;
-    fleet->config = *desc->config;
-    fleet->pool = desc->pool;
+    fleet->engine = desc->engine;
     fleet->n_lanes = desc->n_lanes;
     fleet->lanes = esper_mem_alloc((size_t)desc->n_lanes * sizeof(*fleet->lanes));
-    fleet->data = desc->data;
-    if (fleet->lanes == NULL) {
+    fleet->order = esper_mem_alloc((size_t)desc->n_lanes * sizeof(*fleet->order));
+    if (fleet->lanes == NULL || fleet->order == NULL) {
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_lanes);
     }
@@ -88,25 +85,28 @@ void esper_fleet_close(esper_fleet *fleet)
         return;
     for (int i = 0; fleet->lanes != NULL && i < fleet->n_lanes; i++)
         close_lane(&fleet->lanes[i]);
+    esper_mem_free(fleet->order);
     esper_mem_free(fleet->lanes);
     esper_mem_free(fleet);
 }
 
 /* ------------------------------------------------------------------------------------------------ work of a lane */
 
-static esper_status open_lane(esper_fleet *fleet, fleet_lane *lane)
+static esper_status open_lane(esper_fleet *fleet, fleet_lane *lane, esper_backend_stream *stream)
 {
-    esper_config config = fleet->config;
+    esper_env_desc desc = {.engine = fleet->engine,
+                           .stream = stream,
+                           .seed = lane->seed,
+                           .inject = lane->inject[0] != '\0' ? lane->inject : NULL};
+    esper_status status;
 
     close_lane(lane);
-    config.seed = lane->seed;
-    if (lane->inject[0] != '\0')
-        snprintf(config.inject, sizeof(config.inject), "%s", lane->inject);
-    lane->inject[0] = '\0';
     lane->n_steps = 0;
     lane->seconds = 0.0;
     lane->accuracy_final = (double)NAN;
-    return esper_env_open(&(esper_env_desc){.task = fleet->task, .config = &config, .data = fleet->data}, &lane->env);
+    status = esper_env_open(&desc, &lane->env);
+    lane->inject[0] = '\0';
+    return status;
 }
 
 static esper_status decide(const esper_fleet *fleet, fleet_lane *lane, int index, bool last)
@@ -120,27 +120,23 @@ static esper_status decide(const esper_fleet *fleet, fleet_lane *lane, int index
     return esper_env_decide(lane->env, fleet->own ? NULL : &fleet->decisions[index], last);
 }
 
-static esper_status do_work(esper_fleet *fleet, fleet_lane *lane, int index)
+static esper_status do_work(esper_fleet *fleet, fleet_lane *lane, int index, esper_backend_stream *stream)
 {
-    switch (fleet->work) {
-    case FLEET_OPEN:
-        return open_lane(fleet, lane);
-    case FLEET_ADVANCE:
-        ESPER_TRY(decide(fleet, lane, index, false));
-        return esper_env_advance(lane->env);
-    default:
-        return decide(fleet, lane, index, true);
-    }
+    if (fleet->work == FLEET_OPEN)
+        return open_lane(fleet, lane, stream);
+    esper_env_move(lane->env, stream);
+    ESPER_TRY(decide(fleet, lane, index, fleet->work == FLEET_FINISH));
+    return fleet->work == FLEET_ADVANCE ? esper_env_advance(lane->env) : ESPER_OK;
 }
 
-static void run_lane(void *context, int item, int worker)
+static void run_lane(void *context, int item, esper_backend_stream *stream)
 {
     esper_fleet *fleet = context;
-    fleet_lane *lane = &fleet->lanes[item];
+    int index = fleet->order[item];
+    fleet_lane *lane = &fleet->lanes[index];
     double began = esper_clock_seconds(), took;
 
-    (void)worker;
-    lane->status = do_work(fleet, lane, item);
+    lane->status = do_work(fleet, lane, index, stream);
     if (lane->status != ESPER_OK)
         snprintf(lane->message, sizeof(lane->message), "%s", esper_last_error());
     took = esper_clock_seconds() - began;
@@ -159,6 +155,20 @@ static esper_status verdict(const esper_fleet *fleet)
     return ESPER_OK;
 }
 
+/* Whoever comes last is waited for: so the networks with most to compute come first. Nobody else can tell the order. */
+static void sort_lanes(esper_fleet *fleet)
+{
+    for (int i = 0; i < fleet->n_begun; i++) {
+        fleet_lane *lane = &fleet->lanes[i];
+        int at = i;
+
+        lane->flops = lane->env != NULL ? esper_network_step_flops(esper_env_look_at(lane->env).network) : 0.0;
+        for (; at > 0 && fleet->lanes[fleet->order[at - 1]].flops < lane->flops; at--)
+            fleet->order[at] = fleet->order[at - 1];
+        fleet->order[at] = i;
+    }
+}
+
 static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decision *decisions, bool own)
 {
     double began = esper_clock_seconds();
@@ -166,7 +176,8 @@ static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decisi
     fleet->work = what;
     fleet->decisions = decisions;
     fleet->own = own;
-    esper_pool_run(fleet->pool, fleet->n_begun, run_lane, fleet);
+    sort_lanes(fleet);
+    esper_engine_each(fleet->engine, fleet->n_begun, run_lane, fleet);
     fleet->wall += esper_clock_seconds() - began;
     return verdict(fleet);
 }
@@ -177,7 +188,7 @@ esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number)
 {
     fleet->n_begun = fleet->n_lanes;
     for (int i = 0; i < fleet->n_begun; i++)
-        fleet->lanes[i].seed = esper_fleet_seed(fleet->config.seed, number + (uint64_t)i);
+        fleet->lanes[i].seed = esper_fleet_seed(fleet->engine->config.seed, number + (uint64_t)i);
     return work(fleet, FLEET_OPEN, NULL, false);
 }
 
@@ -241,15 +252,15 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
         .total_reward = esper_growth_return(look.growth),
         .accuracy_final = lane->accuracy_final,
         .accuracy_best = look.best_accuracy,
-        .params = esper_trainer_params(look.trainer),
-        .params_host = esper_net_count_params(&look.trainer->net, 0),
+        .params = esper_network_params(look.network),
+        .params_host = esper_net_count_params(&look.network->net, 0),
         .n_steps = lane->n_steps,
         .n_rollbacks = (int)look.n_rollbacks_all,
         .stopped = look.stopped,
         .seconds = lane->seconds,
     };
 
-    count_seeds(&look.trainer->slots, &episode);
+    count_seeds(&look.network->slots, &episode);
     return episode;
 }
 

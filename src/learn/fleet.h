@@ -1,4 +1,4 @@
-/* Internal. A fleet: environments (env.h) in lock step, one for each lane, spread over the threads of a pool.
+/* Internal. A fleet: environments (env.h) in lock step, all networks of one engine, spread over its threads.
  *
  *     begin ──> advance(NULL): views ──> [decide for every lane] ──> advance(decisions): rewards, views ──> ... ──> finish
  *
@@ -12,11 +12,9 @@
 typedef struct esper_fleet esper_fleet;
 
 typedef struct esper_fleet_desc {
-    const esper_task   *task;
-    const esper_config *config;  /* seed: of the whole; epochs: decisions of an episode. Copied */
-    esper_pool         *pool;    /* borrowed */
-    esper_dataset      *data;    /* borrowed */
-    int                 n_lanes;
+    esper_engine
+        *engine; /* for growing; borrowed. Its seed is that of the whole, its epochs are decisions of an episode */
+    int           n_lanes;
 } esper_fleet_desc;
 
 esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_out);

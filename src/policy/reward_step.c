@@ -7,6 +7,25 @@
 #include "base/status.h"
 #include "policy/reward_terms.h"
 
+const esper_field esper_reward_account_fields[] = {
+    ESPER_FIELD(esper_reward_account, REAL, potential),  ESPER_FIELD(esper_reward_account, REAL, alpha),
+    ESPER_FIELD(esper_reward_account, REAL, params),     ESPER_FIELD(esper_reward_account, REAL, accuracy_before),
+    ESPER_FIELD(esper_reward_account, REAL, escrow),     ESPER_FIELD(esper_reward_account, REAL, drip.total),
+    ESPER_FIELD(esper_reward_account, REAL, drip.scale), ESPER_FIELD(esper_reward_account, REAL, drip.paid),
+    ESPER_FIELD(esper_reward_account, REAL, boost),      ESPER_FIELD(esper_reward_account, I32, boosted),
+    ESPER_FIELD(esper_reward_account, I32, frozen),      ESPER_FIELDS_END,
+};
+
+const esper_field esper_reward_ledger_fields[] = {
+    ESPER_FIELD(esper_reward_ledger, REAL, accuracies),
+    ESPER_FIELD(esper_reward_ledger, REAL, accuracy_first),
+    ESPER_FIELD(esper_reward_ledger, REAL, loss),
+    ESPER_FIELD(esper_reward_ledger, I32, n_steps),
+    ESPER_FIELD(esper_reward_ledger, I32, n_fossils),
+    ESPER_FIELD(esper_reward_ledger, I32, n_contributing),
+    ESPER_FIELDS_END,
+};
+
 enum { HISTORY = sizeof(((esper_reward_ledger *)0)->accuracies) / sizeof(double) };
 
 _Static_assert(sizeof(esper_reward_account) == (8 + ESPER_REWARD_MAX_SLOTS) * 8 + ESPER_REWARD_MAX_SLOTS * 4 + 8,

@@ -14,6 +14,7 @@
 #ifndef ESPER_POLICY_REWARD_STEP_H
 #define ESPER_POLICY_REWARD_STEP_H
 
+#include "base/fields.h"
 #include "policy/reward.h"
 #include "policy/view.h"
 
@@ -38,6 +39,9 @@ typedef struct esper_reward_ledger {
     double               accuracy_first, loss; /* of the first step; of the last; NaN = none yet */
     int32_t              n_steps, n_fossils, n_contributing, unused;
 } esper_reward_ledger;
+
+extern const esper_field esper_reward_account_fields[],
+    esper_reward_ledger_fields[]; /* of the latter all but its slots */
 
 /* A pair of seeds that was measured. */
 typedef struct esper_reward_pair {

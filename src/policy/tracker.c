@@ -8,6 +8,14 @@
 #include "base/status.h"
 #include "slot/gate.h"
 
+const esper_field esper_tracker_fields[] = {
+    ESPER_FIELD(esper_tracker_state, REAL, losses),         ESPER_FIELD(esper_tracker_state, REAL, accuracies),
+    ESPER_FIELD(esper_tracker_state, REAL, best_accuracy),  ESPER_FIELD(esper_tracker_state, REAL, prev_accuracy),
+    ESPER_FIELD(esper_tracker_state, REAL, prev_loss),      ESPER_FIELD(esper_tracker_state, I32, n_history),
+    ESPER_FIELD(esper_tracker_state, I32, plateau_epochs),  ESPER_FIELD(esper_tracker_state, I32, stable_epochs),
+    ESPER_FIELD(esper_tracker_state, I32, is_stable),       ESPER_FIELDS_END,
+};
+
 static const double tiny_loss = 1e-8; /* below it a share of the loss means nothing */
 
 void esper_tracker_options_init(esper_tracker_options *options)

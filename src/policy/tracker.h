@@ -3,6 +3,7 @@
 #ifndef ESPER_POLICY_TRACKER_H
 #define ESPER_POLICY_TRACKER_H
 
+#include "base/fields.h"
 #include "policy/pack.h"
 #include "policy/view.h"
 
@@ -24,6 +25,8 @@ typedef struct esper_tracker_state {
 } esper_tracker_state;
 
 _Static_assert(sizeof(esper_tracker_state) == (2 * ESPER_TRACKER_MAX_WINDOW + 3) * 8 + 4 * 4, "a state has no holes");
+
+extern const esper_field esper_tracker_fields[]; /* of a state */
 
 typedef struct esper_tracker {
     esper_tracker_options options; /* read-only */

@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
-#include "guard/governor.h"
 #include "nn/init.h"
 
 enum {
@@ -30,15 +29,15 @@ enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
 #define ALL_BUT_GRADIENTS (~ESPER_FAMILY_BIT(ESPER_FAMILY_GRAD))
 
-/* Calls `visit` for every (family, tensor) the trainer's state consists of, with its values in the slab or in a mirror of it. */
+/* Calls `visit` for every (family, tensor) the network's state consists of, with its values in the slab or in a mirror of it. */
 typedef esper_status (*state_visitor)(void *context, esper_family family, const esper_tensor *tensor, float *values);
 
-static esper_status visit_state(const esper_trainer *trainer, const esper_slab *slab, state_visitor visit,
+static esper_status visit_state(const esper_network *network, const esper_slab *slab, state_visitor visit,
                                 void *context)
 {
     for (int f = 0; f < N_FAMILIES; f++)
-        for (int t = 0; t < trainer->net.n_tensors; t++) {
-            const esper_tensor *tensor = &trainer->net.tensors[t];
+        for (int t = 0; t < network->net.n_tensors; t++) {
+            const esper_tensor *tensor = &network->net.tensors[t];
             float *values = NULL;
 
             if (tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER)
@@ -96,7 +95,8 @@ typedef struct draft {
     char   texts[20][NOTE_CHARS];
     esper_safetensors_note notes[20];
     size_t n_notes;
-    char  *detour, *governor, *slots, *companion; /* texts of notes of any length; NULL: there is no such note */
+    char  *detour, *slots; /* texts of notes of any length; NULL: there is no such note */
+    esper_text parts[ESPER_MAX_PARTS];
 } draft;
 
 static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
@@ -138,24 +138,24 @@ static void add_tally(draft *out, const esper_tally *tally)
 }
 
 /* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
-static void add_last_step(draft *out, const esper_trainer *trainer)
+static void add_last_step(draft *out, const esper_network *network)
 {
     char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
 
-    esper_number_write_real(trainer->lr, lr);
-    esper_number_write_real(trainer->grad_norm, grad_norm);
+    esper_number_write_real(network->lr, lr);
+    esper_number_write_real(network->grad_norm, grad_norm);
     add_number(out, "last_step", "lr %s grad_norm %s", lr, grad_norm);
 }
 
 /* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
-static void add_optim(draft *out, const esper_trainer *trainer)
+static void add_optim(draft *out, const esper_network *network)
 {
-    int n_regions = trainer->optim != NULL ? trainer->slab.n_regions : 0;
+    int n_regions = network->optim != NULL ? network->slab.n_regions : 0;
     int used = snprintf(out->optim, sizeof(out->optim), "t");
 
     for (int r = 0; r < n_regions; r++)
         used += snprintf(out->optim + used, sizeof(out->optim) - (size_t)used, " %" PRIu32,
-                         esper_optim_group(trainer->optim, 0, r)->t);
+                         esper_optim_group(network->optim, 0, r)->t);
     add_note(out, "optim", out->optim);
 }
 
@@ -177,54 +177,53 @@ static uint64_t hash_draft(const draft *out)
     return hash;
 }
 
-static void add_notes(draft *out, const esper_trainer *trainer)
+static void add_notes(draft *out, const esper_network *network)
 {
-    const esper_cursor *cursor = &trainer->cursor;
+    const esper_cursor *cursor = &network->cursor;
 
-    esper_config_write(&trainer->config, out->config);
+    esper_config_write(&network->engine->config, out->config);
     add_note(out, "format", ESPER_CHECKPOINT_FORMAT);
     add_number(out, "format_version", "%d", ESPER_CHECKPOINT_VERSION);
     add_note(out, "esper_version", ESPER_VERSION);
     add_note(out, "commit", esper_build_commit());
-    add_note(out, "task", trainer->task->name);
+    add_note(out, "task", network->engine->task);
     add_note(out, "config", out->config);
-    add_note(out, "kernels", esper_backend_identity(trainer->backend));
-    add_number(out, "seed", "%" PRIu64, trainer->config.seed);
+    add_note(out, "kernels", esper_backend_identity(network->engine->backend));
+    add_number(out, "seed", "%" PRIu64, network->seed);
     add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
                cursor->step);
-    add_tally(out, &trainer->tally);
-    add_last_step(out, trainer);
-    add_optim(out, trainer);
+    add_tally(out, &network->tally);
+    add_last_step(out, network);
+    add_optim(out, network);
     if (out->detour != NULL)
         add_note(out, "detour", out->detour);
-    if (out->governor != NULL)
-        add_note(out, "governor", out->governor);
     if (out->slots != NULL)
         add_note(out, "slots", out->slots);
-    if (out->companion != NULL)
-        add_note(out, "growth", out->companion);
-    add_number(out, "weight_hash", "%016" PRIx64, esper_trainer_hash(trainer));
+    for (int i = 0; i < network->n_parts; i++)
+        if (out->parts[i].n > 0)
+            add_note(out, network->parts[i].name, out->parts[i].text);
+    add_number(out, "weight_hash", "%016" PRIx64, esper_network_hash(network));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
 }
 
-static bool is_ahead(const esper_place *place, const esper_trainer *trainer)
+static bool is_ahead(const esper_place *place, const esper_network *network)
 {
-    const esper_cursor *cursor = &trainer->cursor;
+    const esper_cursor *cursor = &network->cursor;
 
-    return place->draw == trainer->detour.draw &&
+    return place->draw == network->detour.draw &&
            (place->epoch > cursor->epoch || (place->epoch == cursor->epoch && place->batch >= cursor->batch));
 }
 
 /* Only where there is one: "draw 0 lr_scale 0x1p+0 pass 3:17 3:18". Batches behind the cursor no longer matter. */
-static esper_status write_detour(draft *out, const esper_trainer *trainer)
+static esper_status write_detour(draft *out, const esper_network *network)
 {
     enum { PLACE_CHARS = 24, HEAD_CHARS = 96 };
-    const esper_detour *detour = &trainer->detour;
+    const esper_detour *detour = &network->detour;
     size_t room = HEAD_CHARS + (size_t)detour->n_passed * PLACE_CHARS, n;
     uint32_t n_ahead = 0;
 
     for (uint32_t i = 0; i < detour->n_passed; i++)
-        n_ahead += is_ahead(&detour->passed[i], trainer);
+        n_ahead += is_ahead(&detour->passed[i], network);
     if (n_ahead == 0 && detour->draw == 0 && detour->lr_scale >= 1.0)
         return ESPER_OK;
     out->detour = esper_mem_alloc(room);
@@ -232,33 +231,9 @@ static esper_status write_detour(draft *out, const esper_trainer *trainer)
         return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %u batches to pass over", n_ahead);
     n = (size_t)snprintf(out->detour, room, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
     for (uint32_t i = 0; i < detour->n_passed; i++)
-        if (is_ahead(&detour->passed[i], trainer))
+        if (is_ahead(&detour->passed[i], network))
             n += (size_t)snprintf(out->detour + n, room - n, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch,
                                   detour->passed[i].batch);
-    return ESPER_OK;
-}
-
-/* The governor's memory, number by number. */
-static esper_status write_governor(draft *out, const esper_governor *governor)
-{
-    enum { NUMBER_CHARS = 32 };
-    size_t count, room, n = 0;
-    double *numbers;
-
-    if (governor == NULL)
-        return ESPER_OK;
-    count = esper_governor_memory_count(governor);
-    room = count * NUMBER_CHARS;
-    numbers = esper_mem_alloc(count * sizeof(*numbers));
-    out->governor = esper_mem_alloc(room);
-    if (numbers == NULL || out->governor == NULL) {
-        esper_mem_free(numbers);
-        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: a governor's memory of %zu numbers", count);
-    }
-    esper_governor_pack(governor, numbers);
-    for (size_t i = 0; i < count; i++)
-        n += (size_t)snprintf(out->governor + n, room - n, i == 0 ? "%a" : " %a", numbers[i]);
-    esper_mem_free(numbers);
     return ESPER_OK;
 }
 
@@ -292,30 +267,25 @@ static esper_status write_slots(draft *out, const esper_slots *slots)
     return out->slots != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
 }
 
-static esper_status write_companion(draft *out, const esper_companion *companion)
+static esper_status write_parts(draft *out, const esper_network *network)
 {
-    uint8_t *bytes;
-
-    if (companion->pack == NULL)
-        return ESPER_OK;
-    bytes = esper_mem_alloc(companion->bytes);
-    if (bytes != NULL) {
-        companion->pack(companion->context, bytes);
-        out->companion = write_hex(bytes, companion->bytes);
+    for (int i = 0; i < network->n_parts; i++) {
+        ESPER_TRY(network->parts[i].write(network->parts[i].context, &out->parts[i]));
+        if (out->parts[i].failed)
+            return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: its %s", network->parts[i].name);
     }
-    esper_mem_free(bytes);
-    return out->companion != NULL ? ESPER_OK
-                                  : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of growth", companion->bytes);
+    return ESPER_OK;
 }
 
-esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path)
+esper_status esper_checkpoint_save(esper_network *network, const char *path)
 {
-    size_t most = (size_t)trainer->net.n_tensors * N_FAMILIES;
+    size_t most = (size_t)network->net.n_tensors * N_FAMILIES;
     esper_status status = ESPER_OK;
     draft *out;
 
-    if (trainer->program != esper_splice_key(&trainer->splice))
+    if (network->program != esper_splice_key(&network->splice))
         return ESPER_FAIL(ESPER_E_STATE, "the network is not what its slots say: such a checkpoint could not be read");
+    ESPER_TRY(esper_network_read(network));
     out = esper_mem_alloc(sizeof(*out));
     if (out != NULL) {
         out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
@@ -324,19 +294,17 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
     if (out == NULL || out->tensors == NULL || out->names == NULL)
         status = ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
     if (status == ESPER_OK)
-        status = esper_slab_mirror(&trainer->slab, ALL_BUT_GRADIENTS, &out->mirror);
+        status = esper_slab_mirror(&network->slab, ALL_BUT_GRADIENTS, &out->mirror);
     if (status == ESPER_OK)
-        status = visit_state(trainer, &out->mirror, add_tensor, out);
+        status = visit_state(network, &out->mirror, add_tensor, out);
     if (status == ESPER_OK)
-        status = write_detour(out, trainer);
+        status = write_detour(out, network);
     if (status == ESPER_OK)
-        status = write_governor(out, trainer->governor);
+        status = write_slots(out, &network->slots);
     if (status == ESPER_OK)
-        status = write_slots(out, &trainer->slots);
-    if (status == ESPER_OK)
-        status = write_companion(out, &trainer->companion);
+        status = write_parts(out, network);
     if (status == ESPER_OK) {
-        add_notes(out, trainer);
+        add_notes(out, network);
         status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
     }
     if (out != NULL) {
@@ -344,9 +312,9 @@ esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *pat
         esper_mem_free(out->tensors);
         esper_mem_free(out->names);
         esper_mem_free(out->detour);
-        esper_mem_free(out->governor);
         esper_mem_free(out->slots);
-        esper_mem_free(out->companion);
+        for (int i = 0; i < ESPER_MAX_PARTS; i++)
+            esper_text_fini(&out->parts[i]);
     }
     esper_mem_free(out);
     return status;
@@ -470,13 +438,13 @@ static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cur
     return ESPER_OK;
 }
 
-static esper_status check_cursor(const esper_safetensors *file, const esper_trainer *trainer)
+static esper_status check_cursor(const esper_safetensors *file, const esper_network *network)
 {
-    if (trainer->cursor.batch > trainer->steps_per_epoch)
+    if (network->cursor.batch > network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
                           ": was it made from other data?",
-                          esper_safetensors_name(file), trainer->cursor.batch, trainer->steps_per_epoch);
+                          esper_safetensors_name(file), network->cursor.batch, network->engine->steps_per_epoch);
     return ESPER_OK;
 }
 
@@ -511,13 +479,13 @@ static esper_status read_tally(const esper_safetensors *file, esper_tally *tally
     return ESPER_OK;
 }
 
-static esper_status read_last_step(const esper_safetensors *file, esper_trainer *trainer)
+static esper_status read_last_step(const esper_safetensors *file, esper_network *network)
 {
     const char *text = esper_safetensors_note_find(file, "last_step");
     char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
 
-    if (text == NULL || sscanf(text, "lr %31s grad_norm %31s", lr, grad_norm) != 2 || !read_real(lr, &trainer->lr) ||
-        !read_real(grad_norm, &trainer->grad_norm))
+    if (text == NULL || sscanf(text, "lr %31s grad_norm %31s", lr, grad_norm) != 2 || !read_real(lr, &network->lr) ||
+        !read_real(grad_norm, &network->grad_norm))
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not tell of the last step",
                           esper_safetensors_name(file));
     return ESPER_OK;
@@ -536,31 +504,31 @@ static bool read_ages(const char *text, uint32_t *ages, int n_regions)
     return *text == '\0';
 }
 
-static esper_status read_optim(const esper_safetensors *file, const esper_trainer *trainer)
+static esper_status read_optim(const esper_safetensors *file, const esper_network *network)
 {
     const char *text = esper_safetensors_note_find(file, "optim");
     uint32_t ages[ESPER_MAX_REGIONS];
 
-    if (text == NULL || !read_ages(text, ages, trainer->slab.n_regions))
+    if (text == NULL || !read_ages(text, ages, network->slab.n_regions))
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: the checkpoint does not say how many steps the optimiser took in each of %d regions",
-                          esper_safetensors_name(file), trainer->slab.n_regions);
-    for (int r = 0; r < trainer->slab.n_regions; r++)
-        esper_optim_group(trainer->optim, 0, r)->t = ages[r];
+                          esper_safetensors_name(file), network->slab.n_regions);
+    for (int r = 0; r < network->slab.n_regions; r++)
+        esper_optim_group(network->optim, 0, r)->t = ages[r];
     return ESPER_OK;
 }
 
-static esper_status read_position(const esper_safetensors *file, esper_trainer *trainer)
+static esper_status read_position(const esper_safetensors *file, esper_network *network)
 {
-    ESPER_TRY(check_cursor(file, trainer));
-    ESPER_TRY(read_tally(file, &trainer->tally));
-    ESPER_TRY(read_last_step(file, trainer));
-    ESPER_TRY(read_optim(file, trainer));
-    trainer->epoch_drawn = false;
+    ESPER_TRY(check_cursor(file, network));
+    ESPER_TRY(read_tally(file, &network->tally));
+    ESPER_TRY(read_last_step(file, network));
+    ESPER_TRY(read_optim(file, network));
+    network->epoch_drawn = false;
     return ESPER_OK;
 }
 
-static esper_status read_detour(const esper_safetensors *file, esper_trainer *trainer)
+static esper_status read_detour(const esper_safetensors *file, esper_network *network)
 {
     const char *text = esper_safetensors_note_find(file, "detour");
     uint32_t draw, epoch, batch;
@@ -573,10 +541,10 @@ static esper_status read_detour(const esper_safetensors *file, esper_trainer *tr
         draw >= ESPER_SAMPLER_DRAWS || !(lr_scale >= 0.0 && lr_scale <= 1.0))
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say how the run went on",
                           esper_safetensors_name(file));
-    esper_trainer_redraw(trainer, draw);
-    trainer->detour.lr_scale = lr_scale;
+    esper_network_redraw(network, draw);
+    network->detour.lr_scale = lr_scale;
     for (text += n; sscanf(text, " %" SCNu32 ":%" SCNu32 "%n", &epoch, &batch, &n) == 2; text += n)
-        ESPER_TRY(esper_trainer_pass_over(trainer, epoch, batch));
+        ESPER_TRY(esper_network_pass_over(network, epoch, batch));
     return ESPER_OK;
 }
 
@@ -600,21 +568,21 @@ static uint64_t hash_in_file(const esper_safetensors *file, const esper_net *net
     return hash;
 }
 
-/* A trainer that only evaluates has no place for seeds without weight: those in TRAINING, and those whose alpha is 0. So what
+/* A network that only evaluates has no place for seeds without weight: those in TRAINING, and those whose alpha is 0. So what
  * the network was that was saved is asked of the file. */
-static esper_status hash_weights(const esper_safetensors *file, const esper_trainer *trainer, uint64_t *hash_out)
+static esper_status hash_weights(const esper_safetensors *file, const esper_network *network, uint64_t *hash_out)
 {
-    esper_splice splice = trainer->splice;
+    esper_splice splice = network->splice;
     esper_net net;
     esper_status status;
 
     if (splice.training) {
-        *hash_out = esper_trainer_hash(trainer);
+        *hash_out = esper_network_hash(network);
         return ESPER_OK;
     }
     splice.training = true;
     esper_net_init(&net);
-    status = esper_splice_build(&splice, &trainer->host, &net);
+    status = esper_splice_build(&splice, &network->engine->host, &net);
     if (status == ESPER_OK)
         *hash_out = hash_in_file(file, &net);
     esper_net_fini(&net);
@@ -622,13 +590,13 @@ static esper_status hash_weights(const esper_safetensors *file, const esper_trai
 }
 
 /* The file is sound; this tells whether its weights arrived where they were when it was written. */
-static esper_status check_weights(const esper_safetensors *file, const esper_trainer *trainer)
+static esper_status check_weights(const esper_safetensors *file, const esper_network *network)
 {
     const char *recorded = esper_safetensors_note_find(file, "weight_hash");
     char found[NOTE_CHARS];
     uint64_t hash;
 
-    ESPER_TRY(hash_weights(file, trainer, &hash));
+    ESPER_TRY(hash_weights(file, network, &hash));
     snprintf(found, sizeof(found), "%016" PRIx64, hash);
     if (recorded == NULL || strcmp(recorded, found) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT,
@@ -669,21 +637,21 @@ static esper_status read_hex(const esper_safetensors *file, const char *key, uin
     return ESPER_OK;
 }
 
-static esper_status check_slots(const esper_safetensors *file, const esper_slots *read, const esper_trainer *trainer)
+static esper_status check_slots(const esper_safetensors *file, const esper_slots *read, const esper_network *network)
 {
-    bool same = read->n == trainer->slots.n;
+    bool same = read->n == network->slots.n;
 
     for (int k = 0; same && k < read->n; k++)
-        same = strcmp(read->slot[k].id, trainer->slots.slot[k].id) == 0 &&
-               read->slot[k].channels == trainer->slots.slot[k].channels &&
-               read->slot[k].place == trainer->slots.slot[k].place;
+        same = strcmp(read->slot[k].id, network->slots.slot[k].id) == 0 &&
+               read->slot[k].channels == network->slots.slot[k].channels &&
+               read->slot[k].place == network->slots.slot[k].place;
     if (!same)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
     return ESPER_OK;
 }
 
 /* Makes the network what it was: its seeds are born again, and their weights read like all others. */
-static esper_status read_slots(const esper_safetensors *file, esper_trainer *trainer)
+static esper_status read_slots(const esper_safetensors *file, esper_network *network)
 {
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
     uint8_t *bytes = NULL;
@@ -694,35 +662,31 @@ static esper_status read_slots(const esper_safetensors *file, esper_trainer *tra
     if (status == ESPER_OK && bytes != NULL) {
         status = esper_slots_unpack(bytes, n, slots);
         if (status == ESPER_OK)
-            status = check_slots(file, slots, trainer);
+            status = check_slots(file, slots, network);
         if (status == ESPER_OK) {
-            trainer->slots = *slots;
-            status = esper_trainer_replan(trainer);
+            network->slots = *slots;
+            status = esper_network_replan(network);
         }
         for (int k = 0; status == ESPER_OK && k < slots->n; k++)
-            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED && trainer->optim != NULL) /* not in the file yet */
-                status = esper_trainer_bear(trainer, k);
+            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED && network->optim != NULL) /* not in the file yet */
+                status = esper_network_bear(network, k);
     }
     esper_mem_free(bytes);
     esper_mem_free(slots);
     return status;
 }
 
-esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion)
+esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, esper_network *network, const char *name)
 {
-    uint8_t *bytes;
-    size_t n = 0;
-    esper_status status;
+    const char *text = esper_safetensors_note_find(checkpoint->file, name);
 
-    ESPER_TRY(read_hex(checkpoint->file, "growth", &bytes, &n));
-    if (bytes == NULL || n != companion->bytes)
-        status = ESPER_FAIL(ESPER_E_FORMAT, "%s: %s", esper_safetensors_name(checkpoint->file),
-                            bytes == NULL
-                                ? "the checkpoint of a run that did not grow: `esper train --resume` goes on with it"
-                                : "what it says of the growth is not what this version writes");
-    else
-        status = companion->unpack(companion->context, bytes, true);
-    esper_mem_free(bytes);
+    esper_status status = ESPER_OK;
+
+    for (int i = 0; i < network->n_parts && text != NULL; i++)
+        if (strcmp(network->parts[i].name, name) == 0)
+            status = network->parts[i].read(network->parts[i].context, text);
+    if (status == ESPER_E_FORMAT)
+        return esper_fail_within(status, "%s: ", esper_safetensors_name(checkpoint->file));
     return status;
 }
 
@@ -743,36 +707,16 @@ bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)
     return esper_safetensors_note_find(checkpoint->file, "growth") != NULL;
 }
 
-esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer)
+esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_network *network)
 {
-    reading in = {checkpoint->file, trainer->backend};
+    reading in = {checkpoint->file, network->engine->backend};
 
-    ESPER_TRY(read_slots(checkpoint->file, trainer));
-    ESPER_TRY(visit_state(trainer, &trainer->slab, copy_tensor, &in));
-    ESPER_TRY(check_weights(checkpoint->file, trainer));
-    ESPER_TRY(read_cursor(checkpoint->file, &trainer->cursor));
-    if (trainer->optim == NULL)
+    ESPER_TRY(read_slots(checkpoint->file, network));
+    ESPER_TRY(visit_state(network, &network->slab, copy_tensor, &in));
+    ESPER_TRY(check_weights(checkpoint->file, network));
+    ESPER_TRY(read_cursor(checkpoint->file, &network->cursor));
+    if (network->optim == NULL)
         return ESPER_OK;
-    ESPER_TRY(read_position(checkpoint->file, trainer));
-    return read_detour(checkpoint->file, trainer);
-}
-
-esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor)
-{
-    enum { MOST = 4096 };
-    const char *text = esper_safetensors_note_find(checkpoint->file, "governor");
-    double *numbers = esper_mem_alloc(MOST * sizeof(*numbers));
-    esper_status status = ESPER_OK;
-    size_t n = 0;
-    char *end;
-
-    if (numbers == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a governor's memory");
-    if (text != NULL) {
-        for (; n < MOST && (numbers[n] = strtod(text, &end), end != text); n++)
-            text = end;
-        status = esper_governor_unpack(governor, numbers, n);
-    }
-    esper_mem_free(numbers);
-    return status;
+    ESPER_TRY(read_position(checkpoint->file, network));
+    return read_detour(checkpoint->file, network);
 }

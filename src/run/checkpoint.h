@@ -3,14 +3,15 @@
 #define ESPER_RUN_CHECKPOINT_H
 
 #include "data/safetensors.h"
-#include "engine/trainer.h"
+#include "engine/network.h"
+#include "run/task.h"
 
 enum { ESPER_CHECKPOINT_VERSION = 1 };
 
 #define ESPER_CHECKPOINT_FORMAT "esper-checkpoint" /* the note "format" */
 
-/* Writes the trainer's state in place of what was at `path`, all or nothing. */
-esper_status esper_checkpoint_save(const esper_trainer *trainer, const char *path);
+/* Writes the network's state in place of what was at `path`, all or nothing. */
+esper_status esper_checkpoint_save(esper_network *network, const char *path);
 
 /* A checkpoint opened for reading: whose task and configuration it is of. */
 typedef struct esper_checkpoint {
@@ -30,16 +31,14 @@ void         esper_checkpoint_fini(esper_checkpoint *checkpoint);
 /* Where the run stood, and the hash of its weights. */
 esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out);
 
-/* Puts weights, norm buffers and the cursor, and into a trainer with an optimiser also its moments and steps and the
- * tally, back. The trainer must have been made for the checkpoint's task and configuration. On failure the trainer is
+/* Puts weights, norm buffers and the cursor, and into a network with an optimiser also its moments and steps and the
+ * tally, back. The network must have been made for the checkpoint's task and configuration. On failure the network is
  * not to be used further. */
-esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_trainer *trainer);
+esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_network *network);
 
-/* Likewise the memory of the governor that judged the run. One that was made without leaves the governor as it is. */
-esper_status esper_checkpoint_restore_governor(const esper_checkpoint *checkpoint, esper_governor *governor);
-
-/* What a companion knew. E_FORMAT: the run did not grow, or another version wrote it. */
-esper_status esper_checkpoint_restore_companion(const esper_checkpoint *checkpoint, const esper_companion *companion);
+/* Likewise one of the network's parts (esper_network_add_part), when the checkpoint has it. E_FORMAT: another version wrote it. */
+esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, esper_network *network,
+                                           const char *name);
 
 /* Whether it is of a run that grows. */
 bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint);

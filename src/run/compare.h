@@ -14,7 +14,7 @@
 
 #include "run/policy_note.h"
 #include "run/run_dir.h"
-#include "engine/task.h"
+#include "run/task.h"
 
 enum {
     ESPER_COMPARE_MAX_LINES = 32,

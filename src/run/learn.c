@@ -17,6 +17,7 @@
 #include "dist/agree.h"
 #include "run/learn_internal.h"
 #include "run/pact.h"
+#include "run/single.h"
 
 /* Keys that may differ from the file's when a run is resumed: they do not change what a round computes, but for `rounds`, which
  * also says how fast exploring fades. */
@@ -43,35 +44,29 @@ esper_status esper_learn_configure(const esper_task *task, esper_config *config)
     return ESPER_OK;
 }
 
-/* What the policy is for, out of an environment as it will be met; ranks find out whether they can work together. */
+/* What the policy is for, out of an environment as it will be met. */
 static esper_status identify(learn *self)
 {
-    esper_config hosts = self->config, *config = &hosts;
+    const esper_config *config = &self->config;
     const char *ids[ESPER_MAX_SLOTS];
     esper_learned_identity *identity = &self->identity;
-    esper_env *env = NULL;
-    esper_env_look look = {0};
+    const esper_network *network;
+    esper_env *env;
     esper_status status;
 
-    hosts.policy_cmd[0] = '\0';
-    status = esper_env_open(&(esper_env_desc){.task = self->task, .config = config, .data = self->data}, &env);
-    if (status == ESPER_OK) {
-        look = esper_env_look_at(env);
-        for (int k = 0; k < look.trainer->slots.n; k++)
-            ids[k] = look.trainer->slots.slot[k].id;
-        esper_learned_identity_init(identity);
-        snprintf(identity->task, sizeof(identity->task), "%s", self->task->name);
-        snprintf(identity->reward, sizeof(identity->reward), "%.*s", (int)sizeof(identity->reward) - 1, config->reward);
-        identity->topology = look.trainer->host.topology;
-        identity->max_epochs = config->epochs;
-        identity->gates = config->gates;
-        identity->width = identity->hidden = config->policy_width;
-        self->params_host = esper_net_count_params(&look.trainer->net, 0);
-        status = esper_learned_identity_set_slots(identity, ids, look.trainer->slots.n);
-    }
-    status = esper_ranks_settle(&self->ranks, status);
-    if (status == ESPER_OK && esper_ranks_are_many(&self->ranks))
-        status = esper_pact_check(look.trainer, true, self->ranks.comm);
+    ESPER_TRY(esper_env_open(&(esper_env_desc){.engine = self->engine, .seed = config->seed}, &env));
+    network = esper_env_look_at(env).network;
+    for (int k = 0; k < network->slots.n; k++)
+        ids[k] = network->slots.slot[k].id;
+    esper_learned_identity_init(identity);
+    snprintf(identity->task, sizeof(identity->task), "%s", self->task->name);
+    snprintf(identity->reward, sizeof(identity->reward), "%.*s", (int)sizeof(identity->reward) - 1, config->reward);
+    identity->topology = self->engine->host.topology;
+    identity->max_epochs = config->epochs;
+    identity->gates = config->gates;
+    identity->width = identity->hidden = config->policy_width;
+    self->params_host = esper_net_count_params(&network->net, 0);
+    status = esper_learned_identity_set_slots(identity, ids, network->slots.n);
     esper_env_close(env);
     return status;
 }
@@ -91,25 +86,29 @@ static esper_status open_parts(learn *self)
 {
     const esper_config *config = &self->config;
     esper_dataset_desc data = esper_task_data(self->task, config);
-    int threads = config->threads > 0 ? config->threads : self->desc->threads;
     esper_learner_desc learner = {.config = config,
                                   .identity = &self->identity,
                                   .ranks = &self->ranks,
                                   .n_lanes = config->envs,
                                   .n_steps = config->epochs};
     esper_config hosts = *config;
-    esper_fleet_desc fleet = {.task = self->task, .config = &hosts};
+    esper_fleet_desc fleet = {0};
     esper_status status;
 
     ESPER_TRY(check_config(config));
     hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
-    ESPER_TRY(esper_pool_open(threads, &self->pool));
     status = esper_dataset_open(&data, &self->data);
+    if (status == ESPER_OK)
+        status =
+            esper_single_engine(self->task, &hosts, ESPER_USE_GROW, self->data, self->desc->threads, &self->engine);
+    if (status == ESPER_OK)
+        status = identify(self);
     ESPER_TRY(esper_ranks_settle(&self->ranks, status));
-    ESPER_TRY(identify(self));
-    learner.pool = fleet.pool = self->pool;
+    if (esper_ranks_are_many(&self->ranks)) /* can they work together? */
+        ESPER_TRY(esper_pact_check(self->engine, true, self->ranks.comm));
+    learner.pool = self->engine->pool;
     ESPER_TRY(esper_learner_open(&learner, &self->learner));
-    fleet.data = self->data;
+    fleet.engine = self->engine;
     fleet.n_lanes = esper_learner_own_lanes(self->learner);
     ESPER_TRY(esper_fleet_open(&fleet, &self->fleet));
     self->decisions = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->decisions));
@@ -243,32 +242,12 @@ static esper_status read_config(learn *self, const char *path, const esper_learn
 
 /* ------------------------------------------------------------------------------------------------ directories */
 
-static esper_status write_config(learn *self)
-{
-    char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
-    int n = snprintf(text, sizeof(text), "# task: %s, by esper learn\n%s", self->task->name, self->record);
-
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
-    return esper_file_write(path, text, (size_t)n);
-}
-
 static esper_status make_dir(learn *self)
 {
     char name[96];
 
     snprintf(name, sizeof(name), "learn-%s", self->task->name);
     return esper_run_dir_make(self->config.run_dir, name, self->result.run_dir);
-}
-
-/* A run that is resumed goes on where its file lies. */
-static void dir_of(const char *path, char dir[ESPER_PATH_CHARS])
-{
-    const char *slash = strrchr(path, '/');
-
-    if (slash == NULL)
-        strcpy(dir, ".");
-    else
-        snprintf(dir, ESPER_PATH_CHARS, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
 /* A file by another name is somebody's copy: what stands beside it is not ours to replace. */
@@ -281,19 +260,17 @@ static bool has_own_dir(const learn *self, const char *resumed)
 
 static esper_status open_dir(learn *self, const char *resumed)
 {
+    char about[96];
     esper_status status = ESPER_OK;
 
     if (writes(self)) {
         if (has_own_dir(self, resumed))
-            dir_of(resumed, self->result.run_dir);
+            esper_run_dir_of(resumed, self->result.run_dir);
         else
             status = make_dir(self);
+        snprintf(about, sizeof(about), "%s, by esper learn", self->task->name);
         if (status == ESPER_OK)
-            status = esper_run_dir_lock(self->result.run_dir, &self->lock);
-        if (status == ESPER_OK) {
-            esper_run_dir_clean(self->result.run_dir);
-            status = write_config(self);
-        }
+            status = esper_run_dir_begin(self->result.run_dir, about, self->record, &self->lock);
     }
     ESPER_TRY(esper_ranks_settle(&self->ranks, status));
     ESPER_TRY(esper_ranks_share(&self->ranks, self->result.run_dir, sizeof(self->result.run_dir)));
@@ -395,7 +372,7 @@ static esper_learn_view view_of(learn *self, double part)
         .params_policy =
             esper_net_count_params(esper_policy_net_program(esper_ppo_net(esper_learner_ppo(self->learner))), 0),
         .n_ranks = self->ranks.size,
-        .n_threads = esper_pool_threads(self->pool),
+        .n_threads = esper_pool_threads(self->engine->pool),
         .round = self->round + 1,
         .part = part,
         .seconds_left = seconds_left(self, part),
@@ -511,7 +488,7 @@ static void take_recent(learn *self, esper_learn_round *round)
 static void add_times(learn *self, double wall, const esper_fleet_times *before)
 {
     esper_fleet_times now = esper_fleet_times_of(self->fleet);
-    double threads = esper_pool_threads(self->pool), busy;
+    double threads = esper_pool_threads(self->engine->pool), busy;
 
     self->times.hosts += now.train - before->train;
     self->times.validation += now.valid - before->valid;
@@ -696,7 +673,7 @@ static esper_status play_all(learn *self)
 
 static void take_result(learn *self)
 {
-    double threads = self->pool != NULL ? esper_pool_threads(self->pool) : 1;
+    double threads = self->engine != NULL ? esper_pool_threads(self->engine->pool) : 1;
 
     self->result.task = self->task->name;
     if (self->program != NULL)
@@ -718,7 +695,7 @@ static esper_status run_all(learn *self)
     esper_status status;
 
     self->began = esper_clock_seconds();
-    ESPER_TRY(esper_ranks_init(&self->ranks, self->desc->comm, NULL));
+    esper_ranks_init(&self->ranks, self->desc->comm);
     ESPER_TRY(self->desc->resume != NULL ? begin_again(self) : begin_new(self));
     self->first_round = self->saved_round = self->round;
     self->began = esper_clock_seconds();
@@ -737,8 +714,8 @@ static void close_all(learn *self, esper_status status)
     learn_close_records(self, status);
     esper_fleet_close(self->fleet);
     esper_learner_close(self->learner);
+    esper_engine_close(self->engine);
     esper_dataset_close(self->data);
-    esper_pool_close(self->pool);
     esper_mem_free(self->decisions);
     esper_policy_close(self->program);
     esper_mem_free(self->last_views);

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "learn/learner.h"
+#include "run/task.h"
 #include "run/run_dir.h"
 
 /* Seconds of threads, by what they were spent on. `waiting`: a thread had nothing to do while another finished. */

@@ -13,8 +13,8 @@ typedef struct learn {
     esper_config            config;
     esper_learned_identity  identity;
     esper_ranks             ranks;
-    esper_pool             *pool;
     esper_dataset          *data;
+    esper_engine           *engine;
     esper_learner          *learner;
     esper_fleet            *fleet;
     esper_policy           *program; /* that decides and learns outside; NULL: the learner does */

@@ -20,7 +20,7 @@ static esper_store_run identity_of(const learn *self)
     ESPER_STORE_SET(run.reward_mode, self->config.reward);
     ESPER_STORE_SET(run.gate_mode, esper_config_gates_name(self->config.gates));
     run.rng_seed = self->config.seed;
-    run.threads = esper_pool_threads(self->pool);
+    run.threads = esper_pool_threads(self->engine->pool);
     ESPER_STORE_SET(run.build, esper_build_commit());
     run.params_host = self->params_host;
     return run;

@@ -47,27 +47,27 @@ static bool may_differ(const char *key)
 }
 
 /* The same list, in the same order, on every rank. */
-static int list_clauses(const esper_trainer *trainer, bool grows, clause *clauses)
+static int list_clauses(const esper_engine *engine, bool grows, clause *clauses)
 {
-    const char *identity = esper_backend_identity(trainer->backend);
+    const char *identity = esper_backend_identity(engine->backend);
     char text[TEXT_CHARS], remedy[128], flag[ESPER_CONFIG_NAME_CHARS];
     int n = 0;
 
     snprintf(text, sizeof(text), "%s %s", ESPER_VERSION, esper_build_commit());
     add(clauses, &n, "the build is", text, "install the same build everywhere");
     add(clauses, &n, "the command is", grows ? "grow" : "train", "start the same command on all ranks");
-    add(clauses, &n, "the task is", trainer->task->name, "name the same task on all ranks");
+    add(clauses, &n, "the task is", engine->task, "name the same task on all ranks");
     snprintf(text, sizeof(text), "%.*s", (int)esper_pact_kernel_chars(identity), identity);
     add(clauses, &n, "the kernels are", text,
         "set ESPER_KERNELS to a set that all ranks' processors have, such as avx2 or portable");
-    snprintf(text, sizeof(text), "%016" PRIx64, esper_dataset_hash(trainer->data));
+    snprintf(text, sizeof(text), "%016" PRIx64, esper_dataset_hash(engine->data));
     add(clauses, &n, "the data has the hash", text, "give all ranks the same files with --data");
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const char *key = esper_config_key_at(i)->name;
 
         if (may_differ(key))
             continue;
-        esper_config_value_text(&trainer->config, i, text);
+        esper_config_value_text(&engine->config, i, text);
         esper_config_flag_name(key, flag);
         snprintf(remedy, sizeof(remedy), "give all ranks the same %s", flag);
         add(clauses, &n, key, text, remedy);
@@ -106,7 +106,7 @@ static esper_status hear(esper_comm *comm, const char saying[SAYING_CHARS])
     return status;
 }
 
-esper_status esper_pact_check(const esper_trainer *trainer, bool grows, esper_comm *comm)
+esper_status esper_pact_check(const esper_engine *engine, bool grows, esper_comm *comm)
 {
     clause *ours = esper_mem_alloc(2 * MAX_CLAUSES * sizeof(*ours)), *theirs = ours + MAX_CLAUSES;
     char saying[SAYING_CHARS] = "";
@@ -115,7 +115,7 @@ esper_status esper_pact_check(const esper_trainer *trainer, bool grows, esper_co
 
     if (ours == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "what ranks have in common");
-    n = list_clauses(trainer, grows, ours);
+    n = list_clauses(engine, grows, ours);
     memcpy(theirs, ours, (size_t)n * sizeof(*ours));
     status = esper_comm_broadcast(comm, theirs, (size_t)n * sizeof(*theirs), 0);
     if (status == ESPER_OK) {

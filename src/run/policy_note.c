@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/shell.h"
-#include "engine/trainer.h"
+#include "engine/network.h"
 #include "run/settings.h"
 
 enum { MOST_SETTINGS = 4 }; /* that are named one by one */

@@ -4,7 +4,7 @@
 #define ESPER_RUN_POLICY_NOTE_H
 
 #include "policy/learned.h"
-#include "engine/task.h"
+#include "run/task.h"
 
 enum { ESPER_POLICY_NOTE_CHARS = 512, ESPER_POLICY_FLAGS_CHARS = 1024 };
 

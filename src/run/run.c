@@ -6,605 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/build_info.h"
 #include "base/clock.h"
 #include "base/event.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/governor.h"
 #include "run/checkpoint.h"
-#include "run/pact.h"
 #include "run/run_internal.h"
 
-/* Keys that may differ from the checkpoint's when a run is resumed: they do not change what a step computes, or, like
- * the number of epochs, only how far the run goes (and with it, how a cosine schedule falls from here on). */
-static const char *const free_keys[] = {
-    "policy", /* only where has_moved */
-    "threads",        "progress",       "log_level",     "checkpoint_every", "epochs", "run_dir",       "data", "guard",
-    "snapshot_every", "guard_checksum", "max_rollbacks", "policy_deadline",  "comm",   "rank_deadline", NULL};
-
-/* ------------------------------------------------------------------------------------------------ resuming */
-
-/* A learned policy may have moved: what it remembers knows its hash. */
-static bool has_moved(const esper_config *saved, const esper_config *asked)
-{
-    return esper_policy_is_file(saved->policy) && esper_policy_is_file(asked->policy);
-}
-
-static bool computes_alike(const char *identity, const char *other)
-{
-    size_t chars = esper_pact_kernel_chars(identity);
-
-    return chars == esper_pact_kernel_chars(other) && strncmp(identity, other, chars) == 0;
-}
-
-/* Growth comes before the guard, whose snapshots carry it, and a checkpoint's memory of it before the first snapshot. */
-static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
-{
-    if (self->desc->grows) {
-        ESPER_TRY(esper_growth_open(&self->trainer, self->desc->replay, &self->growth));
-        if (checkpoint != NULL)
-            ESPER_TRY(esper_checkpoint_restore_companion(checkpoint, &self->trainer.companion));
-    }
-    if (!self->trainer.config.guard)
-        return ESPER_OK;
-    ESPER_TRY(esper_guarded_open(&self->trainer, &self->guarded));
-    if (checkpoint == NULL)
-        return ESPER_OK;
-    ESPER_TRY(esper_checkpoint_restore_governor(checkpoint, esper_guarded_governor(self->guarded)));
-    return esper_guarded_tell_snapshot(self->guarded);
-}
-
-static esper_use use_of(const run *self)
-{
-    return self->desc->grows ? ESPER_USE_GROW : ESPER_USE_TRAIN;
-}
-
-/* What can be said before data is loaded. */
-static esper_status check_growth(const run *self, const esper_task *task, const esper_config *config)
-{
-    bool images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES;
-
-    if (!self->desc->grows)
-        return ESPER_OK;
-    return esper_growth_check_config(config, images ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER);
-}
-
-static esper_status resume_from(run *self, const char *path, esper_checkpoint *checkpoint)
-{
-    esper_config merged;
-
-    if (self->desc->task != NULL && self->desc->task != checkpoint->task)
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s is a run of %s, not of %s", path, checkpoint->task->name,
-                          self->desc->task->name);
-    if (esper_checkpoint_has_growth(checkpoint) != self->desc->grows)
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s is of a run that %s: go on with `esper %s --resume`", path,
-                          self->desc->grows ? "does not grow" : "grows", self->desc->grows ? "train" : "grow");
-    ESPER_TRY(esper_config_merge(&checkpoint->config, self->desc->config,
-                                 free_keys + !has_moved(&checkpoint->config, self->desc->config), &merged));
-    ESPER_TRY(check_growth(self, checkpoint->task, &merged));
-    ESPER_TRY(run_open_trainer(self, checkpoint->task, &merged, use_of(self)));
-    ESPER_TRY(esper_checkpoint_restore(checkpoint, &self->trainer));
-    ESPER_TRY(run_check_restored(self, path));
-    ESPER_TRY(open_guard(self, checkpoint));
-    if (self->trainer.cursor.epoch >= (uint32_t)merged.epochs)
-        return ESPER_FAIL(ESPER_E_STATE,
-                          "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
-                          "with `esper eval`",
-                          path, self->trainer.cursor.epoch, merged.epochs);
-    self->saved_epoch = self->trainer.cursor.epoch;
-    self->saved_step = self->trainer.cursor.step;
-    snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);
-    snprintf(self->resumed_kernels, sizeof(self->resumed_kernels), "%s", checkpoint->kernels);
-    return ESPER_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ opening */
-
-/* A replay elsewhere would differ in its last bits. */
-static esper_status check_kernels(const run *self)
-{
-    const char *logged = self->desc->replay->head.kernels, *here = esper_backend_identity(self->trainer.backend);
-    const char *slash = strchr(logged, '/'), *name = slash != NULL ? slash + 1 : logged;
-
-    if (self->desc->replay->head.ranks != self->trainer.ranks.size)
-        return ESPER_FAIL(
-            ESPER_E_CONFIG,
-            "the run was computed by %d ranks, and here are %d: sums over ranks differ in their last bits. "
-            "Start the replay with mpirun -n %d",
-            self->desc->replay->head.ranks, self->trainer.ranks.size, self->desc->replay->head.ranks);
-    if (computes_alike(logged, here))
-        return ESPER_OK;
-    return ESPER_FAIL(
-        ESPER_E_UNSUPPORTED,
-        "the run was computed by %s, and here it is %s: they differ in the last bits. ESPER_KERNELS=%.*s chooses "
-        "the run's kernels where the processor has them; a run meant for several machines is made with a set that "
-        "all of them have",
-        logged, here, (int)strcspn(name, "/"), name);
-}
-
-/* Whether two paths lead to one directory, however they are spelt. */
-static bool is_same_dir(const char *a, const char *b)
-{
-    struct stat info_a, info_b;
-
-    return stat(a, &info_a) == 0 && stat(b, &info_b) == 0 && info_a.st_dev == info_b.st_dev &&
-           info_a.st_ino == info_b.st_ino;
-}
-
-/* A run that goes on in another directory takes its decisions along: they are its first half. */
-static esper_status carry_log(const char *from, const char *to)
-{
-    enum { MOST_BYTES = 1 << 30 };
-    char path[ESPER_PATH_CHARS], *text;
-    size_t bytes;
-    esper_status status;
-
-    ESPER_TRY(esper_run_path(from, ESPER_RUN_DECISIONS, path));
-    ESPER_TRY(esper_file_read(path, MOST_BYTES, &text, &bytes));
-    status = esper_run_path(to, ESPER_RUN_DECISIONS, path);
-    if (status == ESPER_OK)
-        status = esper_file_write(path, text, bytes);
-    esper_mem_free(text);
-    return status;
-}
-
-/* Opens the trainer, fresh or from a checkpoint, and finds the run's directory. */
-static esper_status open_trainer(run *self)
-{
-    const esper_run_desc *desc = self->desc;
-    const esper_task *task;
-    esper_config config;
-    esper_checkpoint checkpoint;
-    char path[ESPER_PATH_CHARS], *slash;
-    esper_status status;
-
-    if (desc->resume == NULL) {
-        config = *desc->config;
-        ESPER_TRY(check_growth(self, desc->task, &config));
-        ESPER_TRY(run_adopt_policy(self, &config));
-        ESPER_TRY(run_open_trainer(self, desc->task, &config, use_of(self)));
-        ESPER_TRY(open_guard(self, NULL));
-        if (desc->replay != NULL)
-            return check_kernels(self); /* it writes nothing */
-        return run_make_dir(self, desc->task->name);
-    }
-    ESPER_TRY(esper_run_checkpoint_find(desc->resume, path));
-    ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
-    status = resume_from(self, path, &checkpoint);
-    task = checkpoint.task;
-    esper_checkpoint_fini(&checkpoint);
-    ESPER_TRY(status);
-    slash = strrchr(path, '/'); /* a run goes on where its checkpoint lies, unless another directory is asked for */
-    if (slash != NULL)
-        slash[slash == path] = '\0'; /* keeps the one of "/file" */
-    else
-        strcpy(path, ".");
-    if (desc->config->run_dir[0] != '\0' && !is_same_dir(desc->config->run_dir, path)) {
-        ESPER_TRY(run_make_dir(self, task->name));
-        return desc->grows && run_writes(self) ? carry_log(path, self->result.run_dir) : ESPER_OK;
-    }
-    snprintf(self->result.run_dir, sizeof(self->result.run_dir), "%s", path);
-    return ESPER_OK;
-}
-
-/* Events already in the file: a resumed run goes on counting. */
-static esper_status count_lines(const char *path, uint64_t *n_out)
-{
-    char *text;
-    size_t bytes;
-    esper_status status = esper_file_read(path, (size_t)1 << 30, &text, &bytes);
-
-    *n_out = 0;
-    if (status == ESPER_E_NOTFOUND)
-        return ESPER_OK;
-    ESPER_TRY(status);
-    for (size_t i = 0; i < bytes; i++)
-        *n_out += text[i] == '\n';
-    esper_mem_free(text);
-    return ESPER_OK;
-}
-
-/* The configuration as a file to start from again; it takes no task, so that stands in a comment. */
-static esper_status write_config(run *self)
-{
-    char path[ESPER_PATH_CHARS], text[ESPER_CONFIG_RECORD_CHARS + 64];
-    int n;
-
-    esper_config_write(&self->trainer.config, self->record);
-    n = snprintf(text, sizeof(text), "# task: %s\n%s", self->trainer.task->name, self->record);
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CONFIG, path));
-    return esper_file_write(path, text, (size_t)n);
-}
-
-/* ------------------------------------------------------------------------------------------------ the store */
-
-static esper_store_run identity_of(const run *self)
-{
-    const esper_trainer *trainer = &self->trainer;
-    const esper_run_kin *kin = self->desc->kin;
-    esper_store_run identity = esper_store_run_of(self->result.run_dir);
-    double flops_host;
-
-    ESPER_STORE_SET(identity.task, trainer->task->name);
-    ESPER_STORE_SET(identity.policy, esper_growth_decider(self->growth));
-    ESPER_STORE_SET(identity.reward_mode, trainer->config.reward);
-    ESPER_STORE_SET(identity.gate_mode, esper_config_gates_name(trainer->config.gates));
-    identity.rng_seed = trainer->config.seed;
-    ESPER_STORE_SET(identity.kernels, esper_backend_identity(trainer->backend));
-    identity.threads = esper_pool_threads(trainer->pool);
-    ESPER_STORE_SET(identity.build, esper_build_commit());
-    if (kin != NULL) {
-        identity.parent_run = kin->parent;
-        ESPER_STORE_SET(identity.relation, kin->relation);
-    }
-    identity.params_host = self->result.params_host;
-    if (esper_growth_flops_host(self->growth, &flops_host) == ESPER_OK)
-        identity.flops_host = (int64_t)flops_host;
-    return identity;
-}
-
-/* The name under which the store knows a run that is resumed: its directory may have been called otherwise then. */
-static void find_name(const run *self, const char *path, char name[ESPER_PATH_CHARS])
-{
-    const esper_run_kin *kin = self->desc->kin;
-    int64_t parent = kin != NULL ? kin->parent : ESPER_STORE_NO_INT;
-    esper_store_reader *reader = NULL;
-    esper_store_cursor *cursor = NULL;
-    esper_store_run found;
-    bool more = false;
-
-    snprintf(name, ESPER_PATH_CHARS, "%s", self->result.run_dir);
-    if (esper_store_reader_open(path, &reader) == ESPER_OK && esper_store_read_runs(reader, &cursor) == ESPER_OK)
-        while (esper_store_next_run(cursor, &found, &more) == ESPER_OK && more)
-            if (found.parent_run == parent && strcmp(found.relation, kin != NULL ? kin->relation : "") == 0)
-                snprintf(name, ESPER_PATH_CHARS, "%s", found.name);
-    esper_store_cursor_close(cursor);
-    esper_store_reader_close(reader);
-}
-
-static esper_status resume_in_store(run *self, const char *path)
-{
-    const esper_cursor *cursor = &self->trainer.cursor;
-    char name[ESPER_PATH_CHARS];
-
-    find_name(self, path, name);
-    return esper_store_resume(self->store, name, cursor->epoch, (int64_t)cursor->step,
-                              (int64_t)esper_growth_n_logged(self->growth), &self->result.store_run);
-}
-
-/* A run goes on without its store, and says so. */
-static void open_store(run *self)
-{
-    const esper_run_kin *kin = self->desc->kin;
-    esper_store_run identity = identity_of(self);
-    char path[ESPER_PATH_CHARS];
-    esper_status status = esper_run_path(self->result.run_dir, ESPER_RUN_STORE, path);
-
-    if (status == ESPER_OK && kin != NULL && kin->store != NULL)
-        snprintf(path, sizeof(path), "%s", kin->store);
-    if (status == ESPER_OK)
-        status = esper_store_open(path, NULL, &self->store);
-    if (status == ESPER_OK) {
-        status = self->desc->resume != NULL ? resume_in_store(self, path) : ESPER_E_NOTFOUND;
-        if (status == ESPER_E_NOTFOUND)
-            status = esper_store_begin(self->store, &identity, self->record, &self->result.store_run);
-    }
-    if (status == ESPER_OK)
-        return;
-    esper_log_warn(self->desc->log, "the run is not recorded in a store: %s", esper_last_error());
-    esper_store_close(self->store);
-    self->store = NULL;
-}
-
-/* Writes the result and closes. */
-static void close_store(run *self, esper_status status)
-{
-    const esper_run_result *result = &self->result;
-    esper_store_run end = esper_store_run_of(result->run_dir);
-
-    if (self->store == NULL)
-        return;
-    ESPER_STORE_SET(end.status, esper_status_name(status));
-    end.epochs = result->cursor.epoch;
-    end.steps = (int64_t)result->cursor.step;
-    end.params = result->params;
-    end.flops = (int64_t)result->flops_sample;
-    end.flops_train = (int64_t)result->flops_train;
-    end.loss_test = isnan(result->loss_test) ? ESPER_STORE_NO_REAL : result->loss_test;
-    end.total_reward = isnan(result->total_reward) ? ESPER_STORE_NO_REAL : result->total_reward;
-    end.acc_test = isnan(result->acc_test) ? ESPER_STORE_NO_REAL : result->acc_test;
-    end.weight_hash = result->weight_hash;
-    end.seconds = result->seconds;
-    if (esper_store_end(self->store, &end) != ESPER_OK)
-        esper_log_warn(self->desc->log, "the store does not know how the run ended: %s", esper_last_error());
-}
-
-/* The network's size and price, now. */
-static void measure_network(run *self)
-{
-    self->result.params = esper_trainer_params(&self->trainer);
-    self->result.params_host = esper_net_count_params(&self->trainer.net, 0);
-    if (self->growth == NULL)
-        return;
-    self->result.flops_sample = esper_growth_flops_sample(self->growth);
-    self->result.flops_train = esper_growth_flops_train(self->growth);
-    self->result.total_reward = esper_growth_return(self->growth);
-    self->result.n_replayed = self->desc->replay != NULL ? esper_growth_n_logged(self->growth) : 0;
-    self->result.n_faults_left = esper_growth_n_faults_left(self->growth);
-    esper_growth_kept(self->growth, self->result.kept);
-}
-
-static esper_status attach_growth(run *self)
-{
-    char path[ESPER_PATH_CHARS];
-    esper_growth_records records = {
-        .decisions = path, .resume = self->desc->resume != NULL, .store = self->store, .bus = &self->bus};
-
-    if (self->growth == NULL)
-        return ESPER_OK;
-    if (!run_writes(self))
-        return esper_growth_attach(self->growth, self->guarded, &(esper_growth_records){0});
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_DECISIONS, path));
-    return esper_growth_attach(self->growth, self->guarded, &records);
-}
-
-static esper_status open_records(run *self)
-{
-    bool resumed = self->desc->resume != NULL;
-    char path[ESPER_PATH_CHARS];
-    esper_sink sink;
-    uint64_t n_events = 0;
-
-    measure_network(self);
-    if (self->desc->replay == NULL)
-        ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
-    if (!run_writes(self))
-        return attach_growth(self);
-    ESPER_TRY(esper_run_dir_lock(self->result.run_dir, &self->lock));
-    esper_run_dir_clean(self->result.run_dir);
-    ESPER_TRY(write_config(self));
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_EVENTS, path));
-    if (resumed)
-        ESPER_TRY(count_lines(path, &n_events));
-    esper_bus_init(&self->bus, n_events);
-    ESPER_TRY(esper_sink_jsonl_open(path, resumed, &sink));
-    ESPER_TRY(esper_bus_add(&self->bus, sink));
-    if (self->growth != NULL)
-        open_store(self);
-    return attach_growth(self);
-}
-
-/* ------------------------------------------------------------------------------------------------ telling */
-
-static void emit(run *self, esper_event *event)
-{
-    event->step = (int64_t)self->trainer.cursor.step;
-    esper_bus_emit(&self->bus, event);
-}
-
-static void warn(run *self, const char *text)
-{
-    esper_event event = {.kind = ESPER_EVENT_WARNING};
-
-    event.warning.text = text;
-    emit(self, &event);
-    esper_log_warn(self->desc->log, "%s", text);
-}
-
-static void tell_resumed(run *self)
-{
-    const char *identity = esper_backend_identity(self->trainer.backend);
-    esper_event event = {.kind = ESPER_EVENT_RUN_RESUMED};
-    char text[256];
-
-    event.run_resumed.path = self->resumed_from;
-    event.run_resumed.epoch = self->trainer.cursor.epoch;
-    event.run_resumed.kernels = identity;
-    event.run_resumed.threads = esper_pool_threads(self->trainer.pool);
-    event.run_resumed.ranks = self->trainer.ranks.size;
-    event.run_resumed.config = self->record;
-    emit(self, &event);
-    if (computes_alike(identity, self->resumed_kernels))
-        return;
-    snprintf(text, sizeof(text),
-             "the run was begun with %s and goes on with %s: results will differ in their last bits",
-             self->resumed_kernels, identity);
-    warn(self, text);
-}
-
-/* Who decides about nothing keeps nothing. */
-static void warn_if_short(run *self)
-{
-    const esper_config *config = &self->trainer.config;
-    char text[ESPER_GROWTH_HINT_CHARS];
-    bool grows =
-        self->growth != NULL && (config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0);
-
-    if (grows && run_writes(self) && esper_growth_foresee(config, text)[0] != '\0')
-        warn(self, text);
-}
-
-static void tell_start(run *self)
-{
-    esper_event event = {.kind = ESPER_EVENT_RUN_STARTED};
-
-    if (self->desc->resume != NULL) {
-        tell_resumed(self);
-        return;
-    }
-    event.run_started.task = self->trainer.task->name;
-    event.run_started.run = self->result.run_dir;
-    event.run_started.seed = self->trainer.config.seed;
-    event.run_started.config = self->record;
-    event.run_started.kernels = esper_backend_identity(self->trainer.backend);
-    event.run_started.threads = esper_pool_threads(self->trainer.pool);
-    event.run_started.ranks = self->trainer.ranks.size;
-    event.run_started.params = self->result.params;
-    event.run_started.commit = esper_build_commit();
-    event.run_started.policy = self->growth != NULL ? esper_growth_decider(self->growth) : "";
-    emit(self, &event);
-    if (self->policy_note[0] != '\0')
-        warn(self, self->policy_note);
-    warn_if_short(self);
-}
-
-static void tell_epoch(run *self, const esper_epoch_record *record)
-{
-    esper_event event = {.kind = ESPER_EVENT_EPOCH_ENDED};
-
-    event.epoch_ended.epoch = record->epoch;
-    event.epoch_ended.loss_train = record->loss_train;
-    event.epoch_ended.acc_train = record->acc_train;
-    event.epoch_ended.loss_valid = record->loss_valid;
-    event.epoch_ended.acc_valid = record->acc_valid;
-    event.epoch_ended.lr = record->lr;
-    event.epoch_ended.grad_norm = record->grad_norm;
-    event.epoch_ended.samples_per_s = record->samples_per_s;
-    event.epoch_ended.seconds = record->seconds;
-    emit(self, &event);
-}
-
-static void tell_rollback(run *self, const esper_incident *incident)
-{
-    esper_event event = {.kind = ESPER_EVENT_ROLLED_BACK};
-
-    event.rolled_back.from_step = (int64_t)incident->at.step;
-    event.rolled_back.to_step = (int64_t)incident->to.step;
-    event.rolled_back.damaged = incident->n_damaged;
-    event.rolled_back.reason = esper_governor_reason_name(incident->reason);
-    event.rolled_back.seconds = incident->seconds;
-    emit(self, &event);
-}
-
-static void tell_incident(run *self, const esper_incident *incident)
-{
-    esper_event event = {.kind = ESPER_EVENT_GUARD_TRIPPED};
-    char text[512];
-
-    event.guard_tripped.tensor = incident->tensor != NULL ? incident->tensor : "";
-    event.guard_tripped.role = incident->role != NULL ? incident->role : "";
-    event.guard_tripped.problem = incident->problem;
-    event.guard_tripped.count = (int64_t)incident->n_elements;
-    event.guard_tripped.first_index = incident->first_index != ESPER_GUARD_NONE ? (int64_t)incident->first_index : -1;
-    event.guard_tripped.loss = incident->loss;
-    event.guard_tripped.reason = esper_governor_reason_name(incident->reason);
-    event.guard_tripped.action = esper_governor_action_name(incident->action);
-    emit(self, &event);
-    if (incident->restored)
-        tell_rollback(self, incident);
-    if (self->desc->observer == NULL || self->desc->observer->incident == NULL) /* else it is told there */
-        esper_log_warn(self->desc->log, "guard: %s", esper_incident_describe(incident, text, sizeof(text)));
-}
-
-static void tell_end(run *self, esper_status status)
-{
-    esper_event event = {.kind = ESPER_EVENT_RUN_ENDED};
-
-    event.run_ended.status = esper_status_name(status);
-    event.run_ended.epochs = self->trainer.cursor.epoch;
-    event.run_ended.steps = (int64_t)self->trainer.cursor.step;
-    event.run_ended.loss_test = self->result.loss_test;
-    event.run_ended.acc_test = self->result.acc_test;
-    event.run_ended.weight_hash = self->result.weight_hash;
-    event.run_ended.seconds = esper_clock_seconds() - self->began;
-    emit(self, &event);
-}
-
-/* Said once: a loss that is not a number stays so until someone acts. Under guard, somebody does. */
-static void warn_if_not_finite(run *self, const esper_epoch_record *record)
-{
-    char text[256], kept[64] = "";
-
-    if (self->warned || self->guarded != NULL || (isfinite(record->loss_train) && isfinite(record->loss_valid)))
-        return;
-    self->warned = true;
-    if (!isfinite(record->loss_valid))
-        snprintf(kept, sizeof(kept), "; the checkpoint of epoch %u is kept", self->saved_epoch);
-    snprintf(text, sizeof(text),
-             "epoch %u: the loss is no longer finite: start again with a lower lr, or with clip on%s", record->epoch,
-             kept);
-    warn(self, text);
-}
-
-/* ------------------------------------------------------------------------------------------------ watching */
-
-static double speed_now(const run *self)
-{
-    double seconds = esper_clock_seconds() - self->epoch_began;
-
-    return seconds > 0.0 ? (double)(self->trainer.tally.samples - self->epoch_first_samples) / seconds : 0.0;
-}
-
-/* Counts the training samples still to come; validation is the small part and left out. */
-static double seconds_left(const run *self, double samples_per_s)
-{
-    const esper_trainer *trainer = &self->trainer;
-    double epochs_left = trainer->config.epochs - (double)trainer->cursor.epoch;
-    double steps_left = epochs_left * trainer->steps_per_epoch - trainer->cursor.batch;
-
-    return samples_per_s > 0.0 ? steps_left * trainer->config.batch / samples_per_s : -1.0;
-}
-
-static esper_run_view view_of(const run *self)
-{
-    double samples_per_s = speed_now(self);
-
-    return (esper_run_view){.trainer = &self->trainer,
-                            .growth = self->growth,
-                            .guarded = self->guarded,
-                            .run_dir = self->result.run_dir,
-                            .samples_per_s = samples_per_s,
-                            .seconds_left = seconds_left(self, samples_per_s)};
-}
-
-static void show_begin(const run *self)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->begin != NULL)
-        observer->begin(observer->context, &view);
-}
-
-static void show_step(const run *self)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->step != NULL)
-        observer->step(observer->context, &view);
-}
-
-static void show_epoch(const run *self, const esper_epoch_record *record)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->epoch != NULL)
-        observer->epoch(observer->context, &view, record);
-}
-
-static void show_incident(const run *self, const esper_incident *incident)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->incident != NULL)
-        observer->incident(observer->context, &view, incident);
-}
-
-static void show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches)
-{
-    run *self = context;
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    (void)run_ask_to_stop(self); /* a failure is everybody's next one */
-    if (observer != NULL && observer->evaluation != NULL)
-        observer->evaluation(observer->context, &view, split, (double)n_done / n_batches);
-}
+/* Seconds between looks at the tally, for those who watch. */
+static const double read_every = 0.1;
 
 /* ------------------------------------------------------------------------------------------------ the loop */
 
@@ -613,9 +24,9 @@ static bool is_lost(const run *self)
 {
     const esper_epoch_record *last = &self->result.last;
 
-    if (self->guarded != NULL)
+    if (self->network->guarded != NULL)
         return false; /* the guard has scanned them, or gone back */
-    return !isfinite(self->trainer.tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
+    return !isfinite(self->network->tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
 static esper_status write_checkpoint(run *self)
@@ -623,11 +34,11 @@ static esper_status write_checkpoint(run *self)
     esper_event event = {.kind = ESPER_EVENT_CHECKPOINT_SAVED};
     struct stat info;
 
-    ESPER_TRY(esper_checkpoint_save(&self->trainer, self->checkpoint));
+    ESPER_TRY(esper_checkpoint_save(self->network, self->checkpoint));
     event.checkpoint_saved.path = self->checkpoint;
-    event.checkpoint_saved.epoch = self->trainer.cursor.epoch;
+    event.checkpoint_saved.epoch = self->network->cursor.epoch;
     event.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
-    emit(self, &event);
+    run_emit(self, &event);
     return ESPER_OK;
 }
 
@@ -635,24 +46,19 @@ static esper_status write_checkpoint(run *self)
 static esper_status save(run *self)
 {
     struct stat info;
-    uint64_t keeps = is_lost(self) && run_writes(self) && stat(self->checkpoint, &info) == 0;
+    uint64_t keeps;
 
     if (self->desc->replay != NULL)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &keeps));
+    ESPER_TRY(esper_network_read(self->network));
+    keeps = is_lost(self) && run_writes(self) && stat(self->checkpoint, &info) == 0;
+    ESPER_TRY(esper_ranks_any(&self->network->engine->ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->trainer.ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
-    self->saved_epoch = self->trainer.cursor.epoch;
-    self->saved_step = self->trainer.cursor.step;
+    ESPER_TRY(esper_ranks_settle(&self->network->engine->ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
+    self->saved_epoch = self->network->cursor.epoch;
+    self->saved_step = self->network->cursor.step;
     return ESPER_OK;
-}
-
-/* Speed is measured from here. */
-static void begin_stretch(run *self)
-{
-    self->epoch_began = esper_clock_seconds();
-    self->epoch_first_samples = self->trainer.tally.samples;
 }
 
 /* Of a replay: there is nothing left to make again. */
@@ -675,100 +81,58 @@ static esper_status end_stopped(run *self, const esper_incident *incident)
         incident->restored ? "; that state is saved in " : "", incident->restored ? self->checkpoint : "");
 }
 
-/* Tells what the guard met, if anything; afterwards the cursor may stand elsewhere. */
-static esper_status heed(run *self, const esper_incident *incident)
+/* Tells what the guard met; afterwards the cursor may stand elsewhere. */
+static esper_status met(void *context, const esper_incident *incident)
 {
-    if (incident->action == ESPER_GOVERNOR_GO)
-        return ESPER_OK;
-    tell_incident(self, incident);
+    run *self = context;
+
+    run_tell_incident(self, incident);
     if (self->growth != NULL)
         ESPER_TRY(esper_growth_heed(self->growth, incident));
-    show_incident(self, incident);
-    if (incident->restored)
-        begin_stretch(self);
+    run_show_incident(self, incident);
     return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
 }
 
 /* What the governor said could not be written down, so it is not done: the run ends, and is saved as it last stood well. */
-static esper_status end_unwritten(run *self, esper_status status)
+static esper_status end_unwritten(void *context, esper_status status)
 {
+    run *self = context;
     char message[1024];
 
     if ((status != ESPER_E_IO && status != ESPER_E_PEER) || self->growth == NULL || self->desc->replay != NULL ||
         run_is_cut_off(self))
         return status; /* E_PEER: it is rank 0 that could not write */
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (esper_guarded_retreat(self->guarded) != ESPER_OK || save(self) != ESPER_OK)
+    if (esper_guarded_retreat(self->network) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood at step %llu: --resume %s goes on with it", message,
-                      (unsigned long long)self->trainer.cursor.step, self->result.run_dir);
+                      (unsigned long long)self->network->cursor.step, self->result.run_dir);
 }
 
-static esper_status step(run *self)
+static esper_status stepped(void *context)
 {
-    esper_incident incident;
-    esper_status status;
+    run *self = context;
 
-    if (self->guarded == NULL)
-        return esper_trainer_step(&self->trainer);
-    status = esper_guarded_step(self->guarded, &incident);
-    return status == ESPER_OK ? heed(self, &incident) : end_unwritten(self, status);
-}
-
-/* Is the state as it should be, now that it is to be validated or saved? If not, the run has gone back. */
-static esper_status settle(run *self, bool *good_out)
-{
-    esper_incident incident = {.action = ESPER_GOVERNOR_GO};
-    esper_status status = ESPER_OK;
-
-    if (self->guarded != NULL)
-        status = esper_guarded_settle(self->guarded, &incident);
-    if (status != ESPER_OK)
-        return end_unwritten(self, status);
-    *good_out = incident.action == ESPER_GOVERNOR_GO;
-    return heed(self, &incident);
-}
-
-/* What the governor says about a validation loss; not good: the run has gone back. */
-static esper_status judge(run *self, double loss, bool *good_out)
-{
-    esper_incident incident = {.action = ESPER_GOVERNOR_GO};
-    esper_status status = ESPER_OK;
-
-    if (self->guarded != NULL)
-        status = esper_guarded_judge(self->guarded, loss, &incident);
-    if (status != ESPER_OK)
-        return end_unwritten(self, status);
-    *good_out = incident.action == ESPER_GOVERNOR_GO;
-    return heed(self, &incident);
-}
-
-static esper_status train_epoch(run *self)
-{
-    begin_stretch(self);
-    while (self->trainer.cursor.batch < self->trainer.steps_per_epoch && !run_stop_wanted(self)) {
-        ESPER_TRY(step(self));
-        show_step(self);
-        ESPER_TRY(run_ask_to_stop(self));
+    if (self->desc->observer != NULL && esper_clock_seconds() - self->read_at > read_every) {
+        ESPER_TRY(esper_network_read(self->network));
+        self->read_at = esper_clock_seconds();
     }
-    return ESPER_OK;
+    run_show_step(self);
+    ESPER_TRY(run_ask_to_stop(self));
+    return run_stop_wanted(self) ? ESPER_E_STOPPED : ESPER_OK;
 }
 
-static esper_status evaluate(run *self, esper_split split, esper_tally *tally_out)
+static esper_follower follower_of(run *self)
 {
-    bool many = esper_ranks_are_many(&self->trainer.ranks);
-    const esper_follower follower = {
-        .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = show_evaluation};
+    bool many = esper_ranks_are_many(&self->engine->ranks);
 
-    if (self->growth != NULL && split == ESPER_SPLIT_VALID)
-        return esper_growth_validate(self->growth, &follower, tally_out);
-    return esper_trainer_evaluate(&self->trainer, split, &follower, tally_out);
+    return (esper_follower){.stop = many ? &self->stop : self->desc->stop, .context = self, .batch = run_show_evaluation};
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
 static esper_status keep_vitals(run *self)
 {
-    const esper_governor *governor = esper_guarded_governor(self->guarded);
+    const esper_governor *governor = esper_guarded_governor(self->network);
     size_t n = esper_governor_memory_count(governor);
     void *grown = esper_mem_grow(self->vitals, n * sizeof(*self->vitals));
 
@@ -782,7 +146,7 @@ static esper_status keep_vitals(run *self)
 
 static esper_status put_vitals_back(run *self)
 {
-    return esper_governor_unpack(esper_guarded_governor(self->guarded), self->vitals, self->n_vitals);
+    return esper_governor_unpack(esper_guarded_governor(self->network), self->vitals, self->n_vitals);
 }
 
 /* What the epoch leads to. When nobody can decide any more, the run ends before the decision, to be asked for again. */
@@ -800,59 +164,53 @@ static esper_status grow(run *self, const esper_epoch_record *record)
                       message, self->result.run_dir);
 }
 
-/* The epoch is over, unless the guard sends the run back. E_STOPPED in the midst of the validation: the cursor still
- * stands before it. */
-static esper_status finish_epoch(run *self)
+/* The epoch is validated; whether it is good the governor says next. */
+static esper_status measured(void *context, const esper_epoch_record *record)
 {
-    esper_trainer *trainer = &self->trainer;
-    esper_epoch_record record = {.epoch = trainer->cursor.epoch + 1, .samples_per_s = speed_now(self)};
-    esper_tally valid;
-    bool good = false;
+    run *self = context;
 
-    ESPER_TRY(settle(self, &good));
-    if (!good)
-        return ESPER_OK;
-    ESPER_TRY(evaluate(self, ESPER_SPLIT_VALID, &valid));
-    record.loss_train = esper_tally_loss(&trainer->tally);
-    record.acc_train = esper_tally_accuracy(&trainer->tally);
-    record.loss_valid = esper_tally_loss(&valid);
-    record.acc_valid = esper_tally_accuracy(&valid);
-    record.lr = trainer->lr;
-    record.grad_norm = trainer->grad_norm;
-    record.seconds = esper_clock_seconds() - self->epoch_began;
-    self->result.last = record;
-    tell_epoch(self, &record);
+    self->result.last = *record;
+    run_tell_epoch(self, record);
     if (self->growth == NULL)
-        show_epoch(self, &record);
-    warn_if_not_finite(self, &record);
-    if (self->growth != NULL)
-        ESPER_TRY(keep_vitals(self));
-    ESPER_TRY(judge(self, record.loss_valid, &good));
-    if (good && self->growth != NULL) {
-        ESPER_TRY(grow(self, &record));
-        show_epoch(self, &record); /* what was decided belongs to it; an epoch that is undone is an incident */
-    }
-    if (!good)
+        run_show_epoch(self, record);
+    run_warn_if_not_finite(self, record);
+    return self->growth != NULL ? keep_vitals(self) : ESPER_OK;
+}
+
+static esper_status play_epoch(run *self)
+{
+    esper_epoch_record record;
+    esper_epoch_end end;
+
+    if (run_stop_wanted(self))
+        return ESPER_E_STOPPED;
+    ESPER_TRY(esper_epoch_play(&self->player, &record, &end));
+    if (end != ESPER_EPOCH_GOOD)
         return ESPER_OK;
+    if (self->growth != NULL) {
+        ESPER_TRY(grow(self, &record));
+        run_show_epoch(self, &record); /* what was decided belongs to it; an epoch that is undone is an incident */
+    }
     ESPER_TRY(run_agree(self));
-    esper_trainer_next_epoch(trainer);
+    esper_network_next_epoch(self->network);
     return run_keep_agreed(self);
 }
 
 static bool checkpoint_due(const run *self)
 {
-    int every = self->trainer.config.checkpoint_every;
+    int every = self->network->engine->config.checkpoint_every;
 
-    if (self->guarded != NULL && esper_guarded_reading(self->guarded).pending)
+    if (esper_guarded_reading(self->network).pending)
         return false; /* the file that lies there is of a state that nobody doubts */
-    return every > 0 && self->trainer.cursor.epoch % (uint32_t)every == 0 &&
-           self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs; /* the last one is saved at the end */
+    return every > 0 && self->network->cursor.epoch % (uint32_t)every == 0 &&
+           self->network->cursor.epoch <
+               (uint32_t)self->network->engine->config.epochs; /* the last one is saved at the end */
 }
 
 /* Saves the end of a run, or of this part of it. */
 static esper_status leave(run *self, bool stopped)
 {
-    bool good;
+    esper_epoch_end end;
 
     if (run_is_cut_off(self))
         return run_tell_cut_off(self);
@@ -861,7 +219,7 @@ static esper_status leave(run *self, bool stopped)
         return ESPER_OK;
     }
     if (stopped)
-        ESPER_TRY(settle(self, &good)); /* what is saved is good either way */
+        ESPER_TRY(esper_epoch_settle(&self->player, &end)); /* what is saved is good either way */
     ESPER_TRY(save(self));
     if (is_lost(self))
         return ESPER_FAIL(ESPER_E_STATE,
@@ -879,10 +237,8 @@ static esper_status train(run *self)
 
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
-    while (self->trainer.cursor.epoch < (uint32_t)self->trainer.config.epochs && !is_replayed(self)) {
-        status = train_epoch(self);
-        if (status == ESPER_OK)
-            status = run_stop_wanted(self) ? ESPER_E_STOPPED : finish_epoch(self);
+    while (self->network->cursor.epoch < (uint32_t)self->network->engine->config.epochs && !is_replayed(self)) {
+        status = play_epoch(self);
         if (status == ESPER_E_STOPPED)
             return leave(self, true);
         ESPER_TRY(status);
@@ -913,7 +269,7 @@ static esper_status test(run *self)
 
     if (self->result.stopped || self->desc->replay != NULL)
         return ESPER_OK;
-    status = evaluate(self, ESPER_SPLIT_TEST, &tally);
+    status = esper_network_evaluate(self->network, ESPER_SPLIT_TEST, &self->player.follower, &tally);
     if (status == ESPER_E_STOPPED && run_is_cut_off(self))
         status = fail_test(self);
     self->result.stopped = status == ESPER_E_STOPPED;
@@ -926,14 +282,15 @@ static esper_status test(run *self)
 
 static void note_place(run *self)
 {
-    const esper_trainer *trainer = &self->trainer;
+    const esper_network *network = self->network;
 
-    self->result.cursor = trainer->cursor;
-    self->result.epochs = (uint32_t)trainer->config.epochs;
-    self->result.steps_per_epoch = trainer->steps_per_epoch;
-    self->result.loss_now = esper_tally_loss(&trainer->tally);
-    self->result.weight_hash = esper_trainer_hash(trainer);
-    measure_network(self);
+    self->result.cursor = network->cursor;
+    self->result.epochs = (uint32_t)network->engine->config.epochs;
+    self->result.steps_per_epoch = network->engine->steps_per_epoch;
+    (void)esper_network_read(self->network); /* a backend that is lost has said so before */
+    self->result.loss_now = esper_tally_loss(&network->tally);
+    self->result.weight_hash = esper_network_hash(network);
+    run_measure_network(self);
     self->result.seconds = esper_clock_seconds() - self->began;
 }
 
@@ -941,32 +298,37 @@ static esper_status run_all(run *self)
 {
     esper_status status;
 
-    self->began = self->epoch_began = esper_clock_seconds();
-    status = open_trainer(self);
-    if (status == ESPER_OK)
-        status = open_records(self);
-    ESPER_TRY(run_settle(self, status));
-    tell_start(self);
-    show_begin(self);
+    self->began = esper_clock_seconds();
+    ESPER_TRY(run_settle(self, run_open(self)));
+    self->player = (esper_epoch_player){.network = self->network,
+                                        .growth = self->growth,
+                                        .context = self,
+                                        .stepped = stepped,
+                                        .met = met,
+                                        .failed = end_unwritten,
+                                        .measured = measured,
+                                        .follower = follower_of(self),
+                                        .began = esper_clock_seconds()};
+    run_tell_start(self);
+    run_show_begin(self);
     status = train(self);
     if (status != ESPER_OK && run_is_cut_off(self))
         status = run_rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
-    if (self->guarded != NULL) {
-        self->result.n_skipped = esper_guarded_reading(self->guarded).n_skipped;
-        self->result.n_rollbacks = esper_guarded_reading(self->guarded).n_rollbacks;
-    }
+    self->result.n_skipped = esper_guarded_reading(self->network).n_skipped;
+    self->result.n_rollbacks = esper_guarded_reading(self->network).n_rollbacks;
     note_place(self);
-    tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    run_tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     return status;
 }
 
 static void close_all(run *self)
 {
     esper_growth_close(self->growth);
-    esper_guarded_close(self->guarded);
-    esper_trainer_fini(&self->trainer);
+    esper_network_remove(self->network);
+    esper_engine_close(self->engine);
+    esper_dataset_close(self->data);
     esper_store_close(self->store);
     esper_mem_free(self->vitals);
     if (self->lock >= 0)
@@ -991,11 +353,11 @@ esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *resul
 
         snprintf(message, sizeof(message), "%s", esper_last_error());
         esper_bus_fini(&self->bus);
-        close_store(self, status);
+        run_close_store(self, status);
         close_all(self);
         ESPER_FAIL(status, "%s", message);
     } else {
-        close_store(self, self->result.stopped ? ESPER_E_STOPPED : ESPER_OK);
+        run_close_store(self, self->result.stopped ? ESPER_E_STOPPED : ESPER_OK);
         close_all(self);
     }
     if (status == ESPER_OK && bus_status == ESPER_OK)

@@ -8,20 +8,21 @@
 #include "base/log.h"
 #include "grow/growth.h"
 #include "run/run_dir.h"
-#include "engine/trainer.h"
+#include "run/task.h"
+#include "engine/network.h"
 
 /* What a watcher may look at. */
 typedef struct esper_run_view {
-    const esper_trainer *trainer;
+    const esper_task    *task;
+    const esper_network *network;
     const esper_growth  *growth;  /* NULL: the network stays as it is */
-    const esper_guarded *guarded; /* NULL: the guard is off */
     const char          *run_dir;
     double               samples_per_s; /* of this epoch so far */
     double               seconds_left;  /* of the run's training, at the present speed; < 0 = not known yet */
 } esper_run_view;
 
 /* Someone who watches a run. Members may be NULL. Called on the thread of the run; what they do delays it. At the end
- * of an epoch the trainer's cursor still stands there. `evaluation` is called before each batch of a validation or of
+ * of an epoch the network's cursor still stands there. `evaluation` is called before each batch of a validation or of
  * the test, with the part that is done. */
 typedef struct esper_run_observer {
     void *context;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/fields.h"
 #include "base/file.h"
 #include "base/shell.h"
 #include "base/status.h"
@@ -412,4 +413,30 @@ esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CH
     if (!holds(dir, ESPER_RUN_POLICY))
         return fail_policy(dir);
     return esper_run_path(dir, ESPER_RUN_POLICY, path_out);
+}
+
+esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out)
+{
+    char path[ESPER_PATH_CHARS];
+    esper_text text = {0};
+    esper_status status;
+
+    ESPER_TRY(esper_run_dir_lock(dir, lock_out));
+    esper_run_dir_clean(dir);
+    ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));
+    esper_text_add(&text, "# task: %s\n%s", task, record);
+    status = text.failed ? ESPER_FAIL(ESPER_E_NOMEM, "configuration of %s", dir)
+                         : esper_file_write(path, text.text, text.n);
+    esper_text_fini(&text);
+    return status;
+}
+
+void esper_run_dir_of(const char *file, char dir_out[ESPER_PATH_CHARS])
+{
+    const char *slash = strrchr(file, '/');
+
+    if (slash == NULL)
+        strcpy(dir_out, ".");
+    else
+        snprintf(dir_out, ESPER_PATH_CHARS, "%.*s", slash == file ? 1 : (int)(slash - file), file);
 }

@@ -30,6 +30,13 @@ esper_status esper_run_dir_lock(const char *dir, int *fd_out);
 /* Removes the drafts that a run which was killed while it wrote has left in its directory. */
 void esper_run_dir_clean(const char *dir);
 
+/* A run begins in its directory, or goes on there: locks and cleans it, and writes the configuration, to start from again; the
+ * file takes no task, so that stands in a comment. */
+esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out);
+
+/* The directory that a file lies in: a run that is resumed goes on there. */
+void esper_run_dir_of(const char *file, char dir_out[ESPER_PATH_CHARS]);
+
 /* Finds a run by what a person typed: a directory, a unique beginning of a name below runs/, or "last". */
 esper_status esper_run_dir_find(const char *text, char path_out[ESPER_PATH_CHARS]);
 

@@ -1,16 +1,18 @@
-/* Internal. What the parts of a run (run/run.h) share: run.c is the loop and what is told of it, run_policy.c what a learned
+/* Internal. What the parts of a run (run/run.h) share: run_open.c is how it begins, run.c the loop, run_tell.c what is told of it, run_policy.c what a learned
  * policy brings along, run_ranks.c what there is to it when several ranks work on one run. */
 #ifndef ESPER_RUN_RUN_INTERNAL_H
 #define ESPER_RUN_RUN_INTERNAL_H
 
-#include "engine/guarded.h"
+#include "grow/epoch.h"
 #include "run/policy_note.h"
 #include "run/run.h"
 
 typedef struct run {
     const esper_run_desc *desc;
-    esper_trainer         trainer;
-    esper_guarded        *guarded; /* NULL: the guard is off */
+    const esper_task     *task;
+    esper_dataset        *data;
+    esper_engine         *engine;
+    esper_network        *network;
     esper_growth         *growth;  /* NULL: the network stays as it is */
     esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
     esper_bus             bus;
@@ -20,9 +22,9 @@ typedef struct run {
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
     char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
-    double                began, epoch_began;
+    double                began, read_at;
+    esper_epoch_player    player;
     bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
-    uint64_t              epoch_first_samples; /* of the tally when this process took the epoch up */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     uint64_t              saved_step;          /* and steps */
     bool                  warned;
@@ -32,16 +34,35 @@ typedef struct run {
     size_t                n_vitals;
 } run;
 
-/* Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
+/* run_open.c */
+esper_status run_open(run *self);
+void         run_measure_network(run *self);                     /* its size and price, now */
+void         run_close_store(run *self, esper_status status);    /* writes the result */
+bool         run_computes_alike(const char *identity, const char *other); /* two backends' */
+
+/* run_tell.c */
+void run_emit(run *self, esper_event *event);
+void run_tell_start(run *self);
+void run_tell_epoch(run *self, const esper_epoch_record *record);
+void run_tell_incident(run *self, const esper_incident *incident);
+void run_tell_end(run *self, esper_status status);
+void run_warn_if_not_finite(run *self, const esper_epoch_record *record);
+void run_show_begin(const run *self);
+void run_show_step(const run *self);
+void run_show_epoch(const run *self, const esper_epoch_record *record);
+void run_show_incident(const run *self, const esper_incident *incident);
+void run_show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches);
+
+/* run_ranks.c. Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
 bool run_writes(const run *self);
 
 /* A learned policy brings the gates that it was trained with, unless others are asked for; policy_note says where else the run is
  * not like those that it was trained in. A path stays one in the record when the file has gone. */
 esper_status run_adopt_policy(run *self, esper_config *config);
 
-/* Each rank opens its trainer by itself, with its share of the machine's cores; then they find out whether they can work
- * together. */
-esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use);
+/* Each rank opens its engine and network by itself, with its share of the machine's cores; on the way they find out whether they can
+ * work together. */
+esper_status run_open_network(run *self, const esper_task *task, const esper_config *config, esper_use use);
 
 /* A checkpoint was restored from `path`: did all ranks read the same? */
 esper_status run_check_restored(const run *self, const char *path);

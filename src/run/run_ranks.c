@@ -6,6 +6,7 @@
 #include "run/checkpoint.h"
 #include "run/pact.h"
 #include "run/run_internal.h"
+#include "run/single.h"
 
 bool run_writes(const run *self)
 {
@@ -14,7 +15,7 @@ bool run_writes(const run *self)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-/* The ranks, also before the trainer is one of them. */
+/* The ranks, also before the network is one of them. */
 static esper_ranks ranks_of(const run *self)
 {
     esper_comm *comm = self->desc->comm;
@@ -35,38 +36,51 @@ esper_status run_settle(run *self, esper_status status)
     return status;
 }
 
-esper_status run_open_trainer(run *self, const esper_task *task, const esper_config *config, esper_use use)
+/* Data and engine. */
+static esper_status open_engine(run *self, const esper_config *config, esper_use use)
+{
+    esper_dataset_desc desc = esper_task_data(self->task, config);
+
+    ESPER_TRY(esper_dataset_open(&desc, &self->data));
+    return esper_single_engine(self->task, config, use, self->data, self->desc->threads, &self->engine);
+}
+
+esper_status run_open_network(run *self, const esper_task *task, const esper_config *config, esper_use use)
 {
     esper_ranks ranks = ranks_of(self);
-    esper_config mine = *config;
+    bool many = esper_ranks_are_many(&ranks), alike;
     esper_status status;
 
-    if (mine.threads == 0)
-        mine.threads = self->desc->threads;
-    status = esper_trainer_init(&self->trainer, task, &mine, use);
+    self->task = task;
+    status = open_engine(self, config, use);
+    if (many) {
+        ESPER_TRY(run_settle(self, status));
+        ESPER_TRY(esper_pact_check(self->engine, self->desc->grows, ranks.comm));
+        status = esper_engine_join(self->engine, ranks.comm);
+    }
     if (status == ESPER_OK)
-        self->trainer.config.threads = config->threads; /* what is written down is what was asked for */
-    if (!esper_ranks_are_many(&ranks))
+        status = esper_network_add(self->engine, config->seed, &self->network);
+    if (!many)
         return status;
     ESPER_TRY(run_settle(self, status));
-    ESPER_TRY(esper_pact_check(&self->trainer, self->desc->grows, ranks.comm));
-    return esper_trainer_join(&self->trainer, ranks.comm);
+    ESPER_TRY(esper_ranks_are_alike(&self->engine->ranks, esper_network_hash(self->network), &alike));
+    return alike ? ESPER_OK : ESPER_FAIL(ESPER_E_STATE, "the ranks begin with different weights");
 }
 
 esper_status run_check_restored(const run *self, const char *path)
 {
-    const esper_ranks *ranks = &self->trainer.ranks;
+    const esper_ranks *ranks = &self->network->engine->ranks;
     bool same_weights, same_step;
 
-    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
-    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_network_hash(self->network), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->network->cursor.step, &same_step));
     if (same_weights && same_step)
         return ESPER_OK;
     return ESPER_FAIL(
         ESPER_E_CONFIG,
         "the ranks go on from different checkpoints (here it is %s, of step %llu): give all of them the same file "
         "with --resume",
-        path, (unsigned long long)self->trainer.cursor.step);
+        path, (unsigned long long)self->network->cursor.step);
 }
 
 esper_status run_make_dir(run *self, const char *task)
@@ -76,7 +90,7 @@ esper_status run_make_dir(run *self, const char *task)
     if (run_writes(self))
         status = esper_run_dir_make(self->desc->config->run_dir, task, self->result.run_dir);
     ESPER_TRY(run_settle(self, status));
-    return esper_ranks_share(&self->trainer.ranks, self->result.run_dir, sizeof(self->result.run_dir));
+    return esper_ranks_share(&self->network->engine->ranks, self->result.run_dir, sizeof(self->result.run_dir));
 }
 
 /* ------------------------------------------------------------------------------------------------ stopping */
@@ -101,20 +115,20 @@ esper_status run_ask_to_stop(run *self)
 {
     uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
 
-    if (!esper_ranks_are_many(&self->trainer.ranks))
+    if (!esper_ranks_are_many(&self->network->engine->ranks))
         return ESPER_OK;
     if (run_is_cut_off(self)) {
         self->stop = 1;
         return run_tell_cut_off(self);
     }
-    ESPER_TRY(esper_ranks_any(&self->trainer.ranks, &wanted));
+    ESPER_TRY(esper_ranks_any(&self->network->engine->ranks, &wanted));
     self->stop = wanted != 0;
     return ESPER_OK;
 }
 
 bool run_stop_wanted(const run *self)
 {
-    if (esper_ranks_are_many(&self->trainer.ranks))
+    if (esper_ranks_are_many(&self->network->engine->ranks))
         return self->stop != 0;
     return self->desc->stop != NULL && *self->desc->stop != 0;
 }
@@ -123,24 +137,24 @@ bool run_stop_wanted(const run *self)
 
 static esper_agree_state state_of(const run *self)
 {
-    const esper_trainer *trainer = &self->trainer;
+    esper_network *network = self->network;
 
-    return (esper_agree_state){.table = esper_slots_hash(&trainer->slots),
-                               .sequence = trainer->cursor.step,
+    return (esper_agree_state){.table = esper_slots_hash(&network->slots),
+                               .sequence = network->cursor.step,
                                .verdict = self->growth != NULL ? esper_growth_verdict(self->growth) : 0,
-                               .weights = esper_trainer_hash(trainer)};
+                               .weights = esper_network_hash(network)};
 }
 
 /* Back to where the ranks last agreed, all of them: whether they still do, and none of their copies is damaged. */
 static esper_status return_to_agreed(run *self, bool *sound_out)
 {
-    const esper_ranks *ranks = &self->trainer.ranks;
-    uint64_t failed = self->guarded == NULL || esper_guarded_retreat_to_kept(self->guarded) != ESPER_OK;
+    const esper_ranks *ranks = &self->network->engine->ranks;
+    uint64_t failed = self->network->guarded == NULL || esper_guarded_retreat_to_kept(self->network) != ESPER_OK;
     bool same_weights, same_step;
 
     ESPER_TRY(esper_ranks_any(ranks, &failed));
-    ESPER_TRY(esper_ranks_are_alike(ranks, esper_trainer_hash(&self->trainer), &same_weights));
-    ESPER_TRY(esper_ranks_are_alike(ranks, self->trainer.cursor.step, &same_step));
+    ESPER_TRY(esper_ranks_are_alike(ranks, esper_network_hash(self->network), &same_weights));
+    ESPER_TRY(esper_ranks_are_alike(ranks, self->network->cursor.step, &same_step));
     *sound_out = failed == 0 && same_weights && same_step;
     return ESPER_OK;
 }
@@ -148,7 +162,7 @@ static esper_status return_to_agreed(run *self, bool *sound_out)
 /* Saves that state, unless the checkpoint that lies there is of it. */
 static esper_status save_agreed(run *self, bool *saved_out)
 {
-    const esper_trainer *trainer = &self->trainer;
+    esper_network *network = self->network;
     esper_status status = ESPER_OK;
     bool is_sound;
 
@@ -156,13 +170,13 @@ static esper_status save_agreed(run *self, bool *saved_out)
     if (self->desc->replay != NULL)
         return ESPER_OK;
     ESPER_TRY(return_to_agreed(self, &is_sound));
-    if (!is_sound || trainer->cursor.step <= self->saved_step)
+    if (!is_sound || network->cursor.step <= self->saved_step)
         return ESPER_OK;
     if (run_writes(self))
-        status = esper_checkpoint_save(trainer, self->checkpoint);
-    ESPER_TRY(esper_ranks_settle(&trainer->ranks, status));
-    self->saved_epoch = trainer->cursor.epoch;
-    self->saved_step = trainer->cursor.step;
+        status = esper_checkpoint_save(network, self->checkpoint);
+    ESPER_TRY(esper_ranks_settle(&network->engine->ranks, status));
+    self->saved_epoch = network->cursor.epoch;
+    self->saved_step = network->cursor.step;
     *saved_out = true;
     return ESPER_OK;
 }
@@ -170,11 +184,11 @@ static esper_status save_agreed(run *self, bool *saved_out)
 /* Whatever becomes of saving, why the run is over comes first. */
 static esper_status end_parted(run *self, const esper_agree_result *result)
 {
-    uint32_t epoch = self->trainer.cursor.epoch + 1;
+    uint32_t epoch = self->network->cursor.epoch + 1;
     char text[512];
     bool saved;
 
-    esper_agree_text(result, self->trainer.ranks.size, text, sizeof(text));
+    esper_agree_text(result, self->network->engine->ranks.size, text, sizeof(text));
     if (save_agreed(self, &saved) != ESPER_OK)
         saved = false;
     return ESPER_FAIL(
@@ -186,7 +200,7 @@ static esper_status end_parted(run *self, const esper_agree_result *result)
 
 esper_status run_agree(run *self)
 {
-    const esper_ranks *ranks = &self->trainer.ranks;
+    const esper_ranks *ranks = &self->network->engine->ranks;
     esper_agree_state state;
     esper_agree_result result;
 
@@ -199,16 +213,16 @@ esper_status run_agree(run *self)
 
 esper_status run_keep_agreed(run *self)
 {
-    bool many = esper_ranks_are_many(&self->trainer.ranks);
+    bool many = esper_ranks_are_many(&self->network->engine->ranks);
 
-    return many && self->guarded != NULL ? esper_guarded_keep(self->guarded) : ESPER_OK;
+    return many && self->network->guarded != NULL ? esper_guarded_keep(self->network) : ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the end of a job */
 
 esper_status run_rescue(run *self, esper_status status)
 {
-    const esper_cursor *cursor = &self->trainer.cursor;
+    const esper_cursor *cursor = &self->network->cursor;
     bool is_sound = status != ESPER_E_STATE; /* ranks that are not at the same call may not have the same state */
     char message[1024];
 
@@ -216,11 +230,11 @@ esper_status run_rescue(run *self, esper_status status)
         snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
     else
         snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (!is_sound || self->guarded == NULL || self->desc->replay != NULL ||
-        esper_guarded_retreat(self->guarded) != ESPER_OK || cursor->step <= self->saved_step)
+    if (!is_sound || self->network->guarded == NULL || self->desc->replay != NULL ||
+        esper_guarded_retreat(self->network) != ESPER_OK || cursor->step <= self->saved_step)
         return ESPER_FAIL(status, "%s. The checkpoint of epoch %u is as it was: --resume %s", message,
                           self->saved_epoch, self->result.run_dir);
-    if (esper_checkpoint_save(&self->trainer, self->checkpoint) != ESPER_OK)
+    if (esper_checkpoint_save(self->network, self->checkpoint) != ESPER_OK)
         return ESPER_FAIL(status, "%s. Nothing could be saved", message);
     return ESPER_FAIL(
         status, "%s. Step %llu, in epoch %u, is saved: --resume %s goes on from there, with as many ranks as you like",

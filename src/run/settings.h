@@ -4,7 +4,7 @@
 #define ESPER_RUN_SETTINGS_H
 
 #include "base/log.h"
-#include "engine/task.h"
+#include "run/task.h"
 
 /* What the table of settings asks of a run. Who decides is read off the configuration; a comparison knows that better. */
 esper_config_use esper_settings_use(const esper_task *task, esper_config_job job, const esper_config *config);

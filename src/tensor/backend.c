@@ -169,6 +169,16 @@ esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream,
     return count == 0 ? ESPER_OK : be->ops->fill(be, stream, to, value, count);
 }
 
+void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
+{
+    if (be->ops->each != NULL) {
+        be->ops->each(be, n_items, run_item, context);
+        return;
+    }
+    for (int item = 0; item < n_items; item++)
+        run_item(context, item, NULL);
+}
+
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream)
 {
     assert(stream == NULL || stream->backend == be);

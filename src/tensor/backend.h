@@ -48,6 +48,7 @@ typedef struct esper_backend {
 typedef enum esper_stream_kind {
     ESPER_STREAM_CREW, /* all threads of the pool together: queued by the thread that owns the pool, one at a time */
     ESPER_STREAM_SOLO, /* the calling thread by itself, an item of the pool as well: while others run other networks */
+    ESPER_STREAM_EACH, /* the same, helped by threads that have nothing left to do: what esper_backend_each gives */
 } esper_stream_kind;
 
 /* A stream object begins with this; the rest is the backend's own. Where a stream is asked for, NULL is the one that every
@@ -56,6 +57,9 @@ typedef struct esper_backend_stream {
     esper_backend    *backend;
     esper_stream_kind kind;
 } esper_backend_stream;
+
+/* A piece of the host's work that has nothing to do with the others. */
+typedef void (*esper_backend_item)(void *context, int item, esper_backend_stream *stream);
 
 typedef struct esper_backend_ops {
     uint32_t    abi;  /* ESPER_BACKEND_ABI it was written for; others are refused */
@@ -95,6 +99,8 @@ typedef struct esper_backend_ops {
     esper_status (*copy_out)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
     esper_status (*copy)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
     esper_status (*fill)(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+    /* May be NULL: items run in turn, on the stream that is there from the start. */
+    void (*each)(esper_backend *be, int n_items, esper_backend_item run_item, void *context);
     void *(*address)(const esper_backend *be, void *mem); /* may be NULL: memory lies where its address says */
 } esper_backend_ops;
 
@@ -133,6 +139,10 @@ esper_status esper_backend_copy(esper_backend *be, esper_backend_stream *stream,
                                 size_t bytes);
 /* Sets `count` floats; 0.0f clears memory of any kind. */
 esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+
+/* Runs all items, each with a stream to queue its work on, on as many threads as the backend has; returns when the last is done.
+ * Items do not call it, and use no other stream. */
+void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context);
 
 /* Waits until all that was queued on the stream is done. */
 esper_status esper_backend_wait(esper_backend *be, esper_backend_stream *stream);

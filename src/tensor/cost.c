@@ -2,6 +2,8 @@
  * a product (to the data, to the weights) costs as much as the product itself. */
 #include "tensor/cost.h"
 
+#include <string.h>
+
 #include "tensor/net.h"
 
 /* FLOPs of the forward product for one sample. */
@@ -74,4 +76,34 @@ esper_cost esper_op_cost(esper_op_kind kind, esper_direction direction, const es
             cost.bytes += bytes;
     }
     return cost;
+}
+
+static esper_view shape_of(const esper_net *net, int t)
+{
+    esper_view view = {.dim = {1, 1, 1, 1}};
+
+    if (t == ESPER_NO_TENSOR)
+        return view;
+    view.count = net->tensors[t].count;
+    view.rank = net->tensors[t].rank;
+    memcpy(view.dim, net->tensors[t].dim, sizeof(view.dim));
+    return view;
+}
+
+double esper_net_flops(const esper_net *net)
+{
+    double flops = 0.0;
+
+    for (int o = 0; o < net->n_ops; o++) {
+        const esper_op *op = &net->ops[o];
+        const esper_op_info *info = esper_op_info_of(op->kind);
+        esper_lane lane = {.attr = op->attr};
+
+        for (int i = 0; i < info->n_in; i++)
+            lane.in[i] = shape_of(net, op->in[i]);
+        for (int i = 0; i < info->n_out; i++)
+            lane.out[i] = shape_of(net, op->out[i]);
+        flops += esper_op_cost(op->kind, ESPER_FORWARD, &lane, 1).flops;
+    }
+    return flops;
 }

@@ -71,31 +71,31 @@ static void fill_guard(const esper_run_view *run, esper_growth_view *view)
 {
     esper_governor_reading reading;
 
-    if (run->guarded == NULL)
+    if (run->network->guarded == NULL)
         return;
-    reading = esper_guarded_reading(run->guarded);
+    reading = esper_guarded_reading(run->network);
     view->n_rollbacks = reading.n_rollbacks;
     view->n_skips = reading.n_skipped;
 }
 
 static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_view *run)
 {
-    const esper_trainer *trainer = run->trainer;
-    uint32_t n_epochs = (uint32_t)trainer->config.epochs, epoch = trainer->cursor.epoch;
-    bool begun = trainer->tally.targets > 0, known = watch->last.epoch > 0;
+    const esper_network *network = run->network;
+    uint32_t n_epochs = (uint32_t)network->engine->config.epochs, epoch = network->cursor.epoch;
+    bool begun = network->tally.targets > 0, known = watch->last.epoch > 0;
     esper_growth_view view = {
         .epoch = epoch < n_epochs ? epoch + 1 : n_epochs,
         .max_epochs = n_epochs,
-        .part = (double)trainer->cursor.batch / trainer->steps_per_epoch,
+        .part = (double)network->cursor.batch / network->engine->steps_per_epoch,
         .doing = "training",
-        .loss_train = begun ? esper_tally_loss(&trainer->tally) : (double)NAN,
-        .acc_train = begun ? esper_tally_accuracy(&trainer->tally) : (double)NAN,
+        .loss_train = begun ? esper_tally_loss(&network->tally) : (double)NAN,
+        .acc_train = begun ? esper_tally_accuracy(&network->tally) : (double)NAN,
         .loss_valid = known ? watch->last.loss_valid : (double)NAN,
         .acc_valid = known ? watch->last.acc_valid : (double)NAN,
         .acc_best = watch->acc_best,
         .params_total = esper_growth_params(run->growth),
-        .params_host = esper_net_count_params(&trainer->net, 0),
-        .lr = begun ? trainer->lr : (double)NAN,
+        .params_host = esper_net_count_params(&network->net, 0),
+        .lr = begun ? network->lr : (double)NAN,
         .samples_per_s = run->samples_per_s,
         .seconds = watch->last.seconds,
         .seconds_left = run->seconds_left,

@@ -38,8 +38,8 @@ void esper_progress_clear(esper_progress *progress)
 /* A bar of the present epoch with words behind it. */
 static void draw_cells(esper_progress *progress, const esper_run_view *view, double part, const char *words)
 {
-    const esper_trainer *trainer = view->trainer;
-    uint32_t epochs = (uint32_t)trainer->config.epochs, epoch = trainer->cursor.epoch;
+    const esper_network *network = view->network;
+    uint32_t epochs = (uint32_t)network->engine->config.epochs, epoch = network->cursor.epoch;
     char cells[BAR_CELLS + 1];
     esper_line line;
 
@@ -55,7 +55,7 @@ static void draw_cells(esper_progress *progress, const esper_run_view *view, dou
 
 static void draw_bar(esper_progress *progress, const esper_run_view *view, double part)
 {
-    const esper_tally *tally = &view->trainer->tally;
+    const esper_tally *tally = &view->network->tally;
     char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS], words[LINE_CHARS];
 
     snprintf(words, sizeof(words), "loss %s  %.2f %%  %s/s  %s left", esper_text_loss(esper_tally_loss(tally), loss),
@@ -66,12 +66,12 @@ static void draw_bar(esper_progress *progress, const esper_run_view *view, doubl
 
 static void draw_plain(const esper_progress *progress, const esper_run_view *view, double part)
 {
-    const esper_trainer *trainer = view->trainer;
+    const esper_network *network = view->network;
     char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
 
     fprintf(progress->stream, " %3u/%-3d %3.0f %%  loss %s  accuracy %.2f %%  %s samples/s  %s left\n",
-            trainer->cursor.epoch + 1, trainer->config.epochs, 100.0 * part,
-            esper_text_loss(esper_tally_loss(&trainer->tally), loss), esper_tally_accuracy(&trainer->tally),
+            network->cursor.epoch + 1, network->engine->config.epochs, 100.0 * part,
+            esper_text_loss(esper_tally_loss(&network->tally), loss), esper_tally_accuracy(&network->tally),
             esper_text_count((int64_t)view->samples_per_s, count), esper_text_duration(view->seconds_left, left));
     fflush(progress->stream);
 }
@@ -88,14 +88,15 @@ static void begin(void *context, const esper_run_view *view)
         fprintf(progress->stream, "   epoch      loss  accuracy  valid loss  accuracy  samples/s    time    left\n");
     fflush(progress->stream);
     if (progress->bar)
-        draw_cells(progress, view, (double)view->trainer->cursor.batch / view->trainer->steps_per_epoch, "starting");
+        draw_cells(progress, view, (double)view->network->cursor.batch / view->network->engine->steps_per_epoch,
+                   "starting");
 }
 
 static void step(void *context, const esper_run_view *view)
 {
     esper_progress *progress = context;
     double now = esper_clock_seconds();
-    double part = (double)view->trainer->cursor.batch / view->trainer->steps_per_epoch;
+    double part = (double)view->network->cursor.batch / view->network->engine->steps_per_epoch;
 
     if (!esper_progress_is_shown(progress))
         return;
@@ -123,7 +124,7 @@ static void evaluation(void *context, const esper_run_view *view, esper_split sp
 static void epoch(void *context, const esper_run_view *view, const esper_epoch_record *record)
 {
     esper_progress *progress = context;
-    bool is_last = (int)record->epoch == view->trainer->config.epochs;
+    bool is_last = (int)record->epoch == view->network->engine->config.epochs;
     char loss[ESPER_TEXT_CHARS], valid[ESPER_TEXT_CHARS];
     char speed[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
 
@@ -131,7 +132,7 @@ static void epoch(void *context, const esper_run_view *view, const esper_epoch_r
         return;
     esper_progress_clear(progress);
     fprintf(progress->stream, " %3u/%-3d  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch,
-            view->trainer->config.epochs, esper_text_loss(record->loss_train, loss), record->acc_train,
+            view->network->engine->config.epochs, esper_text_loss(record->loss_train, loss), record->acc_train,
             esper_text_loss(record->loss_valid, valid), record->acc_valid,
             record->samples_per_s > 0.0 ? esper_text_count((int64_t)record->samples_per_s, speed) : "-",
             esper_text_duration(record->seconds, took), is_last ? "-" : esper_text_duration(view->seconds_left, left));

@@ -18,6 +18,7 @@
 #include "support/effort.h"
 #include "run/checkpoint.h"
 #include "run/run.h"
+#include "run/single.h"
 
 /* Networks and batches so small that a step takes a millisecond, and epochs of a few steps. One thread: on a busy
  * machine threads wait for each other far longer than such steps take. */

@@ -11,8 +11,7 @@
 #define PACE "max_steps = 8\nsnapshot_every = 3\nthreads = 1\nbatch = 4\nchannels = 2\nblocks = 2\nepochs = 40\n"
 
 typedef struct fixture {
-    esper_trainer  trainer, clean;
-    esper_guarded *guarded;
+    esper_network *network, *clean;
     /* What the drill does: spoils a gradient or the first weight in these calls. */
     int n_calls, bad_grads_from, bad_grads_to, bad_weight_at;
     int bad_pass_at, bad_buffer_at; /* -1: never */
@@ -22,7 +21,7 @@ typedef struct fixture {
 /* What a NaN or Inf in the forward pass does: a weight that is huge during the pass, and good before and behind it. */
 static void spoil_pass(fixture *self, esper_drill_point point)
 {
-    float *weight = self->trainer.slab.family[ESPER_FAMILY_PARAM];
+    float *weight = self->network->slab.family[ESPER_FAMILY_PARAM];
 
     if (point == ESPER_DRILL_BEFORE_FORWARD) {
         self->was = *weight;
@@ -32,12 +31,12 @@ static void spoil_pass(fixture *self, esper_drill_point point)
     }
 }
 
-static void spoil(void *context, esper_guarded *guarded, esper_drill_point point)
+static void spoil(void *context, esper_network *network, esper_drill_point point)
 {
     fixture *self = context;
-    esper_slab *slab = &self->trainer.slab;
+    esper_slab *slab = &self->network->slab;
 
-    (void)guarded;
+    (void)network;
     if (point == ESPER_DRILL_GRADIENTS && self->n_calls >= self->bad_grads_from && self->n_calls < self->bad_grads_to)
         slab->family[ESPER_FAMILY_GRAD][0] = (float)INFINITY;
     if (point == ESPER_DRILL_BETWEEN_STEPS && self->n_calls == self->bad_weight_at)
@@ -55,18 +54,17 @@ static fixture *open_with(const char *more)
 
     assert_non_null(self);
     self->bad_weight_at = self->bad_pass_at = self->bad_buffer_at = -1;
-    check_good(esper_trainer_init(&self->trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_init(&self->clean, task_named("synth"), &config, ESPER_USE_TRAIN));
-    check_good(esper_guarded_open(&self->trainer, &self->guarded));
-    esper_guarded_set_drill(self->guarded, spoil, self);
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &self->network));
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &self->clean));
+    check_good(esper_guarded_open(self->network));
+    esper_guarded_set_drill(self->network, spoil, self);
     return self;
 }
 
 static void close_all(fixture *self)
 {
-    esper_guarded_close(self->guarded);
-    esper_trainer_fini(&self->trainer);
-    esper_trainer_fini(&self->clean);
+    esper_single_close(self->network);
+    esper_single_close(self->clean);
     free(self);
     assert_int_equal(live_blocks(), 0);
 }
@@ -75,9 +73,9 @@ static esper_incident step(fixture *self)
 {
     esper_incident incident;
 
-    if (self->trainer.cursor.batch >= self->trainer.steps_per_epoch)
-        esper_trainer_next_epoch(&self->trainer);
-    check_good(esper_guarded_step(self->guarded, &incident));
+    if (self->network->cursor.batch >= self->network->engine->steps_per_epoch)
+        esper_network_next_epoch(self->network);
+    check_good(esper_guarded_step(self->network, &incident));
     self->n_calls++;
     return incident;
 }
@@ -96,7 +94,7 @@ static esper_incident judge(fixture *self, double loss)
 {
     esper_incident incident;
 
-    check_good(esper_guarded_judge(self->guarded, loss, &incident));
+    check_good(esper_guarded_judge(self->network, loss, &incident));
     return incident;
 }
 
@@ -108,21 +106,21 @@ static void expect(esper_incident incident, esper_governor_action action, uint64
         fail_msg("restored %d, to step %" PRIu64 ", expected %" PRIu64, incident.restored, incident.to.step, to_step);
 }
 
-/* The clean trainer's steps, to the same place, and the same weights. */
+/* The clean network's steps, to the same place, and the same weights. */
 static void expect_clean_run(fixture *self)
 {
-    while (self->clean.cursor.epoch < self->trainer.cursor.epoch ||
-           (self->clean.cursor.epoch == self->trainer.cursor.epoch &&
-            self->clean.cursor.batch < self->trainer.cursor.batch)) {
-        if (self->clean.cursor.batch >= self->clean.steps_per_epoch)
-            esper_trainer_next_epoch(&self->clean);
+    while (self->clean->cursor.epoch < self->network->cursor.epoch ||
+           (self->clean->cursor.epoch == self->network->cursor.epoch &&
+            self->clean->cursor.batch < self->network->cursor.batch)) {
+        if (self->clean->cursor.batch >= self->clean->engine->steps_per_epoch)
+            esper_network_next_epoch(self->clean);
         else
-            check_good(esper_trainer_step(&self->clean));
+            check_good(esper_network_step(self->clean));
     }
-    assert_int_equal(self->clean.cursor.step, self->trainer.cursor.step);
-    if (esper_trainer_hash(&self->clean) != esper_trainer_hash(&self->trainer))
-        fail_msg("weights %016" PRIx64 ", of the clean run %016" PRIx64, esper_trainer_hash(&self->trainer),
-                 esper_trainer_hash(&self->clean));
+    assert_int_equal(self->clean->cursor.step, self->network->cursor.step);
+    if (esper_network_hash(self->clean) != esper_network_hash(self->network))
+        fail_msg("weights %016" PRIx64 ", of the clean run %016" PRIx64, esper_network_hash(self->network),
+                 esper_network_hash(self->clean));
 }
 
 /* ------------------------------------------------------------------------------------------------ the ladder */
@@ -145,26 +143,26 @@ static void bad_gradient_is_skipped(void **state)
     assert_string_equal(incident.problem, "Inf");
     assert_int_equal(incident.n_elements, 1);
     assert_int_equal(incident.first_index, 0);
-    assert_int_equal(self->trainer.cursor.step, 2);
-    assert_int_equal(self->trainer.cursor.batch, 3);
+    assert_int_equal(self->network->cursor.step, 2);
+    assert_int_equal(self->network->cursor.batch, 3);
     assert_string_equal(
         esper_incident_describe(&incident, text, sizeof(text)),
         "Inf in blocks.0.conv.weight (grad): 1 element, the first at 0; 1 bad tensor; batch 3 of epoch 1 is "
         "passed over");
     expect(step(self), ESPER_GOVERNOR_SKIP, 0);
     steps(self, 6);
-    check_good(esper_trainer_pass_over(&self->clean, 0, 2));
-    check_good(esper_trainer_pass_over(&self->clean, 0, 3));
+    check_good(esper_network_pass_over(self->clean, 0, 2));
+    check_good(esper_network_pass_over(self->clean, 0, 3));
     expect_clean_run(self);
     close_all(self);
 }
 
 static uint32_t n_bad_buffers(const fixture *self)
 {
-    const float *buffers = self->trainer.slab.family[ESPER_FAMILY_BUFFER];
+    const float *buffers = self->network->slab.family[ESPER_FAMILY_BUFFER];
     uint32_t n = 0;
 
-    for (int64_t i = 0; i < (int64_t)esper_slab_count(&self->trainer.slab, ESPER_FAMILY_BUFFER); i++)
+    for (int64_t i = 0; i < (int64_t)esper_slab_count(&self->network->slab, ESPER_FAMILY_BUFFER); i++)
         n += !isfinite(buffers[i]);
     return n;
 }
@@ -184,7 +182,7 @@ static void bad_pass_is_skipped(void **state)
     assert_true(incident.n_tensors > 1);
     assert_int_equal(n_bad_buffers(self), 0);
     steps(self, 5);
-    check_good(esper_trainer_pass_over(&self->clean, 0, 2));
+    check_good(esper_network_pass_over(self->clean, 0, 2));
     expect_clean_run(self);
     close_all(self);
 }
@@ -204,7 +202,7 @@ static void bad_buffer_in_a_pass_is_skipped(void **state)
     assert_int_equal(incident.n_elements, 1);
     assert_int_equal(n_bad_buffers(self), 0);
     steps(self, 5);
-    check_good(esper_trainer_pass_over(&self->clean, 0, 2));
+    check_good(esper_network_pass_over(self->clean, 0, 2));
     expect_clean_run(self);
     close_all(self);
 }
@@ -219,13 +217,13 @@ static void skip_at_an_epochs_end_is_over(void **state)
     self->bad_grads_to = 8;
     steps(self, 7);
     expect(step(self), ESPER_GOVERNOR_SKIP, 0);
-    assert_int_equal(self->trainer.cursor.batch, 8);
+    assert_int_equal(self->network->cursor.batch, 8);
     expect(judge(self, 1.0), ESPER_GOVERNOR_GO, 0);
-    assert_int_equal(self->trainer.detour.n_passed, 1);
-    assert_int_equal(esper_guarded_reading(self->guarded).reason, ESPER_GOVERNOR_NONE);
-    assert_int_equal(esper_guarded_reading(self->guarded).n_skipped, 1);
+    assert_int_equal(self->network->detour.n_passed, 1);
+    assert_int_equal(esper_guarded_reading(self->network).reason, ESPER_GOVERNOR_NONE);
+    assert_int_equal(esper_guarded_reading(self->network).n_skipped, 1);
     steps(self, 8);
-    check_good(esper_trainer_pass_over(&self->clean, 0, 7));
+    check_good(esper_network_pass_over(self->clean, 0, 7));
     expect_clean_run(self);
     close_all(self);
 }
@@ -244,9 +242,9 @@ static void too_many_skips_go_back(void **state)
     expect(step(self), ESPER_GOVERNOR_ROLL_BACK, 3);
     steps(self, 8);
     for (uint32_t batch = 5; batch < 16; batch++)
-        check_good(esper_trainer_pass_over(&self->clean, 0, batch));
+        check_good(esper_network_pass_over(self->clean, 0, batch));
     expect_clean_run(self);
-    assert_int_equal(esper_guarded_reading(self->guarded).n_skipped, 10);
+    assert_int_equal(esper_guarded_reading(self->network).n_skipped, 10);
     close_all(self);
 }
 
@@ -268,9 +266,9 @@ static void bad_weights_go_back(void **state)
         esper_incident_describe(&incident, text, sizeof(text)),
         "NaN in blocks.0.conv.weight (param): 1 element, the first at 0; 1 bad tensor; back from step 5 to "
         "step 3");
-    assert_int_equal(self->trainer.detour.n_passed, 1);
+    assert_int_equal(self->network->detour.n_passed, 1);
     steps(self, 12);
-    check_good(esper_trainer_pass_over(&self->clean, 0, 4));
+    check_good(esper_network_pass_over(self->clean, 0, 4));
     expect_clean_run(self);
     close_all(self);
 }
@@ -283,15 +281,15 @@ static void settling_finds_bad_weights(void **state)
 
     (void)state;
     steps(self, 8);
-    check_good(esper_guarded_settle(self->guarded, &incident));
+    check_good(esper_guarded_settle(self->network, &incident));
     expect(incident, ESPER_GOVERNOR_GO, 0);
-    self->trainer.slab.family[ESPER_FAMILY_MOMENT1][0] = -(float)INFINITY;
-    check_good(esper_guarded_settle(self->guarded, &incident));
+    self->network->slab.family[ESPER_FAMILY_MOMENT1][0] = -(float)INFINITY;
+    check_good(esper_guarded_settle(self->network, &incident));
     expect(incident, ESPER_GOVERNOR_ROLL_BACK, 6);
     assert_string_equal(incident.tensor, "moment1/blocks.0.conv.weight");
     assert_string_equal(incident.role, "moment");
     expect_clean_run(self);
-    assert_int_equal(self->trainer.detour.n_passed, 0); /* the clean scan came after the last batch */
+    assert_int_equal(self->network->detour.n_passed, 0); /* the clean scan came after the last batch */
     steps(self, 9);
     expect_clean_run(self);
     close_all(self);
@@ -307,13 +305,13 @@ static void prune_and_stop(void **state)
 
     (void)state;
     steps(self, 5);
-    lr = self->trainer.lr;
+    lr = self->network->lr;
     self->bad_weight_at = self->n_calls;
     expect(step(self), ESPER_GOVERNOR_ROLL_BACK, 3);
     self->bad_weight_at = self->n_calls;
     expect(step(self), ESPER_GOVERNOR_PRUNE, 3);
     steps(self, 1);
-    assert_true(self->trainer.lr == 0.5 * lr);
+    assert_true(self->network->lr == 0.5 * lr);
     steps(self, 4); /* a snapshot at 6 */
     self->bad_weight_at = self->n_calls;
     expect(step(self), ESPER_GOVERNOR_ROLL_BACK, 6);
@@ -323,9 +321,9 @@ static void prune_and_stop(void **state)
     esper_incident_describe(&incident, text, sizeof(text));
     if (strstr(text, "and there the run ends") == NULL)
         fail_msg("\"%s\" does not say that the run ends", text);
-    check_fails(esper_guarded_step(self->guarded, &incident), ESPER_E_STATE, "governor has stopped");
-    check_fails(esper_guarded_settle(self->guarded, &incident), ESPER_E_STATE, "governor has stopped");
-    check_fails(esper_guarded_judge(self->guarded, 1.0, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_step(self->network, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_settle(self->network, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_judge(self->network, 1.0, &incident), ESPER_E_STATE, "governor has stopped");
     close_all(self);
 }
 
@@ -337,16 +335,16 @@ static void nowhere_to_go_back_to(void **state)
     char text[256];
 
     (void)state;
-    esper_guarded_close(self->guarded);
-    self->trainer.slab.family[ESPER_FAMILY_PARAM][0] = (float)NAN;
-    check_good(esper_guarded_open(&self->trainer, &self->guarded));
+    esper_guarded_close(self->network);
+    self->network->slab.family[ESPER_FAMILY_PARAM][0] = (float)NAN;
+    check_good(esper_guarded_open(self->network));
     incident = step(self);
     assert_int_equal(incident.action, ESPER_GOVERNOR_STOP);
     assert_false(incident.restored);
     esper_incident_describe(&incident, text, sizeof(text));
     if (strstr(text, "there is no way back: ") == NULL || incident.failure[0] == '\0')
         fail_msg("\"%s\" does not say that there is no way back, and why", text);
-    check_fails(esper_guarded_step(self->guarded, &incident), ESPER_E_STATE, "governor has stopped");
+    check_fails(esper_guarded_step(self->network, &incident), ESPER_E_STATE, "governor has stopped");
     close_all(self);
 }
 
@@ -358,16 +356,16 @@ static void vital_panic_draws_anew(void **state)
 
     (void)state;
     steps(self, 16);
-    first_way = esper_trainer_hash(&self->trainer);
+    first_way = esper_network_hash(self->network);
     expect(judge(self, (double)NAN), ESPER_GOVERNOR_ROLL_BACK, 8);
-    assert_int_equal(self->trainer.cursor.epoch, 1);
-    assert_int_equal(self->trainer.cursor.batch, 0);
-    assert_int_equal(self->trainer.detour.draw, 1);
+    assert_int_equal(self->network->cursor.epoch, 1);
+    assert_int_equal(self->network->cursor.batch, 0);
+    assert_int_equal(self->network->detour.draw, 1);
     expect_clean_run(self);
     steps(self, 8);
-    hash = esper_trainer_hash(&self->trainer);
+    hash = esper_network_hash(self->network);
     assert_true(hash != first_way);
-    esper_trainer_redraw(&self->clean, 1);
+    esper_network_redraw(self->clean, 1);
     expect_clean_run(self);
     close_all(self);
 }
@@ -381,12 +379,12 @@ static void no_snapshot_while_pending(void **state)
     for (int epoch = 0; epoch < 12; epoch++) {
         steps(self, 8);
         expect(judge(self, 1.0), ESPER_GOVERNOR_GO, 0);
-        esper_trainer_next_epoch(&self->trainer);
+        esper_network_next_epoch(self->network);
     }
     for (int i = 0; i < 2; i++) {
         steps(self, 8);
         expect(judge(self, 100.0), ESPER_GOVERNOR_GO, 0);
-        esper_trainer_next_epoch(&self->trainer);
+        esper_network_next_epoch(self->network);
     }
     steps(self, 8);
     expect(judge(self, 100.0), ESPER_GOVERNOR_ROLL_BACK, 12 * 8 + 6); /* the first anomalous epoch's last snapshot */
@@ -397,7 +395,7 @@ static void no_snapshot_while_pending(void **state)
 static void checksums_find_any_bit(void **state)
 {
     fixture *self = open_with("guard_checksum = true\n");
-    uint32_t *words = (uint32_t *)(void *)self->trainer.slab.family[ESPER_FAMILY_PARAM];
+    uint32_t *words = (uint32_t *)(void *)self->network->slab.family[ESPER_FAMILY_PARAM];
     esper_incident incident;
 
     (void)state;
@@ -407,7 +405,7 @@ static void checksums_find_any_bit(void **state)
     expect(incident, ESPER_GOVERNOR_ROLL_BACK, 3);
     assert_string_equal(incident.problem, "changed");
     assert_string_equal(incident.tensor, "blocks.0.conv.weight");
-    assert_int_equal(self->trainer.detour.n_passed, 0);
+    assert_int_equal(self->network->detour.n_passed, 0);
     steps(self, 20);
     expect_clean_run(self);
     close_all(self);
@@ -430,15 +428,12 @@ static void healthy_steps_take_no_memory(void **state)
 static void inference_is_refused(void **state)
 {
     esper_config config = config_of("synth", PACE, "");
-    esper_trainer *trainer = calloc(1, sizeof(*trainer));
-    esper_guarded *guarded;
+    esper_network *network;
 
     (void)state;
-    assert_non_null(trainer);
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_EVALUATE));
-    check_fails(esper_guarded_open(trainer, &guarded), ESPER_E_ARG, "without an optimiser");
-    esper_trainer_fini(trainer);
-    free(trainer);
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_EVALUATE, &network));
+    check_fails(esper_guarded_open(network), ESPER_E_ARG, "without an optimiser");
+    esper_single_close(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ checkpoints */
@@ -448,7 +443,7 @@ static void checkpoint_keeps_the_way(void **state)
 {
     fixture *self = open_with(""), *other = open_with("");
     esper_checkpoint checkpoint;
-    const esper_detour *detour = &other->trainer.detour;
+    const esper_detour *detour = &other->network->detour;
 
     (void)state;
     judge(self, 1.5); /* before the snapshot that is gone back to: it stays */
@@ -456,25 +451,24 @@ static void checkpoint_keeps_the_way(void **state)
     self->bad_weight_at = self->n_calls;
     expect(step(self), ESPER_GOVERNOR_ROLL_BACK, 3); /* batch 4 lies ahead */
     judge(self, (double)NAN);                        /* prunes, and draws anew: batch 4 is another now */
-    check_good(esper_trainer_pass_over(&self->trainer, 0, 6));
-    check_good(esper_trainer_pass_over(&self->trainer, 2, 1));
-    check_good(esper_checkpoint_save(&self->trainer, "way.safetensors"));
+    check_good(esper_network_pass_over(self->network, 0, 6));
+    check_good(esper_network_pass_over(self->network, 2, 1));
+    check_good(esper_checkpoint_save(self->network, "way.safetensors"));
     check_good(esper_checkpoint_init("way.safetensors", &checkpoint));
     assert_string_equal(esper_safetensors_note_find(checkpoint.file, "detour"), "draw 1 lr_scale 0x1p-1 pass 0:6 2:1");
-    check_good(esper_checkpoint_restore(&checkpoint, &other->trainer));
-    check_good(esper_checkpoint_restore_governor(&checkpoint, esper_guarded_governor(other->guarded)));
+    check_good(esper_checkpoint_restore(&checkpoint, other->network));
+    check_good(esper_checkpoint_restore_part(&checkpoint, other->network, "governor"));
     esper_checkpoint_fini(&checkpoint);
     assert_int_equal(detour->draw, 1);
     assert_true(detour->lr_scale == 0.5);
     assert_int_equal(detour->n_passed, 2);
-    assert_int_equal(esper_guarded_reading(other->guarded).n_rollbacks, 2);
-    assert_int_equal(esper_guarded_reading(other->guarded).history_count, 1);
+    assert_int_equal(esper_guarded_reading(other->network).n_rollbacks, 2);
+    assert_int_equal(esper_guarded_reading(other->network).history_count, 1);
     steps(self, 12);
     steps(other, 12);
-    assert_true(esper_trainer_hash(&self->trainer) == esper_trainer_hash(&other->trainer));
-    esper_guarded_close(other->guarded);
-    esper_trainer_fini(&other->trainer);
-    esper_trainer_fini(&other->clean);
+    assert_true(esper_network_hash(self->network) == esper_network_hash(other->network));
+    esper_single_close(other->network);
+    esper_single_close(other->clean);
     free(other);
     close_all(self);
 }
@@ -492,7 +486,7 @@ static void sabotage(void *context, const esper_run_view *view)
     saboteur *self = context;
 
     if (--self->steps_left == 0 || (self->always && self->steps_left < 0))
-        view->trainer->slab.family[ESPER_FAMILY_PARAM][1] = (float)NAN;
+        view->network->slab.family[ESPER_FAMILY_PARAM][1] = (float)NAN;
 }
 
 static char *events_of(const char *run_dir)
@@ -568,7 +562,7 @@ typedef struct overflower {
 static void overflow(void *context, const esper_run_view *view)
 {
     overflower *self = context;
-    float *weights = view->trainer->slab.family[ESPER_FAMILY_PARAM];
+    float *weights = view->network->slab.family[ESPER_FAMILY_PARAM];
 
     if (++self->n_steps == 7) {
         self->was = weights[0];

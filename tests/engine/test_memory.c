@@ -1,5 +1,5 @@
 /* ctest: timeout=120 cost=10 */
-/* Memory of a trainer: what it takes is what it said it would take, and a step takes none. */
+/* Memory of a network: what it takes is what it said it would take, and a step takes none. */
 #include <math.h>
 #include <unistd.h>
 
@@ -10,12 +10,12 @@ enum { STEPS = 100 };
 
 static const double most_off = 0.05;
 
-static void take_steps(esper_trainer *trainer, int n)
+static void take_steps(esper_network *network, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (trainer->cursor.batch == trainer->steps_per_epoch)
-            esper_trainer_next_epoch(trainer);
-        check_good(esper_trainer_step(trainer));
+        if (network->cursor.batch == network->engine->steps_per_epoch)
+            esper_network_next_epoch(network);
+        check_good(esper_network_step(network));
     }
 }
 
@@ -23,21 +23,20 @@ static void take_steps(esper_trainer *trainer, int n)
 static void check_life(const char *task, const char *settings)
 {
     esper_config config = config_of(task, settings, "");
-    esper_trainer *trainer = calloc(1, sizeof(*trainer)); /* not at the border, so not counted */
+    esper_network *network;
     esper_mem_stats before, opened, stepped;
     esper_memory memory;
     esper_tally tally;
     double peak, off;
 
-    assert_non_null(trainer);
     esper_mem_stats_get(&before);
     esper_mem_reset_peak();
-    check_good(esper_trainer_init(trainer, task_named(task), &config, ESPER_USE_TRAIN));
-    memory = esper_trainer_memory(trainer);
+    check_good(esper_single_open(task_named(task), &config, ESPER_USE_TRAIN, &network));
+    memory = esper_network_memory(network);
     esper_mem_stats_get(&opened);
-    take_steps(trainer, STEPS);
-    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &tally));
-    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, NULL, &tally));
+    take_steps(network, STEPS);
+    check_good(esper_network_evaluate(network, ESPER_SPLIT_VALID, NULL, &tally));
+    check_good(esper_network_evaluate(network, ESPER_SPLIT_TEST, NULL, &tally));
     esper_mem_stats_get(&stepped);
     peak = (double)(stepped.peak_bytes - before.live_bytes);
     off = peak / (double)memory.total - 1.0;
@@ -49,8 +48,7 @@ static void check_life(const char *task, const char *settings)
     if (fabs(off) > most_off)
         fail_msg("%s: peak %.0f bytes, predicted %zu: %+.2f %% where 5 %% are allowed", task, peak, memory.total,
                  100.0 * off);
-    esper_trainer_fini(trainer);
-    free(trainer);
+    esper_single_close(network);
     assert_int_equal(live_blocks(), before.n_live);
 }
 
@@ -148,24 +146,22 @@ static void inference_takes_less(void **state)
 
     (void)state;
     for (int training = 0; training < 2; training++) {
-        esper_trainer *trainer = calloc(1, sizeof(*trainer));
+        esper_network *network;
         esper_mem_stats before, after;
         esper_tally tally;
         double off;
 
-        assert_non_null(trainer);
         esper_mem_stats_get(&before);
         esper_mem_reset_peak();
-        check_good(esper_trainer_init(trainer, task_named("synth"), &config,
-                                      training == 1 ? ESPER_USE_TRAIN : ESPER_USE_EVALUATE));
-        check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_TEST, NULL, &tally));
-        memory[training] = esper_trainer_memory(trainer);
+        check_good(esper_single_open(task_named("synth"), &config, training == 1 ? ESPER_USE_TRAIN : ESPER_USE_EVALUATE,
+                                     &network));
+        check_good(esper_network_evaluate(network, ESPER_SPLIT_TEST, NULL, &tally));
+        memory[training] = esper_network_memory(network);
         esper_mem_stats_get(&after);
         off = (double)(after.peak_bytes - before.live_bytes) / (double)memory[training].total - 1.0;
         if (fabs(off) > most_off)
             fail_msg("training %d: peak is %+.2f %% off the prediction", training, 100.0 * off);
-        esper_trainer_fini(trainer);
-        free(trainer);
+        esper_single_close(network);
     }
     if (memory[0].slab >= memory[1].slab || memory[0].activations >= memory[1].activations)
         fail_msg("inference takes slab %zu, activations %zu; training %zu, %zu", memory[0].slab, memory[0].activations,

@@ -47,7 +47,7 @@ static inline void fail_each(const char *what, attempt try_it, afterwards look, 
 typedef struct subject {
     const char   *task;
     esper_config  config;
-    esper_trainer trainer;
+    esper_network *network;
     char         *checkpoint; /* bytes of a good one at run/ */
     size_t        n_checkpoint;
 } subject;
@@ -80,12 +80,12 @@ static inline subject *subject_new(const char *task, const char *settings)
 
 /* ---- attempts ---- */
 
-static inline esper_status try_trainer(void *context)
+static inline esper_status try_network(void *context)
 {
     subject *self = context;
 
-    ESPER_TRY(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, ESPER_USE_TRAIN));
-    esper_trainer_fini(&self->trainer);
+    ESPER_TRY(esper_single_open(task_named(self->task), &self->config, ESPER_USE_TRAIN, &self->network));
+    esper_single_close(self->network);
     return ESPER_OK;
 }
 
@@ -93,8 +93,8 @@ static inline esper_status try_reader(void *context)
 {
     subject *self = context;
 
-    ESPER_TRY(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, ESPER_USE_EVALUATE));
-    esper_trainer_fini(&self->trainer);
+    ESPER_TRY(esper_single_open(task_named(self->task), &self->config, ESPER_USE_EVALUATE, &self->network));
+    esper_single_close(self->network);
     return ESPER_OK;
 }
 
@@ -102,7 +102,7 @@ static inline esper_status try_save(void *context)
 {
     subject *self = context;
 
-    return esper_checkpoint_save(&self->trainer, "saved.safetensors");
+    return esper_checkpoint_save(self->network, "saved.safetensors");
 }
 
 static inline esper_status try_restore(void *context)
@@ -112,7 +112,7 @@ static inline esper_status try_restore(void *context)
     esper_status status;
 
     ESPER_TRY(esper_checkpoint_init("saved.safetensors", &checkpoint));
-    status = esper_checkpoint_restore(&checkpoint, &self->trainer);
+    status = esper_checkpoint_restore(&checkpoint, self->network);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }
@@ -182,20 +182,20 @@ static inline void check_run_is_good(void *context)
 
 /* ---- tests ---- */
 
-static inline void fail_trainer(subject *self, uint64_t stride)
+static inline void fail_network(subject *self, uint64_t stride)
 {
-    fail_each("init", try_trainer, NULL, self, stride);
+    fail_each("init", try_network, NULL, self, stride);
     fail_each("init without optimiser", try_reader, NULL, self, stride);
 }
 
 static inline void fail_checkpoint(subject *self, uint64_t stride)
 {
-    check_good(esper_trainer_init(&self->trainer, task_named(self->task), &self->config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_step(&self->trainer));
-    check_good(esper_checkpoint_save(&self->trainer, "saved.safetensors"));
+    check_good(esper_single_open(task_named(self->task), &self->config, ESPER_USE_TRAIN, &self->network));
+    check_good(esper_network_step(self->network));
+    check_good(esper_checkpoint_save(self->network, "saved.safetensors"));
     fail_each("save", try_save, check_saved_is_good, self, stride);
     fail_each("open and restore", try_restore, check_saved_is_good, self, stride);
-    esper_trainer_fini(&self->trainer);
+    esper_single_close(self->network);
 }
 
 static inline void fail_run(subject *self, uint64_t stride)

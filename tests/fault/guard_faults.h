@@ -24,7 +24,7 @@ enum { EPOCHS = 3, STEPS = 7, MAX_PASSED = 64 };
 typedef struct lab {
     const char   *name, *task, *settings;
     esper_config  config;
-    esper_trainer hit, clean; /* the one that is spoiled, and the one that is told */
+    esper_network *hit, *clean; /* the one that is spoiled, and the one that is told */
     float        *first;      /* the slab at birth */
     esper_position start;     /* the rest of it */
     uint64_t      path[EPOCHS * STEPS]; /* hashes of a clean run that passes over nothing, before each step */
@@ -48,55 +48,56 @@ static lab all_labs[] = {
 enum { N_LABS = sizeof(all_labs) / sizeof(all_labs[0]) };
 
 /* Everything that a step can depend on or change, but for what is decided by the configuration. */
-static inline uint64_t state_hash(const esper_trainer *trainer)
+static inline uint64_t state_hash(esper_network *network)
 {
-    uint64_t hash = XXH64(&trainer->cursor, sizeof(trainer->cursor), 1);
+    uint64_t hash = XXH64(&network->cursor, sizeof(network->cursor), 1);
 
-    hash = XXH64(&trainer->tally, sizeof(trainer->tally), hash);
+    check_good(esper_network_read(network));
+    hash = XXH64(&network->tally, sizeof(network->tally), hash);
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
-        if (f != ESPER_FAMILY_GRAD && trainer->slab.family[f] != NULL)
-            hash = XXH64(trainer->slab.family[f],
-                         (size_t)esper_slab_count(&trainer->slab, (esper_family)f) * sizeof(float), hash);
+        if (f != ESPER_FAMILY_GRAD && network->slab.family[f] != NULL)
+            hash = XXH64(network->slab.family[f],
+                         (size_t)esper_slab_count(&network->slab, (esper_family)f) * sizeof(float), hash);
     return hash;
 }
 
-static inline void put_back(const lab *self, esper_trainer *trainer)
+static inline void put_back(const lab *self, esper_network *network)
 {
-    memcpy(trainer->slab.memory, self->first, trainer->slab.bytes);
-    check_good(esper_trainer_go_back(trainer, &self->start));
-    trainer->detour.n_passed = 0;
-    trainer->detour.lr_scale = 1.0;
-    esper_trainer_redraw(trainer, 0);
+    memcpy(network->slab.memory, self->first, network->slab.bytes);
+    check_good(esper_network_go_back(network, &self->start));
+    network->detour.n_passed = 0;
+    network->detour.lr_scale = 1.0;
+    esper_network_redraw(network, 0);
 }
 
 static inline void record_path(lab *self)
 {
     for (int i = 0; i < EPOCHS * STEPS; i++) {
-        if (self->clean.cursor.batch == STEPS)
-            esper_trainer_next_epoch(&self->clean);
-        self->path[i] = state_hash(&self->clean);
-        check_good(esper_trainer_step(&self->clean));
+        if (self->clean->cursor.batch == STEPS)
+            esper_network_next_epoch(self->clean);
+        self->path[i] = state_hash(self->clean);
+        check_good(esper_network_step(self->clean));
     }
 }
 
 static inline void lab_open(lab *self)
 {
     self->config = config_of(self->task, self->settings, "");
-    check_good(esper_trainer_init(&self->hit, task_named(self->task), &self->config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_init(&self->clean, task_named(self->task), &self->config, ESPER_USE_TRAIN));
-    assert_int_equal(self->hit.steps_per_epoch, STEPS);
-    self->first = esper_mem_alloc(self->hit.slab.bytes);
+    check_good(esper_single_open(task_named(self->task), &self->config, ESPER_USE_TRAIN, &self->hit));
+    check_good(esper_single_open(task_named(self->task), &self->config, ESPER_USE_TRAIN, &self->clean));
+    assert_int_equal(self->hit->engine->steps_per_epoch, STEPS);
+    self->first = esper_mem_alloc(self->hit->slab.bytes);
     assert_non_null(self->first);
-    memcpy(self->first, self->hit.slab.memory, self->hit.slab.bytes);
-    esper_trainer_position(&self->hit, &self->start);
+    memcpy(self->first, self->hit->slab.memory, self->hit->slab.bytes);
+    esper_network_position(self->hit, &self->start);
     record_path(self);
 }
 
 static inline void lab_close(lab *self)
 {
     esper_mem_free(self->first);
-    esper_trainer_fini(&self->hit);
-    esper_trainer_fini(&self->clean);
+    esper_single_close(self->hit);
+    esper_single_close(self->clean);
 }
 
 static inline int labs_open(void **state)
@@ -260,9 +261,9 @@ static inline uint32_t choose_bit(fault *self, esper_guard *guard, esper_fault *
     }
 }
 
-static inline void strike(fault *self, esper_guarded *guarded)
+static inline void strike(fault *self, esper_network *network)
 {
-    esper_guard *guard = esper_guarded_guard(guarded);
+    esper_guard *guard = esper_guarded_guard(network);
     const esper_guard_tensor *tensor;
     esper_fault kind;
     uint32_t bit;
@@ -277,16 +278,16 @@ static inline void strike(fault *self, esper_guarded *guarded)
     self->bits_after = bits_of(tensor, self->element);
     assert_true(self->bits_before != self->bits_after);
     snprintf(self->name, sizeof(self->name), "%s", tensor->name);
-    self->at = self->where->hit.cursor;
+    self->at = self->where->hit->cursor;
     self->done = true;
 }
 
-static inline void drill(void *context, esper_guarded *guarded, esper_drill_point point)
+static inline void drill(void *context, esper_network *network, esper_drill_point point)
 {
     fault *self = context;
 
     if (point == self->point && self->n_calls >= self->when && !self->done)
-        strike(self, guarded);
+        strike(self, network);
 }
 
 static inline void describe_fault(const fault *self, char *text, size_t chars)
@@ -321,14 +322,14 @@ static inline void note_passed(outcome *out, uint32_t epoch, uint32_t batch)
 
 static inline void note_restore(const fault *self, const esper_incident *incident, uint32_t n_before, outcome *out)
 {
-    const esper_trainer *trainer = &self->where->hit;
-    uint64_t want = self->where->path[incident->to.step], got = state_hash(trainer);
+    esper_network *network = self->where->hit;
+    uint64_t want = self->where->path[incident->to.step], got = state_hash(network);
 
     out->rolled_back = true;
     if (out->n_restores++ == 0)
         out->restored = want == got;
-    if (trainer->detour.n_passed > n_before) {
-        esper_place place = trainer->detour.passed[trainer->detour.n_passed - 1];
+    if (network->detour.n_passed > n_before) {
+        esper_place place = network->detour.passed[network->detour.n_passed - 1];
 
         note_passed(out, place.epoch, place.batch);
     }
@@ -362,63 +363,61 @@ static inline void note_incident(const fault *self, const esper_incident *incide
 }
 
 /* One call, whatever it meets. */
-static inline void step_once(fault *self, esper_guarded *guarded, outcome *out)
+static inline void step_once(fault *self, esper_network *network, outcome *out)
 {
-    esper_trainer *trainer = &self->where->hit;
-    uint32_t n_before = trainer->detour.n_passed;
+    uint32_t n_before = network->detour.n_passed;
     bool struck_before = self->done;
     esper_incident incident;
     esper_cursor before;
 
-    if (!esper_trainer_batch_due(trainer))
+    if (!esper_network_batch_due(network))
         return;
-    before = trainer->cursor;
-    check_good(esper_guarded_step(guarded, &incident));
+    before = network->cursor;
+    check_good(esper_guarded_step(network, &incident));
     self->n_calls++;
     out->stopped = incident.action == ESPER_GOVERNOR_STOP;
     if (incident.action != ESPER_GOVERNOR_GO)
         note_incident(self, &incident, self->done && !struck_before, n_before, out);
-    else if (trainer->cursor.step > before.step)
-        out->steps[before.epoch][before.batch] = state_hash(trainer);
+    else if (network->cursor.step > before.step)
+        out->steps[before.epoch][before.batch] = state_hash(network);
 }
 
 static inline void run_with(fault *self, outcome *out)
 {
-    esper_trainer *trainer = &self->where->hit;
-    esper_guarded *guarded;
+    esper_network *network = self->where->hit;
 
     memset(out, 0, sizeof(*out));
-    put_back(self->where, trainer);
-    trainer->config.guard_checksum = classes[self->class].summed;
-    check_good(esper_guarded_open(trainer, &guarded));
-    esper_guarded_set_drill(guarded, drill, self);
-    while (trainer->cursor.epoch < EPOCHS && !out->stopped) {
-        while (trainer->cursor.batch < STEPS && !out->stopped)
-            step_once(self, guarded, out);
-        if (trainer->cursor.batch >= STEPS)
-            esper_trainer_next_epoch(trainer);
+    put_back(self->where, network);
+    network->engine->config.guard_checksum = classes[self->class].summed;
+    check_good(esper_guarded_open(network));
+    esper_guarded_set_drill(network, drill, self);
+    while (network->cursor.epoch < EPOCHS && !out->stopped) {
+        while (network->cursor.batch < STEPS && !out->stopped)
+            step_once(self, network, out);
+        if (network->cursor.batch >= STEPS)
+            esper_network_next_epoch(network);
     }
-    out->last = state_hash(trainer);
-    esper_guarded_close(guarded);
+    out->last = state_hash(network);
+    esper_guarded_close(network);
 }
 
 /* The clean run that is told. Returns whether every step was the same. */
 static inline bool same_as_told(const fault *self, const outcome *out)
 {
-    esper_trainer *trainer = &self->where->clean;
+    esper_network *network = self->where->clean;
 
-    put_back(self->where, trainer);
+    put_back(self->where, network);
     for (int i = 0; i < out->n_passed; i++)
-        check_good(esper_trainer_pass_over(trainer, out->passed[i].epoch, out->passed[i].batch));
-    for (; trainer->cursor.epoch < EPOCHS; esper_trainer_next_epoch(trainer))
-        while (esper_trainer_batch_due(trainer)) {
-            esper_cursor before = trainer->cursor;
+        check_good(esper_network_pass_over(network, out->passed[i].epoch, out->passed[i].batch));
+    for (; network->cursor.epoch < EPOCHS; esper_network_next_epoch(network))
+        while (esper_network_batch_due(network)) {
+            esper_cursor before = network->cursor;
 
-            check_good(esper_trainer_step(trainer));
-            if (out->steps[before.epoch][before.batch] != state_hash(trainer))
+            check_good(esper_network_step(network));
+            if (out->steps[before.epoch][before.batch] != state_hash(network))
                 return false;
         }
-    return out->last == state_hash(trainer);
+    return out->last == state_hash(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ the table */
@@ -484,38 +483,37 @@ static inline void try_faults(int n_faults)
 /* Healthy training raises no alarm, takes its snapshots, and ends where it ends without a guard, bit for bit. */
 static inline void train_healthy(lab *self, int n_steps, bool checksum)
 {
-    esper_trainer *trainer = &self->hit;
-    esper_guarded *guarded;
+    esper_network *network = self->hit;
     esper_incident incident;
     esper_tally tally;
 
-    put_back(self, trainer);
-    put_back(self, &self->clean);
-    trainer->config.guard_checksum = checksum;
-    trainer->config.epochs = self->clean.config.epochs = n_steps / STEPS + 1; /* a cosine ends there */
-    check_good(esper_guarded_open(trainer, &guarded));
+    put_back(self, network);
+    put_back(self, self->clean);
+    network->engine->config.guard_checksum = checksum;
+    network->engine->config.epochs = self->clean->engine->config.epochs = n_steps / STEPS + 1; /* a cosine ends there */
+    check_good(esper_guarded_open(network));
     for (int i = 0; i < n_steps; i++) {
-        check_good(esper_guarded_step(guarded, &incident));
+        check_good(esper_guarded_step(network, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
-        check_good(esper_trainer_step(&self->clean));
-        if (trainer->cursor.batch < STEPS)
+        check_good(esper_network_step(self->clean));
+        if (network->cursor.batch < STEPS)
             continue;
-        check_good(esper_guarded_settle(guarded, &incident));
+        check_good(esper_guarded_settle(network, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
-        check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &tally));
-        check_good(esper_guarded_judge(guarded, esper_tally_loss(&tally), &incident));
-        if (incident.action != ESPER_GOVERNOR_GO || esper_guarded_reading(guarded).consecutive > 0)
+        check_good(esper_network_evaluate(network, ESPER_SPLIT_VALID, NULL, &tally));
+        check_good(esper_guarded_judge(network, esper_tally_loss(&tally), &incident));
+        if (incident.action != ESPER_GOVERNOR_GO || esper_guarded_reading(network).consecutive > 0)
             fail_msg("%s: a false alarm after %d steps: %s, loss %g", self->name, i + 1,
                      esper_governor_reason_name(incident.reason), incident.loss);
-        esper_trainer_next_epoch(trainer);
-        esper_trainer_next_epoch(&self->clean);
+        esper_network_next_epoch(network);
+        esper_network_next_epoch(self->clean);
     }
-    if (state_hash(trainer) != state_hash(&self->clean))
+    if (state_hash(network) != state_hash(self->clean))
         fail_msg("%s: the guard changed the training", self->name);
-    assert_int_equal(esper_guarded_reading(guarded).n_skipped, 0);
-    assert_int_equal(esper_guarded_reading(guarded).n_rollbacks, 0);
-    esper_guarded_close(guarded);
-    trainer->config.epochs = self->clean.config.epochs = EPOCHS;
+    assert_int_equal(esper_guarded_reading(network).n_skipped, 0);
+    assert_int_equal(esper_guarded_reading(network).n_rollbacks, 0);
+    esper_guarded_close(network);
+    network->engine->config.epochs = self->clean->engine->config.epochs = EPOCHS;
 }
 
 #endif

@@ -4,21 +4,21 @@
 
 enum { STRIDE = 5 };
 
-static void text_trainer(void **state)
+static void text_network(void **state)
 {
     subject *self = subject_new("chars", FAULT_TEXT);
 
     (void)state;
-    fail_trainer(self, 1);
+    fail_network(self, 1);
     free(self);
 }
 
-static void image_trainer(void **state)
+static void image_network(void **state)
 {
     subject *self = subject_new("synth", FAULT_CNN);
 
     (void)state;
-    fail_trainer(self, STRIDE);
+    fail_network(self, STRIDE);
     free(self);
 }
 
@@ -43,8 +43,8 @@ static void text_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_trainer),
-        cmocka_unit_test(image_trainer),
+        cmocka_unit_test(text_network),
+        cmocka_unit_test(image_network),
         cmocka_unit_test(checkpoint),
         cmocka_unit_test(text_run),
     };

@@ -6,7 +6,7 @@ static void check_all(const char *task, const char *settings)
 {
     subject *self = subject_new(task, settings);
 
-    fail_trainer(self, 1);
+    fail_network(self, 1);
     fail_checkpoint(self, 1);
     fail_run(self, 1);
     free(self);

@@ -53,26 +53,25 @@ static void check_no_draft(const char *dir_path)
 static void save_leaves_the_old_one(void **state)
 {
     esper_config config = config_of("synth", SMALL_CNN, "");
-    esper_trainer *trainer = calloc(1, sizeof(*trainer));
+    esper_network *network;
     char *before, *after;
     size_t n_before, n_after;
     rlim_t full;
 
     (void)state;
-    assert_non_null(trainer);
     check_good(esper_file_make_dirs("saves"));
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_step(trainer));
-    check_good(esper_checkpoint_save(trainer, "saves/x.safetensors"));
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &network));
+    check_good(esper_network_step(network));
+    check_good(esper_checkpoint_save(network, "saves/x.safetensors"));
     check_good(esper_file_read("saves/x.safetensors", 1 << 24, &before, &n_before));
-    check_good(esper_trainer_step(trainer));
+    check_good(esper_network_step(network));
     full = limit_now();
     for (size_t i = 0; i <= 8; i++) {
         size_t room = i < 8 ? n_before * i / 8 + (i == 0 ? 4 : 0) : n_before - 1;
         esper_status status;
 
         set_limit(room);
-        status = esper_checkpoint_save(trainer, "saves/x.safetensors");
+        status = esper_checkpoint_save(network, "saves/x.safetensors");
         set_limit(full);
         check_fails(status, ESPER_E_IO, "saves/x.safetensors|cannot be written");
         check_good(esper_file_read("saves/x.safetensors", 1 << 24, &after, &n_after));
@@ -82,8 +81,7 @@ static void save_leaves_the_old_one(void **state)
         check_no_draft("saves");
     }
     esper_mem_free(before);
-    esper_trainer_fini(trainer);
-    free(trainer);
+    esper_single_close(network);
 }
 
 /* Lowers the limit below a checkpoint's size once an epoch was saved. */

@@ -18,10 +18,10 @@ enum { LAST_EPOCH = 24 };
 
 static esper_status try_open(garden *g)
 {
-    ESPER_TRY(esper_trainer_init(&g->trainer, task_named("synth"), &g->config, ESPER_USE_GROW));
-    ESPER_TRY(esper_growth_open(&g->trainer, NULL, &g->growth));
-    ESPER_TRY(esper_guarded_open(&g->trainer, &g->guarded));
-    return esper_growth_attach(g->growth, g->guarded, &(esper_growth_records){.decisions = "open.jsonl"});
+    ESPER_TRY(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
+    ESPER_TRY(esper_growth_open(g->network, NULL, NULL, &g->growth));
+    ESPER_TRY(esper_guarded_open(g->network));
+    return esper_growth_attach(g->growth, &(esper_growth_records){.decisions = "open.jsonl"});
 }
 
 static void opens_or_leaves_nothing(void **state)
@@ -39,10 +39,10 @@ static void opens_or_leaves_nothing(void **state)
         esper_mem_fail_at(0);
         if (status != ESPER_OK && status != ESPER_E_NOMEM)
             fail_msg("allocation %" PRIu64 " failed: %s (%s)", nth, esper_status_name(status), esper_last_error());
-        if (g->growth != NULL || g->trainer.task != NULL)
+        if (g->network != NULL)
             garden_close(g);
         g->growth = NULL;
-        g->guarded = NULL;
+        g->network = NULL;
         if (live_blocks() != live)
             fail_msg("allocation %" PRIu64 " failed: blocks are left behind", nth);
     } while (status != ESPER_OK);
@@ -54,18 +54,18 @@ static void opens_or_leaves_nothing(void **state)
 /* Slots, weights, moments, buffers, the program and what growth remembers. */
 static uint64_t hash_all(const garden *g)
 {
-    const esper_slab *slab = &g->trainer.slab;
-    uint8_t *memory = calloc(1, g->trainer.companion.bytes);
-    uint64_t hash = esper_slots_hash(&g->trainer.slots);
+    const esper_slab *slab = &g->network->slab;
+    uint8_t *memory = calloc(1, g->network->companion.bytes);
+    uint64_t hash = esper_slots_hash(&g->network->slots);
 
-    g->trainer.companion.pack(g->trainer.companion.context, memory);
-    hash = XXH64(memory, g->trainer.companion.bytes - sizeof(double), hash); /* the last are the FLOPs spent */
+    g->network->companion.pack(g->network->companion.context, memory);
+    hash = XXH64(memory, g->network->companion.bytes - sizeof(double), hash); /* the last are the FLOPs spent */
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
         if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
             hash = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), hash);
-    hash = XXH64(&g->trainer.program, sizeof(g->trainer.program), hash);
+    hash = XXH64(&g->network->program, sizeof(g->network->program), hash);
     for (int r = 0; r < slab->n_regions; r++)
-        hash = XXH64(&esper_optim_group(g->trainer.optim, 0, r)->t, sizeof(uint32_t), hash);
+        hash = XXH64(&esper_optim_group(g->network->optim, 0, r)->t, sizeof(uint32_t), hash);
     free(memory);
     return hash;
 }
@@ -73,11 +73,11 @@ static uint64_t hash_all(const garden *g)
 static void check_failure(esper_status status, const garden *g, uint64_t before, const char *what, uint64_t nth)
 {
     if (status != ESPER_E_NOMEM)
-        fail_msg("epoch %u: %s, allocation %" PRIu64 ": %s (%s)", g->trainer.cursor.epoch + 1, what, nth,
+        fail_msg("epoch %u: %s, allocation %" PRIu64 ": %s (%s)", g->network->cursor.epoch + 1, what, nth,
                  esper_status_name(status), esper_last_error());
     if (hash_all(g) != before)
-        fail_msg("epoch %u: %s, allocation %" PRIu64 " failed (%s): something has changed", g->trainer.cursor.epoch + 1,
-                 what, nth, esper_last_error());
+        fail_msg("epoch %u: %s, allocation %" PRIu64 " failed (%s): something has changed",
+                 g->network->cursor.epoch + 1, what, nth, esper_last_error());
 }
 
 /* Every allocation of the call fails once; returns how many that were. */
@@ -108,7 +108,7 @@ static uint64_t end_hard(garden *g)
         if (status == ESPER_OK)
             return nth - 1;
         check_failure(status, g, before, "end", nth);
-        check_good(esper_checkpoint_save(&g->trainer, "before.safetensors")); /* it asks again */
+        check_good(esper_checkpoint_save(g->network, "before.safetensors")); /* it asks again */
     }
 }
 
@@ -123,17 +123,17 @@ static void fails_whole_or_not_at_all(void **state)
 
         garden_open(hard, incubations[i], LIFE, NULL);
         garden_open(easy, incubations[i], LIFE, NULL);
-        while (hard->trainer.cursor.epoch < LAST_EPOCH) {
+        while (hard->network->cursor.epoch < LAST_EPOCH) {
             esper_tally valid;
 
             train_epoch(hard);
             n_validate += validate_hard(hard, &valid);
             hard->last = measure_epoch(hard);
             n_end += end_hard(hard);
-            esper_trainer_next_epoch(&hard->trainer);
+            esper_network_next_epoch(hard->network);
             check_good(try_epoch(easy));
             if (hash_all(hard) != hash_all(easy))
-                fail_msg("after epoch %u the two differ", hard->trainer.cursor.epoch);
+                fail_msg("after epoch %u the two differ", hard->network->cursor.epoch);
         }
         check_stage(hard, 1, ESPER_STAGE_TRAINING);
         print_message("%s%" PRIu64 " failed allocations in validations, %" PRIu64 " in ends of epochs\n",
@@ -201,7 +201,7 @@ static void fill_disk(void *context, const esper_run_view *view)
 {
     const filler *self = context;
 
-    if (view->trainer->cursor.epoch == self->epoch && view->trainer->cursor.batch == 1)
+    if (view->network->cursor.epoch == self->epoch && view->network->cursor.batch == 1)
         set_limit(size_of("full/" ESPER_RUN_DECISIONS) + 10);
 }
 

@@ -15,9 +15,8 @@
 
 typedef struct garden {
     esper_config       config;
-    esper_trainer      trainer;
+    esper_network *network;
     esper_growth      *growth; /* NULL: a host that stays as it is */
-    esper_guarded     *guarded;
     esper_epoch_record last;
     /* what the guard met, in order */
     esper_incident incidents[16];
@@ -46,17 +45,16 @@ static inline void garden_open(garden *g, const char *more, const char *script, 
         set_keys(&g->config, "policy = scripted\ndecisions = script.txt\n");
     }
     set_keys(&g->config, more);
-    check_good(esper_trainer_init(&g->trainer, task_named("synth"), &g->config, ESPER_USE_GROW));
-    check_good(esper_growth_open(&g->trainer, NULL, &g->growth));
-    check_good(esper_guarded_open(&g->trainer, &g->guarded));
-    check_good(esper_growth_attach(g->growth, g->guarded, &records));
+    check_good(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
+    check_good(esper_growth_open(g->network, NULL, NULL, &g->growth));
+    check_good(esper_guarded_open(g->network));
+    check_good(esper_growth_attach(g->growth, &records));
 }
 
 static inline void garden_close(garden *g)
 {
     esper_growth_close(g->growth);
-    esper_guarded_close(g->guarded);
-    esper_trainer_fini(&g->trainer);
+    esper_single_close(g->network);
 }
 
 static inline void heed(garden *g, const esper_incident *incident)
@@ -73,8 +71,8 @@ static inline void train_epoch(garden *g)
 {
     esper_incident incident;
 
-    while (g->trainer.cursor.batch < g->trainer.steps_per_epoch) {
-        check_good(esper_guarded_step(g->guarded, &incident));
+    while (g->network->cursor.batch < g->network->engine->steps_per_epoch) {
+        check_good(esper_guarded_step(g->network, &incident));
         heed(g, &incident);
         if (incident.action == ESPER_GOVERNOR_STOP)
             return;
@@ -86,10 +84,11 @@ static inline esper_epoch_record measure_epoch(garden *g)
 {
     esper_tally valid;
 
+    check_good(esper_network_read(g->network));
     check_good(esper_growth_validate(g->growth, NULL, &valid));
-    return (esper_epoch_record){.epoch = g->trainer.cursor.epoch + 1,
-                                .loss_train = esper_tally_loss(&g->trainer.tally),
-                                .acc_train = esper_tally_accuracy(&g->trainer.tally),
+    return (esper_epoch_record){.epoch = g->network->cursor.epoch + 1,
+                                .loss_train = esper_tally_loss(&g->network->tally),
+                                .acc_train = esper_tally_accuracy(&g->network->tally),
                                 .loss_valid = esper_tally_loss(&valid),
                                 .acc_valid = esper_tally_accuracy(&valid)};
 }
@@ -99,35 +98,35 @@ static inline esper_status try_epoch(garden *g)
     train_epoch(g);
     g->last = measure_epoch(g);
     ESPER_TRY(esper_growth_end_epoch(g->growth, &g->last));
-    esper_trainer_next_epoch(&g->trainer);
+    esper_network_next_epoch(g->network);
     return ESPER_OK;
 }
 
 /* Until so many epochs are over. */
 static inline void grow_until(garden *g, uint32_t n_epochs)
 {
-    while (g->trainer.cursor.epoch < n_epochs)
+    while (g->network->cursor.epoch < n_epochs)
         check_good(try_epoch(g));
 }
 
 static inline const esper_slot *slot_at(const garden *g, int k)
 {
-    return &g->trainer.slots.slot[k];
+    return &g->network->slots.slot[k];
 }
 
 static inline void check_stage(const garden *g, int k, int stage)
 {
     if (slot_at(g, k)->stage != stage)
-        fail_msg("after %u epochs slot %s is %s, expected %s (%s)", g->trainer.cursor.epoch, slot_at(g, k)->id,
+        fail_msg("after %u epochs slot %s is %s, expected %s (%s)", g->network->cursor.epoch, slot_at(g, k)->id,
                  esper_stage_name(slot_at(g, k)->stage), esper_stage_name(stage),
                  esper_growth_look_at(g->growth).refusal);
 }
 
 /* ---- memory of regions: 0 is the host, k + 1 the seed of slot k ---- */
 
-static inline float *region_of(const esper_trainer *trainer, int family, int region, size_t *n_out)
+static inline float *region_of(const esper_network *network, int family, int region, size_t *n_out)
 {
-    const esper_slab *slab = &trainer->slab;
+    const esper_slab *slab = &network->slab;
     const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
 
     *n_out = slab->family[family] != NULL ? (size_t)(begin[region + 1] - begin[region]) : 0;
@@ -135,7 +134,7 @@ static inline float *region_of(const esper_trainer *trainer, int family, int reg
 }
 
 /* Weights, moments and norm buffers of a region are the same bits in both. */
-static inline void check_same_region(const esper_trainer *a, const esper_trainer *b, int region, const char *what)
+static inline void check_same_region(const esper_network *a, const esper_network *b, int region, const char *what)
 {
     for (int f = 0; f < ESPER_N_FAMILIES; f++) {
         size_t n, m;
@@ -151,11 +150,11 @@ static inline void check_same_region(const esper_trainer *a, const esper_trainer
     }
 }
 
-static inline bool region_is_zero(const esper_trainer *trainer, int region)
+static inline bool region_is_zero(const esper_network *network, int region)
 {
     for (int f = 0; f < ESPER_N_FAMILIES; f++) {
         size_t n;
-        const float *x = region_of(trainer, f, region, &n);
+        const float *x = region_of(network, f, region, &n);
 
         for (size_t i = 0; i < n; i++)
             if (x[i] != 0.0f)

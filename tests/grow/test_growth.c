@@ -28,7 +28,7 @@ static void garden_free(garden *g)
 
 static uint32_t age_of(const garden *g, int region)
 {
-    return esper_optim_group(g->trainer.optim, 0, region)->t;
+    return esper_optim_group(g->network->optim, 0, region)->t;
 }
 
 /* Weights, moments and buffers of a region, copied. */
@@ -42,7 +42,7 @@ static copy copy_region(const garden *g, int region)
 
     for (int f = 0; f < ESPER_N_FAMILIES; f++) {
         size_t n;
-        const float *x = region_of(&g->trainer, f, region, &n);
+        const float *x = region_of(g->network, f, region, &n);
 
         c.values[f] = calloc(n + 1, sizeof(float));
         assert_non_null(c.values[f]);
@@ -63,7 +63,7 @@ static bool is_copy(const garden *g, int region, const copy *c)
 {
     for (int f = 0; f < ESPER_N_FAMILIES; f++) {
         size_t n;
-        const float *x = region_of(&g->trainer, f, region, &n);
+        const float *x = region_of(g->network, f, region, &n);
 
         if (f != ESPER_FAMILY_GRAD && n > 0 && memcmp(x, c->values[f], n * sizeof(float)) != 0)
             return false;
@@ -76,19 +76,19 @@ static bool is_copy(const garden *g, int region, const copy *c)
 static void lives_a_whole_life(void **state)
 {
     garden *g = garden_new("", LIFE);
-    int64_t host = esper_net_count_params(&g->trainer.net, -1);
+    int64_t host = esper_net_count_params(&g->network->net, -1);
     double flops_host, flops_grown;
     copy before;
 
     (void)state;
     grow_until(g, 1);
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
-    assert_int_equal(esper_net_count_params(&g->trainer.net, -1), host); /* not part of the network yet */
+    assert_int_equal(esper_net_count_params(&g->network->net, -1), host); /* not part of the network yet */
     grow_until(g, 2);
     check_stage(g, 0, ESPER_STAGE_TRAINING);
     flops_host = esper_growth_flops_sample(g->growth);
-    assert_int_equal(esper_net_count_params(&g->trainer.net, -1), host + slot_at(g, 0)->seed_params);
-    assert_int_equal(esper_net_count_params(&g->trainer.net, 0), host);
+    assert_int_equal(esper_net_count_params(&g->network->net, -1), host + slot_at(g, 0)->seed_params);
+    assert_int_equal(esper_net_count_params(&g->network->net, 0), host);
     grow_until(g, 13);
     assert_int_equal(age_of(g, 0), 13 * 5);
     assert_int_equal(age_of(g, 1), 11 * 5);
@@ -97,7 +97,7 @@ static void lives_a_whole_life(void **state)
     grow_until(g, 18);
     check_stage(g, 0, ESPER_STAGE_HOLDING);
     assert_true(slot_at(g, 0)->alpha.value == 1.0);
-    assert_true(esper_optim_norm(g->trainer.optim, 0, 1) == esper_optim_norm_alone(g->trainer.optim, 0, 1));
+    assert_true(esper_optim_norm(g->network->optim, 0, 1) == esper_optim_norm_alone(g->network->optim, 0, 1));
     grow_until(g, 20);
     check_stage(g, 0, ESPER_STAGE_BLENDING);
     assert_true(esper_slot_is_frozen(slot_at(g, 0)));
@@ -121,11 +121,11 @@ static void lives_a_whole_life(void **state)
     g->last = measure_epoch(g);
     before = copy_region(g, 1);
     check_good(esper_growth_end_epoch(g->growth, &g->last));
-    esper_trainer_next_epoch(&g->trainer);
+    esper_network_next_epoch(g->network);
     check_stage(g, 0, ESPER_STAGE_FOSSILIZED);
     assert_true(is_copy(g, 1, &before)); /* with its moments */
     grow_until(g, 32); /* it has joined the host: one norm over both */
-    assert_true(esper_optim_norm(g->trainer.optim, 0, 0) > esper_optim_norm_alone(g->trainer.optim, 0, 0));
+    assert_true(esper_optim_norm(g->network->optim, 0, 0) > esper_optim_norm_alone(g->network->optim, 0, 0));
     assert_false(is_copy(g, 1, &before));
     flops_grown = esper_growth_flops_sample(g->growth);
     if (!(flops_grown > flops_host && flops_host > 0.0))
@@ -141,15 +141,15 @@ static const char *const incubations[] = {"incubation = straight\n", "incubation
 /* The loss of every sample and every gradient of the host. */
 static void check_same_pass(const garden *a, const garden *b, const char *what)
 {
-    const float *x = esper_plan_data(a->trainer.plan, 0, a->trainer.net.loss);
-    const float *y = esper_plan_data(b->trainer.plan, 0, b->trainer.net.loss);
+    const float *x = esper_plan_data(a->network->plan, 0, a->network->net.loss);
+    const float *y = esper_plan_data(b->network->plan, 0, b->network->net.loss);
     size_t n;
 
-    for (int i = 0; i < a->trainer.pass.n_samples; i++)
+    for (int i = 0; i < a->network->pass.n_samples; i++)
         if (memcmp(&x[i], &y[i], sizeof(float)) != 0)
             fail_msg("%s: loss of sample %d: %.9g and %.9g", what, i, (double)x[i], (double)y[i]);
-    x = region_of(&a->trainer, ESPER_FAMILY_GRAD, 0, &n);
-    y = region_of(&b->trainer, ESPER_FAMILY_GRAD, 0, &n);
+    x = region_of(a->network, ESPER_FAMILY_GRAD, 0, &n);
+    y = region_of(b->network, ESPER_FAMILY_GRAD, 0, &n);
     for (size_t i = 0; i < n; i++)
         if (memcmp(&x[i], &y[i], sizeof(float)) != 0)
             fail_msg("%s: gradient %zu of the host: %.9g and %.9g", what, i, (double)x[i], (double)y[i]);
@@ -158,7 +158,7 @@ static void check_same_pass(const garden *a, const garden *b, const char *what)
 static void spoil_region(garden *g, int region)
 {
     size_t n;
-    float *x = region_of(&g->trainer, ESPER_FAMILY_PARAM, region, &n);
+    float *x = region_of(g->network, ESPER_FAMILY_PARAM, region, &n);
 
     for (size_t i = 0; i < n; i++)
         x[i] = (float)NAN;
@@ -180,14 +180,14 @@ static void the_host_does_not_notice(void **state)
         for (uint32_t epoch = 3; epoch <= 8; epoch++) {
             grow_until(grown, epoch);
             grow_until(plain, epoch);
-            check_same_region(&grown->trainer, &plain->trainer, 0, what);
+            check_same_region(grown->network, plain->network, 0, what);
             assert_true(grown->last.acc_valid == plain->last.acc_valid &&
                         grown->last.loss_valid == plain->last.loss_valid);
         }
         assert_false(is_copy(grown, 1, &born)); /* it has learnt something */
         spoil_region(grown, 1);
-        check_good(esper_trainer_gradients(&grown->trainer));
-        check_good(esper_trainer_gradients(&plain->trainer));
+        check_good(esper_network_gradients(grown->network));
+        check_good(esper_network_gradients(plain->network));
         check_same_pass(grown, plain, what);
         grown->last = measure_epoch(grown);
         plain->last = measure_epoch(plain);
@@ -199,15 +199,15 @@ static void the_host_does_not_notice(void **state)
 }
 
 /* Gradients of the whole network with the seed at full weight, in the mode side programs run in. */
-static void whole_gradients(esper_trainer *trainer, float *grads_out, size_t n)
+static void whole_gradients(esper_network *network, float *grads_out, size_t n)
 {
-    esper_splice splice = trainer->splice;
+    esper_splice splice = network->splice;
     esper_net net;
-    esper_plan_net plan_net = {.net = &net, .slab = &trainer->slab, .pass = &trainer->pass};
-    esper_plan_desc desc = {.backend = trainer->backend,
+    esper_plan_net plan_net = {.net = &net, .slab = &network->slab, .pass = &network->pass};
+    esper_plan_desc desc = {.backend = network->engine->backend,
                             .nets = &plan_net,
                             .n_nets = 1,
-                            .max_samples = trainer->config.batch,
+                            .max_samples = network->engine->config.batch,
                             .training = true};
     int inputs[ESPER_MAX_SLOTS];
     esper_plan *plan;
@@ -216,15 +216,15 @@ static void whole_gradients(esper_trainer *trainer, float *grads_out, size_t n)
 
     splice.presence[0] = ESPER_PRESENCE_FULL;
     esper_net_init(&net);
-    check_good(esper_splice_build(&splice, &trainer->host, &net));
+    check_good(esper_splice_build(&splice, &network->engine->host, &net));
     check_good(esper_plan_open(&desc, &plan));
-    esper_trainer_load(trainer, plan, &net, ESPER_SPLIT_TRAIN, trainer->cursor.batch);
+    esper_network_load(network, plan, &net, ESPER_SPLIT_TRAIN, network->cursor.batch);
     esper_splice_find_alphas(&splice, &net, inputs);
-    esper_splice_fill_alphas(&splice, inputs, plan, trainer->pass.n_samples); /* full weight: not what the slot has */
-    trainer->pass.training = false;
+    esper_splice_fill_alphas(&splice, inputs, plan, network->pass.n_samples); /* full weight: not what the slot has */
+    network->pass.training = false;
     check_good(esper_plan_gradients(plan));
-    check_good(esper_backend_sync(trainer->backend));
-    grads = region_of(trainer, ESPER_FAMILY_GRAD, 1, &count);
+    check_good(esper_backend_sync(network->engine->backend));
+    grads = region_of(network, ESPER_FAMILY_GRAD, 1, &count);
     assert_int_equal(count, n);
     memcpy(grads_out, grads, n * sizeof(float));
     esper_plan_close(plan);
@@ -237,7 +237,7 @@ static void check_aside(int blend)
 {
     esper_config config =
         config_of("synth_text", SMALL_TEXT, "policy = none\nincubation = aside\ngates = permissive\nclip = 0\n");
-    esper_trainer *trainer = calloc(1, sizeof(*trainer));
+    esper_network *network;
     esper_germination wanted;
     const esper_blueprint *blueprint;
     esper_gate_result result;
@@ -245,23 +245,23 @@ static void check_aside(int blend)
     double most = 0.0;
     size_t n;
 
-    check_good(esper_trainer_init(trainer, task_named("synth_text"), &config, ESPER_USE_GROW));
+    check_good(esper_single_open(task_named("synth_text"), &config, ESPER_USE_GROW, &network));
     check_good(esper_blueprint_find(ESPER_TOPOLOGY_TRANSFORMER, "mlp_small", &blueprint));
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     wanted.blend = blend;
     wanted.ramp = blend == ESPER_BLEND_GATE ? ESPER_RAMP_GATED : ESPER_RAMP_LINEAR;
-    check_good(esper_slot_germinate(&trainer->slots.slot[0], &wanted, NULL));
-    check_good(esper_trainer_bear(trainer, 0));
-    check_good(esper_slot_advance(&trainer->slots.slot[0], -1, NULL, NULL, &result));
-    check_good(esper_trainer_replan(trainer));
+    check_good(esper_slot_germinate(&network->slots.slot[0], &wanted, NULL));
+    check_good(esper_network_bear(network, 0));
+    check_good(esper_slot_advance(&network->slots.slot[0], -1, NULL, NULL, &result));
+    check_good(esper_network_replan(network));
     for (int i = 0; i < 4; i++) /* away from weights that are 0 at birth */
-        check_good(esper_trainer_step(trainer));
-    check_good(esper_trainer_gradients(trainer));
-    seed = region_of(trainer, ESPER_FAMILY_GRAD, 1, &n);
+        check_good(esper_network_step(network));
+    check_good(esper_network_gradients(network));
+    seed = region_of(network, ESPER_FAMILY_GRAD, 1, &n);
     aside = calloc(n, sizeof(float));
     whole = calloc(n, sizeof(float));
     memcpy(aside, seed, n * sizeof(float));
-    whole_gradients(trainer, whole, n);
+    whole_gradients(network, whole, n);
     for (size_t i = 0; i < n; i++) {
         most = fmax(most, fabs((double)whole[i]));
         if (!(fabs((double)aside[i] - (double)whole[i]) <= 1e-6 * fmax(1.0, fabs((double)whole[i]))))
@@ -272,8 +272,7 @@ static void check_aside(int blend)
     assert_true(most > 1e-4);
     free(aside);
     free(whole);
-    esper_trainer_fini(trainer);
-    free(trainer);
+    esper_single_close(network);
 }
 
 static void learns_aside_by_the_whole_loss(void **state)
@@ -294,21 +293,21 @@ static void leaves_nothing_behind(void **state)
     (void)state;
     grow_until(g, 1);
     first = copy_region(g, 1);
-    assert_false(region_is_zero(&g->trainer, 1));
+    assert_false(region_is_zero(g->network, 1));
     grow_until(g, 7);
     assert_true(age_of(g, 1) == 25);
     grow_until(g, 8);
     assert_false(esper_slot_is_active(slot_at(g, 0)));
-    assert_true(region_is_zero(&g->trainer, 1));
+    assert_true(region_is_zero(g->network, 1));
     assert_int_equal(age_of(g, 1), 0);
-    assert_int_equal(esper_net_count_params(&g->trainer.net, 1), 0);
+    assert_int_equal(esper_net_count_params(&g->network->net, 1), 0);
     grow_until(g, 15);
     check_stage(g, 0, ESPER_STAGE_DORMANT);
-    assert_true(region_is_zero(&g->trainer, 1));
+    assert_true(region_is_zero(g->network, 1));
     grow_until(g, 16);
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
     assert_int_equal(slot_at(g, 0)->n_seeds, 2);
-    assert_false(region_is_zero(&g->trainer, 1));
+    assert_false(region_is_zero(g->network, 1));
     assert_false(is_copy(g, 1, &first)); /* another seed of the same kind, not the same seed */
     grow_until(g, 18);
     assert_int_equal(age_of(g, 1), 5);
@@ -332,7 +331,7 @@ static void probes_leave_no_trace(void **state)
     g->last = measure_epoch(g);
     assert_true(esper_growth_flops_train(g->growth) > spent);
     assert_true(is_copy(g, 0, &host) && is_copy(g, 1, &seed));
-    assert_true(region_is_zero(&g->trainer, 1) && region_is_zero(&g->trainer, 2));
+    assert_true(region_is_zero(g->network, 1) && region_is_zero(g->network, 2));
     free_copy(&host);
     free_copy(&seed);
     garden_free(g);
@@ -350,7 +349,7 @@ static void attribution_keeps_its_budget(void **state)
         int n_measured = 0;
 
         grow_until(g, 2);
-        while (g->trainer.cursor.epoch < 38) {
+        while (g->network->cursor.epoch < 38) {
             before = esper_growth_flops_train(g->growth);
             train_epoch(g);
             training += esper_growth_flops_train(g->growth) - before;
@@ -359,7 +358,7 @@ static void attribution_keeps_its_budget(void **state)
             measuring += esper_growth_flops_train(g->growth) - before;
             n_measured += esper_growth_flops_train(g->growth) > before;
             check_good(esper_growth_end_epoch(g->growth, &g->last));
-            esper_trainer_next_epoch(&g->trainer);
+            esper_network_next_epoch(g->network);
         }
         print_message("share %g: %d of 36 epochs measured, %.3f of the training's FLOPs\n", g->config.attribution,
                       n_measured, measuring / training);
@@ -381,7 +380,7 @@ static void check_refused(const char *more, int epoch, int op, int slot, int blu
     esper_slots before;
 
     g->config = config_of("synth", GROWING, more);
-    check_good(esper_trainer_init(&g->trainer, task_named("synth"), &g->config, ESPER_USE_GROW));
+    check_good(esper_single_open(task_named("synth"), &g->config, ESPER_USE_GROW, &g->network));
     for (int i = 0; i < EPOCHS; i++) {
         entries[i] = (esper_log_entry){.epoch = i + 1, .step = (uint64_t)(i + 1) * 5, .source = ESPER_LOG_POLICY};
         esper_decision_init(&entries[i].decision, i == 0 ? ESPER_SLOT_OP_GERMINATE : ESPER_SLOT_OP_WAIT);
@@ -393,13 +392,13 @@ static void check_refused(const char *more, int epoch, int op, int slot, int blu
     entries[epoch - 1].decision.slot = slot;
     entries[epoch - 1].decision.blueprint = blueprint;
     for (int i = 0; i < EPOCHS; i++)
-        if (entries[i].decision.slot >= 0 && entries[i].decision.slot < g->trainer.slots.n)
+        if (entries[i].decision.slot >= 0 && entries[i].decision.slot < g->network->slots.n)
             snprintf(entries[i].slot, sizeof(entries[i].slot), "%s", slot_at(g, entries[i].decision.slot)->id);
-    check_good(esper_growth_open(&g->trainer, &history, &g->growth));
-    check_good(esper_guarded_open(&g->trainer, &g->guarded));
-    check_good(esper_growth_attach(g->growth, g->guarded, &(esper_growth_records){0}));
+    check_good(esper_growth_open(g->network, &history, NULL, &g->growth));
+    check_good(esper_guarded_open(g->network));
+    check_good(esper_growth_attach(g->growth, &(esper_growth_records){0}));
     grow_until(g, (uint32_t)epoch - 1);
-    before = g->trainer.slots;
+    before = g->network->slots;
     grow_until(g, (uint32_t)epoch);
     if (esper_growth_look_at(g->growth).accepted)
         fail_msg("%s %d in epoch %d was done (%s)", esper_slot_op_name(op), slot, epoch, more);
@@ -418,7 +417,7 @@ static void refuses_what_cannot_be(void **state)
 
     (void)state;
     check_good(esper_blueprint_find(ESPER_TOPOLOGY_CNN, "conv_light", &light));
-    snprintf(limit, sizeof(limit), "max_params = %d\n", (int)esper_net_count_params(&g->trainer.net, -1) + 1);
+    snprintf(limit, sizeof(limit), "max_params = %d\n", (int)esper_net_count_params(&g->network->net, -1) + 1);
     garden_free(g);
     check_refused(limit, 1, ESPER_SLOT_OP_GERMINATE, 0, light->index, "parameters");
     check_refused("max_seeds = 1\n", 2, ESPER_SLOT_OP_GERMINATE, 1, light->index, "max_seeds");
@@ -438,7 +437,7 @@ static void a_script_keeps_to_the_limits(void **state)
     (void)state;
     grow_until(g, 1);
     check_fails(try_epoch(g), ESPER_E_STATE, "script.txt:2|max_seeds");
-    assert_int_equal(g->trainer.cursor.epoch, 1);
+    assert_int_equal(g->network->cursor.epoch, 1);
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
     garden_free(g);
 }

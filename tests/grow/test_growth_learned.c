@@ -38,19 +38,19 @@ static esper_learned_identity identity_of_task(const char *task)
     esper_config config = config_of(task, GROWING, "");
     const char *ids[ESPER_MAX_SLOTS];
     esper_learned_identity identity;
-    esper_trainer trainer;
+    esper_network *network;
 
-    check_good(esper_trainer_init(&trainer, task_named(task), &config, ESPER_USE_GROW));
-    for (int k = 0; k < trainer.slots.n; k++)
-        ids[k] = trainer.slots.slot[k].id;
+    check_good(esper_single_open(task_named(task), &config, ESPER_USE_GROW, &network));
+    for (int k = 0; k < network->slots.n; k++)
+        ids[k] = network->slots.slot[k].id;
     esper_learned_identity_init(&identity);
-    check_good(esper_learned_identity_set_slots(&identity, ids, trainer.slots.n));
-    identity.topology = trainer.host.topology;
+    check_good(esper_learned_identity_set_slots(&identity, ids, network->slots.n));
+    identity.topology = network->engine->host.topology;
     snprintf(identity.task, sizeof(identity.task), "%s", task);
     identity.max_epochs = config.epochs;
     identity.gates = ESPER_CONFIG_GATES_PERMISSIVE;
     identity.width = identity.hidden = 16;
-    esper_trainer_fini(&trainer);
+    esper_single_close(network);
     return identity;
 }
 

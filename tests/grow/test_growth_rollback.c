@@ -17,7 +17,7 @@ typedef struct witness {
 /* Names and places of the tensors of the network, as the guard knows them. */
 static uint64_t hash_tensors(const garden *g)
 {
-    const esper_guard *guard = esper_guarded_guard(g->guarded);
+    const esper_guard *guard = esper_guarded_guard(g->network);
     uint64_t hash = esper_guard_count(guard);
 
     for (size_t i = 0; i < esper_guard_count(guard); i++) {
@@ -34,8 +34,8 @@ static uint64_t hash_tensors(const garden *g)
 /* The guard's table is that of the network: every parameter of it, no other. */
 static void check_table(const garden *g)
 {
-    const esper_guard *guard = esper_guarded_guard(g->guarded);
-    const esper_net *net = &g->trainer.net;
+    const esper_guard *guard = esper_guarded_guard(g->network);
+    const esper_net *net = &g->network->net;
     size_t n_params = 0, n_known = 0;
 
     for (int t = 0; t < net->n_tensors; t++)
@@ -54,14 +54,14 @@ static void check_table(const garden *g)
 
 static witness look(const garden *g)
 {
-    const esper_slab *slab = &g->trainer.slab;
+    const esper_slab *slab = &g->network->slab;
     esper_position *position = calloc(1, sizeof(*position));
     witness w = {0};
 
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
         if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
             w.slab = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), w.slab);
-    esper_trainer_position(&g->trainer, position);
+    esper_network_position(g->network, position);
     w.position = XXH64(position, sizeof(*position), 0);
     w.tensors = hash_tensors(g);
     free(position);
@@ -78,10 +78,10 @@ static void check_same_witness(const witness *a, const witness *b)
 /* What the companion remembers, its facts behind it left out by the caller. */
 static uint8_t *pack_companion(const garden *g)
 {
-    uint8_t *bytes = calloc(1, g->trainer.companion.bytes);
+    uint8_t *bytes = calloc(1, g->network->companion.bytes);
 
     assert_non_null(bytes);
-    g->trainer.companion.pack(g->trainer.companion.context, bytes);
+    g->network->companion.pack(g->network->companion.context, bytes);
     return bytes;
 }
 
@@ -92,7 +92,7 @@ static void check_same_memory(const garden *g, const uint8_t *then)
 {
     uint8_t *now = pack_companion(g);
 
-    for (size_t i = 0; i + FACTS_BYTES < g->trainer.companion.bytes; i++)
+    for (size_t i = 0; i + FACTS_BYTES < g->network->companion.bytes; i++)
         if (now[i] != then[i])
             fail_msg("byte %zu of what growth remembers: %d, expected %d", i, now[i], then[i]);
     free(now);
@@ -100,7 +100,7 @@ static void check_same_memory(const garden *g, const uint8_t *then)
 
 static void spoil_host(garden *g)
 {
-    g->trainer.slab.family[ESPER_FAMILY_PARAM][3] = (float)NAN;
+    g->network->slab.family[ESPER_FAMILY_PARAM][3] = (float)NAN;
 }
 
 static garden *garden_new(const char *more, const char *script, const char *log)
@@ -123,7 +123,7 @@ static esper_incident step(garden *g)
 {
     esper_incident incident;
 
-    check_good(esper_guarded_step(g->guarded, &incident));
+    check_good(esper_guarded_step(g->network, &incident));
     heed(g, &incident);
     return incident;
 }
@@ -147,10 +147,10 @@ static void goes_back_over_a_birth(void **state)
     g->last = measure_epoch(g);
     check_good(esper_growth_end_epoch(g->growth, &g->last)); /* the cursor stays: no snapshot before the next step */
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
-    assert_false(region_is_zero(&g->trainer, 1));
-    assert_true(g->trainer.cursor.epoch == 0);
+    assert_false(region_is_zero(g->network, 1));
+    assert_true(g->network->cursor.epoch == 0);
     spoil_host(g);
-    check_good(esper_guarded_settle(g->guarded, &incident));
+    check_good(esper_guarded_settle(g->network, &incident));
     heed(g, &incident);
     assert_int_equal(incident.action, ESPER_GOVERNOR_ROLL_BACK);
     assert_true(incident.restored);
@@ -159,7 +159,7 @@ static void goes_back_over_a_birth(void **state)
     check_same_witness(&before, &after);
     check_same_memory(g, memory);
     check_table(g);
-    assert_int_equal(g->trainer.program, plain->trainer.program);
+    assert_int_equal(g->network->program, plain->network->program);
     grow_until(g, 2); /* another batch is passed over, but the seed germinates again */
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
     free(memory);
@@ -187,19 +187,19 @@ static void goes_back_over_a_program(void **state)
         grow_until(g, cases[i].snapshot);
         before = look(g); /* which the first step of the epoch takes a snapshot of */
         memory = pack_companion(g);
-        program = g->trainer.program;
+        program = g->network->program;
         step(g);
-        g->config.snapshot_every = g->trainer.config.snapshot_every = 1000;
+        g->config.snapshot_every = g->network->engine->config.snapshot_every = 1000;
         train_epoch(g);
         g->last = measure_epoch(g);
         check_good(esper_growth_end_epoch(g->growth, &g->last));
-        assert_int_not_equal(g->trainer.program, program);
+        assert_int_not_equal(g->network->program, program);
         spoil_host(g);
-        check_good(esper_guarded_settle(g->guarded, &incident));
+        check_good(esper_guarded_settle(g->network, &incident));
         heed(g, &incident);
         assert_true(incident.restored);
         assert_int_equal(incident.to.epoch, cases[i].snapshot);
-        assert_int_equal(g->trainer.program, program);
+        assert_int_equal(g->network->program, program);
         after = look(g);
         check_same_witness(&before, &after);
         check_same_memory(g, memory);
@@ -245,11 +245,11 @@ static void climbs_the_ladder(void **state)
     check_stage(g, 1, ESPER_STAGE_TRAINING);
     step(g);
     for (int i = 0; i < 4; i++) {
-        double scale = g->trainer.detour.lr_scale;
+        double scale = g->network->detour.lr_scale;
         int n;
 
         spoil_host(g);
-        check_good(esper_guarded_settle(g->guarded, &incident));
+        check_good(esper_guarded_settle(g->network, &incident));
         n = read_governor("ladder.jsonl", entries, 8);
         assert_int_equal(n, i + 1); /* before anybody heeds it */
         heed(g, &incident);
@@ -268,16 +268,16 @@ static void climbs_the_ladder(void **state)
             check_stage(g, 1, ESPER_STAGE_TRAINING);
         else {
             assert_false(esper_slot_is_active(slot_at(g, 1)));
-            assert_true(g->trainer.detour.lr_scale == scale / 2.0);
-            assert_true(region_is_zero(&g->trainer, 2));
-            assert_int_equal(esper_net_count_params(&g->trainer.net, 2), 0);
+            assert_true(g->network->detour.lr_scale == scale / 2.0);
+            assert_true(region_is_zero(g->network, 2));
+            assert_int_equal(esper_net_count_params(&g->network->net, 2), 0);
         }
         check_table(g);
         if (i < 3)
             step(g);
     }
-    check_fails(esper_guarded_step(g->guarded, &incident), ESPER_E_STATE, "stopped");
-    check_good(esper_checkpoint_save(&g->trainer, "stopped.safetensors")); /* somebody can go on from it */
+    check_fails(esper_guarded_step(g->network, &incident), ESPER_E_STATE, "stopped");
+    check_good(esper_checkpoint_save(g->network, "stopped.safetensors")); /* somebody can go on from it */
     garden_free(g);
 }
 
@@ -297,12 +297,12 @@ static void does_not_act_without_a_record(void **state)
 
     (void)state;
     grow_until(g, 1);
-    esper_guarded_set_clerk(g->guarded, refuse, NULL);
+    esper_guarded_set_clerk(g->network, refuse, NULL);
     spoil_host(g);
-    n_rollbacks = esper_guarded_reading(g->guarded).n_rollbacks;
-    check_fails(esper_guarded_step(g->guarded, &incident), ESPER_E_IO, "no room");
-    assert_int_equal(esper_guarded_reading(g->guarded).n_rollbacks, n_rollbacks);
-    assert_true(isnan(g->trainer.slab.family[ESPER_FAMILY_PARAM][3]));
+    n_rollbacks = esper_guarded_reading(g->network).n_rollbacks;
+    check_fails(esper_guarded_step(g->network, &incident), ESPER_E_IO, "no room");
+    assert_int_equal(esper_guarded_reading(g->network).n_rollbacks, n_rollbacks);
+    assert_true(isnan(g->network->slab.family[ESPER_FAMILY_PARAM][3]));
     garden_free(g);
 }
 
@@ -316,17 +316,17 @@ static void losses_count_once(void **state)
     for (uint32_t n = 0; n < 5; n++) {
         train_epoch(g);
         g->last = measure_epoch(g);
-        check_good(esper_guarded_judge(g->guarded, g->last.loss_valid, &incident));
+        check_good(esper_guarded_judge(g->network, g->last.loss_valid, &incident));
         assert_int_equal(incident.action, ESPER_GOVERNOR_GO);
-        assert_int_equal(esper_guarded_reading(g->guarded).history_count, n == 4 ? 4 : n + 1);
+        assert_int_equal(esper_guarded_reading(g->network).history_count, n == 4 ? 4 : n + 1);
         check_good(esper_growth_end_epoch(g->growth, &g->last));
-        esper_trainer_next_epoch(&g->trainer);
+        esper_network_next_epoch(g->network);
         if (n != 3)
             continue;
         spoil_host(g); /* before epoch 5 has a snapshot of its own: that of epoch 4 is put back */
         incident = step(g);
         assert_int_equal(incident.to.epoch, 3);
-        assert_int_equal(esper_guarded_reading(g->guarded).history_count, 3);
+        assert_int_equal(esper_guarded_reading(g->network).history_count, 3);
     }
     garden_free(g);
 }
@@ -343,10 +343,10 @@ enum { LIMIT = 1 << 26 };
 static void sabotage(void *context, const esper_run_view *view)
 {
     saboteur *self = context;
-    esper_trainer *trainer = (esper_trainer *)(uintptr_t)view->trainer;
+    esper_network *network = (esper_network *)(uintptr_t)view->network;
     struct rlimit limit;
 
-    if (self->done || trainer->cursor.step != self->at_step)
+    if (self->done || network->cursor.step != self->at_step)
         return;
     self->done = true;
     signal(SIGXFSZ, SIG_IGN);
@@ -354,7 +354,7 @@ static void sabotage(void *context, const esper_run_view *view)
     limit.rlim_cur = LIMIT;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     assert_int_equal(truncate("unwritten/decisions.jsonl", LIMIT), 0);
-    trainer->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
+    network->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
 }
 
 static void allow_files(void)
@@ -423,9 +423,40 @@ static void a_stopped_run_goes_on(void **state)
     assert_int_equal(result.params, result.params_host); /* the seed still learns: it is no part of what was tested */
 }
 
+/* The memory goes into a checkpoint and back; one of an older version, which was bytes, is refused with a sentence. */
+static void memory_has_names(void **state)
+{
+    garden *g = calloc(1, sizeof(*g));
+    esper_text first = {0}, second = {0};
+    const esper_state_part *part = NULL;
+
+    (void)state;
+    assert_non_null(g);
+    garden_open(g, "", "1 r0c0 germinate blueprint=conv_light\n", NULL);
+    grow_until(g, 3);
+    for (int i = 0; i < g->network->n_parts; i++)
+        if (strcmp(g->network->parts[i].name, "growth") == 0)
+            part = &g->network->parts[i];
+    assert_non_null(part);
+    check_good(part->write(part->context, &first));
+    assert_non_null(strstr(first.text, "tracker.n_history 3\n"));
+    assert_non_null(strstr(first.text, "facts.n_seeds 1\n"));
+    grow_until(g, 5);
+    check_good(part->read(part->context, first.text));
+    check_good(part->write(part->context, &second));
+    assert_string_equal(first.text, second.text);
+    check_fails(part->read(part->context, "657370657270"), ESPER_E_FORMAT, "growth|657370657270|Esper 0.1");
+    check_fails(part->read(part->context, "facts.n_seeds -3\n"), ESPER_E_FORMAT, "cannot be|-3 seeds");
+    esper_text_fini(&first);
+    esper_text_fini(&second);
+    garden_close(g);
+    free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_has_names),
         cmocka_unit_test(goes_back_over_a_birth),
         cmocka_unit_test(goes_back_over_a_program),
         cmocka_unit_test(climbs_the_ladder),

@@ -238,7 +238,7 @@ enum { MAX_TWINS = 128, N_GROUPS = ESPER_GUARD_N_ROLES }; /* a role is a group, 
 typedef struct fixture {
     esper_device     *device;
     esper_stream     *stream;
-    esper_engine     *engine;
+    esper_scan_engine     *engine;
     esper_scan_tensor tensors[MAX_TWINS];
     twin              twins[MAX_TWINS];
     size_t            n, n_bound;
@@ -251,7 +251,7 @@ static void open_fixture_with(fixture *f, const esper_guard_options *options)
     memset(f, 0, sizeof(*f));
     check_good(esper_device_open("cuda", 0, &f->device));
     check_good(esper_stream_open(f->device, &f->stream));
-    check_good(esper_engine_cuda.open(0, options, &f->engine));
+    check_good(esper_scan_engine_cuda.open(0, options, &f->engine));
 }
 
 static void open_fixture(fixture *f)
@@ -261,7 +261,7 @@ static void open_fixture(fixture *f)
 
 static void close_fixture(fixture *f)
 {
-    esper_engine_cuda.close(f->engine);
+    esper_scan_engine_cuda.close(f->engine);
     for (size_t i = 0; i < f->n; i++) {
         esper_device_release(f->device, f->twins[i].device);
         free(f->twins[i].host);
@@ -310,7 +310,7 @@ static size_t add_tensor(fixture *f, esper_guard_role role, esper_guard_dtype dt
 
 static void bind(fixture *f)
 {
-    check_good(esper_engine_cuda.bind(f->engine, f->tensors, f->n, N_GROUPS));
+    check_good(esper_scan_engine_cuda.bind(f->engine, f->tensors, f->n, N_GROUPS));
     f->n_bound = f->n;
 }
 
@@ -327,14 +327,14 @@ static esper_scan_request request_of(fixture *f, uint32_t roles)
 
 static void collect(fixture *f)
 {
-    check_good(esper_engine_cuda.collect(f->engine, &f->result));
+    check_good(esper_scan_engine_cuda.collect(f->engine, &f->result));
     if (f->n_bound != 0)
         memcpy(f->stats, f->result.stats, f->n_bound * sizeof(f->stats[0]));
 }
 
 static void scan(fixture *f, const esper_scan_request *request)
 {
-    check_good(esper_engine_cuda.scan(f->engine, request));
+    check_good(esper_scan_engine_cuda.scan(f->engine, request));
     collect(f);
 }
 
@@ -576,7 +576,7 @@ static void grow_forest(forest *all)
         assert_true(at <= FOREST_BYTES);
     }
     check_good(esper_stream_copy(all->f.stream, all->memory, all->host, FOREST_BYTES));
-    check_good(esper_engine_cuda.bind(all->f.engine, all->tensors, FOREST, FOREST_GROUPS));
+    check_good(esper_scan_engine_cuda.bind(all->f.engine, all->tensors, FOREST, FOREST_GROUPS));
 }
 
 static void scan_forest(forest *all, uint32_t roles)
@@ -584,8 +584,8 @@ static void scan_forest(forest *all, uint32_t roles)
     esper_scan_request request = request_of(&all->f, roles);
     esper_scan_result *result = &all->f.result;
 
-    check_good(esper_engine_cuda.scan(all->f.engine, &request));
-    check_good(esper_engine_cuda.collect(all->f.engine, result));
+    check_good(esper_scan_engine_cuda.scan(all->f.engine, &request));
+    check_good(esper_scan_engine_cuda.collect(all->f.engine, result));
     memcpy(all->stats, result->stats, sizeof(all->stats));
     memcpy(all->groups, result->groups, sizeof(all->groups));
     memcpy(all->roles, result->roles, sizeof(all->roles));
@@ -716,7 +716,7 @@ static void a_check_costs_one_launch_no_copy_and_one_wait(void **state)
         launches = calls_of(ESPER_CUDA_cuLaunchKernel);
         copies = calls_of(ESPER_CUDA_cuMemcpyDtoHAsync) + calls_of(ESPER_CUDA_cuMemcpyHtoDAsync);
         taken = allocations();
-        check_good(esper_engine_cuda.scan(f.engine, &request));
+        check_good(esper_scan_engine_cuda.scan(f.engine, &request));
         assert_int_equal(esper_cuda_waits(), waits);
         assert_int_equal(calls_of(ESPER_CUDA_cuLaunchKernel), launches + 1 + (uint64_t)clips);
         collect(&f);
@@ -860,7 +860,7 @@ static void engine_scales_by_a_factor_of_the_callers(void **state)
     open_fixture(&f);
     add_clip_tensors(&f);
     bind(&f);
-    check_good(esper_engine_cuda.scale(f.engine, 0.3, esper_stream_native(f.stream)));
+    check_good(esper_scan_engine_cuda.scale(f.engine, 0.3, esper_stream_native(f.stream)));
     for (size_t i = 0; i < f.n; i++) {
         if (f.tensors[i].role == ESPER_GUARD_ROLE_GRAD)
             check_scaled(&f, i, 0.3);
@@ -941,7 +941,7 @@ static void addresses_can_be_replaced(void **state)
     scan(&f, &request);
     for (size_t i = 0; i < 3; i++)
         check_stat(&f, i, 1e-8, false);
-    check_good(esper_engine_cuda.rebind(f.engine, data));
+    check_good(esper_scan_engine_cuda.rebind(f.engine, data));
     for (int turn = 0; turn < 2; turn++) {
         scan(&f, &request);
         for (size_t i = 0; i < 3; i++) {
@@ -950,7 +950,7 @@ static void addresses_can_be_replaced(void **state)
         }
     }
     data[1] = (char *)data[1] + 1;
-    assert_int_equal(esper_engine_cuda.rebind(f.engine, data), ESPER_E_ARG);
+    assert_int_equal(esper_scan_engine_cuda.rebind(f.engine, data), ESPER_E_ARG);
     scan(&f, &request); /* the addresses are as they were */
     f.stats[4] = f.stats[1];
     check_stat(&f, 4, 1e-8, false);
@@ -965,8 +965,8 @@ static void an_engine_without_tensors_scans_nothing(void **state)
     (void)state;
     open_fixture(&f);
     request = request_of(&f, ALL_ROLES);
-    assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE);
-    check_good(esper_engine_cuda.bind(f.engine, NULL, 0, 0));
+    assert_int_equal(esper_scan_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE);
+    check_good(esper_scan_engine_cuda.bind(f.engine, NULL, 0, 0));
     scan(&f, &request);
     assert_true(grad_norm(&f) == 0 && f.result.clip_factor == 1);
     add_tensor(&f, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 10, 0, DATA_PLAIN);
@@ -974,15 +974,15 @@ static void an_engine_without_tensors_scans_nothing(void **state)
     request.roles = GRADS;
     scan(&f, &request);
     assert_true(grad_norm(&f) == 0 && f.result.clip_factor == 1);
-    assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE);
-    check_good(esper_engine_cuda.bind(f.engine, NULL, 0, 0));
+    assert_int_equal(esper_scan_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE);
+    check_good(esper_scan_engine_cuda.bind(f.engine, NULL, 0, 0));
     assert_int_equal(esper_cuda_engine_bytes(f.engine), 0);
     close_fixture(&f);
 }
 
 static void expect_refused(fixture *f, esper_scan_tensor tensor, const char *word)
 {
-    assert_int_equal(esper_engine_cuda.bind(f->engine, &tensor, 1, N_GROUPS), ESPER_E_ARG);
+    assert_int_equal(esper_scan_engine_cuda.bind(f->engine, &tensor, 1, N_GROUPS), ESPER_E_ARG);
     if (strstr(esper_last_error(), word) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", esper_last_error(), word);
 }
@@ -990,7 +990,7 @@ static void expect_refused(fixture *f, esper_scan_tensor tensor, const char *wor
 static void bad_tensors_are_refused(void **state)
 {
     esper_scan_tensor good;
-    esper_engine *none = NULL;
+    esper_scan_engine *none = NULL;
     fixture f;
 
     (void)state;
@@ -1010,8 +1010,8 @@ static void bad_tensors_are_refused(void **state)
     good = f.tensors[0];
     good.group = N_GROUPS;
     expect_refused(&f, good, "group");
-    assert_int_equal(esper_engine_cuda.open(1000, &no_options, &none), ESPER_E_NOTFOUND);
-    assert_int_equal(esper_engine_cuda.open(-5, &no_options, &none), ESPER_E_NOTFOUND);
+    assert_int_equal(esper_scan_engine_cuda.open(1000, &no_options, &none), ESPER_E_NOTFOUND);
+    assert_int_equal(esper_scan_engine_cuda.open(-5, &no_options, &none), ESPER_E_NOTFOUND);
     assert_null(none);
     close_fixture(&f);
 }
@@ -1026,13 +1026,13 @@ static void memory_is_told_apart(void **state)
     open_fixture(&f);
     add_tensor(&f, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 100, 0, DATA_PLAIN);
     check_good(esper_device_alloc(f.device, 64, ESPER_DEVICE_MEMORY_PINNED, &pinned));
-    check_good(esper_engine_cuda.check(f.engine, f.tensors[0].data, 400));
-    check_good(esper_engine_cuda.check(f.engine, NULL, 0));
-    assert_int_equal(esper_engine_cuda.check(f.engine, pinned, 64), ESPER_E_ARG);
+    check_good(esper_scan_engine_cuda.check(f.engine, f.tensors[0].data, 400));
+    check_good(esper_scan_engine_cuda.check(f.engine, NULL, 0));
+    assert_int_equal(esper_scan_engine_cuda.check(f.engine, pinned, 64), ESPER_E_ARG);
     assert_non_null(strstr(esper_last_error(), "pinned"));
-    assert_int_equal(esper_engine_cuda.check(f.engine, ordinary, 64), ESPER_E_ARG);
+    assert_int_equal(esper_scan_engine_cuda.check(f.engine, ordinary, 64), ESPER_E_ARG);
     assert_non_null(strstr(esper_last_error(), "ordinary host memory"));
-    assert_int_equal(esper_engine_cuda.check(f.engine, f.tensors[0].data, (uint64_t)1 << 45), ESPER_E_ARG);
+    assert_int_equal(esper_scan_engine_cuda.check(f.engine, f.tensors[0].data, (uint64_t)1 << 45), ESPER_E_ARG);
     esper_device_release(f.device, pinned);
     close_fixture(&f);
 }
@@ -1120,7 +1120,7 @@ static void tables_stay_small_for_a_billion_parameters(void **state)
     }
     assert_true(total > 2000000000);
     open_fixture(&f);
-    check_good(esper_engine_cuda.bind(f.engine, tensors, n, 2));
+    check_good(esper_scan_engine_cuda.bind(f.engine, tensors, n, 2));
     bytes = esper_cuda_engine_bytes(f.engine);
     if (bytes == 0 || bytes >= 500000)
         fail_msg("%llu bytes for %llu elements", (unsigned long long)bytes, (unsigned long long)total);
@@ -1317,10 +1317,10 @@ static void a_scan_can_be_captured_and_replayed(void **state)
     request.clip_norm = 1e9;
     request.tag = 7;
     capture_begin(&f);
-    check_good(esper_engine_cuda.scan(f.engine, &request));
+    check_good(esper_scan_engine_cuda.scan(f.engine, &request));
     capture_end(&f);
     assert_true(esper_cuda_engine_captured(f.engine));
-    assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE); /* it has not run yet */
+    assert_int_equal(esper_scan_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE); /* it has not run yet */
     assert_non_null(strstr(esper_last_error(), "no replay since"));
     for (int turn = 0; turn < 3; turn++) {
         put_word(&f, large, (uint64_t)turn, 0x7fc00000);
@@ -1337,14 +1337,14 @@ static void a_scan_can_be_captured_and_replayed(void **state)
         assert_int_equal(f.result.roles[ESPER_GUARD_ROLE_GRAD].n_nan, turn + 1);
         assert_int_equal(f.result.roles[ESPER_GUARD_ROLE_GRAD].n_inf, turn + 1);
         assert_int_equal(f.result.groups[ESPER_GUARD_ROLE_GRAD].n_bad, 2);
-        assert_int_equal(esper_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE); /* read already */
+        assert_int_equal(esper_scan_engine_cuda.collect(f.engine, &f.result), ESPER_E_STATE); /* read already */
     }
     /* new addresses reach the graph */
     fill(f.twins[large].host, f.tensors[large].count, ESPER_GUARD_F32, DATA_PLAIN);
     upload(&f, large);
     data[0] = f.tensors[large].data;
     data[1] = (char *)f.tensors[large].data + 400;
-    check_good(esper_engine_cuda.rebind(f.engine, data));
+    check_good(esper_scan_engine_cuda.rebind(f.engine, data));
     capture_replay(&f);
     collect(&f);
     assert_int_equal(f.stats[small].first_bad, UINT64_MAX);

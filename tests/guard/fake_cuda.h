@@ -27,7 +27,7 @@ struct fake_op {
     uint64_t               bytes, value;
     const esper_copy_part *parts;
     uint64_t              *sum;
-    esper_engine          *engine;
+    esper_scan_engine          *engine;
 };
 
 struct fake_queue {
@@ -396,7 +396,7 @@ esper_status esper_cuda_copy_checksum(esper_cuda_copy *copy, uint64_t *sum_devic
 /* ---- the engine ---- */
 
 typedef struct fake_engine {
-    esper_engine       base;
+    esper_scan_engine       base;
     esper_scan_tensor *tensors;
     esper_guard_stat  *stats;
     esper_scan_sums   *groups;
@@ -407,14 +407,14 @@ typedef struct fake_engine {
     uint32_t           asked, tag;
 } fake_engine;
 
-static esper_status engine_open(int32_t device, const esper_guard_options *options, esper_engine **engine_out)
+static esper_status engine_open(int32_t device, const esper_guard_options *options, esper_scan_engine **engine_out)
 {
     fake_engine *self = esper_mem_alloc(sizeof(*self));
 
     (void)options;
     if (self == NULL)
         return ESPER_E_NOMEM;
-    self->base = (esper_engine){.ops = &esper_engine_cuda, .device = device};
+    self->base = (esper_scan_engine){.ops = &esper_scan_engine_cuda, .device = device};
     *engine_out = &self->base;
     return ESPER_OK;
 }
@@ -429,13 +429,13 @@ static void engine_unbind(fake_engine *self)
     self->groups = NULL;
 }
 
-static void engine_close(esper_engine *engine)
+static void engine_close(esper_scan_engine *engine)
 {
     engine_unbind((fake_engine *)engine);
     esper_mem_free(engine);
 }
 
-static esper_status engine_bind(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+static esper_status engine_bind(esper_scan_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
                                 size_t n_groups)
 {
     fake_engine *self = (fake_engine *)engine;
@@ -452,7 +452,7 @@ static esper_status engine_bind(esper_engine *engine, const esper_scan_tensor *t
     return ESPER_OK;
 }
 
-static esper_status engine_rebind(esper_engine *engine, void *const *data)
+static esper_status engine_rebind(esper_scan_engine *engine, void *const *data)
 {
     fake_engine *self = (fake_engine *)engine;
 
@@ -483,7 +483,7 @@ static void run_scan(fake_op *op)
     }
 }
 
-static esper_status engine_scan(esper_engine *engine, const esper_scan_request *request)
+static esper_status engine_scan(esper_scan_engine *engine, const esper_scan_request *request)
 {
     fake_engine *self = (fake_engine *)engine;
 
@@ -495,7 +495,7 @@ static esper_status engine_scan(esper_engine *engine, const esper_scan_request *
     return ESPER_OK;
 }
 
-static esper_status engine_collect(esper_engine *engine, esper_scan_result *result_out)
+static esper_status engine_collect(esper_scan_engine *engine, esper_scan_result *result_out)
 {
     fake_engine *self = (fake_engine *)engine;
 
@@ -510,7 +510,7 @@ static esper_status engine_collect(esper_engine *engine, esper_scan_result *resu
     return ESPER_OK;
 }
 
-static esper_status engine_scale(esper_engine *engine, double factor, void *stream)
+static esper_status engine_scale(esper_scan_engine *engine, double factor, void *stream)
 {
     (void)engine;
     (void)factor;
@@ -518,7 +518,7 @@ static esper_status engine_scale(esper_engine *engine, double factor, void *stre
     return ESPER_OK;
 }
 
-static esper_status engine_check(esper_engine *engine, const void *memory, uint64_t bytes)
+static esper_status engine_check(esper_scan_engine *engine, const void *memory, uint64_t bytes)
 {
     (void)engine;
     (void)memory;
@@ -526,7 +526,7 @@ static esper_status engine_check(esper_engine *engine, const void *memory, uint6
     return ESPER_OK;
 }
 
-const esper_engine_ops esper_engine_cuda = {
+const esper_scan_engine_ops esper_scan_engine_cuda = {
     .name = "cuda",
     .open = engine_open,
     .close = engine_close,
@@ -538,7 +538,7 @@ const esper_engine_ops esper_engine_cuda = {
     .check = engine_check,
 };
 
-bool esper_cuda_engine_captured(const esper_engine *engine)
+bool esper_cuda_engine_captured(const esper_scan_engine *engine)
 {
     (void)engine;
     return false;
@@ -560,7 +560,7 @@ static void run_inject(fake_op *op)
     memcpy(op->to, &word, op->bytes);
 }
 
-esper_status esper_cuda_inject(esper_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
+esper_status esper_cuda_inject(esper_scan_engine *engine, void *element, uint32_t bytes, uint64_t keep, uint64_t flip,
                                void *stream)
 {
     (void)engine;

@@ -89,7 +89,7 @@ static void scan_huge(esper_guard_dtype dtype, uint64_t count, int byte)
     open_fixture(&f);
     check_good(esper_device_alloc(f.device, bytes, ESPER_DEVICE_MEMORY_NORMAL, &tensor.data));
     check_good(esper_stream_set(f.stream, tensor.data, byte, bytes));
-    check_good(esper_engine_cuda.bind(f.engine, &tensor, 1, 1));
+    check_good(esper_scan_engine_cuda.bind(f.engine, &tensor, 1, 1));
     f.n_bound = 1;
     memset(&bits, byte, dtype_bytes[dtype]);
     value = value_of_bits(dtype, bits);
@@ -146,12 +146,12 @@ static void ten_thousand_tensors_are_two_launches_at_most(void **state)
                                          .dtype = ESPER_GUARD_F32,
                                          .role = i % 2 ? ESPER_GUARD_ROLE_GRAD : ESPER_GUARD_ROLE_PARAM,
                                          .group = i % 2};
-    check_good(esper_engine_cuda.bind(f.engine, tensors, N, 2));
+    check_good(esper_scan_engine_cuda.bind(f.engine, tensors, N, 2));
     request = request_of(&f, ALL_ROLES);
     launches = calls_of(ESPER_CUDA_cuLaunchKernel);
     waits = esper_cuda_waits();
-    check_good(esper_engine_cuda.scan(f.engine, &request));
-    check_good(esper_engine_cuda.collect(f.engine, &f.result));
+    check_good(esper_scan_engine_cuda.scan(f.engine, &request));
+    check_good(esper_scan_engine_cuda.collect(f.engine, &f.result));
     assert_true(calls_of(ESPER_CUDA_cuLaunchKernel) - launches <= 2);
     assert_int_equal(esper_cuda_waits() - waits, 1);
     for (size_t i = 0; i < N; i++) {
@@ -191,7 +191,7 @@ static void several_engines_work_side_by_side(void **state)
             esper_scan_request request = request_of(&f[i], ALL_ROLES);
 
             request.clip_norm = 1e300;
-            check_good(esper_engine_cuda.scan(f[i].engine, &request));
+            check_good(esper_scan_engine_cuda.scan(f[i].engine, &request));
         }
         for (int i = 0; i < 3; i++) {
             collect(&f[i]);
@@ -299,14 +299,14 @@ static void kernels_can_be_compiled_at_run_time(void **state)
 {
     esper_scan_request request;
     esper_guard_stat embedded[MAX_TWINS];
-    esper_engine *with_nvrtc = NULL, *first;
+    esper_scan_engine *with_nvrtc = NULL, *first;
     esper_status st;
     fixture f;
 
     (void)state;
     open_fixture(&f);
     setenv("ESPER_TEST_NO_CUBIN", "1", 1);
-    st = esper_engine_cuda.open(0, &no_options, &with_nvrtc);
+    st = esper_scan_engine_cuda.open(0, &no_options, &with_nvrtc);
     unsetenv("ESPER_TEST_NO_CUBIN");
     if (st == ESPER_E_UNSUPPORTED) {
         print_message("not tried: %s\n", esper_last_error());
@@ -328,7 +328,7 @@ static void kernels_can_be_compiled_at_run_time(void **state)
     memset(f.stats, 0xEE, sizeof(f.stats));
     scan(&f, &request);
     assert_memory_equal(embedded, f.stats, f.n * sizeof(embedded[0])); /* to the bit */
-    esper_engine_cuda.close(first);
+    esper_scan_engine_cuda.close(first);
     close_fixture(&f);
 }
 

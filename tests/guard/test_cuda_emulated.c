@@ -37,27 +37,27 @@ static void capture_close(fixture *f)
 /* One of everything; the status of the first that failed. */
 static esper_status use_everything(esper_device *device, void *memory, esper_copy_part *part)
 {
-    esper_engine *engine = NULL;
+    esper_scan_engine *engine = NULL;
     esper_cuda_copy *copy = NULL;
     esper_scan_tensor tensor = {.data = memory, .count = 60, .dtype = ESPER_GUARD_F32, .role = ESPER_GUARD_ROLE_GRAD};
     esper_scan_request request = {.roles = ALL_ROLES, .tiny = 1e-8, .clip_norm = 0.5};
     esper_scan_result result;
-    esper_status st = esper_engine_cuda.open(0, &no_options, &engine);
+    esper_status st = esper_scan_engine_cuda.open(0, &no_options, &engine);
 
     if (st == ESPER_OK)
-        st = esper_engine_cuda.bind(engine, &tensor, 1, 1);
+        st = esper_scan_engine_cuda.bind(engine, &tensor, 1, 1);
     if (st == ESPER_OK)
-        st = esper_engine_cuda.rebind(engine, &memory);
+        st = esper_scan_engine_cuda.rebind(engine, &memory);
     if (st == ESPER_OK)
-        st = esper_engine_cuda.scan(engine, &request);
+        st = esper_scan_engine_cuda.scan(engine, &request);
     if (st == ESPER_OK)
-        st = esper_engine_cuda.collect(engine, &result);
+        st = esper_scan_engine_cuda.collect(engine, &result);
     if (st == ESPER_OK)
         st = esper_cuda_copy_open(device, part, 1, &copy);
     if (st == ESPER_OK)
         st = esper_cuda_copy_gather(copy, (char *)memory + 512, (uint64_t *)memory + 100, NULL);
     esper_cuda_copy_close(copy);
-    esper_engine_cuda.close(engine);
+    esper_scan_engine_cuda.close(engine);
     return st;
 }
 
@@ -133,16 +133,16 @@ static void every_failed_allocation_is_survived(void **state)
 static void memory_of_another_device_is_refused(void **state)
 {
     esper_device *other;
-    esper_engine *engine;
+    esper_scan_engine *engine;
     void *memory;
 
     (void)state;
     check_good(esper_device_open("cuda", 1, &other));
     check_good(esper_device_alloc(other, 64, ESPER_DEVICE_MEMORY_NORMAL, &memory));
-    check_good(esper_engine_cuda.open(0, &no_options, &engine));
-    assert_int_equal(esper_engine_cuda.check(engine, memory, 64), ESPER_E_ARG);
+    check_good(esper_scan_engine_cuda.open(0, &no_options, &engine));
+    assert_int_equal(esper_scan_engine_cuda.check(engine, memory, 64), ESPER_E_ARG);
     assert_non_null(strstr(esper_last_error(), "CUDA device 1, not of 0"));
-    esper_engine_cuda.close(engine);
+    esper_scan_engine_cuda.close(engine);
     esper_device_release(other, memory);
     esper_device_close(other);
 }
@@ -443,14 +443,14 @@ static void nothing_is_left(void **state)
 /* Whatever this machine has: without a driver the reason is told, and nothing else happens. */
 static void without_a_driver_the_reason_is_told(void **state)
 {
-    esper_engine *engine = NULL;
+    esper_scan_engine *engine = NULL;
     esper_status st;
 
     (void)state;
     esper_cuda_driver_replace(NULL);
     if (cuda_devices() > 0)
         skip();
-    st = esper_engine_cuda.open(0, &no_options, &engine);
+    st = esper_scan_engine_cuda.open(0, &no_options, &engine);
     assert_int_equal(st, ESPER_E_UNSUPPORTED);
     assert_null(engine);
     assert_non_null(strstr(esper_last_error(), "CUDA cannot be used here: "));

@@ -792,7 +792,7 @@ static void what_others_may_ask(void **state)
     assert_null(esper_guard_engine(guard, ESPER_GUARD_HOST));
     check_good(esper_guard_add(guard, &tensor, 1));
     assert_non_null(esper_guard_engine(guard, ESPER_GUARD_HOST));
-    assert_int_equal(esper_pool_threads(esper_engine_host_pool(esper_guard_engine(guard, ESPER_GUARD_HOST))), 3);
+    assert_int_equal(esper_pool_threads(esper_scan_engine_host_pool(esper_guard_engine(guard, ESPER_GUARD_HOST))), 3);
     esper_guard_close(guard);
     esper_guard_close(NULL);
 }

@@ -429,7 +429,7 @@ static void memory_runs_out(void **state)
 /* An engine that takes new tensors only as often as it is told to: the others must go back to theirs. */
 static int n_binds_left, n_bound;
 
-static esper_status bind_sometimes(esper_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
+static esper_status bind_sometimes(esper_scan_engine *engine, const esper_scan_tensor *tensors, size_t n_tensors,
                                    size_t n_groups)
 {
     if (n_binds_left-- <= 0) {
@@ -437,13 +437,13 @@ static esper_status bind_sometimes(esper_engine *engine, const esper_scan_tensor
         return ESPER_E_NOMEM;
     }
     n_bound = (int)n_tensors;
-    return esper_engine_host.bind(engine, tensors, n_tensors, n_groups);
+    return esper_scan_engine_host.bind(engine, tensors, n_tensors, n_groups);
 }
 
 /* Going back fails too: the guard says so at launch, and does as soon as it can. */
 static void engine_refuses(void **state)
 {
-    esper_engine_ops ops = esper_engine_host;
+    esper_scan_engine_ops ops = esper_scan_engine_host;
     esper_guard_tensor more = good_tensor();
     esper_guard *guard = open_guard();
 
@@ -458,7 +458,7 @@ static void engine_refuses(void **state)
     n_binds_left = 1;
     check_unchanged(guard);
     assert_int_equal(n_bound, 1);
-    esper_guard_engine(guard, ESPER_GUARD_HOST)->ops = &esper_engine_host;
+    esper_guard_engine(guard, ESPER_GUARD_HOST)->ops = &esper_scan_engine_host;
     esper_guard_close(guard);
 }
 

@@ -21,8 +21,8 @@ enum { MAX_LANES = 8, EPOCHS = 6 };
 
 typedef struct stage {
     esper_config   config;
-    esper_pool    *pool;
     esper_dataset *data;
+    esper_engine  *engine;
     esper_fleet   *fleet;
 } stage;
 
@@ -33,20 +33,18 @@ static inline void stage_open(stage *s, const char *more, int n_lanes, int n_thr
     memset(s, 0, sizeof(*s));
     s->config = config_of("synth", FLEETING, NARROW);
     set_keys(&s->config, more);
+    s->config.threads = n_threads;
     data = esper_task_data(task_named("synth"), &s->config);
-    check_good(esper_pool_open(n_threads, &s->pool));
     check_good(esper_dataset_open(&data, &s->data));
-    check_good(esper_fleet_open(
-        &(esper_fleet_desc){
-            .task = task_named("synth"), .config = &s->config, .pool = s->pool, .data = s->data, .n_lanes = n_lanes},
-        &s->fleet));
+    check_good(esper_single_engine(task_named("synth"), &s->config, ESPER_USE_GROW, s->data, 1, &s->engine));
+    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_lanes = n_lanes}, &s->fleet));
 }
 
 static inline void stage_close(stage *s)
 {
     esper_fleet_close(s->fleet);
+    esper_engine_close(s->engine);
     esper_dataset_close(s->data);
-    esper_pool_close(s->pool);
 }
 
 static inline esper_env_look look_at(const stage *s, int lane)
@@ -62,7 +60,7 @@ typedef struct outcome {
 
 static inline outcome outcome_of(const stage *s, int lane)
 {
-    const esper_slab *slab = &look_at(s, lane).trainer->slab;
+    const esper_slab *slab = &look_at(s, lane).network->slab;
     outcome out = {.episode = esper_fleet_episode(s->fleet, lane)};
 
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
@@ -125,18 +123,17 @@ static inline esper_learned_identity school_identity(stage *s)
     esper_env_look look;
     esper_env *env;
 
-    check_good(
-        esper_env_open(&(esper_env_desc){.task = task_named("synth"), .config = &s->config, .data = s->data}, &env));
+    check_good(esper_env_open(&(esper_env_desc){.engine = s->engine, .seed = s->config.seed}, &env));
     look = esper_env_look_at(env);
-    for (int k = 0; k < look.trainer->slots.n; k++)
-        ids[k] = look.trainer->slots.slot[k].id;
+    for (int k = 0; k < look.network->slots.n; k++)
+        ids[k] = look.network->slots.slot[k].id;
     esper_learned_identity_init(&identity);
     strcpy(identity.task, "synth");
-    identity.topology = look.trainer->host.topology;
+    identity.topology = look.network->engine->host.topology;
     identity.max_epochs = s->config.epochs;
     identity.gates = s->config.gates;
     identity.width = identity.hidden = s->config.policy_width;
-    check_good(esper_learned_identity_set_slots(&identity, ids, look.trainer->slots.n));
+    check_good(esper_learned_identity_set_slots(&identity, ids, look.network->slots.n));
     esper_env_close(env);
     return identity;
 }
@@ -149,8 +146,8 @@ static inline void school_open(school *c, const char *more, int n_lanes, int n_t
     memset(c, 0, sizeof(*c));
     stage_open(&c->stage, more, n_lanes, n_threads);
     identity = school_identity(&c->stage);
-    check_good(esper_ranks_init(&c->ranks, NULL, NULL));
-    check_good(esper_learner_open(&(esper_learner_desc){.pool = c->stage.pool,
+    esper_ranks_init(&c->ranks, NULL);
+    check_good(esper_learner_open(&(esper_learner_desc){.pool = c->stage.engine->pool,
                                                         .config = &c->stage.config,
                                                         .identity = &identity,
                                                         .ranks = &c->ranks,

@@ -78,7 +78,7 @@ static void compare_agents(int n_variants, int n_seeds)
     esper_dataset_desc data_desc;
     esper_dataset *data;
     esper_config config;
-    esper_pool *pool;
+    esper_engine *engine;
     esper_fleet *fleet;
 
     esper_config_init(&config);
@@ -89,9 +89,8 @@ static void compare_agents(int n_variants, int n_seeds)
         print_message("skipped: %s\n", esper_last_error());
         skip();
     }
-    check_good(esper_pool_open(0, &pool));
-    check_good(esper_fleet_open(
-        &(esper_fleet_desc){.task = task, .config = &config, .pool = pool, .data = data, .n_lanes = n_agents}, &fleet));
+    check_good(esper_single_engine(task, &config, ESPER_USE_GROW, data, 0, &engine));
+    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = engine, .n_lanes = n_agents}, &fleet));
     for (int i = 0; i < n_agents; i++)
         list[i] = variant(i / n_variants, i % n_variants);
     for (int s = 0; s < n_seeds; s++) {
@@ -117,7 +116,7 @@ static void compare_agents(int n_variants, int n_seeds)
         if (!(best[f] < best[HONEST]))
             fail_msg("somebody who %s earns %g, honest growth %g", family_names[f], best[f], best[HONEST]);
     esper_fleet_close(fleet);
-    esper_pool_close(pool);
+    esper_engine_close(engine);
     esper_dataset_close(data);
 }
 

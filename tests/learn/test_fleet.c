@@ -190,8 +190,7 @@ static void decisions_are_made_once(void **state)
 
     (void)state;
     stage_open(&s, "", 1, 1);
-    check_good(
-        esper_env_open(&(esper_env_desc){.task = task_named("synth"), .config = &s.config, .data = s.data}, &env));
+    check_good(esper_env_open(&(esper_env_desc){.engine = s.engine, .seed = s.config.seed}, &env));
     check_fails(esper_env_decide(env, NULL, false), ESPER_E_STATE, "has not been advanced");
     check_good(esper_env_advance(env));
     check_good(esper_env_decide(env, NULL, false));
@@ -206,10 +205,7 @@ static esper_status try_fleet(void *context)
 {
     stage *s = context;
     esper_fleet *fleet = NULL;
-    esper_status status = esper_fleet_open(
-        &(esper_fleet_desc){
-            .task = task_named("synth"), .config = &s->config, .pool = s->pool, .data = s->data, .n_lanes = 2},
-        &fleet);
+    esper_status status = esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_lanes = 2}, &fleet);
 
     if (status == ESPER_OK)
         status = esper_fleet_begin_at(fleet, seeds, 2);
@@ -229,6 +225,7 @@ static void leaves_nothing_without_memory(void **state)
 
     (void)state;
     stage_open(&s, "max_steps = 1\n", 1, 1);
+    check_good(try_fleet(&s)); /* the engine keeps the plans */
     fail_each("a fleet", try_fleet, NULL, &s, 31);
     stage_close(&s);
 }

@@ -224,18 +224,18 @@ static void stopped_lanes_are_blamed_once(void **state)
 }
 
 /* In its last epoch: a weight is lost, and so is every state that could be gone back to. */
-static void lose_all(void *context, esper_guarded *guarded, esper_drill_point point)
+static void lose_all(void *context, esper_network *network, esper_drill_point point)
 {
-    const esper_trainer *trainer = context;
     uint64_t bytes;
     char *arena;
 
-    if (point != ESPER_DRILL_BETWEEN_STEPS || trainer->cursor.step != 27)
+    (void)context;
+    if (point != ESPER_DRILL_BETWEEN_STEPS || network->cursor.step != 27)
         return;
-    trainer->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
+    network->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
     for (int mirror = 0; mirror < 2; mirror++)
         for (uint32_t age = 0;
-             (arena = esper_ring_arena(esper_guarded_ring(guarded), age, 0, mirror != 0, &bytes)) != NULL; age++)
+             (arena = esper_ring_arena(esper_guarded_ring(network), age, 0, mirror != 0, &bytes)) != NULL; age++)
             memset(arena, 0x55, bytes);
 }
 
@@ -251,7 +251,7 @@ static void stopped_without_a_snapshot_is_blamed(void **state)
     (void)state;
     check_good(esper_fleet_begin(c->stage.fleet, 0));
     look = look_at(&c->stage, 1);
-    esper_guarded_set_drill(look.growth->guarded, lose_all, look.growth->trainer);
+    esper_guarded_set_drill(look.growth->network, lose_all, NULL);
     school_play_begun(c, 0);
     look = look_at(&c->stage, 1);
     assert_true(look.stopped);
@@ -310,7 +310,7 @@ static void refuses_what_cannot_be(void **state)
     esper_learned_identity identity = school_identity(&c->stage);
     esper_ranks three = {.size = 3};
     esper_learner *learner;
-    esper_learner_desc desc = {.pool = c->stage.pool,
+    esper_learner_desc desc = {.pool = c->stage.engine->pool,
                                .config = &c->stage.config,
                                .identity = &identity,
                                .ranks = &three,
@@ -336,7 +336,7 @@ static esper_status try_learner(void *context)
 {
     trial *t = context;
     esper_learner *learner = NULL;
-    esper_learner_desc desc = {.pool = t->school->stage.pool,
+    esper_learner_desc desc = {.pool = t->school->stage.engine->pool,
                                .config = &t->school->stage.config,
                                .identity = &t->identity,
                                .ranks = &t->school->ranks,

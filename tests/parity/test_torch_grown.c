@@ -134,23 +134,23 @@ typedef struct pass {
     esper_plan *plan;
 } pass;
 
-static void open_pass(pass *it, esper_trainer *trainer, int without)
+static void open_pass(pass *it, esper_network *network, int without)
 {
-    esper_plan_net net = {.net = &it->net, .slab = &trainer->slab, .pass = &trainer->pass};
-    esper_plan_desc desc = {.backend = trainer->backend, .nets = &net, .n_nets = 1, .max_samples = N_SAMPLES};
-    esper_splice splice = trainer->splice;
+    esper_plan_net net = {.net = &it->net, .slab = &network->slab, .pass = &network->pass};
+    esper_plan_desc desc = {.backend = network->engine->backend, .nets = &net, .n_nets = 1, .max_samples = N_SAMPLES};
+    esper_splice splice = network->splice;
 
     if (without >= 0)
         splice.presence[without] = ESPER_PRESENCE_OUT;
     esper_net_init(&it->net);
-    check_good(esper_splice_build(&splice, &trainer->host, &it->net));
+    check_good(esper_splice_build(&splice, &network->engine->host, &it->net));
     it->net.tensors[it->net.output].keep = true;
     check_good(esper_plan_open(&desc, &it->plan));
-    esper_trainer_load(trainer, it->plan, &it->net, ESPER_SPLIT_TEST, 0);
-    assert_int_equal(trainer->pass.n_samples, N_SAMPLES);
-    trainer->pass.training = false;
+    esper_network_load(network, it->plan, &it->net, ESPER_SPLIT_TEST, 0);
+    assert_int_equal(network->pass.n_samples, N_SAMPLES);
+    network->pass.training = false;
     check_good(esper_plan_forward(it->plan));
-    check_good(esper_backend_sync(trainer->backend));
+    check_good(esper_backend_sync(network->engine->backend));
 }
 
 static void close_pass(pass *it)
@@ -169,14 +169,14 @@ static int copy_output(const pass *it, float values[MOST_VALUES])
 }
 
 /* How far the output is from what it would be without the seed of a slot. */
-static double weight_of_seed(esper_trainer *trainer, int slot, const float *output)
+static double weight_of_seed(esper_network *network, int slot, const float *output)
 {
     float without[MOST_VALUES];
     double worst = 0.0;
     pass it;
     int n;
 
-    open_pass(&it, trainer, slot);
+    open_pass(&it, network, slot);
     n = copy_output(&it, without);
     close_pass(&it);
     for (int i = 0; i < n; i++)
@@ -185,11 +185,11 @@ static double weight_of_seed(esper_trainer *trainer, int slot, const float *outp
 }
 
 /* The seed came where it was to come, and counts there or does not: by twenty times the comparison's tolerance. */
-static void check_seed(esper_trainer *trainer, int k, const ending *end, const char *name, const float *output)
+static void check_seed(esper_network *network, int k, const ending *end, const char *name, const float *output)
 {
-    const esper_slot *slot = &trainer->slots.slot[k];
+    const esper_slot *slot = &network->slots.slot[k];
     bool in = end->stage >= ESPER_STAGE_BLENDING, full = in && end->tempo == 1 && end->target >= 1.0 && !end->leaves;
-    double weight = weight_of_seed(trainer, k, output);
+    double weight = weight_of_seed(network, k, output);
 
     if (slot->stage != end->stage)
         fail_msg("%s: slot %s is %s, expected %s", name, slot->id, esper_stage_name(slot->stage),
@@ -201,33 +201,34 @@ static void check_seed(esper_trainer *trainer, int k, const ending *end, const c
                  esper_stage_name(slot->stage), end->style, slot->alpha.value, weight);
 }
 
-static void open_checkpoint(esper_trainer *trainer)
+static esper_network *open_checkpoint(void)
 {
+    esper_network *network;
     esper_checkpoint checkpoint;
 
     check_good(esper_checkpoint_init("run/last.safetensors", &checkpoint));
     checkpoint.config.threads = 1;
     checkpoint.config.batch = N_SAMPLES;
-    check_good(esper_trainer_init(trainer, checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE));
-    check_good(esper_checkpoint_restore(&checkpoint, trainer));
+    check_good(esper_single_open(checkpoint.task, &checkpoint.config, ESPER_USE_EVALUATE, &network));
+    check_good(esper_checkpoint_restore(&checkpoint, network));
     esper_checkpoint_fini(&checkpoint);
+    return network;
 }
 
 /* ends NULL: nothing is expected of the seeds. */
 static void write_vectors(const family *host, const ending *ends, const char *name, const char *dir)
 {
     float output[MOST_VALUES];
-    esper_trainer trainer;
+    esper_network *network = open_checkpoint();
     pass it;
 
-    open_checkpoint(&trainer);
-    open_pass(&it, &trainer, -1);
+    open_pass(&it, network, -1);
     copy_output(&it, output);
     torch_case_write(&it.net, it.plan, N_SAMPLES, dir);
     close_pass(&it);
     for (int i = 0; ends != NULL && i < N_SLOTS; i++)
-        check_seed(&trainer, esper_slots_find(&trainer.slots, host->slots[i]), &ends[i], name, output);
-    esper_trainer_fini(&trainer);
+        check_seed(network, esper_slots_find(&network->slots, host->slots[i]), &ends[i], name, output);
+    esper_single_close(network);
 }
 
 /* ------------------------------------------------------------------------------------------------ the cases */

@@ -6,8 +6,8 @@
 Healthy are six kinds, high rates among them, STEPS in all. A divergence is a healthy training to which something is
 done after some hundred steps: its rate times thirty, labels that are all wrong, batches that are poisoned. It is real
 when the loss becomes NaN or Inf, or its median over the hundred steps after is above twice that of the hundred before.
-It is seen when a rule tells before the loss is not finite, or, where it always is, within fifty steps of its exceeding twice
-its median of the last hundred.
+It is seen when a rule tells before the loss is not finite, or, where it always is, within fifty steps of its exceeding
+twice its median of the last hundred.
 """
 import argparse
 import math

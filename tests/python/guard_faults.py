@@ -4,10 +4,10 @@
     usage: guard_faults.py [--faults N] [--seed S]      (500 unless said)
 
 A fault hits one element of a gradient, a parameter or a moment. It has to be named; after a bad gradient the run has to
-be, bit for bit, the twin that passed over that batch, and after bad state the twin that went back to the snapshot of the
-same step. Kinds: thirteen optimisers, accumulation, autocast, several optimisers, fused, compiled and GradScaler where
-there are such; two ranks under DistributedDataParallel, and sharded ones (FSDP2) where torch has them. One JSON line
-for each kind; exit status 1 when something failed.
+be, bit for bit, the twin that passed over that batch, and after bad state the twin that went back to the snapshot of
+the same step. Kinds: thirteen optimisers, accumulation, autocast, several optimisers, fused, compiled and GradScaler
+where there are such; two ranks under DistributedDataParallel, and sharded ones (FSDP2) where torch has them. One JSON
+line for each kind; exit status 1 when something failed.
 """
 import argparse
 import copy
@@ -163,7 +163,8 @@ def run_kind(kind, n_faults, rng, rank=0, world=1):
         if kind.scaler:
             what = "grad"
         place, element = rng.random(), rng.random()
-        value = rng.choice([float("nan"), float("inf")] + ([float("-inf")] if what != "moment" else []))  # a maximum heals
+        values = [float("nan"), float("inf"), float("-inf")]
+        value = rng.choice(values if what != "moment" else values[:2])  # a maximum heals the last one
         here = rng.randrange(world) == rank  # over ranks, on one of them
         where = []
 
@@ -265,7 +266,11 @@ def over_ranks(count, seed):
             ranks = []
             for rank in range(2):
                 path = os.path.join(folder, f"{name}.{rank}")
-                ranks.append(json.load(open(path)) if os.path.exists(path) else {"named": 0, "failures": [said[-2000:]]})
+                found = {"named": 0, "failures": [said[-2000:]]}
+                if os.path.exists(path):
+                    with open(path) as file:
+                        found = json.load(file)
+                ranks.append(found)
             yield {"kind": f"{name}, 2 ranks", "faults": count, "named": min(rank["named"] for rank in ranks),
                    "failures": [failure for rank in ranks for failure in rank["failures"]][:4]}
     finally:

@@ -715,7 +715,7 @@ class TestGraphs(Case):
         x[3, 2] = float("nan")
         graph.replay()
         report = pending.result()
-        self.assertEqual(report.first_bad, "first.weight.grad")
+        self.assertEqual(report.first_bad, "last.bias.grad")  # all are bad: the one next to the loss
         x.zero_()
         graph.replay()
         self.assertTrue(pending.result().ok)
@@ -745,13 +745,54 @@ class TestGraphs(Case):
         good = x.clone()
         x[0, 0] = float("inf")
         graph.replay()
-        self.assertEqual(guard.result().first_bad, "first.weight.grad")
+        self.assertEqual(guard.result().first_bad, "last.bias.grad")
         self.assertSameState(before, state_of(model, optimizer))
         x.copy_(good)
         graph.replay()
         self.assertTrue(guard.result().ok)
         self.assertFalse(torch.equal(before["first.weight"], model.first.weight))
 
+    @needs(can_fuse("cuda"), "CUDA and fused AdamW that is told through found_inf")
+    def test_two_optimizers_in_a_graph(self):
+        """Both pass over what is bad in a replay."""
+        torch.manual_seed(3)
+        model = Net().to("cuda")
+        optimizers = [torch.optim.AdamW(part, lr=1e-2, fused=True, capturable=True) for part in (
+            [*model.first.parameters(), *model.second.parameters()], model.last.parameters())]
+        guard = self.guard(model, optimizers, "skip", state_every=0).attach()
+        x = torch.randn(12, 6, device="cuda")
+
+        def step():
+            model(x).pow(2).mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                model.zero_grad(set_to_none=True)
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        guard.result()
+        graph = torch.cuda.CUDAGraph()
+        model.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            step()
+        graph.replay()
+        self.assertTrue(guard.result().ok)
+        before = [state_of(model, optimizer) for optimizer in optimizers]
+        good = x.clone()
+        x[0, 0] = float("inf")
+        graph.replay()
+        self.assertFalse(guard.result().ok)
+        for known, optimizer in zip(before, optimizers):
+            self.assertSameState(known, state_of(model, optimizer))
+        x.copy_(good)
+        graph.replay()
+        self.assertTrue(guard.result().ok)
+        for name in ("first.weight", "last.weight"):
+            self.assertFalse(torch.equal(before[0][name], model.get_parameter(name)))
 
     @needs(torch.cuda.is_available(), "CUDA")
     def test_steps_between_replays(self):
@@ -780,7 +821,7 @@ class TestGraphs(Case):
         self.assertTrue(guard.result().ok)
         x[3, 2] = float("nan")
         graph.replay()
-        self.assertEqual(pending.result().first_bad, "first.weight.grad")
+        self.assertEqual(pending.result().first_bad, "last.bias.grad")
         self.assertTrue(bool(torch.isnan(captured[0]).any()))
         train(model, optimizer, 1, "cuda")
         self.assertTrue(guard.result().ok)
@@ -831,6 +872,24 @@ class TestGraphs(Case):
             self.assertIn(words, self.lines[-1])
             guard._machine.underway.captured[0].result()
             guard.detach()
+
+    def test_all_optimizers_of_a_step_in_a_graph_are_told(self):
+        from test_guard_policy import FlagSGD
+        torch.manual_seed(3)
+        model = Net()
+        optimizers = [FlagSGD(part.parameters()) for part in (model.first, model.second, model.last)]
+        guard = self.guard(model, optimizers, "skip", state_every=0).attach()
+        for i in range(3):
+            model.zero_grad(set_to_none=True)
+            backward(model, i)
+            if i < 2:
+                for optimizer in optimizers:
+                    optimizer.step()
+        guard.result()
+        guard.inject("last.bias.grad")
+        self.captured(guard, lambda: [optimizer.step() for optimizer in optimizers])
+        self.assertEqual([optimizer.seen[-1] for optimizer in optimizers], [1.0] * 3)
+        guard._machine.underway.captured[0].result()
 
     def test_what_cannot_be_captured(self):
         model, optimizer = seeded(Net)

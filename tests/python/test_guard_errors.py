@@ -302,6 +302,16 @@ class TestOptions(Case):
             esper.Guard(model, optimizer, group="some")
         self.guard(model, optimizer)  # none of them has taken the model
 
+    def test_former_names(self):
+        model, optimizer = seeded(Net)
+        with self.assertWarnsRegex(DeprecationWarning, "is called state_every now"):
+            guard = self.guard(model, optimizer, "rollback", deep_every=3).attach()
+        self.assertEqual(guard._machine._state_every, 3)
+        with self.assertWarnsRegex(DeprecationWarning, "guard.commit.. is called guard.snapshot.. now"):
+            self.assertTrue(guard.commit())
+        with self.assertWarnsRegex(DeprecationWarning, "guard.path is called guard.mode now"):
+            self.assertEqual(guard.path, guard.mode)
+
     def test_scan(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer, scan="grad")

@@ -252,6 +252,26 @@ class HookedSGD(torch.optim.SGD):
 
 
 class TestHooks(Case):
+    def test_a_method_that_was_taken_before(self):
+        """Where there are hooks they meet it: the step is made whatever they say, but without gradients."""
+        model, optimizer = seeded(Net, optimizer=torch.optim.SGD if HAS_HOOKS else HookedSGD)
+        step = optimizer.step
+        guard = self.guard(model, optimizer, "skip").attach()
+        for bad in (False, True, False):
+            before = state_of(model, optimizer)
+            optimizer.zero_grad()
+            backward(model, 0)
+            if bad:
+                guard.inject("first.bias.grad")
+            step()
+            same = torch.equal(before["first.weight"], model.first.weight)
+            self.assertEqual((same, guard.stepped), (bad, not bad))
+            self.assertIsNotNone(model.first.bias.grad)
+        self.assertEqual((guard.steps, guard.n_skipped), (3, 1))
+        self.assertRaisesRegex(esper.GuardError, "call optimizer.step.closure. itself", step, lambda: None)
+        step()
+        self.assertEqual(guard.steps, 4)
+
     def test_skip_and_detach(self):
         kind = torch.optim.SGD if HAS_HOOKS else HookedSGD
         for by_closure in (None, "positional", "keyword"):

@@ -264,7 +264,7 @@ class TestGuard(cases.Case):
                 optimizer.zero_grad()
                 chance = torch.Generator().manual_seed(step)
                 x, y = (torch.randn(12, n, generator=chance).to(device) for n in (6, 3))
-                loss = (model(x) - y).pow(2).mean() * (1e4 if step == 60 else 1)
+                loss = (model(x) - y).pow(2).mean() * (1e5 if step == 60 else 1)
                 guard.loss(loss)
                 scaler.scale(loss).backward()
                 before = cases.state_of(model, optimizer)

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import types
 import unittest
-from unittest import mock
 
 import guard_cases as cases
 import torch
@@ -23,19 +22,50 @@ def installed(*names):
 
 
 @contextlib.contextmanager
+def exchanged(modules):
+    """sys.modules with these, None for one that is not to be found. Afterwards these alone are as they were: what others
+    import meanwhile stays, for parts of torch can be imported only once."""
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
+
+
+@contextlib.contextmanager
+def imported_anew(name, modules):
+    """A module of esper's, imported among these others; a later import does not get that one."""
+    with exchanged(modules):
+        sys.modules.pop(name, None)
+        try:
+            yield importlib.import_module(name)
+        finally:
+            sys.modules.pop(name, None)
+
+
 def stand_in(name, **content):
-    """A module of that name, and packages on the way to it; esper's part is imported anew with it."""
+    """esper's part for the package of that name, whose modules are these instead."""
     modules, parts = {}, name.split(".")
     for i in range(len(parts)):
         modules[".".join(parts[:i + 1])] = types.ModuleType(".".join(parts[:i + 1]))
     vars(modules[name]).update(content)
-    mine = "esper." + parts[0]
-    with mock.patch.dict(sys.modules, modules):
-        sys.modules.pop(mine, None)
-        try:
-            yield importlib.import_module(mine)
-        finally:
-            sys.modules.pop(mine, None)
+    return imported_anew("esper." + parts[0], modules)
+
+
+class TestExchanged(unittest.TestCase):
+    def test_what_is_imported_meanwhile_stays(self):
+        given, meanwhile, known = types.ModuleType("given"), types.ModuleType("meanwhile"), sys.modules["contextlib"]
+        self.addCleanup(sys.modules.pop, "esper_meanwhile", None)
+        with exchanged({"esper_given": given, "contextlib": given, "esper_absent": None}):
+            sys.modules["esper_meanwhile"] = meanwhile
+            self.assertIs(importlib.import_module("contextlib"), given)
+            self.assertRaises(ImportError, importlib.import_module, "esper_absent")
+        self.assertIs(sys.modules["esper_meanwhile"], meanwhile)
+        self.assertIs(sys.modules["contextlib"], known)
+        self.assertFalse({"esper_given", "esper_absent"} & set(sys.modules))
 
 
 def batches(count, width=6):
@@ -185,12 +215,11 @@ class TestLightning(cases.Case):
         self.guard(model, optimizer).attach()  # the callback's has let go
 
     def test_without_lightning(self):
-        with mock.patch.dict(sys.modules, {"lightning": None, "lightning.pytorch": None,
-                                           "lightning.pytorch.callbacks": None, "pytorch_lightning": None,
-                                           "pytorch_lightning.callbacks": None}):
-            sys.modules.pop("esper.lightning", None)
-            with self.assertRaisesRegex(ImportError, "pip install lightning"):
-                importlib.import_module("esper.lightning")
+        absent = ("lightning", "lightning.pytorch", "lightning.pytorch.callbacks", "pytorch_lightning",
+                  "pytorch_lightning.callbacks")
+        with self.assertRaisesRegex(ImportError, "pip install lightning"):
+            with imported_anew("esper.lightning", dict.fromkeys(absent)):
+                pass
 
 
 class TrainerCallback:
@@ -304,10 +333,9 @@ class TestTransformers(cases.Case):
         self.assertEqual(again.callback.guard.steps, 10)
 
     def test_without_transformers(self):
-        with mock.patch.dict(sys.modules, {"transformers": None}):
-            sys.modules.pop("esper.transformers", None)
-            with self.assertRaisesRegex(ImportError, "pip install transformers"):
-                importlib.import_module("esper.transformers")
+        with self.assertRaisesRegex(ImportError, "pip install transformers"):
+            with imported_anew("esper.transformers", {"transformers": None}):
+                pass
 
 
 @unittest.skipUnless(installed("lightning", "pytorch_lightning"), "Lightning is not installed")

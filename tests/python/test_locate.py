@@ -70,7 +70,7 @@ FAULTS = {  # what is done to a hidden layer, (operation, pass)
     "acos beyond 1": (lambda h: torch.acos(h * 0 + 1.0000002), "acos", "forward"),
     "acos at 1": (lambda h: torch.acos(h * 0 + 1), "acos", "backward"),
     "atanh at 1": (lambda h: torch.atanh(torch.sign(h)), "atanh", "forward"),
-    "atan2 at the origin": (lambda h: torch.atan2(h * 0, h * 0), "atan2", "backward"),
+    "asin of a saturated tanh": (lambda h: torch.asin(torch.tanh(h * 0 + 100)), "asin", "backward"),
     "reciprocal of 0": (lambda h: torch.reciprocal(h * 0), "reciprocal", "forward"),
     "deviation of one": (lambda h: h / h[:1].std(0), "std", "forward"),
     "logit at 1": (lambda h: torch.logit(torch.sigmoid(h * 0 + 100)), "logit", "forward"),

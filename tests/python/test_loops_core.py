@@ -222,7 +222,8 @@ def autograd_grad(run):
     optimizer = OPTIM.Adam(model.parameters(), lr=1e-2)
     yield model, optimizer, {}
     while True:
-        for parameter, grad in zip(model.parameters(), torch.autograd.grad(loss_of(model, run.i), list(model.parameters()))):
+        grads = torch.autograd.grad(loss_of(model, run.i), list(model.parameters()))
+        for parameter, grad in zip(model.parameters(), grads):
             parameter.grad = grad
         run.go(optimizer)
         yield

@@ -20,26 +20,24 @@ typedef struct outcome {
 static outcome train_some(const char *task, const char *settings, int threads, int seed)
 {
     char more[64];
-    esper_trainer *trainer = calloc(1, sizeof(*trainer));
+    esper_network *network;
     esper_config config;
     outcome out;
 
-    assert_non_null(trainer);
     snprintf(more, sizeof(more), "threads = %d\nseed = %d\n", threads, seed);
     config = config_of(task, settings, more);
-    check_good(esper_trainer_init(trainer, task_named(task), &config, ESPER_USE_TRAIN));
-    assert_int_equal(esper_pool_threads(trainer->pool), threads);
+    check_good(esper_single_open(task_named(task), &config, ESPER_USE_TRAIN, &network));
+    assert_int_equal(esper_pool_threads(network->engine->pool), threads);
     for (int i = 0; i < STEPS; i++) {
-        if (trainer->cursor.batch == trainer->steps_per_epoch)
-            esper_trainer_next_epoch(trainer); /* the order of the second epoch matters too */
-        check_good(esper_trainer_step(trainer));
+        if (network->cursor.batch == network->engine->steps_per_epoch)
+            esper_network_next_epoch(network); /* the order of the second epoch matters too */
+        check_good(esper_network_step(network));
     }
-    out.train = trainer->tally;
-    out.grad_norm = trainer->grad_norm;
-    check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &out.valid));
-    out.weights = esper_trainer_hash(trainer);
-    esper_trainer_fini(trainer);
-    free(trainer);
+    out.train = network->tally;
+    out.grad_norm = network->grad_norm;
+    check_good(esper_network_evaluate(network, ESPER_SPLIT_VALID, NULL, &out.valid));
+    out.weights = esper_network_hash(network);
+    esper_single_close(network);
     return out;
 }
 
@@ -115,19 +113,17 @@ static void evaluation_leaves_no_trace(void **state)
 
     (void)state;
     for (int with = 0; with < 2; with++) {
-        esper_trainer *trainer = calloc(1, sizeof(*trainer));
+        esper_network *network;
         esper_tally tally;
 
-        assert_non_null(trainer);
-        check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
+        check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &network));
         for (int i = 0; i < 3; i++) {
-            check_good(esper_trainer_step(trainer));
+            check_good(esper_network_step(network));
             if (with == 1)
-                check_good(esper_trainer_evaluate(trainer, ESPER_SPLIT_VALID, NULL, &tally));
+                check_good(esper_network_evaluate(network, ESPER_SPLIT_VALID, NULL, &tally));
         }
-        hashes[with] = esper_trainer_hash(trainer);
-        esper_trainer_fini(trainer);
-        free(trainer);
+        hashes[with] = esper_network_hash(network);
+        esper_single_close(network);
     }
     if (hashes[0] != hashes[1])
         fail_msg("weights %016" PRIx64 ", but %016" PRIx64 " with evaluations between the steps", hashes[0], hashes[1]);

@@ -12,10 +12,10 @@
 
 #define TINY "threads = 1\nbatch = 4\nchannels = 1\nblocks = 2\nkernel = 1\nmax_steps = 3\n"
 
-/* A trainer after some steps, its checkpoint in memory, and a second trainer to restore into. */
+/* A network after some steps, its checkpoint in memory, and a second network to restore into. */
 typedef struct fixture {
     esper_config  config;
-    esper_trainer trainer, other;
+    esper_network *network, *other;
     char         *bytes;
     size_t        n_bytes;
 } fixture;
@@ -35,11 +35,11 @@ static int set_up(void **state)
 
     assert_non_null(self);
     self->config = config_of("synth", TINY, "optimizer = adamw\n");
-    check_good(esper_trainer_init(&self->trainer, task_named("synth"), &self->config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_init(&self->other, task_named("synth"), &self->config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_step(&self->trainer));
-    check_good(esper_trainer_step(&self->trainer));
-    check_good(esper_checkpoint_save(&self->trainer, "good.safetensors"));
+    check_good(esper_single_open(task_named("synth"), &self->config, ESPER_USE_TRAIN, &self->network));
+    check_good(esper_single_open(task_named("synth"), &self->config, ESPER_USE_TRAIN, &self->other));
+    check_good(esper_network_step(self->network));
+    check_good(esper_network_step(self->network));
+    check_good(esper_checkpoint_save(self->network, "good.safetensors"));
     check_good(esper_file_read("good.safetensors", 1 << 24, &self->bytes, &self->n_bytes));
     *state = self;
     return 0;
@@ -49,8 +49,8 @@ static int tear_down(void **state)
 {
     fixture *self = *state;
 
-    esper_trainer_fini(&self->trainer);
-    esper_trainer_fini(&self->other);
+    esper_single_close(self->network);
+    esper_single_close(self->other);
     esper_mem_free(self->bytes);
     free(self);
     assert_int_equal(live_blocks(), 0);
@@ -58,13 +58,13 @@ static int tear_down(void **state)
 }
 
 /* Opens and restores: what `esper train --resume` does. */
-static esper_status load(const char *path, esper_trainer *trainer)
+static esper_status load(const char *path, esper_network *network)
 {
     esper_checkpoint checkpoint;
     esper_status status;
 
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
-    status = esper_checkpoint_restore(&checkpoint, trainer);
+    status = esper_checkpoint_restore(&checkpoint, network);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }
@@ -74,9 +74,9 @@ static esper_status load(const char *path, esper_trainer *trainer)
 static void round_trip_is_exact(void **state)
 {
     fixture *self = *state;
-    const esper_trainer *a = &self->trainer, *b = &self->other;
+    const esper_network *a = self->network, *b = self->other;
 
-    check_good(load("good.safetensors", &self->other));
+    check_good(load("good.safetensors", self->other));
     assert_memory_equal(&a->cursor, &b->cursor, sizeof(a->cursor));
     assert_memory_equal(&a->tally, &b->tally, sizeof(a->tally));
     for (int f = 0; f < ESPER_N_FAMILIES; f++) {
@@ -85,11 +85,11 @@ static void round_trip_is_exact(void **state)
         if (f != ESPER_FAMILY_GRAD && memcmp(a->slab.family[f], b->slab.family[f], bytes) != 0)
             fail_msg("%s differs", esper_family_name((esper_family)f));
     }
-    assert_true(esper_trainer_hash(a) == esper_trainer_hash(b));
-    check_good(esper_trainer_step(&self->trainer));
-    check_good(esper_trainer_step(&self->other));
-    if (esper_trainer_hash(a) != esper_trainer_hash(b))
-        fail_msg("after one more step: %016" PRIx64 " and %016" PRIx64, esper_trainer_hash(a), esper_trainer_hash(b));
+    assert_true(esper_network_hash(a) == esper_network_hash(b));
+    check_good(esper_network_step(self->network));
+    check_good(esper_network_step(self->other));
+    if (esper_network_hash(a) != esper_network_hash(b))
+        fail_msg("after one more step: %016" PRIx64 " and %016" PRIx64, esper_network_hash(a), esper_network_hash(b));
 }
 
 static void opened_checkpoint_tells_what_it_is(void **state)
@@ -100,7 +100,7 @@ static void opened_checkpoint_tells_what_it_is(void **state)
 
     check_good(esper_checkpoint_init("good.safetensors", &checkpoint));
     assert_ptr_equal(checkpoint.task, task_named("synth"));
-    assert_string_equal(checkpoint.kernels, esper_backend_identity(self->trainer.backend));
+    assert_string_equal(checkpoint.kernels, esper_backend_identity(self->network->engine->backend));
     esper_config_write(&self->config, was);
     esper_config_write(&checkpoint.config, is);
     assert_string_equal(was, is);
@@ -115,8 +115,8 @@ static void saving_is_repeatable(void **state)
     char *again;
     size_t n;
 
-    check_good(load("good.safetensors", &self->other));
-    check_good(esper_checkpoint_save(&self->other, "again.safetensors"));
+    check_good(load("good.safetensors", self->other));
+    check_good(esper_checkpoint_save(self->other, "again.safetensors"));
     check_good(esper_file_read("again.safetensors", 1 << 24, &again, &n));
     assert_int_equal(n, self->n_bytes);
     assert_memory_equal(again, self->bytes, n);
@@ -127,23 +127,23 @@ static void saving_is_repeatable(void **state)
 static void age_of_the_optimiser_is_restored(void **state)
 {
     fixture *self = *state;
-    esper_group *group = esper_optim_group(self->other.optim, 0, 0);
+    esper_group *group = esper_optim_group(self->other->optim, 0, 0);
     uint64_t hash;
 
-    check_good(load("good.safetensors", &self->other));
+    check_good(load("good.safetensors", self->other));
     assert_int_equal(group->t, 2);
     group->t = 4000000000u;
-    check_good(esper_checkpoint_save(&self->other, "aged.safetensors"));
+    check_good(esper_checkpoint_save(self->other, "aged.safetensors"));
     group->t = 0;
-    check_good(load("aged.safetensors", &self->other));
+    check_good(load("aged.safetensors", self->other));
     assert_int_equal(group->t, 4000000000u);
-    assert_int_equal(self->other.cursor.step, 2);
-    check_good(esper_trainer_step(&self->other));
-    hash = esper_trainer_hash(&self->other);
-    check_good(load("good.safetensors", &self->other));
+    assert_int_equal(self->other->cursor.step, 2);
+    check_good(esper_network_step(self->other));
+    hash = esper_network_hash(self->other);
+    check_good(load("good.safetensors", self->other));
     assert_int_equal(group->t, 2);
-    check_good(esper_trainer_step(&self->other));
-    if (hash == esper_trainer_hash(&self->other))
+    check_good(esper_network_step(self->other));
+    if (hash == esper_network_hash(self->other))
         fail_msg("%016" PRIx64 " after a step of either age", hash);
 }
 
@@ -153,7 +153,7 @@ static void loss_comes_back(void **state)
     static const double losses[] = {0.0,      -0.0,      0.1, 1.0 / 3.0, 123456.789e10, 5e-324, 1.7976931348623157e308,
                                     INFINITY, -INFINITY, NAN};
     fixture *self = *state;
-    double before = self->trainer.tally.loss;
+    double before = self->network->tally.loss;
     const char *locale = setlocale(LC_ALL, "de_DE.UTF-8");
 
     if (locale == NULL)
@@ -161,36 +161,34 @@ static void loss_comes_back(void **state)
     for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
         double found;
 
-        self->trainer.tally.loss = losses[i];
-        check_good(esper_checkpoint_save(&self->trainer, "loss.safetensors"));
-        check_good(load("loss.safetensors", &self->other));
-        found = self->other.tally.loss;
+        self->network->tally.loss = losses[i];
+        check_good(esper_checkpoint_save(self->network, "loss.safetensors"));
+        check_good(load("loss.safetensors", self->other));
+        found = self->other->tally.loss;
         if (isnan(losses[i]) ? !isnan(found) : memcmp(&found, &losses[i], sizeof(found)) != 0)
             fail_msg("%a came back as %a", losses[i], found);
-        assert_int_equal(self->other.tally.samples, self->trainer.tally.samples);
+        assert_int_equal(self->other->tally.samples, self->network->tally.samples);
     }
     setlocale(LC_ALL, "C");
-    self->trainer.tally.loss = before;
+    self->network->tally.loss = before;
 }
 
-/* Weights alone go into a trainer without an optimiser. */
+/* Weights alone go into a network without an optimiser. */
 static void inference_takes_the_weights(void **state)
 {
     fixture *self = *state;
-    esper_trainer *reader = calloc(1, sizeof(*reader));
+    esper_network *reader;
     esper_tally a, b;
 
-    assert_non_null(reader);
-    check_good(esper_trainer_init(reader, task_named("synth"), &self->config, ESPER_USE_EVALUATE));
+    check_good(esper_single_open(task_named("synth"), &self->config, ESPER_USE_EVALUATE, &reader));
     check_good(load("good.safetensors", reader));
-    check_good(load("good.safetensors", &self->other));
-    check_good(esper_trainer_evaluate(reader, ESPER_SPLIT_TEST, NULL, &a));
-    check_good(esper_trainer_evaluate(&self->other, ESPER_SPLIT_TEST, NULL, &b));
+    check_good(load("good.safetensors", self->other));
+    check_good(esper_network_evaluate(reader, ESPER_SPLIT_TEST, NULL, &a));
+    check_good(esper_network_evaluate(self->other, ESPER_SPLIT_TEST, NULL, &b));
     if (memcmp(&a, &b, sizeof(a)) != 0)
         fail_msg("loss %a without an optimiser, %a with one", a.loss, b.loss);
-    check_fails(esper_trainer_step(reader), ESPER_E_STATE, "no training step");
-    esper_trainer_fini(reader);
-    free(reader);
+    check_fails(esper_network_step(reader), ESPER_E_STATE, "no training step");
+    esper_single_close(reader);
 }
 
 /* A network of another shape is refused, tensor by tensor. */
@@ -198,14 +196,12 @@ static void another_network_is_refused(void **state)
 {
     fixture *self = *state;
     esper_config config = config_of("synth", TINY, "channels = 2\noptimizer = adamw\n");
-    esper_trainer *trainer = calloc(1, sizeof(*trainer));
+    esper_network *network;
 
     (void)self;
-    assert_non_null(trainer);
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
-    check_fails(load("good.safetensors", trainer), ESPER_E_FORMAT, "good.safetensors|blocks.0.conv.weight|wanted");
-    esper_trainer_fini(trainer);
-    free(trainer);
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &network));
+    check_fails(load("good.safetensors", network), ESPER_E_FORMAT, "good.safetensors|blocks.0.conv.weight|wanted");
+    esper_single_close(network);
 }
 
 /* ---- bad ones ---- */
@@ -345,11 +341,11 @@ static void unreadable_positions(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         rewrite("strange", cases[i].key, cases[i].value, true);
-        check_fails(load("strange", &self->other), ESPER_E_FORMAT, cases[i].words);
+        check_fails(load("strange", self->other), ESPER_E_FORMAT, cases[i].words);
     }
     rewrite("strange", "optim", "t 7", true);
-    check_good(load("strange", &self->other));
-    assert_int_equal(esper_optim_group(self->other.optim, 0, 0)->t, 7);
+    check_good(load("strange", self->other));
+    assert_int_equal(esper_optim_group(self->other->optim, 0, 0)->t, 7);
 }
 
 static void truncated_anywhere(void **state)
@@ -358,10 +354,10 @@ static void truncated_anywhere(void **state)
 
     for (size_t n = 0; n < self->n_bytes; n = n < 64 ? n + 1 : n + 1 + n / 50) {
         write_bytes("short", self->bytes, n);
-        check_fails(load("short", &self->other), ESPER_E_FORMAT, "short");
+        check_fails(load("short", self->other), ESPER_E_FORMAT, "short");
     }
     write_bytes("short", self->bytes, self->n_bytes - 1);
-    check_fails(load("short", &self->other), ESPER_E_FORMAT, "short");
+    check_fails(load("short", self->other), ESPER_E_FORMAT, "short");
 }
 
 static void longer_than_it_was(void **state)
@@ -372,7 +368,7 @@ static void longer_than_it_was(void **state)
     assert_non_null(longer);
     memcpy(longer, self->bytes, self->n_bytes);
     write_bytes("long", longer, self->n_bytes + 1);
-    check_fails(load("long", &self->other), ESPER_E_FORMAT, "long");
+    check_fails(load("long", self->other), ESPER_E_FORMAT, "long");
     free(longer);
 }
 
@@ -389,7 +385,7 @@ static void one_flipped_bit_anywhere(void **state)
         self->bytes[i] ^= flip;
         write_bytes("flipped", self->bytes, self->n_bytes);
         self->bytes[i] ^= flip;
-        status = load("flipped", &self->other);
+        status = load("flipped", self->other);
         if (status != ESPER_E_FORMAT)
             fail_msg("bit %zu of byte %zu of %zu flipped: %s (%s), expected ESPER_E_FORMAT", i % 8, i, self->n_bytes,
                      esper_status_name(status), status == ESPER_OK ? "" : esper_last_error());
@@ -406,14 +402,14 @@ static void saving_where_it_cannot_be(void **state)
     fixture *self = *state;
 
     write_bytes("a-file", "x", 1);
-    check_fails(esper_checkpoint_save(&self->trainer, "no/such/dir/x"), ESPER_E_NOTFOUND, "no/such/dir/x");
-    check_fails(esper_checkpoint_save(&self->trainer, "a-file/x"), ESPER_E_IO, "a-file/x");
+    check_fails(esper_checkpoint_save(self->network, "no/such/dir/x"), ESPER_E_NOTFOUND, "no/such/dir/x");
+    check_fails(esper_checkpoint_save(self->network, "a-file/x"), ESPER_E_IO, "a-file/x");
     if (geteuid() == 0) {
         print_message("skipped: root may write anywhere\n");
         return;
     }
     assert_int_equal(mkdir("closed", 0555), 0);
-    check_fails(esper_checkpoint_save(&self->trainer, "closed/x"), ESPER_E_IO, "closed/x|ermission");
+    check_fails(esper_checkpoint_save(self->network, "closed/x"), ESPER_E_IO, "closed/x|ermission");
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Exporting to disk: what a failure leaves behind, and that the weights are the trainer's. */
+/* Exporting to disk: what a failure leaves behind, and that the weights are the network's. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,33 +14,34 @@ static bool exists(const char *path)
     return lstat(path, &info) == 0;
 }
 
-static esper_export export_of(const esper_trainer *trainer)
+static esper_export export_of(const esper_network *network)
 {
-    return (esper_export){.torch = {.net = &trainer->net, .class_name = "Net"}, .slab = &trainer->slab, .n_batches = 7};
+    return (esper_export){.torch = {.net = &network->net, .class_name = "Net"}, .slab = &network->slab, .n_batches = 7};
 }
 
-static void open_trainer(esper_trainer *trainer)
+static esper_network *open_network(void)
 {
+    esper_network *network;
     esper_config config = config_of("synth", TINY, "");
 
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_EVALUATE));
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_EVALUATE, &network));
+    return network;
 }
 
 static void weights_are_the_slabs(void **state)
 {
-    esper_trainer trainer;
+    esper_network *network = open_network();
     esper_export what;
     esper_safetensors *file;
     const esper_safetensors_tensor *found;
     int64_t n_batches;
 
     (void)state;
-    open_trainer(&trainer);
-    what = export_of(&trainer);
+    what = export_of(network);
     check_good(esper_export_weights(&what, "w.safetensors"));
     check_good(esper_safetensors_open("w.safetensors", &file));
-    for (int t = 0; t < trainer.net.n_tensors; t++) {
-        const esper_tensor *tensor = &trainer.net.tensors[t];
+    for (int t = 0; t < network->net.n_tensors; t++) {
+        const esper_tensor *tensor = &network->net.tensors[t];
         bool param = tensor->role == ESPER_ROLE_PARAM;
 
         if (!param && tensor->role != ESPER_ROLE_BUFFER)
@@ -49,7 +50,7 @@ static void weights_are_the_slabs(void **state)
         assert_non_null(found);
         assert_int_equal(found->n_bytes, (uint64_t)tensor->count * sizeof(float));
         assert_memory_equal(found->data,
-                            esper_slab_at(&trainer.slab, param ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor),
+                            esper_slab_at(&network->slab, param ? ESPER_FAMILY_PARAM : ESPER_FAMILY_BUFFER, tensor),
                             found->n_bytes);
     }
     found = esper_safetensors_find(file, "blocks.0.bn.num_batches_tracked");
@@ -58,19 +59,18 @@ static void weights_are_the_slabs(void **state)
     memcpy(&n_batches, found->data, sizeof(n_batches));
     assert_int_equal(n_batches, 7);
     esper_safetensors_close(file);
-    esper_trainer_fini(&trainer);
+    esper_single_close(network);
 }
 
 static void nothing_is_left_without_memory(void **state)
 {
     uint64_t nth = 1, live;
-    esper_trainer trainer;
+    esper_network *network = open_network();
     esper_status status;
     esper_export what;
 
     (void)state;
-    open_trainer(&trainer);
-    what = export_of(&trainer);
+    what = export_of(network);
     live = live_blocks();
     do {
         esper_mem_fail_at(nth++);
@@ -86,17 +86,16 @@ static void nothing_is_left_without_memory(void **state)
     } while (status != ESPER_OK);
     assert_true(nth > 10);
     assert_true(exists("new/model.py") && exists("new/model.safetensors"));
-    esper_trainer_fini(&trainer);
+    esper_single_close(network);
 }
 
 static void replacing_is_asked_for(void **state)
 {
-    esper_trainer trainer;
+    esper_network *network = open_network();
     esper_export what;
 
     (void)state;
-    open_trainer(&trainer);
-    what = export_of(&trainer);
+    what = export_of(network);
     check_good(esper_export_torch(&what, "pair"));
     check_fails(esper_export_torch(&what, "pair"), ESPER_E_CONFIG, "pair/model.py|--force");
     what.force = true;
@@ -105,7 +104,7 @@ static void replacing_is_asked_for(void **state)
     assert_int_equal(mkdir("pair/model.py", 0777), 0);
     check_fails(esper_export_torch(&what, "pair"), ESPER_E_CONFIG, "pair/model.py|directory");
     assert_true(exists("pair/model.safetensors"));
-    esper_trainer_fini(&trainer);
+    esper_single_close(network);
 }
 
 int main(void)

@@ -78,18 +78,19 @@ static void plain_is_plain(void **state)
 static void show_step_of(esper_config_progress kind, double seconds_left, char *text, size_t size)
 {
     esper_config config = config_of("synth", SMALL_CNN, "epochs = 12\n");
-    esper_trainer *trainer = calloc(1, sizeof(*trainer));
+    esper_network *network;
     FILE *stream = tmpfile();
     esper_progress progress;
     esper_run_observer observer;
-    esper_run_view view = {.trainer = trainer, .run_dir = "x", .samples_per_s = 12345.6, .seconds_left = seconds_left};
+    esper_run_view view = {
+        .task = task_named("synth"), .run_dir = "x", .samples_per_s = 12345.6, .seconds_left = seconds_left};
     size_t n;
 
-    assert_non_null(trainer);
     assert_non_null(stream);
-    check_good(esper_trainer_init(trainer, task_named("synth"), &config, ESPER_USE_TRAIN));
-    check_good(esper_trainer_step(trainer));
-    check_good(esper_trainer_step(trainer));
+    check_good(esper_single_open(task_named("synth"), &config, ESPER_USE_TRAIN, &network));
+    view.network = network;
+    check_good(esper_network_step(network));
+    check_good(esper_network_step(network));
     esper_progress_init(&progress, kind, stream);
     observer = esper_progress_observer(&progress);
     observer.step(observer.context, &view); /* too soon after the beginning */
@@ -102,8 +103,7 @@ static void show_step_of(esper_config_progress kind, double seconds_left, char *
     n = fread(text, 1, size - 1, stream);
     text[n] = '\0';
     fclose(stream);
-    esper_trainer_fini(trainer);
-    free(trainer);
+    esper_single_close(network);
 }
 
 static void bar_is_drawn_over_itself(void **state)

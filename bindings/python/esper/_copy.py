@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 
 from . import _names, _tensors
-from ._cover import OWN, Cover, Holder, Key, extra_states, flat, put
+from ._cover import OWN, Cover, Holder, Key, extra_states, flat, put, tensors_in
 from ._errors import GuardError, Unsupported
 from ._rate import SCHEDULED, is_scheduler
 from ._scan import Reading
@@ -43,15 +43,8 @@ def kept(value: Any) -> Any:
 def n_bytes(value: Any) -> Dict[str, int]:
     """Of tensors in nested dicts and lists, on devices and in host memory."""
     sizes = {"device": 0, "host": 0}
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, torch.Tensor):
-            sizes["host" if one.device.type == "cpu" else "device"] += one.numel() * one.element_size()
-        elif isinstance(one, dict):
-            todo += one.values()
-        elif isinstance(one, (list, tuple)):
-            todo += one
+    for tensor in tensors_in(value):
+        sizes["host" if tensor.device.type == "cpu" else "device"] += tensor.numel() * tensor.element_size()
     return sizes
 
 
@@ -75,7 +68,7 @@ def _states(items: Dict[str, Any]) -> Dict[str, Any]:
         try:
             found[name] = kept(item.state_dict())
         except GuardError as error:
-            raise GuardError(f"state[{name!r}]: in its state_dict {error}, so that nothing could bring it back") from None
+            raise GuardError(f"state[{name!r}]: in its state_dict {error}: nothing could bring it back") from None
     return found
 
 

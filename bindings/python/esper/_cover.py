@@ -65,9 +65,23 @@ def beside_state(optimizers: Sequence[torch.optim.Optimizer], known: Sequence[to
         for name, value in vars(optimizer).items():
             if name in ("state", "param_groups", "defaults"):
                 continue
-            if any(isinstance(inner, torch.Tensor) and id(inner) not in ids for _, inner in flat(value)):
+            if any(id(tensor) not in ids for tensor in tensors_in(value)):
                 found.append(f"{type(optimizer).__name__}.{name}: tensors that the optimizer keeps outside of its "
                              "state are neither scanned nor rolled back")
+    return found
+
+
+def tensors_in(value: Any) -> List[torch.Tensor]:
+    """In nested dicts, lists and tuples."""
+    found, todo = [], [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, dict):
+            todo += one.values()
+        elif isinstance(one, (list, tuple)):
+            todo += one
     return found
 
 
@@ -79,7 +93,7 @@ def extra_states(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Module]]:
 
 
 class Cover:
-    """The state of a model and its optimisers, looked up anew each time: optimisers make theirs when they first step."""
+    """The state of a model and its optimisers, looked up anew each time: optimisers make theirs in their first step."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched

@@ -45,8 +45,8 @@ def is_off() -> bool:
 class Guard(_former.Names):
     """Watches the training of a model.
 
-    model, optimizer: what is trained. The model may be compiled, in DistributedDataParallel, or sharded (FSDP2). Several
-    optimisers that step after one backward pass are given as a list: one verdict, one rollback for all of them.
+    model, optimizer: what is trained. The model may be compiled, in DistributedDataParallel, or sharded (FSDP2).
+    Several optimisers that step after one backward pass are given as a list: one verdict, one rollback for all.
     on_bad: "raise" (unless said), "report", "skip", "rollback", or a function of the Report that returns one of these.
     scan: what is scanned at every step: "grad"; "param", "moment" and "buffer" too for the state after every step.
     state_every: parameters, buffers and optimiser state are scanned after every so many steps; 0 is never.
@@ -152,8 +152,8 @@ class Guard(_former.Names):
         """That nothing is watched is not to be found out at the end of a long run."""
         if not self.enabled and not self._told_off:
             self._told_off = True
-            self._tell("note", f"off: ESPER_GUARD={os.environ.get('ESPER_GUARD', '')} is in the environment; nothing is "
-                       "watched" + (", clip= clips as clip_grad_norm_ does" if self._clip else ""))
+            self._tell("note", f"off: ESPER_GUARD={os.environ.get('ESPER_GUARD', '')} is in the environment; nothing "
+                       "is watched" + (", clip= clips as clip_grad_norm_ does" if self._clip else ""))
 
     # ------------------------------------------------------------------------------------------- the loop as it is
 
@@ -182,8 +182,9 @@ class Guard(_former.Names):
                 self._machine.underway.order.listen()
                 self._tell("note", self._machine.mode)
                 if self._machine.peers.guessed:
-                    self._tell("note", f"torch.distributed has {self._machine.peers.world} ranks, which decide together "
-                               "(group='auto'); where they train apart from each other, make the guard with group=None")
+                    self._tell("note", f"torch.distributed has {self._machine.peers.world} ranks, which decide "
+                               "together (group='auto'); where they train apart from each other, make the guard with "
+                               "group=None")
                 self._tell_of_disk()
                 self._machine.snapshot_first()
                 self._machine.unseen.begin()
@@ -202,8 +203,8 @@ class Guard(_former.Names):
         if ring is not None and ring.disk is not None and not self._resumed and not ring.good:
             steps = ring.disk.steps()
             if steps:
-                self._tell("alarm", f"{ring.disk.folder} has a snapshot of step {steps[0]} of an earlier job, which new "
-                           "ones replace: guard.resume() before attach() goes back to it")
+                self._tell("alarm", f"{ring.disk.folder} has a snapshot of step {steps[0]} of an earlier job, which "
+                           "new ones replace: guard.resume() before attach() goes back to it")
 
     def _take_up(self) -> None:
         """After detach(), which has given the parameters up; and after a call that an exception has broken off."""
@@ -357,8 +358,8 @@ class Guard(_former.Names):
         acted on; over ranks that is left to the next step, for which all of them are there."""
         if not self.enabled:
             return None
-        self._machine.enter()
-        return self._machine.read()
+        with self._machine.call():
+            return self._machine.read()
 
     def loss(self, loss: Loss) -> Loss:
         """Takes the loss of this step, to be judged with its gradients (spikes=esper.Spikes()), and gives it back. Does
@@ -440,12 +441,8 @@ class Guard(_former.Names):
             return True
         if self._machine.ring is None:
             raise GuardError("snapshot: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
-        self._machine.enter()
-        try:
+        with self._machine.call():
             return self._machine.snapshot()
-        except BaseException:
-            self._machine.broke_off()
-            raise
 
     def rollback(self) -> Optional[int]:
         """Puts the newest good snapshot back: model, optimiser, random state, what `state` named. Gives its step (None
@@ -456,12 +453,9 @@ class Guard(_former.Names):
             return None
         if self._machine.ring is None:
             raise NoSnapshot("rollback: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
-        self._take_up()
-        try:
+        with self._machine.call():
+            self._take_up()
             return self._machine.roll_back_now()
-        except BaseException:
-            self._machine.broke_off()
-            raise
 
     def refresh(self) -> None:
         """The model was changed on purpose (moved, resized, parameters replaced): takes it as it is now. Snapshots of
@@ -469,23 +463,30 @@ class Guard(_former.Names):
         if not self.enabled:
             return
         machine = self._machine
-        machine.enter()
-        machine.forget_underway()
-        self._watched.release()
-        self._watched.register()
-        known = machine.cover.not_judged
-        machine.cover.look()
-        if machine.cover.not_judged != known:
-            self._tell_not_judged()
-        machine.model_changed()
-        self._begin_snapshots_anew()
+        with machine.call():
+            machine.forget_underway()
+            known_forms = list(zip(map(id, self._watched.tensors), self._watched.forms))
+            self._watched.release()
+            self._watched.register()
+            same = known_forms == list(zip(map(id, self._watched.tensors), self._watched.forms))
+            known = machine.cover.not_judged
+            machine.cover.look()
+            if machine.cover.not_judged != known:
+                self._tell_not_judged()
+            machine.model_changed()
+            self._begin_snapshots_anew(same)
 
-    def _begin_snapshots_anew(self) -> None:
-        """Those that there are do not belong to the model any more."""
+    def _begin_snapshots_anew(self, same: bool = True) -> None:
+        """Those that there are do not belong to the model any more. same: they would still fit, and are dropped when
+        there is a new one."""
         ring = self._machine.ring
-        if ring is not None:
+        if ring is not None and same:
+            if self.snapshot():
+                ring.good = ring.good[-1:]
+        elif ring is not None:
             if ring.disk is not None:
                 ring.disk.close()
+            self._machine.wants_first = True
             self._machine.ring = Ring(ring.config, self._machine.cover, ring.extras.items, self._machine.peers,
                                       self._rate, self._tell)
             self._machine.ring.guard_state = ring.guard_state
@@ -505,13 +506,13 @@ class Guard(_former.Names):
             raise GuardError(f"load_state_dict: that is not what the state_dict of a guard gives (format {_FORMAT})")
         if not self.enabled:
             return
-        self._machine.enter()
-        self._machine.forget_underway()
-        for name, part in self._parts.items():
-            if name in state:  # an earlier version, or one with ESPER_GUARD=0, may have had less
-                part.load_state_dict(state[name])
-        if self._attachments:
-            self._begin_snapshots_anew()
+        with self._machine.call():
+            self._machine.forget_underway()
+            for name, part in self._parts.items():
+                if name in state:  # an earlier version, or one with ESPER_GUARD=0, may have had less
+                    part.load_state_dict(state[name])
+            if self._attachments:
+                self._begin_snapshots_anew()
 
     def resume(self) -> Optional[int]:
         """Goes back to the newest snapshot that an earlier job has left in Snapshots(directory=...): model, optimiser,
@@ -523,17 +524,18 @@ class Guard(_former.Names):
         if machine.ring is None or machine.ring.disk is None:
             raise GuardError("resume: this guard has no snapshots on disk: make it with "
                              "snapshot=esper.Snapshots(directory=...)")
-        self._take_up()
-        disk = machine.ring.disk
-        step = machine.peers.common(disk.steps())
-        if step is None:
-            return None
-        entry = disk.read(step)
-        machine.resume(entry)
-        for name, part in self._parts.items():
-            if name in entry.guard:
-                part.load_state_dict(entry.guard[name])
-        self._resumed = True
+        with machine.call():
+            self._take_up()
+            disk = machine.ring.disk
+            step = machine.peers.common(disk.steps())
+            if step is None:
+                return None
+            entry = disk.read(step)
+            machine.resume(entry)
+            for name, part in self._parts.items():
+                if name in entry.guard:
+                    part.load_state_dict(entry.guard[name])
+            self._resumed = True
         return step
 
     # ---------------------------------------------------------------------------------------------------------- other

@@ -1,11 +1,12 @@
 """What the guard does around a step: judges, lets step or not, keeps, rolls back. `_phase` has the phases.
 
 Verdicts have three sources: the scan of gradients, the scan of the state, and `sources`, functions of a report on
-gradients that give a sentence where finite numbers are out of the question (a spike). What is done about them, `_policy`
-says.
+gradients that give a sentence where finite numbers are out of the question (a spike). What is done about them,
+`_policy` says.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -38,8 +39,8 @@ class Rollback:
 class Machine(Phased):
     """Comes between gradients and optimisers, and behind them."""
 
-    def __init__(self, underway: Underway, policy: Policy, rate: Rate, ring: Optional[Ring], tell: Callable[..., None], *,
-                 scan_grads: bool, state_every: int, lr_backoff: float) -> None:
+    def __init__(self, underway: Underway, policy: Policy, rate: Rate, ring: Optional[Ring],
+                 tell: Callable[..., None], *, scan_grads: bool, state_every: int, lr_backoff: float) -> None:
         super().__init__()
         self.underway, self.policy, self.rate, self.ring = underway, policy, rate, ring
         self.watched, self.cover, self.peers = underway.watched, underway.cover, underway.peers
@@ -55,6 +56,7 @@ class Machine(Phased):
         self.n_asked_ever = 0  # no rollback sets this back
         self.n_rollbacks_asked = 0
         self.was_away = False  # steps may have been made that the guard has not seen
+        self.wants_first = False  # snapshots begin anew: one is to be taken before the next step
         self._is_due = False  # a snapshot that was to be taken behind a step which was not made
         self._of = self.watched.version  # the parameters of which there is a snapshot
         self._ready_for = -1  # the version of the gradients for all of which the optimiser has state
@@ -117,6 +119,16 @@ class Machine(Phased):
         if self.phase not in WHOLE or self._restoring is not None:
             self.recover()
 
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """Around what users call between steps."""
+        self.enter()
+        try:
+            yield
+        except BaseException:
+            self.broke_off()
+            raise
+
     def recover(self) -> None:
         """After an exception at any point: the optimiser as if the call had not been, and a rollback that had begun is
         made. Scans, snapshots and lists of tensors are safe by themselves: each is done, or will be done again."""
@@ -151,16 +163,17 @@ class Machine(Phased):
         if self._scaling:
             self._scaler_went = True
             return True
+        within = self.phase is Phase.STEPPING  # a closure, whose step has to be ended before nothing is half done
         self.move(Phase.JUDGING)
         if first and self._round is not None and self._round.has(optimizer):
             go = self._round.go
-            if self.underway.gradients is not None and self.underway.gradients.flagged:
+            if self._round.flagged:
                 self.underway.flag.give(optimizer)
         else:
             go = (not first or self._close_round()) and self._judge(optimizer, first)
             if first and len(self.optimizers) > 1:
-                self._round = Round(go, self.optimizers)
-        self.move(Phase.STEPPING if go else Phase.BETWEEN)
+                self._round = Round(go, self.optimizers, go and self._is_flagged())
+        self.move(Phase.STEPPING if go else Phase.JUDGING if within else Phase.BETWEEN)
         return go
 
     def _judge(self, optimizer: torch.optim.Optimizer, first: bool) -> bool:
@@ -193,6 +206,12 @@ class Machine(Phased):
             return True
         return self._scan_and_judge(scanners, scaled, optimizer)
 
+    def _is_flagged(self) -> bool:
+        """Whether the verdict on the step that is being judged is a flag on the device."""
+        if self.capturing():
+            return any(one.step == self.steps and one.flag is not None for one in self.underway.captured[-1:])
+        return self.underway.gradients is not None and self.underway.gradients.flagged
+
     def capturing(self) -> bool:
         return self._on_cuda and capturing()
 
@@ -203,8 +222,11 @@ class Machine(Phased):
             self.ring.come_back()
         if self.peers.within_join and not self.peers.told_of_join:
             self.peers.told_of_join = True
-            self._tell("note", "DDP.join(): a rank without inputs cannot be asked, so each decides by the gradients that "
-                       "DDP has made the same on all; a rollback is not made here, what would need one raises")
+            self._tell("note", "DDP.join(): a rank without inputs cannot be asked, so each decides by the gradients "
+                       "that DDP has made the same on all; a rollback is not made here, what would need one raises")
+        if self.wants_first:  # an exception has come between refresh() and its snapshot
+            self.snapshot_first()
+            self.move(Phase.JUDGING)
         return self.settle()
 
     def _snapshot_of_more(self) -> bool:
@@ -485,7 +507,7 @@ class Machine(Phased):
             self._tell("bad", str(state.report), state.report)
             return False
         self.ring.close_iteration()
-        self.was_away = self._is_due = False
+        self.was_away = self._is_due = self.wants_first = False
         self._of = self.watched.version
         return True
 
@@ -545,6 +567,8 @@ class Machine(Phased):
         self.rate.factor = wanted.factor
         self._ready_for = -1  # state may have gone
         self._stepped = self.was_away = self._is_due = False
+        if self._round is not None:
+            self._round.undo()
         self.policy.forget()
         if self.underway.judge is not None:
             self.underway.judge.restart()
@@ -572,7 +596,8 @@ class Machine(Phased):
             more = f" and {len(restored.left) - 1} more" if len(restored.left) > 1 else ""
             stays = f"; {restored.left[0]}{more} came after that snapshot and stay as they are"
         if self.watched.n_of_others:
-            stays += "; parameters of another guard's optimizer do not go back: Guard(model, [optimizer, ...]) is for both"
+            stays += ("; parameters of another guard's optimizer do not go back: Guard(model, [optimizer, ...]) is for "
+                      "both")
         if wanted.report is None:
             self.n_rollbacks_asked += 1
             report = self.underway.last = Report(restored.entry.step, restored.readings, self.underway.not_covered)
@@ -583,7 +608,8 @@ class Machine(Phased):
             self.policy.rolled_back(wanted.report, restored.entry.step, stays)
         if self._lr_backoff != 1.0:
             graphs = "; that does not reach steps in a CUDA graph: capture them again" if self.underway.captured else ""
-            self._tell("rate", f"the learning rate is multiplied by {self.rate.factor:g} from now on (lr_backoff){graphs}")
+            self._tell("rate", f"the learning rate is multiplied by {self.rate.factor:g} from now on (lr_backoff)"
+                       + graphs)
 
     # -------------------------------------------------------------------------------------------------- GradScaler
 
@@ -594,15 +620,15 @@ class Machine(Phased):
         try:
             self.move(Phase.JUDGING)
             self._withheld, self._is_first = False, True
-            for one in self.optimizers:
-                if not _optim.unscaled(scaler, one):
-                    scaler.unscale_(one)
-            if self._round is not None and self._round.has(optimizer):
+            same = self._round is not None and self._round.has(optimizer)
+            self._check_unscaled(scaler, optimizer, same)
+            if same:
                 go = self._round.go
             else:
+                unscaled = self._unscale(scaler)
                 go = self._close_round() and self._judge_scaled(scaler)
                 if len(self.optimizers) > 1:
-                    self._round = Round(go, self.optimizers)
+                    self._round = Round(go, self.optimizers, unscaled=unscaled)
             result = None
             if go:
                 self.move(Phase.STEPPING)
@@ -616,6 +642,24 @@ class Machine(Phased):
             self.broke_off()
             raise
         return result
+
+    def _unscale(self, scaler: Any) -> Dict[int, Any]:
+        """All gradients that are not unscaled yet; what GradScaler has noted of them then."""
+        scaled = [one for one in self.optimizers if not _optim.unscaled(scaler, one) and _optim.has_gradients(one)]
+        for one in scaled:
+            scaler.unscale_(one)
+        return {id(one): _optim.scaler_state(scaler, one) for one in scaled}
+
+    def _check_unscaled(self, scaler: Any, optimizer: torch.optim.Optimizer, same: bool) -> None:
+        """The gradients of all optimisers were unscaled at the first one's step. GradScaler unscales once between its
+        updates: others that have come since would be stepped as they are, the same behind an update be unscaled twice.
+        """
+        noted = self._round.unscaled.get(id(optimizer)) if self._round is not None else None
+        if noted is None or same == (noted is _optim.scaler_state(scaler, optimizer)):
+            return
+        why = "scaler.update() came" if same else "there are other gradients, and no scaler.update() came,"
+        raise GuardError(f"{why} between the steps of optimizers that have one guard: call it when all have stepped, "
+                         "once behind each backward pass, or make a guard for each optimizer")
 
     def _judge_scaled(self, scaler: Any) -> bool:
         """False: rolled back, and these gradients are of the state before. All else GradScaler decides."""

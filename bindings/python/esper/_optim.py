@@ -1,5 +1,5 @@
-"""How the guard comes between gradients and optimiser: a wrapped `step`; and the device flag with which fused optimisers
-pass a step over by themselves."""
+"""How the guard comes between gradients and optimiser: a wrapped `step`; and the device flag with which fused
+optimisers pass a step over by themselves."""
 
 import functools
 import inspect
@@ -122,7 +122,10 @@ class Attachment:
             stepper.remember(optimizer)
         stepper.step_begins(optimizer)
         try:
-            result = original(watched, *args[1:], **{key: value for key, value in kwargs.items() if key != "closure"})
+            if args:
+                result = original(watched, *args[1:], **kwargs)
+            else:
+                result = original(**dict(kwargs, closure=watched))
         except PassedOver:
             stepper.step_ended(optimizer)
             stepper.take_back()
@@ -155,11 +158,11 @@ class Attachment:
             return None
         self.bring_back()
         self._stepper.enter()
-        self._outer = (id(sys._getframe(1)), sys._getframe(1).f_code)
         rest = args[1:] if args and args[0] is optimizer else args  # hooks are given the method's self too
         if (rest[0] if rest else kwargs.get("closure")) is not None:
             raise GuardError("a step with a closure goes round the guard: call optimizer.step(closure) itself, not a "
                              "method that was taken before attach()")
+        self._outer = (id(sys._getframe(1)), sys._getframe(1).f_code)
         try:
             self._went = self._stepper.begin(self._optimizer)
             if self._went:
@@ -170,6 +173,7 @@ class Attachment:
             for parameter, _ in self._aside:
                 parameter.grad = None
         except BaseException:
+            self._outer = (0, None)
             self._stepper.broke_off()
             raise
         return None
@@ -327,6 +331,10 @@ def has_state(optimizer: torch.optim.Optimizer) -> bool:
         groups = optimizer.param_groups
     return all(optimizer.state.get(parameter) for group in groups for parameter in group["params"]
                if parameter.grad is not None)
+
+
+def has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
 def scaler_state(scaler: Any, optimizer: torch.optim.Optimizer) -> Optional[Dict[str, Any]]:

@@ -110,8 +110,8 @@ def kept(snapshot: Optional[Snapshots], state: Optional[Dict[str, Any]]) -> None
         if not hasattr(item, "state_dict") or not hasattr(item, "load_state_dict"):
             raise TypeError(f"state[{name!r}] is a {type(item).__name__}, which has no state_dict and load_state_dict")
     if snapshot is None and state:
-        raise ValueError("state= is what a rollback restores, and there would be none: give snapshot=esper.Snapshots(), "
-                         "or use on_bad='rollback'")
+        raise ValueError("state= is what a rollback restores, and there would be none: give "
+                         "snapshot=esper.Snapshots(), or use on_bad='rollback'")
 
 
 def backs_off(factor: float, on_bad: Any, snapshot: Optional[Snapshots]) -> Optional[str]:

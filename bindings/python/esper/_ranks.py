@@ -11,7 +11,8 @@ from ._scan import Reading
 
 _BITS = 6  # of _abi.BAD_*
 _WORDS = 10  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
-_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad", "looking for snapshots on disk")
+_VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad",
+          "looking for snapshots on disk")
 GRADIENTS, STATE, RESTORED, ANSWER, DISK = range(len(_VOTES))
 ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), snapshot(), rollback(), refresh() and "
          "launch().result(over_ranks=True)")
@@ -37,9 +38,9 @@ def _ddp(model: torch.nn.Module) -> Optional[torch.nn.Module]:
 
 
 def find_groups(model: torch.nn.Module) -> List[Any]:
-    """The groups that train this model together: DDP's, or those of the mesh that its parameters are sharded over. Where
-    neither tells, gradients may be reduced by hand: one rank that passed over a step alone would have another model
-    from then on, so all ranks decide together."""
+    """The groups that train this model together: DDP's, or those of the mesh that its parameters are sharded over.
+    Where neither tells, gradients may be reduced by hand: one rank that passed over a step alone would have another
+    model from then on, so all ranks decide together."""
     ddp = _ddp(model)
     if ddp is not None:
         return [ddp.process_group]

@@ -1,32 +1,76 @@
 """Which step it is: rounds of several optimisers, and steps that go round the guard."""
 
-from typing import Callable, List, Optional, Sequence, Tuple
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
+
+from . import _tensors
 
 
 class Round:
     """One step of all optimisers: the gradients are judged at the first, and the verdict is everybody's, as long as no
     other gradients have come since."""
 
-    def __init__(self, go: bool, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    def __init__(self, go: bool, optimizers: Sequence[torch.optim.Optimizer], flagged: bool = False,
+                 unscaled: Optional[Dict[int, Any]] = None) -> None:
         self.go = go
+        self.flagged = flagged  # where it is not known yet: each optimiser is told on the device
+        self.unscaled = unscaled or {}  # what GradScaler had noted of those whose gradients it was made to unscale
         self.went = False  # at least one was let go
         self.done: List[int] = []
-        self._of = {id(optimizer): _mark(optimizer) for optimizer in optimizers}
+        self._optimizers = optimizers
+        self._note_gradients()
+
+    def _note_gradients(self) -> None:
+        self._judged = {id(optimizer): _Judged(optimizer) for optimizer in self._optimizers}
+
+    def undo(self) -> None:
+        """A rollback came between two steps: who has stepped was taken back, so the others do not step. Gradients are
+        zero now."""
+        self.go = self.went = self.flagged = False
+        self._note_gradients()
 
     def has(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether this optimiser's step belongs to the round."""
-        return id(optimizer) not in self.done and self._of.get(id(optimizer)) == _mark(optimizer)
+        judged = self._judged.get(id(optimizer))
+        return judged is not None and id(optimizer) not in self.done and judged.are_still(optimizer)
 
 
-def _mark(optimizer: torch.optim.Optimizer) -> Tuple[int, int]:
-    """Changes when another backward pass has come."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                return id(parameter.grad), parameter.grad._version
-    return 0, 0
+class _Judged:
+    """The gradients of an optimiser that a verdict is about: which tensors, and how often each was written into.
+
+    Both are needed. A gradient that was dropped leaves its address and its id() to the next one, so tensors are known
+    by weak references, which keep no memory; one that is zeroed in place, or a view into DDP's bucket, stays the same
+    tensor, and its version tells."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        grads = _gradients(optimizer)
+        self._tensors = [None if grad is None else weakref.ref(grad) for grad in grads]
+        self._versions = list(map(_version, grads))
+
+    def are_still(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether they are all of its gradients, unchanged."""
+        grads = _gradients(optimizer)
+        return (len(grads) == len(self._tensors)
+                and all(known is grad if known is None else grad is not None and known() is grad
+                        for known, grad in zip(self._tensors, grads))
+                and -1 not in self._versions
+                and list(map(_version, grads)) == self._versions)
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> List[Optional[torch.Tensor]]:
+    return [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _version(grad: Optional[torch.Tensor]) -> int:
+    """Counts what is written into a gradient, be it into a rank's part of it; -1 where torch does not count."""
+    if grad is None:
+        return 0
+    part = _tensors.local(grad)
+    if grad.is_inference() or part.is_inference():
+        return -1
+    return grad._version if part is grad else grad._version + part._version
 
 
 class Unseen:
@@ -76,8 +120,9 @@ class Unseen:
     @property
     def sentence(self) -> str:
         name = type(self._optimizers[0]).__name__
-        return (f"parameters change, but {name}.step() is not called: nothing is guarded. Call optimizer.step() itself, "
-                "not a method taken from it before attach(), and give the guard the optimizer whose step() is called")
+        return (f"parameters change, but {name}.step() is not called: nothing is guarded. Call optimizer.step() "
+                "itself, not a method taken from it before attach(), and give the guard the optimizer whose step() is "
+                "called")
 
     def _now(self) -> int:
         """Counts the changes of a parameter in place."""

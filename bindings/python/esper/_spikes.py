@@ -25,6 +25,7 @@ from ._errors import GuardError, Unsupported
 MIN_HISTORY = 30  # nothing is judged before so many
 RUN = 3  # of the governor: min_panics
 RECENT = 40
+FAR = 6.0  # deviations, unless said: the governor's sensitivity
 DRIFT = 5.0  # of the deviations that are far for one value: the median of many has little noise
 
 
@@ -35,7 +36,7 @@ class Spikes:
     sensitivity: how many deviations are far; more is more patient. norm, loss: which of the two are judged.
     """
 
-    def __init__(self, window: int = 150, sensitivity: float = 6.0, norm: bool = True, loss: bool = True) -> None:
+    def __init__(self, window: int = 150, sensitivity: float = FAR, norm: bool = True, loss: bool = True) -> None:
         if not hasattr(window, "__index__") or isinstance(window, bool) or not MIN_HISTORY <= window <= 1 << 20:
             raise ValueError(f"Spikes(window={window!r}): expected a whole number from {MIN_HISTORY} to 1,048,576")
         self.window = int(window)
@@ -167,7 +168,8 @@ class _Level:
         least = 0.02 if self._logs else 0.02 * abs(self._middle)
         deviation = max(1.4826 * self.of(window.quantile(0.75)), least)
         spread = self.of(window.quantile(1))
-        self.jump = max(2 * far * deviation, self._times(10), spread + self._times(3) if self._logs else 3 * spread)
+        self._patience = far / FAR
+        self.jump = max(2 * far * deviation, self._times(100), spread + self._times(10) if self._logs else 3 * spread)
         self.high = max(far * deviation, self._times(3), (1.5 if self._logs else 2) * spread)
         self.drift = max(far * deviation / (DRIFT if self._logs else 4.0), self._times(1.8))
 
@@ -178,7 +180,7 @@ class _Level:
 
     def _times(self, factor: float) -> float:
         """So many times the median; of values that may be negative, that is no measure."""
-        return math.log(factor) if self._logs else 0.0
+        return self._patience * math.log(factor) if self._logs else 0.0
 
 
 class Judge:

@@ -1,8 +1,8 @@
 """Scans of a guard: launched, on their way, read. Nothing is decided here.
 
-Three may be on their way at once: `gradients` of a step, the `state` behind it, and one that the user has asked for. Each
-stays here until it was acted on, so that an exception in between loses none. Where the optimiser is told on the device,
-a flag goes with the scan.
+Three may be on their way at once: `gradients` of a step, the `state` behind it, and one that the user has asked for.
+Each stays here until it was acted on, so that an exception in between loses none. Where the optimiser is told on the
+device, a flag goes with the scan.
 """
 
 import sys
@@ -150,8 +150,8 @@ class Underway:
     def look_at_versions(self, report: Report) -> None:
         """Of the step that is being judged: whether something has written into all gradients since they came, and
         whether the loop is one that clips."""
-        grads = [parameter.grad for parameter in self.watched.tensors if parameter.grad is not None]
-        report.rewritten = all(_tensors.local(grad)._version > 0 for grad in grads)
+        grads = [_tensors.local(parameter.grad) for parameter in self.watched.tensors if parameter.grad is not None]
+        report.rewritten = all(not grad.is_inference() and grad._version > 0 for grad in grads)
         frame: Any = sys._getframe(1)
         while frame is not None and not report.clips:
             report.clips, frame = "clip_grad_norm_" in frame.f_code.co_names, frame.f_back

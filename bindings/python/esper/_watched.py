@@ -56,9 +56,12 @@ class Watched:
 
     def _claim(self) -> None:
         mine = list(self._in_groups())
-        if len(set(map(id, mine))) < len(mine):
-            twice = next(parameter for i, parameter in enumerate(mine) if any(parameter is other for other in mine[:i]))
-            raise GuardError(f"{self._name(twice)} is in two of the optimizers: each parameter is stepped by one")
+        seen: Dict[int, torch.optim.Optimizer] = {}
+        for optimizer in self.optimizers if len(self.optimizers) > 1 else []:
+            for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
+                if seen.setdefault(id(parameter), optimizer) is not optimizer:
+                    raise GuardError(f"{self._name(parameter)} is in two of the optimizers: each parameter is stepped "
+                                     "by one")
         if self._taken(mine) is not None:
             gc.collect()  # an attached guard and its optimiser hold each other: it may be one that nobody else has
         taken = self._taken(mine)

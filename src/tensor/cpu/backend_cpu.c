@@ -31,7 +31,7 @@ static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
     ESPER_TRY(esper_ram_backend_open(&esper_backend_cpu, pool, kernels, &be));
     host = (esper_ram_backend *)be;
     esper_backend_cpu_tune(be, esper_tune_of(&table, esper_tune_set(kernels->name)));
-    status = esper_crew_open(pool, kernels, &host->tune, &host->crew);
+    status = esper_crew_open(be, pool, kernels, &host->tune, &host->crew);
     if (status != ESPER_OK) {
         esper_ram_backend_close(be);
         return status;
@@ -89,14 +89,19 @@ static size_t sums_cpu(const esper_backend *be, const esper_launch *launch, size
     return shared == NULL ? 0 : shared->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
 }
 
-static bool is_solo(const esper_backend_stream *stream)
+static esper_stream_kind kind_of(const esper_backend_stream *stream)
 {
-    return stream != NULL && stream->kind == ESPER_STREAM_SOLO;
+    return stream != NULL ? stream->kind : ESPER_STREAM_CREW;
 }
 
 static esper_status enqueue_cpu(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
-    esper_crew_run_launch(((const esper_ram_backend *)be)->crew, launch, is_solo(stream));
+    esper_crew *crew = ((const esper_ram_backend *)be)->crew;
+
+    if (kind_of(stream) == ESPER_STREAM_EACH)
+        esper_crew_launch_each(crew, stream, launch);
+    else
+        esper_crew_run_launch(crew, launch, kind_of(stream) == ESPER_STREAM_SOLO);
     return ESPER_OK;
 }
 
@@ -121,11 +126,18 @@ static esper_status enqueue_programs_cpu(esper_backend *be, esper_backend_stream
 {
     esper_crew *crew = ((const esper_ram_backend *)be)->crew;
 
-    if (is_solo(stream))
+    if (kind_of(stream) == ESPER_STREAM_EACH)
+        esper_crew_run_each(crew, stream, programs, n_programs);
+    else if (kind_of(stream) == ESPER_STREAM_SOLO)
         esper_crew_run_alone(crew, programs, n_programs);
     else
         esper_crew_run(crew, programs, n_programs);
     return ESPER_OK;
+}
+
+static void each_cpu(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
+{
+    esper_crew_each(((const esper_ram_backend *)be)->crew, n_items, run_item, context);
 }
 
 const esper_backend_ops esper_backend_cpu = {
@@ -152,4 +164,5 @@ const esper_backend_ops esper_backend_cpu = {
     .copy_out = esper_ram_copy,
     .copy = esper_ram_copy,
     .fill = esper_ram_fill,
+    .each = each_cpu,
 };

@@ -25,6 +25,12 @@ typedef struct crew_bench {
     esper_job  job;
 } crew_bench;
 
+/* The stream of the item that a thread is at. */
+typedef struct crew_stream {
+    esper_backend_stream base;
+    crew_bench          *bench;
+} crew_stream;
+
 struct esper_crew {
     esper_pool             *pool;
     const esper_kernel_set *kernels;
@@ -32,14 +38,18 @@ struct esper_crew {
     int                     n_threads;
     int                     turns_to_yield;
     crew_bench             *benches;  /* (n_threads) */
+    crew_stream            *streams;  /* (n_threads) */
     const esper_program    *programs; /* of the current run */
     int                     n_programs;
-    atomic_int              next_program;
+    esper_backend_item      run_item; /* of the current items */
+    void                   *item_context;
+    int                     n_items;
+    atomic_int              next; /* program or item */
     atomic_int              n_unfinished;
 };
 
-esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, const esper_tune *tune,
-                             esper_crew **crew_out)
+esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_kernel_set *kernels,
+                             const esper_tune *tune, esper_crew **crew_out)
 {
     esper_crew *crew = esper_mem_alloc(sizeof(*crew));
 
@@ -51,10 +61,14 @@ esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, 
     crew->n_threads = esper_pool_threads(pool);
     crew->turns_to_yield = esper_pool_is_crowded(pool) ? 1 : TURNS_TO_YIELD;
     crew->benches = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->benches));
-    if (crew->benches == NULL) {
-        esper_mem_free(crew);
+    crew->streams = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->streams));
+    if (crew->benches == NULL || crew->streams == NULL) {
+        esper_crew_close(crew);
         return ESPER_FAIL(ESPER_E_NOMEM, "crew of %d threads", esper_pool_threads(pool));
     }
+    for (int i = 0; i < crew->n_threads; i++)
+        crew->streams[i] =
+            (crew_stream){.base = {.backend = be, .kind = ESPER_STREAM_EACH}, .bench = &crew->benches[i]};
     *crew_out = crew;
     return ESPER_OK;
 }
@@ -63,6 +77,7 @@ void esper_crew_close(esper_crew *crew)
 {
     if (crew == NULL)
         return;
+    esper_mem_free(crew->streams);
     esper_mem_free(crew->benches);
     esper_mem_free(crew);
 }
@@ -193,7 +208,7 @@ static void take_part(void *context, int item, int worker)
     int k;
 
     (void)item;
-    while ((k = atomic_fetch_add_explicit(&crew->next_program, 1, memory_order_relaxed)) < crew->n_programs) {
+    while ((k = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed)) < crew->n_programs) {
         run_program(crew, &crew->benches[worker], &crew->programs[k]);
         atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
     }
@@ -204,7 +219,7 @@ void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_progr
 {
     crew->programs = programs;
     crew->n_programs = n_programs;
-    atomic_store_explicit(&crew->next_program, 0, memory_order_relaxed);
+    atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
     atomic_store_explicit(&crew->n_unfinished, n_programs, memory_order_relaxed);
     esper_pool_run(crew->pool, crew->n_threads, take_part, crew);
 }
@@ -215,6 +230,55 @@ void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs,
 
     for (int k = 0; k < n_programs; k++)
         run_program(crew, &bench, &programs[k]);
+}
+
+/* What each thread does. */
+static void take_items(void *context, int part, int worker)
+{
+    esper_crew *crew = context;
+    int item;
+
+    (void)part;
+    while ((item = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed)) < crew->n_items) {
+        crew->run_item(crew->item_context, item, &crew->streams[worker].base);
+        atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
+    }
+    help(crew);
+}
+
+void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context)
+{
+    crew->run_item = run_item;
+    crew->item_context = context;
+    crew->n_items = n_items;
+    atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&crew->n_unfinished, n_items, memory_order_relaxed);
+    esper_pool_run(crew->pool, crew->n_threads, take_items, crew);
+}
+
+static crew_bench *bench_of(const esper_backend_stream *stream)
+{
+    assert(stream->kind == ESPER_STREAM_EACH);
+    return ((const crew_stream *)stream)->bench;
+}
+
+void esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
+                         int n_programs)
+{
+    for (int k = 0; k < n_programs; k++)
+        run_program(crew, bench_of(stream), &programs[k]);
+}
+
+void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch)
+{
+    crew_bench *bench = bench_of(stream);
+    esper_launch one = *launch;
+
+    one.n_lanes = 1;
+    for (int l = 0; l < launch->n_lanes; l++) {
+        one.lanes = &launch->lanes[l];
+        run_phases(crew, bench, &one);
+    }
 }
 
 static void run_pool_item(void *context, int item, int worker)

@@ -14,8 +14,8 @@
 typedef struct esper_crew esper_crew;
 
 /* Pool and tune are borrowed until close; the latter may change between runs. */
-esper_status esper_crew_open(esper_pool *pool, const esper_kernel_set *kernels, const esper_tune *tune,
-                             esper_crew **crew_out);
+esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_kernel_set *kernels,
+                             const esper_tune *tune, esper_crew **crew_out);
 void         esper_crew_close(esper_crew *crew);
 
 /* Returns when all programs have run. Takes no memory. */
@@ -27,5 +27,14 @@ void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs,
 
 /* One launch, its lanes and their ranges shared by all threads, or done by the caller alone. */
 void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone);
+
+/* Runs items of the host's work like programs: a thread has one by itself while there are as many left as threads, and is helped
+ * with its launches by those that find none. */
+void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context);
+
+/* The same as the two above for the stream of such an item. */
+void esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
+                         int n_programs);
+void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch);
 
 #endif

@@ -1,5 +1,5 @@
 /* The tasks. Settings not named here are the defaults of base/config_keys.h. */
-#include "engine/task.h"
+#include "run/task.h"
 
 #include <ctype.h>
 #include <stdio.h>

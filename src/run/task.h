@@ -1,6 +1,6 @@
 /* Internal. Tasks: a name for a data set, a host and the settings that go with them. */
-#ifndef ESPER_ENGINE_TASK_H
-#define ESPER_ENGINE_TASK_H
+#ifndef ESPER_RUN_TASK_H
+#define ESPER_RUN_TASK_H
 
 #include "base/config.h"
 #include "data/dataset.h"

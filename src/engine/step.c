@@ -1,0 +1,349 @@
+/* A network's step and evaluation. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "nn/schedule.h"
+#include "engine/network.h"
+#include "engine/side.h"
+
+/* ------------------------------------------------------------------------------------------------ a batch */
+
+esper_pool *esper_network_pool(const esper_network *network)
+{
+    return network->stream == NULL ? network->engine->pool : NULL;
+}
+
+esper_status esper_network_wait(const esper_network *network)
+{
+    return esper_backend_wait(network->engine->backend, network->stream);
+}
+
+static const esper_sampler *sampler_of(const esper_network *network, esper_split split)
+{
+    return split == ESPER_SPLIT_TRAIN && network->order != NULL ? network->order : network->engine->samplers[split];
+}
+
+esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
+                                uint32_t batch)
+{
+    const esper_backend *backend = network->engine->backend;
+    const esper_sampler *sampler = sampler_of(network, split);
+    /* Batches are made where the backend's memory is the host's own, in its stead: such a stream is never behind. */
+    void *input = esper_backend_address(backend, esper_plan_data(plan, 0, net->input));
+    bool images = network->engine->host.topology == ESPER_TOPOLOGY_CNN;
+    int inputs[ESPER_MAX_SLOTS];
+    esper_batch dest = {
+        .images = images ? input : NULL,
+        .tokens = images ? NULL : input,
+        .targets = esper_backend_address(backend, esper_plan_data(plan, 0, net->target)),
+        .ids = network->sample_ids,
+    };
+
+    memcpy(inputs, network->alpha_input, sizeof(inputs));
+    esper_batch_fill(sampler, batch, esper_network_pool(network), &dest);
+    network->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
+    network->pass.training = split == ESPER_SPLIT_TRAIN;
+    network->pass.step = (uint32_t)network->cursor.step;
+    network->n_loaded = esper_sampler_batch_total(sampler, batch);
+    network->pass.loss_scale = 1.0f / ((float)network->n_loaded * (float)net->tensors[net->target].count);
+    if (net != &network->net) /* another program of the same slots */
+        esper_splice_find_alphas(&network->splice, net, inputs);
+    return esper_splice_fill_alphas(&network->splice, inputs, plan, network->pass.n_samples);
+}
+
+static esper_status load_batch(esper_network *network, esper_split split, uint32_t batch)
+{
+    return esper_network_load(network, network->plan, &network->net, split, batch);
+}
+
+uint32_t esper_network_n_loaded(const esper_network *network)
+{
+    return network->n_loaded;
+}
+
+/* ------------------------------------------------------------------------------------------------ results */
+
+/* A row has a batch's results as the backend leaves them, a value for each sample: losses, then right targets. Rows are queued
+ * behind the passes, and read when somebody wants to know. */
+
+size_t esper_network_row_bytes(const esper_network *network)
+{
+    return 2 * (size_t)esper_engine_max_samples(network->engine) * sizeof(*network->rows);
+}
+
+static float *row_at(const esper_network *network, int row)
+{
+    return network->rows + (size_t)row * esper_network_row_bytes(network) / sizeof(*network->rows);
+}
+
+static const float *corrects_of(const esper_network *network, const float *row)
+{
+    return row + esper_engine_max_samples(network->engine);
+}
+
+static esper_status queue_row(esper_network *network)
+{
+    float *row = row_at(network, network->n_rows);
+    int n = network->pass.n_samples;
+
+    assert(network->n_rows < ESPER_NETWORK_ROWS);
+    ESPER_TRY(esper_plan_read(network->plan, network->stream, 0, network->net.loss, row, n));
+    ESPER_TRY(esper_plan_read(network->plan, network->stream, 0, network->net.correct,
+                              row + esper_engine_max_samples(network->engine), n));
+    network->row_totals[network->n_rows] = network->n_loaded;
+    network->row_samples[network->n_rows++] = n;
+    return ESPER_OK;
+}
+
+/* The sum of the first half and that of the second, as gradients are summed: the halves may be those of two ranks. */
+static double sum_in_halves(const float *values, int n)
+{
+    int half = n - n / 2;
+
+    if (n <= 1)
+        return n == 1 ? (double)values[0] : 0.0;
+    return sum_in_halves(values, half) + sum_in_halves(values + half, n - half);
+}
+
+static esper_batch_sums sum_row(const esper_network *network, int row)
+{
+    const float *losses = row_at(network, row);
+    int n = network->row_samples[row];
+
+    return (esper_batch_sums){.loss = sum_in_halves(losses, n),
+                              .correct = sum_in_halves(corrects_of(network, losses), n)};
+}
+
+static void count_samples(const esper_network *network, uint32_t n, esper_tally *tally)
+{
+    tally->samples += n;
+    tally->targets += n * (uint64_t)network->net.tensors[network->net.target].count;
+}
+
+static void add_sums(esper_network *network, const esper_batch_sums *sums, uint32_t n_samples)
+{
+    network->tally.loss += sums->loss;
+    network->tally.correct += (uint64_t)sums->correct;
+    count_samples(network, n_samples, &network->tally);
+}
+
+esper_status esper_network_read(esper_network *network)
+{
+    if (network->n_rows == 0)
+        return ESPER_OK;
+    ESPER_TRY(esper_network_wait(network));
+    for (int row = 0; row < network->n_rows; row++) {
+        esper_batch_sums sums = sum_row(network, row);
+
+        add_sums(network, &sums, network->row_totals[row]);
+    }
+    network->n_rows = 0;
+    network->grad_norm = esper_optim_norm(network->optim, 0, 0);
+    return ESPER_OK;
+}
+
+int esper_finish_epochs(const esper_config *config)
+{
+    if (config->schedule == ESPER_CONFIG_SCHEDULE_CONSTANT)
+        return 0;
+    return config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
+}
+
+static double rate_now(const esper_network *network)
+{
+    const esper_config *config = &network->engine->config;
+    int finish = esper_finish_epochs(config);
+    int before = config->epochs - finish;
+    int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
+    esper_schedule schedule = {
+        .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
+        .lr = config->lr,
+        .lr_min = config->lr_min,
+        .warmup_steps = (uint64_t)llround(config->warmup * network->engine->steps_per_epoch),
+        .total_steps = (uint64_t)epochs * network->engine->steps_per_epoch,
+        .finish_from = (uint64_t)before * network->engine->steps_per_epoch,
+        .finish_steps = (uint64_t)finish * network->engine->steps_per_epoch,
+    };
+
+    return esper_schedule_lr(&schedule, network->cursor.step);
+}
+
+/* A seed in TRAINING is young whatever the age of the host: it learns at the full rate, and at the host's from then on. */
+static double seed_rate(const esper_network *network, int slot)
+{
+    bool young = network->slots.slot[slot].stage == ESPER_STAGE_TRAINING;
+    double rate = young ? network->engine->config.lr * network->detour.lr_scale : network->lr;
+
+    return rate * network->engine->config.seed_lr;
+}
+
+/* ------------------------------------------------------------------------------------------------ a step */
+
+static bool is_passed_over(const esper_network *network)
+{
+    const esper_detour *detour = &network->detour;
+
+    for (uint32_t i = 0; i < detour->n_passed; i++)
+        if (detour->passed[i].batch == network->cursor.batch && detour->passed[i].epoch == network->cursor.epoch &&
+            detour->passed[i].draw == detour->draw)
+            return true;
+    return false;
+}
+
+bool esper_network_batch_due(esper_network *network)
+{
+    while (network->cursor.batch < network->engine->steps_per_epoch && is_passed_over(network))
+        network->cursor.batch++;
+    return network->cursor.batch < network->engine->steps_per_epoch;
+}
+
+esper_status esper_network_gradients(esper_network *network)
+{
+    if (network->optim == NULL || network->cursor.batch >= network->engine->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
+    if (!network->epoch_drawn) {
+        esper_sampler_redraw(network->order, network->cursor.epoch, network->detour.draw);
+        network->epoch_drawn = true;
+    }
+    ESPER_TRY(load_batch(network, ESPER_SPLIT_TRAIN, network->cursor.batch));
+    ESPER_TRY(esper_side_take_targets(network));
+    ESPER_TRY(esper_plan_gradients_one(network->plan, network->stream, 0));
+    ESPER_TRY(esper_side_gradients(network));
+    if (network->n_rows == ESPER_NETWORK_ROWS)
+        ESPER_TRY(esper_network_read(network));
+    return ESPER_OK;
+}
+
+/* The host's and those with a seed in them, whether it learns or not. */
+static uint64_t regions_in_use(const esper_network *network)
+{
+    uint64_t regions = 1;
+
+    for (int k = 0; k < network->slots.n && k + 1 < network->slab.n_regions; k++)
+        if (esper_splice_has_seed(&network->splice, k))
+            regions |= (uint64_t)1 << (k + 1);
+    return regions;
+}
+
+esper_status esper_network_exchange(esper_network *network)
+{
+    esper_ranks *ranks = &network->engine->ranks;
+    double share = (double)network->pass.n_samples / network->n_loaded;
+    esper_batch_sums sums;
+
+    ESPER_TRY(queue_row(network));
+    if (!esper_ranks_are_many(ranks))
+        return ESPER_OK;
+    ESPER_TRY(esper_network_wait(network));
+    sums = sum_row(network, --network->n_rows);
+    ESPER_TRY(esper_ranks_exchange(ranks, &network->slab, regions_in_use(network), share, &sums));
+    network->sums = sums;
+    return ESPER_OK;
+}
+
+esper_status esper_network_apply(esper_network *network)
+{
+    network->lr = rate_now(network) * network->detour.lr_scale;
+    esper_optim_group(network->optim, 0, 0)->lr = (float)network->lr;
+    for (int r = 1; r < network->slab.n_regions; r++)
+        esper_optim_group(network->optim, 0, r)->lr = (float)seed_rate(network, r - 1);
+    ESPER_TRY(esper_optim_step_one(network->optim, network->stream, 0));
+    network->cursor.batch++;
+    network->cursor.step++;
+    if (!esper_ranks_are_many(&network->engine->ranks))
+        return ESPER_OK; /* its row is read with others */
+    add_sums(network, &network->sums, network->n_loaded);
+    ESPER_TRY(esper_network_wait(network));
+    network->grad_norm = esper_optim_norm(network->optim, 0, 0);
+    return ESPER_OK;
+}
+
+void esper_network_skip(esper_network *network)
+{
+    if (!esper_ranks_are_many(&network->engine->ranks))
+        network->n_rows--;
+}
+
+esper_status esper_network_step(esper_network *network)
+{
+    if (network->cursor.batch < network->engine->steps_per_epoch && !esper_network_batch_due(network))
+        return ESPER_OK;
+    ESPER_TRY(esper_network_gradients(network));
+    ESPER_TRY(esper_network_exchange(network));
+    ESPER_TRY(esper_network_apply(network));
+    return esper_network_read(network);
+}
+
+/* ------------------------------------------------------------------------------------------------ evaluation */
+
+/* Adds the results of the batches that were run, in the order of their samples. */
+static esper_status add_rows(esper_network *network, esper_batch_sums *sums, float *losses, size_t *n_done)
+{
+    float n_targets = (float)network->net.tensors[network->net.target].count;
+
+    ESPER_TRY(esper_network_wait(network));
+    for (int row = 0; row < network->n_rows; row++) {
+        const float *loss = row_at(network, row), *correct = corrects_of(network, loss);
+
+        for (int i = 0; i < network->row_samples[row]; i++) {
+            sums->loss += (double)loss[i];
+            sums->correct += (double)correct[i];
+            if (losses != NULL)
+                losses[(*n_done)++] = loss[i] / n_targets;
+        }
+    }
+    network->n_rows = 0;
+    return ESPER_OK;
+}
+
+esper_status esper_network_answer(esper_request *request, const esper_follower *follower)
+{
+    static const esper_follower nobody;
+    esper_network *network = request->network;
+    uint32_t n = request->n_batches > 0 ? request->n_batches : esper_engine_batches(network->engine, request->split);
+    esper_batch_sums sums = {0};
+    esper_tally tally = {0};
+    size_t n_done = 0;
+    double both[2];
+
+    if (follower == NULL)
+        follower = &nobody;
+    ESPER_TRY(esper_network_read(network));
+    for (uint32_t batch = 0; batch < n; batch++) {
+        if (follower->stop != NULL && *follower->stop != 0) {
+            network->n_rows = 0;
+            return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(request->split));
+        }
+        if (follower->batch != NULL)
+            follower->batch(follower->context, request->split, batch, n);
+        ESPER_TRY(load_batch(network, request->split, batch));
+        count_samples(network, network->n_loaded, &tally);
+        if (network->pass.n_samples == 0)
+            continue;
+        network->pass.training = false;
+        ESPER_TRY(esper_plan_forward_one(network->plan, network->stream, 0));
+        ESPER_TRY(queue_row(network));
+        if (network->n_rows == ESPER_NETWORK_ROWS)
+            ESPER_TRY(add_rows(network, &sums, request->losses, &n_done));
+    }
+    ESPER_TRY(add_rows(network, &sums, request->losses, &n_done));
+    both[0] = sums.loss;
+    both[1] = sums.correct;
+    ESPER_TRY(esper_ranks_sum(&network->engine->ranks, both, 2));
+    tally.loss = both[0];
+    tally.correct = (uint64_t)both[1];
+    request->tally = tally;
+    return ESPER_OK;
+}
+
+esper_status esper_network_evaluate(esper_network *network, esper_split split, const esper_follower *follower,
+                                    esper_tally *tally_out)
+{
+    esper_request request = {.network = network, .split = split};
+
+    ESPER_TRY(esper_network_answer(&request, follower));
+    *tally_out = request.tally;
+    return ESPER_OK;
+}

@@ -1,0 +1,48 @@
+/* A task's data, engine and network. */
+#include "run/single.h"
+
+#include "base/status.h"
+
+esper_status esper_single_engine(const esper_task *task, const esper_config *config, esper_use use, esper_dataset *data,
+                                 int threads, esper_engine **engine_out)
+{
+    esper_host host = esper_task_host(task, config, esper_dataset_info_get(data));
+
+    return esper_engine_open(
+        &(esper_engine_desc){
+            .task = task->name, .data = data, .host = &host, .config = config, .use = use, .threads = threads},
+        engine_out);
+}
+
+esper_status esper_single_open(const esper_task *task, const esper_config *config, esper_use use,
+                               esper_network **network_out)
+{
+    esper_dataset_desc desc = esper_task_data(task, config);
+    esper_engine *engine = NULL;
+    esper_dataset *data;
+    esper_status status;
+
+    ESPER_TRY(esper_dataset_open(&desc, &data));
+    status = esper_single_engine(task, config, use, data, 0, &engine);
+    if (status == ESPER_OK)
+        status = esper_network_add(engine, config->seed, network_out);
+    if (status != ESPER_OK) {
+        esper_engine_close(engine);
+        esper_dataset_close(data);
+    }
+    return status;
+}
+
+void esper_single_close(esper_network *network)
+{
+    esper_engine *engine;
+    esper_dataset *data;
+
+    if (network == NULL)
+        return;
+    engine = network->engine;
+    data = engine->data;
+    esper_network_remove(network);
+    esper_engine_close(engine);
+    esper_dataset_close(data);
+}
