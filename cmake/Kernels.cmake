@@ -7,7 +7,7 @@
 #   avx2       the cpu backend on x86-64 with AVX2 and FMA
 #   avx512     the cpu backend on x86-64 with AVX-512
 #
-# The sets of the cpu backend also have what is in src/tensor/cpu/lanes/.
+# The sets of the cpu backend also have what is in src/tensor/cpu/blocks/.
 #
 # No set is allowed to reorder sums (no -ffast-math). They may forget errno and floating-point traps, which changes no
 # result and lets loops vectorise.
@@ -21,10 +21,10 @@ foreach(source ${cpu_own_sources})
     get_filename_component(name "${source}" NAME)
     list(REMOVE_ITEM cpu_kernel_sources "${PROJECT_SOURCE_DIR}/src/tensor/ref/${name}")
 endforeach()
-file(GLOB lanes_kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/cpu/lanes/*.c")
-list(APPEND cpu_kernel_sources ${lanes_kernel_sources})
+file(GLOB block_kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/tensor/cpu/blocks/*.c")
+list(APPEND cpu_kernel_sources ${block_kernel_sources})
 set(ESPER_KERNEL_SOURCES # none of them is compiled plainly
-    ${ref_kernel_sources} ${cpu_own_sources} ${lanes_kernel_sources})
+    ${ref_kernel_sources} ${cpu_own_sources} ${block_kernel_sources})
 
 set(ESPER_X86_KERNELS NO)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
@@ -68,7 +68,7 @@ function(esper_compile_kernels set)
         add_library(kernels_${set} OBJECT ${ref_kernel_sources})
     else()
         add_library(kernels_${set} OBJECT ${cpu_kernel_sources})
-        target_compile_definitions(kernels_${set} PRIVATE ESPER_HAS_LANES)
+        target_compile_definitions(kernels_${set} PRIVATE ESPER_HAS_BLOCKS)
     endif()
     # The set's own flags are linked last: esper_options forbids fused multiply-adds, and the last word counts.
     add_library(kernel_options_${set} INTERFACE)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "dnnl/dnnl_peer.h"
-#include "tensor/cpu/lanes_conv_weights.h"
+#include "tensor/cpu/simd_conv_weights.h"
 
 /* Square images, padded so that they keep their size. */
 typedef struct shape {
@@ -22,7 +22,7 @@ static const shape shapes[] = {
 };
 
 typedef struct context {
-    lanes_conv   v, back;
+    simd_conv   v, back;
     int          depthwise;
     const float *x, *w, *g;
     float       *packed, *packed_back;
@@ -30,15 +30,15 @@ typedef struct context {
     dnnl_peer_conv *peer; /* NULL where there is none */
 } context;
 
-static double valid_taps(const lanes_conv *v)
+static double valid_taps(const simd_conv *v)
 {
     double n_rows = 0, n_columns = 0;
     int begin;
 
     for (int y = 0; y < v->out_h; y++)
-        n_rows += lanes_conv_range(v->kernel, v->pad, v->in_h, y, &begin) - begin;
+        n_rows += simd_conv_range(v->kernel, v->pad, v->in_h, y, &begin) - begin;
     for (int x = 0; x < v->out_w; x++)
-        n_columns += lanes_conv_range(v->kernel, v->pad, v->in_w, x, &begin) - begin;
+        n_columns += simd_conv_range(v->kernel, v->pad, v->in_w, x, &begin) - begin;
     return n_rows * n_columns;
 }
 
@@ -61,21 +61,21 @@ static bool open_any(int number, lab_case *c)
     s = shapes[number];
     describe(c, s);
     groups = s.depthwise > 0 ? (size_t)s.depthwise : 1;
-    pixels = (size_t)(s.size * s.size * LANES_WIDTH);
+    pixels = (size_t)(s.size * s.size * SIMD_WIDTH);
     c->context = k = lab_memory(c, sizeof(*k));
-    k->v = (lanes_conv){s.in_c, s.out_c, s.kernel, s.kernel / 2, s.size, s.size, s.size, s.size};
+    k->v = (simd_conv){s.in_c, s.out_c, s.kernel, s.kernel / 2, s.size, s.size, s.size, s.size};
     k->depthwise = s.depthwise;
     k->n_x = (size_t)s.in_c * groups * pixels;
-    k->n_w = lanes_conv_packed(&k->v) * groups;
+    k->n_w = simd_conv_packed(&k->v) * groups;
     k->n_y = (size_t)s.out_c * groups * pixels;
     k->x = lab_random(c, k->n_x);
     k->w = lab_random(c, k->n_w);
     k->g = lab_random(c, k->n_y);
     k->packed = lab_memory(c, k->n_w * sizeof(float));
     k->packed_back = lab_memory(c, k->n_w * sizeof(float));
-    lanes_conv_pack(&k->v, k->w, k->packed);
-    lanes_conv_pack_back(&k->v, k->w, &k->back, k->packed_back);
-    c->flops = 2.0 * LANES_WIDTH * (double)(groups * (size_t)(s.in_c * s.out_c)) * valid_taps(&k->v);
+    simd_conv_pack(&k->v, k->w, k->packed);
+    simd_conv_pack_back(&k->v, k->w, &k->back, k->packed_back);
+    c->flops = 2.0 * SIMD_WIDTH * (double)(groups * (size_t)(s.in_c * s.out_c)) * valid_taps(&k->v);
     return true;
 }
 
@@ -136,13 +136,13 @@ static void open_peer(lab_case *c, dnnl_side side)
 
 /* ------------------------------------------------------------------------------------------------ plain loops */
 
-/* Where a product is: x and y of the first lane, and w. */
+/* Where a product is: x and y of the first sample, and w. */
 typedef void use_product(const lab_case *c, size_t x, size_t w, size_t y);
 
 /* All products of one output channel with one input channel, of which x, w and y are the first. */
-LANES_INLINE void each_product_of_planes(const lab_case *c, size_t x, size_t w, size_t y, use_product *use)
+SIMD_INLINE void each_product_of_planes(const lab_case *c, size_t x, size_t w, size_t y, use_product *use)
 {
-    const lanes_conv *v = &((const context *)c->context)->v;
+    const simd_conv *v = &((const context *)c->context)->v;
 
     for (int oy = 0; oy < v->out_h; oy++)
         for (int ox = 0; ox < v->out_w; ox++)
@@ -151,16 +151,16 @@ LANES_INLINE void each_product_of_planes(const lab_case *c, size_t x, size_t w, 
                     int iy = oy + ky - v->pad, ix = ox + kx - v->pad;
 
                     if (iy >= 0 && iy < v->in_h && ix >= 0 && ix < v->in_w)
-                        use(c, x + (size_t)((iy * v->in_w + ix) * LANES_WIDTH), w + (size_t)(ky * v->kernel + kx),
-                            y + (size_t)((oy * v->out_w + ox) * LANES_WIDTH));
+                        use(c, x + (size_t)((iy * v->in_w + ix) * SIMD_WIDTH), w + (size_t)(ky * v->kernel + kx),
+                            y + (size_t)((oy * v->out_w + ox) * SIMD_WIDTH));
                 }
 }
 
-LANES_INLINE void each_product(const lab_case *c, use_product *use)
+SIMD_INLINE void each_product(const lab_case *c, use_product *use)
 {
     const context *k = c->context;
-    size_t x_plane = (size_t)(k->v.in_h * k->v.in_w * LANES_WIDTH), taps = (size_t)(k->v.kernel * k->v.kernel);
-    size_t y_plane = (size_t)(k->v.out_h * k->v.out_w * LANES_WIDTH), in_c = (size_t)k->v.in_c;
+    size_t x_plane = (size_t)(k->v.in_h * k->v.in_w * SIMD_WIDTH), taps = (size_t)(k->v.kernel * k->v.kernel);
+    size_t y_plane = (size_t)(k->v.out_h * k->v.out_w * SIMD_WIDTH), in_c = (size_t)k->v.in_c;
 
     for (size_t o = 0; o < k->n_y / y_plane; o++)
         for (size_t i = 0; i < in_c; i++)
@@ -180,11 +180,11 @@ static bool open_forward(int number, lab_case *c)
     return is_there;
 }
 
-LANES_INLINE void forward_double(const lab_case *c, size_t x, size_t w, size_t y)
+SIMD_INLINE void forward_double(const lab_case *c, size_t x, size_t w, size_t y)
 {
     const context *k = c->context;
 
-    for (int l = 0; l < LANES_WIDTH; l++)
+    for (int l = 0; l < SIMD_WIDTH; l++)
         c->expected[y + l] += (double)k->w[w] * (double)k->x[x + l];
 }
 
@@ -193,32 +193,32 @@ static void expect_forward(const lab_case *c)
     each_product(c, forward_double);
 }
 
-LANES_INLINE void forward_float(const lab_case *c, size_t x, size_t w, size_t y)
+SIMD_INLINE void forward_float(const lab_case *c, size_t x, size_t w, size_t y)
 {
     const context *k = c->context;
 
-    for (int l = 0; l < LANES_WIDTH; l++)
+    for (int l = 0; l < SIMD_WIDTH; l++)
         c->result[y + l] += k->w[w] * k->x[x + l];
 }
 
-/* As one would write it: the compiler's vectors along the lanes, sums in memory. */
+/* As one would write it: the compiler's vectors along the samples, sums in memory. */
 static void forward_plain(const lab_case *c)
 {
     memset(c->result, 0, c->n * sizeof(float));
     each_product(c, forward_float);
 }
 
-static void forward_lanes(const lab_case *c)
+static void forward_simd(const lab_case *c)
 {
     const context *k = c->context;
 
     if (k->depthwise > 0)
-        lanes_depthwise_forward(&k->v, k->depthwise, k->x, k->w, c->result, false);
+        simd_depthwise_forward(&k->v, k->depthwise, k->x, k->w, c->result, false);
     else
-        lanes_conv_forward(&k->v, k->x, k->packed, c->result, false);
+        simd_conv_forward(&k->v, k->x, k->packed, c->result, false);
 }
 
-static const lab_variant forward_variants[] = {{"plain", forward_plain}, {"lanes", forward_lanes}, PEER_VARIANTS{0}};
+static const lab_variant forward_variants[] = {{"plain", forward_plain}, {"simd", forward_simd}, PEER_VARIANTS{0}};
 
 /* ------------------------------------------------------------------------------------------------ gradient of x */
 
@@ -233,11 +233,11 @@ static bool open_back(int number, lab_case *c)
     return is_there;
 }
 
-LANES_INLINE void back_double(const lab_case *c, size_t x, size_t w, size_t y)
+SIMD_INLINE void back_double(const lab_case *c, size_t x, size_t w, size_t y)
 {
     const context *k = c->context;
 
-    for (int l = 0; l < LANES_WIDTH; l++)
+    for (int l = 0; l < SIMD_WIDTH; l++)
         c->expected[x + l] += (double)k->w[w] * (double)k->g[y + l];
 }
 
@@ -246,11 +246,11 @@ static void expect_back(const lab_case *c)
     each_product(c, back_double);
 }
 
-LANES_INLINE void back_float(const lab_case *c, size_t x, size_t w, size_t y)
+SIMD_INLINE void back_float(const lab_case *c, size_t x, size_t w, size_t y)
 {
     const context *k = c->context;
 
-    for (int l = 0; l < LANES_WIDTH; l++)
+    for (int l = 0; l < SIMD_WIDTH; l++)
         c->result[x + l] += k->w[w] * k->g[y + l];
 }
 
@@ -260,17 +260,17 @@ static void back_plain(const lab_case *c)
     each_product(c, back_float);
 }
 
-static void back_lanes(const lab_case *c)
+static void back_simd(const lab_case *c)
 {
     const context *k = c->context;
 
     if (k->depthwise > 0)
-        lanes_depthwise_back(&k->v, k->depthwise, k->g, k->w, c->result, false);
+        simd_depthwise_back(&k->v, k->depthwise, k->g, k->w, c->result, false);
     else
-        lanes_conv_forward(&k->back, k->g, k->packed_back, c->result, false);
+        simd_conv_forward(&k->back, k->g, k->packed_back, c->result, false);
 }
 
-static const lab_variant back_variants[] = {{"plain", back_plain}, {"lanes", back_lanes}, PEER_VARIANTS{0}};
+static const lab_variant back_variants[] = {{"plain", back_plain}, {"simd", back_simd}, PEER_VARIANTS{0}};
 
 /* ------------------------------------------------------------------------------------------------ gradient of w */
 
@@ -285,11 +285,11 @@ static bool open_weights(int number, lab_case *c)
     return is_there;
 }
 
-LANES_INLINE void weights_double(const lab_case *c, size_t x, size_t w, size_t y)
+SIMD_INLINE void weights_double(const lab_case *c, size_t x, size_t w, size_t y)
 {
     const context *k = c->context;
 
-    for (int l = 0; l < LANES_WIDTH; l++)
+    for (int l = 0; l < SIMD_WIDTH; l++)
         c->expected[w] += (double)k->g[y + l] * (double)k->x[x + l];
 }
 
@@ -298,11 +298,11 @@ static void expect_weights(const lab_case *c)
     each_product(c, weights_double);
 }
 
-LANES_INLINE void weights_float(const lab_case *c, size_t x, size_t w, size_t y)
+SIMD_INLINE void weights_float(const lab_case *c, size_t x, size_t w, size_t y)
 {
     const context *k = c->context;
 
-    for (int l = 0; l < LANES_WIDTH; l++)
+    for (int l = 0; l < SIMD_WIDTH; l++)
         c->result[w] += k->g[y + l] * k->x[x + l];
 }
 
@@ -312,40 +312,40 @@ static void weights_plain(const lab_case *c)
     each_product(c, weights_float);
 }
 
-static void weights_lanes(const lab_case *c)
+static void weights_simd(const lab_case *c)
 {
     const context *k = c->context;
 
     if (k->depthwise > 0)
-        lanes_depthwise_weights(&k->v, k->depthwise, k->x, k->g, c->result, false);
+        simd_depthwise_weights(&k->v, k->depthwise, k->x, k->g, c->result, false);
     else
-        lanes_conv_weights(&k->v, k->x, k->g, c->result, false);
+        simd_conv_weights(&k->v, k->x, k->g, c->result, false);
 }
 
-/* The two ways between which lanes_conv_weights chooses. */
+/* The two ways between which simd_conv_weights chooses. */
 static void weights_dot(const lab_case *c)
 {
     const context *k = c->context;
 
     if (k->depthwise > 0)
-        weights_lanes(c);
+        weights_simd(c);
     else
-        lanes_conv_weights_dot(&k->v, k->x, k->g, c->result, false);
+        simd_conv_weights_dot(&k->v, k->x, k->g, c->result, false);
 }
 
 static void weights_outer(const lab_case *c)
 {
     const context *k = c->context;
 
-    if (k->depthwise > 0 || !lanes_conv_weights_can_outer(&k->v))
-        weights_lanes(c);
+    if (k->depthwise > 0 || !simd_conv_weights_can_outer(&k->v))
+        weights_simd(c);
     else
-        lanes_conv_weights_outer(&k->v, k->x, k->g, c->result, false);
+        simd_conv_weights_outer(&k->v, k->x, k->g, c->result, false);
 }
 
 static const lab_variant weights_variants[] = {
-    {"plain", weights_plain},         {"lanes", weights_lanes}, {"lanes (dot)", weights_dot},
-    {"lanes (outer)", weights_outer}, PEER_VARIANTS{0},
+    {"plain", weights_plain},         {"simd", weights_simd}, {"simd (dot)", weights_dot},
+    {"simd (outer)", weights_outer}, PEER_VARIANTS{0},
 };
 
 const lab_kernel LAB_KERNELS(conv)[] = {

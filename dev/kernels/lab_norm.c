@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tensor/cpu/lanes_norm.h"
-#include "tensor/cpu/lanes_pack.h"
+#include "tensor/cpu/simd_norm.h"
+#include "tensor/cpu/simd_pack.h"
 
 typedef struct shape {
     int C, size;
@@ -33,7 +33,7 @@ static const context *context_of(const lab_case *c)
 
 static size_t elements(const context *k)
 {
-    return (size_t)k->s.C * k->pixels * LANES_WIDTH;
+    return (size_t)k->s.C * k->pixels * SIMD_WIDTH;
 }
 
 /* Everything but the result. */
@@ -71,7 +71,7 @@ static void result_of(lab_case *c, size_t n, size_t floats_moved)
 
 static size_t out_elements(const context *k)
 {
-    return (size_t)k->s.C * k->out_pixels * LANES_WIDTH;
+    return (size_t)k->s.C * k->out_pixels * SIMD_WIDTH;
 }
 
 /* ------------------------------------------------------------------------------------------------ copy, pack */
@@ -97,28 +97,28 @@ static void run_copy(const lab_case *c)
 
 static void expect_pack(const lab_case *c)
 {
-    size_t count = c->n / LANES_WIDTH;
+    size_t count = c->n / SIMD_WIDTH;
 
     for (size_t i = 0; i < c->n; i++)
-        c->expected[i] = (double)context_of(c)->y[i % LANES_WIDTH * count + i / LANES_WIDTH];
+        c->expected[i] = (double)context_of(c)->y[i % SIMD_WIDTH * count + i / SIMD_WIDTH];
 }
 
 static void run_pack(const lab_case *c)
 {
-    lanes_pack(context_of(c)->y, c->n / LANES_WIDTH, LANES_WIDTH, c->result);
+    simd_pack(context_of(c)->y, c->n / SIMD_WIDTH, SIMD_WIDTH, c->result);
 }
 
 static void expect_unpack(const lab_case *c)
 {
-    size_t count = c->n / LANES_WIDTH;
+    size_t count = c->n / SIMD_WIDTH;
 
     for (size_t i = 0; i < c->n; i++)
-        c->expected[i] = (double)context_of(c)->y[i % count * LANES_WIDTH + i / count];
+        c->expected[i] = (double)context_of(c)->y[i % count * SIMD_WIDTH + i / count];
 }
 
 static void run_unpack(const lab_case *c)
 {
-    lanes_unpack(context_of(c)->y, c->n / LANES_WIDTH, LANES_WIDTH, c->result);
+    simd_unpack(context_of(c)->y, c->n / SIMD_WIDTH, SIMD_WIDTH, c->result);
 }
 
 /* ------------------------------------------------------------------------------------------------ plain loops */
@@ -128,15 +128,15 @@ static double z_at(const context *k, size_t c, size_t i)
     return ((double)k->y[i] - (double)k->mean[c]) * (double)k->factor[c] + (double)k->shift[c];
 }
 
-/* The first largest element of the window of result o, the lanes being a dimension like others. */
+/* The first largest element of the window of result o, the samples being a dimension like others. */
 static size_t winner(const context *k, size_t c, size_t o)
 {
-    size_t W = (size_t)k->s.size, out_w = W / 2, pixel = o / LANES_WIDTH, best = 0;
+    size_t W = (size_t)k->s.size, out_w = W / 2, pixel = o / SIMD_WIDTH, best = 0;
 
     for (size_t w = 0; w < 4; w++) {
         size_t at = (c * W + pixel % (out_w * out_w) / out_w * 2 + w / 2) * W + pixel % out_w * 2 + w % 2;
 
-        at = at * LANES_WIDTH + o % LANES_WIDTH;
+        at = at * SIMD_WIDTH + o % SIMD_WIDTH;
         if (w == 0 || z_at(k, c, at) > z_at(k, c, best))
             best = at;
     }
@@ -151,7 +151,7 @@ static size_t source_of(const context *k, size_t c, size_t o)
 
 static size_t channel_of(const context *k, size_t o)
 {
-    return o / (k->out_pixels * LANES_WIDTH);
+    return o / (k->out_pixels * SIMD_WIDTH);
 }
 
 static double let_through(const context *k, size_t c, size_t at, double g)
@@ -172,7 +172,7 @@ static bool open_moments(int number, lab_case *c)
 static void expect_moments(const lab_case *c)
 {
     const context *k = context_of(c);
-    size_t n = k->pixels * LANES_WIDTH;
+    size_t n = k->pixels * SIMD_WIDTH;
 
     for (size_t i = 0; i < (size_t)k->s.C; i++) {
         double mean = 0, square = 0;
@@ -191,9 +191,9 @@ static void run_moments(const lab_case *c)
     const context *k = context_of(c);
 
     for (size_t i = 0; i < (size_t)k->s.C; i++) {
-        lanes_moments m;
+        simd_moments m;
 
-        lanes_norm_moments(k->y + i * k->pixels * LANES_WIDTH, k->pixels, LANES_WIDTH, &m);
+        simd_norm_moments(k->y + i * k->pixels * SIMD_WIDTH, k->pixels, SIMD_WIDTH, &m);
         c->result[2 * i] = (float)m.mean;
         c->result[2 * i + 1] = (float)(m.m2 / m.count);
     }
@@ -222,8 +222,8 @@ static void run_forward(const lab_case *c)
 {
     const context *k = context_of(c);
 
-    lanes_norm_forward(k->y, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->s.relu, k->s.pool,
-                       c->result);
+    simd_norm_forward(k->y, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->s.relu, k->s.pool,
+                      c->result);
 }
 
 static bool open_sums(int number, lab_case *c)
@@ -252,8 +252,8 @@ static void run_sums(const lab_case *c)
 {
     const context *k = context_of(c);
 
-    lanes_norm_sums(k->y, k->g, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->s.relu, k->s.pool,
-                    LANES_WIDTH, k->sums);
+    simd_norm_sums(k->y, k->g, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->s.relu, k->s.pool,
+                   SIMD_WIDTH, k->sums);
     for (size_t i = 0; i < c->n; i++)
         c->result[i] = (float)k->sums[i];
 }
@@ -271,7 +271,7 @@ static void expect_back(const lab_case *c)
     const context *k = context_of(c);
 
     for (size_t at = 0; at < c->n; at++) {
-        size_t i = at / (k->pixels * LANES_WIDTH);
+        size_t i = at / (k->pixels * SIMD_WIDTH);
         double off = (double)k->y[at] - (double)k->mean[i];
 
         c->expected[at] = -((double)k->mean_g[i] + off * (double)k->slope[i]) * (double)k->factor[i];
@@ -287,19 +287,19 @@ static void run_back(const lab_case *c)
 {
     const context *k = context_of(c);
 
-    lanes_norm_back(k->y, k->g, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->mean_g, k->slope,
-                    k->s.relu, k->s.pool, LANES_WIDTH, c->result);
+    simd_norm_back(k->y, k->g, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->mean_g, k->slope,
+                   k->s.relu, k->s.pool, SIMD_WIDTH, c->result);
 }
 
 /* ------------------------------------------------------------------------------------------------ tables */
 
 static const lab_variant copy_variants[] = {{"memcpy", run_copy}, {NULL, NULL}};
-static const lab_variant pack_variants[] = {{"lanes", run_pack}, {NULL, NULL}};
-static const lab_variant unpack_variants[] = {{"lanes", run_unpack}, {NULL, NULL}};
-static const lab_variant moments_variants[] = {{"lanes", run_moments}, {NULL, NULL}};
-static const lab_variant forward_variants[] = {{"lanes", run_forward}, {NULL, NULL}};
-static const lab_variant sums_variants[] = {{"lanes", run_sums}, {NULL, NULL}};
-static const lab_variant back_variants[] = {{"lanes", run_back}, {NULL, NULL}};
+static const lab_variant pack_variants[] = {{"simd", run_pack}, {NULL, NULL}};
+static const lab_variant unpack_variants[] = {{"simd", run_unpack}, {NULL, NULL}};
+static const lab_variant moments_variants[] = {{"simd", run_moments}, {NULL, NULL}};
+static const lab_variant forward_variants[] = {{"simd", run_forward}, {NULL, NULL}};
+static const lab_variant sums_variants[] = {{"simd", run_sums}, {NULL, NULL}};
+static const lab_variant back_variants[] = {{"simd", run_back}, {NULL, NULL}};
 
 const lab_kernel LAB_KERNELS(norm)[] = {
     {"copy", open_copy, expect_copy, copy_variants},

@@ -1,6 +1,7 @@
 /* The JSON writer: the only state between two calls is whether a comma is due. */
 #include "base/json_write.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 static void put(esper_json *json, const char *text, size_t n)
 {
+    assert(json->used < json->size);
     if (json->overflow || n >= json->size - json->used) {
         json->overflow = true;
         return;
@@ -67,6 +69,7 @@ static void put_quoted(esper_json *json, const char *text)
 
 void esper_json_init(esper_json *json, char *text, size_t size)
 {
+    assert(text != NULL && size > 0);
     *json = (esper_json){.text = text, .size = size};
     text[0] = '\0';
 }

@@ -1,6 +1,7 @@
 /* Levelled logging. A line is composed first and written with one call, so that threads do not mix their lines. */
 #include "base/log.h"
 
+#include <assert.h>
 #include <stdarg.h>
 
 static const char *const level_names[] = {
@@ -9,16 +10,12 @@ static const char *const level_names[] = {
 #undef X
 };
 
-const char *esper_log_level_name(esper_log_level level)
-{
-    return level_names[level];
-}
-
 void esper_log_write(const esper_log *log, esper_log_level level, const char *format, ...)
 {
     char text[1024];
     va_list args;
 
+    assert((unsigned)level < sizeof(level_names) / sizeof(level_names[0]));
     if (log == NULL || log->stream == NULL || level > log->level)
         return;
     va_start(args, format);

@@ -17,15 +17,11 @@ typedef struct esper_log {
     FILE           *stream; /* borrowed; NULL = silent */
 } esper_log;
 
-const char *esper_log_level_name(esper_log_level level);
-
 /* Writes one line, "esper: warn: ..." (no level name for info). A NULL log is silent. Any thread. */
 void esper_log_write(const esper_log *log, esper_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define esper_log_error(log, ...) esper_log_write((log), ESPER_LOG_ERROR, __VA_ARGS__)
 #define esper_log_warn(log, ...)  esper_log_write((log), ESPER_LOG_WARN, __VA_ARGS__)
-#define esper_log_info(log, ...)  esper_log_write((log), ESPER_LOG_INFO, __VA_ARGS__)
 #define esper_log_debug(log, ...) esper_log_write((log), ESPER_LOG_DEBUG, __VA_ARGS__)
 
 #endif

@@ -5,6 +5,7 @@
 #define _DEFAULT_SOURCE /* madvise */
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,8 @@ void esper_mem_free(void *block)
 {
     if (block == NULL)
         return;
+    assert((uintptr_t)block % ALIGN == 0 && head_of(block)->bytes > 0);
+    assert(atomic_load(&n_live) > 0 && atomic_load(&live_bytes) >= head_of(block)->bytes);
     atomic_fetch_sub(&live_bytes, head_of(block)->bytes);
     atomic_fetch_sub(&n_live, 1);
     free(head_of(block));

@@ -1,6 +1,7 @@
 /* Text that grows while it is written. */
 #include "base/page.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ static bool make_room(esper_page *page, size_t n)
     size_t room = page->used + n + 1;
     char *larger;
 
+    assert(page->text == NULL || page->used < page->room);
     if (page->text != NULL && room <= page->room)
         return true;
     room += PAGE_STEP + page->used / 2;

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/pool.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -163,6 +164,7 @@ void esper_pool_close(esper_pool *pool)
 {
     if (pool == NULL)
         return;
+    assert(atomic_load(&pool->n_left) == 0);
     pthread_mutex_lock(&pool->lock);
     pool->closing = true;
     pthread_cond_broadcast(&pool->job_posted);
@@ -190,6 +192,8 @@ void esper_pool_run(esper_pool *pool, int n_items, esper_pool_item run_item, voi
 {
     uint64_t ticket;
 
+    assert(n_items >= 0 && run_item != NULL);
+    assert(atomic_load(&pool->n_left) == 0); /* one job at a time */
     if (pool->n_threads == 1 || n_items <= 1) {
         for (int item = 0; item < n_items; item++)
             run_item(context, item, 0);

@@ -5,6 +5,7 @@
  */
 #include "base/rng.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { ROUNDS = 10, TAG_SHIFT = 20, PURPOSE_SHIFT = 24 };
@@ -35,6 +36,7 @@ void esper_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out
 
 void esper_rng_init(esper_rng *rng, const esper_rng_key *key)
 {
+    assert(key->network < 1u << PURPOSE_SHIFT && key->tag < 1u << (32 - TAG_SHIFT));
     rng->key[0] = (uint32_t)key->seed;
     rng->key[1] = (uint32_t)(key->seed >> 32);
     rng->counter[0] = key->tag << TAG_SHIFT;
@@ -46,6 +48,7 @@ void esper_rng_init(esper_rng *rng, const esper_rng_key *key)
 
 uint32_t esper_rng_u32(esper_rng *rng)
 {
+    assert(rng->n_ready >= 0 && rng->n_ready <= 4);
     if (rng->n_ready == 0) {
         esper_philox(rng->counter, rng->key, rng->ready);
         rng->counter[0]++;
@@ -75,6 +78,7 @@ uint32_t esper_rng_below(esper_rng *rng, uint32_t end)
     uint32_t short_by = -end % end; /* 2^32 mod end: the numbers below it would favour small results */
     uint64_t wide;
 
+    assert(end > 0);
     do
         wide = (uint64_t)esper_rng_u32(rng) * end;
     while ((uint32_t)wide < short_by);

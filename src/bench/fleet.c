@@ -1,4 +1,5 @@
 /* esper bench fleet: several networks as lanes of one plan, on two threads and on one; and how long planning anew takes. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,6 +86,7 @@ static esper_status build_net(esper_net *net, const fleet_seed *seed)
 
 static esper_status open_net(fleet *f, int k, const fleet_seed *seed)
 {
+    assert(k >= 0 && k < MOST_NETS);
     ESPER_TRY(build_net(&f->nets[k], seed));
     ESPER_TRY(esper_slab_init(&f->slabs[k], f->backend, &f->nets[k], &(esper_slab_desc){.n_moments = 1}));
     ESPER_TRY(esper_init_net(&f->nets[k], &f->slabs[k], 1, (uint32_t)k, -1));
@@ -135,6 +137,7 @@ static esper_status open_fleet(fleet *f, int n_threads, int n_nets, const fleet_
                               .kind = ESPER_OP_SGD,
                               .settings = {.lr = 0.01f, .momentum = 0.9f, .decay = 5e-4f}};
 
+    assert(n_nets > 0 && n_nets <= MOST_NETS);
     *f = (fleet){.n_nets = n_nets};
     ESPER_TRY(esper_pool_open(n_threads, &f->pool));
     ESPER_TRY(esper_backend_open("cpu", f->pool, &f->backend));
@@ -210,6 +213,7 @@ static esper_status compare(fleet *wide, fleet *narrow, int n_rounds, double *ti
 {
     double ratios[ROUNDS], on_all, on_one;
 
+    assert(n_rounds > 0 && n_rounds <= ROUNDS);
     for (int i = -WARM_ROUNDS; i < n_rounds; i++) {
         ESPER_TRY(median_step(wide, &on_all));
         ESPER_TRY(median_step(narrow, &on_one));

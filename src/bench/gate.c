@@ -1,4 +1,5 @@
 /* esper bench gate: what it costs ranks to agree after an epoch, and to sum gradients. Every rank runs it; rank 0 prints. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -187,6 +188,7 @@ enum { N_CASES = sizeof(cases) / sizeof(cases[0]) };
  * itself quick. */
 static esper_status take_slowest(esper_comm *comm, double *times, int n)
 {
+    assert(n > 0);
     enum { PIECE = 1024 };
     size_t size = (size_t)esper_comm_size(comm);
     double *all = esper_mem_alloc(size * PIECE * sizeof(double));

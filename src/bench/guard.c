@@ -1,5 +1,6 @@
 /* esper bench guard: health scans and rollbacks, each in turn with the least that any program could do in its place:
  * reading, or copying, the same bytes once, by the same threads or on the same device. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -281,6 +282,7 @@ static esper_status time_rounds(bench_setup *setup, bool quick, bench_figures *f
 
 static void put_spread(esper_json *out, const char *key, double *values, int n)
 {
+    assert(n > 0 && n <= MOST_ROUNDS);
     esper_json_key(out, key);
     esper_json_array_begin(out);
     esper_json_real(out, esper_bench_quantile(values, n, 0.1));

@@ -1,4 +1,5 @@
 /* esper bench ranks: what the exchange of gradients takes of a training step. Every rank runs it; rank 0 prints. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/build_info.h"
@@ -48,6 +49,7 @@ static esper_status measure(esper_network *network, int n_steps, ranks_times *ti
     double values[3][STEPS];
     ranks_times times;
 
+    assert(n_steps > 0);
     for (int i = -WARM_STEPS; i < n_steps; i++) {
         ESPER_TRY(time_step(network, &times));
         if (i < 0)

@@ -1,4 +1,5 @@
 /* esper bench train: training steps of small networks, beside what the processor's multiply-add units would allow. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/build_info.h"
@@ -43,6 +44,7 @@ static esper_status time_steps(esper_network *network, int n_warm, double least,
     double times[MAX_STEPS], spent = 0.0;
     int n = 0;
 
+    assert(n_warm >= 0 && least >= 0.0);
     for (int i = 0; n < MAX_STEPS && (n < LEAST_STEPS || spent < least); i++) {
         double began;
 

@@ -100,6 +100,7 @@ uint32_t esper_sampler_batches(const esper_sampler *sampler)
     uint32_t whole = sampler->n_samples / sampler->desc.batch_size;
     uint32_t rest = sampler->n_samples % sampler->desc.batch_size;
 
+    assert(sampler->desc.batch_size > 0);
     if (rest > 0 && (!sampler->desc.training || whole == 0))
         return whole + 1;
     return whole;
@@ -125,6 +126,7 @@ void esper_sampler_share(esper_sampler *sampler, uint32_t rank, uint32_t n_ranks
 /* The first sample of a batch of `total` that falls to a rank. */
 static uint32_t first_of(const esper_sampler *sampler, uint32_t total, uint32_t rank)
 {
+    assert(sampler->n_ranks > 0 && rank <= sampler->n_ranks);
     return (uint32_t)((uint64_t)total * rank / sampler->n_ranks);
 }
 
@@ -139,6 +141,7 @@ const uint32_t *esper_sampler_batch_ids(const esper_sampler *sampler, uint32_t b
 {
     uint32_t total = esper_sampler_batch_total(sampler, batch);
 
+    assert(batch < esper_sampler_batches(sampler));
     return sampler->order + (uint64_t)batch * sampler->desc.batch_size + first_of(sampler, total, sampler->rank);
 }
 
@@ -189,6 +192,7 @@ static void fill_augmented(const esper_sampler *sampler, uint32_t id, const uint
     int height = info->height, width = info->width;
     augment_draw draw = draw_augment(sampler, id, height, width);
 
+    assert(sampler->desc.training && info->kind == ESPER_DATASET_IMAGES);
     for (int c = 0; c < info->channels; c++) {
         const float *levels = esper_dataset_levels(sampler->desc.set, c);
         const uint8_t *plane = image + (size_t)c * (size_t)height * (size_t)width;
@@ -244,6 +248,7 @@ static void fill_window(const esper_sampler *sampler, uint32_t id, uint32_t at, 
     size_t context = (size_t)esper_dataset_info_get(sampler->desc.set)->context;
     const uint16_t *window = esper_dataset_window(sampler->desc.set, sampler->desc.split, id);
 
+    assert(context > 0);
     for (size_t t = 0; dest->tokens != NULL && t < context; t++)
         dest->tokens[at * context + t] = window[t];
     for (size_t t = 0; dest->targets != NULL && t < context; t++)
@@ -280,6 +285,7 @@ static void fill_item(void *context, int item, int worker)
     uint32_t begin = (uint32_t)item * SAMPLES_PER_ITEM;
     uint32_t end = job->count - begin < SAMPLES_PER_ITEM ? job->count : begin + SAMPLES_PER_ITEM;
 
+    assert(begin < job->count);
     (void)worker;
     esper_batch_fill_range(job->sampler, job->batch, begin, end, job->dest);
 }

@@ -25,7 +25,7 @@ typedef struct esper_idx_shape {
 /* Fails with E_FORMAT also where the sizes claim more than a file of this length can hold. */
 esper_status esper_idx_open(const char *path, esper_idx **idx_out);
 
-/* Over bytes in memory, which stay the caller's; `name` stands in messages. */
+/* For tests and fuzzing: over bytes in memory, which stay the caller's; `name` stands in messages. */
 esper_status esper_idx_open_memory(const char *name, const void *bytes, size_t n_bytes, esper_idx **idx_out);
 void         esper_idx_close(esper_idx *idx);
 

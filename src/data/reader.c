@@ -4,6 +4,7 @@
  * file only when it is closed; with inflate() both are seen where they happen, and its memory comes from ours. */
 #include "data/reader.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -50,6 +51,7 @@ static size_t take_memory(esper_reader *reader, void *dest, size_t n_bytes)
 {
     size_t n = n_bytes < reader->n_memory ? n_bytes : reader->n_memory;
 
+    assert(reader->fd < 0);
     if (n == 0)
         return 0;
     memcpy(dest, reader->memory, n);
@@ -84,6 +86,7 @@ static esper_status read_source(esper_reader *reader, void *dest, size_t n_bytes
 
 static esper_status fill_ahead(esper_reader *reader)
 {
+    assert(reader->buffer != NULL && reader->ahead_at == reader->n_ahead); /* nothing is thrown away */
     reader->ahead_at = 0;
     reader->n_ahead = 0;
     return read_source(reader, reader->buffer, BUFFER_BYTES, &reader->n_ahead);

@@ -19,7 +19,7 @@ typedef enum esper_reader_mode {
 /* Opens a regular file. E_NOTFOUND when there is none, E_IO when there is one that cannot be read. */
 esper_status esper_reader_open(const char *path, esper_reader_mode mode, esper_reader **reader_out);
 
-/* The same over bytes in memory, which stay the caller's and must outlive the reader; `name` stands in messages. */
+/* For tests and fuzzing: the same over bytes in memory, which stay the caller's and must outlive the reader; `name` stands in messages. */
 esper_status esper_reader_open_memory(const char *name, const void *bytes, size_t n_bytes, esper_reader_mode mode,
                                       esper_reader **reader_out);
 void         esper_reader_close(esper_reader *reader);

@@ -64,7 +64,7 @@ size_t      esper_safetensors_dtype_bytes(esper_safetensors_dtype dtype);
 /* Reads and checks a whole file. What the functions below return points into it and holds until it is closed. */
 esper_status esper_safetensors_open(const char *path, esper_safetensors **file_out);
 
-/* Over bytes in memory, which stay the caller's and must outlive the file; `name` stands in messages. */
+/* For tests and fuzzing: over bytes in memory, which stay the caller's and must outlive the file; `name` stands in messages. */
 esper_status esper_safetensors_open_memory(const char *name, const void *bytes, size_t n_bytes,
                                            esper_safetensors **file_out);
 void         esper_safetensors_close(esper_safetensors *file);

@@ -4,6 +4,9 @@
  * every token has one successor, drawn once; a run follows them, and leaves them one time in eight. Whole numbers only,
  * so that no library's rounding can make two machines differ. Every sample has its own stream of random numbers. */
 #include "base/mem.h"
+
+#include <assert.h>
+
 #include "base/status.h"
 #include "data/shuffle.h"
 #include "data/source.h"
@@ -63,6 +66,7 @@ static void draw_pattern(const esper_dataset_desc *desc, int class_index, uint8_
     esper_rng_key key = synth_key(desc, (uint32_t)class_index, TAG_COMMON);
     esper_rng rng;
 
+    assert(class_index >= 0 && class_index < desc->classes);
     esper_rng_init(&rng, &key);
     for (int cell = 0; cell < desc->channels * n_cells; cell++) {
         int top = cell % n_cells / cells_x * CELL, left = cell % cells_x * CELL;
@@ -83,6 +87,7 @@ static void draw_sample(const esper_dataset_desc *desc, uint32_t sample, uint32_
     const uint8_t *pattern;
     esper_rng rng;
 
+    assert(desc->classes > 0 && tag >= TAG_STORE);
     esper_rng_init(&rng, &key);
     *label = (uint8_t)esper_rng_below(&rng, (uint32_t)desc->classes);
     pattern = patterns + *label * n_pixels;

@@ -78,15 +78,6 @@ esper_status esper_cuda_driver_load(void)
     return ESPER_OK;
 }
 
-int esper_cuda_device_count(void)
-{
-    int count = 0;
-
-    if (esper_cuda_driver_load() != ESPER_OK || ESPER_CUDA_RAW(cuDeviceGetCount, &count) != CUDA_SUCCESS)
-        return 0;
-    return count;
-}
-
 void esper_cuda_driver_replace(const esper_cuda_driver *driver)
 {
     is_replaced = driver != NULL;

@@ -121,9 +121,6 @@ typedef struct esper_cuda_driver {
 /* Finds the driver and initialises it, once in a process. E_UNSUPPORTED says what is missing. */
 esper_status esper_cuda_driver_load(void);
 
-/* How many CUDA devices there are; 0 where there is no driver. Fails never. */
-int esper_cuda_device_count(void);
-
 /* For tests: this table in place of the driver's (NULL: the driver's again). While nothing of CUDA is open. */
 void esper_cuda_driver_replace(const esper_cuda_driver *driver);
 
@@ -135,7 +132,7 @@ void esper_cuda_driver_replace(const esper_cuda_driver *driver);
 /* Calls of the process so far, by function: they decide nothing, tests read them. */
 extern atomic_uint_fast64_t esper_cuda_calls[ESPER_CUDA_N_FUNCTIONS];
 
-/* Those of them in which the caller waited for a device. */
+/* Those of them in which the caller waited for a device; for tests that count waits. */
 uint64_t esper_cuda_waits(void);
 
 /* Behind the macros. */

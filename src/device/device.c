@@ -1,6 +1,7 @@
 /* The list of device kinds, and the thin wrappers around their tables. */
 #include "device/device.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -58,6 +59,7 @@ const char *esper_device_name(const esper_device *device)
 
 esper_status esper_device_alloc(esper_device *device, size_t bytes, esper_device_memory kind, void **memory_out)
 {
+    assert(kind == ESPER_DEVICE_MEMORY_NORMAL || kind == ESPER_DEVICE_MEMORY_PINNED);
     if (bytes == 0) {
         *memory_out = NULL;
         return ESPER_OK;
@@ -89,11 +91,13 @@ esper_status esper_stream_sync(esper_stream *stream)
 
 esper_status esper_stream_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
 {
+    assert(bytes == 0 || (to != NULL && from != NULL));
     return bytes == 0 ? ESPER_OK : stream->device->ops->copy_async(stream, to, from, bytes);
 }
 
 esper_status esper_stream_set(esper_stream *stream, void *memory, int byte, size_t bytes)
 {
+    assert(byte >= 0 && byte <= 255 && (bytes == 0 || memory != NULL));
     return bytes == 0 ? ESPER_OK : stream->device->ops->set_async(stream, memory, byte, bytes);
 }
 
@@ -110,11 +114,13 @@ void esper_device_event_close(esper_device_event *event)
 
 esper_status esper_device_event_record(esper_device_event *event, esper_stream *stream)
 {
+    assert(event->device == stream->device);
     return event->device->ops->event_record(event, stream);
 }
 
 esper_status esper_device_event_wait(esper_device_event *event, esper_stream *stream)
 {
+    assert(event->device->ops == stream->device->ops);
     return event->device->ops->event_wait(event, stream);
 }
 
@@ -145,6 +151,7 @@ esper_status esper_device_memory_free(esper_device *device, uint64_t *bytes_out)
 
 esper_status esper_device_pin(esper_device *device, void *memory, size_t bytes)
 {
+    assert(bytes == 0 || memory != NULL);
     return bytes == 0 ? ESPER_OK : device->ops->pin(device, memory, bytes);
 }
 

@@ -1,6 +1,7 @@
 /* The agreement record. */
 #include "dist/agree.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ static bool find_majority(const esper_agree_state *states, int n_ranks, int fiel
     uint64_t value = 0;
     int lead = 0, n = 0;
 
+    assert(n_ranks > 0);
     for (int r = 0; r < n_ranks; r++) {
         uint64_t vote = value_of(&states[r], field);
 
@@ -98,6 +100,7 @@ static int first_of(unsigned fields)
 {
     int f = 0;
 
+    assert(fields != 0);
     while ((fields & 1u << f) == 0)
         f++;
     return f;
@@ -154,6 +157,7 @@ static void append(char *text, size_t chars, const char *words)
 {
     size_t used = strlen(text);
 
+    assert(used < chars);
     snprintf(text + used, chars - used, "%s", words);
 }
 
@@ -192,6 +196,7 @@ void esper_agree_text(const esper_agree_result *result, int n_ranks, char *text_
 {
     char words[128];
 
+    assert(chars > 0 && (result->fields == 0 || (result->n_differing > 0 && result->field < ESPER_AGREE_N_FIELDS)));
     text_out[0] = '\0';
     if (result->fields == 0)
         return;

@@ -1,6 +1,7 @@
 /* Communicators: choosing the kind, and what all kinds have in common. */
 #include "dist/comm.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -137,16 +138,12 @@ bool esper_comm_is_broken(const esper_comm *comm)
     return comm->broken != ESPER_OK;
 }
 
-bool esper_comm_is_lost(const esper_comm *comm, int rank)
-{
-    return rank >= 0 && rank < comm->link->size && comm->link->is_lost[rank];
-}
-
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
 /* The first failure is the one to tell: what follows from it is no news. */
 static esper_status fail_again(const esper_comm *comm)
 {
+    assert(comm->broken != ESPER_OK && comm->link->why[0] != '\0');
     return ESPER_FAIL(comm->broken, "%s", comm->link->why);
 }
 
@@ -193,6 +190,7 @@ esper_status esper_comm_broadcast(esper_comm *comm, void *bytes, size_t count, i
 
 esper_status esper_comm_gather(esper_comm *comm, const void *mine, size_t count, void *all_out)
 {
+    assert(count == 0 || (mine != NULL && all_out != NULL));
     CALL(comm, gather, mine, count, all_out);
 }
 

@@ -38,9 +38,8 @@ int         esper_comm_rank(const esper_comm *comm);
 int         esper_comm_size(const esper_comm *comm);
 int         esper_comm_neighbours(const esper_comm *comm); /* ranks on this machine, this one included */
 
-/* Whether a call has failed; and then who did not come, as far as this rank can know. */
+/* Whether a call has failed. */
 bool esper_comm_is_broken(const esper_comm *comm);
-bool esper_comm_is_lost(const esper_comm *comm, int rank);
 
 /* In place; the same result on every rank. */
 esper_status esper_comm_sum_f32(esper_comm *comm, float *values, size_t count);

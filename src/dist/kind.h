@@ -8,16 +8,15 @@
 
 #include "dist/comm.h"
 
-enum { ESPER_COMM_ABI = 1, ESPER_COMM_WHY_CHARS = 400 };
+enum { ESPER_COMM_ABI = 2, ESPER_COMM_WHY_CHARS = 400 };
 
 #define ESPER_COMM_MODULE_ENTRY "esper_comm_module" /* an esper_comm_kind of that name is all a module exports */
 
-/* What a kind's own record begins with. Functions that fail write `why` and mark who is lost. */
+/* What a kind's own record begins with. Functions that fail write `why`, and name in it who is lost. */
 typedef struct esper_comm_link {
-    int   rank, size;
-    int   n_here; /* ranks on this machine */
-    bool *is_lost; /* for each rank; the kind's memory */
-    char  why[ESPER_COMM_WHY_CHARS];
+    int  rank, size;
+    int  n_here; /* ranks on this machine */
+    char why[ESPER_COMM_WHY_CHARS];
 } esper_comm_link;
 
 /* How a link is to be. */

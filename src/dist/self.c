@@ -6,7 +6,6 @@
 
 typedef struct self_link {
     esper_comm_link link;
-    bool            is_lost[1];
     void (*release)(void *block);
 } self_link;
 
@@ -25,7 +24,6 @@ static esper_status open_self(const esper_comm_start *start, esper_comm_link **l
     }
     self->release = start->release;
     self->link.size = self->link.n_here = 1;
-    self->link.is_lost = self->is_lost;
     *link_out = &self->link;
     return ESPER_OK;
 }

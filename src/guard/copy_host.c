@@ -2,6 +2,7 @@
  *
  * The arena is cut into windows; a window is one item of work, whichever tensors lie in it. Sums of windows may be
  * added in any order, so nothing is kept for each of them. */
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -50,6 +51,7 @@ static size_t find_part(const copy_job *job, uint64_t at)
 {
     size_t low = 0, high = job->n_parts;
 
+    assert(job->n_parts > 0);
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -67,6 +69,7 @@ static uint64_t copy_range(const copy_job *job, const esper_copy_part *part, uin
     unsigned char *data = (unsigned char *)part->data + (from - part->offset), *arena = job->arena + from;
     bool past_cache = job->bytes >= PAST_CACHE;
 
+    assert(from <= to && to <= part->offset + part->bytes && from >= part->offset);
     if (job->gather)
         return job->kernels->copy(arena, data, to - from, from / 8, past_cache);
     return job->kernels->copy(data, arena, to - from, from / 8, past_cache);

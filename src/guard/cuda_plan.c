@@ -1,6 +1,7 @@
 /* Cutting tensors into blocks. */
 #include "guard/cuda_plan.h"
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "base/mem.h"
@@ -17,7 +18,7 @@
 #endif
 
 enum {
-    PACK_BYTES = 4096, /* a tensor up to this is one warp's: eight loads by each lane */
+    PACK_BYTES = 4096, /* a tensor up to this is one warp's: eight loads by each thread */
     MAX_TENSORS = 1 << 24,
     COPY_CHUNKS = 8192, /* a copy leaves no record behind, and is faster in smaller pieces */
     TILE_VECTORS = GPU_TILE / GPU_VECTOR,
@@ -43,6 +44,7 @@ static uint64_t vectors_of(uint64_t bytes)
 
 static uint32_t chunks_of(uint64_t vectors, uint32_t chunk_vectors)
 {
+    assert(chunk_vectors > 0);
     return (uint32_t)((vectors + chunk_vectors - 1) / chunk_vectors);
 }
 
@@ -92,7 +94,7 @@ static bool is_in(const group_span *span, int role)
 /* Device order: by role, then group, large before small, otherwise as registered. */
 static void order_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensors, group_span *spans)
 {
-    uint32_t place = 0;
+    uint32_t at = 0;
 
     for (uint32_t i = 0; i < plan->n_tensors; i++) {
         group_span *span = &spans[tensors[i].group];
@@ -102,18 +104,18 @@ static void order_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensor
         span->n_large += !is_small(&tensors[i]);
     }
     for (int role = 0; role < ESPER_GUARD_N_ROLES; role++) {
-        plan->first_tensor[role] = place;
+        plan->first_tensor[role] = at;
         for (uint32_t g = 0; g < plan->n_groups; g++) {
             if (!is_in(&spans[g], role))
                 continue;
-            spans[g].first = spans[g].next[0] = place;
-            spans[g].next[1] = place + spans[g].n_large;
-            place += spans[g].n_large + spans[g].n_small;
+            spans[g].first = spans[g].next[0] = at;
+            spans[g].next[1] = at + spans[g].n_large;
+            at += spans[g].n_large + spans[g].n_small;
         }
     }
-    plan->first_tensor[ESPER_GUARD_N_ROLES] = place;
+    plan->first_tensor[ESPER_GUARD_N_ROLES] = at;
     for (uint32_t i = 0; i < plan->n_tensors; i++)
-        plan->places[i] = spans[tensors[i].group].next[is_small(&tensors[i])]++;
+        plan->order_of[i] = spans[tensors[i].group].next[is_small(&tensors[i])]++;
 }
 
 static void fill_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensors)
@@ -122,7 +124,7 @@ static void fill_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensors
         const esper_scan_tensor *from = &tensors[i];
         uint64_t vectors = vectors_of(from->count * element_bytes[from->dtype]);
 
-        plan->tensors[plan->places[i]] =
+        plan->tensors[plan->order_of[i]] =
             (gpu_tensor){.data = (uintptr_t)from->data,
                          .count = from->count,
                          .dtype = from->dtype,
@@ -130,8 +132,8 @@ static void fill_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensors
                          .n_chunks = is_small(from) ? 1 : chunks_of(vectors, plan->chunk_vectors),
                          .index = i};
     }
-    for (uint32_t place = 0; place < plan->n_tensors; place++) {
-        gpu_tensor *tensor = &plan->tensors[place];
+    for (uint32_t at = 0; at < plan->n_tensors; at++) {
+        gpu_tensor *tensor = &plan->tensors[at];
 
         tensor->first_partial = plan->n_partials;
         if (tensor->n_chunks > 1)
@@ -141,6 +143,7 @@ static void fill_tensors(esper_cuda_plan *plan, const esper_scan_tensor *tensors
 
 static void add_block(esper_cuda_plan *plan, uint32_t tensor, uint32_t chunk)
 {
+    assert(tensor < plan->n_tensors);
     if (plan->blocks != NULL)
         plan->blocks[plan->n_blocks] = (gpu_block){.tensor = tensor, .chunk = chunk};
     plan->n_blocks++;
@@ -188,6 +191,7 @@ static uint32_t add_node(esper_cuda_plan *plan, uint32_t result)
 
 static void adopt(esper_cuda_plan *plan, uint32_t first, uint32_t n, uint32_t parent)
 {
+    assert(first + n <= plan->n_nodes && parent < plan->n_nodes);
     for (uint32_t k = first; k < first + n; k++) {
         plan->nodes[k].parent = parent;
         plan->nodes[k].first = first;
@@ -234,9 +238,9 @@ static void grow_tree(esper_cuda_plan *plan, group_span *spans)
 
 static esper_status fill_plan(esper_cuda_plan *plan, const esper_scan_tensor *tensors, group_span *spans)
 {
-    plan->places = esper_mem_alloc(plan->n_tensors * sizeof(*plan->places));
+    plan->order_of = esper_mem_alloc(plan->n_tensors * sizeof(*plan->order_of));
     plan->tensors = esper_mem_alloc(plan->n_tensors * sizeof(*plan->tensors));
-    if (plan->places == NULL || plan->tensors == NULL)
+    if (plan->order_of == NULL || plan->tensors == NULL)
         return ESPER_E_NOMEM;
     order_tensors(plan, tensors, spans);
     fill_tensors(plan, tensors);
@@ -276,7 +280,7 @@ esper_status esper_cuda_plan_init(esper_cuda_plan *plan, const esper_scan_tensor
 
 void esper_cuda_plan_fini(esper_cuda_plan *plan)
 {
-    esper_mem_free(plan->places);
+    esper_mem_free(plan->order_of);
     esper_mem_free(plan->tensors);
     esper_mem_free(plan->blocks);
     esper_mem_free(plan->nodes);

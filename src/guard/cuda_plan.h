@@ -20,7 +20,7 @@ typedef struct esper_cuda_plan {
     uint32_t    chunk_vectors;
     uint32_t    first_tensor[ESPER_GUARD_N_ROLES + 1]; /* of each role, in device order; the last is the end */
     uint32_t    first_block[ESPER_GUARD_N_ROLES + 1];
-    uint32_t   *places;  /* (n_tensors): where in device order each is */
+    uint32_t   *order_of;  /* (n_tensors): where in device order each is */
     gpu_tensor *tensors; /* (n_tensors), in device order */
     gpu_block  *blocks;  /* (n_blocks) */
     gpu_node   *nodes;   /* (n_nodes) */

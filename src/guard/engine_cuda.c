@@ -13,6 +13,7 @@
  * mark, which every scan writes: its number, its roles and its tag. */
 #include "guard/engine_cuda.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -174,7 +175,7 @@ static esper_status map_pinned_memory(cuda_engine *self)
 }
 
 /* Puts `bytes` at the end; gives where they begin. */
-static size_t place(size_t *end, size_t bytes)
+static size_t reserve(size_t *end, size_t bytes)
 {
     size_t at = (*end + ALIGN - 1) / ALIGN * ALIGN;
 
@@ -188,23 +189,23 @@ static memory_layout lay_out(const esper_cuda_plan *plan)
     memory_layout at;
     size_t end = 0;
 
-    at.tensors = place(&end, plan->n_tensors * sizeof(gpu_tensor));
-    at.blocks = place(&end, plan->n_blocks * sizeof(gpu_block));
-    at.nodes = place(&end, plan->n_nodes * sizeof(gpu_node));
+    at.tensors = reserve(&end, plan->n_tensors * sizeof(gpu_tensor));
+    at.blocks = reserve(&end, plan->n_blocks * sizeof(gpu_block));
+    at.nodes = reserve(&end, plan->n_nodes * sizeof(gpu_node));
     at.tables_end = end;
-    at.mark = place(&end, sizeof(gpu_mark));
-    at.told = place(&end, sizeof(gpu_total));
-    at.results = place(&end, n_results * sizeof(gpu_sums));
-    at.stats = place(&end, plan->n_tensors * sizeof(gpu_stat));
+    at.mark = reserve(&end, sizeof(gpu_mark));
+    at.told = reserve(&end, sizeof(gpu_total));
+    at.results = reserve(&end, n_results * sizeof(gpu_sums));
+    at.stats = reserve(&end, plan->n_tensors * sizeof(gpu_stat));
     at.pinned_end = end;
     end = at.tables_end;
-    at.arrived = place(&end, plan->n_tensors * sizeof(gpu_u32));
-    at.gathered = place(&end, plan->n_nodes * sizeof(gpu_u32));
-    at.n_done = place(&end, sizeof(gpu_u32));
-    at.n_scans = place(&end, sizeof(gpu_u64));
-    at.total = place(&end, sizeof(gpu_total));
-    at.sums = place(&end, plan->n_nodes * sizeof(gpu_sums));
-    at.partials = place(&end, plan->n_partials * sizeof(gpu_record));
+    at.arrived = reserve(&end, plan->n_tensors * sizeof(gpu_u32));
+    at.gathered = reserve(&end, plan->n_nodes * sizeof(gpu_u32));
+    at.n_done = reserve(&end, sizeof(gpu_u32));
+    at.n_scans = reserve(&end, sizeof(gpu_u64));
+    at.total = reserve(&end, sizeof(gpu_total));
+    at.sums = reserve(&end, plan->n_nodes * sizeof(gpu_sums));
+    at.partials = reserve(&end, plan->n_partials * sizeof(gpu_record));
     at.device_end = end;
     return at;
 }
@@ -398,12 +399,12 @@ static esper_status cuda_rebind(esper_scan_engine *engine, void *const *data)
     ESPER_TRY(settle(self));
     tensors = (gpu_tensor *)(void *)(self->pinned + self->at.tensors);
     for (uint32_t i = 0; i < self->plan.n_tensors; i++) {
-        const gpu_tensor *tensor = &tensors[self->plan.places[i]];
+        const gpu_tensor *tensor = &tensors[self->plan.order_of[i]];
 
         ESPER_TRY(check_address(i, data[i], tensor->count, tensor->dtype));
     }
     for (uint32_t i = 0; i < self->plan.n_tensors; i++)
-        tensors[self->plan.places[i]].data = (uintptr_t)data[i];
+        tensors[self->plan.order_of[i]].data = (uintptr_t)data[i];
     self->is_moved = true;
     return ESPER_OK;
 }
@@ -437,6 +438,7 @@ static uint64_t bits_below(int dtype, double tiny)
     static const uint64_t infinities[] = {0x7f800000, 0x7c00, 0x7f80, 0x7ff0000000000000};
     uint64_t low = 0, high = infinities[dtype];
 
+    assert(dtype >= 0 && dtype < GPU_N_DTYPES);
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
 
@@ -513,6 +515,7 @@ static gpu_scan_args scan_args(const cuda_engine *self, const esper_scan_request
         .tag = request->tag | (has_total ? HAS_TOTAL : 0),
     };
 
+    assert(first_block < plan->n_blocks && self->memory != NULL && self->mapped != NULL);
     memcpy(args.tiny, self->tiny_bits, sizeof(args.tiny));
     return args;
 }
@@ -521,6 +524,7 @@ static esper_status launch(CUfunction kernel, uint32_t n_blocks, void *args, CUs
 {
     void *parameters[] = {args};
 
+    assert(n_blocks > 0 && kernel != NULL);
     return ESPER_CUDA(cuLaunchKernel, kernel, n_blocks, 1, 1, GPU_THREADS, 1, 1, 0, stream, parameters, NULL);
 }
 

@@ -30,10 +30,10 @@ esper_status esper_cuda_inject(esper_scan_engine *engine, void *element, uint32_
  * when the engine's latest scan is such a one. */
 bool esper_cuda_engine_captured(const esper_scan_engine *engine);
 
-/* Device memory the engine holds, for tests and reports. */
+/* For tests and the kernel lab: the device memory the engine holds ... */
 uint64_t esper_cuda_engine_bytes(const esper_scan_engine *engine);
 
-/* Where its kernels came from: "embedded", or "NVRTC 13.0 for sm_90". */
+/* ... and where its kernels came from: "embedded", or "NVRTC 13.0 for sm_90". */
 const char *esper_cuda_engine_origin(const esper_scan_engine *engine);
 
 #endif

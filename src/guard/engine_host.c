@@ -17,6 +17,7 @@
  * all items are done. Then runs are added up to groups, and groups to roles: few of each. */
 #include "guard/engine_host.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fenv.h>
 #include <limits.h>
@@ -106,6 +107,7 @@ static host_engine *host_of(esper_scan_engine *engine)
 
 static bool is_wanted(const esper_scan_tensor *tensor, uint32_t roles)
 {
+    assert(tensor->role < ESPER_GUARD_N_ROLES);
     return (roles >> tensor->role & 1) != 0;
 }
 
@@ -140,6 +142,7 @@ static uint64_t piece_count(const host_tensor *tensor, uint32_t index)
 {
     uint64_t first = index * tensor->piece, left = tensor->tensor.count - first;
 
+    assert(index < tensor->n_pieces && first <= tensor->tensor.count);
     return left < tensor->piece ? left : tensor->piece;
 }
 
@@ -274,6 +277,7 @@ static void run_pieces(const host_job *job, int item,
     const host_tables *tables = &job->engine->tables;
     fenv_t callers;
 
+    assert(item >= 0 && item < tables->n_items);
     fegetenv(&callers);
     fesetenv(FE_DFL_ENV);
     for (size_t p = tables->items[item]; p < tables->items[item + 1]; p++) {
@@ -287,6 +291,7 @@ static void run_pieces(const host_job *job, int item,
 
 static unsigned char *piece_data(const host_tensor *tensor, uint32_t index)
 {
+    assert(index < tensor->n_pieces);
     return (unsigned char *)tensor->tensor.data + index * tensor->piece * esper_guard_dtype_bytes(tensor->tensor.dtype);
 }
 
@@ -297,6 +302,7 @@ static void finish_tensor(const host_engine *engine, const host_tensor *tensor, 
     const uint32_t index = (uint32_t)(tensor - tables->tensors);
     host_run *run = &tables->runs[tensor->run];
 
+    assert(index < tables->n_tensors && tensor->run < tables->n_runs);
     if (index == run->first)
         esper_scan_sums_init(&run->sums);
     esper_report_stat(record, tensor->tensor.count, &tables->stats[index]);

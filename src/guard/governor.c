@@ -11,6 +11,7 @@
  * same skip again. */
 #include "guard/governor.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -186,6 +187,7 @@ void esper_governor_close(esper_governor *governor)
 /* Loss i of the history, the oldest first. */
 static double history_at(const esper_governor *governor, uint32_t i)
 {
+    assert(i < governor->n_history);
     return governor->history[(governor->oldest + i) % governor->options.window];
 }
 
@@ -193,6 +195,7 @@ static void history_add(esper_governor *governor, double loss)
 {
     uint32_t window = governor->options.window;
 
+    assert(isfinite(loss) && governor->n_history <= window && governor->oldest < window);
     governor->history[(governor->oldest + governor->n_history) % window] = loss;
     if (governor->n_history < window)
         governor->n_history++;
@@ -228,6 +231,7 @@ static double history_threshold(const esper_governor *governor)
 
 static trigger panic_now(esper_governor *governor, double loss)
 {
+    assert(!governor->faulted);
     governor->pending = false; /* of the anomalies; that a restore is asked for is told by the action */
     governor->panic_loss = loss;
     return PANIC;
@@ -249,6 +253,7 @@ static bool is_anomalous(const esper_governor *governor, double loss)
 
 static trigger note_anomaly(esper_governor *governor, double loss)
 {
+    assert(governor->n_history >= MIN_SAMPLES && isfinite(loss));
     if (governor->consecutive < UINT32_MAX)
         governor->consecutive++;
     governor->pending = true;
@@ -284,6 +289,7 @@ static trigger judge_loss(esper_governor *governor, double loss, esper_governor_
 /* What is wrong with the state outweighs what is wrong with a gradient: the latter follows from the former. */
 static trigger judge_scan(esper_governor *governor, uint32_t bad)
 {
+    assert((bad & ~(uint32_t)KNOWN_BITS) == 0);
     if (bad == 0) {
         governor->skips_in_a_row = 0;
         return HEALTHY;
@@ -303,6 +309,7 @@ static esper_governor_action decide(const esper_governor *governor, trigger why)
 {
     ground where = governor->again ? AGAIN : FRESH;
 
+    assert(!governor->faulted);
     if (governor->n_rollbacks >= governor->options.max_rollbacks)
         where = SPENT;
     return ladder[why][where];

@@ -67,8 +67,8 @@ void esper_guard_close(esper_guard *guard)
 {
     if (guard == NULL)
         return;
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        guard->table.slots[s].engine->ops->close(guard->table.slots[s].engine);
+    for (size_t s = 0; s < guard->table.n_partitions; s++)
+        guard->table.partitions[s].engine->ops->close(guard->table.partitions[s].engine);
     esper_guard_table_free(&guard->table);
     esper_mem_free(guard);
 }
@@ -80,9 +80,9 @@ const esper_guard_options *esper_guard_options_of(const esper_guard *guard)
 
 esper_scan_engine *esper_guard_engine(const esper_guard *guard, int32_t device)
 {
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        if (guard->table.slots[s].device == device)
-            return guard->table.slots[s].engine;
+    for (size_t s = 0; s < guard->table.n_partitions; s++)
+        if (guard->table.partitions[s].device == device)
+            return guard->table.partitions[s].engine;
     return NULL;
 }
 
@@ -100,21 +100,21 @@ esper_status esper_guard_check_idle(const esper_guard *guard, const char *what)
 /* Engines for devices that had none. */
 static esper_status open_engines(esper_guard *guard, esper_guard_table *table)
 {
-    for (size_t s = 0; s < table->n_slots; s++) {
-        esper_guard_slot *slot = &table->slots[s];
-        const esper_scan_engine_ops *ops = slot->device < 0 ? &esper_scan_engine_host : &esper_scan_engine_cuda;
+    for (size_t s = 0; s < table->n_partitions; s++) {
+        esper_guard_partition *part = &table->partitions[s];
+        const esper_scan_engine_ops *ops = part->device < 0 ? &esper_scan_engine_host : &esper_scan_engine_cuda;
 
-        if (slot->engine == NULL)
-            ESPER_TRY(ops->open(slot->device, &guard->options, &slot->engine));
+        if (part->engine == NULL)
+            ESPER_TRY(ops->open(part->device, &guard->options, &part->engine));
     }
     return ESPER_OK;
 }
 
 static esper_scan_engine *engine_in(const esper_guard_table *table, int32_t device)
 {
-    for (size_t s = 0; s < table->n_slots; s++)
-        if (table->slots[s].device == device)
-            return table->slots[s].engine;
+    for (size_t s = 0; s < table->n_partitions; s++)
+        if (table->partitions[s].device == device)
+            return table->partitions[s].engine;
     return NULL;
 }
 
@@ -128,10 +128,10 @@ static esper_status check_memory(const esper_guard_table *table, const esper_gua
     return status == ESPER_OK ? status : esper_fail_within(status, "%s: ", tensor->name);
 }
 
-/* Whether a slot of the next table knows more tensors than the same one of the current table. */
+/* Whether a partition of the next table knows more tensors than the same one of the current table. */
 static bool has_grown(const esper_guard *guard, const esper_guard_table *table, size_t s)
 {
-    return table->slots[s].n_tensors > (s < guard->table.n_slots ? guard->table.slots[s].n_tensors : 0);
+    return table->partitions[s].n_tensors > (s < guard->table.n_partitions ? guard->table.partitions[s].n_tensors : 0);
 }
 
 static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table)
@@ -139,9 +139,9 @@ static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table
     ESPER_TRY(open_engines(guard, table));
     for (size_t i = guard->table.n_tensors; i < table->n_tensors; i++)
         ESPER_TRY(check_memory(table, &table->tensors[i], table->tensors[i].data));
-    for (size_t s = 0; s < table->n_slots; s++)
-        if (has_grown(guard, table, s) || table->slots[s].stale)
-            ESPER_TRY(esper_guard_slot_bind(table, &table->slots[s]));
+    for (size_t s = 0; s < table->n_partitions; s++)
+        if (has_grown(guard, table, s) || table->partitions[s].stale)
+            ESPER_TRY(esper_guard_partition_bind(table, &table->partitions[s]));
     return ESPER_OK;
 }
 
@@ -149,14 +149,14 @@ static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table
  * do that is told so at the next launch, which fails while it cannot. */
 static void restore_engines(esper_guard *guard, esper_guard_table *table)
 {
-    for (size_t s = 0; s < table->n_slots; s++) {
-        esper_guard_slot *slot = &table->slots[s];
+    for (size_t s = 0; s < table->n_partitions; s++) {
+        esper_guard_partition *part = &table->partitions[s];
 
-        if (s >= guard->table.n_slots) {
-            if (slot->engine != NULL)
-                slot->engine->ops->close(slot->engine);
-        } else if (guard->table.slots[s].n_tensors > 0 && has_grown(guard, table, s)) {
-            esper_status ignored = esper_guard_slot_bind(&guard->table, &guard->table.slots[s]);
+        if (s >= guard->table.n_partitions) {
+            if (part->engine != NULL)
+                part->engine->ops->close(part->engine);
+        } else if (guard->table.partitions[s].n_tensors > 0 && has_grown(guard, table, s)) {
+            esper_status ignored = esper_guard_partition_bind(&guard->table, &guard->table.partitions[s]);
 
             (void)ignored; /* it has left a mark */
         }
@@ -201,10 +201,10 @@ esper_status esper_guard_clear(esper_guard *guard)
     table = &guard->table;
     table->n_tensors = table->n_groups = 0;
     memset(table->role_sizes, 0, sizeof(table->role_sizes));
-    for (size_t s = 0; s < table->n_slots; s++) {
-        table->slots[s].n_tensors = 0;
-        table->slots[s].roles = 0;
-        table->slots[s].stale = false;
+    for (size_t s = 0; s < table->n_partitions; s++) {
+        table->partitions[s].n_tensors = 0;
+        table->partitions[s].roles = 0;
+        table->partitions[s].stale = false;
     }
     guard->replayed = false;
     guard->known_flag = NULL;
@@ -229,17 +229,17 @@ static esper_status check_addresses(const esper_guard_table *table, void *const 
     return ESPER_OK;
 }
 
-/* Gives a slot's engine the addresses in `table`. */
-static esper_status rebind_slot(esper_guard_table *table, esper_guard_slot *slot, void *const *data)
+/* Gives a partition's engine the addresses in `table`. */
+static esper_status rebind_partition(esper_guard_table *table, esper_guard_partition *part, void *const *data)
 {
     esper_status status;
 
-    if (slot->stale || slot->n_tensors == 0)
+    if (part->stale || part->n_tensors == 0)
         return ESPER_OK; /* it is bound as a whole before its next scan */
-    for (size_t i = 0; i < slot->n_tensors; i++)
-        table->data[i] = data[slot->index[i]];
-    status = slot->engine->ops->rebind(slot->engine, table->data);
-    slot->stale = status != ESPER_OK;
+    for (size_t i = 0; i < part->n_tensors; i++)
+        table->data[i] = data[part->index[i]];
+    status = part->engine->ops->rebind(part->engine, table->data);
+    part->stale = status != ESPER_OK;
     return status;
 }
 
@@ -258,11 +258,11 @@ static esper_status give_addresses(esper_guard *guard, void *const *data, size_t
     if (data == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "%s: no addresses", what);
     ESPER_TRY(check_addresses(table, data, trusts));
-    for (size_t s = 0; s < table->n_slots && status == ESPER_OK; s++)
-        status = rebind_slot(table, &table->slots[s], data);
+    for (size_t s = 0; s < table->n_partitions && status == ESPER_OK; s++)
+        status = rebind_partition(table, &table->partitions[s], data);
     if (status != ESPER_OK) { /* engines that have the new ones are bound anew, to the old ones, before the next scan */
-        for (size_t s = 0; s < table->n_slots; s++)
-            table->slots[s].stale = true;
+        for (size_t s = 0; s < table->n_partitions; s++)
+            table->partitions[s].stale = true;
         return status;
     }
     for (size_t i = 0; i < n_tensors; i++)

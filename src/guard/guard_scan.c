@@ -7,6 +7,7 @@
  * Clipping and the skip flag need everything they depend on in one place at once. On one device the engine does both by
  * itself; over several partitions of host memory the guard does it inside launch, where all scans are done already;
  * over several devices of which one is CUDA's it would take a wait, and is refused. */
+#include <assert.h>
 #include <fenv.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,10 +28,10 @@ void esper_guard_scan_init(esper_guard_scan *scan)
         *scan = (esper_guard_scan){.size = sizeof(*scan)};
 }
 
-/* Which slots a scan concerns. */
+/* Which partitions a scan concerns. */
 typedef struct scan_plan {
     uint32_t roles;
-    size_t   n_active, n_grads; /* slots with a tensor to scan; with gradients to scan */
+    size_t   n_active, n_grads; /* partitions with a tensor to scan; with gradients to scan */
     bool     cuda, cuda_grads;  /* whether one of them is a CUDA device */
 } scan_plan;
 
@@ -38,13 +39,13 @@ static scan_plan make_plan(const esper_guard *guard, const esper_guard_scan *sca
 {
     scan_plan plan = {.roles = scan->roles != 0 ? scan->roles : ALL_ROLES};
 
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        const esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        const esper_guard_partition *part = &guard->table.partitions[s];
 
-        plan.n_active += (slot->roles & plan.roles) != 0;
-        plan.n_grads += (slot->roles & plan.roles & GRADS) != 0;
-        plan.cuda |= slot->device >= 0 && (slot->roles & plan.roles) != 0;
-        plan.cuda_grads |= slot->device >= 0 && (slot->roles & plan.roles & GRADS) != 0;
+        plan.n_active += (part->roles & plan.roles) != 0;
+        plan.n_grads += (part->roles & plan.roles & GRADS) != 0;
+        plan.cuda |= part->device >= 0 && (part->roles & plan.roles) != 0;
+        plan.cuda_grads |= part->device >= 0 && (part->roles & plan.roles & GRADS) != 0;
     }
     return plan;
 }
@@ -79,13 +80,13 @@ static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t role
 {
     const bool is_known = flag == guard->known_flag && roles == guard->known_flag_roles;
 
-    for (size_t s = 0; !is_known && s < guard->table.n_slots; s++) {
-        esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; !is_known && s < guard->table.n_partitions; s++) {
+        esper_guard_partition *part = &guard->table.partitions[s];
         esper_status status = ESPER_OK;
 
-        if ((slot->roles & roles) != 0)
-            status = slot->engine->ops->check(slot->engine, flag, sizeof(*flag));
-        if (status == ESPER_OK && (slot->roles & roles) != 0 && slot->device < 0)
+        if ((part->roles & roles) != 0)
+            status = part->engine->ops->check(part->engine, flag, sizeof(*flag));
+        if (status == ESPER_OK && (part->roles & roles) != 0 && part->device < 0)
             status = esper_scan_engine_host_check_writable(flag, sizeof(*flag));
         if (status != ESPER_OK)
             return esper_fail_within(status, "skip_flag: ");
@@ -98,16 +99,16 @@ static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t role
 /* Whether gradients in host memory may be scaled: asked before anything is, not found out by a signal. */
 static esper_status check_grads(esper_guard *guard)
 {
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        esper_guard_partition *part = &guard->table.partitions[s];
         esper_status status = ESPER_OK;
 
-        if (slot->device >= 0 || (slot->roles & GRADS) == 0)
+        if (part->device >= 0 || (part->roles & GRADS) == 0)
             continue;
-        if (slot->stale)
-            status = esper_guard_slot_bind(&guard->table, slot);
+        if (part->stale)
+            status = esper_guard_partition_bind(&guard->table, part);
         if (status == ESPER_OK)
-            status = esper_scan_engine_host_check_grads(slot->engine);
+            status = esper_scan_engine_host_check_grads(part->engine);
         if (status != ESPER_OK)
             return esper_fail_within(status, "clip_norm: a gradient at ");
     }
@@ -137,22 +138,22 @@ static esper_status check_plan(const esper_guard *guard, const esper_guard_scan 
     return ESPER_OK;
 }
 
-/* The stream of a slot. `stream` is meant for the CUDA device with the lowest number. */
-static esper_status stream_of(const esper_guard *guard, const esper_guard_scan *scan, const esper_guard_slot *slot,
+/* The stream of a partition. `stream` is meant for the CUDA device with the lowest number. */
+static esper_status stream_of(const esper_guard *guard, const esper_guard_scan *scan, const esper_guard_partition *part,
                               void **stream_out)
 {
     *stream_out = scan->stream;
-    if (slot->device < 0 || scan->streams == NULL) {
-        for (size_t s = 0; s < guard->table.n_slots; s++)
-            if (guard->table.slots[s].n_tensors > 0 && guard->table.slots[s].device >= 0 &&
-                guard->table.slots[s].device < slot->device)
+    if (part->device < 0 || scan->streams == NULL) {
+        for (size_t s = 0; s < guard->table.n_partitions; s++)
+            if (guard->table.partitions[s].n_tensors > 0 && guard->table.partitions[s].device >= 0 &&
+                guard->table.partitions[s].device < part->device)
                 *stream_out = NULL;
         return ESPER_OK;
     }
-    if ((size_t)slot->device >= scan->n_streams)
+    if ((size_t)part->device >= scan->n_streams)
         return ESPER_FAIL(ESPER_E_ARG, "scan: %zu streams, but tensors lie on CUDA device %d", scan->n_streams,
-                          slot->device);
-    *stream_out = scan->streams[slot->device];
+                          part->device);
+    *stream_out = scan->streams[part->device];
     return ESPER_OK;
 }
 
@@ -161,60 +162,62 @@ static esper_scan_capture capture_of(const esper_guard *guard, const scan_plan *
 {
     size_t n_queued = 0, n_captured = 0;
 
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        const esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        const esper_guard_partition *part = &guard->table.partitions[s];
 
-        if ((slot->roles & plan->roles) != 0 && slot->device < 0)
+        if ((part->roles & plan->roles) != 0 && part->device < 0)
             return ESPER_SCAN_CAPTURE_NEVER;
-        n_queued += slot->queued;
-        n_captured += slot->queued && esper_cuda_engine_captured(slot->engine);
+        n_queued += part->queued;
+        n_captured += part->queued && esper_cuda_engine_captured(part->engine);
     }
     return n_queued == 0     ? ESPER_SCAN_CAPTURE_ANY
            : n_captured == 0 ? ESPER_SCAN_CAPTURE_NEVER
                              : ESPER_SCAN_CAPTURE_ALWAYS;
 }
 
-static esper_status queue_slot(esper_guard *guard, esper_guard_slot *slot, const esper_guard_scan *scan,
-                               const scan_plan *plan)
+static esper_status queue_partition(esper_guard *guard, esper_guard_partition *part, const esper_guard_scan *scan,
+                                    const scan_plan *plan)
 {
     esper_scan_request request = {
         .roles = plan->roles,
         .tiny = guard->options.tiny,
         .checksum = scan->checksum != 0,
-        .clip_norm = plan->n_grads == 1 && (slot->roles & GRADS) != 0 ? scan->clip_norm : 0.0,
+        .clip_norm = plan->n_grads == 1 && (part->roles & GRADS) != 0 ? scan->clip_norm : 0.0,
         .skip_flag = plan->n_active == 1 ? scan->skip_flag : NULL,
         .tag = scan->checksum,
         .capture = capture_of(guard, plan),
     };
 
-    ESPER_TRY(stream_of(guard, scan, slot, &request.stream));
-    if (slot->stale)
-        ESPER_TRY(esper_guard_slot_bind(&guard->table, slot));
-    ESPER_TRY(slot->engine->ops->scan(slot->engine, &request));
-    slot->queued = true;
+    assert(part->n_tensors > 0);
+    ESPER_TRY(stream_of(guard, scan, part, &request.stream));
+    if (part->stale)
+        ESPER_TRY(esper_guard_partition_bind(&guard->table, part));
+    ESPER_TRY(part->engine->ops->scan(part->engine, &request));
+    part->queued = true;
     return ESPER_OK;
 }
 
 /* Other devices first: they work while the host does. */
-static esper_status queue_slots(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
+static esper_status queue_partitions(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
 {
     for (int host = 0; host < 2; host++) {
-        for (size_t s = 0; s < guard->table.n_slots; s++) {
-            esper_guard_slot *slot = &guard->table.slots[s];
+        for (size_t s = 0; s < guard->table.n_partitions; s++) {
+            esper_guard_partition *part = &guard->table.partitions[s];
 
-            if ((slot->roles & plan->roles) != 0 && (slot->device < 0) == (host == 1))
-                ESPER_TRY(queue_slot(guard, slot, scan, plan));
+            if ((part->roles & plan->roles) != 0 && (part->device < 0) == (host == 1))
+                ESPER_TRY(queue_partition(guard, part, scan, plan));
         }
     }
     return ESPER_OK;
 }
 
-/* Takes a slot's result over, waiting for it. */
-static esper_status collect_slot(esper_guard_slot *slot)
+/* Takes a partition's result over, waiting for it. */
+static esper_status collect_partition(esper_guard_partition *part)
 {
-    slot->queued = slot->collected = false;
-    ESPER_TRY(slot->engine->ops->collect(slot->engine, &slot->result));
-    slot->collected = true;
+    assert(part->engine != NULL);
+    part->queued = part->collected = false;
+    ESPER_TRY(part->engine->ops->collect(part->engine, &part->result));
+    part->collected = true;
     return ESPER_OK;
 }
 
@@ -224,11 +227,11 @@ static esper_scan_sums sums_of_role(const esper_guard *guard, esper_guard_role r
     esper_scan_sums sums;
 
     esper_scan_sums_init(&sums);
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        const esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        const esper_guard_partition *part = &guard->table.partitions[s];
 
-        if (slot->collected && (slot->roles & guard->roles & 1u << role) != 0)
-            esper_scan_sums_add(&sums, &slot->result.roles[role]);
+        if (part->collected && (part->roles & guard->roles & 1u << role) != 0)
+            esper_scan_sums_add(&sums, &part->result.roles[role]);
     }
     return sums;
 }
@@ -240,9 +243,9 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
     uint32_t bad = 0;
     fenv_t callers;
 
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        if (guard->table.slots[s].queued && guard->table.slots[s].device < 0)
-            ESPER_TRY(collect_slot(&guard->table.slots[s]));
+    for (size_t s = 0; s < guard->table.n_partitions; s++)
+        if (guard->table.partitions[s].queued && guard->table.partitions[s].device < 0)
+            ESPER_TRY(collect_partition(&guard->table.partitions[s]));
     for (int role = 0; role < ESPER_GUARD_N_ROLES; role++) {
         esper_scan_sums sums = sums_of_role(guard, (esper_guard_role)role);
 
@@ -257,18 +260,18 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
     grads = sums_of_role(guard, ESPER_GUARD_ROLE_GRAD);
     guard->clip_factor = esper_guard_clip_factor(esper_scan_norm(&grads), scan->clip_norm);
     fesetenv(&callers);
-    for (size_t s = 0; guard->clip_factor < 1.0 && s < guard->table.n_slots; s++) {
-        esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; guard->clip_factor < 1.0 && s < guard->table.n_partitions; s++) {
+        esper_guard_partition *part = &guard->table.partitions[s];
 
-        if ((slot->roles & GRADS) != 0)
-            ESPER_TRY(slot->engine->ops->scale(slot->engine, guard->clip_factor, NULL));
+        if ((part->roles & GRADS) != 0)
+            ESPER_TRY(part->engine->ops->scale(part->engine, guard->clip_factor, NULL));
     }
     return ESPER_OK;
 }
 
 static esper_status launch(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
 {
-    ESPER_TRY(queue_slots(guard, scan, plan));
+    ESPER_TRY(queue_partitions(guard, scan, plan));
     if ((scan->clip_norm > 0.0 && plan->n_grads > 1) || (scan->skip_flag != NULL && plan->n_active > 1))
         return act_on_host(guard, scan, plan);
     return ESPER_OK;
@@ -277,9 +280,9 @@ static esper_status launch(esper_guard *guard, const esper_guard_scan *scan, con
 /* Whether what was queued went into graphs under capture, to be run again and again: all of it then. */
 static bool is_captured(const esper_guard *guard)
 {
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        if (guard->table.slots[s].queued && guard->table.slots[s].device >= 0)
-            return esper_cuda_engine_captured(guard->table.slots[s].engine);
+    for (size_t s = 0; s < guard->table.n_partitions; s++)
+        if (guard->table.partitions[s].queued && guard->table.partitions[s].device >= 0)
+            return esper_cuda_engine_captured(guard->table.partitions[s].engine);
     return false;
 }
 
@@ -289,12 +292,12 @@ static void abandon(esper_guard *guard)
     char why[512];
 
     snprintf(why, sizeof(why), "%s", esper_last_error());
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        esper_guard_partition *part = &guard->table.partitions[s];
 
-        if (slot->queued && (slot->device < 0 || !esper_cuda_engine_captured(slot->engine)))
-            (void)collect_slot(slot);
-        slot->queued = false;
+        if (part->queued && (part->device < 0 || !esper_cuda_engine_captured(part->engine)))
+            (void)collect_partition(part);
+        part->queued = false;
     }
     (void)ESPER_FAIL(ESPER_E_STATE, "%s", why); /* the words of the failure that counts */
 }
@@ -322,8 +325,8 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
     guard->checksum = scan->checksum;
     guard->replayed = false;
     guard->clip_factor = 0.0;
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        guard->table.slots[s].collected = false;
+    for (size_t s = 0; s < guard->table.n_partitions; s++)
+        guard->table.partitions[s].collected = false;
     status = launch(guard, scan, &plan);
     if (status != ESPER_OK) {
         abandon(guard);
@@ -345,13 +348,13 @@ static bool is_scanned(const esper_guard *guard, size_t i)
 /* The statistics, in the order of registration: those of the one device as they lie there. */
 static const esper_guard_stat *gather_stats(esper_guard_table *table)
 {
-    for (size_t s = 0; s < table->n_slots; s++) {
-        const esper_guard_slot *slot = &table->slots[s];
+    for (size_t s = 0; s < table->n_partitions; s++) {
+        const esper_guard_partition *part = &table->partitions[s];
 
-        if (slot->n_tensors == table->n_tensors)
-            return slot->collected ? slot->result.stats : table->stats;
-        for (size_t i = 0; i < slot->n_tensors; i++)
-            table->stats[slot->index[i]] = slot->collected ? slot->result.stats[i] : (esper_guard_stat){0};
+        if (part->n_tensors == table->n_tensors)
+            return part->collected ? part->result.stats : table->stats;
+        for (size_t i = 0; i < part->n_tensors; i++)
+            table->stats[part->index[i]] = part->collected ? part->result.stats[i] : (esper_guard_stat){0};
     }
     return table->stats;
 }
@@ -365,9 +368,9 @@ static void report_group(esper_guard *guard, size_t g)
     esper_scan_sums sums;
 
     esper_scan_sums_init(&sums);
-    for (size_t s = 0; scanned && s < table->n_slots; s++)
-        if (table->slots[s].collected && g < table->slots[s].result.n_groups)
-            esper_scan_sums_add(&sums, &table->slots[s].result.groups[g]);
+    for (size_t s = 0; scanned && s < table->n_partitions; s++)
+        if (table->partitions[s].collected && g < table->partitions[s].result.n_groups)
+            esper_scan_sums_add(&sums, &table->partitions[s].result.groups[g]);
     esper_report_group(group->name, group->role, &table->group_sizes[g], scanned ? &sums : NULL, group);
 }
 
@@ -387,14 +390,14 @@ static uint64_t find_first_bad(const esper_guard *guard)
 {
     uint64_t first = ESPER_GUARD_NONE;
 
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        const esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        const esper_guard_partition *part = &guard->table.partitions[s];
 
-        for (int role = 0; slot->collected && role < ESPER_GUARD_N_ROLES; role++) {
-            uint32_t bad = (slot->roles & guard->roles) >> role & 1 ? slot->result.roles[role].first_bad : UINT32_MAX;
+        for (int role = 0; part->collected && role < ESPER_GUARD_N_ROLES; role++) {
+            uint32_t bad = (part->roles & guard->roles) >> role & 1 ? part->result.roles[role].first_bad : UINT32_MAX;
 
-            if (bad != UINT32_MAX && slot->index[bad] < first)
-                first = slot->index[bad];
+            if (bad != UINT32_MAX && part->index[bad] < first)
+                first = part->index[bad];
         }
     }
     return first;
@@ -407,9 +410,9 @@ static double clip_factor_of(const esper_guard *guard)
 
     if (guard->clip_factor > 0.0)
         return guard->clip_factor;
-    for (size_t s = 0; s < guard->table.n_slots; s++)
-        if (guard->table.slots[s].collected && guard->table.slots[s].result.clip_factor < factor)
-            factor = guard->table.slots[s].result.clip_factor;
+    for (size_t s = 0; s < guard->table.n_partitions; s++)
+        if (guard->table.partitions[s].collected && guard->table.partitions[s].result.clip_factor < factor)
+            factor = guard->table.partitions[s].result.clip_factor;
     return factor;
 }
 
@@ -465,15 +468,15 @@ static esper_status adopt_scan(esper_guard *guard)
     const esper_scan_result *result = NULL;
     bool agrees = true;
 
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        const esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        const esper_guard_partition *part = &guard->table.partitions[s];
 
-        if (slot->collected && result == NULL)
-            result = &slot->result;
-        agrees &= !slot->collected || (slot->result.asked == result->asked && slot->result.tag == result->tag);
+        if (part->collected && result == NULL)
+            result = &part->result;
+        agrees &= !part->collected || (part->result.asked == result->asked && part->result.tag == result->tag);
     }
-    for (size_t s = 0; result != NULL && s < guard->table.n_slots; s++)
-        agrees &= guard->table.slots[s].collected || (guard->table.slots[s].roles & result->asked) == 0;
+    for (size_t s = 0; result != NULL && s < guard->table.n_partitions; s++)
+        agrees &= guard->table.partitions[s].collected || (guard->table.partitions[s].roles & result->asked) == 0;
     if (!agrees)
         return ESPER_FAIL(ESPER_E_STATE,
                           "esper_guard_read: the devices have run different scans: launch the graphs that belong "
@@ -490,12 +493,12 @@ static esper_status collect_all(esper_guard *guard)
 {
     esper_status first = ESPER_OK;
 
-    for (size_t s = 0; s < guard->table.n_slots; s++) {
-        esper_guard_slot *slot = &guard->table.slots[s];
+    for (size_t s = 0; s < guard->table.n_partitions; s++) {
+        esper_guard_partition *part = &guard->table.partitions[s];
         esper_status status = ESPER_OK;
 
-        if (slot->queued || (guard->replayed && (slot->roles & guard->roles) != 0))
-            status = collect_slot(slot);
+        if (part->queued || (guard->replayed && (part->roles & guard->roles) != 0))
+            status = collect_partition(part);
         first = first == ESPER_OK ? status : first;
     }
     return first;

@@ -3,6 +3,7 @@
  * Three things are told apart: NaN in the data, Inf in the data, and a norm that is not finite although the data are. */
 #include "guard/report.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@ uint32_t esper_scan_bad(const esper_scan_sums *sums, esper_guard_role role)
 {
     uint32_t bad = 0;
 
+    assert(role < ESPER_GUARD_N_ROLES);
     if (sums->n_nan > 0)
         bad |= role == ESPER_GUARD_ROLE_GRAD ? ESPER_GUARD_BAD_NAN_GRAD : ESPER_GUARD_BAD_NAN_STATE;
     if (sums->n_inf > 0)

@@ -10,6 +10,7 @@
  * about the one before it first, so that with two entries or more the last good one is never chosen. Nothing here
  * asks the clock or whether work happens to be done (but for status_get, which decides nothing): the same calls
  * choose the same entries. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -30,6 +31,7 @@ enum {
 
 static uint32_t index_of(const esper_ring *ring, const ring_entry *entry)
 {
+    assert(entry >= ring->entries && entry < ring->entries + ring->options.n_entries);
     return (uint32_t)(entry - ring->entries);
 }
 
@@ -58,6 +60,7 @@ static ring_entry *entry_to_take(esper_ring *ring)
 {
     ring_entry *chosen = &ring->entries[0];
 
+    assert(ring->options.n_entries > 0 && ring->pending == NULL);
     for (uint32_t i = 1; i < ring->options.n_entries; i++) {
         ring_entry *entry = &ring->entries[i];
 
@@ -70,6 +73,7 @@ static ring_entry *entry_to_take(esper_ring *ring)
 /* The entry does not count any more: its sum does not fit. */
 static void drop(ring_entry *entry)
 {
+    assert(entry->state != ESPER_RING_PENDING);
     entry->state = ESPER_RING_EMPTY;
     entry->doubted = false;
 }
@@ -87,6 +91,7 @@ static bool has_mirror(const esper_ring *ring, uint32_t entry)
 
 static void make_good(esper_ring *ring, ring_entry *entry)
 {
+    assert(entry->state != ESPER_RING_GOOD && !entry->doubted);
     entry->state = ESPER_RING_GOOD;
     for (size_t i = 0; i < ring->n_sides; i++) {
         ring_side *side = &ring->sides[i];
@@ -103,6 +108,7 @@ static esper_status settle_pending(esper_ring *ring)
     ring_entry *entry = ring->pending;
     const esper_guard_report *report;
 
+    assert(entry == NULL || entry->sequence == ring->sequence);
     if (entry == NULL)
         return ESPER_OK;
     ring->pending = NULL;
@@ -211,6 +217,7 @@ static esper_status read_options(const esper_ring_options *given, esper_ring_opt
 /* Where the scanner finds a part of an entry. */
 static void *scanned_data(const ring_side *side, size_t part, uint32_t entry)
 {
+    assert(part < side->n_parts && side->parts[part].offset + side->parts[part].bytes <= side->arena_bytes);
     if (side->scan_live)
         return side->parts[part].data;
     return (char *)side->copies[entry].arena.at + side->parts[part].offset;
@@ -373,6 +380,7 @@ static esper_status make_blob_room(ring_entry *entry, size_t bytes)
 
 static void keep_blob(const esper_ring *ring, ring_entry *entry, const void *blob, size_t bytes)
 {
+    assert(bytes <= entry->blob_room);
     if (bytes != 0)
         memcpy(entry->blob, blob, bytes);
     entry->blob_bytes = bytes;
@@ -403,6 +411,7 @@ static esper_status scan_copy(esper_ring *ring, uint32_t entry)
 
 static esper_status copy_and_scan(esper_ring *ring, uint32_t entry)
 {
+    assert(entry < ring->options.n_entries && ring->pending == NULL && ring->unverified == NULL);
     for (size_t i = 0; i < ring->n_sides; i++)
         ESPER_TRY(copy_out(&ring->sides[i], entry));
     ESPER_TRY(scan_copy(ring, entry));
@@ -509,6 +518,7 @@ esper_status esper_ring_status_get(esper_ring *ring, int wait, esper_ring_status
 /* Queues the way from the entry's arenas to the tensors: behind all writers, and before their next work. */
 static esper_status copy_back(esper_ring *ring, uint32_t entry, bool from_mirror)
 {
+    assert(entry < ring->options.n_entries);
     for (size_t i = 0; i < ring->n_sides; i++) {
         ring_side *side = &ring->sides[i];
         ring_copy *copy = &side->copies[entry];
@@ -541,6 +551,7 @@ static esper_status put_back(esper_ring *ring, ring_entry *entry, bool wait, esp
     uint32_t index = index_of(ring, entry);
     bool intact = ring->kernels->checksum(entry->blob, entry->blob_bytes, 0) == entry->blob_sum;
 
+    assert(entry->state == ESPER_RING_GOOD);
     *intact_out = intact;
     if (!intact)
         return ESPER_OK;

@@ -7,7 +7,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, N_U32 = 8, N_U16 = 16, N_F64 = 4, N_F16 = 8 };
+enum { N_SUMS = 16, N_U32 = 8, N_U16 = 16, N_F64 = 4, N_F16 = 8 };
 typedef __m256i vec_u32;
 typedef __m256i vec_u16;
 typedef __m256i vec_u64;
@@ -76,7 +76,7 @@ INLINE vec_u32 load_bits(const unsigned char *data, esper_guard_dtype dtype)
 
 /* Halves of a vector are read by themselves where memory allows it: that is cheaper than taking a vector apart. What
  * becomes the upper half of a float comes from a shuffle, with zeros for the lower half. */
-INLINE vec_f64 load_lanes(const unsigned char *data, esper_guard_dtype dtype, int v)
+INLINE vec_f64 load_as_f64(const unsigned char *data, esper_guard_dtype dtype, int v)
 {
     const void *pair = data + (size_t)v / 2 * 2 * N_F64 * sizeof(uint16_t); /* of vectors: what one load yields */
     __m128i halves;

@@ -7,9 +7,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16, N_U32 = 16, N_U16 = 16, N_F64 = 8, N_F16 = 16 };
+enum { N_SUMS = 16, N_U32 = 16, N_U16 = 16, N_F64 = 8, N_F16 = 16 };
 typedef __m512i vec_u32;
-typedef __m256i vec_u16; /* LANES of them */
+typedef __m256i vec_u16; /* N_SUMS of them */
 typedef __m512i vec_u64;
 typedef __m512d vec_f64;
 
@@ -74,7 +74,7 @@ INLINE vec_u32 load_bits(const unsigned char *data, esper_guard_dtype dtype)
     return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)data)), 16);
 }
 
-INLINE vec_f64 load_lanes(const unsigned char *data, esper_guard_dtype dtype, int v)
+INLINE vec_f64 load_as_f64(const unsigned char *data, esper_guard_dtype dtype, int v)
 {
     __m128i halves;
 

@@ -4,7 +4,7 @@
 
 #include "guard/scan_kernels.h"
 
-enum { LANES = 16, N_U32 = 4, N_U16 = 8, N_F64 = 2, N_F16 = 4 };
+enum { N_SUMS = 16, N_U32 = 4, N_U16 = 8, N_F64 = 2, N_F16 = 4 };
 typedef uint32_t vec_u32 __attribute__((vector_size(16)));
 typedef int32_t  vec_i32 __attribute__((vector_size(16)));
 typedef uint16_t vec_u16 __attribute__((vector_size(16)));
@@ -178,7 +178,7 @@ INLINE vec_u32 load_bits(const unsigned char *data, esper_guard_dtype dtype)
     return dtype == ESPER_GUARD_F16 ? halves_to_bits(load_halves(data)) : load_halves(data) << 16;
 }
 
-INLINE vec_f64 load_lanes(const unsigned char *data, esper_guard_dtype dtype, int v)
+INLINE vec_f64 load_as_f64(const unsigned char *data, esper_guard_dtype dtype, int v)
 {
     float pair[N_F64];
 

@@ -1,6 +1,7 @@
 /* Tables of tensors: made whole from the one before and what is added. */
 #include "guard/table.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,9 +54,9 @@ static uint64_t hash_text(const char *text, uint64_t hash)
     return (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
 }
 
-/* A set of (text, role) pairs: indices of tensors in open slots, NO_TENSOR where there is none. */
+/* A set of (text, role) pairs: indices of tensors, NO_TENSOR where there is none. */
 typedef struct name_set {
-    uint32_t *places;
+    uint32_t *buckets;
     size_t    mask;
 } name_set;
 
@@ -63,15 +64,15 @@ typedef struct name_set {
 
 static esper_status name_set_init(name_set *set, size_t n_names)
 {
-    size_t n_places = 16;
+    size_t n_buckets = 16;
 
-    while (n_places < n_names * 2)
-        n_places *= 2;
-    set->places = esper_mem_alloc(n_places * sizeof(*set->places));
-    if (set->places == NULL)
+    while (n_buckets < n_names * 2)
+        n_buckets *= 2;
+    set->buckets = esper_mem_alloc(n_buckets * sizeof(*set->buckets));
+    if (set->buckets == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "names of %zu tensors", n_names);
-    memset(set->places, 0xff, n_places * sizeof(*set->places));
-    set->mask = n_places - 1;
+    memset(set->buckets, 0xff, n_buckets * sizeof(*set->buckets));
+    set->mask = n_buckets - 1;
     return ESPER_OK;
 }
 
@@ -87,14 +88,15 @@ static uint32_t name_set_put(name_set *set, const esper_guard_tensor *tensors, u
     size_t at =
         (size_t)hash_text(text_of(tensor, group), UINT64_C(0xcbf29ce484222325) + (uint64_t)tensor->role) & set->mask;
 
-    while (set->places[at] != NO_TENSOR) {
-        const esper_guard_tensor *other = &tensors[set->places[at]];
+    assert(index < NO_TENSOR && tensor->role < ESPER_GUARD_N_ROLES);
+    while (set->buckets[at] != NO_TENSOR) {
+        const esper_guard_tensor *other = &tensors[set->buckets[at]];
 
         if (other->role == tensor->role && strcmp(text_of(other, group), text_of(tensor, group)) == 0)
-            return set->places[at];
+            return set->buckets[at];
         at = (at + 1) & set->mask;
     }
-    set->places[at] = index;
+    set->buckets[at] = index;
     return index;
 }
 
@@ -113,7 +115,7 @@ static esper_status check_names(const esper_guard_table *table)
                                 "within a role",
                                 table->tensors[i].name, first, i);
     }
-    esper_mem_free(set.places);
+    esper_mem_free(set.buckets);
     return status;
 }
 
@@ -142,7 +144,7 @@ static esper_status make_groups(esper_guard_table *table)
         add_size(&table->group_sizes[table->group_of[i]], tensor);
         add_size(&table->role_sizes[tensor->role], tensor);
     }
-    esper_mem_free(set.places);
+    esper_mem_free(set.buckets);
     return ESPER_OK;
 }
 
@@ -169,6 +171,7 @@ static esper_status take_arrays(esper_guard_table *table)
 static void fill_arrays(esper_guard_table *table, const esper_guard_table *old, const esper_guard_tensor *tensors,
                         size_t n_tensors)
 {
+    assert(table->n_tensors == old->n_tensors + n_tensors);
     if (old->n_tensors > 0) {
         memcpy(table->tensors, old->tensors, old->n_tensors * sizeof(*table->tensors));
         memcpy(table->remembered, old->remembered, old->n_tensors * sizeof(*table->remembered));
@@ -204,80 +207,83 @@ static esper_status keep_texts(esper_guard_table *table)
     return ESPER_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ slots */
+/* ------------------------------------------------------------------------------------------------------- partitions */
 
-static esper_guard_slot *find_slot(esper_guard_table *table, int32_t device)
+static esper_guard_partition *find_partition(esper_guard_table *table, int32_t device)
 {
-    for (size_t s = 0; s < table->n_slots; s++)
-        if (table->slots[s].device == device)
-            return &table->slots[s];
+    for (size_t s = 0; s < table->n_partitions; s++)
+        if (table->partitions[s].device == device)
+            return &table->partitions[s];
     return NULL;
 }
 
-/* Makes a place for every device: those of the old table, which have engines, and new ones. */
-static esper_status open_slots(esper_guard_table *table, const esper_guard_table *old)
+/* Makes a partition for every device: those of the old table, which have engines, and new ones. */
+static esper_status open_partitions(esper_guard_table *table, const esper_guard_table *old)
 {
-    table->slots = esper_mem_alloc((old->n_slots + 1) * sizeof(*table->slots));
-    if (table->slots == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu devices", old->n_slots + 1);
-    for (size_t s = 0; s < old->n_slots; s++)
-        table->slots[s] = (esper_guard_slot){
-            .engine = old->slots[s].engine, .device = old->slots[s].device, .stale = old->slots[s].stale};
-    table->n_slots = old->n_slots;
+    table->partitions = esper_mem_alloc((old->n_partitions + 1) * sizeof(*table->partitions));
+    if (table->partitions == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu devices", old->n_partitions + 1);
+    for (size_t s = 0; s < old->n_partitions; s++)
+        table->partitions[s] = (esper_guard_partition){.engine = old->partitions[s].engine,
+                                                       .device = old->partitions[s].device,
+                                                       .stale = old->partitions[s].stale};
+    table->n_partitions = old->n_partitions;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        esper_guard_slot *slot = find_slot(table, table->tensors[i].device);
+        esper_guard_partition *part = find_partition(table, table->tensors[i].device);
 
-        if (slot == NULL) {
-            esper_guard_slot *slots = esper_mem_grow(table->slots, (table->n_slots + 1) * sizeof(*slots));
+        if (part == NULL) {
+            esper_guard_partition *partitions =
+                esper_mem_grow(table->partitions, (table->n_partitions + 1) * sizeof(*partitions));
 
-            if (slots == NULL)
-                return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu devices", table->n_slots + 1);
-            table->slots = slots;
-            slot = &slots[table->n_slots++];
-            *slot = (esper_guard_slot){.device = table->tensors[i].device};
+            if (partitions == NULL)
+                return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu devices", table->n_partitions + 1);
+            table->partitions = partitions;
+            part = &partitions[table->n_partitions++];
+            *part = (esper_guard_partition){.device = table->tensors[i].device};
         }
-        slot->n_tensors++;
-        slot->roles |= 1u << table->tensors[i].role;
+        part->n_tensors++;
+        part->roles |= 1u << table->tensors[i].role;
     }
     return ESPER_OK;
 }
 
-static esper_status fill_slots(esper_guard_table *table)
+static esper_status fill_partitions(esper_guard_table *table)
 {
-    for (size_t s = 0; s < table->n_slots; s++) {
-        esper_guard_slot *slot = &table->slots[s];
+    for (size_t s = 0; s < table->n_partitions; s++) {
+        esper_guard_partition *part = &table->partitions[s];
         size_t n = 0;
 
-        if (slot->n_tensors == 0)
+        if (part->n_tensors == 0)
             continue;
-        slot->index = esper_mem_alloc(slot->n_tensors * sizeof(*slot->index));
-        if (slot->index == NULL)
-            return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", slot->n_tensors);
+        part->index = esper_mem_alloc(part->n_tensors * sizeof(*part->index));
+        if (part->index == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", part->n_tensors);
         for (size_t i = 0; i < table->n_tensors; i++)
-            if (table->tensors[i].device == slot->device)
-                slot->index[n++] = i;
+            if (table->tensors[i].device == part->device)
+                part->index[n++] = i;
     }
     return ESPER_OK;
 }
 
-esper_status esper_guard_slot_bind(const esper_guard_table *table, esper_guard_slot *slot)
+esper_status esper_guard_partition_bind(const esper_guard_table *table, esper_guard_partition *part)
 {
-    esper_scan_tensor *tensors = esper_mem_alloc(slot->n_tensors * sizeof(*tensors));
+    esper_scan_tensor *tensors = esper_mem_alloc(part->n_tensors * sizeof(*tensors));
     esper_status status;
 
+    assert(part->engine != NULL && part->n_tensors > 0 && part->n_tensors <= table->n_tensors);
     if (tensors == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", slot->n_tensors);
-    for (size_t i = 0; i < slot->n_tensors; i++) {
-        const esper_guard_tensor *tensor = &table->tensors[slot->index[i]];
+        return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", part->n_tensors);
+    for (size_t i = 0; i < part->n_tensors; i++) {
+        const esper_guard_tensor *tensor = &table->tensors[part->index[i]];
 
         tensors[i] = (esper_scan_tensor){.data = tensor->data,
                                          .count = tensor->count,
                                          .dtype = tensor->dtype,
                                          .role = tensor->role,
-                                         .group = table->group_of[slot->index[i]]};
+                                         .group = table->group_of[part->index[i]]};
     }
-    status = slot->engine->ops->bind(slot->engine, tensors, slot->n_tensors, table->n_groups);
-    slot->stale = status != ESPER_OK;
+    status = part->engine->ops->bind(part->engine, tensors, part->n_tensors, table->n_groups);
+    part->stale = status != ESPER_OK;
     esper_mem_free(tensors);
     return status;
 }
@@ -286,9 +292,9 @@ esper_status esper_guard_slot_bind(const esper_guard_table *table, esper_guard_s
 
 void esper_guard_table_free(esper_guard_table *table)
 {
-    for (size_t s = 0; s < table->n_slots; s++)
-        esper_mem_free(table->slots[s].index);
-    esper_mem_free(table->slots);
+    for (size_t s = 0; s < table->n_partitions; s++)
+        esper_mem_free(table->partitions[s].index);
+    esper_mem_free(table->partitions);
     esper_mem_free(table->group_sizes);
     esper_mem_free(table->groups);
     esper_mem_free(table->data);
@@ -309,8 +315,8 @@ static esper_status fill_table(esper_guard_table *table, const esper_guard_table
     ESPER_TRY(check_names(table));
     ESPER_TRY(keep_texts(table));
     ESPER_TRY(make_groups(table));
-    ESPER_TRY(open_slots(table, old));
-    return fill_slots(table);
+    ESPER_TRY(open_partitions(table, old));
+    return fill_partitions(table);
 }
 
 esper_status esper_guard_table_make(const esper_guard_table *old, const esper_guard_tensor *tensors, size_t n_tensors,

@@ -1,6 +1,7 @@
 /* The blueprints as programs. Listing order and policy numbers are contracts. */
 #include "nn/blueprint.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -9,6 +10,7 @@
 /* Channels of (C,H,W), width of (T,D). */
 static int width_of(const esper_net *net, int x)
 {
+    assert(x == ESPER_NO_TENSOR || (x >= 0 && x < net->n_tensors));
     if (x == ESPER_NO_TENSOR)
         return 1;
     return net->tensors[x].rank == 3 ? net->tensors[x].dim[0] : net->tensors[x].dim[1];
@@ -253,6 +255,7 @@ esper_status esper_blueprint_find(esper_topology topology, const char *name, con
 
 int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blend blend)
 {
+    assert(blend >= ESPER_BLEND_ADD && blend <= ESPER_BLEND_GATE);
     return blueprint->build(net, x, blend);
 }
 

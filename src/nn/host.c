@@ -1,6 +1,8 @@
 /* The two host families as programs. Parameter names are part of the checkpoint format. */
 #include "nn/host.h"
 
+#include <assert.h>
+
 #include "base/status.h"
 #include "nn/layer.h"
 
@@ -200,6 +202,7 @@ static void add_loss(esper_net *net, int logits)
 {
     int one = 1;
 
+    assert(net->status != ESPER_OK || (logits >= 0 && logits < net->n_tensors));
     net->target = net->status != ESPER_OK || net->tensors[logits].rank == 1
                       ? esper_net_input(net, "targets", ESPER_I32, 1, &one)
                       : esper_net_input(net, "targets", ESPER_I32, 1, &net->tensors[logits].dim[0]);

@@ -1,6 +1,7 @@
 /* Initial weights, and the hash that proves two networks equal. */
 #include "nn/init.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #define XXH_STATIC_LINKING_ONLY /* a state that is no allocation */
@@ -61,6 +62,7 @@ static void make_orthogonal(float *values, const esper_tensor *tensor)
     int64_t rows = tensor->dim[0], cols = tensor->count / rows;
     vectors m = {values, rows, cols, cols, 1};
 
+    assert(tensor->rank >= 2 && rows > 0 && tensor->count % rows == 0);
     if (rows > cols)
         m = (vectors){values, cols, rows, 1, cols};
     for (int64_t v = 0; v < m.n; v++) {
@@ -79,6 +81,7 @@ static void draw_part(esper_rng *rng, const esper_tensor *tensor, const esper_bi
     esper_rng_key key = {
         .seed = birth->seed, .purpose = ESPER_RNG_INIT, .network = birth->network, .step = birth->number};
 
+    assert(first >= 0 && n > 0 && first + n <= tensor->count);
     key.sample = (uint32_t)XXH64(tensor->name, strlen(tensor->name), 0);
     for (int64_t i = 0; i < n; i++) {
         if ((first + i) % PIECE == 0) {

@@ -1,6 +1,7 @@
 /* Layers with their parameters. Weights are born U(-b,b) with b = 1/sqrt(fan in), norms as scale 1 and shift 0. */
 #include "nn/layer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ static const char *join(char *buffer, const char *layer, const char *what)
 
 static esper_init uniform_for(int fan_in)
 {
+    assert(fan_in > 0);
     return (esper_init){ESPER_INIT_UNIFORM, 1.0f / sqrtf((float)fan_in)};
 }
 
@@ -28,6 +30,7 @@ int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv)
     esper_init init = conv.zero ? constant(0.0f) : uniform_for(per_group * conv.kernel * conv.kernel);
     int weight = esper_net_param(net, join(full, name, "weight"), 4, dim, init);
 
+    assert(conv.groups > 0 && conv.in % conv.groups == 0 && conv.out % conv.groups == 0 && conv.kernel % 2 == 1);
     return esper_net_conv2d(net, x, weight, conv.kernel / 2, conv.groups);
 }
 
@@ -43,6 +46,7 @@ static void norm_params(esper_net *net, const char *name, int n, int *scale_out,
 /* Dimension `i` of x; 1 when building has already failed, which keeps the net's first mistake the only one. */
 static int dim_of(const esper_net *net, int x, int i)
 {
+    assert(x == ESPER_NO_TENSOR || (x >= 0 && x < net->n_tensors && i < net->tensors[x].rank));
     return x == ESPER_NO_TENSOR ? 1 : net->tensors[x].dim[i];
 }
 
@@ -88,6 +92,7 @@ int esper_layer_linear(esper_net *net, const char *name, int x, esper_linear lin
 
 int esper_group_norm_groups(int channels)
 {
+    assert(channels > 0);
     for (int groups = 32; groups > 1; groups /= 2)
         if (channels % groups == 0 && channels / groups >= 16)
             return groups;

@@ -1,6 +1,7 @@
 /* Optimisers: a lane for each group that is on, rebuilt into standing tables at every step. */
 #include "nn/optim.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,6 +32,8 @@ struct esper_optim {
 
 static int64_t region_count(const esper_slab *slab, int region)
 {
+    assert(region >= 0 && region < slab->n_regions);
+    assert(slab->param_begin[region] <= slab->param_begin[region + 1]);
     return slab->param_begin[region + 1] - slab->param_begin[region];
 }
 
@@ -195,6 +198,8 @@ void esper_optim_close(esper_optim *optim)
 
 static optim_group *group_of(const esper_optim *optim, int network, int region)
 {
+    assert(network >= 0 && network < optim->n_networks);
+    assert(region >= 0 && region < optim->first[network + 1] - optim->first[network]);
     return &optim->groups[optim->first[network] + region];
 }
 
@@ -217,11 +222,6 @@ void esper_optim_join(esper_optim *optim, int network, int region, bool joined)
     group->joined = joined && region > 0 && group->lane.in[0].count > 0;
 }
 
-bool esper_optim_is_joined(const esper_optim *optim, int network, int region)
-{
-    return group_of(optim, network, region)->joined;
-}
-
 esper_status esper_optim_reset(esper_optim *optim, int network, int region)
 {
     optim_group *group = group_of(optim, network, region);
@@ -239,6 +239,7 @@ esper_status esper_optim_reset(esper_optim *optim, int network, int region)
 
 double esper_optim_norm_alone(const esper_optim *optim, int network, int region)
 {
+    assert(network >= 0 && network < optim->n_networks && region >= 0);
     return optim->norms[optim->first[network] + region];
 }
 
@@ -258,6 +259,7 @@ static uint64_t joined_regions(const esper_optim *optim, int network)
     int n = optim->first[network + 1] - optim->first[network];
     uint64_t with = 0;
 
+    assert(n <= 64 && !groups[0].joined); /* a bit for each */
     for (int r = 1; r < n; r++)
         if (groups[r].on && groups[r].joined)
             with |= (uint64_t)1 << r;
@@ -295,6 +297,7 @@ static esper_status launch(esper_optim *optim, esper_backend_stream *stream, int
     esper_launch launch = {.kind = ESPER_OP_GRAD_NORM, .direction = ESPER_FORWARD, .lanes = lanes, .n_lanes = n_lanes};
     size_t n = (size_t)(last - first);
 
+    assert(first <= last && n_lanes <= last - first);
     if (n_lanes == 0)
         return ESPER_OK;
     ESPER_TRY(esper_backend_copy_in(optim->backend, stream, &optim->sent[first], &optim->settings[first],
@@ -319,6 +322,7 @@ esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stre
 {
     esper_lane *lanes = &optim->lanes[optim->first[network]];
 
+    assert(network >= 0 && network < optim->n_networks);
     return launch(optim, stream, optim->first[network], optim->first[network + 1], lanes,
                   make_lanes(optim, network, lanes));
 }

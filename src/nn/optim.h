@@ -30,7 +30,6 @@ void esper_optim_enable(esper_optim *optim, int network, int region, bool on);
  * region 0 and all that have joined it and are on. Its own settings stay as they are, for when it leaves. None has joined at
  * first; region 0 itself and an empty region cannot. */
 void esper_optim_join(esper_optim *optim, int network, int region, bool joined);
-bool esper_optim_is_joined(const esper_optim *optim, int network, int region);
 
 /* A region that begins anew: no steps taken, moments and gradients zero (another seed's tensors lie elsewhere in it, and what
  * the old one left between them would count in the norm). */

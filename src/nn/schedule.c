@@ -1,6 +1,7 @@
 /* Constant and cosine schedules with linear warm-up. */
 #include "nn/schedule.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* Half a cosine from `high` to `low`: step `step` of `n_steps`. */
@@ -8,6 +9,7 @@ static double fall(double high, double low, uint64_t step, uint64_t n_steps)
 {
     double part = (double)step / (double)n_steps;
 
+    assert(step <= n_steps && n_steps > 0);
     return low + 0.5 * (high - low) * (1.0 + cos(3.14159265358979323846 * part));
 }
 

@@ -1,6 +1,7 @@
-/* The table of which operation asks which head, the masks, and the one mapping between actions and decisions. */
+/* The table of which operation asks which head, the masks, and what decision an action stands for. */
 #include "policy/actions.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -33,16 +34,19 @@ static const uint32_t asks[ESPER_N_SLOT_OPS] = {
 
 int32_t esper_action_tempo(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_TEMPOS);
     return tempos[choice];
 }
 
 double esper_action_target(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_TARGETS);
     return targets[choice];
 }
 
 int32_t esper_action_speed(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_SPEEDS);
     return speeds[choice];
 }
 
@@ -53,16 +57,19 @@ const char *esper_head_name(int head)
 
 int esper_head_size(int head, int n_slots)
 {
+    assert(head >= 0 && head < ESPER_N_HEADS && n_slots <= ESPER_POLICY_MAX_SLOTS);
     return heads[head].size > 0 ? heads[head].size : n_slots;
 }
 
 bool esper_action_matters(int op, int head)
 {
+    assert(op >= 0 && op < ESPER_N_SLOT_OPS && head >= 0 && head < ESPER_N_HEADS);
     return (asks[op] >> head & 1u) != 0;
 }
 
 uint32_t esper_action_asked(int op)
 {
+    assert(op >= 0 && op < ESPER_N_SLOT_OPS);
     return asks[op];
 }
 
@@ -78,6 +85,7 @@ bool esper_action_available(uint64_t ops, int head)
 
 static uint64_t first_bits(int n)
 {
+    assert(n > 0 && n <= ESPER_ACTION_MAX_CHOICES);
     return n >= ESPER_ACTION_MAX_CHOICES ? UINT64_MAX : (UINT64_C(1) << n) - 1;
 }
 
@@ -191,63 +199,6 @@ void esper_action_decide(const esper_action *action, esper_decision *decision_ou
         decision_out->speed = speeds[choice[ESPER_HEAD_SPEED]];
     if (esper_action_matters(op, ESPER_HEAD_CURVE))
         decision_out->curve = choice[ESPER_HEAD_CURVE];
-}
-
-static int find_ticks(const int32_t *menu, int n, int32_t ticks)
-{
-    for (int i = 0; i < n; i++)
-        if (menu[i] == ticks)
-            return i;
-    return -1;
-}
-
-static int find_target(double target)
-{
-    for (int i = 0; i < ESPER_N_TARGETS; i++)
-        if (fabs(targets[i] - target) < 1e-9)
-            return i;
-    return -1;
-}
-
-/* What a decision says to a head that its operation asks; -1 = nothing that head could choose. */
-static int32_t choice_of(const esper_decision *decision, int head)
-{
-    switch (head) {
-    case ESPER_HEAD_SLOT:
-        return decision->slot;
-    case ESPER_HEAD_BLUEPRINT:
-        return decision->blueprint;
-    case ESPER_HEAD_STYLE:
-        return decision->style;
-    case ESPER_HEAD_TEMPO:
-        return find_ticks(tempos, ESPER_N_TEMPOS, decision->tempo);
-    case ESPER_HEAD_TARGET:
-        return find_target(decision->target);
-    case ESPER_HEAD_SPEED:
-        return find_ticks(speeds, ESPER_N_SPEEDS, decision->speed);
-    case ESPER_HEAD_CURVE:
-        return decision->curve;
-    default:
-        return decision->op;
-    }
-}
-
-esper_status esper_action_of(const esper_decision *decision, esper_action *action_out)
-{
-    esper_action action;
-
-    if (decision->op < 0 || decision->op >= ESPER_N_SLOT_OPS)
-        return ESPER_FAIL(ESPER_E_ARG, "%d is no operation", (int)decision->op);
-    for (int head = 0; head < ESPER_N_HEADS; head++) {
-        bool asked = esper_action_matters(decision->op, head);
-
-        action.choice[head] = asked ? choice_of(decision, head) : heads[head].placeholder;
-        if (action.choice[head] < 0 || action.choice[head] >= esper_head_size(head, ESPER_POLICY_MAX_SLOTS))
-            return ESPER_FAIL(ESPER_E_ARG, "%s of this %s is not among the choices of a learned policy",
-                              heads[head].name, esper_slot_op_name(decision->op));
-    }
-    *action_out = action;
-    return ESPER_OK;
 }
 
 int esper_action_effective_op(const esper_policy_view *view, const esper_decision *decision)

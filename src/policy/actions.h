@@ -75,10 +75,8 @@ uint64_t esper_action_mask_open(const esper_action_mask *mask, int head);
 /* There is nothing to choose but to wait. */
 bool esper_action_is_forced(const esper_action_mask *mask);
 
-/* The decision that an action stands for, and the other way round. What an operation does not ask for is left as
- * esper_decision_init has it, and is the placeholder. of: E_ARG when a number is on no menu. */
-void         esper_action_decide(const esper_action *action, esper_decision *decision_out);
-esper_status esper_action_of(const esper_decision *decision, esper_action *action_out);
+/* The decision that an action stands for. What its operation does not ask for is left as esper_decision_init has it. */
+void esper_action_decide(const esper_action *action, esper_decision *decision_out);
 
 /* The operation that a decision comes to: its own, or `wait` when the view does not allow it. */
 int esper_action_effective_op(const esper_policy_view *view, const esper_decision *decision);

@@ -1,6 +1,7 @@
 /* The checks, one function for what belongs together. */
 #include "policy/anomaly.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -11,22 +12,15 @@ static const double RECOVERED = 1.5; /* times its threshold: a head's entropy co
 
 enum { COLLAPSE_UPDATES = 3, TELL_EVERY = 10 };
 
-static const struct {
-    const char *name, *about;
-} anomalies[ESPER_N_ANOMALIES] = {
-#define X(name, text, about) [ESPER_ANOMALY_##name] = {text, about},
+static const char *const names[ESPER_N_ANOMALIES] = {
+#define X(name, text) [ESPER_ANOMALY_##name] = text,
     ESPER_ANOMALY_LIST(X)
 #undef X
 };
 
 const char *esper_anomaly_name(int anomaly)
 {
-    return anomaly >= 0 && anomaly < ESPER_N_ANOMALIES ? anomalies[anomaly].name : NULL;
-}
-
-const char *esper_anomaly_about(int anomaly)
-{
-    return anomaly >= 0 && anomaly < ESPER_N_ANOMALIES ? anomalies[anomaly].about : NULL;
+    return anomaly >= 0 && anomaly < ESPER_N_ANOMALIES ? names[anomaly] : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------ recurrent state */
@@ -36,6 +30,7 @@ static esper_state_size size_of(const float *values, int n_lanes, int width, esp
     esper_state_size size = {0};
     double all = 0;
 
+    assert(n_lanes >= 0 && width > 0);
     for (int lane = 0; lane < n_lanes; lane++) {
         double sum = 0, rms;
 
@@ -78,6 +73,7 @@ esper_state_health esper_state_health_of(const float *h, const float *c, int n_l
 
 static void find(esper_findings *f, esper_anomaly anomaly, bool holds)
 {
+    assert((int)anomaly >= 0 && anomaly < ESPER_N_ANOMALIES);
     if (holds)
         f->found |= 1u << anomaly;
 }

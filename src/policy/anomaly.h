@@ -10,37 +10,35 @@
 
 #include "policy/policy_net.h"
 
-/* name, text, what it is about */
-#define ESPER_ANOMALY_LIST(X)                                    \
-    X(RATIO_NOT_FINITE, "ratio_nan_inf", "policy")               \
-    X(RATIO_EXPLOSION, "ratio_explosion", "policy")              \
-    X(RATIO_COLLAPSE, "ratio_collapse", "policy")                \
-    X(VALUE_COLLAPSE, "value_collapse", "value")                 \
-    X(NOT_FINITE, "numerical_instability", "numeric")            \
-    X(ENTROPY_COLLAPSE, "entropy_collapse", "policy")            \
-    X(ENTROPY_LOW, "entropy_low", "policy")                      \
-    X(KL_EXTREME, "kl_extreme", "policy")                        \
-    X(KL_SPIKE, "kl_spike", "policy")                            \
-    X(NORM_DRIFT, "gradient_norm_drift", "gradient")             \
-    X(HEALTH_DRIFT, "gradient_health_drift", "gradient")         \
-    X(LSTM_NAN, "lstm_nan", "recurrent")                         \
-    X(LSTM_INF, "lstm_inf", "recurrent")                         \
-    X(LSTM_H_EXPLOSION, "lstm_h_explosion", "recurrent")         \
-    X(LSTM_C_EXPLOSION, "lstm_c_explosion", "recurrent")         \
-    X(LSTM_H_VANISHING, "lstm_h_vanishing", "recurrent")         \
-    X(LSTM_C_VANISHING, "lstm_c_vanishing", "recurrent")         \
-    X(HEAD_NOT_FINITE, "head_entropy_nan_inf", "policy")         \
-    X(HEAD_COLLAPSE, "head_entropy_collapse", "policy")
+#define ESPER_ANOMALY_LIST(X)                  \
+    X(RATIO_NOT_FINITE, "ratio_nan_inf")       \
+    X(RATIO_EXPLOSION, "ratio_explosion")      \
+    X(RATIO_COLLAPSE, "ratio_collapse")        \
+    X(VALUE_COLLAPSE, "value_collapse")        \
+    X(NOT_FINITE, "numerical_instability")     \
+    X(ENTROPY_COLLAPSE, "entropy_collapse")    \
+    X(ENTROPY_LOW, "entropy_low")              \
+    X(KL_EXTREME, "kl_extreme")                \
+    X(KL_SPIKE, "kl_spike")                    \
+    X(NORM_DRIFT, "gradient_norm_drift")       \
+    X(HEALTH_DRIFT, "gradient_health_drift")   \
+    X(LSTM_NAN, "lstm_nan")                    \
+    X(LSTM_INF, "lstm_inf")                    \
+    X(LSTM_H_EXPLOSION, "lstm_h_explosion")    \
+    X(LSTM_C_EXPLOSION, "lstm_c_explosion")    \
+    X(LSTM_H_VANISHING, "lstm_h_vanishing")    \
+    X(LSTM_C_VANISHING, "lstm_c_vanishing")    \
+    X(HEAD_NOT_FINITE, "head_entropy_nan_inf") \
+    X(HEAD_COLLAPSE, "head_entropy_collapse")
 
 typedef enum esper_anomaly {
-#define X(name, text, about) ESPER_ANOMALY_##name,
+#define X(name, text) ESPER_ANOMALY_##name,
     ESPER_ANOMALY_LIST(X)
 #undef X
     ESPER_N_ANOMALIES
 } esper_anomaly;
 
-const char *esper_anomaly_name(int anomaly);  /* NULL for a code that is none */
-const char *esper_anomaly_about(int anomaly); /* "recurrent" */
+const char *esper_anomaly_name(int anomaly); /* NULL for a code that is none */
 
 /* ------------------------------------------------------------------------------------------------ recurrent state */
 

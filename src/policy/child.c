@@ -145,11 +145,6 @@ esper_status esper_child_open(const char *command, esper_child **child_out)
     return ESPER_OK;
 }
 
-pid_t esper_child_pid(const esper_child *child)
-{
-    return child->pid;
-}
-
 /* ------------------------------------------------------------------------------------------------ ending */
 
 /* Whether it has ended, looked at again and again for at most wait_ms. It is not collected: its id stays its own. */

@@ -27,7 +27,4 @@ void esper_child_close(esper_child *child);
 esper_status esper_child_ask(esper_child *child, const char *text, size_t bytes, int deadline_ms, const char **line_out,
                              size_t *line_bytes_out);
 
-/* For tests. */
-pid_t esper_child_pid(const esper_child *child);
-
 #endif

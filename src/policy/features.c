@@ -1,6 +1,7 @@
 /* The table, the vector, and what is remembered for it. */
 #include "policy/features.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -69,11 +70,13 @@ void esper_feature_memory_rollback(esper_feature_memory *memory)
 
 void esper_feature_memory_measured(esper_feature_memory *memory, int slot)
 {
+    assert(slot >= 0 && slot < ESPER_POLICY_MAX_SLOTS);
     memory->since[slot] = 0;
 }
 
 void esper_feature_memory_begin(esper_feature_memory *memory, const esper_policy_view *view)
 {
+    assert(view->n_slots <= ESPER_POLICY_MAX_SLOTS);
     if (view->rolled_back)
         esper_feature_memory_rollback(memory);
     else
@@ -118,6 +121,7 @@ static double cut(double x)
 
 static double part(const filling *f, int epochs)
 {
+    assert(f->epochs > 0.0);
     return fmin(epochs, f->epochs) / f->epochs;
 }
 
@@ -151,6 +155,7 @@ static void fill_history(filling *f)
     const esper_signals *signals = &f->view->signals;
     int missing = ESPER_POLICY_HISTORY - signals->n_history;
 
+    assert(missing >= 0);
     for (int i = 0; i < ESPER_POLICY_HISTORY; i++) {
         if (i < missing) {
             f->at[ESPER_FEATURE_LOSSES + i] = f->at[ESPER_FEATURE_ACCURACIES + i] = (float)ESPER_FEATURE_MISSING;

@@ -1,6 +1,7 @@
 /* The rules, in the order in which they are asked. */
 #include "policy/heuristic.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -199,11 +200,6 @@ static void close_heuristic(esper_policy *policy)
     esper_mem_free(policy);
 }
 
-const esper_heuristic_memory *esper_heuristic_memory_get(const struct esper_policy *policy)
-{
-    return &((const heuristic *)policy)->memory;
-}
-
 /* ------------------------------------------------------------------------------------------------ penalties, rotation */
 
 static void decay_penalties(heuristic *policy, int epoch)
@@ -225,6 +221,7 @@ static bool comes_before(const heuristic *policy, int a, int b)
 {
     const double *penalties = policy->memory.penalties;
 
+    assert(a >= 0 && a < ESPER_POLICY_BLUEPRINTS && b >= 0 && b < ESPER_POLICY_BLUEPRINTS);
     if (penalties[a] != penalties[b])
         return penalties[a] < penalties[b];
     return strcmp(esper_policy_blueprint(policy->topology, a)->name,
@@ -237,6 +234,7 @@ static int least_penalised(const heuristic *policy, uint32_t allowed, int64_t tu
     const esper_heuristic_settings *settings = &policy->settings;
     int sorted[ESPER_POLICY_BLUEPRINTS] = {settings->rotation[0]}, n = 0;
 
+    assert(settings->n_rotation > 0 && settings->n_rotation <= ESPER_POLICY_BLUEPRINTS && turn >= 0);
     for (int i = 0; i < settings->n_rotation; i++) {
         int index = settings->rotation[i], at = n;
 

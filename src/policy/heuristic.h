@@ -57,14 +57,10 @@ void esper_heuristic_settings_pace(esper_heuristic_settings *settings, int gate_
 esper_status esper_heuristic_settings_rotate(esper_heuristic_settings *settings, esper_topology topology,
                                              const char *names);
 
-/* What it remembers: plain memory without holes. */
+/* What it remembers, and what its pack has behind the head: plain memory without holes. */
 typedef struct esper_heuristic_memory {
     int64_t rotation_index, germinations, last_prune_epoch, last_decay_epoch;
     double  penalties[ESPER_POLICY_BLUEPRINTS]; /* by index; 0 = none */
 } esper_heuristic_memory;
-
-/* For tests and views. The policy must be a heuristic one. */
-struct esper_policy;
-const esper_heuristic_memory *esper_heuristic_memory_get(const struct esper_policy *policy);
 
 #endif

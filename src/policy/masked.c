@@ -1,6 +1,7 @@
 /* A choice among the open ones. */
 #include "policy/masked.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 
@@ -10,6 +11,7 @@ static const double CLOSED_LOGIT = -1e4, FLOORS_TOGETHER = 0.99;
 
 static bool is_open(const esper_masked *masked, int choice)
 {
+    assert(choice >= 0 && choice < masked->n);
     return (masked->mask >> choice & 1u) != 0;
 }
 
@@ -33,6 +35,7 @@ static void find_softmax(esper_masked *m, const float *logits)
 {
     double top = -(double)INFINITY, sum = 0;
 
+    assert(m->mask != 0);
     for (int i = 0; i < m->n; i++)
         if (is_open(m, i) && (double)logits[i] > top)
             top = (double)logits[i];
@@ -50,6 +53,7 @@ static void mix(esper_masked *m, const float *logits)
 {
     double sum = 0;
 
+    assert(m->n_open > 1 && m->n_open * m->floor <= 1.0);
     for (int i = 0; i < m->n; i++) {
         m->mixed[i] = is_open(m, i) ? (1 - m->n_open * m->floor) * m->p[i] + m->floor : 0;
         if (!is_open(m, i))
@@ -82,6 +86,7 @@ esper_status esper_masked_init(const float *logits, int n, uint64_t mask, double
 
 double esper_masked_log_prob(const esper_masked *masked, int choice)
 {
+    assert(choice >= 0 && choice < masked->n);
     return masked->log_mixed[choice];
 }
 

@@ -1,6 +1,7 @@
 /* Exact moments, and the three normalisers that absorb them. */
 #include "policy/normaliser.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -75,6 +76,7 @@ static void slide(double momentum, const esper_moments *batch, double *mean, dou
 {
     double part = 1.0 - momentum, b = esper_moments_mean(batch), delta = b - *mean;
 
+    assert(momentum >= 0.0 && momentum < 1.0);
     *mean = momentum * *mean + part * b;
     *variance = momentum * *variance + part * esper_moments_variance(batch) + momentum * part * delta * delta;
 }
@@ -85,6 +87,7 @@ static void pool(double count, double least, const esper_moments *batch, double 
     double n = (double)batch->n, total = fmax(least, count + n), delta = esper_moments_mean(batch) - *mean;
     double squares = *variance * count + esper_moments_variance(batch) * n + delta * delta * count * n / total;
 
+    assert(count >= 0.0 && total > 0.0);
     *mean += delta * n / total;
     *variance = squares / total;
 }
@@ -277,16 +280,4 @@ double esper_reward_norm_apply(const esper_reward_norm *norm, double reward)
     if (norm->count < 2.0)
         return clip(reward);
     return clip(reward / fmax(1e-8, sqrt(norm->squares / (norm->count - 1.0))));
-}
-
-double esper_reward_norm_push(esper_reward_norm *norm, double reward)
-{
-    double delta = reward - norm->mean;
-
-    if (!isfinite(reward))
-        return 0.0;
-    norm->count += 1.0;
-    norm->mean += delta / norm->count;
-    norm->squares += delta * (reward - norm->mean);
-    return esper_reward_norm_apply(norm, reward);
 }

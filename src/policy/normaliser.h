@@ -88,7 +88,5 @@ typedef struct esper_reward_norm {
 void   esper_reward_norm_init(esper_reward_norm *norm);
 void   esper_reward_norm_update(esper_reward_norm *norm, const esper_moments *rewards); /* once a round */
 double esper_reward_norm_apply(const esper_reward_norm *norm, double reward);
-/* One reward at a time, as recorded: takes it up, then scales it. */
-double esper_reward_norm_push(esper_reward_norm *norm, double reward);
 
 #endif

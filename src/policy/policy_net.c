@@ -270,6 +270,7 @@ static void *add_port(side *s, port_kind kind, int tensor, esper_status *status)
     size_t bytes;
     void *host;
 
+    assert(tensor == ESPER_NO_TENSOR || (tensor >= 0 && tensor < s->net.n_tensors));
     if (there == NULL || *status != ESPER_OK)
         return NULL;
     bytes = (size_t)s->net.tensors[tensor].count * (size_t)s->io.n_samples * sizeof(float);
@@ -389,11 +390,13 @@ void esper_policy_net_close(esper_policy_net *net)
 
 esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_side which)
 {
+    assert((int)which >= 0 && which < ESPER_POLICY_N_SIDES);
     return net->sides[which].io;
 }
 
 static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool training, uint32_t number)
 {
+    assert(n_samples > 0 && n_samples <= s->io.n_samples);
     s->pass.n_samples = n_samples;
     s->pass.training = training;
     s->pass.step = number;
@@ -421,6 +424,7 @@ esper_status esper_policy_net_backward(esper_policy_net *net)
 {
     const side *s = &net->sides[ESPER_POLICY_LEARN];
 
+    assert(s->pass.n_samples > 0); /* there is a forward pass to go back through */
     for (int k = 0; k < s->n_ports; k++)
         if (s->ports[k].kind == PORT_GRAD)
             ESPER_TRY(esper_backend_copy_in(
@@ -428,11 +432,6 @@ esper_status esper_policy_net_backward(esper_policy_net *net)
                 (size_t)s->net.tensors[s->ports[k].tensor].count * (size_t)s->pass.n_samples * sizeof(float)));
     ESPER_TRY(esper_plan_backward(s->plan));
     return esper_backend_sync(net->backend);
-}
-
-const esper_policy_net_desc *esper_policy_net_desc_of(const esper_policy_net *net)
-{
-    return &net->desc;
 }
 
 const esper_net *esper_policy_net_program(const esper_policy_net *net)

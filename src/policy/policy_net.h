@@ -78,7 +78,6 @@ esper_status esper_policy_net_forward_training(esper_policy_net *net, int n_samp
 esper_status esper_policy_net_backward(esper_policy_net *net);
 
 /* Reading. */
-const esper_policy_net_desc *esper_policy_net_desc_of(const esper_policy_net *net);
 const esper_net             *esper_policy_net_program(const esper_policy_net *net); /* tensors by name */
 esper_slab                  *esper_policy_net_slab(esper_policy_net *net);
 esper_backend               *esper_policy_net_backend(const esper_policy_net *net);

@@ -133,7 +133,6 @@ void         esper_ppo_close(esper_ppo *ppo);
 
 esper_policy_net     *esper_ppo_net(esper_ppo *ppo);
 const esper_ppo_desc *esper_ppo_desc_of(const esper_ppo *ppo);
-uint64_t              esper_ppo_updates(const esper_ppo *ppo); /* performed so far */
 
 /* One update. E_ARG: the batch does not fit. A batch that is not finite is no error: see the report.
  * bellman_error: mean size of the rollout's temporal differences, NAN = not known; state: memory of the rollout's end, NULL

@@ -1,4 +1,5 @@
 /* Acting with a learner's network: one step of all lanes. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -35,11 +36,13 @@ esper_status esper_ppo_head(const esper_ppo *ppo, int lane, int head, uint64_t m
     esper_policy_io io = esper_policy_net_io(ppo->net, ESPER_POLICY_ACT);
     int size = ppo->desc.net.heads[head].size;
 
+    assert(head >= 0 && head < ppo->desc.net.n_heads && lane >= 0 && lane < ppo->desc.n_lanes);
     return esper_masked_init(io.logits[head] + (size_t)lane * (size_t)size, size, mask, ppo->desc.floors[head],
                              masked_out);
 }
 
 float esper_ppo_value(const esper_ppo *ppo, int lane)
 {
+    assert(lane >= 0 && lane < ppo->desc.n_lanes);
     return esper_policy_net_io(ppo->net, ESPER_POLICY_ACT).value[lane];
 }

@@ -2,11 +2,16 @@
 #ifndef ESPER_POLICY_PPO_INTERNAL_H
 #define ESPER_POLICY_PPO_INTERNAL_H
 
+#include <assert.h>
+#include <math.h>
+
 #include "nn/optim.h"
 #include "policy/masked.h"
 #include "policy/ppo.h"
 
 enum { ESPER_PPO_BLOCKS = 40 };
+
+#define PPO_UNKNOWN ((double)NAN) /* not measured */
 
 /* Steps gathered from the network's outputs: of a whole rollout, or of a minibatch. (n, n_heads) or (n). */
 typedef struct ppo_steps {
@@ -16,7 +21,7 @@ typedef struct ppo_steps {
     uint32_t *asked, *available;
     uint8_t  *forced;
     size_t   *entry; /* in the rollout */
-    size_t   *place; /* in the network's memory: sample * T + t */
+    size_t   *row; /* in the network's memory: sample * T + t */
 } ppo_steps;
 
 struct esper_ppo {
@@ -48,5 +53,117 @@ struct esper_ppo {
     uint8_t      *counted;
     double        sum_head_norm[ESPER_POLICY_MAX_HEADS + 2], sum_norm;
 };
+
+/* ------------------------------------------------------------------------------------------------ entries and chunks */
+
+/* A step of a lane is an entry of the batch's arrays. */
+
+static inline int ppo_lane_of(const esper_ppo_batch *b, size_t entry)
+{
+    return (int)(b->lane_major ? entry / (size_t)b->n_steps : entry % (size_t)b->n_lanes);
+}
+
+static inline int ppo_step_of(const esper_ppo_batch *b, size_t entry)
+{
+    return (int)(b->lane_major ? entry % (size_t)b->n_steps : entry / (size_t)b->n_lanes);
+}
+
+static inline bool ppo_is_valid(const esper_ppo_batch *b, size_t entry)
+{
+    if (b->n_stored != NULL && ppo_step_of(b, entry) >= b->n_stored[ppo_lane_of(b, entry)])
+        return false;
+    return b->valid == NULL || b->valid[entry] != 0;
+}
+
+static inline bool ppo_is_forced(const esper_ppo_batch *b, size_t entry)
+{
+    return b->forced != NULL && b->forced[entry] != 0;
+}
+
+static inline size_t ppo_n_entries(const esper_ppo_batch *b)
+{
+    return (size_t)b->n_steps * (size_t)b->n_lanes;
+}
+
+/* A chunk: some steps of a lane. */
+typedef struct ppo_chunk {
+    int time, lane;   /* number of the chunk in its lane */
+    int first, n;     /* steps */
+} ppo_chunk;
+
+static inline ppo_chunk ppo_chunk_at(const esper_ppo *p, const esper_ppo_batch *b, int time, int lane)
+{
+    ppo_chunk c = {.time = time, .lane = lane, .first = time * p->desc.chunk_steps};
+    int left = b->n_steps - c.first;
+
+    assert(time >= 0 && time < p->n_times && lane >= 0 && lane < b->n_lanes && left > 0);
+    c.n = left < p->desc.chunk_steps ? left : p->desc.chunk_steps;
+    return c;
+}
+
+static inline size_t ppo_entry_of(const esper_ppo_batch *b, const ppo_chunk *c, int t)
+{
+    size_t step = (size_t)(c->first + t), lane = (size_t)c->lane;
+
+    assert(t >= 0 && t < c->n && c->first + t < b->n_steps);
+    return b->lane_major ? lane * (size_t)b->n_steps + step : step * (size_t)b->n_lanes + lane;
+}
+
+/* Where the memory before a lane's chunk is kept; time n_times is the end. */
+static inline size_t ppo_state_at(const esper_ppo *p, int time, int lane)
+{
+    assert(time >= 0 && time <= p->n_times && lane >= 0 && lane < p->desc.n_lanes);
+    return ((size_t)time * (size_t)p->desc.n_lanes + (size_t)lane) * (size_t)(p->desc.net.layers * p->desc.net.hidden);
+}
+
+/* How many chunks the steps of a lane make. */
+static inline int ppo_n_times(const esper_ppo *p, const esper_ppo_batch *b)
+{
+    return (b->n_steps + p->desc.chunk_steps - 1) / p->desc.chunk_steps;
+}
+
+static inline bool ppo_all_finite(const float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------ the batch: ppo_batch.c */
+
+/* E_ARG: it does not fit, or a stored choice was not open. */
+esper_status ppo_check_batch(const esper_ppo *p, const esper_ppo_batch *b);
+/* Sets the bits of what is not finite in the steps that count. */
+uint32_t ppo_scan_batch(const esper_ppo *p, const esper_ppo_batch *b);
+/* Over all valid steps, forced ones too: less the mean, by the deviation. */
+void ppo_normalise_advantages(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r);
+/* 1 - Var(R - v) / Var(R). */
+double ppo_explained_variance(const esper_ppo_batch *b);
+
+/* ------------------------------------------------------------------------------------------------ passes: ppo_pass.c */
+
+/* A chunk as one sample of the network. Steps that are not there read as zeros. */
+void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int sample,
+                    const ppo_chunk *c);
+/* Adds a step; masked and open are (heads) to be filled. */
+esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
+                           size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r);
+/* The steps as losses want them. */
+esper_ppo_terms ppo_terms_of(const esper_ppo *p, const esper_ppo_batch *b, const ppo_steps *s);
+/* All steps under the weights of now, memory carried from chunk to chunk. */
+esper_status ppo_evaluate(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r);
+/* The reference pass: what the policy said before the update, for ratios and for the report. */
+esper_status ppo_refer(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r);
+
+/* ------------------------------------------------------------------------------------------------ minibatches: ppo_minibatch.c */
+
+/* Chunks with steps in them, in an order that epoch and update give. */
+void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch);
+/* The weights of the losses in this update, which is also told in the report. */
+esper_ppo_weights ppo_weights_now(const esper_ppo *p, esper_ppo_report *r);
+/* One minibatch: n chunks of the order. */
+esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_weights *w, int first, int n,
+                       esper_ppo_report *r);
 
 #endif

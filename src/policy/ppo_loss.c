@@ -1,6 +1,7 @@
 /* The losses of PPO and their gradients. */
 #include "policy/ppo_loss.h"
 
+#include <assert.h>
 #include <math.h>
 
 static const double MOST_LOG_RATIO = 20, MOST_JOINT = 30, MOST_CONTRIBUTION = 10, RATIO_HIGH = 5, RATIO_LOW = 0.1;
@@ -12,6 +13,7 @@ static double cut(double x, double low, double high)
 
 static bool has_head(uint32_t bits, int head)
 {
+    assert(head >= 0 && head < 32);
     return (bits >> head & 1u) != 0;
 }
 
@@ -23,6 +25,7 @@ static bool acts(const esper_ppo_terms *t, size_t step, int head)
 
 static size_t at(const esper_ppo_terms *t, size_t step, int head)
 {
+    assert(step < t->n && head >= 0 && head < t->n_heads);
     return step * (size_t)t->n_heads + (size_t)head;
 }
 
@@ -50,6 +53,7 @@ static double policy_of(const esper_ppo_weights *w, const esper_ppo_terms *t, in
 {
     double sum = 0;
 
+    assert(n > 0 && w->clip > 0);
     for (size_t i = 0; i < t->n; i++) {
         double raw = t->log_prob[at(t, i, head)] - t->old_log_prob[at(t, i, head)], d = log_ratio(t, i, head);
         double ratio = exp(d), A = t->advantage[i], bounded = cut(ratio, 1 - w->clip, 1 + w->clip);
@@ -68,6 +72,7 @@ static double entropy_of(const esper_ppo_weights *w, const esper_ppo_terms *t, i
 {
     double sum = 0;
 
+    assert(n > 0);
     for (size_t i = 0; i < t->n; i++) {
         if (!acts(t, i, head))
             continue;

@@ -45,15 +45,6 @@ static void set_field(esper_reward_config *config, const esper_reward_field *fie
         *(bool *)at = value != 0.0;
 }
 
-double esper_reward_config_get(const esper_reward_config *config, const esper_reward_field *field)
-{
-    const void *at = (const char *)config + field->offset;
-
-    return field->kind == ESPER_REWARD_KIND_REAL    ? *(const double *)at
-           : field->kind == ESPER_REWARD_KIND_WHOLE ? *(const int *)at
-                                                    : *(const bool *)at;
-}
-
 void esper_reward_config_init(esper_reward_config *config, esper_reward_mode mode)
 {
     memset(config, 0, sizeof(*config));
@@ -190,11 +181,6 @@ double esper_reward_combine(int formula, double progress, double contribution)
 double esper_reward_hindsight(double weight, double boost, double improvement)
 {
     return boost > 0.0 && improvement > 0.0 ? weight * tanh(0.1 * boost * improvement) : 0.0;
-}
-
-double esper_reward_accuracy_potential(double accuracy, int epoch, int max_epochs)
-{
-    return accuracy * ((double)(max_epochs - epoch) / max_epochs) * 0.1;
 }
 
 double esper_reward_overhead(const esper_reward_input *in)

@@ -166,7 +166,6 @@ const esper_reward_field *esper_reward_field_list(int *n_out);
 void esper_reward_config_init(esper_reward_config *config, esper_reward_mode mode);
 /* E_ARG: no such weight, or not finite. */
 esper_status esper_reward_config_set(esper_reward_config *config, const char *name, double value);
-double       esper_reward_config_get(const esper_reward_config *config, const esper_reward_field *field);
 /* E_CONFIG says which weight cannot be: a gamma outside 0 .. 1, a budget of 0 and so on. */
 esper_status esper_reward_config_check(const esper_reward_config *config);
 
@@ -269,6 +268,5 @@ double esper_reward_potential(const esper_reward_config *config, int stage, int 
 double esper_reward_timing(double germination_epoch, double warmup, double floor);             /* floor .. 1 */
 double esper_reward_combine(int formula, double progress, double contribution);
 double esper_reward_hindsight(double weight, double boost, double improvement);
-double esper_reward_accuracy_potential(double accuracy, int epoch, int max_epochs);
 
 #endif

@@ -1,6 +1,7 @@
 /* One step of any number of seeds: who is looked at, what is remembered, and the terms that look at the whole. */
 #include "policy/reward_step.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -58,6 +59,7 @@ static void clear_account(esper_reward_ledger *ledger, int s)
 {
     esper_reward_account *account = &ledger->slot[s];
 
+    assert(s >= 0 && s < ESPER_REWARD_MAX_SLOTS);
     account->escrow = 0.0;
     account->frozen = 0;
     account->accuracy_before = (double)NAN;
@@ -117,6 +119,7 @@ static void remember_accuracy(settling *s)
 /* What all seeds brought, seen from one of them. */
 static double improvement_of(const settling *s, int k)
 {
+    assert(k >= 0 && k < ESPER_REWARD_MAX_SLOTS);
     return s->facts->n_measured >= 2 ? s->facts->improvement
                                      : s->view->accuracy_valid - s->ledger->slot[k].accuracy_before;
 }

@@ -1,6 +1,7 @@
-/* The buffer of a round: one block of memory, filled step by step, served in chunks. */
+/* The buffer of a round: one block of memory, filled step by step. */
 #include "policy/rollout.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -118,6 +119,7 @@ static float *state_at(const esper_rollout *rollout, int lane, int chunk)
 {
     size_t index = (size_t)lane * (size_t)chunks_of_lane(&rollout->shape) + (size_t)chunk;
 
+    assert(lane >= 0 && lane < rollout->shape.n_lanes && chunk >= 0 && chunk < chunks_of_lane(&rollout->shape));
     return rollout->states + index * (size_t)rollout->shape.n_state;
 }
 
@@ -163,6 +165,7 @@ esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rol
     size_t at = esper_rollout_at(rollout, lane, t);
     bool good = isfinite(step->reward);
 
+    assert(lane >= 0 && lane < shape->n_lanes && rollout->segment[lane] <= t);
     if (t >= shape->n_steps)
         return ESPER_FAIL(ESPER_E_STATE, "lane %d of a rollout has its %d steps already", lane, shape->n_steps);
     store_state(rollout, lane, t, step->state);
@@ -200,18 +203,6 @@ void esper_rollout_end(esper_rollout *rollout, int lane)
     rollout->segment[lane] = n;
 }
 
-void esper_rollout_truncate(esper_rollout *rollout, int lane, float bootstrap)
-{
-    int n = rollout->n_stored[lane];
-    size_t at;
-
-    if (n == rollout->segment[lane])
-        return; /* nothing since the last end: there is no step to be followed by anything */
-    at = esper_rollout_at(rollout, lane, n - 1);
-    rollout->done[at] = rollout->truncated[at] = 1;
-    rollout->bootstraps[at] = isfinite(bootstrap) ? bootstrap : 0.0f;
-}
-
 /* Sets what a step is worth; the part ROLLBACK takes up the difference to what was paid. */
 static void rewrite(esper_rollout *rollout, size_t at, double worth, double learned)
 {
@@ -227,6 +218,7 @@ bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty)
 {
     int from = rollout->segment[lane], n = rollout->n_stored[lane];
 
+    assert(lane >= 0 && lane < rollout->shape.n_lanes && from <= n);
     rollout->n_rollbacks_asked++;
     if (n == from) {
         rollout->n_rollbacks_lost++;
@@ -240,50 +232,6 @@ bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty)
     rollout->n_rollbacks_applied++;
     rollout->n_steps_forfeited += n - 1 - from;
     return true;
-}
-
-/* ------------------------------------------------------------------------------------------------ chunks */
-
-static int chunks_stored(const esper_rollout *rollout, int lane)
-{
-    return (rollout->n_stored[lane] + rollout->shape.chunk - 1) / rollout->shape.chunk;
-}
-
-int esper_rollout_count_chunks(const esper_rollout *rollout)
-{
-    int n = 0;
-
-    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
-        n += chunks_stored(rollout, lane);
-    return n;
-}
-
-esper_rollout_chunk esper_rollout_chunk_at(const esper_rollout *rollout, int index)
-{
-    int lane = 0, start, left;
-
-    while (index >= chunks_stored(rollout, lane))
-        index -= chunks_stored(rollout, lane++);
-    start = index * rollout->shape.chunk;
-    left = rollout->n_stored[lane] - start;
-    return (esper_rollout_chunk){.lane = lane,
-                                 .start = start,
-                                 .n = left < rollout->shape.chunk ? left : rollout->shape.chunk,
-                                 .state = state_at(rollout, lane, index)};
-}
-
-void esper_rollout_draw_order(const esper_rollout *rollout, esper_rng *rng, int *order_out)
-{
-    int n = esper_rollout_count_chunks(rollout);
-
-    for (int i = 0; i < n; i++)
-        order_out[i] = i;
-    for (int i = n - 1; i > 0; i--) {
-        int j = (int)esper_rng_below(rng, (uint32_t)i + 1), kept = order_out[i];
-
-        order_out[i] = order_out[j];
-        order_out[j] = kept;
-    }
 }
 
 int esper_rollout_count_steps(const esper_rollout *rollout)
@@ -311,6 +259,7 @@ void esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lan
 {
     char *at = memory_out;
 
+    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
 #define X(name, n)                                                                        \
     memcpy(at, rollout->name + (size_t)first * (n), (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
     at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
@@ -322,6 +271,7 @@ void esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, co
 {
     const char *at = memory;
 
+    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
 #define X(name, n)                                                                        \
     memcpy(rollout->name + (size_t)first * (n), at, (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
     at += (size_t)n_lanes * (n) * sizeof(*rollout->name);

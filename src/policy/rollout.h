@@ -74,9 +74,8 @@ void esper_rollout_reset(esper_rollout *rollout);
 /* Appends a step. A reward that is not finite counts as 0 and is counted. E_STATE: the lane is full. */
 esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step);
 
-/* The lane's last step ends its episode for good; or time is up there, and this is the value of what would follow. */
+/* The lane's last step ends its episode for good. */
 void esper_rollout_end(esper_rollout *rollout, int lane);
-void esper_rollout_truncate(esper_rollout *rollout, int lane, float bootstrap);
 
 /* The governor rolled back. The last step becomes terminal with the penalty (cut to +-ESPER_ROLLOUT_CLIP), every earlier
  * step of its segment forfeits its reward, and a new segment begins. Parts add up still: see ESPER_PART_ROLLBACK. Returns
@@ -88,20 +87,6 @@ static inline size_t esper_rollout_at(const esper_rollout *rollout, int lane, in
 {
     return (size_t)lane * (size_t)rollout->shape.n_steps + (size_t)step;
 }
-
-/* ------------------------------------------------------------------------------------------------ chunks */
-
-typedef struct esper_rollout_chunk {
-    int          lane, start, n; /* n: steps that are stored, 1 .. shape.chunk */
-    const float *state;          /* (n_state) before the first of them */
-} esper_rollout_chunk;
-
-/* How many chunks have steps; the ith of them, lane by lane. */
-int                 esper_rollout_count_chunks(const esper_rollout *rollout);
-esper_rollout_chunk esper_rollout_chunk_at(const esper_rollout *rollout, int index);
-
-/* All indices of chunks in an order that is drawn: (esper_rollout_count_chunks). Consecutive ones make a minibatch. */
-void esper_rollout_draw_order(const esper_rollout *rollout, esper_rng *rng, int *order_out);
 
 int esper_rollout_count_steps(const esper_rollout *rollout);
 

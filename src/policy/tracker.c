@@ -1,6 +1,7 @@
 /* Signals of one host. A value that is not a number never looks like progress. */
 #include "policy/tracker.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -114,6 +115,7 @@ static void remember(esper_tracker *tracker, double loss, double accuracy)
 {
     esper_tracker_state *state = &tracker->state;
 
+    assert(state->n_history >= 0 && state->n_history <= tracker->options.window);
     if (state->n_history == tracker->options.window) {
         state->n_history--;
         memmove(state->losses, state->losses + 1, (size_t)state->n_history * sizeof(state->losses[0]));
@@ -159,6 +161,7 @@ static void fill(const esper_tracker_state *state, int epoch, double accuracy, e
 {
     int n = state->n_history < ESPER_POLICY_HISTORY ? state->n_history : ESPER_POLICY_HISTORY;
 
+    assert(state->n_history > 0 && state->n_history <= ESPER_TRACKER_MAX_WINDOW);
     signals->plateau_epochs = state->plateau_epochs;
     signals->host_stabilized = state->is_stable != 0;
     signals->best_accuracy = state->best_accuracy;
@@ -185,37 +188,6 @@ esper_status esper_tracker_update(esper_tracker *tracker, int epoch, double loss
     state->prev_loss = loss;
     state->prev_accuracy = accuracy;
     *signals_out = signals;
-    return ESPER_OK;
-}
-
-esper_status esper_tracker_peek(const esper_tracker *tracker, int epoch, double loss, double accuracy,
-                                const esper_policy_slot *slots, int n_slots, esper_signals *signals_out)
-{
-    esper_tracker copy = *tracker;
-    esper_signals signals = {.loss_delta = copy.state.prev_loss - loss,
-                             .accuracy_delta = accuracy - copy.state.prev_accuracy};
-    double best_loss =
-        fmin(smallest(copy.state.losses, copy.state.n_history), loss); /* of the whole window and this one */
-
-    ESPER_TRY(check_ids(slots, n_slots));
-    remember(&copy, loss, accuracy);
-    fill(&copy.state, epoch, accuracy, &signals);
-    signals.best_loss = best_loss;
-    summarize(slots, n_slots, &signals);
-    *signals_out = signals;
-    return ESPER_OK;
-}
-
-esper_status esper_tracker_stable_accuracy(const esper_tracker *tracker, int k, double *accuracy_out)
-{
-    const esper_tracker_state *state = &tracker->state;
-    int n = state->n_history < k ? state->n_history : k;
-
-    if (k < 1)
-        return ESPER_FAIL(ESPER_E_ARG, "the worst of %d accuracies: at least one is needed", k);
-    if (state->n_history == 0)
-        return ESPER_FAIL(ESPER_E_STATE, "no epoch has been seen yet");
-    *accuracy_out = smallest(state->accuracies + state->n_history - n, n);
     return ESPER_OK;
 }
 

@@ -45,13 +45,6 @@ void         esper_tracker_reset(esper_tracker *tracker);
 esper_status esper_tracker_update(esper_tracker *tracker, int epoch, double loss, double accuracy,
                                   const esper_policy_slot *slots, int n_slots, esper_signals *signals_out);
 
-/* The signals such values would give, with plateau and settling as they are now. Nothing changes. */
-esper_status esper_tracker_peek(const esper_tracker *tracker, int epoch, double loss, double accuracy,
-                                const esper_policy_slot *slots, int n_slots, esper_signals *signals_out);
-
-/* The worst of the last k accuracies (of as many as there are). E_ARG for k < 1, E_STATE before the first epoch. */
-esper_status esper_tracker_stable_accuracy(const esper_tracker *tracker, int k, double *accuracy_out);
-
 /* For checkpoints and snapshots. Unpacking leaves the tracker as it was when it fails. */
 enum { ESPER_TRACKER_PACK_BYTES = ESPER_PACK_HEAD_BYTES + sizeof(esper_tracker_state) };
 void         esper_tracker_pack(const esper_tracker *tracker, void *memory);

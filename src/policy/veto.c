@@ -31,20 +31,13 @@ esper_veto esper_veto_of(const esper_policy_view *view, const esper_decision *de
     return ESPER_VETO_NONE;
 }
 
-static const struct {
-    const char *name, *about;
-} vetoes[] = {
-#define X(NAME, text, words) {text, words},
-    ESPER_VETO_LIST(X)
-#undef X
-};
-
-const char *esper_veto_name(esper_veto veto)
-{
-    return (size_t)veto < sizeof(vetoes) / sizeof(vetoes[0]) ? vetoes[veto].name : NULL;
-}
-
 const char *esper_veto_about(esper_veto veto)
 {
-    return (size_t)veto < sizeof(vetoes) / sizeof(vetoes[0]) ? vetoes[veto].about : NULL;
+    static const char *const words[] = {
+#define X(name, text, about) about,
+        ESPER_VETO_LIST(X)
+#undef X
+    };
+
+    return (size_t)veto < sizeof(words) / sizeof(words[0]) ? words[veto] : NULL;
 }

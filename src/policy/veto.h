@@ -6,7 +6,8 @@
 #include "policy/decision.h"
 #include "policy/view.h"
 
-/* In the order in which they are looked at: the first that does not hold is the verdict. */
+/* In the order in which they are looked at: the first that does not hold is the verdict. With it the name it is recorded by,
+ * and its words. */
 #define ESPER_VETO_LIST(X)                                                                                     \
     X(NONE, "none", "approved")                                                                                \
     X(LOSS, "val_loss_finite", "the validation loss is not finite")                                            \
@@ -27,7 +28,6 @@ typedef enum esper_veto {
 /* Of a decision about a slot of the view. */
 esper_veto esper_veto_of(const esper_policy_view *view, const esper_decision *decision);
 
-const char *esper_veto_name(esper_veto veto);  /* "val_loss_finite" */
 const char *esper_veto_about(esper_veto veto); /* in words */
 
 #endif

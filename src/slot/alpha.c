@@ -1,8 +1,8 @@
 /* The ramp of alpha. */
 #include "slot/alpha.h"
 
+#include <assert.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/status.h"
 
@@ -74,16 +74,6 @@ const char *esper_alpha_curve_name(int curve)
     }
 }
 
-int esper_alpha_curve_find(const char *name)
-{
-#define X(NAME, code, text)       \
-    if (strcmp(name, (text)) == 0) \
-        return code;
-    ESPER_ALPHA_CURVE_LIST(X)
-#undef X
-    return -1;
-}
-
 static esper_status check_finite(const char *what, double value)
 {
     if (!isfinite(value))
@@ -152,6 +142,7 @@ bool esper_alpha_step(esper_alpha *alpha)
 {
     double way, low, high;
 
+    assert(alpha->n_done >= 0 && alpha->n_done <= alpha->n_steps);
     if (alpha->mode == ESPER_ALPHA_HOLD || alpha->n_steps == 0)
         return false;
     if (++alpha->n_done >= alpha->n_steps) {
@@ -167,15 +158,9 @@ bool esper_alpha_step(esper_alpha *alpha)
     return false;
 }
 
-esper_status esper_alpha_set(esper_alpha *alpha, double value)
-{
-    ESPER_TRY(check_finite("the value", value));
-    alpha->value = clamp01(value);
-    return ESPER_OK;
-}
-
 void esper_alpha_settle(esper_alpha *alpha, double value, int n_steps)
 {
+    assert(value >= 0.0 && value <= 1.0 && n_steps >= 0);
     alpha->value = alpha->start = alpha->target = value;
     alpha->mode = ESPER_ALPHA_HOLD;
     alpha->n_steps = alpha->n_done = n_steps;

@@ -56,9 +56,6 @@ esper_status esper_alpha_retarget(esper_alpha *alpha, double target, const esper
 /* One tick of a ramp; true when this one reached the target. */
 bool esper_alpha_step(esper_alpha *alpha);
 
-/* Sets the value alone, clamped to 0..1; a ramp under way goes on from its own start. E_ARG: not finite. */
-esper_status esper_alpha_set(esper_alpha *alpha, double value);
-
 /* Puts it at rest at `value`, as its own start and target. Counts of steps become n_steps, all done. */
 void esper_alpha_settle(esper_alpha *alpha, double value, int n_steps);
 
@@ -68,9 +65,8 @@ bool esper_alpha_is_at_target(const esper_alpha *alpha);
 /* The share of the way at t in 0..1 (clamped), itself in 0..1: 0 at 0, 1/2 at 1/2, 1 at 1, never falling. */
 double esper_alpha_progress(int curve, double steepness, double t);
 
-/* "up", "sigmoid"; NULL for other codes. The code of that name; -1 = there is none. */
+/* "up", "sigmoid"; NULL for other codes. */
 const char *esper_alpha_mode_name(int mode);
 const char *esper_alpha_curve_name(int curve);
-int         esper_alpha_curve_find(const char *name);
 
 #endif

@@ -1,6 +1,7 @@
 /* Coalitions, their budget, and what follows from what was read of them. */
 #include "slot/attribution.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ static esper_coalition *push_coalition(esper_attribution_plan *plan)
 {
     esper_coalition *coalition = &plan->coalition[plan->n_coalitions++];
 
+    assert(plan->n_coalitions < (int)(sizeof(plan->coalition) / sizeof(plan->coalition[0])));
     coalition->trial = -1;
     return coalition;
 }
@@ -45,6 +47,7 @@ static void push_trial(esper_attribution_plan *plan, int slot, uint32_t all)
 {
     esper_coalition *coalition = push_coalition(plan);
 
+    assert(slot >= 0 && slot < ESPER_MAX_SLOTS);
     coalition->on = all;
     coalition->trial = slot;
     coalition->presence[slot] = ESPER_PRESENCE_FULL;
@@ -53,6 +56,7 @@ static void push_trial(esper_attribution_plan *plan, int slot, uint32_t all)
 /* Bits of all n participants. */
 static uint32_t all_of(int n)
 {
+    assert(n >= 0 && n <= ESPER_MAX_SLOTS && ESPER_MAX_SLOTS <= 32);
     return (uint32_t)((UINT64_C(1) << n) - 1);
 }
 
@@ -87,6 +91,7 @@ static uint32_t smallest_slice(const esper_attribution_cost *cost)
 {
     uint32_t n = cost->min_samples / cost->batch + (cost->min_samples % cost->batch != 0);
 
+    assert(cost->batch > 0 && cost->n_batches > 0);
     if (n < 1)
         n = 1;
     return n < cost->n_batches ? n : cost->n_batches;
@@ -165,19 +170,15 @@ static double factorial(int n)
     return n < 2 ? 1.0 : n * factorial(n - 1);
 }
 
-static int count_bits(uint32_t bits)
-{
-    return __builtin_popcount(bits);
-}
-
 /* The mean, over all orders in which the participants could join, of what it adds to those before it: a coalition S stands
  * before it in |S|! (n - |S| - 1)! of n! orders. */
 static double shapley_of(const value_table *value, int n, int i)
 {
     double sum = 0.0;
 
+    assert(n <= ESPER_ATTRIBUTION_EXACT && i >= 0 && i < n);
     for (uint32_t others = 0; others < 1u << n; others++) {
-        int size = count_bits(others);
+        int size = __builtin_popcount(others);
 
         if ((others >> i & 1u) == 0)
             sum += factorial(size) * factorial(n - size - 1) / factorial(n) *
@@ -191,6 +192,7 @@ static void take_pair(const esper_attribution_plan *plan, const value_table *val
 {
     uint32_t first = 1u << i, second = 1u << j;
 
+    assert(attribution->n_synergies < (int)(sizeof(attribution->synergy) / sizeof(attribution->synergy[0])));
     attribution->synergy[attribution->n_synergies++] = (esper_synergy){
         .first = plan->participant[i],
         .second = plan->participant[j],
@@ -205,6 +207,7 @@ static void take_exact(const esper_attribution_plan *plan, const esper_attributi
     value_table value = {{0.0}}; /* the network's own stays 0 */
     int n = plan->n_participants;
 
+    assert(n <= ESPER_ATTRIBUTION_EXACT);
     for (int c = 0; c < plan->n_coalitions; c++)
         if (plan->coalition[c].trial < 0)
             value.of[plan->coalition[c].on] = isfinite(readings[c].difference) ? -readings[c].difference : (double)NAN;
@@ -264,6 +267,7 @@ static double student_95(uint64_t degrees)
                                    1.943180, 1.894579, 1.859548, 1.833113, 1.812461};
     double z = Z95, n = (double)degrees, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
 
+    assert(degrees >= 1);
     if (degrees <= sizeof(table) / sizeof(*table))
         return table[degrees - 1];
     return z + (z3 + z) / (4.0 * n) + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * n * n) +

@@ -311,13 +311,6 @@ const char *esper_gate_check_name(int kind)
     return kind >= 0 && kind < ESPER_CHECK_N_KINDS ? names[kind] : NULL;
 }
 
-const char *esper_merit_how_name(int how)
-{
-    static const char *const names[] = {"none", "plain", "trial", "lower_bound"};
-
-    return how >= 0 && how < 4 ? names[how] : NULL;
-}
-
 bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result *result_out)
 {
     esper_gate_result result;

@@ -120,7 +120,6 @@ int esper_gate_least_epochs(bool permissive, int gate_epochs);
 int         esper_gate_before(int stage);
 const char *esper_gate_name(int gate);                 /* "G2"; NULL for other codes */
 const char *esper_gate_check_name(int kind);           /* "improvement" */
-const char *esper_merit_how_name(int how);             /* "plain", "trial", "lower_bound", "none" */
 
 /* Judges; false when that is no gate. */
 bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result *result_out);

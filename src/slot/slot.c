@@ -15,6 +15,7 @@ static void set_text(char *field, size_t chars, const char *text)
 {
     size_t n = strnlen(text, chars - 1);
 
+    assert(chars > 0 && text != field);
     memset(field, 0, chars);
     memcpy(field, text, n);
 }
@@ -57,17 +58,6 @@ static void push(esper_slot_events *events, const esper_slot_event *event)
         events->n_dropped++;
 }
 
-const char *esper_slot_event_name(int kind)
-{
-    static const char *const names[] = {
-#define X(name, text) text,
-        ESPER_SLOT_EVENT_LIST(X)
-#undef X
-    };
-
-    return kind >= 0 && kind < (int)(sizeof(names) / sizeof(names[0])) ? names[kind] : NULL;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- moves */
 
 const char *esper_ramp_name(int ramp)
@@ -105,6 +95,7 @@ static void start_blending(esper_slot *slot)
                              .curve = slot->ramp == ESPER_RAMP_SIGMOID ? ESPER_CURVE_SIGMOID : ESPER_CURVE_LINEAR};
     esper_status status = esper_alpha_init(NULL, &alpha);
 
+    assert(slot->tempo >= 1 && slot->target > 0.0 && slot->target <= 1.0);
     if (status == ESPER_OK)
         status = esper_alpha_retarget(&alpha, slot->target, &ramp);
     assert(status == ESPER_OK); /* at rest at 0, and the target was checked when the seed germinated */
@@ -117,6 +108,7 @@ static void start_blending(esper_slot *slot)
 /* What entering a stage brings. Cannot fail. */
 static void enter(esper_slot *slot, int from, int to)
 {
+    assert(slot->stage == to && esper_stage_may_move(from, to));
     if (from == ESPER_STAGE_TRAINING && to == ESPER_STAGE_BLENDING)
         start_blending(slot);
     if (to == ESPER_STAGE_HOLDING)
@@ -284,6 +276,7 @@ static void pass_gate(esper_slot *slot, int to, esper_gate_result *result, esper
 {
     esper_slot_event event = describe(slot, ESPER_SLOT_EVENT_GATE, to), fossil;
 
+    assert(result->gate == esper_gate_before(to));
     event.gate = *result;
     push(events, &event);
     if (!result->passed)
@@ -362,20 +355,7 @@ esper_status esper_slot_set_alpha_target(esper_slot *slot, double target, const 
     return ESPER_OK;
 }
 
-esper_status esper_slot_set_alpha(esper_slot *slot, double alpha)
-{
-    if (slot->stage != ESPER_STAGE_BLENDING)
-        return ESPER_FAIL(ESPER_E_STATE, "slot %s: alpha is set while blending, not while %s", slot->id,
-                          esper_stage_name(slot->stage));
-    return esper_alpha_set(&slot->alpha, alpha);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ prune */
-
-static bool is_governor(const char *reason)
-{
-    return strncmp(reason, "governor_", strlen("governor_")) == 0;
-}
 
 static void set_reason(esper_slot *slot, const char *reason, const char *initiator)
 {
@@ -392,7 +372,7 @@ esper_status esper_slot_prune(esper_slot *slot, const char *reason, const char *
                           esper_stage_name(slot->stage));
     set_reason(slot, reason, initiator);
     ESPER_TRY(esper_slot_move(slot, ESPER_STAGE_PRUNED, events));
-    slot->auto_pruned = is_governor(slot->prune_reason);
+    slot->auto_pruned = strncmp(slot->prune_reason, "governor_", strlen("governor_")) == 0;
     pruned.auto_pruned = slot->auto_pruned;
     memcpy(pruned.reason, slot->prune_reason, sizeof(pruned.reason));
     memcpy(pruned.initiator, slot->prune_initiator, sizeof(pruned.initiator));

@@ -115,17 +115,12 @@ typedef struct esper_slot {
 
 /* ---------------------------------------------------------------------------------------------------------- events */
 
-#define ESPER_SLOT_EVENT_LIST(X)       \
-    X(GERMINATED, "germinated")        \
-    X(GATE, "gate_evaluated")          \
-    X(STAGE, "stage_changed")          \
-    X(FOSSILIZED, "fossilized")        \
-    X(PRUNED, "pruned")
-
 typedef enum esper_slot_event_kind {
-#define X(name, text) ESPER_SLOT_EVENT_##name,
-    ESPER_SLOT_EVENT_LIST(X)
-#undef X
+    ESPER_SLOT_EVENT_GERMINATED,
+    ESPER_SLOT_EVENT_GATE,
+    ESPER_SLOT_EVENT_STAGE,
+    ESPER_SLOT_EVENT_FOSSILIZED,
+    ESPER_SLOT_EVENT_PRUNED
 } esper_slot_event_kind;
 
 typedef struct esper_slot_event {
@@ -151,8 +146,6 @@ typedef struct esper_slot_events {
     esper_slot_event *events;
     int               capacity, n, n_dropped;
 } esper_slot_events;
-
-const char *esper_slot_event_name(int kind);
 
 /* ------------------------------------------------------------------------------------------------------ operations */
 
@@ -200,8 +193,6 @@ esper_status esper_slot_fossilize(esper_slot *slot, const esper_slot_merits *mer
  * full alpha leads back to BLENDING. blend 0 = as before; another one only at alpha 0. E_STATE while a ramp runs. */
 esper_status esper_slot_set_alpha_target(esper_slot *slot, double target, const esper_alpha_ramp *ramp, int blend,
                                          esper_slot_events *events);
-/* Sets alpha itself, in BLENDING only, clamped; target and ramp stay. */
-esper_status esper_slot_set_alpha(esper_slot *slot, double alpha);
 
 /* Removes the seed. Reasons that begin with "governor_" make it auto-pruned. NULL: "" and "policy". */
 esper_status esper_slot_prune(esper_slot *slot, const char *reason, const char *initiator, esper_slot_events *events);
@@ -243,8 +234,6 @@ void esper_slot_set_gradient(esper_slot *slot, const esper_slot_gradient *gradie
 bool   esper_slot_is_empty(const esper_slot *slot);
 bool   esper_slot_is_active(const esper_slot *slot);   /* a seed with weights is in it */
 bool   esper_slot_is_frozen(const esper_slot *slot);   /* alpha goes down: the seed's weights stay as they are */
-bool   esper_slot_is_isolated(const esper_slot *slot); /* no gradient reaches the host through the seed */
-bool   esper_slot_has_gate(const esper_slot *slot);    /* its gate network is part of the network */
 int    esper_slot_cooldown(const esper_slot *slot);    /* ticks until it is empty; 0 when nothing cools down */
 double esper_slot_improvement(const esper_slot *slot);       /* since germination */
 double esper_slot_stage_improvement(const esper_slot *slot); /* since the stage began */

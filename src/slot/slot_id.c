@@ -54,15 +54,3 @@ esper_status esper_slot_id_format(int row, int col, char id_out[ESPER_SLOT_CHARS
     snprintf(id_out, ESPER_SLOT_CHARS, "r%dc%d", row, col);
     return ESPER_OK;
 }
-
-int esper_slot_id_compare(const char *a, const char *b)
-{
-    int row_a, col_a, row_b, col_b;
-    bool is_a = parse(a, &row_a, &col_a), is_b = parse(b, &row_b, &col_b);
-
-    if (!is_a || !is_b)
-        return is_a ? -1 : is_b ? 1 : strcmp(a, b);
-    if (row_a != row_b)
-        return row_a < row_b ? -1 : 1;
-    return col_a < col_b ? -1 : col_a > col_b;
-}

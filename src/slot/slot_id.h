@@ -1,5 +1,4 @@
-/* Internal. Names of slots: "r<row>c<col>", both decimal, from 0, without leading zeros. Their order is that of the
- * numbers, row by row: r2c0 comes before r10c0. */
+/* Internal. Names of slots: "r<row>c<col>", both decimal, from 0, without leading zeros. */
 #ifndef ESPER_SLOT_SLOT_ID_H
 #define ESPER_SLOT_SLOT_ID_H
 
@@ -11,8 +10,5 @@ enum { ESPER_SLOT_ID_MAX = 999999 }; /* largest row or column: the name fits ESP
 /* E_ARG, with what was expected, for anything that is not exactly such a name. */
 esper_status esper_slot_id_parse(const char *text, int *row_out, int *col_out);
 esper_status esper_slot_id_format(int row, int col, char id_out[ESPER_SLOT_CHARS]);
-
-/* As strcmp answers, but by row, then column. What is no name comes last. */
-int esper_slot_id_compare(const char *a, const char *b);
 
 #endif

@@ -1,4 +1,5 @@
 /* What is measured of a seed, and what can be asked of a slot. */
+#include <assert.h>
 #include <math.h>
 
 #include "base/status.h"
@@ -86,18 +87,9 @@ bool esper_slot_is_frozen(const esper_slot *slot)
     return slot->alpha.mode == ESPER_ALPHA_DOWN;
 }
 
-bool esper_slot_is_isolated(const esper_slot *slot)
-{
-    return slot->stage == ESPER_STAGE_TRAINING || (slot->isolate_blending != 0 && esper_stage_runs_seed(slot->stage));
-}
-
-bool esper_slot_has_gate(const esper_slot *slot)
-{
-    return slot->blend == ESPER_BLEND_GATE && slot->stage != ESPER_STAGE_TRAINING && esper_stage_runs_seed(slot->stage);
-}
-
 int esper_slot_cooldown(const esper_slot *slot)
 {
+    assert(slot->embargo_ticks >= 0 && slot->epochs_in_stage >= 0);
     switch (slot->stage) {
     case ESPER_STAGE_PRUNED:
         return 1 + slot->embargo_ticks + ESPER_RESET_TICKS;

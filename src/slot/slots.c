@@ -1,6 +1,7 @@
 /* The table of slots. */
 #include "slot/slots.h"
 
+#include <assert.h>
 #include <string.h>
 #include <xxhash.h>
 #ifdef ESPER_XXH_DISPATCH /* the same hash by the widest vectors there are: 0.3 us for ten slots, which ranks wait for */
@@ -75,15 +76,10 @@ int esper_slots_count(const esper_slots *slots, uint32_t stages)
 {
     int n = 0;
 
+    assert(slots->n >= 0 && slots->n <= ESPER_MAX_SLOTS);
     for (int k = 0; k < slots->n; k++)
         n += (stages >> slots->slot[k].stage & 1u) != 0;
     return n;
-}
-
-void esper_slots_tick(esper_slots *slots, const esper_slot_merits *merits, esper_slot_events *events)
-{
-    for (int k = 0; k < slots->n; k++)
-        esper_slot_tick(&slots->slot[k], merits != NULL ? &merits[k] : NULL, events);
 }
 
 void esper_slots_sum_neighbours(esper_slots *slots, uint32_t which)

@@ -32,9 +32,6 @@ int esper_slots_find(const esper_slots *slots, const char *id);
 /* How many slots are in these stages (bits 1u << stage). */
 int esper_slots_count(const esper_slots *slots, uint32_t stages);
 
-/* The end of an epoch for every slot. merits: one for each, or NULL. */
-void esper_slots_tick(esper_slots *slots, const esper_slot_merits *merits, esper_slot_events *events);
-
 /* For each of the slots in `which` (bits 1u << index): the sums of alpha of the others before and behind it. */
 void esper_slots_sum_neighbours(esper_slots *slots, uint32_t which);
 

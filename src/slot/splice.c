@@ -1,6 +1,7 @@
 /* Seeds in the stream. One hook, called at every boundary of a host. */
 #include "slot/splice.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -111,6 +112,7 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
     const esper_blueprint *blueprint;
     int u = is_alone(splice, slot, part) ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
 
+    assert(k >= 0 && k < splice->slots->n);
     if (splice->stand_in != NULL)
         blueprint = splice->stand_in;
     else if (esper_blueprint_find(splice->topology, slot->blueprint, &blueprint) != ESPER_OK)
@@ -267,6 +269,7 @@ esper_status esper_splice_reserve(const esper_slots *slots, esper_topology topol
 {
     const esper_blueprint *const *list = esper_blueprint_list(topology);
 
+    assert(slots->n < ESPER_MAX_REGIONS);
     if (desc->n_regions < slots->n + 1)
         desc->n_regions = slots->n + 1;
     for (int k = 0; k < slots->n; k++) {

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "tensor/net.h"
+#include "tensor/op_shapes.h"
 
 esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backend **be_out)
 {
@@ -100,6 +101,7 @@ static void assert_launch(const esper_launch *launch)
             assert_view(&lane->in[i], lane->pass == NULL);
         for (int i = 0; i < info->n_out; i++)
             assert_view(&lane->out[i], lane->pass == NULL);
+        esper_assert_shapes(launch->kind, lane);
     }
 }
 

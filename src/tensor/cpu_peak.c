@@ -42,21 +42,21 @@ FMA_CHAINS(chains_avx512, v16, HOT __attribute__((target("avx512f,fma"))))
 
 typedef struct peak_job {
     float (*chains)(void);
-    int   lanes; /* floats of a vector */
+    int   width; /* floats of a vector */
     float sinks[1024];
 } peak_job;
 
 static void choose(peak_job *job)
 {
     job->chains = chains_portable;
-    job->lanes = 4;
+    job->width = 4;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) {
         job->chains = chains_avx512;
-        job->lanes = 16;
+        job->width = 16;
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         job->chains = chains_avx2;
-        job->lanes = 8;
+        job->width = 8;
     }
 #endif
 }
@@ -80,7 +80,7 @@ double esper_cpu_peak_flops(esper_pool *pool)
         double began = esper_clock_seconds(), flops;
 
         esper_pool_run(pool, n_threads, run_chains, &job);
-        flops = 2.0 * CHAINS * TURNS * job.lanes * n_threads / (esper_clock_seconds() - began);
+        flops = 2.0 * CHAINS * TURNS * job.width * n_threads / (esper_clock_seconds() - began);
         best = flops > best ? flops : best;
     }
     return best;

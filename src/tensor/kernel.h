@@ -7,7 +7,7 @@
  * The sources in tensor/ref/ are compiled once for each set: `ref` is the definition, `ref64` the same in double for
  * finite differences. The sets of the cpu backend (portable, avx2, avx512) are builds of the same text for their
  * instructions, except for the operations that have a faster source of the same name in tensor/cpu/; they also have the
- * family of tensor/cpu/lanes/. */
+ * family of tensor/cpu/blocks/. */
 #ifndef ESPER_TENSOR_KERNEL_H
 #define ESPER_TENSOR_KERNEL_H
 
@@ -94,13 +94,13 @@ static inline esper_phases esper_phases_of(const esper_op_kernels *op, bool back
     return (esper_phases){part == ESPER_PART_AFTER ? cut : 0, part == ESPER_PART_BEFORE ? cut : ESPER_MAX_PHASES};
 }
 
-/* Two families. `op` computes on canonical layouts. `lanes` is the CPU backend's for image networks, on blocks of samples
+/* Two families. `op` computes on canonical layouts. `blocks` is the CPU backend's for image networks, on blocks of samples
  * (tensor/cpu/block.h): a backend that lowers a network to blocks launches it with this one. */
 typedef struct esper_kernel_set {
     const char             *name;
     const esper_op_kernels *op[ESPER_N_OPS];
     const esper_op_kernels *const
-        *lanes; /* (ESPER_N_KINDS) NULL where there is none; NULL: no such family in this set */
+        *blocks; /* (ESPER_N_KINDS) NULL where there is none; NULL: no such family in this set */
 } esper_kernel_set;
 
 extern const esper_kernel_set esper_kernels_ref, esper_kernels_ref64;

@@ -134,7 +134,7 @@ int esper_net_layer_norm(esper_net *net, int x, int scale, int shift, float eps)
 int esper_net_relu(esper_net *net, int x);
 int esper_net_gelu(esper_net *net, int x);
 int esper_net_sigmoid(esper_net *net, int x);
-int esper_net_tanh(esper_net *net, int x);
+int esper_net_tanh(esper_net *net, int x); /* for nets of tests: no host or blueprint has it */
 int esper_net_max_pool(esper_net *net, int x);
 int esper_net_global_mean(esper_net *net, int x);
 int esper_net_linear(esper_net *net, int x, int weight, int bias); /* bias may be ESPER_NO_TENSOR */

@@ -46,11 +46,6 @@ static void print_op(const esper_net *net, const esper_op *op, FILE *stream)
     fprintf(stream, "\n");
 }
 
-static void print_boundary(const esper_boundary *boundary, FILE *stream)
-{
-    fprintf(stream, "slot %s: %d channels\n", boundary->slot, boundary->channels);
-}
-
 void esper_net_print(const esper_net *net, FILE *stream)
 {
     int boundary = 0;
@@ -64,7 +59,8 @@ void esper_net_print(const esper_net *net, FILE *stream)
     }
     for (int i = 0; i < net->n_ops; i++) {
         print_op(net, &net->ops[i], stream);
-        while (boundary < net->n_boundaries && net->boundaries[boundary].tensor == net->ops[i].out[0])
-            print_boundary(&net->boundaries[boundary++], stream);
+        for (; boundary < net->n_boundaries && net->boundaries[boundary].tensor == net->ops[i].out[0]; boundary++)
+            fprintf(stream, "slot %s: %d channels\n", net->boundaries[boundary].slot,
+                    net->boundaries[boundary].channels);
     }
 }

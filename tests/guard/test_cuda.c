@@ -3,6 +3,7 @@
  * device and host together, and kernels compiled by NVRTC. Says "skipped" and leaves with 77 where there is no device.
  * ESPER_TEST_SMALL=1 leaves large tensors out, for compute-sanitizer; ESPER_TEST_FILTER=PATTERN runs some tests. */
 #include "cuda_cases.h"
+#include "support/cuda_devices.h"
 
 #include <dlfcn.h>
 
@@ -343,7 +344,7 @@ int main(void)
         cmocka_unit_test(kernels_can_be_compiled_at_run_time),
     };
 
-    if (esper_cuda_device_count() == 0) {
+    if (cuda_devices() == 0) {
         print_message("skipped: no CUDA device\n");
         return 77;
     }

@@ -3,6 +3,7 @@
  * every driver call failing once, and what it says where there is no driver at all. */
 #include "cuda_cases.h"
 #include "emulated_cuda.h"
+#include "support/cuda_devices.h"
 
 static uint64_t large_bytes(void)
 {
@@ -447,7 +448,7 @@ static void without_a_driver_the_reason_is_told(void **state)
 
     (void)state;
     esper_cuda_driver_replace(NULL);
-    if (esper_cuda_device_count() > 0)
+    if (cuda_devices() > 0)
         skip();
     st = esper_scan_engine_cuda.open(0, &no_options, &engine);
     assert_int_equal(st, ESPER_E_UNSUPPORTED);

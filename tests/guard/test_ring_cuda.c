@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "ring_cuda_cases.h"
+#include "support/cuda_devices.h"
 
 enum { SPIN_NS = 300 * 1000 * 1000, N_SPIN_WORDS = 3 };
 
@@ -367,7 +368,7 @@ int main(void)
         cmocka_unit_test_teardown(larger_than_the_device, nothing_left),
     };
 
-    if (esper_cuda_device_count() == 0) {
+    if (cuda_devices() == 0) {
         puts("skipped: no CUDA device");
         return 77;
     }

@@ -425,8 +425,6 @@ static void check_joined(const char *backend, int n_threads, esper_op_kind kind)
     hall_open(&split, backend, n_threads, kind, true);
     hall_open(&whole, backend, 1, kind, false);
     esper_optim_join(split.optim, 0, 1, true);
-    assert_true(esper_optim_is_joined(split.optim, 0, 1));
-    assert_false(esper_optim_is_joined(split.optim, 0, 0));
     esper_optim_group(split.optim, 0, 1)->lr = 99.0f; /* nobody asks for it now */
     for (int step = 0; step < N_STEPS; step++) {
         esper_optim_group(split.optim, 0, 0)->clip = esper_optim_group(whole.optim, 0, 0)->clip = 0.3f;
@@ -522,8 +520,6 @@ static void test_what_cannot_join(void **state)
     bench_open(&b, "cpu", ESPER_OP_SGD);
     esper_optim_join(b.optim, 0, 0, true);
     esper_optim_join(b.optim, 0, 3, true); /* empty */
-    assert_false(esper_optim_is_joined(b.optim, 0, 0));
-    assert_false(esper_optim_is_joined(b.optim, 0, 3));
     fill_gradients(&b, 0);
     assert_int_equal(esper_optim_step(b.optim), ESPER_OK);
     assert_true(esper_optim_norm(b.optim, 0, 0) == esper_optim_norm_alone(b.optim, 0, 0));

@@ -5,6 +5,8 @@
  * all it remembers must then be as recorded. One deliberate difference remains. */
 #include "policy/helpers.h"
 
+#include "policy/pack.h"
+
 /* ------------------------------------------------------------------------------------------------ recorded */
 
 /* What the recorded rules had where ours are treated:
@@ -163,19 +165,23 @@ static void compare_decision(const char *where, const scene *s, const esper_deci
 
 static void compare_memory(const char *where, const esper_policy *policy, const json_t *after)
 {
-    const esper_heuristic_memory *memory = esper_heuristic_memory_get(policy);
+    char packed[ESPER_PACK_HEAD_BYTES + sizeof(esper_heuristic_memory)];
+    esper_heuristic_memory memory;
     const json_t *penalties = json_object_get(after, "penalties");
     const char *key;
     json_t *value;
     int n = 0;
 
-    compare_number(where, "rotation index", (double)memory->rotation_index, real_of(after, "rotation_index"));
-    compare_number(where, "germinations", (double)memory->germinations, real_of(after, "germinations"));
-    compare_number(where, "last prune", (double)memory->last_prune_epoch, real_of(after, "last_prune_epoch"));
+    assert_int_equal(esper_policy_pack_bytes(policy), sizeof(packed));
+    esper_policy_pack(policy, packed);
+    memcpy(&memory, packed + ESPER_PACK_HEAD_BYTES, sizeof(memory));
+    compare_number(where, "rotation index", (double)memory.rotation_index, real_of(after, "rotation_index"));
+    compare_number(where, "germinations", (double)memory.germinations, real_of(after, "germinations"));
+    compare_number(where, "last prune", (double)memory.last_prune_epoch, real_of(after, "last_prune_epoch"));
     json_object_foreach((json_t *)(uintptr_t)penalties, key, value)
-        compare_number(where, key, memory->penalties[index_anywhere(key)], number_of(value));
+        compare_number(where, key, memory.penalties[index_anywhere(key)], number_of(value));
     for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
-        n += memory->penalties[i] != 0.0;
+        n += memory.penalties[i] != 0.0;
     compare_number(where, "penalties", n, (double)json_object_size(penalties));
 }
 

@@ -366,7 +366,7 @@ static void resume_is_exact(void **state)
     b = learn(&again, 2);
     expect_same(&a, &b);
     assert_true(bits_of(&t) == bits_of(&again));
-    assert_int_equal(esper_ppo_updates(again.ppo), 3);
+    assert_true(esper_ppo_hash_counts(again.ppo) == esper_ppo_hash_counts(t.ppo));
     close_toy(&t);
     close_toy(&again);
     unlink(path);

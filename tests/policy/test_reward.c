@@ -280,10 +280,6 @@ static void replay_helper(const json_t *entry)
     else if (strcmp(kind, "pbrs_generic") == 0)
         expect(entry, kind, config.gamma * real_of(in, "potential_next") - real_of(in, "potential_prev"),
                real_of(out, "bonus"));
-    else if (strcmp(kind, "accuracy_potential") == 0)
-        expect(entry, kind,
-               esper_reward_accuracy_potential(real_of(in, "val_acc"), int_of(in, "epoch"), int_of(in, "max_epochs")),
-               real_of(out, "potential"));
     else if (strcmp(kind, "seed_potential") == 0)
         expect(entry, kind,
                int_of(in, "has_active_seed") && int_of(in, "seed_stage") > 1
@@ -291,7 +287,7 @@ static void replay_helper(const json_t *entry)
                    : 0.0,
                real_of(out, "potential"));
     else
-        n_helpers--; /* normalisers: test_normaliser.c */
+        n_helpers--; /* normalisers: test_normaliser.c; accuracy_potential: no reward uses it */
 }
 
 static void recorded_helpers(void **state)
@@ -387,6 +383,15 @@ static void always_a_number(void **state)
     assert_true(n_bad > 100 && n_done > 30000);
 }
 
+static double weight_of(const esper_reward_config *config, const esper_reward_field *field)
+{
+    const void *at = (const char *)config + field->offset;
+
+    return field->kind == ESPER_REWARD_KIND_REAL    ? *(const double *)at
+           : field->kind == ESPER_REWARD_KIND_WHOLE ? *(const int *)at
+                                                    : *(const bool *)at;
+}
+
 static void weights_by_name(void **state)
 {
     esper_reward_config config;
@@ -399,7 +404,7 @@ static void weights_by_name(void **state)
     list = esper_reward_field_list(&n);
     for (int i = 0; i < n; i++) {
         check_good(esper_reward_config_set(&config, list[i].name, 1.0));
-        assert_true(esper_reward_config_get(&config, &list[i]) == 1.0);
+        assert_true(weight_of(&config, &list[i]) == 1.0);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(list[i].name, list[j].name);
     }

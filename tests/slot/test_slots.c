@@ -1,5 +1,5 @@
 /* ctest: timeout=120 */
-/* The table of slots: names and their order, policy and execution order, independence, the hash, and the packed form with
+/* The table of slots: names, policy and execution order, independence, the hash, and the packed form with
  * every byte of it damaged. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,26 +52,6 @@ static void test_ids(void **state)
             check_good(esper_slot_id_parse(id, &row, &col));
             assert_true(row == r && col == c);
         }
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    return esper_slot_id_compare(*(const char *const *)a, *(const char *const *)b);
-}
-
-static void test_order_of_ids(void **state)
-{
-    static const char *const sorted[] = {"r0c0",  "r0c2",  "r0c10", "r1c0", "r2c0",
-                                         "r2c11", "r10c0", "r11c2", "no",   "none"};
-    enum { N = sizeof(sorted) / sizeof(sorted[0]) };
-    const char *ids[N];
-
-    (void)state;
-    for (int i = 0; i < N; i++)
-        ids[i] = sorted[(i * 7 + 3) % N];
-    qsort(ids, N, sizeof(ids[0]), compare_ids);
-    for (int i = 0; i < N; i++)
-        assert_string_equal(ids[i], sorted[i]);
 }
 
 static void test_stage_codes(void **state)
@@ -259,7 +239,7 @@ static void test_events_tell_the_story(void **state)
         }
         stir(slot, &rng, &events);
         for (int e = 0; e < events.n; e++) {
-            assert_non_null(esper_slot_event_name((int)list[e].kind));
+            assert_true(list[e].kind <= ESPER_SLOT_EVENT_PRUNED);
             assert_string_equal(list[e].slot, "r0c0");
             assert_true(list[e].seed_id[0] != '\0' && list[e].blueprint[0] != '\0' && list[e].number > 0);
             if (list[e].kind != ESPER_SLOT_EVENT_GERMINATED && list[e].kind != ESPER_SLOT_EVENT_STAGE)
@@ -396,7 +376,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_order_of_ids),
         cmocka_unit_test(test_stage_codes),
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_refused_tables),

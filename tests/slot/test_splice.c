@@ -335,7 +335,7 @@ static void check_keys(esper_topology topology)
     note(&c, &g);
     g.slots.slot[0].isolate_blending = 0;
     note_settings(&c, &g);
-    check_good(esper_slot_set_alpha(&g.slots.slot[0], 0.5)); /* a value, no other program */
+    g.slots.slot[0].alpha.value = 0.5; /* a value, no other program */
     note(&c, &g);
     lead_to(&g, 0, ESPER_STAGE_HOLDING);
     note(&c, &g);

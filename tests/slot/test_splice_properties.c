@@ -635,7 +635,7 @@ static void test_programs_survive_packing(void **state)
         esper_slots_pack(&slots, bytes);
         check_good(esper_slots_unpack(bytes, esper_slots_pack_bytes(&slots), &again));
         free(bytes);
-        assert_int_equal(esper_slot_is_isolated(&again.slot[esper_slots_find(&again, "r0c0")]), isolated);
+        assert_int_equal(again.slot[esper_slots_find(&again, "r0c0")].isolate_blending, isolated);
         texts[isolated][0] = text_of(&slots, &host, &keys[isolated][0]);
         texts[isolated][1] = text_of(&again, &host, &keys[isolated][1]);
         assert_string_equal(texts[isolated][0], texts[isolated][1]);

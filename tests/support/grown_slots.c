@@ -48,8 +48,10 @@ static esper_status settle(esper_slot *slot, const grown_seed *seed)
 {
     esper_gate_result result;
 
-    if (seed->stage == ESPER_STAGE_BLENDING)
-        return esper_slot_set_alpha(slot, seed->alpha);
+    if (seed->stage == ESPER_STAGE_BLENDING) {
+        slot->alpha.value = seed->alpha;
+        return ESPER_OK;
+    }
     esper_slot_tick(slot, NULL, NULL);
     ESPER_TRY(advance(slot));
     if (seed->stage != ESPER_STAGE_FOSSILIZED)

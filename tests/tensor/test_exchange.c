@@ -745,7 +745,7 @@ static void test_hundred_losses(void **state)
     }
 }
 
-/* So many weights that their gradient is not kept for each block (tensor/cpu/lanes/convolution.h). */
+/* So many weights that their gradient is not kept for each block (tensor/cpu/blocks/convolution.h). */
 static int many_weights(esper_net *net, int x)
 {
     return new_norm(net, new_conv(net, x, "w", 96, 3), "norm", 0.1f);

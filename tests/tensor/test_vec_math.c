@@ -18,14 +18,14 @@
 /* One function: found and exact, and what its error is a share of. */
 typedef struct subject {
     const char *name;
-    lanes_vec (*found)(lanes_vec x);
+    simd_vec (*found)(simd_vec x);
     double (*exact)(double x);
     double (*scale)(double x, double exact);
     double worst, at; /* the largest error so far, and its x */
 } subject;
 
 #define WRAP(name)                             \
-    static lanes_vec name##_found(lanes_vec x) \
+    static simd_vec name##_found(simd_vec x) \
     {                                          \
         return vec_##name(x);                  \
     }
@@ -38,7 +38,7 @@ WRAP(gelu)
 WRAP(gelu_slope)
 
 /* exp_down is for x <= 0. */
-static lanes_vec exp_down_found(lanes_vec x)
+static simd_vec exp_down_found(simd_vec x)
 {
     return vec_exp_down(-vec_abs(x));
 }
@@ -98,15 +98,15 @@ enum { N_SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
 /* What the vector function makes of one value; every lane must make the same of it. */
 static float apply(const subject *s, float x)
 {
-    float lane[LANES_VEC];
-    lanes_vec y;
+    float lane[SIMD_VEC];
+    simd_vec y;
 
-    for (int i = 0; i < LANES_VEC; i++)
+    for (int i = 0; i < SIMD_VEC; i++)
         lane[i] = x;
     memcpy(&y, lane, sizeof(y));
     y = s->found(y);
     memcpy(lane, &y, sizeof(lane));
-    for (int i = 1; i < LANES_VEC; i++)
+    for (int i = 1; i < SIMD_VEC; i++)
         if (memcmp(&lane[0], &lane[i], sizeof(float)) != 0)
             fail_msg("%s(%g): %g in lane 0, %g in lane %d", s->name, (double)x, (double)lane[0], (double)lane[i], i);
     return lane[0];

@@ -747,7 +747,8 @@ static void life_of_a_slot(void **state)
     check_good(esper_slot_advance(&slots.slot[0], -1, NULL, &events, &result));
     check_good(esper_slot_prune(&slots.slot[0], "stuck", NULL, &events));
     for (int i = 0; i < 10; i++)
-        esper_slots_tick(&slots, NULL, &events);
+        for (int k = 0; k < slots.n; k++)
+            esper_slot_tick(&slots.slot[k], NULL, &events);
     esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_PLAIN, stream);
     for (int i = 0; i < events.n; i++)
         esper_grow_view_event(&view, 5, &events.events[i], NULL);

@@ -62,7 +62,7 @@ static int listen_to_roll_call(esper_messages *m, MPI_Comm comm, int *n_ended_ou
     int n_missing = m->link->size - 1;
 
     for (int r = 0; r < m->link->size; r++)
-        m->link->is_lost[r] = r != m->link->rank;
+        m->is_lost[r] = r != m->link->rank;
     while (n_missing > 0 && esper_clock_ns() < end && (m->rules->abort == NULL || !*m->rules->abort)) {
         MPI_Status status;
         int is_there = 0;
@@ -75,7 +75,7 @@ static int listen_to_roll_call(esper_messages *m, MPI_Comm comm, int *n_ended_ou
             continue;
         }
         MPI_Recv(&byte, 1, MPI_BYTE, status.MPI_SOURCE, ROLL_TAG, comm, MPI_STATUS_IGNORE);
-        m->link->is_lost[status.MPI_SOURCE] = byte == END;
+        m->is_lost[status.MPI_SOURCE] = byte == END;
         *n_ended_out += byte == END;
         n_missing--;
     }
@@ -88,7 +88,7 @@ static void name_lost(const esper_messages *m, char *text, size_t chars)
 
     text[0] = '\0';
     for (int r = 0; r < m->link->size && used + 16 < chars; r++)
-        if (m->link->is_lost[r])
+        if (m->is_lost[r])
             used += (size_t)snprintf(text + used, chars - used, "%s%d", used > 0 ? ", " : "", r);
 }
 

@@ -13,6 +13,7 @@ typedef struct esper_messages {
     const esper_wait_rules *rules;
     const void             *comm;    /* an MPI_Comm; not by its type, which only mpi.h knows */
     void                   *scratch; /* ESPER_MESSAGE_BYTES */
+    bool                   *is_lost; /* (ranks) not heard of when last asked, or ending the job */
     unsigned                n_calls; /* made so far, as on every other rank ... */
     char                    call;
     int                     tag;     /* ... and with what the present one is, its tag: calls that differ never meet */

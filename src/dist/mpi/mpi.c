@@ -57,7 +57,7 @@ static void release_all(mpi_link *mpi)
     mpi->release(mpi->messages.scratch);
     mpi->release(mpi->window.letters);
     mpi->release(mpi->window.seats);
-    mpi->release(mpi->link.is_lost);
+    mpi->release(mpi->messages.is_lost);
     mpi->release(mpi);
 }
 
@@ -73,11 +73,11 @@ static mpi_link *make_link(const esper_comm_start *start)
     size = (size_t)mpi->link.size;
     mpi->release = start->release;
     mpi->memory = MPI_WIN_NULL;
-    mpi->link.is_lost = start->alloc(size * sizeof(bool));
+    mpi->messages.is_lost = start->alloc(size * sizeof(bool));
     mpi->window.seats = start->alloc(size * sizeof(*mpi->window.seats));
     mpi->window.letters = start->alloc(size * sizeof(*mpi->window.letters));
     mpi->messages.scratch = start->alloc(ESPER_MESSAGE_BYTES);
-    if (mpi->link.is_lost != NULL && mpi->window.seats != NULL && mpi->window.letters != NULL &&
+    if (mpi->messages.is_lost != NULL && mpi->window.seats != NULL && mpi->window.letters != NULL &&
         mpi->messages.scratch != NULL)
         return mpi;
     release_all(mpi);

@@ -1,6 +1,7 @@
 /* Sums in the order of the tree. */
 #include "dist/mpi/tree.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { BLOCK_BYTES = 2048 }; /* what a level of the tree keeps at a time: all levels stay in the first cache */
@@ -46,6 +47,8 @@ static void sum_leaves(const block *b, int first, int n_leaves, void *out)
 {
     int rank = esper_tree_rank(&b->tree, first);
 
+    assert(n_leaves > 0 && first + n_leaves <= b->tree.n_leaves);
+    assert(b->count * esper_tree_bytes(b->number) <= BLOCK_BYTES);
     if (n_leaves == 1) {
         memcpy(out, numbers_of(b, rank), b->count * esper_tree_bytes(b->number));
         if (first < b->tree.n_folded)
@@ -65,6 +68,7 @@ void esper_tree_sum(esper_comm_number number, const void *const *ranks, int n_ra
     size_t bytes = esper_tree_bytes(number), step = BLOCK_BYTES / bytes;
     block b = {.number = number, .tree = esper_tree_of(n_ranks), .ranks = ranks};
 
+    assert(begin <= end && n_ranks > 0);
     for (size_t i = begin; i < end; i += step) {
         b.at = i * bytes;
         b.count = end - i < step ? end - i : step;

@@ -1,6 +1,7 @@
 /* Exchange through shared memory. No MPI here: somebody else brought the memory. */
 #include "dist/mpi/window.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,8 +74,8 @@ static bool will_not_come(const esper_window *window, int rank)
     return false;
 }
 
-/* Marks those who are not there; only_gone: and will not come. Writes "rank 2", "ranks 1, 3" to text. Returns how many. */
-static int mark_absent(esper_window *window, bool only_gone, char *text, size_t chars)
+/* Writes who is not there to text, "1, 3"; only_gone: and will not come. Returns how many. */
+static int name_absent(esper_window *window, bool only_gone, char *text, size_t chars)
 {
     size_t used = 0;
     int n = 0;
@@ -85,7 +86,6 @@ static int mark_absent(esper_window *window, bool only_gone, char *text, size_t 
 
         if (has_come(window, r) || (only_gone && !will_not_come(window, r)))
             continue;
-        window->link->is_lost[r] = true;
         wrote = snprintf(text + used, chars - used, "%s%d", n++ > 0 ? ", " : "", r);
         used = wrote > 0 && used + (size_t)wrote < chars ? used + (size_t)wrote : used;
     }
@@ -95,12 +95,11 @@ static int mark_absent(esper_window *window, bool only_gone, char *text, size_t 
 static esper_status fail_wait(esper_window *window, int call, esper_wait_end end)
 {
     char who[128];
-    int n = mark_absent(window, end == ESPER_WAIT_LONG, who, sizeof(who));
+    int n = name_absent(window, end == ESPER_WAIT_LONG, who, sizeof(who));
     const char *ranks = n == 1 ? "rank" : "ranks";
     char *why = window->link->why;
 
     if (end == ESPER_WAIT_ABORT) {
-        memset(window->link->is_lost, 0, (size_t)window->link->size * sizeof(bool)); /* late is not lost */
         snprintf(why, ESPER_COMM_WHY_CHARS, "stopped by request in %s, while %s %s had not come", call_names[call],
                  ranks, who);
         return ESPER_E_STOPPED;
@@ -120,7 +119,6 @@ static esper_status fail_tag(esper_window *window, int call, int rank, uint64_t 
     char *why = window->link->why;
 
     if (other == END) {
-        window->link->is_lost[rank] = true;
         snprintf(why, ESPER_COMM_WHY_CHARS, "rank %d has ended its part of the job, this one is at %s", rank,
                  call_names[call]);
         return ESPER_E_PEER;
@@ -137,6 +135,7 @@ static esper_status fail_tag(esper_window *window, int call, int rank, uint64_t 
 /* Where a letter of so many bytes lies in a seat. */
 static unsigned char *letter_in(esper_seat *seat, uint64_t step, size_t bytes)
 {
+    assert(bytes <= ESPER_LETTER_BYTES);
     return bytes <= ESPER_LINE_BYTES ? seat->lines[step & 1].letter : seat->sheets[step & 1];
 }
 
@@ -255,6 +254,7 @@ static size_t part_begin(size_t count, size_t bytes, int rank, int size)
     size_t line = 64 / bytes, per_rank = ((count + (size_t)size - 1) / (size_t)size + line - 1) / line * line;
     size_t begin = per_rank * (size_t)rank;
 
+    assert(rank >= 0 && rank <= size);
     return begin < count ? begin : count;
 }
 

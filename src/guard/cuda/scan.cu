@@ -403,7 +403,7 @@ FUNCTION void add_record(gpu_record *to, const gpu_record *from)
     to->checksum += from->checksum;
 }
 
-/* The warp's records, combined in lane 0. Bad elements are rare, so their counts travel only when there are any. */
+/* The warp's records, combined in thread 0. Bad elements are rare, so their counts travel only when there are any. */
 FUNCTION void combine_warp(int with_sum, gpu_record *record)
 {
     const int any_bad = __any_sync(ALL_LANES, record->first_bad != NO_INDEX);
@@ -436,15 +436,15 @@ FUNCTION void combine_warp(int with_sum, gpu_record *record)
 /* The block's records, combined in thread 0. `shared` has room for one record of each warp. */
 FUNCTION void combine_block(int with_sum, gpu_record *record, gpu_record *shared)
 {
-    const gpu_u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const gpu_u32 in_warp = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     combine_warp(with_sum, record);
     __syncthreads(); /* for those who read `shared` before */
-    if (lane == 0)
+    if (in_warp == 0)
         shared[warp] = *record;
     __syncthreads();
     if (warp == 0) {
-        *record = lane < GPU_WARPS ? shared[lane] : empty_record();
+        *record = in_warp < GPU_WARPS ? shared[in_warp] : empty_record();
         combine_warp(with_sum, record);
     }
 }
@@ -491,7 +491,7 @@ FUNCTION void add_sums(gpu_sums *to, const gpu_sums *from)
     to->first_bad = from->first_bad < to->first_bad ? from->first_bad : to->first_bad;
 }
 
-/* Of the first 2 * half lanes, in lane 0. What most groups have none of travels only when there is some. */
+/* Of the first 2 * half threads, in thread 0. What most groups have none of travels only when there is some. */
 FUNCTION void combine_sums(gpu_sums *sums, int half)
 {
     const int any_odd = __any_sync(ALL_LANES, (sums->n_not_finite | sums->n_vanishing | sums->n_exploding) != 0);
@@ -536,18 +536,18 @@ FUNCTION gpu_sums load_sums(const gpu_sums *from)
     return sums;
 }
 
-/* Lane 0's sums, a word by each lane: a single burst where they go to the host. */
+/* Thread 0's sums, a word by each thread: a single burst where they go to the host. */
 FUNCTION void store_sums(gpu_sums *to, const gpu_sums *sums)
 {
     __shared__ gpu_sums staged;
-    const gpu_u32 lane = threadIdx.x % 32;
+    const gpu_u32 in_warp = threadIdx.x % 32;
 
     __syncwarp();
-    if (lane == 0)
+    if (in_warp == 0)
         staged = *sums;
     __syncwarp();
-    if (lane < sizeof(gpu_sums) / sizeof(any_u64))
-        ((any_u64 *)to)[lane] = ((const any_u64 *)&staged)[lane];
+    if (in_warp < sizeof(gpu_sums) / sizeof(any_u64))
+        ((any_u64 *)to)[in_warp] = ((const any_u64 *)&staged)[in_warp];
     __syncwarp();
 }
 
@@ -600,11 +600,11 @@ FUNCTION int arrive(gpu_u32 *counter, gpu_u32 n)
         }
     }
     is_last = __shfl_sync(ALL_LANES, is_last, 0);
-    __syncwarp(); /* what lane 0 may read from here on, all may */
+    __syncwarp(); /* what thread 0 may read from here on, all may */
     return (int)is_last;
 }
 
-/* A node is done, lane 0 has its sums: the warp goes up from there as far as it is the last. What the host is told is
+/* A node is done, thread 0 has its sums: the warp goes up from there as far as it is the last. What the host is told is
  * written after the arrival, which would otherwise wait until it has got there. */
 FUNCTION void finish_node(const gpu_scan_args *args, gpu_u32 at, gpu_sums sums)
 {
@@ -691,17 +691,17 @@ FUNCTION gpu_sums sums_of(const gpu_scan_args *args, const gpu_record *record, c
     return sums;
 }
 
-/* Tells the host the statistics of a unit's tensors. A lane finishes each; then all write what they say together, so
+/* Tells the host the statistics of a unit's tensors. A thread finishes each; then all write what they say together, so
  * that statistics that lie side by side go out in long bursts. */
 FUNCTION void tell_stats(const gpu_scan_args *args, gpu_u32 first, gpu_u32 n, const gpu_record *records)
 {
     __shared__ ALIGNED16 gpu_stat stats[GPU_WARPS];
-    const gpu_u32 lane = threadIdx.x % 32, words = sizeof(gpu_stat) / GPU_VECTOR;
+    const gpu_u32 in_warp = threadIdx.x % 32, words = sizeof(gpu_stat) / GPU_VECTOR;
 
-    if (lane < n)
-        stats[lane] = stat_of(&records[lane], args->tensors[first + lane].count);
+    if (in_warp < n)
+        stats[in_warp] = stat_of(&records[in_warp], args->tensors[first + in_warp].count);
     __syncwarp();
-    for (gpu_u32 w = lane; w < n * words; w += 32)
+    for (gpu_u32 w = in_warp; w < n * words; w += 32)
         STORE16((uint4 *)(args->stats + args->tensors[first + w / words].index) + w % words,
                 ((const uint4 *)stats)[w]);
 }
@@ -709,13 +709,13 @@ FUNCTION void tell_stats(const gpu_scan_args *args, gpu_u32 first, gpu_u32 n, co
 /* Adds a unit's tensors up and goes on from there. */
 FUNCTION void finish_unit(const gpu_scan_args *args, gpu_u32 first, gpu_u32 n, const gpu_record *records)
 {
-    const gpu_u32 lane = threadIdx.x % 32;
+    const gpu_u32 in_warp = threadIdx.x % 32;
     gpu_sums sums = empty_sums();
 
-    if (lane < n) {
-        const gpu_stat stat = stat_of(&records[lane], args->tensors[first + lane].count);
+    if (in_warp < n) {
+        const gpu_stat stat = stat_of(&records[in_warp], args->tensors[first + in_warp].count);
 
-        sums = sums_of(args, &records[lane], &stat, args->tensors[first + lane].index);
+        sums = sums_of(args, &records[in_warp], &stat, args->tensors[first + in_warp].index);
     }
     if (n > 1)
         combine_sums(&sums, GPU_WARPS / 2);
@@ -774,7 +774,7 @@ FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
     __shared__ gpu_record shared[GPU_WARPS];
     const gpu_block block = args->blocks[blockIdx.x];
     const int is_pack = (block.chunk & GPU_PACK) != 0;
-    const gpu_u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const gpu_u32 in_warp = threadIdx.x % 32, warp = threadIdx.x / 32;
     const gpu_u32 n = is_pack ? block.chunk & ~GPU_PACK : 1;
     const gpu_tensor *tensor = args->tensors + block.tensor + (is_pack && warp < n ? warp : 0);
 
@@ -784,7 +784,7 @@ FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
         return;
     if (!is_pack || warp < n) {
         chunk_share share = share_of(tensor, is_pack ? 0 : (gpu_u64)block.chunk * args->chunk_vectors,
-                                     args->chunk_vectors, is_pack ? lane : threadIdx.x, is_pack ? 32 : GPU_THREADS);
+                                     args->chunk_vectors, is_pack ? in_warp : threadIdx.x, is_pack ? 32 : GPU_THREADS);
         gpu_record record = scan_share(with_sum, tensor, share, args->tiny);
 
         if (is_pack)
@@ -793,7 +793,7 @@ FUNCTION void scan_block(int with_sum, const gpu_scan_args *args)
             combine_block(with_sum, &record, shared);
         if (!is_pack && tensor->n_chunks > 1 && !finish_chunk(with_sum, args, tensor, block, &record, shared))
             return;
-        if (is_pack ? lane == 0 : threadIdx.x == 0)
+        if (is_pack ? in_warp == 0 : threadIdx.x == 0)
             shared[is_pack ? warp : 0] = record;
     }
     __syncthreads();
@@ -898,13 +898,13 @@ KERNEL esper_guard_scale(const gpu_scale_args args)
     const double factor = args.total != 0 ? args.total->clip_factor : args.factor;
     const gpu_block block = args.blocks[blockIdx.x];
     const int is_pack = (block.chunk & GPU_PACK) != 0;
-    const gpu_u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const gpu_u32 in_warp = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     if (factor == 1 || (is_pack && warp >= (block.chunk & ~GPU_PACK)))
         return;
     const gpu_tensor tensor = args.tensors[is_pack ? block.tensor + warp : block.tensor];
     chunk_share share = share_of(&tensor, is_pack ? 0 : (gpu_u64)block.chunk * args.chunk_vectors, args.chunk_vectors,
-                                 is_pack ? lane : threadIdx.x, is_pack ? 32 : GPU_THREADS);
+                                 is_pack ? in_warp : threadIdx.x, is_pack ? 32 : GPU_THREADS);
 
     switch (tensor.dtype) {
     case GPU_F32:
@@ -929,11 +929,11 @@ enum { COPY_GATHER, COPY_SCATTER, COPY_CHECKSUM };
 FUNCTION void add_checksums(gpu_u64 sum, gpu_u64 *to)
 {
     __shared__ gpu_u64 sums[GPU_WARPS];
-    const gpu_u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const gpu_u32 in_warp = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     for (int d = 16; d > 0; d /= 2)
         sum += down_long(sum, d);
-    if (lane == 0)
+    if (in_warp == 0)
         sums[warp] = sum;
     __syncthreads();
     if (threadIdx.x != 0)

@@ -11,14 +11,14 @@ static size_t elements(const esper_lane *lane, int begin, int end)
 }
 
 /* y = f(x). */
-typedef lanes_vec (*value_fn)(lanes_vec x);
+typedef simd_vec (*value_fn)(simd_vec x);
 
 /* The slope by which a gradient is multiplied: of GELU from x, of the others from y. */
-typedef lanes_vec (*slope_fn)(lanes_vec from);
+typedef simd_vec (*slope_fn)(simd_vec from);
 
 /* Sample by sample: whether an element stands in a whole vector or in the rest must not depend on the range, since the
  * compiler may fuse other products in the one than in the other. */
-LANES_INLINE void put_values(const esper_lane *lane, int begin, int end, value_fn f)
+SIMD_INLINE void put_values(const esper_lane *lane, int begin, int end, value_fn f)
 {
     for (int n = begin; n < end; n++) {
         const float *x = data_at(&lane->in[0], n);
@@ -28,7 +28,7 @@ LANES_INLINE void put_values(const esper_lane *lane, int begin, int end, value_f
     }
 }
 
-LANES_INLINE void put_slopes(const esper_lane *lane, int begin, int end, const esper_view *from, slope_fn slope)
+SIMD_INLINE void put_slopes(const esper_lane *lane, int begin, int end, const esper_view *from, slope_fn slope)
 {
     const esper_view *x = &lane->in[0];
 
@@ -37,7 +37,7 @@ LANES_INLINE void put_slopes(const esper_lane *lane, int begin, int end, const e
         float *dx = grad_at(x, n);
 
         ROWS_EACH(i, some, x->count, {
-            lanes_vec sum = rows_get(g, i, some, 0.0f) * slope(rows_get(at, i, some, 0.0f));
+            simd_vec sum = rows_get(g, i, some, 0.0f) * slope(rows_get(at, i, some, 0.0f));
 
             if (x->add)
                 sum += rows_get(dx, i, some, 0.0f);
@@ -77,12 +77,12 @@ static void relu_backward(const esper_lane *lane, int begin, int end)
 
 /* ------------------------------------------------------------------------------------------------ smooth ones */
 
-LANES_INLINE lanes_vec sigmoid_slope(lanes_vec y)
+SIMD_INLINE simd_vec sigmoid_slope(simd_vec y)
 {
     return y * (1.0f - y);
 }
 
-LANES_INLINE lanes_vec tanh_slope(lanes_vec y)
+SIMD_INLINE simd_vec tanh_slope(simd_vec y)
 {
     return 1.0f - y * y;
 }

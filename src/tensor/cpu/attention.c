@@ -71,9 +71,9 @@ static esper_rng stream_at(const esper_lane *lane, int unit)
 /* Rows of a block's matrices are an odd number of cache lines apart: a column then spreads over all sets of the cache. */
 static size_t block_stride(int T)
 {
-    size_t lines = ((size_t)T + LANES_WIDTH - 1) / LANES_WIDTH;
+    size_t lines = ((size_t)T + SIMD_WIDTH - 1) / SIMD_WIDTH;
 
-    return (lines | 1) * LANES_WIDTH;
+    return (lines | 1) * SIMD_WIDTH;
 }
 
 /* How many queries a block takes; 0 when not even one row of tiles fits. */
@@ -138,35 +138,35 @@ static void multiply_by_rows(const head *h, const float *a, size_t a_row, const 
  * Vectors that are read and written whole are much faster than parts of them. Returns how many elements that makes. */
 static size_t fill_up(float *row, size_t n, size_t T, float fill)
 {
-    size_t whole = n / LANES_VEC * LANES_VEC;
+    size_t whole = n / SIMD_VEC * SIMD_VEC;
 
-    if (whole == n || whole + LANES_VEC > T)
+    if (whole == n || whole + SIMD_VEC > T)
         return n;
-    rows_store(row + whole, lanes_select(rows_first(n - whole), rows_load(row + whole), lanes_all(fill)));
-    return whole + LANES_VEC;
+    rows_store(row + whole, simd_select(rows_first(n - whole), rows_load(row + whole), simd_all(fill)));
+    return whole + SIMD_VEC;
 }
 
 /* Scores of queries begin .. end-1, at most SOFTMAX_ROWS, become probabilities, e^(scale (score - top)) / sum; those of later
  * keys are zero. Each step is done for all of them before the next: a row's own steps wait for each other. */
 static void softmax_rows(float *p, size_t begin, size_t end, size_t T, float scale)
 {
-    lanes_vec top[SOFTMAX_ROWS], sum[SOFTMAX_ROWS];
+    simd_vec top[SOFTMAX_ROWS], sum[SOFTMAX_ROWS];
     size_t filled[SOFTMAX_ROWS];
 
     for (size_t i = begin; i < end; i++) {
         float *row = p + i * T;
-        lanes_vec most = lanes_all(row[0]);
+        simd_vec most = simd_all(row[0]);
 
         filled[i - begin] = fill_up(row, i + 1, T, -__builtin_inff());
-        ROWS_EACH(j, some, filled[i - begin], { most = lanes_max(most, rows_get(row, j, some, row[0])); });
-        top[i - begin] = lanes_all(rows_largest(most));
+        ROWS_EACH(j, some, filled[i - begin], { most = simd_max(most, rows_get(row, j, some, row[0])); });
+        top[i - begin] = simd_all(rows_largest(most));
     }
     for (size_t i = begin; i < end; i++) {
         float *row = p + i * T;
-        lanes_vec most = top[i - begin], all = {0};
+        simd_vec most = top[i - begin], all = {0};
 
         ROWS_EACH(j, some, filled[i - begin], {
-            lanes_vec e = vec_exp_down((rows_get(row, j, some, -__builtin_inff()) - most) * scale);
+            simd_vec e = vec_exp_down((rows_get(row, j, some, -__builtin_inff()) - most) * scale);
 
             all += e;
             rows_put(row, j, some, e);
@@ -247,13 +247,13 @@ static void forward(const esper_lane *lane, int begin, int end)
  *     d = k dscore        dscore = p (d - sum of p d) scale */
 static void score_row(const work *w, const float *p, const float *kept, float *d, size_t n)
 {
-    lanes_vec sum = {0};
+    simd_vec sum = {0};
     float all;
 
     ROWS_EACH(j, some, n, { sum += rows_get(kept, j, some, 0.0f) * rows_get(d, j, some, 0.0f); });
     all = rows_sum(sum);
     ROWS_EACH(j, some, n, {
-        lanes_vec with_d = rows_get(kept, j, some, 0.0f) * rows_get(d, j, some, 0.0f);
+        simd_vec with_d = rows_get(kept, j, some, 0.0f) * rows_get(d, j, some, 0.0f);
 
         rows_put(d, j, some, (with_d - rows_get(p, j, some, 0.0f) * all) * w->h.scale);
     });

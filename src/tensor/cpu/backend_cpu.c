@@ -8,7 +8,7 @@
 #include "tensor/cpu/backend_lower.h"
 #include "tensor/cpu/block.h"
 
-/* Smaller batches would leave most lanes of a block empty. */
+/* Smaller batches would leave most of a block empty. */
 enum { LEAST_SAMPLES = 4 };
 
 static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)

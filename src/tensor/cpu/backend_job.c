@@ -13,7 +13,7 @@ enum { CHAIN_BYTES = 1 << 15 };
 
 const esper_op_kernels *esper_job_table(const esper_kernel_set *set, const esper_launch *launch)
 {
-    const esper_op_kernels *const *family = launch->variant == ESPER_BLOCKED ? set->lanes : set->op;
+    const esper_op_kernels *const *family = launch->variant == ESPER_BLOCKED ? set->blocks : set->op;
 
     assert(launch->variant == ESPER_BLOCKED || launch->kind < ESPER_N_OPS);
     assert(family != NULL && family[launch->kind] != NULL);

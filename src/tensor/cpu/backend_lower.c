@@ -24,7 +24,7 @@ typedef struct chain {
     const esper_op *conv, *norm, *relu, *pool; /* relu and pool may be NULL */
 } chain;
 
-/* Lanes have linear layers and losses of one row for each sample. */
+/* Blocks have linear layers and losses of one row for each sample. */
 static bool has_one_row(const esper_net *net, const esper_op *op)
 {
     if (op->kind == ESPER_OP_LINEAR)
@@ -32,8 +32,8 @@ static bool has_one_row(const esper_net *net, const esper_op *op)
     return op->kind != ESPER_OP_SOFTMAX_XENT || net->tensors[op->in[0]].rank == 1;
 }
 
-/* Convolutions of lanes have kernels of limited size, and no pixel of theirs sees padding alone. */
-static bool fits_lanes(const esper_net *net, const esper_op *op)
+/* Convolutions over blocks have kernels of limited size, and no pixel of theirs sees padding alone. */
+static bool fits_blocks(const esper_net *net, const esper_op *op)
 {
     int kernel = op->kind == ESPER_OP_CONV2D ? net->tensors[op->in[1]].dim[2] : 0;
 
@@ -44,14 +44,14 @@ static bool fits_lanes(const esper_net *net, const esper_op *op)
 
 bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
 {
-    bool is_image = kernels->lanes != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
+    bool is_image = kernels->blocks != NULL && net->input != ESPER_NO_TENSOR && net->tensors[net->input].rank == 3;
 
     for (int t = 0; t < net->n_tensors; t++)
         if (net->tensors[t].take_grad) /* a blocked twin would have to take it */
             return false;
     for (int o = 0; o < net->n_ops && is_image; o++)
         if (net->ops[o].kind != ESPER_OP_ISOLATE &&
-            (kernels->lanes[net->ops[o].kind] == NULL || !fits_lanes(net, &net->ops[o])))
+            (kernels->blocks[net->ops[o].kind] == NULL || !fits_blocks(net, &net->ops[o])))
             is_image = false;
     return is_image;
 }

@@ -1,6 +1,6 @@
-/* Internal. Lowering: from a network as it was built to one as the lanes of the CPU like it.
+/* Internal. Lowering: from a network as it was built to one as the vectors of the CPU like it.
  *
- * The lowered network computes the same. Its per-sample tensors are blocked (16 samples in the lanes of vectors, see
+ * The lowered network computes the same. Its per-sample tensors are blocked (16 samples side by side in vectors, see
  * tensor/cpu/block.h), and chains of operations that need not leave their results in memory have become one. Tensors keep
  * their numbers, so whoever holds an id can use it; those that the caller reads or writes stay canonical and have a
  * blocked twin, which pack and unpack connect with them. New tensors come after the old ones. */
@@ -10,7 +10,7 @@
 #include "tensor/kernel.h"
 #include "tensor/net.h"
 
-/* Whether every operation of the network has a kernel in the set's family of lanes, and no gradient comes in from outside
+/* Whether every operation of the network has a kernel in the set's family over blocks, and no gradient comes in from outside
  * but at its end. */
 bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels);
 

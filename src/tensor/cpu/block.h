@@ -3,8 +3,8 @@
  *     canonical   [sample][channel][row][column]
  *     blocked     [block of 16 samples][channel][row][column][sample in the block]
  *
- * Samples lie side by side in the lanes of vectors, so that every operation on images is vertical whatever their size. Block
- * b of a tensor begins at data + b * count * 16. Lanes beyond the batch hold finite numbers in activations, and zero in
+ * Samples lie side by side in vectors, so that every operation on images is vertical whatever their size. Block
+ * b of a tensor begins at data + b * count * 16. Samples beyond the batch hold finite numbers in activations, and zero in
  * gradients. Parameters and their gradients are canonical.
  *
  * It is what this backend's lowering (backend_lower.h) writes into tensors and operations, as a word that nobody else

@@ -23,7 +23,7 @@ enum {
     GEMM_ROWS = 6, /* 12 + 2 + 1: fits 16 */
 #endif
     GEMM_VECS = 2,
-    GEMM_COLS = GEMM_VECS * LANES_VEC,
+    GEMM_COLS = GEMM_VECS * SIMD_VEC,
     GEMM_HALF = 6,        /* edges are cut into tiles of at most that many rows */
     GEMM_K = 256,         /* a panel of that depth (16 KB) leaves room in the first cache for the rows that meet it */
     GEMM_PACK_ROWS = 16,  /* rows of a matrix that are packed together */
@@ -45,13 +45,13 @@ typedef struct gemm_out {
     size_t       base_row;
 } gemm_out;
 
-LANES_INLINE gemm_left gemm_left_at(gemm_left a, size_t i, size_t k)
+SIMD_INLINE gemm_left gemm_left_at(gemm_left a, size_t i, size_t k)
 {
     a.first += i * a.row + k * a.col;
     return a;
 }
 
-LANES_INLINE gemm_out gemm_out_at(gemm_out c, size_t i, size_t j)
+SIMD_INLINE gemm_out gemm_out_at(gemm_out c, size_t i, size_t j)
 {
     c.to += i * c.row + j;
     if (c.base != NULL)
@@ -60,7 +60,7 @@ LANES_INLINE gemm_out gemm_out_at(gemm_out c, size_t i, size_t j)
 }
 
 /* The same place, for what is added to a sum begun before. */
-LANES_INLINE gemm_out gemm_out_more(gemm_out c)
+SIMD_INLINE gemm_out gemm_out_more(gemm_out c)
 {
     c.base = c.to;
     c.base_row = c.row;
@@ -71,40 +71,40 @@ LANES_INLINE gemm_out gemm_out_more(gemm_out c)
 
 /* m x GEMM_COLS sums into their places. Here and below, loops over sums are unrolled before the compiler looks for variables
  * to keep in registers: else the sums pass through memory. */
-LANES_INLINE void gemm_put(int m, lanes_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
+SIMD_INLINE void gemm_put(int m, simd_vec sum[GEMM_ROWS][GEMM_VECS], gemm_out c)
 {
     if (c.base == NULL) {
 #pragma GCC unroll 16
         for (int i = 0; i < m; i++, c.to += c.row)
             for (int j = 0; j < GEMM_VECS; j++)
-                rows_store(c.to + j * LANES_VEC, sum[i][j]);
+                rows_store(c.to + j * SIMD_VEC, sum[i][j]);
         return;
     }
 #pragma GCC unroll 16
     for (int i = 0; i < m; i++, c.to += c.row, c.base += c.base_row)
         for (int j = 0; j < GEMM_VECS; j++)
-            rows_store(c.to + j * LANES_VEC, sum[i][j] + rows_load(c.base + j * LANES_VEC));
+            rows_store(c.to + j * SIMD_VEC, sum[i][j] + rows_load(c.base + j * SIMD_VEC));
 }
 
 /* m rows, a constant where this is inlined. Rows of A are addressed in threes, by a pointer and one distance: that leaves
  * registers enough for a whole tile. */
-LANES_INLINE void gemm_tile(int m, int n_k, gemm_left a, const float *panel, gemm_out c)
+SIMD_INLINE void gemm_tile(int m, int n_k, gemm_left a, const float *panel, gemm_out c)
 {
     const float *three[GEMM_ROWS / 3];
-    lanes_vec sum[GEMM_ROWS][GEMM_VECS];
+    simd_vec sum[GEMM_ROWS][GEMM_VECS];
 
 #pragma GCC unroll 16
     for (int i = 0; i < m; i++)
         for (int j = 0; j < GEMM_VECS; j++)
-            sum[i][j] = (lanes_vec){0};
+            sum[i][j] = (simd_vec){0};
     for (int i = 0; i < m; i += 3)
         three[i / 3] = a.first + (size_t)i * a.row;
 #pragma GCC unroll 4
     for (int k = 0; k < n_k; k++, panel += GEMM_COLS) {
-        lanes_vec b[GEMM_VECS];
+        simd_vec b[GEMM_VECS];
 
         for (int j = 0; j < GEMM_VECS; j++)
-            b[j] = lanes_load(panel + j * LANES_VEC);
+            b[j] = simd_load(panel + j * SIMD_VEC);
 #pragma GCC unroll 16
         for (int i = 0; i < m; i++)
             for (int j = 0; j < GEMM_VECS; j++)
@@ -149,7 +149,7 @@ static __attribute__((noinline)) void gemm_edge(size_t m, int n_k, gemm_left a, 
 }
 
 /* m rows, at most GEMM_ROWS: one tile, or what is left of a matrix in two. */
-LANES_INLINE void gemm_whole_strip(size_t m, int n_k, gemm_left a, const float *panel, gemm_out c)
+SIMD_INLINE void gemm_whole_strip(size_t m, int n_k, gemm_left a, const float *panel, gemm_out c)
 {
     if (m == GEMM_ROWS && a.col == 1) {
         gemm_tile_rows(n_k, a, panel, c);
@@ -181,7 +181,7 @@ static __attribute__((noinline)) void gemm_some_strip(size_t m, size_t n, int n_
 }
 
 /* m <= GEMM_ROWS rows, n <= GEMM_COLS columns. */
-LANES_INLINE void gemm_strip(size_t m, size_t n, size_t n_k, gemm_left a, const float *panel, gemm_out c)
+SIMD_INLINE void gemm_strip(size_t m, size_t n, size_t n_k, gemm_left a, const float *panel, gemm_out c)
 {
     if (n == GEMM_COLS)
         gemm_whole_strip(m, (int)n_k, a, panel, c);
@@ -189,7 +189,7 @@ LANES_INLINE void gemm_strip(size_t m, size_t n, size_t n_k, gemm_left a, const 
         gemm_some_strip(m, n, (int)n_k, a, panel, c);
 }
 
-LANES_INLINE size_t gemm_least(size_t a, size_t b)
+SIMD_INLINE size_t gemm_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -211,7 +211,7 @@ static inline void gemm_block(size_t m, size_t n, size_t n_k, gemm_left a, const
 
 /* Asks for n elements of each of n_k rows that will be packed next: pieces of rows that lie far apart are not foreseen by
  * the processor. */
-LANES_INLINE void gemm_ask(size_t n, size_t n_k, const float *from, size_t row)
+SIMD_INLINE void gemm_ask(size_t n, size_t n_k, const float *from, size_t row)
 {
     enum { LINE = 16 }; /* floats of a cache line */
 
@@ -221,12 +221,12 @@ LANES_INLINE void gemm_ask(size_t n, size_t n_k, const float *from, size_t row)
 }
 
 /* One panel of n <= GEMM_COLS columns, n_k rows: entry (k, j) is from[k * row + j]. */
-LANES_INLINE void gemm_pack_panel(size_t n, size_t n_k, const float *from, size_t row, float *panel)
+SIMD_INLINE void gemm_pack_panel(size_t n, size_t n_k, const float *from, size_t row, float *panel)
 {
     for (size_t k = 0; k < n_k; k++, panel += GEMM_COLS, from += row) {
         if (n == GEMM_COLS) {
             for (int v = 0; v < GEMM_VECS; v++)
-                lanes_store(panel + v * LANES_VEC, rows_load(from + v * LANES_VEC));
+                simd_store(panel + v * SIMD_VEC, rows_load(from + v * SIMD_VEC));
             continue;
         }
         memset(panel, 0, GEMM_COLS * sizeof(float));
@@ -247,22 +247,22 @@ static inline void gemm_pack_rows(size_t n, size_t n_k, const float *from, size_
     }
 }
 
-/* Of every two vectors `half` apart, the lanes listed first go to the upper one and those listed second to the lower one. */
+/* Of every two vectors `half` apart, the elements listed first go to the upper one and those listed second to the lower one. */
 #define GEMM_LIST(...) __VA_ARGS__
-#define GEMM_SWAP(v, half, first, second)                                               \
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES_VEC; i++) if ((i & (half)) == 0) \
-    {                                                                                   \
-        lanes_vec upper = (v)[i], lower = (v)[i + (half)];                              \
-                                                                                        \
-        (v)[i] = __builtin_shufflevector(upper, lower, GEMM_LIST first);                \
-        (v)[i + (half)] = __builtin_shufflevector(upper, lower, GEMM_LIST second);      \
+#define GEMM_SWAP(v, half, first, second)                                              \
+    _Pragma("GCC unroll 16") for (int i = 0; i < SIMD_VEC; i++) if ((i & (half)) == 0) \
+    {                                                                                  \
+        simd_vec upper = (v)[i], lower = (v)[i + (half)];                              \
+                                                                                       \
+        (v)[i] = __builtin_shufflevector(upper, lower, GEMM_LIST first);               \
+        (v)[i + (half)] = __builtin_shufflevector(upper, lower, GEMM_LIST second);     \
     }
 
-/* Swaps rows and columns of LANES_VEC x LANES_VEC entries: the off-diagonal quarters change places, then the quarters of
+/* Swaps rows and columns of SIMD_VEC x SIMD_VEC entries: the off-diagonal quarters change places, then the quarters of
  * the quarters, and so on. */
-LANES_INLINE void gemm_turn(lanes_vec v[LANES_VEC])
+SIMD_INLINE void gemm_turn(simd_vec v[SIMD_VEC])
 {
-#if LANES_VEC_BYTES == 64
+#if SIMD_VEC_BYTES == 64
     GEMM_SWAP(v, 8, (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
               (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
     GEMM_SWAP(v, 4, (0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
@@ -271,7 +271,7 @@ LANES_INLINE void gemm_turn(lanes_vec v[LANES_VEC])
               (2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
     GEMM_SWAP(v, 1, (0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
               (1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
-#elif LANES_VEC_BYTES == 32
+#elif SIMD_VEC_BYTES == 32
     GEMM_SWAP(v, 4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
     GEMM_SWAP(v, 2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
     GEMM_SWAP(v, 1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15))
@@ -281,22 +281,22 @@ LANES_INLINE void gemm_turn(lanes_vec v[LANES_VEC])
 #endif
 }
 
-/* LANES_VEC columns of a panel from as many rows of a matrix, entry (k, j) = from[j * row + k]. */
+/* SIMD_VEC columns of a panel from as many rows of a matrix, entry (k, j) = from[j * row + k]. */
 static inline void gemm_turn_rows(size_t n_k, const float *from, size_t row, float *panel)
 {
     size_t k = 0;
 
-    for (; k + LANES_VEC <= n_k; k += LANES_VEC) {
-        lanes_vec v[LANES_VEC];
+    for (; k + SIMD_VEC <= n_k; k += SIMD_VEC) {
+        simd_vec v[SIMD_VEC];
 
-        for (size_t l = 0; l < LANES_VEC; l++)
+        for (size_t l = 0; l < SIMD_VEC; l++)
             v[l] = rows_load(from + l * row + k);
         gemm_turn(v);
-        for (size_t l = 0; l < LANES_VEC; l++)
-            lanes_store(panel + (k + l) * GEMM_COLS, v[l]);
+        for (size_t l = 0; l < SIMD_VEC; l++)
+            simd_store(panel + (k + l) * GEMM_COLS, v[l]);
     }
     for (; k < n_k; k++)
-        for (size_t l = 0; l < LANES_VEC; l++)
+        for (size_t l = 0; l < SIMD_VEC; l++)
             panel[k * GEMM_COLS + l] = from[l * row + k];
 }
 
@@ -306,7 +306,7 @@ static inline void gemm_pack_turned(size_t n, size_t n_k, const float *from, siz
     for (size_t j = 0; j < n; j += GEMM_COLS, packed += n_k * GEMM_COLS) {
         size_t l = 0, cols = gemm_least(n - j, GEMM_COLS);
 
-        for (; l + LANES_VEC <= cols; l += LANES_VEC)
+        for (; l + SIMD_VEC <= cols; l += SIMD_VEC)
             gemm_turn_rows(n_k, from + (j + l) * row, row, packed + l);
         for (; l < GEMM_COLS; l++)
             for (size_t k = 0; k < n_k; k++)
@@ -316,12 +316,12 @@ static inline void gemm_pack_turned(size_t n, size_t n_k, const float *from, siz
 
 /* m <= GEMM_ROWS rows of A for one tile: entry (i, k) is from[k * col + i]. The first `wide` of them are copied in whole
  * vectors: what is too much comes from the next k and is overwritten by it. */
-LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, size_t wide, const float *from, size_t col, float *packed)
+SIMD_INLINE void gemm_pack_strip(size_t m, size_t n_k, size_t wide, const float *from, size_t col, float *packed)
 {
     size_t k = 0;
 
     for (; k < wide; k++, packed += GEMM_ROWS, from += col)
-        for (int l = 0; l < GEMM_ROWS; l += LANES_VEC)
+        for (int l = 0; l < GEMM_ROWS; l += SIMD_VEC)
             rows_store(packed + l, rows_load(from + l));
     for (; k < n_k; k++, packed += GEMM_ROWS, from += col)
         for (size_t i = 0; i < m; i++)
@@ -332,7 +332,7 @@ LANES_INLINE void gemm_pack_strip(size_t m, size_t n_k, size_t wide, const float
  * packed + i * n_k, with row 1 and col GEMM_ROWS. */
 static inline void gemm_pack_left(size_t m, size_t n_k, const float *from, size_t col, float *packed)
 {
-    enum { VECS = (GEMM_ROWS + LANES_VEC - 1) / LANES_VEC };
+    enum { VECS = (GEMM_ROWS + SIMD_VEC - 1) / SIMD_VEC };
 
     for (size_t k = 0; k < n_k; k += GEMM_PACK_ROWS) {
         size_t here = gemm_least(n_k - k, GEMM_PACK_ROWS), wide = gemm_least(here, n_k - k - 1);
@@ -341,7 +341,7 @@ static inline void gemm_pack_left(size_t m, size_t n_k, const float *from, size_
         for (size_t i = 0; i < m; i += GEMM_ROWS) {
             size_t rows = gemm_least(m - i, GEMM_ROWS);
 
-            gemm_pack_strip(rows, here, rows + col >= VECS * LANES_VEC ? wide : 0, from + k * col + i, col,
+            gemm_pack_strip(rows, here, rows + col >= VECS * SIMD_VEC ? wide : 0, from + k * col + i, col,
                             packed + i * n_k + k * GEMM_ROWS);
         }
     }

@@ -1,6 +1,6 @@
 /* Layer norm: what tensor/ref/layer_norm.c defines, rows a vector at a time.
  *
- * Sums over a row are kept in the lanes of a vector, sums over a column in float for BLOCK rows and then in double: both
+ * Sums over a row are kept in the elements of a vector, sums over a column in float for BLOCK rows and then in double: both
  * in an order that depends on the shape alone. */
 #include <math.h>
 
@@ -23,13 +23,13 @@ static size_t rows_in(const esper_lane *lane, int n)
 /* (mean, 1/std) of a row. The second sum is around the mean of the first: it does not cancel. */
 static void row_statistics(const float *x, size_t D, float eps, float *stat)
 {
-    lanes_vec sum = {0}, squares = {0};
+    simd_vec sum = {0}, squares = {0};
     float mean;
 
     ROWS_EACH(d, some, D, { sum += rows_get(x, d, some, 0.0f); });
     mean = rows_sum(sum) / (float)D;
     ROWS_EACH(d, some, D, {
-        lanes_vec off = rows_get(x, d, some, mean) - mean;
+        simd_vec off = rows_get(x, d, some, mean) - mean;
 
         squares += off * off;
     });
@@ -49,7 +49,7 @@ static void forward(const esper_lane *lane, int begin, int end)
         row_statistics(x, D, lane->attr.norm.eps, stat);
         mean = stat[0], rstd = stat[1]; /* y might be stat as far as the compiler knows */
         ROWS_EACH(d, some, D, {
-            lanes_vec hat = (rows_get(x, d, some, 0.0f) - mean) * rstd;
+            simd_vec hat = (rows_get(x, d, some, 0.0f) - mean) * rstd;
 
             rows_put(y, d, some, hat * rows_get(scale, d, some, 0.0f) + rows_get(shift, d, some, 0.0f));
         });
@@ -60,11 +60,11 @@ static void forward(const esper_lane *lane, int begin, int end)
 static void backward_row(bool add, const float *x, const float *g, const float *scale, const float *stat, size_t D,
                          float *dx)
 {
-    lanes_vec sum_g = {0}, sum_gx = {0};
+    simd_vec sum_g = {0}, sum_gx = {0};
     float mean = stat[0], rstd = stat[1], mean_g, slope;
 
     ROWS_EACH(d, some, D, {
-        lanes_vec weighted = rows_get(g, d, some, 0.0f) * rows_get(scale, d, some, 0.0f);
+        simd_vec weighted = rows_get(g, d, some, 0.0f) * rows_get(scale, d, some, 0.0f);
 
         sum_g += weighted;
         sum_gx += weighted * (rows_get(x, d, some, mean) - mean);
@@ -72,8 +72,8 @@ static void backward_row(bool add, const float *x, const float *g, const float *
     mean_g = rows_sum(sum_g) / (float)D;
     slope = rows_sum(sum_gx) / (float)D * rstd * rstd;
     ROWS_EACH(d, some, D, {
-        lanes_vec weighted = rows_get(g, d, some, 0.0f) * rows_get(scale, d, some, 0.0f);
-        lanes_vec value = (weighted - mean_g - (rows_get(x, d, some, 0.0f) - mean) * slope) * rstd;
+        simd_vec weighted = rows_get(g, d, some, 0.0f) * rows_get(scale, d, some, 0.0f);
+        simd_vec value = (weighted - mean_g - (rows_get(x, d, some, 0.0f) - mean) * slope) * rstd;
 
         if (add)
             value += rows_get(dx, d, some, 0.0f);

@@ -149,11 +149,11 @@ static void step_sample(const esper_lane *lane, int n, size_t t)
     float *cells = (float *)data_at(&lane->out[1], n) + t * H, *y = (float *)data_at(&lane->out[0], n) + t * H;
 
     ROWS_EACH(j, some, H, {
-        lanes_vec i = vec_sigmoid(rows_get(open, j, some, 0.0f) + rows_get(b, j, some, 0.0f));
-        lanes_vec f = vec_sigmoid(rows_get(open + H, j, some, 0.0f) + rows_get(b + H, j, some, 0.0f));
-        lanes_vec g = vec_tanh(rows_get(open + 2 * H, j, some, 0.0f) + rows_get(b + 2 * H, j, some, 0.0f));
-        lanes_vec o = vec_sigmoid(rows_get(open + 3 * H, j, some, 0.0f) + rows_get(b + 3 * H, j, some, 0.0f));
-        lanes_vec cell = i * g;
+        simd_vec i = vec_sigmoid(rows_get(open, j, some, 0.0f) + rows_get(b, j, some, 0.0f));
+        simd_vec f = vec_sigmoid(rows_get(open + H, j, some, 0.0f) + rows_get(b + H, j, some, 0.0f));
+        simd_vec g = vec_tanh(rows_get(open + 2 * H, j, some, 0.0f) + rows_get(b + 2 * H, j, some, 0.0f));
+        simd_vec o = vec_sigmoid(rows_get(open + 3 * H, j, some, 0.0f) + rows_get(b + 3 * H, j, some, 0.0f));
+        simd_vec cell = i * g;
 
         if (c != NULL)
             cell += f * rows_get(c, j, some, 0.0f);
@@ -220,16 +220,16 @@ static void close_gates(const esper_lane *lane, const back *s, int n, size_t t)
     float *dh = s->dh + (size_t)n * 2 * H, *dc = dh + H, *da = s->sums + at * 4 * H, *state = s->states + at * H;
 
     ROWS_EACH(j, some, H, {
-        lanes_vec i = rows_get(open, j, some, 0.0f);
-        lanes_vec f = rows_get(open + H, j, some, 0.0f);
-        lanes_vec bend = rows_get(open + 2 * H, j, some, 0.0f);
-        lanes_vec o = rows_get(open + 3 * H, j, some, 0.0f);
-        lanes_vec out = rows_get(dh, j, some, 0.0f) + rows_get(g, j, some, 0.0f);
-        lanes_vec seen = vec_tanh(rows_get(cells, j, some, 0.0f));
-        lanes_vec d = rows_get(dc, j, some, 0.0f) + out * o * (1.0f - seen * seen);
-        lanes_vec old = {0};
-        lanes_vec carried = {0};
-        lanes_vec put_by = {0};
+        simd_vec i = rows_get(open, j, some, 0.0f);
+        simd_vec f = rows_get(open + H, j, some, 0.0f);
+        simd_vec bend = rows_get(open + 2 * H, j, some, 0.0f);
+        simd_vec o = rows_get(open + 3 * H, j, some, 0.0f);
+        simd_vec out = rows_get(dh, j, some, 0.0f) + rows_get(g, j, some, 0.0f);
+        simd_vec seen = vec_tanh(rows_get(cells, j, some, 0.0f));
+        simd_vec d = rows_get(dc, j, some, 0.0f) + out * o * (1.0f - seen * seen);
+        simd_vec old = {0};
+        simd_vec carried = {0};
+        simd_vec put_by = {0};
 
         if (c != NULL) {
             old = rows_get(c, j, some, 0.0f);

@@ -1,9 +1,9 @@
 /* Internal. The inner loops of convolution and linear layers: small blocks of matrix products held in registers.
  *
  *     product_add       C += A B      B is a panel laid out for it, its columns padded to a multiple of PANEL_COLS
- *     product_add_rows  C += A B^T    every entry is a dot product of two rows, padded to a multiple of LANES
+ *     product_add_rows  C += A B^T    every entry is a dot product of two rows, padded to a multiple of VEC_REALS
  *
- * The sum of an entry runs over k in order (product_add_rows: in LANES interleaved parts that are joined in a fixed tree),
+ * The sum of an entry runs over k in order (product_add_rows: in VEC_REALS interleaved parts that are joined in a fixed tree),
  * whatever block the entry falls into. So how a caller cuts the rows of C changes no bit. How he cuts k does: that must
  * not depend on the range a kernel was given.
  *
@@ -23,10 +23,10 @@ enum { VEC_BYTES = 16 };
 #endif
 
 enum {
-    LANES = VEC_BYTES / sizeof(real),
+    VEC_REALS = VEC_BYTES / sizeof(real),
     BLOCK_ROWS = 4, /* 4 x 2 vectors of sums, 2 of B and 1 of A: fits 16 registers */
     BLOCK_VECS = 2,
-    PANEL_COLS = BLOCK_VECS * LANES,
+    PANEL_COLS = BLOCK_VECS * VEC_REALS,
 };
 
 typedef real vec __attribute__((vector_size(VEC_BYTES)));
@@ -48,10 +48,10 @@ ESPER_INLINE vec vec_load(const real *from)
 
 ESPER_INLINE real vec_sum(vec v)
 {
-    real part[LANES];
+    real part[VEC_REALS];
 
     *(vec_in_place *)part = v;
-    for (int half = LANES / 2; half > 0; half /= 2)
+    for (int half = VEC_REALS / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             part[i] += part[i + half];
     return part[0];
@@ -65,7 +65,7 @@ ESPER_INLINE void product_block(int m, int n, int n_k, left_side a, const real *
     for (int k = 0; k < n_k; k++)
         for (int i = 0; i < m; i++)
             for (int j = 0; j < BLOCK_VECS; j++)
-                sum[i][j] += a.first[(size_t)i * a.row + a.at[k]] * vec_load(b + (size_t)k * b_row + j * LANES);
+                sum[i][j] += a.first[(size_t)i * a.row + a.at[k]] * vec_load(b + (size_t)k * b_row + j * VEC_REALS);
     for (int i = 0; i < m; i++, c += c_row) {
         const real *row = (const real *)sum[i];
 
@@ -107,7 +107,7 @@ ESPER_INLINE void dot_block(int m, int n, int n_k, const real *a, size_t a_row, 
 {
     vec sum[BLOCK_ROWS][BLOCK_VECS] = {{{0}}};
 
-    for (int k = 0; k < n_k; k += LANES)
+    for (int k = 0; k < n_k; k += VEC_REALS)
         for (int i = 0; i < m; i++)
             for (int j = 0; j < n; j++)
                 sum[i][j] += vec_load(a + (size_t)i * a_row + k) * vec_load(b + (size_t)j * b_row + k);

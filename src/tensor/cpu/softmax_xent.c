@@ -19,9 +19,9 @@ static const int32_t *targets_at(const esper_lane *lane, int sample)
 /* The largest of a row; NaN in a row is passed over, or not. */
 static float largest(const float *logits, size_t V)
 {
-    lanes_vec top = lanes_all(logits[0]);
+    simd_vec top = simd_all(logits[0]);
 
-    ROWS_EACH(i, some, V, { top = lanes_max(top, rows_get(logits, i, some, logits[0])); });
+    ROWS_EACH(i, some, V, { top = simd_max(top, rows_get(logits, i, some, logits[0])); });
     return rows_largest(top);
 }
 
@@ -37,7 +37,7 @@ static size_t first_at(const float *logits, size_t V, float top)
 
 static double log_sum_exp(const float *logits, size_t V, float top)
 {
-    lanes_vec sum = {0};
+    simd_vec sum = {0};
 
     ROWS_EACH(i, some, V, { sum += vec_exp(rows_get(logits, i, some, -__builtin_inff()) - top); });
     return (double)top + log((double)rows_sum(sum));
@@ -84,7 +84,7 @@ static void backward_row(const esper_view *view, const float *logits, size_t V, 
     }
     if (view->add) {
         ROWS_EACH(i, some, V, {
-            lanes_vec p = vec_exp(rows_get(logits, i, some, 0.0f) - lse);
+            simd_vec p = vec_exp(rows_get(logits, i, some, 0.0f) - lse);
 
             rows_put(dlogits, i, some, rows_get(dlogits, i, some, 0.0f) + p * scale);
         });

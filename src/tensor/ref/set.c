@@ -47,8 +47,8 @@ const esper_op_kernels ESPER_OP_KERNELS(isolate) = {.forward = {{NULL, NULL}}};
 #define TEXT_(name) #name
 #define TEXT(name)  TEXT_(name)
 
-#ifdef ESPER_HAS_LANES
-extern const esper_op_kernels *const ESPER_PASTE(esper, lanes, ESPER_KERNELS)[ESPER_N_KINDS];
+#ifdef ESPER_HAS_BLOCKS
+extern const esper_op_kernels *const ESPER_PASTE(esper, blocks, ESPER_KERNELS)[ESPER_N_KINDS];
 #endif
 
 const esper_kernel_set ESPER_PASTE(esper, kernels, ESPER_KERNELS) = {
@@ -59,7 +59,7 @@ const esper_kernel_set ESPER_PASTE(esper, kernels, ESPER_KERNELS) = {
             KERNEL_LIST(X)
 #undef X
         },
-#ifdef ESPER_HAS_LANES
-    .lanes = ESPER_PASTE(esper, lanes, ESPER_KERNELS),
+#ifdef ESPER_HAS_BLOCKS
+    .blocks = ESPER_PASTE(esper, blocks, ESPER_KERNELS),
 #endif
 };

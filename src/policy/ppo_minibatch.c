@@ -1,0 +1,244 @@
+/* Minibatches: chunks in a drawn order, some at a time; losses, gradients, a step. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/status.h"
+#include "policy/ppo_internal.h"
+
+enum { SHUFFLE_NETWORK = 1 << 20 }; /* keeps the learner's orders apart from those of data */
+
+/* Chunks with steps in them, in an order that epoch and update give. */
+void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch)
+{
+    esper_rng_key key = {.seed = p->desc.seed,
+                         .purpose = ESPER_RNG_SHUFFLE,
+                         .network = SHUFFLE_NETWORK,
+                         .step = (uint32_t)p->n_calls,
+                         .sample = (uint32_t)epoch};
+    esper_rng rng;
+
+    p->n_order = 0;
+    for (int time = 0; time < ppo_n_times(p, b); time++)
+        for (int lane = 0; lane < b->n_lanes; lane++) {
+            ppo_chunk c = ppo_chunk_at(p, b, time, lane);
+
+            for (int t = 0; t < c.n; t++)
+                if (ppo_is_valid(b, ppo_entry_of(b, &c, t))) {
+                    p->order[p->n_order++] = time * b->n_lanes + lane;
+                    break;
+                }
+        }
+    esper_rng_init(&rng, &key);
+    for (int i = p->n_order - 1; i > 0; i--) {
+        int other = (int)esper_rng_below(&rng, (uint32_t)i + 1), swap = p->order[i];
+
+        p->order[i] = p->order[other];
+        p->order[other] = swap;
+    }
+}
+
+/* Steps of the minibatch that begins at chunk `first` of the order, with what the reference pass said of them. */
+static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int first, int n,
+                           esper_ppo_report *r)
+{
+    size_t heads = (size_t)p->desc.net.n_heads;
+
+    assert(first >= 0 && n > 0 && first + n <= p->n_order);
+    p->part.n = 0;
+    for (int s = 0; s < n; s++) {
+        int number = p->order[first + s];
+        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_lanes, number % b->n_lanes);
+
+        for (int t = 0; t < c.n; t++) {
+            size_t entry = ppo_entry_of(b, &c, t), i = p->part.n;
+
+            if (!ppo_is_valid(b, entry))
+                continue;
+            memcpy(p->part.old_log_prob + i * heads, p->whole.old_log_prob + p->index_of[entry] * heads,
+                   heads * sizeof(double));
+            p->part.old_value[i] = p->whole.old_value[p->index_of[entry]];
+            ESPER_TRY(ppo_read_step(p, b, io, &p->part, (size_t)s * (size_t)io->n_steps + (size_t)t, entry,
+                                    p->masked + i * heads, p->open + i * heads, r));
+        }
+    }
+    return ESPER_OK;
+}
+
+/* From a ramp's begin to its end, by how many updates were performed. */
+static double ramp(const esper_ppo *p, double start, double end, double updates)
+{
+    return updates > 0 ? start + fmin(1, (double)p->n_performed / updates) * (end - start) : end;
+}
+
+esper_ppo_weights ppo_weights_now(const esper_ppo *p, esper_ppo_report *r)
+{
+    const esper_ppo_desc *d = &p->desc;
+    esper_ppo_weights w = d->weights;
+
+    w.entropy = r->entropy_weight = ramp(p, d->entropy_start, d->weights.entropy, d->entropy_updates);
+    w.value = r->value_weight = ramp(p, d->value_start, d->weights.value, d->value_updates);
+    w.q = d->weights.value > 0 ? d->weights.q * w.value / d->weights.value : d->weights.q;
+    r->penalty_scale = esper_ppo_penalty_scale(d->total_updates > 0 ? (double)p->n_performed / d->total_updates : 0.5);
+    for (int head = 0; head < d->net.n_heads; head++)
+        w.head_penalty[head] *= r->penalty_scale;
+    return w;
+}
+
+/* The gradients of all outputs, zeros where no step counts. */
+static void put_gradients(esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int n)
+{
+    const esper_policy_net_desc *d = &p->desc.net;
+    size_t rows = (size_t)n * (size_t)io->n_steps, heads = (size_t)d->n_heads;
+
+    assert(n <= io->n_samples && p->part.n <= rows);
+    for (size_t head = 0; head < heads; head++)
+        memset(io->d_logits[head], 0, rows * (size_t)d->heads[head].size * sizeof(float));
+    memset(io->d_value, 0, rows * sizeof(float));
+    if (io->d_q != NULL)
+        memset(io->d_q, 0, rows * sizeof(float));
+    for (size_t i = 0; i < p->part.n; i++) {
+        size_t row = p->part.row[i];
+
+        io->d_value[row] = (float)p->d_value[i];
+        if (io->d_q != NULL)
+            io->d_q[row] = (float)p->d_q[i];
+        for (size_t head = 0; head < heads; head++) {
+            float *to = io->d_logits[head] + row * (size_t)d->heads[head].size;
+            size_t at = i * heads + head;
+
+            esper_masked_backward(&p->masked[at], b->actions[p->part.entry[i] * heads + head], p->d_log_prob[at],
+                                  p->d_entropy[at], to);
+            if ((p->part.available[i] >> head & 1u) != 0 && p->d_open_entropy[at] != 0)
+                esper_masked_backward(&p->open[at], 0, 0, p->d_open_entropy[at], to);
+        }
+    }
+}
+
+static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int n)
+{
+    size_t wide = (size_t)p->desc.net.n_contributions, count = p->part.n * wide;
+    double weight = p->desc.contribution_weight, loss;
+
+    if (wide == 0)
+        return 0;
+    memset(io->d_contributions, 0, (size_t)n * (size_t)io->n_steps * wide * sizeof(float));
+    if (b->contributions == NULL)
+        return 0;
+    for (size_t i = 0; i < p->part.n; i++) {
+        memcpy(p->seen + i * wide, io->contributions + p->part.row[i] * wide, wide * sizeof(float));
+        memcpy(p->measured + i * wide, b->contributions + p->part.entry[i] * wide, wide * sizeof(float));
+        for (size_t k = i * wide; k < (i + 1) * wide; k++) {
+            size_t from = p->part.entry[i] * wide + k - i * wide;
+
+            p->counted[k] = b->measured != NULL ? b->measured[from] != 0 : !isnan(b->contributions[from]);
+        }
+    }
+    loss = esper_ppo_contribution_loss(p->seen, p->measured, p->counted, count, p->d_contributions);
+    weight *= p->desc.contribution_steps > 0 ? fmin(1, (double)p->n_performed / p->desc.contribution_steps) : 1;
+    for (size_t i = 0; i < count; i++)
+        io->d_contributions[p->part.row[i / wide] * wide + i % wide] = (float)(weight * p->d_contributions[i]);
+    return loss;
+}
+
+/* The norm of all gradients, and the sums for each group; PPO_UNKNOWN or infinity where one of them is not finite. */
+static esper_status measure_gradients(esper_ppo *p, double head_norm[ESPER_POLICY_MAX_HEADS + 2], double *norm_out)
+{
+    const esper_net *net = esper_policy_net_program(p->net);
+    const float *first = p->slab->family[ESPER_FAMILY_GRAD];
+    double all = 0;
+
+    ESPER_TRY(esper_backend_read(p->slab->backend, p->grads, first,
+                                 (size_t)esper_slab_count(p->slab, ESPER_FAMILY_GRAD) * sizeof(*p->grads)));
+    memset(head_norm, 0, (ESPER_POLICY_MAX_HEADS + 2) * sizeof(*head_norm));
+    for (int t = 0; t < net->n_tensors; t++) {
+        const float *grad;
+        double sum = 0;
+
+        if (net->tensors[t].role != ESPER_ROLE_PARAM)
+            continue;
+        grad = p->grads + (esper_slab_at(p->slab, ESPER_FAMILY_GRAD, &net->tensors[t]) - first);
+        for (int64_t i = 0; i < net->tensors[t].count; i++)
+            sum += (double)grad[i] * (double)grad[i];
+        all += sum;
+        if (p->group[t] >= 0)
+            head_norm[p->group[t]] += sum;
+    }
+    *norm_out = sqrt(all);
+    return ESPER_OK;
+}
+
+/* Takes the step unless a gradient is not finite. */
+static esper_status step(esper_ppo *p, esper_ppo_report *r)
+{
+    double head_norm[ESPER_POLICY_MAX_HEADS + 2], norm;
+
+    if (p->drilled)
+        ESPER_TRY(esper_backend_fill(p->slab->backend, NULL, p->slab->family[ESPER_FAMILY_GRAD], NAN, 1));
+    ESPER_TRY(measure_gradients(p, head_norm, &norm));
+    if (!isfinite(norm)) {
+        r->failed |= 1u << ESPER_PPO_SOURCE_GRADIENT;
+        r->n_skipped++;
+        return ESPER_OK;
+    }
+    ESPER_TRY(esper_optim_step(p->optim));
+    ESPER_TRY(esper_backend_sync(esper_policy_net_backend(p->net)));
+    r->grad_norm_max = fmax(r->grad_norm_max, norm);
+    p->sum_norm += norm;
+    for (int g = 0; g < p->desc.net.n_heads + 2; g++)
+        p->sum_head_norm[g] += sqrt(head_norm[g]);
+    r->n_updates++;
+    return ESPER_OK;
+}
+
+static void add_losses(esper_ppo_report *r, const esper_ppo_losses *l, double contribution)
+{
+    r->loss.policy += l->policy;
+    r->loss.value += l->value;
+    r->loss.entropy += l->entropy;
+    r->loss.penalty += l->penalty;
+    r->loss.q += l->q;
+    r->loss.total += l->total;
+    r->contribution_loss += contribution;
+}
+
+/* One minibatch: n chunks of the order. */
+esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_weights *w, int first, int n,
+                       esper_ppo_report *r)
+{
+    esper_policy_io io = esper_policy_net_io(p->net, ESPER_POLICY_LEARN);
+    esper_ppo_grads grads = {p->d_log_prob, p->d_entropy, p->d_open_entropy, p->d_value, p->d_q};
+    uint32_t failed = r->failed;
+    esper_ppo_terms terms;
+    esper_ppo_losses loss;
+    double contribution;
+    int before = r->n_updates;
+
+    for (int s = 0; s < n; s++) {
+        int number = p->order[first + s];
+        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_lanes, number % b->n_lanes);
+
+        ppo_load_chunk(p, b, &io, s, &c);
+    }
+    ESPER_TRY(esper_policy_net_forward_training(p->net, n, (uint32_t)p->n_passes++));
+    r->failed = 0;
+    ESPER_TRY(gather(p, b, &io, first, n, r));
+    terms = ppo_terms_of(p, b, &p->part);
+    loss = esper_ppo_loss(w, &terms, &grads);
+    if (r->failed == 0 && !isfinite(loss.total))
+        r->failed |= 1u << ESPER_PPO_SOURCE_LOSS;
+    if (r->failed != 0) {
+        r->failed |= failed;
+        r->n_skipped++;
+        return ESPER_OK;
+    }
+    r->failed = failed;
+    put_gradients(p, b, &io, n);
+    contribution = put_contributions(p, b, &io, n);
+    ESPER_TRY(esper_policy_net_backward(p->net));
+    ESPER_TRY(step(p, r));
+    if (r->n_updates > before)
+        add_losses(r, &loss, contribution);
+    return ESPER_OK;
+}
