@@ -33,7 +33,7 @@ on_terminal() { # COLUMNS ARGUMENTS: like esper, but its output is a terminal th
     local columns=$1
     shift
     last="esper $* (on a terminal of $columns columns)"
-    script -qec "stty cols $columns; exec '$ESPER' $*" /dev/null >out.txt 2>err.txt </dev/null
+    TERM=xterm script -qec "stty cols $columns; exec '$ESPER' $*" /dev/null >out.txt 2>err.txt </dev/null
     code=$?
     out=$(cat out.txt)
     err=$(cat err.txt)
