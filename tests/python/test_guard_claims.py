@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from guard_cases import PACKAGE, Case, Net, backward, seeded, state_of, train
 from test_guard_policy import FlagSGD, PlainScaler
@@ -773,7 +774,7 @@ class TestResume(Case):
             self.assertEqual(guard.steps, 9)
             self.lines.clear()
             model, optimizer = seeded(Net)
-            self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(directory=folder)).attach()
+            self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(directory=folder)).attach().detach()
             self.assertTrue(any("a snapshot of step 8 of an earlier job" in line for line in self.lines), self.lines)
 
     def test_nothing_there(self):
@@ -783,6 +784,124 @@ class TestResume(Case):
             self.assertIsNone(guard.resume())
         guard = self.guard(*seeded(Net), "rollback")
         self.assertRaisesRegex(esper.GuardError, "directory=", guard.resume)
+
+    @staticmethod
+    def step(model, optimizer, seed):
+        optimizer.zero_grad()
+        backward(model, seed)
+        optimizer.step()
+
+    def job(self, folder, n_steps, every=10, resumes=False, state=None):
+        """A job in that folder, to its end; gives the guard."""
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback", state=state,
+                           snapshot=esper.Snapshots(every=every, directory=folder))
+        guard.start = guard.resume() if resumes else None
+        guard.attach()
+        for seed in range(n_steps):
+            self.step(model, optimizer, seed)
+            guard._machine.ring.disk.wait()
+        guard.detach()
+        return guard
+
+    def test_the_newest_job_is_gone_back_to(self):
+        """And not the one that has made more steps."""
+        for n_steps, expected in ((12, 10), (2, 0), (32, 30)):
+            with self.subTest(n_steps=n_steps), tempfile.TemporaryDirectory() as folder:
+                self.job(folder, 52)
+                self.job(folder, n_steps)
+                self.assertEqual(self.job(folder, 0, resumes=True).start, expected)
+
+    def test_the_newest_after_a_rollback(self):
+        """Steps are made again: the newest is not the one with the largest step."""
+        with tempfile.TemporaryDirectory() as folder:
+            model, optimizer = seeded(Net)
+            guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=4, directory=folder))
+            guard.attach()
+            for seed in range(9):
+                self.step(model, optimizer, seed)
+                guard._machine.ring.disk.wait()
+            guard._machine.ring.good = guard._machine.ring.good[:1]  # as if the newer were damaged in memory
+            guard.rollback()
+            self.assertEqual(guard.steps, 4)
+            self.step(model, optimizer, 20)
+            guard.snapshot()
+            guard.detach()
+            self.assertEqual(self.job(folder, 0, resumes=True).start, 5)
+
+    def test_the_previous_one_stays_while_the_newest_is_on_its_way(self):
+        with tempfile.TemporaryDirectory() as folder:
+            guard = self.job(folder, 5, every=2)
+            disk, entry = guard._machine.ring.disk, guard._machine.ring.good[-1]
+            disk.write(entry)
+            disk.wait()
+            before = disk.numbers()
+            status = disk._ring.status
+            disk._ring.status = lambda wait: (0, None) if wait == 0 else status(wait)  # a disk that is slow
+            disk.write(entry)
+            disk._ring.status = status
+            disk.wait()
+            self.assertEqual(disk.numbers()[:2], [before[0] + 1, before[1]])
+            disk.write(entry)
+            disk.wait()
+            self.assertEqual(disk.numbers()[:2], [before[0] + 2, before[0] + 1])
+            disk.close()
+
+    def test_write_does_not_wait_for_the_disk(self):
+        with tempfile.TemporaryDirectory() as folder:
+            guard = self.job(folder, 5, every=2)
+            disk, entry = guard._machine.ring.disk, guard._machine.ring.good[-1]
+            os.mkdir(os.path.join(disk.folder, "other"))
+            disk.write(entry)
+            status, waits = disk._ring.status, []
+            disk._ring.status = lambda wait: (waits.append(wait), status(wait))[1]
+            for _ in range(3):
+                status(2)
+                disk.write(entry)
+            self.assertLess(max(waits), 2)
+            self.assertFalse(os.path.exists(os.path.join(disk.folder, "other")), "two of this list are on disk")
+            disk.close()
+
+    def test_what_cannot_be_pickled_is_told(self):
+        class Local:
+            def state_dict(self):
+                return {"value": lambda: None, "count": 1}
+
+            def load_state_dict(self, state):
+                pass
+
+        class Plain(Local):
+            def state_dict(self):
+                return {"count": 1}
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.job(folder, 9, every=2, state={"odd": Local(), "plain": Plain()})
+            told = [line for line in self.lines if "is not in the snapshots on disk" in line]
+            self.assertEqual(len(told), 1, self.lines)
+            self.assertIn("state['odd'] cannot be pickled", told[0])
+            self.lines.clear()
+            guard = self.job(folder, 0, resumes=True, state={"odd": Local(), "plain": Plain(), "new": Plain()})
+            self.assertEqual(guard.start, 8)
+            told = [line for line in self.lines if line.startswith("resume: ") or ": resume: " in line]
+            self.assertEqual(len(told), 2, self.lines)
+            self.assertIn("state['odd'] is not in the snapshot on disk", told[0])
+            self.assertIn("state['new'] is not in the snapshot on disk", told[1])
+
+    def test_trouble_does_not_end_a_training(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, optimizer = seeded(Net)
+            optimizer.param_groups[0]["rule"] = lambda: None
+            guard = self.guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=2, directory=folder))
+            guard.attach()
+            train(model, optimizer, 7)
+            guard.detach()
+            self.assertEqual(guard.steps, 7)
+            told = [line for line in self.lines if "is not on disk" in line]
+            self.assertEqual(len(told), 1, self.lines)
+            self.assertIn("the snapshot of step 0 is not on disk: ", told[0])
+            disk = guard._machine.ring.disk
+            disk._write = unittest.mock.Mock(side_effect=KeyboardInterrupt)
+            self.assertRaises(KeyboardInterrupt, disk.write, guard._machine.ring.good[-1])
 
     def test_a_file_that_was_damaged(self):
         with tempfile.TemporaryDirectory() as folder:

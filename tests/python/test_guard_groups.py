@@ -147,9 +147,40 @@ def rank_disk(rank, world):
     return said
 
 
+def anew(rank, folder, loses):
+    """Two jobs in one folder, the second from the start and shorter; rank 1 was killed before its newest of the second
+    was written. loses: rank 2 has lost what it had of the first. Gives where a third goes on."""
+    own = os.path.join(folder, f"rank{rank}")
+    for n_steps in (9, 3, 0):
+        model = made()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        guard = esper.Guard(model, optimizer, "rollback", snapshot=esper.Snapshots(every=2, directory=folder),
+                            log=lambda line: None)
+        if not n_steps:
+            return guard.resume()
+        guard.attach()
+        for step in range(n_steps):
+            optimizer.zero_grad()
+            backward(model, 10 * step + rank)
+            optimizer.step()
+            guard._machine.ring.disk.wait()
+        guard.detach()
+        if n_steps == 9 and rank == 2 and loses:
+            shutil.rmtree(own)
+        if n_steps == 3 and rank == 1:
+            for top, _, names in os.walk(own):
+                if "previous.ring" in names:
+                    os.remove(os.path.join(top, "snapshot.ring"))
+        dist.barrier()
+
+
+def rank_anew(rank, world):
+    return [anew(rank, os.path.join(os.environ["GUARD_FOLDER"], f"anew{loses}"), loses) for loses in (0, 1)]
+
+
 @needs_gloo
 class TestGroups(JobCase):
-    names, world, script = ["by_hand", "alone", "join", "zero1", "agreement", "disk"], 3, __file__
+    names, world, script = ["by_hand", "alone", "join", "zero1", "agreement", "disk", "anew"], 3, __file__
 
     @classmethod
     def setUpClass(cls):
@@ -191,6 +222,10 @@ class TestGroups(JobCase):
         for before, resumed, sum_of in self.found("disk"):
             self.assertEqual(resumed, 6)
             self.assertEqual(sum_of, before)
+
+    def test_a_newer_job_on_disk(self):
+        """Its snapshot of step 0 is the newest that all have; the first job had come to step 8."""
+        self.assertEqual(self.found("anew"), [[0, 0]] * 3)
 
 
 if __name__ == "__main__":

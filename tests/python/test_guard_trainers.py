@@ -214,6 +214,15 @@ class TestLightning(cases.Case):
             LightningTrainer(callback, [optimizer]).fit(model, data)
         self.guard(model, optimizer).attach()  # the callback's has let go
 
+    def test_fit_again_after_it_was_broken_off(self):
+        callback, model, optimizer = self.made(on_bad="skip")
+        trainer = LightningTrainer(callback, [optimizer])
+        callback.on_train_start(trainer, model)  # and nothing more: callbacks were not told
+        first = callback.guard
+        trainer.fit(model, batches(3))
+        self.assertIn("not attached", repr(first))
+        self.assertEqual((first.steps, callback.guard.steps), (0, 3))
+
     def test_without_lightning(self):
         absent = ("lightning", "lightning.pytorch", "lightning.pytorch.callbacks", "pytorch_lightning",
                   "pytorch_lightning.callbacks")
@@ -331,6 +340,34 @@ class TestTransformers(cases.Case):
         again.state.global_step = 6
         again.train(batches(4))
         self.assertEqual(again.callback.guard.steps, 10)
+
+    def test_the_checkpoint_that_train_was_told(self):
+        """train(resume_from_checkpoint=True) leaves the arguments as they are."""
+        self.trainer(on_bad="skip").train(batches(10), save_at=6)
+        again = self.trainer(on_bad="skip")
+        again.state.global_step = 6
+        again.train(batches(4))
+        self.assertEqual(again.callback.guard.steps, 10)
+        self.assertFalse(any("begins anew" in line for line in self.lines), self.lines)
+
+    def test_a_checkpoint_without_a_guard(self):
+        trainer = self.trainer(on_bad="skip")
+        trainer.state.global_step = 7
+        trainer.args.resume_from_checkpoint = os.path.join(self.folder, "elsewhere")
+        trainer.train(batches(2))
+        told = [line for line in self.lines if "the guard begins anew" in line]
+        self.assertEqual(len(told), 1, self.lines)
+        self.assertIn("elsewhere or ", told[0])
+        self.assertIn("checkpoint-7", told[0])
+
+    def test_train_again_after_it_raised(self):
+        trainer = self.trainer(on_bad="skip")
+        self.assertRaises(TypeError, trainer.train, [*batches(2), None])
+        first = trainer.callback.guard
+        trainer.train(batches(3))
+        self.assertIn("not attached", repr(first))
+        self.assertIsNot(trainer.callback.guard, first)
+        self.assertEqual((first.steps, trainer.callback.guard.steps), (2, 3))
 
     def test_without_transformers(self):
         with self.assertRaisesRegex(ImportError, "pip install transformers"):

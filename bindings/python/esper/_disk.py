@@ -8,7 +8,13 @@ of floats goes with it as a blob. A ring fits one list of tensors, so each list 
                                       snapshot.ring the newest
                                       previous.ring the one before: ranks may be killed between two writings
 
-`Disk.write` never waits for the disk, and trouble with it is told once; a training does not end because of it.
+Steps do not say which snapshot is the newest: a rollback makes them again, and a job that begins anew in the folder
+counts from 0. So each has a number beside its step, which grows from one writing to the next and from job to job, and
+is the same on all ranks.
+
+`Disk.write` waits for the disk only where the list of tensors has changed: what is on its way of the old list is
+written first. It does wait for the copy of the snapshot into the ring's memory, from a GPU too. Trouble is told once; a
+training does not end because of it.
 """
 
 import ctypes as c
@@ -18,7 +24,7 @@ import json
 import os
 import shutil
 import struct
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
@@ -28,7 +34,8 @@ from ._cover import Key
 from ._errors import GuardError
 
 _LIST, _NEWEST, _PREVIOUS = "tensors", "snapshot.ring", "previous.ring"
-_HEAD = struct.Struct("<8sIIQ")  # of a ring's file: what it is, its version, byte order, the step
+_HEAD = struct.Struct("<8sIIQ")  # of a ring's file: what it is, its version, byte order, the mark
+_STEP_BITS = 32  # of a mark, which is what the library takes for a step: the number above them, the step in them
 _TYPES = {str(kind): i for kind, i in ((torch.float32, 0), (torch.float16, 1), (torch.bfloat16, 2), (torch.float64, 3))}
 _BLOB = ("step", "keys", "loose", "lists", "groups", "modules", "extras", "inside", "schedule", "rng", "checksums",
          "guard")
@@ -61,13 +68,13 @@ class _Ring:
             self.close()
             raise
 
-    def take(self, step: int, blob: bytes) -> None:
+    def take(self, mark: int, blob: bytes) -> None:
         """Queues what is in `memory` for writing."""
-        self._library.check(self._library.ring_take(self._ring, step, blob, len(blob)))
+        self._library.check(self._library.ring_take(self._ring, mark, blob, len(blob)))
         self.status(1)
 
     def status(self, wait: int) -> Tuple[int, Optional[str]]:
-        """The step that is on disk, and what went wrong. wait: 0 not, 1 until it was judged, 2 until it is written."""
+        """The mark of what is on disk, and what went wrong. wait: 0 not, 1 until it is judged, 2 until written."""
         status = _abi.RingStatus()
         self._library.check(self._library.ring_status_get(self._ring, wait, c.byref(status)))
         error = status.disk_error
@@ -99,8 +106,11 @@ class Disk:
         self.folder = os.path.join(directory, f"rank{rank}")
         self._tell = tell
         self._told: Optional[str] = None
+        self._told_left_out: Set[str] = set()
         self._ring: Optional[_Ring] = None
-        self._n_written = 0  # of this list of tensors
+        self._number: Optional[int] = None  # of the newest; None until `begin`
+        self._handed: Optional[int] = None  # the mark of what the ring was given last
+        self._n_landed = 0  # of this list of tensors: seen to be on disk
         try:
             os.makedirs(self.folder, exist_ok=True)
         except OSError as error:
@@ -108,32 +118,62 @@ class Disk:
 
     # --------------------------------------------------------------------------------------------------------- write
 
+    @property
+    def has_begun(self) -> bool:
+        return self._number is not None
+
+    def begin(self, number: int) -> None:
+        """What is written from now on is newer than that number, the largest that any rank has."""
+        self._number = number
+
     def write(self, entry: Copy) -> None:
         """A good snapshot: handed over, and written in the background."""
         try:
             self._write(entry)
             _, error = self._ring.status(0)
-        except (GuardError, OSError) as met:
-            error = str(met)
+        except Exception as met:  # whatever it is, the training is worth more than its copy
+            error = str(met) if isinstance(met, (GuardError, OSError)) else f"{type(met).__name__}: {met}"
         if error is not None and error != self._told:
             self._tell("alarm", f"the snapshot of step {entry.step} is not on disk: {error}")
         self._told = error
 
     def _write(self, entry: Copy) -> None:
+        if self._number is None:
+            self.begin(self.newest())
+        self._number += 1  # also when the rest fails, for other ranks count on
         held = [key for key in entry.keys if _is_held(entry.slot[key])]
         table: Table = [(key, str(entry.slot[key].dtype), list(entry.slot[key].shape)) for key in held]
+        blob, left_out = _pack(entry, held)
+        self._tell_left_out(left_out)
         if self._ring is None or self._ring.table != table:
             self._open(table)
+        self._keep_previous()
         for key, memory in zip(held, self._ring.memory):
             memory.copy_(entry.slot[key])
-        folder = self._folder_of(table)
+        mark = self._number << _STEP_BITS | entry.step
+        self._ring.take(mark, blob)
+        self._handed = mark
+
+    def _tell_left_out(self, names: List[str]) -> None:
+        for name in names:
+            if name not in self._told_left_out:
+                self._told_left_out.add(name)
+                self._tell("alarm", f"state[{name!r}] cannot be pickled and is not in the snapshots on disk: a later "
+                           "job's resume() does not bring it back")
+
+    def _keep_previous(self) -> None:
+        """What is on disk becomes the previous one. Where the last that was handed over is still on its way it may land
+        at any moment, and the older previous one stays."""
+        folder = self._folder_of(self._ring.table)
         newest = os.path.join(folder, _NEWEST)
-        if os.path.exists(newest):
+        if self._handed is None:
+            if os.path.exists(newest):  # of an earlier job, or of before the guard was detached
+                _link(newest, os.path.join(folder, _PREVIOUS))
+        elif self._ring.status(0)[0] == self._handed:
             _link(newest, os.path.join(folder, _PREVIOUS))
-        self._ring.take(entry.step, _pack(entry, held))
-        self._n_written += 1
-        if self._n_written == 2:
-            self._tidy()
+            self._n_landed += 1
+            if self._n_landed == 2:
+                self._tidy()
 
     def _open(self, table: Table) -> None:
         """Another list of tensors. What was written of the one before stays until there is something of this one."""
@@ -144,7 +184,7 @@ class Disk:
             json.dump(table, file)
         os.replace(os.path.join(folder, _LIST + ".draft"), os.path.join(folder, _LIST))
         self._ring = _Ring(folder, table, resume=False)
-        self._n_written = 0
+        self._handed, self._n_landed = None, 0
 
     def _folder_of(self, table: Table) -> str:
         text = json.dumps([[list(key), kind, shape] for key, kind, shape in table])
@@ -154,8 +194,8 @@ class Disk:
         """Until the newest is on disk; gives its step."""
         if self._ring is None:
             return None
-        step, error = self._ring.status(2)
-        return None if step == _abi.NONE or error else step
+        mark, error = self._ring.status(2)
+        return None if mark == _abi.NONE or error else _step_of(mark)
 
     def close(self) -> None:
         """What is on its way to the disk is waited for."""
@@ -164,24 +204,32 @@ class Disk:
             ring.close()
 
     def _tidy(self) -> None:
-        """Folders of other lists of tensors go, now that there is something newer."""
-        if self._ring.status(2)[1] is None:
-            mine = self._folder_of(self._ring.table)
-            for name in os.listdir(self.folder):
-                path = os.path.join(self.folder, name)
-                if path != mine and os.path.isdir(path):
-                    shutil.rmtree(path, ignore_errors=True)
+        """Folders of other lists of tensors go, now that two of this one are on disk."""
+        mine = self._folder_of(self._ring.table)
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            if path != mine and os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
 
     # ---------------------------------------------------------------------------------------------------------- read
 
-    def steps(self) -> List[int]:
+    def numbers(self) -> List[int]:
         """Of what there is, newest first."""
-        return sorted(self._found(), reverse=True)
+        return sorted((mark >> _STEP_BITS for mark in self._found()), reverse=True)
+
+    def newest(self) -> int:
+        """The number of the newest, 0 where there is none."""
+        return max(self.numbers(), default=0)
+
+    def newest_step(self) -> Optional[int]:
+        """The step of the newest."""
+        marks = self._found()
+        return _step_of(max(marks)) if marks else None
 
     def _found(self) -> Dict[int, Tuple[str, str]]:
-        """By step: the folder, and the file in it."""
+        """By mark: the folder, and the file in it."""
         found = {}
-        for name in os.listdir(self.folder):
+        for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
             for file in (_PREVIOUS, _NEWEST):
                 try:
                     with open(os.path.join(self.folder, name, file), "rb") as opened:
@@ -190,10 +238,10 @@ class Disk:
                     continue
         return found
 
-    def read(self, step: int) -> Copy:
-        """The snapshot of that step, verified."""
+    def read(self, number: int) -> Copy:
+        """The snapshot of that number, verified."""
         self.close()
-        folder, file = self._found()[step]
+        folder, file = next(place for mark, place in self._found().items() if mark >> _STEP_BITS == number)
         if file == _PREVIOUS:
             os.replace(os.path.join(folder, _PREVIOUS), os.path.join(folder, _NEWEST))
         with open(os.path.join(folder, _LIST), encoding="utf-8") as opened:
@@ -203,6 +251,10 @@ class Disk:
             return _unpack(ring.read(), {key: memory for (key, _, _), memory in zip(ring.table, ring.memory)})
         finally:
             ring.close()
+
+
+def _step_of(mark: int) -> int:
+    return mark & ((1 << _STEP_BITS) - 1)
 
 
 def _is_held(tensor: torch.Tensor) -> bool:
@@ -223,20 +275,26 @@ def _link(source: str, target: str) -> None:
     os.replace(draft, target)
 
 
-def _pack(entry: Copy, held: List[Key]) -> bytes:
+def _pack(entry: Copy, held: List[Key]) -> Tuple[bytes, List[str]]:
+    """What goes with the tensors; and the names of objects of state= that can be copied in memory, and not written."""
     content: Dict[str, Any] = {name: getattr(entry, name) for name in _BLOB}
     content["devices"] = {key: str(device) for key, device in entry.devices.items()}
     known = set(held)
     content["rest"] = {key: entry.slot[key].cpu() for key in entry.keys if key not in known}
     file = io.BytesIO()
+    left_out: List[str] = []
     try:
         torch.save(content, file)
-    except Exception:  # an object of state= that can be copied in memory, and not written
-        for name in ("extras", "inside", "schedule"):
-            content[name] = {key: value for key, value in content[name].items() if _can_be_written(value)}
+    except Exception:
+        for part in ("extras", "inside", "schedule"):
+            left_out += [name for name, value in content[part].items() if name and not _can_be_written(value)]
+        if not left_out:
+            raise
+        for part in ("extras", "inside", "schedule"):
+            content[part] = {name: value for name, value in content[part].items() if name not in left_out}
         file = io.BytesIO()
         torch.save(content, file)
-    return file.getvalue()
+    return file.getvalue(), sorted(set(left_out))
 
 
 def _can_be_written(value: Any) -> bool:

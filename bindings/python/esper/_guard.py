@@ -201,9 +201,9 @@ class Guard(_former.Names):
         """That a job goes on from the start, over what the one before has left, is not to be found out later."""
         ring = self._machine.ring
         if ring is not None and ring.disk is not None and not self._resumed and not ring.good:
-            steps = ring.disk.steps()
-            if steps:
-                self._tell("alarm", f"{ring.disk.folder} has a snapshot of step {steps[0]} of an earlier job, which "
+            step = ring.disk.newest_step()
+            if step is not None:
+                self._tell("alarm", f"{ring.disk.folder} has a snapshot of step {step} of an earlier job, which "
                            "new ones replace: guard.resume() before attach() goes back to it")
 
     def _take_up(self) -> None:
@@ -527,16 +527,21 @@ class Guard(_former.Names):
         with machine.call():
             self._take_up()
             disk = machine.ring.disk
-            step = machine.peers.common(disk.steps())
-            if step is None:
+            number = machine.peers.common(disk.numbers())
+            if number is None:
                 return None
-            entry = disk.read(step)
+            newest = machine.peers.most(disk.newest())
+            entry = disk.read(number)
+            disk.begin(newest)
             machine.resume(entry)
+            for name in machine.ring.extras.items:
+                if name not in entry.extras and name not in entry.schedule:
+                    self._tell("alarm", f"resume: state[{name!r}] is not in the snapshot on disk, and stays as it is")
             for name, part in self._parts.items():
                 if name in entry.guard:
                     part.load_state_dict(entry.guard[name])
             self._resumed = True
-        return step
+        return entry.step
 
     # ---------------------------------------------------------------------------------------------------------- other
 

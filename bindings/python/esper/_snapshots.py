@@ -141,6 +141,8 @@ class Ring:
     def take(self, step: int) -> Copy:
         """Copies the state, behind what is queued. It counts when `judge` has seen the scan that was queued with it."""
         tensors = _copy.live_tensors(self._cover)
+        if self.disk is not None and not self.disk.has_begun:
+            self.disk.begin(self._peers.most(self.disk.newest()))
         if self._told == 0:
             states = [item.state_dict() for item in self.extras.items.values()]
             self._n_extra_bytes = sum(_copy.n_bytes(states).values())

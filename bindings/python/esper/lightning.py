@@ -33,6 +33,9 @@ class GuardCallback(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Optimisers are there now, and the model is on its device."""
+        if self.guard is not None and self.guard._attachments:  # a fit() before has ended without a word to callbacks
+            self.guard.__exit__(RuntimeError)
+            self.guard = None
         optimizers: List[torch.optim.Optimizer] = list(trainer.optimizers)
         options = dict(self._options)
         options.setdefault("state", self._schedulers(trainer) if self._keeps_snapshots() else None)

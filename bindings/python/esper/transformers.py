@@ -32,15 +32,31 @@ class GuardCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None,
                        lr_scheduler: Any = None, **kwargs: Any) -> None:
+        if self.guard is not None and self.guard._attachments:  # a train() before has raised
+            self.guard.__exit__(RuntimeError)
+            self.guard = None
         options = dict(self._options)
         if lr_scheduler is not None and (options.get("on_bad") == "rollback" or options.get("snapshot") is not None):
             options.setdefault("state", {"scheduler": _inner(lr_scheduler, "scheduler")})
         self.guard = Guard(model, _inner(optimizer, "optimizer"), **options)
-        folder = getattr(args, "resume_from_checkpoint", None)
-        saved = os.path.join(folder, _FILE) if isinstance(folder, str) else ""
-        if state.global_step > 0 and os.path.exists(saved):
-            self.guard.load_state_dict(torch.load(saved))
+        if state.global_step > 0:
+            self._load(args, state.global_step)
         self.guard.attach(scaler=getattr(optimizer, "scaler", None))
+
+    def _load(self, args: Any, step: int) -> None:
+        """The training goes on from a checkpoint. What train(resume_from_checkpoint=...) was given is not told to
+        callbacks; True there, or a folder in output_dir, is the checkpoint of that step."""
+        folders = [os.path.join(args.output_dir, f"checkpoint-{step}")]
+        given = getattr(args, "resume_from_checkpoint", None)
+        if isinstance(given, (str, os.PathLike)):
+            folders.insert(0, os.fspath(given))
+        for folder in folders:
+            saved = os.path.join(folder, _FILE)
+            if os.path.exists(saved):
+                self.guard.load_state_dict(torch.load(saved))
+                return
+        self.guard._tell("alarm", f"the training goes on at step {step}, and there is no {_FILE} in "
+                         f"{' or '.join(folders)}: the guard begins anew, its counters and its rate factor too")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if self.guard is not None and self._options.get("spikes") is not None and "loss" in (logs or {}):
