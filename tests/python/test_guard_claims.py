@@ -2,6 +2,7 @@
 """What the guard says has happened: "rolled back" when all came back, "untouched" when nothing was touched, and what it
 cannot cover refused or named."""
 import copy
+import itertools
 import os
 import subprocess
 import sys
@@ -240,7 +241,7 @@ class TestRolledBack(Case):
         self.guard(model, optimizer)
 
     def test_detach_gives_up_whatever_is_raised(self):
-        for error in (RuntimeError, KeyboardInterrupt):
+        for error, where in itertools.product((RuntimeError, KeyboardInterrupt), ("enter", "settle")):
             model, optimizer = seeded(Net)
             guard = self.guarded(model, optimizer)
             train(model, optimizer, 1)
@@ -248,9 +249,9 @@ class TestRolledBack(Case):
             def fail(*args):
                 raise error
 
-            guard._machine.settle = fail
+            setattr(guard._machine, where, fail)
             self.assertRaises(error, guard.detach)
-            del guard._machine.settle
+            delattr(guard._machine, where)
             self.guard(model, optimizer).detach()
             guard.attach()
 

@@ -258,8 +258,8 @@ class TestGuard(cases.Case):
 
     def test_no_snapshot_of_a_divergence(self):
         """While values are being counted a snapshot that is due waits."""
-        guard, loss, told = self.diverging(every=7)
-        self.assertIn("rolled back to step 294 (1 of 3)", told[0])
+        guard, loss, told = self.diverging(every=5)
+        self.assertIn("rolled back to step 295 (1 of 3)", told[0])
         self.assertEqual(guard.n_rollbacks, 1)
         self.assertLess(loss, 0.1)
 

@@ -228,8 +228,10 @@ class Guard(_former.Names):
         if was_attached:
             machine.unseen.end(machine.n_asked_ever)
         try:
-            machine.enter()
-            machine.detached()
+            try:
+                machine.enter()
+            finally:
+                machine.detached()
             if machine.peers:
                 self._leave()
             else:
