@@ -78,7 +78,8 @@ def rank_spike(rank, world):
         step_own(model, optimizer, step)
         kept[step] = guard._machine.ring.good[-1].step
     guard.detach()
-    return {"kept": [kept[step] for step in range(79, 85)], "skipped": guard.n_skipped, "sum": checksum(model, optimizer),
+    return {"kept": [kept[step] for step in range(79, 85)],
+            "skipped": guard.n_skipped, "sum": checksum(model, optimizer),
             "lines": [line for line in lines if line.startswith("step")]}
 
 
