@@ -2,6 +2,7 @@
 """What the guard says has happened: "rolled back" when all came back, "untouched" when nothing was touched, and what it
 cannot cover refused or named."""
 import copy
+import itertools
 import os
 import subprocess
 import sys
@@ -212,6 +213,48 @@ class TestRolledBack(Case):
         self.assertRaises(KeyboardInterrupt, self.run_to, model, optimizer, 1)
         self.assertEqual((len(calls), guard.steps, guard.n_rollbacks, guard.lr_factor), (2, 5, 1, 0.5))
         self.assertSameState(before, state_of(model, optimizer))
+
+    def test_something_that_cannot_go_back(self):
+        """It is named, told, and raised once; the guard goes on, or gives the parameters up."""
+        class Loader:
+            def state_dict(self):
+                return {}
+
+            def load_state_dict(self, state):
+                raise RuntimeError("cannot rewind")
+
+        model, optimizer = seeded(Net)
+        events = []
+        guard = self.guarded(model, optimizer, state={"loader": Loader()}, on_event=events.append)
+        train(model, optimizer, 3)
+        guard.inject("first.weight")
+        with self.assertRaises(esper.NotRestored) as met:
+            train(model, optimizer, 1)
+        self.assertIn(r"state['loader'].load_state_dict raised RuntimeError: cannot rewind", str(met.exception))
+        self.assertIsInstance(met.exception.__cause__.__cause__, RuntimeError)
+        self.assertIn("step 4: NaN in first.weight", str(met.exception))
+        self.assertEqual((events[-1].kind, str(events[-1].report)), ("raise", str(met.exception)))
+        train(model, optimizer, 2)
+        self.assertEqual(guard.steps, 6)
+        with self.assertRaisesRegex(esper.NotRestored, "rollback: not rolled back: state..loader"):
+            guard.rollback()
+        guard.detach()
+        self.guard(model, optimizer)
+
+    def test_detach_gives_up_whatever_is_raised(self):
+        for error, where in itertools.product((RuntimeError, KeyboardInterrupt), ("enter", "settle")):
+            model, optimizer = seeded(Net)
+            guard = self.guarded(model, optimizer)
+            train(model, optimizer, 1)
+
+            def fail(*args):
+                raise error
+
+            setattr(guard._machine, where, fail)
+            self.assertRaises(error, guard.detach)
+            delattr(guard._machine, where)
+            self.guard(model, optimizer).detach()
+            guard.attach()
 
     def test_budget_of_a_window(self):
         model, optimizer = seeded(tiny)
@@ -502,6 +545,16 @@ class TestTogether(Case):
             self.step(model, optimizers, 4)
             self.assertTrue(guard.stepped)
             guard.detach()
+
+    def test_bad_from_the_start_is_told_once(self):
+        """guard.step() with on_bad="report": no snapshot is possible, and that is not tried at every step."""
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "report", state_every=0, snapshot=esper.Snapshots(every=100))
+        guard.inject("first.weight")
+        for step in range(5):
+            optimizer.zero_grad()
+            guard.step()
+        self.assertEqual(sum("no snapshot was taken" in line for line in self.lines), 1)
 
     def test_one_rollback(self):
         for where in ("first.weight", "last.bias", "first.weight.momentum_buffer", "last.bias.exp_avg"):
@@ -938,6 +991,18 @@ class TestResume(Case):
         self.assertEqual([entry.step for entry in guard._machine.ring.good], [4])
         train(model, optimizer, 3, start=6)
         self.assertSameState(expected, state_of(model, optimizer))
+        guard.detach()
+        model, optimizer = seeded(Net)  # without attach()
+        guard = self.guard(model, optimizer, "rollback", state_every=1, snapshot=esper.Snapshots(every=100))
+        backward(model, 0)
+        guard.step()
+        guard.load_state_dict(saved[2])
+        backward(model, 0)
+        guard.step()
+        self.assertEqual([entry.step for entry in guard._machine.ring.good], [4])
+        guard.inject("first.weight")
+        guard.step()
+        self.assertIn("rolled back to step 4", self.lines[-1])
         for wrong in ({}, {"format": 99}, 3):
             self.assertRaises(esper.GuardError, guard.load_state_dict, wrong)
 

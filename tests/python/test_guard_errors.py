@@ -158,6 +158,19 @@ class TestModel(Case):
         train(model, optimizer, 1)
         self.assertEqual((first.steps, second.steps), (1, 1))
 
+    def test_detached(self):
+        """It keeps and restores nothing that is another's by now, and claims nothing."""
+        model, optimizer = seeded(Net)
+        guard = self.guard(model, optimizer, "rollback").attach()
+        train(model, optimizer, 1)
+        guard.detach()
+        self.met(esper.GuardError, "snapshot: this guard is detached", guard.snapshot)
+        self.met(esper.GuardError, "rollback: this guard is detached", guard.rollback)
+        self.guard(model, optimizer).detach()
+        guard.refresh()
+        self.assertTrue(guard.attach().snapshot())
+        self.assertEqual(guard.rollback(), 1)
+
     def test_groups_added_later_are_taken(self):
         model, optimizer = seeded(Net)
         guard = self.guard(model, optimizer).attach()
@@ -301,6 +314,13 @@ class TestOptions(Case):
         with self.assertRaises(esper.GuardError):
             esper.Guard(model, optimizer, group="some")
         self.guard(model, optimizer)  # none of them has taken the model
+
+    def test_spikes_without_gradients(self):
+        model, optimizer = seeded(Net)
+        for scan in ("param", ("moment", "buffer")):
+            with self.assertRaisesRegex(ValueError, "Name 'grad' in scan"):
+                esper.Guard(model, optimizer, scan=scan, spikes=esper.Spikes())
+        self.guard(model, optimizer, scan=("grad", "param"), spikes=esper.Spikes())
 
     def test_former_names(self):
         model, optimizer = seeded(Net)

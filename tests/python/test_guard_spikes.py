@@ -10,7 +10,7 @@ import torch
 from test_guard_policy import FlagSGD, scalers
 
 import esper
-from esper._spikes import MIN_HISTORY, RECENT, Judge, Signal
+from esper._spikes import MAX_PARTS, MIN_HISTORY, RECENT, Judge, Signal
 
 INF, NAN = float("inf"), float("nan")
 
@@ -79,6 +79,26 @@ class TestRules(unittest.TestCase):
         found = fed(one, self.noise(200) + self.noise(400, 50.0))
         self.assertEqual(found[0], 202)
         self.assertLess(found[-1], 260)
+
+    def test_when_the_first_is_judged(self):
+        """What is on its way into the window is not in it yet."""
+        for drifts, first in ((False, 33), (True, 70)):
+            for before in (first - 1, first):
+                one = signal(False, drifts)
+                fed(one, [1.0] * before)
+                one.judge(1e9)
+                self.assertEqual(one.calm, before < first, (drifts, before))
+
+    def test_calm(self):
+        one = signal(False, True)
+        fed(one, self.noise(200, width=0.1))
+        self.assertTrue(one.calm)
+        one.judge(9.0)  # the first of a run
+        self.assertFalse(one.calm)
+        self.assertEqual(fed(one, self.noise(20, width=0.1)), [])
+        self.assertTrue(one.calm)
+        self.assertEqual(fed(one, self.noise(8, 2.2, 0.1)), [])  # a drift that nobody has told of yet
+        self.assertFalse(one.calm)
 
     def test_state_goes_on(self):
         values = self.noise(150) + [20.0] * 2 + self.noise(20) + [30.0] * 5
@@ -216,6 +236,78 @@ class TestGuard(cases.Case):
         plain = self.guard(*cases.seeded(cases.Net), "skip")
         with self.assertRaisesRegex(esper.GuardError, r"make it with spikes=esper.Spikes\(\)"):
             plain.loss(1.0)
+
+    def diverging(self, every):
+        """Four steps at a rate that is thirty times too high, in a training that is good before and behind them."""
+        torch.manual_seed(0)
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        guard = self.guard(model, optimizer, "rollback", spikes=esper.Spikes(),
+                           snapshot=esper.Snapshots(every=every)).attach()
+        weights = torch.randn(8, 1)
+        for step in range(1, 401):
+            optimizer.param_groups[0]["lr"] = 1.5 if 299 <= step <= 302 else 0.05
+            x = torch.randn(32, 8)
+            loss = guard.loss((model(x) - x @ weights).pow(2).mean())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return guard, float(loss), [line for line in self.lines if "rolled back to" in line]
+
+    def test_no_snapshot_of_a_divergence(self):
+        """While values are being counted a snapshot that is due waits."""
+        guard, loss, told = self.diverging(every=5)
+        self.assertIn("rolled back to step 295 (1 of 3)", told[0])
+        self.assertEqual(guard.n_rollbacks, 1)
+        self.assertLess(loss, 0.1)
+
+    def test_an_older_snapshot_the_second_time(self):
+        """One was taken behind the first bad step, whose loss nobody has seen yet. It has led to a spike again."""
+        guard, loss, told = self.diverging(every=1)
+        self.assertIn("rolled back to step 299 (1 of 3)", told[0])
+        self.assertIn("rolled back to step 298 (2 of 3)", told[1])
+        self.assertIn("from the snapshot of step 299 there was a spike again", "".join(self.lines))
+        self.assertEqual(guard.n_rollbacks, 2)
+        self.assertLess(loss, 0.1)
+
+    def test_a_snapshot_that_waits_is_taken(self):
+        guard = self.loop("rollback", 110, snapshot=esper.Snapshots(every=10))
+        steps = lambda: [entry.step for entry in guard._machine.ring.good]
+        guard._machine.underway.judge._loss.judge(1e3)  # the first of a run
+        guard._machine.steps = 119
+        self.optimizer.zero_grad()
+        cases.backward(self.model, 119)
+        self.optimizer.step()  # without a loss: nothing is known about that one
+        self.assertEqual((guard.steps, steps()), (120, [100, 110]))
+        self.go_on(guard, 1, 120)
+        self.assertEqual((guard.steps, steps()), (121, [110, 121]))
+
+    def test_losses_within_locate(self):
+        guard = self.loop("skip", 3)
+        self.optimizer.zero_grad()
+        guard.loss(cases.backward(self.model, 3))
+        guard.locate(lambda: guard.loss(cases.backward(self.model, 3) * NAN))
+        with self.assertRaises(ZeroDivisionError):
+            guard.locate(lambda: guard.loss(1.0 / 0))
+        self.optimizer.step()
+        self.assertEqual((guard.n_skipped, guard.stepped), (0, True))
+        self.assertTrue(math.isfinite(guard.last.loss))
+
+    def test_losses_of_a_step_without_gradients(self):
+        guard = self.loop("skip", 3)
+        self.optimizer.zero_grad(set_to_none=True)
+        guard.loss(NAN)
+        self.optimizer.step()
+        self.go_on(guard, 1, 3)
+        self.assertEqual((guard.n_skipped, guard.stepped), (0, True))
+
+    def test_losses_that_no_step_takes(self):
+        guard = self.loop("skip", 3)
+        for _ in range(3 * MAX_PARTS):
+            guard.loss(1.0)
+        self.assertEqual(len(guard._machine.underway.judge._incoming), MAX_PARTS)
 
     def test_resumes(self):
         guard = self.loop("skip", 60)

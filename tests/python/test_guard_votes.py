@@ -67,14 +67,19 @@ def rank_no_gradients(rank, world):
 
 
 def rank_spike(rank, world):
-    """The loss of one rank is out of the question: all leave the step out, and each says where it was."""
-    model, optimizer, guard, lines = own(rank, on_bad="skip", spikes=esper.Spikes(norm=False), state_every=0)
+    """The loss of one rank is out of the question: all leave the step out, and each says where it was. While that rank
+    counts no rank takes a snapshot."""
+    model, optimizer, guard, lines = own(rank, on_bad="skip", spikes=esper.Spikes(norm=False), state_every=0,
+                                         snapshot=esper.Snapshots(every=1))
     guard.attach()
+    kept = {}
     for step in range(90):
         guard.loss(1e6 if rank == 1 and step in (80, 81, 82) else 1.0 + 0.01 * (step % 7))
         step_own(model, optimizer, step)
+        kept[step] = guard._machine.ring.good[-1].step
     guard.detach()
-    return {"skipped": guard.n_skipped, "sum": checksum(model, optimizer),
+    return {"kept": [kept[step] for step in range(79, 85)],
+            "skipped": guard.n_skipped, "sum": checksum(model, optimizer),
             "lines": [line for line in lines if line.startswith("step")]}
 
 
@@ -467,6 +472,7 @@ class TestVotes(JobCase):
     def test_a_spike_of_one_rank(self):
         found = self.found("spike")
         self.assertEqual([rank["skipped"] for rank in found], [1, 1])
+        self.assertEqual([rank["kept"] for rank in found], [[80, 80, 80, 80, 84, 85]] * 2)
         self.assertEqual(found[0]["sum"], found[1]["sum"])
         self.assertIn("step 83: a spike on rank 1, none on this one; first on rank 1 of 2", found[0]["lines"][0])
         self.assertIn("step 83: the loss is far too high 3 times in a row, now 1e+06", found[1]["lines"][0])

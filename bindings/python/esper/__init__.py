@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 from ._errors import (BadGradient, BadState, BadTensor, GuardError, LibraryNotFound, ModelChanged, NoSnapshot,
-                      NoSuchTensor, Spike, Unsupported)
+                      NoSuchTensor, NotRestored, Spike, Unsupported)
 
 if TYPE_CHECKING:  # for editors and type checkers, which do not follow __getattr__
     from ._agreement import Agreement as Agreement, Divergence as Divergence
@@ -43,7 +43,7 @@ _LATER = {
 }
 
 __all__ = ["BadGradient", "BadState", "BadTensor", "GuardError", "LibraryNotFound", "ModelChanged", "NoSnapshot",
-           "NoSuchTensor", "Spike", "Unsupported", *_LATER]
+           "NoSuchTensor", "NotRestored", "Spike", "Unsupported", *_LATER]
 
 
 if not TYPE_CHECKING:  # to which every name would be there

@@ -17,7 +17,7 @@ import torch
 
 from . import _names, _tensors
 from ._cover import OWN, Cover, Holder, Key, extra_states, flat, put, tensors_in
-from ._errors import GuardError, Unsupported
+from ._errors import GuardError, NotRestored, Unsupported
 from ._rate import SCHEDULED, is_scheduler
 from ._scan import Reading
 
@@ -198,18 +198,26 @@ def put_back(entry: Copy, cover: Cover, extras: Extras, set_inside: Set[str], wi
             module.set_extra_state(kept(entry.modules[name]))
     for name, item in others.items():
         if name in entry.extras:
-            item.load_state_dict(kept(entry.extras[name]))
+            _load(name, item, entry.extras[name])
     if schedulers:
         put_back_schedule(entry.inside if within else entry.schedule, cover, schedulers)
     had = set(entry.keys)
     return [".".join(key[1:]) for key in live if key not in had]
 
 
+def _load(name: str, item: Any, state: Any) -> None:
+    """Something that the user has named in state=. What it raises is his, and which it was is not in it."""
+    try:
+        item.load_state_dict(kept(state))
+    except Exception as error:
+        raise NotRestored(f"state[{name!r}].load_state_dict raised {type(error).__name__}: {error}") from error
+
+
 def put_back_schedule(schedule: Dict[str, Any], cover: Cover, schedulers: Dict[str, Any]) -> None:
     """Schedulers, and what they set."""
     for name, item in schedulers.items():
         if name in schedule:
-            item.load_state_dict(kept(schedule[name]))
+            _load(name, item, schedule[name])
     for optimizer, groups in zip(cover.watched.optimizers, schedule[""]):
         for group, saved in zip(optimizer.param_groups, groups):
             put_back_group(group, saved)

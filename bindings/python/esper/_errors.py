@@ -23,6 +23,10 @@ class NoSnapshot(GuardError):
     """There is no good snapshot to roll back to."""
 
 
+class NotRestored(GuardError):
+    """A rollback could not be ended: something that it puts back has raised. The cause is the exception's."""
+
+
 class BadTensor(GuardError):
     """A tensor holds NaN or Inf. `report` tells which."""
 
@@ -49,6 +53,6 @@ class NoSuchTensor(GuardError, KeyError):
     __str__ = RuntimeError.__str__  # KeyError's would put it into quotes
 
 
-for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, BadTensor, BadGradient, Spike,
-              BadState, NoSuchTensor):
+for _kind in (GuardError, LibraryNotFound, Unsupported, ModelChanged, NoSnapshot, NotRestored, BadTensor, BadGradient,
+              Spike, BadState, NoSuchTensor):
     _kind.__module__ = "esper"  # as users know them

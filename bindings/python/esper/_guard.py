@@ -1,6 +1,7 @@
 """The guard: what users call. What it does at a step is in `_machine`."""
 
 import atexit
+import contextlib
 import os
 import sys
 import weakref
@@ -14,7 +15,7 @@ from ._events import Event, Teller
 from ._locate import Location, locate
 from ._machine import Machine
 from ._pending import NoPending, Pending
-from ._phase import Phase
+from ._phase import WHOLE, Phase
 from ._policy import OnBad, Policy, check_on_bad
 from ._rate import Rate
 from ._report import Report
@@ -82,8 +83,7 @@ class Guard(_former.Names):
         if snapshot is None and on_bad == "rollback":
             snapshot = Snapshots()
         _options.kept(snapshot, state)
-        if spikes is not None and not isinstance(spikes, Spikes):
-            raise TypeError(f"spikes={spikes!r}: expected esper.Spikes(...), or None")
+        _options.judged(spikes, Spikes, roles)
         _options.is_group(group)
         self._clip = _options.norm(clip)
         lr_backoff = _options.backoff(lr_backoff, optimizers)
@@ -227,18 +227,22 @@ class Guard(_former.Names):
         machine = self._machine
         if was_attached:
             machine.unseen.end(machine.n_asked_ever)
-        machine.enter()
-        machine.detached()
-        self._watched.release()
-        if machine.peers:
-            self._leave()
-        else:
-            machine.settle()
-        if machine.ring is not None and machine.ring.disk is not None:
-            machine.ring.close_iteration()
-            machine.ring.disk.close()
-        if machine.phase is not Phase.DETACHED:
-            machine.move(Phase.DETACHED)
+        try:
+            try:
+                machine.enter()
+            finally:
+                machine.detached()
+            if machine.peers:
+                self._leave()
+            else:
+                machine.settle()
+        finally:  # whatever was raised, nobody is kept from these parameters
+            self._watched.release()
+            if machine.ring is not None and machine.ring.disk is not None:
+                machine.ring.close_iteration()
+                machine.ring.disk.close()
+            if machine.phase in WHOLE:
+                machine.move(Phase.DETACHED)
 
     def _leave(self) -> None:
         gradients, state = self._machine.read_and_forget("found when the guard was detached: nothing was done about it")
@@ -288,7 +292,7 @@ class Guard(_former.Names):
 
     def _step(self, optimizer: torch.optim.Optimizer, scaler: Any) -> None:
         self._take_up()
-        if self.enabled and (self.steps == 0 or self._machine.was_away):
+        if self.enabled and self._machine.needs_first:
             self._machine.snapshot_first()
         if self._attachments or (not self.enabled and not self._clip):
             optimizer.step() if scaler is None else scaler.step(optimizer)
@@ -363,7 +367,8 @@ class Guard(_former.Names):
 
     def loss(self, loss: Loss) -> Loss:
         """Takes the loss of this step, to be judged with its gradients (spikes=esper.Spikes()), and gives it back. Does
-        not wait for it. Where gradients are accumulated each part may be given: their mean is judged."""
+        not wait for it. Where gradients are accumulated each part may be given: their mean is judged. It belongs to the
+        next step(), whatever comes between: where the loop may leave that out, give the loss behind the question."""
         if self.enabled:
             judge = self._machine.underway.judge
             if judge is None:
@@ -441,6 +446,7 @@ class Guard(_former.Names):
             return True
         if self._machine.ring is None:
             raise GuardError("snapshot: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
+        self._refuse_detached("snapshot")
         with self._machine.call():
             return self._machine.snapshot()
 
@@ -453,9 +459,16 @@ class Guard(_former.Names):
             return None
         if self._machine.ring is None:
             raise NoSnapshot("rollback: this guard has no snapshots: make it with snapshot=esper.Snapshots()")
+        self._refuse_detached("rollback")
         with self._machine.call():
             self._take_up()
             return self._machine.roll_back_now()
+
+    def _refuse_detached(self, what: str) -> None:
+        """After detach() the parameters are others'."""
+        if self._machine.phase is Phase.DETACHED:
+            raise GuardError(f"{what}: this guard is detached, and the parameters may be another's by now: call "
+                             "attach() first")
 
     def refresh(self) -> None:
         """The model was changed on purpose (moved, resized, parameters replaced): takes it as it is now. Snapshots of
@@ -464,6 +477,7 @@ class Guard(_former.Names):
             return
         machine = self._machine
         with machine.call():
+            self._take_up()
             machine.forget_underway()
             known_forms = list(zip(map(id, self._watched.tensors), self._watched.forms))
             self._watched.release()
@@ -513,6 +527,8 @@ class Guard(_former.Names):
                     part.load_state_dict(state[name])
             if self._attachments:
                 self._begin_snapshots_anew()
+            elif self._machine.ring is not None:  # attach() or the first step() takes one
+                self._machine.ring.good = []
 
     def resume(self) -> Optional[int]:
         """Goes back to the newest snapshot that an earlier job has left in Snapshots(directory=...): model, optimiser,
@@ -556,7 +572,11 @@ class Guard(_former.Names):
         """Runs one step once more, with every operation looked at, and says where the first value that is not finite
         was born: module, operation and line. The closure makes the forward and the backward pass of the bad batch, or
         the forward pass alone and gives the loss. Gradients, buffers and random state are put back afterwards."""
-        return locate(self._model, list(self.optimizers), closure) if self.enabled else Location()
+        if not self.enabled:
+            return Location()
+        judge = self._machine.underway.judge
+        with judge.aside() if judge is not None else contextlib.nullcontext():
+            return locate(self._model, list(self.optimizers), closure)
 
     def __repr__(self) -> str:
         how = "off" if not self.enabled else "attached" if self._attachments else "not attached"

@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from . import _abi, _copy, _optim
+from . import _abi, _copy, _optim, _ranks
 from ._copy import Copy, Slot
-from ._errors import BadState, GuardError, NoSnapshot, Unsupported
+from ._errors import BadState, GuardError, NoSnapshot, NotRestored, Unsupported
 from ._phase import WHOLE, Phase, Phased
 from ._pending import Pending
 from ._policy import Policy
@@ -34,6 +34,7 @@ class Rollback:
         self.report = report  # why; None when guard.rollback() or resume() asks for it
         self.resumed = resumed
         self.factor = factor  # of the learning rate, afterwards
+        self.spike = False  # for numbers that are finite, as those of the snapshot are
 
 
 class Machine(Phased):
@@ -57,7 +58,9 @@ class Machine(Phased):
         self.n_rollbacks_asked = 0
         self.was_away = False  # steps may have been made that the guard has not seen
         self.wants_first = False  # snapshots begin anew: one is to be taken before the next step
-        self._is_due = False  # a snapshot that was to be taken behind a step which was not made
+        self._goes_without = False  # the state at the start was bad, and only reported
+        self._is_due = False  # a snapshot that was to be taken behind a step which was not made, or a doubtful one
+        self._spiked_to: Optional[Copy] = None  # where the last rollback because of a spike went
         self._of = self.watched.version  # the parameters of which there is a snapshot
         self._ready_for = -1  # the version of the gradients for all of which the optimiser has state
         self._restoring: Optional[Rollback] = None
@@ -194,6 +197,7 @@ class Machine(Phased):
         if self.watched.version != self._of and not captured and not self._snapshot_of_more():
             return False
         if not scanners and not self.peers:
+            self._drop_losses()
             return True
         scaled = hasattr(optimizer, "found_inf")
         if scaled and self.underway.clip > 0 and getattr(optimizer, "grad_scale", None) is not None:
@@ -205,6 +209,11 @@ class Machine(Phased):
                 self.underway.flag.give(optimizer)
             return True
         return self._scan_and_judge(scanners, scaled, optimizer)
+
+    def _drop_losses(self) -> None:
+        """Of a step without gradients: they are not the next one's."""
+        if self.underway.judge is not None:
+            self.underway.judge.losses_of_step()
 
     def _is_flagged(self) -> bool:
         """Whether the verdict on the step that is being judged is a flag on the device."""
@@ -474,18 +483,34 @@ class Machine(Phased):
             return True
         ring, good = self.ring, True
         due = ring is not None and (self._is_due or self.steps % ring.config.every == 0)
+        holds = went and due and not self._is_calm()
         if not went:
             self._is_due = due and not (ring.good and ring.good[-1].step == self.steps)
-        elif due or (self._state_every and self.steps % self._state_every == 0):
+        elif holds:
+            self._is_due, due = True, False
+        if went and (due or (self._state_every and self.steps % self._state_every == 0)):
             self.move(Phase.KEEPING)
             self.underway.launch_state(self.steps, ring if due else None, self.at_once)
-            self._is_due = False
+            self._is_due = holds
             if self.at_once:  # a checkpoint may be next
                 good = self.settle()
-        elif ring is not None and not ring.knows_state and any(optimizer.state for optimizer in self.optimizers):
+        elif went and ring is not None and not ring.knows_state and any(one.state for one in self.optimizers):
             ring.plan_ahead()
         self.move(Phase.BETWEEN)
         return good
+
+    def _is_calm(self) -> bool:
+        """Whether no rank is counting what may turn out to be a divergence: a snapshot of one would be no way back.
+        Where a snapshot is due, it is so on all ranks, and all ask."""
+        judge = self.underway.judge
+        return judge is None or self.peers.agree(judge.calm, _ranks.CALM)
+
+    @property
+    def needs_first(self) -> bool:
+        """Whether a step is about to be made from a state that there is no way back to."""
+        if self.ring is None or self._round is not None:
+            return False
+        return self.was_away or not (self.ring.good or self._goes_without)
 
     def snapshot(self) -> bool:
         """Takes one now, judged before this returns. False: the state is not finite."""
@@ -521,6 +546,8 @@ class Machine(Phased):
                 report.action = "and there is no snapshot from before that"
                 raise BadState(str(report), report)
             self._roll_back(report)
+        else:
+            self._goes_without = True
 
     # ---------------------------------------------------------------------------------------------------- rollbacks
 
@@ -546,7 +573,9 @@ class Machine(Phased):
             report.action = "a rollback is not made within DDP.join(), where ranks cannot go back together"
             raise self.policy.error(report)
         self.policy.rolls_back(report, self.n_asked_ever)
-        self._restoring = Rollback(report, self.rate.factor * self._lr_backoff)
+        wanted = Rollback(report, self.rate.factor * self._lr_backoff)
+        wanted.spike = report.only_spikes if self.peers else bool(report.spike)  # the same on every rank
+        self._restoring = wanted
         self._restore()
 
     def _restore(self) -> int:
@@ -556,12 +585,15 @@ class Machine(Phased):
         self._before = None
         step = self.steps
         try:
+            self._drop_what_diverges(wanted)
             restored = self.ring.restore(asked=wanted.report is None)
             self._check(restored)
-        except GuardError:
+        except Exception as error:  # made again, it would come to the same. Not so after Ctrl-C
             self._restoring = None
             self.move(Phase.BETWEEN)
-            raise
+            if isinstance(error, GuardError) and not isinstance(error, NotRestored):
+                raise
+            raise self._not_restored(wanted, error) from error
         self.underway.gradients = self.underway.state = None  # of the state that is gone
         self.steps = restored.entry.step
         self.rate.factor = wanted.factor
@@ -572,10 +604,31 @@ class Machine(Phased):
         self.policy.forget()
         if self.underway.judge is not None:
             self.underway.judge.restart()
+        self._spiked_to = restored.entry if wanted.spike else None
         self._restoring = None
         self._tell_rollback(wanted, restored, step)
         self.move(Phase.BETWEEN)
         return restored.entry.step
+
+    def _drop_what_diverges(self, wanted: Rollback) -> None:
+        """A snapshot from which a spike has led back to it is of a divergence that had begun: an older one is not."""
+        good = self.ring.good
+        if wanted.spike and len(good) > 1 and good[-1] is self._spiked_to:
+            self.ring.good = good[:-1]
+            self._tell("snapshot", f"rollback: from the snapshot of step {good[-1].step} there was a spike again; "
+                       "taking an older one")
+
+    def _not_restored(self, wanted: Rollback, error: Exception) -> NotRestored:
+        """What a rollback puts back has raised: a state= object, most likely."""
+        what = str(error) if isinstance(error, NotRestored) else f"{type(error).__name__}: {error}"
+        said = f"not rolled back: {what}. The state is put back in part: load a checkpoint"
+        if wanted.report is None:
+            said = f"rollback: {said}"
+            self._tell("raise", said)
+            return NotRestored(said)
+        wanted.report.action = said
+        self._tell("raise", str(wanted.report), wanted.report)
+        return NotRestored(str(wanted.report))
 
     def _check(self, restored: Restored) -> None:
         """Every tensor is finite now, or it is no rollback: one that came after the snapshot may be the bad one."""
@@ -670,6 +723,7 @@ class Machine(Phased):
         self.underway.order.settle()
         scanners = self.underway.grads.collect() if self._scan_grads else []
         if not scanners and not (self._scan_grads and self.peers):
+            self._drop_losses()
             return True
         found = [tensor for optimizer in self.optimizers for tensor in _optim.found_infs(scaler, optimizer)]
         if not self.peers.shards and not self.sources and (self.peers or self.underway.one_launch(scanners)):
@@ -691,6 +745,7 @@ class Machine(Phased):
         return {"steps": self.steps, "asked_ever": self.n_asked_ever, "rollbacks_asked": self.n_rollbacks_asked}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
+        self._goes_without = False
         self.steps = int(state["steps"])
         self.n_asked_ever = int(state["asked_ever"])
         self.n_rollbacks_asked = int(state["rollbacks_asked"])

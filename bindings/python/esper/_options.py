@@ -56,6 +56,17 @@ def roles(where: str, scan: Any) -> Tuple[str, ...]:
     return found
 
 
+def judged(spikes: Any, kind: type, scanned: Sequence[str]) -> None:
+    """What spikes are found by: the scan of gradients."""
+    if spikes is None:
+        return
+    if not isinstance(spikes, kind):
+        raise TypeError(f"spikes={spikes!r}: expected esper.Spikes(...), or None")
+    if "grad" not in scanned:
+        raise ValueError(f"spikes= with scan={tuple(scanned)!r}: losses and norms are judged with the scan of the "
+                         "gradients, and there would be none. Name 'grad' in scan, too")
+
+
 def number(name: str, value: Any) -> float:
     try:
         if isinstance(value, (bool, str, bytes)):

@@ -12,8 +12,8 @@ from ._scan import Reading
 _BITS = 6  # of _abi.BAD_*
 _WORDS = 10  # of every vote, whatever it is about: ranks that are not at the same one still meet, and find out
 _VOTES = ("judging gradients", "judging the state", "verifying a rollback", "asking on_bad",
-          "looking for snapshots on disk")
-GRADIENTS, STATE, RESTORED, ANSWER, DISK = range(len(_VOTES))
+          "looking for snapshots on disk", "looking whether a snapshot may be taken")
+GRADIENTS, STATE, RESTORED, ANSWER, DISK, CALM = range(len(_VOTES))
 ALIKE = ("all ranks, or none, call optimizer.step(), guard.attach(), snapshot(), rollback(), refresh() and "
          "launch().result(over_ranks=True)")
 
@@ -137,9 +137,9 @@ class Peers:
         found = sum(1 << bit for bit in range(_BITS) if values[bit])
         return found, self.world - int(values[_BITS]) if found else None
 
-    def agree(self, good: bool) -> bool:
-        """Whether what was restored is good on every rank."""
-        return good if not self else self._vote(RESTORED, [float(not good)])[0] == 0.0
+    def agree(self, good: bool, about: int = RESTORED) -> bool:
+        """Whether it is so on every rank: that what was restored is good, unless said."""
+        return good if not self else self._vote(about, [float(not good)])[0] == 0.0
 
     def common(self, numbers: Sequence[int]) -> Optional[int]:
         """The largest number that every rank has."""

@@ -10,21 +10,27 @@ are positive are judged by their logarithm: their noise is in proportion. Three 
 "Above" is measured in deviations of the window, so that a noisy run has room for its noise, and beyond what the window
 has seen. What is abnormal does not join the window, so that it does not become the norm; when nothing was done about it
 for the length of a window (on_bad="report"), it has, and the window begins anew.
+
+A value waits before it joins the window, 40 losses and 3 norms, so that what is found out to be abnormal can still be
+left out. So the first loss that is judged is that after 70, the first norm that after 33.
 """
 
 import bisect
+import contextlib
 import math
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Deque, Dict, Iterator, List, Optional
 
 import torch
 
 from . import _options
 from ._errors import GuardError, Unsupported
 
-MIN_HISTORY = 30  # nothing is judged before so many
+MIN_HISTORY = 30  # in the window: nothing is judged before so many
 RUN = 3  # of the governor: min_panics
 RECENT = 40
+LATELY = 10  # whose median says whether a drift may be under way
+MAX_PARTS = 1024  # losses of one step
 FAR = 6.0  # deviations, unless said: the governor's sensitivity
 DRIFT = 5.0  # of the deviations that are far for one value: the median of many has little noise
 
@@ -32,7 +38,8 @@ DRIFT = 5.0  # of the deviations that are far for one value: the median of many 
 class Spikes:
     """What is a spike.
 
-    window: how many losses and norms are remembered; nothing is judged before 30 of them.
+    window: how many losses and norms are remembered. Nothing is judged before 30 are, and some are on their way: 70
+    losses, 33 norms.
     sensitivity: how many deviations are far; more is more patient. norm, loss: which of the two are judged.
     """
 
@@ -123,6 +130,17 @@ class Signal:
         self._count(found is not None)
         return found
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is being counted that may turn out to be a divergence: the state is worth keeping."""
+        if self._n_high or self._n_alarms:
+            return False
+        if not self._drifts or len(self._window) < MIN_HISTORY or not self._recent:
+            return True
+        lately = sorted(list(self._recent)[-LATELY:])
+        level = _Level(self._window, self._config.sensitivity)
+        return level.of(lately[len(lately) // 2]) <= level.drift
+
     def _middle_with(self, value: float) -> float:
         """Of the last values, this one included."""
         if len(self._recent) < RECENT:
@@ -189,17 +207,33 @@ class Judge:
     def __init__(self, config: Spikes) -> None:
         self._norm = Signal("gradient norm", config, jumps=True, drifts=False) if config.norm else None
         self._loss = Signal("loss", config, jumps=False, drifts=True) if config.loss else None
-        self._incoming: List[_Incoming] = []
+        self._incoming: Deque[_Incoming] = deque(maxlen=MAX_PARTS)  # since the last step
+
+    @property
+    def calm(self) -> bool:
+        """Whether a snapshot may be taken."""
+        return all(signal.calm for signal in self._signals().values())
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Losses that are given meanwhile are of no step."""
+        incoming = self._incoming
+        self._incoming = deque(maxlen=MAX_PARTS)
+        try:
+            yield
+        finally:
+            self._incoming = incoming
 
     def take(self, loss: Any) -> None:
-        """The loss of this step, or of a part of it."""
+        """The loss of this step, or of a part of it. It belongs to the next step that is asked for."""
         if self._loss is None:
             raise GuardError("loss(): this guard judges no losses: Spikes(loss=False)")
         self._incoming.append(_Incoming(loss))
 
     def losses_of_step(self) -> Optional["Losses"]:
         """Those that were given since the last step; None: there were none."""
-        incoming, self._incoming = self._incoming, []
+        incoming = list(self._incoming)
+        self._incoming.clear()
         return Losses(incoming) if incoming else None
 
     def source(self, report: Any) -> Optional[str]:
@@ -216,7 +250,7 @@ class Judge:
 
     def restart(self) -> None:
         """After a rollback."""
-        self._incoming = []
+        self._incoming.clear()
         for signal in self._signals().values():
             signal.restart()
 
