@@ -57,10 +57,6 @@ set(kernel_flags_avx2 -mavx2 -mfma -ffp-contract=fast)
 set(kernel_real_avx512 float)
 set(kernel_flags_avx512
     -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512 -ffp-contract=fast)
-if(ESPER_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    # gcc's stand-in for the stack, which finds uses after return, is not aligned to 64 bytes where a kernel counts on it.
-    list(APPEND kernel_flags_avx512 --param asan-use-after-return=0)
-endif()
 
 # Compiles a set; its objects are then in $<TARGET_OBJECTS:kernels_SET>.
 function(esper_compile_kernels set)
