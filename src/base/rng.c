@@ -36,7 +36,6 @@ void esper_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out
 
 void esper_rng_init(esper_rng *rng, const esper_rng_key *key)
 {
-    assert(key->network < 1u << PURPOSE_SHIFT && key->tag < 1u << (32 - TAG_SHIFT));
     rng->key[0] = (uint32_t)key->seed;
     rng->key[1] = (uint32_t)(key->seed >> 32);
     rng->counter[0] = key->tag << TAG_SHIFT;

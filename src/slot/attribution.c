@@ -28,7 +28,7 @@ static esper_coalition *push_coalition(esper_attribution_plan *plan)
 {
     esper_coalition *coalition = &plan->coalition[plan->n_coalitions++];
 
-    assert(plan->n_coalitions < (int)(sizeof(plan->coalition) / sizeof(plan->coalition[0])));
+    assert(plan->n_coalitions <= (int)(sizeof(plan->coalition) / sizeof(plan->coalition[0])));
     coalition->trial = -1;
     return coalition;
 }

@@ -61,8 +61,10 @@ static esper_status copy_net(const esper_net *net, esper_net *copy_out)
         esper_net_fini(&copy);
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d operations", net->n_ops);
     }
-    memcpy(copy.tensors, net->tensors, tensor_bytes);
-    memcpy(copy.ops, net->ops, op_bytes);
+    if (tensor_bytes > 0)
+        memcpy(copy.tensors, net->tensors, tensor_bytes);
+    if (op_bytes > 0)
+        memcpy(copy.ops, net->ops, op_bytes);
     *copy_out = copy;
     return ESPER_OK;
 }

@@ -23,6 +23,9 @@ typedef struct ascii {
     size_t  n_pending;
 } ascii;
 
+/* Standard output's is there for as long as the process, and is never closed: it takes no memory that somebody would miss. */
+static ascii standard_output;
+
 static bool write_all(int fd, const char *text, size_t n)
 {
     while (n > 0) {
@@ -109,13 +112,14 @@ static int close_ascii(void *cookie)
 
     for (size_t i = 0; i < self->n_pending; i++) /* a character that never came to its end */
         good = good && write_all(self->fd, text, (size_t)snprintf(text, sizeof(text), "\\x%02x", self->pending[i]));
-    esper_mem_free(self);
+    if (self != &standard_output)
+        esper_mem_free(self);
     return good ? 0 : EOF;
 }
 
 FILE *esper_ascii_open(int fd)
 {
-    ascii *self = esper_mem_alloc(sizeof(*self));
+    ascii *self = fd == STDOUT_FILENO ? &standard_output : esper_mem_alloc(sizeof(*self));
     FILE *stream;
 
     if (self == NULL)
@@ -123,7 +127,8 @@ FILE *esper_ascii_open(int fd)
     *self = (ascii){.fd = fd};
     stream = fopencookie(self, "w", (cookie_io_functions_t){.write = write_ascii, .close = close_ascii});
     if (stream == NULL) {
-        esper_mem_free(self);
+        if (self != &standard_output)
+            esper_mem_free(self);
         return NULL;
     }
     setvbuf(stream, NULL, _IOLBF, BUFSIZ);
