@@ -49,8 +49,8 @@ static esper_status info_backends(const question *asked)
     const esper_kernel_set *kernels = esper_kernels_choose();
 
     (void)asked;
-    printf("esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(), esper_build_type(),
-           esper_build_compiler());
+    esper_terminal_print(stdout, "esper %s (%s, %s, %s)\n\nbackends\n", esper_version(), esper_build_commit(),
+                         esper_build_type(), esper_build_compiler());
     for (int i = 0; esper_backend_list()[i] != NULL; i++)
         esper_terminal_print(stdout, "  %-6s  %s\n", esper_backend_list()[i]->name, esper_backend_list()[i]->about);
     printf("  kernels of the cpu backend here: %s\n", kernels != NULL ? kernels->name : "none (see ESPER_KERNELS)");
