@@ -383,13 +383,18 @@ static esper_status read_as_nobody(const char *path)
     return status;
 }
 
-/* A finished store in a folder that nobody can write to: as its writer left it, and as a reader did. */
+/* A finished store in a folder that nobody can write to: as its writer left it, and as a reader did. It lies in /tmp, as
+ * SQLite opens by the whole path: a checkout may lie in a folder that only its owner enters. */
 static void readable_where_nothing_can_be_written(void **state)
 {
-    static const char folder[] = "odd #?% folder", path[] = "odd #?% folder/x.sqlite";
+    char outer[] = "/tmp/esper-store-XXXXXX", folder[64], path[80];
     esper_status first, second;
 
     (void)state;
+    assert_non_null(mkdtemp(outer));
+    assert_int_equal(chmod(outer, 0755), 0);
+    snprintf(folder, sizeof(folder), "%s/odd #?%% folder", outer);
+    snprintf(path, sizeof(path), "%s/x.sqlite", folder);
     assert_int_equal(mkdir(folder, 0777), 0);
     fill_store(path);
     assert_int_equal(chmod(folder, 0555), 0);
@@ -399,6 +404,9 @@ static void readable_where_nothing_can_be_written(void **state)
     assert_int_equal(chmod(folder, 0555), 0);
     second = read_as_nobody(path);
     assert_int_equal(chmod(folder, 0777), 0);
+    remove_store(path);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rmdir(outer), 0);
     check_good(first);
     check_good(second);
 }
