@@ -1,6 +1,8 @@
-/* Each thread has a bench on which it lays out the job it is at, and an atomic ticket from which it and its helpers take the
- * job's items. A ticket is (number of the job, items not yet taken), as in base/pool.c: who takes an item swaps in a ticket
- * with one item less, and may read the bench until that item is done, because the next job is laid out only then. */
+/* Each thread has a bench on which it lays out the job it is at. The job's items are parted into shares, one a thread, so that
+ * each finds the samples again that it had in the launch before, in its own caches; who is through with its share takes from
+ * the others'. What is posted is (number of the job, its items), a share is (number of the job, items taken); one that bears
+ * another number is untouched. Who takes an item swaps in a share with one item more, and may read the bench until that item
+ * is done, because the next job is laid out only then. A thread that comes late finds all shares of its job taken. */
 #include "tensor/cpu/backend_crew.h"
 
 #include <assert.h>
@@ -17,12 +19,17 @@ enum { ITEMS_PER_THREAD = 4 };
 /* Who waits gives the core away now and then, at every turn where cores are short: the one waited for may need it. */
 enum { TURNS_TO_YIELD = 256 };
 
+/* Each on a cache line of its own. */
+typedef struct crew_share {
+    _Alignas(64) _Atomic uint64_t taken;
+} crew_share;
+
 typedef struct crew_bench {
-    _Alignas(64) _Atomic uint64_t ticket; /* neighbours do not share a cache line */
-    atomic_int n_left;                     /* items not yet done */
-    int        n_items;
-    bool       solo;                       /* nobody but its owner knows of it */
-    esper_job  job;
+    _Alignas(64) _Atomic uint64_t posted;
+    crew_share *shares;              /* (n_threads) of the job */
+    bool        solo;                /* nobody but its owner knows of it */
+    esper_job   job;
+    _Alignas(64) atomic_int n_left;  /* items not yet done */
 } crew_bench;
 
 /* The stream of the item that a thread is at. */
@@ -38,6 +45,7 @@ struct esper_crew {
     int                     n_threads;
     int                     turns_to_yield;
     crew_bench             *benches;  /* (n_threads) */
+    crew_share             *shares;   /* (n_threads, n_threads) of each bench */
     crew_stream            *streams;  /* (n_threads) */
     const esper_program    *programs; /* of the current run */
     int                     n_programs;
@@ -61,14 +69,17 @@ esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_ke
     crew->n_threads = esper_pool_threads(pool);
     crew->turns_to_yield = esper_pool_is_crowded(pool) ? 1 : TURNS_TO_YIELD;
     crew->benches = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->benches));
+    crew->shares = esper_mem_alloc((size_t)crew->n_threads * (size_t)crew->n_threads * sizeof(*crew->shares));
     crew->streams = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->streams));
-    if (crew->benches == NULL || crew->streams == NULL) {
+    if (crew->benches == NULL || crew->shares == NULL || crew->streams == NULL) {
         esper_crew_close(crew);
         return ESPER_FAIL(ESPER_E_NOMEM, "crew of %d threads", esper_pool_threads(pool));
     }
-    for (int i = 0; i < crew->n_threads; i++)
+    for (int i = 0; i < crew->n_threads; i++) {
+        crew->benches[i].shares = &crew->shares[(size_t)i * (size_t)crew->n_threads];
         crew->streams[i] =
             (crew_stream){.base = {.backend = be, .kind = ESPER_STREAM_EACH}, .bench = &crew->benches[i]};
+    }
     *crew_out = crew;
     return ESPER_OK;
 }
@@ -78,6 +89,7 @@ void esper_crew_close(esper_crew *crew)
     if (crew == NULL)
         return;
     esper_mem_free(crew->streams);
+    esper_mem_free(crew->shares);
     esper_mem_free(crew->benches);
     esper_mem_free(crew);
 }
@@ -91,32 +103,55 @@ static void wait_a_little(const esper_crew *crew, int *turns)
 #endif
 }
 
-/* Takes an item from a bench and does it; false when there is none. */
-static bool take_item(crew_bench *bench)
+/* Takes an item of a share [begin, end) of a job; -1 when there is none. */
+static int take_item(crew_share *share, uint32_t number, int begin, int end)
 {
-    uint64_t ticket = atomic_load_explicit(&bench->ticket, memory_order_acquire);
+    uint64_t taken = atomic_load_explicit(&share->taken, memory_order_acquire);
 
-    while ((uint32_t)ticket > 0)
-        if (atomic_compare_exchange_weak_explicit(&bench->ticket, &ticket, ticket - 1, memory_order_acq_rel,
-                                                  memory_order_acquire)) {
-            esper_job_run_item(&bench->job, bench->n_items - (int)(uint32_t)ticket);
-            atomic_fetch_sub_explicit(&bench->n_left, 1, memory_order_release);
-            return true;
+    for (;;) {
+        bool touched = taken >> 32 == number;
+        int item = begin + (touched ? (int)(uint32_t)taken : 0);
+
+        if (item >= end || (!touched && (int32_t)((uint32_t)(taken >> 32) - number) > 0)) /* late: another job is on */
+            return -1;
+        if (atomic_compare_exchange_weak_explicit(&share->taken, &taken,
+                                                  (uint64_t)number << 32 | (uint32_t)(item - begin + 1),
+                                                  memory_order_acq_rel, memory_order_acquire))
+            return item;
+    }
+}
+
+/* Does what is left of the job on a bench, the thread's own share first; false when nothing was. */
+static bool work_at(const esper_crew *crew, crew_bench *bench, int worker)
+{
+    uint64_t posted = atomic_load_explicit(&bench->posted, memory_order_acquire);
+    int64_t n_items = (uint32_t)posted, n_shares = crew->n_threads;
+    bool worked = false;
+
+    for (int k = 0; k < n_shares && n_items > 0; k++) {
+        int owner = (worker + k) % crew->n_threads, item, n_done = 0;
+        int begin = (int)(n_items * owner / n_shares), end = (int)(n_items * (owner + 1) / n_shares);
+
+        while ((item = take_item(&bench->shares[owner], (uint32_t)(posted >> 32), begin, end)) >= 0) {
+            esper_job_run_item(&bench->job, item);
+            n_done++;
         }
-    return false;
+        if (n_done > 0)
+            atomic_fetch_sub_explicit(&bench->n_left, n_done, memory_order_release);
+        worked |= n_done > 0;
+    }
+    return worked;
 }
 
 /* Posts the job on the bench and works on it until all of it is done. */
 static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
 {
-    uint64_t number = (atomic_load_explicit(&bench->ticket, memory_order_relaxed) >> 32) + 1;
+    uint64_t number = (atomic_load_explicit(&bench->posted, memory_order_relaxed) >> 32) + 1;
     int turns = 0;
 
-    bench->n_items = n_items;
     atomic_store_explicit(&bench->n_left, n_items, memory_order_relaxed);
-    atomic_store_explicit(&bench->ticket, number << 32 | (uint32_t)n_items, memory_order_release);
-    while (take_item(bench))
-        continue;
+    atomic_store_explicit(&bench->posted, number << 32 | (uint32_t)n_items, memory_order_release);
+    (void)work_at(crew, bench, (int)(bench - crew->benches));
     while (atomic_load_explicit(&bench->n_left, memory_order_acquire) > 0)
         wait_a_little(crew, &turns);
 }
@@ -187,7 +222,7 @@ static void run_program(const esper_crew *crew, crew_bench *bench, const esper_p
 }
 
 /* Takes items from any bench until every network is through. */
-static void help(esper_crew *crew)
+static void help(esper_crew *crew, int worker)
 {
     int turns = 0;
 
@@ -195,7 +230,7 @@ static void help(esper_crew *crew)
         bool helped = false;
 
         for (int i = 0; i < crew->n_threads; i++)
-            helped |= take_item(&crew->benches[i]);
+            helped |= work_at(crew, &crew->benches[i], worker);
         if (!helped)
             wait_a_little(crew, &turns);
     }
@@ -212,7 +247,7 @@ static void take_part(void *context, int item, int worker)
         run_program(crew, &crew->benches[worker], &crew->programs[k]);
         atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
     }
-    help(crew);
+    help(crew, worker);
 }
 
 void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
@@ -243,7 +278,7 @@ static void take_items(void *context, int part, int worker)
         crew->run_item(crew->item_context, item, &crew->streams[worker].base);
         atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
     }
-    help(crew);
+    help(crew, worker);
 }
 
 void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context)
