@@ -340,7 +340,7 @@ static void weights_outer(const lab_case *c)
     if (k->depthwise > 0 || !simd_conv_weights_can_outer(&k->v))
         weights_simd(c);
     else
-        simd_conv_weights_outer(&k->v, k->x, k->g, c->result, false);
+        simd_conv_weights_outer(&k->v, 0, simd_outer_tiles(&k->v), k->x, k->g, c->result, false);
 }
 
 static const lab_variant weights_variants[] = {

@@ -69,6 +69,9 @@ typedef struct esper_op_kernels {
     /* The phases of a training pass where the batch is spread over ranks (lane->spread), in a table of their own; NULL =
      * they are the same, samples having nothing to do with each other. Both tables ask for the same scratch. */
     const struct esper_op_kernels *shared;
+    /* The same in finer units, for threads that share a few blocks of samples: what one thread would do in one go, while it is in
+     * its caches, takes a phase more. NULL = there are none. Same bits, same scratch. */
+    const struct esper_op_kernels *fine;
     /* Of such a table: how many doubles ranks add up, and their place in scratch (as esper_backend_ops.sums; of the lane
      * only shapes and settings are there); and in each direction the phase that finds them added up. */
     size_t (*sums)(const esper_lane *lane, bool backward, size_t *offset_out);

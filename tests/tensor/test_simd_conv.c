@@ -164,7 +164,7 @@ static void check_weights(const conv_case *c)
     compare(c, "dw by dot products", c->dw, dot, c->n_w);
     if (!simd_conv_weights_can_outer(&c->v))
         return;
-    simd_conv_weights_outer(&c->v, c->x, c->g, outer, c->add);
+    simd_conv_weights_outer(&c->v, 0, simd_outer_tiles(&c->v), c->x, c->g, outer, c->add);
     compare(c, "dw by outer products", c->dw, outer, c->n_w);
 }
 

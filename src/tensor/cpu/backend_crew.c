@@ -1,6 +1,6 @@
 /* Each thread has a bench on which it lays out the job it is at. The job's items are parted into shares, one a thread, so that
- * each finds the samples again that it had in the launch before, in its own caches; who is through with its share takes from
- * the others'. What is posted is (number of the job, its items), a share is (number of the job, items taken); one that bears
+ * each finds the samples again that it had in the launch before, in its own caches: half of what is left of its share at a
+ * time, as ranges are faster than their items apart. Who is through with its own takes single items of the others' shares. What is posted is (number of the job, its items), a share is (number of the job, items taken); one that bears
  * another number is untouched. Who takes an item swaps in a share with one item more, and may read the bench until that item
  * is done, because the next job is laid out only then. A thread that comes late finds all shares of its job taken. */
 #include "tensor/cpu/backend_crew.h"
@@ -12,9 +12,13 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "tensor/cpu/backend_job.h"
+#include "tensor/cpu/block.h"
 
 /* Enough items that no thread waits long for another. */
 enum { ITEMS_PER_THREAD = 4 };
+
+/* With fewer blocks than so many a thread, operations are cut finer than by blocks. */
+enum { BLOCKS_PER_THREAD = 3 };
 
 /* Who waits gives the core away now and then, at every turn where cores are short: the one waited for may need it. */
 enum { TURNS_TO_YIELD = 256 };
@@ -103,21 +107,28 @@ static void wait_a_little(const esper_crew *crew, int *turns)
 #endif
 }
 
-/* Takes an item of a share [begin, end) of a job; -1 when there is none. */
-static int take_item(crew_share *share, uint32_t number, int begin, int end)
+/* Items of a share. */
+typedef struct crew_range {
+    int begin, end;
+} crew_range;
+
+/* Takes items of a share of a job: half of those that are left, or one; none when there are none left. */
+static crew_range take_items(crew_share *share, uint32_t number, crew_range whole, bool half)
 {
     uint64_t taken = atomic_load_explicit(&share->taken, memory_order_acquire);
 
     for (;;) {
         bool touched = taken >> 32 == number;
-        int item = begin + (touched ? (int)(uint32_t)taken : 0);
+        int begin = whole.begin + (touched ? (int)(uint32_t)taken : 0);
+        int end = half ? begin + (whole.end - begin + 1) / 2 : begin + 1;
 
-        if (item >= end || (!touched && (int32_t)((uint32_t)(taken >> 32) - number) > 0)) /* late: another job is on */
-            return -1;
+        if (begin >= whole.end ||
+            (!touched && (int32_t)((uint32_t)(taken >> 32) - number) > 0)) /* late: another job is on */
+            return (crew_range){0, 0};
         if (atomic_compare_exchange_weak_explicit(&share->taken, &taken,
-                                                  (uint64_t)number << 32 | (uint32_t)(item - begin + 1),
+                                                  (uint64_t)number << 32 | (uint32_t)(end - whole.begin),
                                                   memory_order_acq_rel, memory_order_acquire))
-            return item;
+            return (crew_range){begin, end};
     }
 }
 
@@ -129,12 +140,13 @@ static bool work_at(const esper_crew *crew, crew_bench *bench, int worker)
     bool worked = false;
 
     for (int k = 0; k < n_shares && n_items > 0; k++) {
-        int owner = (worker + k) % crew->n_threads, item, n_done = 0;
-        int begin = (int)(n_items * owner / n_shares), end = (int)(n_items * (owner + 1) / n_shares);
+        int owner = (worker + k) % crew->n_threads, n_done = 0;
+        crew_range whole = {(int)(n_items * owner / n_shares), (int)(n_items * (owner + 1) / n_shares)};
+        uint32_t number = (uint32_t)(posted >> 32);
 
-        while ((item = take_item(&bench->shares[owner], (uint32_t)(posted >> 32), begin, end)) >= 0) {
-            esper_job_run_item(&bench->job, item);
-            n_done++;
+        for (crew_range r; r = take_items(&bench->shares[owner], number, whole, k == 0), r.begin < r.end;) {
+            esper_job_run_items(&bench->job, r.begin, r.end);
+            n_done += r.end - r.begin;
         }
         if (n_done > 0)
             atomic_fetch_sub_explicit(&bench->n_left, n_done, memory_order_release);
@@ -156,24 +168,29 @@ static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
         wait_a_little(crew, &turns);
 }
 
-/* By the thread itself while every thread has a network of its own; else in items that others can take. */
+/* While every thread has a network of its own. */
+static bool is_alone(const esper_crew *crew, const crew_bench *bench)
+{
+    return bench->solo || atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
+}
+
+/* By the thread itself while it is alone; else in items that others can take. */
 static void run_job(const esper_crew *crew, crew_bench *bench)
 {
-    bool alone = bench->solo || atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
+    bool alone = is_alone(crew, bench);
     int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
     if (!alone && n_items > 1)
         share_job(crew, bench, n_items);
     else
-        for (int item = 0; item < n_items; item++)
-            esper_job_run_item(&bench->job, item);
+        esper_job_run_items(&bench->job, 0, n_items);
 }
 
 /* Phase i of a launch of one lane, counted from the first that is this part's, and computed the way the tune table says;
  * NULL after the last. */
-static const esper_phase *phase_of(const esper_crew *crew, const esper_launch *launch, int i)
+static const esper_phase *phase_of(const esper_crew *crew, const esper_launch *launch, const esper_op_kernels *op,
+                                   int i)
 {
-    const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
     bool backward = launch->direction == ESPER_BACKWARD;
     esper_phases part = esper_phases_of(op, backward, launch->part);
 
@@ -186,9 +203,13 @@ static const esper_phase *phase_of(const esper_crew *crew, const esper_launch *l
 /* A launch by itself: one job a phase. */
 static void run_phases(const esper_crew *crew, crew_bench *bench, const esper_launch *launch)
 {
+    const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
     const esper_phase *phase;
 
-    for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
+    if (op->fine != NULL && !is_alone(crew, bench) &&
+        esper_blocks_of(launch->lanes->pass->n_samples) < BLOCKS_PER_THREAD * crew->n_threads)
+        op = op->fine;
+    for (int i = 0; (phase = phase_of(crew, launch, op, i)) != NULL; i++) {
         bench->job = (esper_job){.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = 1};
         run_job(crew, bench);
     }
@@ -203,7 +224,7 @@ static void run_chain(const esper_crew *crew, crew_bench *bench, const esper_lau
         *job = (esper_job){.n_lanes = 1};
         for (int i = first; i < n_launches && job->n_phases < ESPER_JOB_PHASES; i++) {
             assert(launches[i].part == ESPER_PART_WHOLE && launches[i].n_lanes == 1);
-            job->phase[job->n_phases] = phase_of(crew, &launches[i], 0);
+            job->phase[job->n_phases] = phase_of(crew, &launches[i], esper_job_kernels(crew->kernels, &launches[i]), 0);
             job->lanes[job->n_phases++] = launches[i].lanes;
         }
         run_job(crew, bench);
@@ -268,7 +289,7 @@ void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs,
 }
 
 /* What each thread does. */
-static void take_items(void *context, int part, int worker)
+static void take_turns(void *context, int part, int worker)
 {
     esper_crew *crew = context;
     int item;
@@ -288,7 +309,7 @@ void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item,
     crew->n_items = n_items;
     atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
     atomic_store_explicit(&crew->n_unfinished, n_items, memory_order_relaxed);
-    esper_pool_run(crew->pool, crew->n_threads, take_items, crew);
+    esper_pool_run(crew->pool, crew->n_threads, take_turns, crew);
 }
 
 static crew_bench *bench_of(const esper_backend_stream *stream)
@@ -319,7 +340,7 @@ void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream
 static void run_pool_item(void *context, int item, int worker)
 {
     (void)worker;
-    esper_job_run_item(context, item);
+    esper_job_run_items(context, item, item + 1);
 }
 
 /* All lanes compute the same way. */
@@ -327,14 +348,14 @@ static void run_alike(esper_crew *crew, const esper_launch *launch, bool alone)
 {
     const esper_phase *phase;
 
-    for (int i = 0; (phase = phase_of(crew, launch, i)) != NULL; i++) {
+    for (int i = 0; (phase = phase_of(crew, launch, esper_job_kernels(crew->kernels, launch), i)) != NULL; i++) {
         esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
         int n_items = esper_job_cut(&job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
         if (!alone)
             esper_pool_run(crew->pool, n_items, run_pool_item, &job);
-        for (int item = 0; item < n_items && alone; item++)
-            esper_job_run_item(&job, item);
+        else
+            esper_job_run_items(&job, 0, n_items);
     }
 }
 

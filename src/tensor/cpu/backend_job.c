@@ -51,25 +51,36 @@ int esper_job_cut(esper_job *job, int n_wanted)
     return job->n_lanes * job->items_per_lane;
 }
 
-/* How many results are taken at a time: all of an item, or the planes that a chain finds in the cache. */
-static int step_of(const esper_job *job, int l)
+/* How many results are taken at a time: all of a range, or the planes that a chain finds in the cache. */
+static int step_of(const esper_job *job, int l, int n)
 {
     const esper_view *y = &job->lanes[0][l].out[0];
     int64_t bytes;
 
     if (job->n_phases == 1) /* any work, flat ranges too: there y may be nothing at all */
-        return job->block;
+        return n;
     bytes = y->count / y->dim[0] * ESPER_BLOCK_SAMPLES * (int64_t)sizeof(float);
     return bytes < CHAIN_BYTES ? (int)(CHAIN_BYTES / bytes) : 1;
 }
 
-void esper_job_run_item(const esper_job *job, int item)
+/* Results begin .. end-1 of lane l. */
+static void run_range(const esper_job *job, int l, int begin, int end)
 {
-    int l = item / job->items_per_lane, n = count_results(job->phase[0], &job->lanes[0][l]);
-    int begin = item % job->items_per_lane * job->block;
-    int end = begin + job->block < n ? begin + job->block : n, step = step_of(job, l);
+    int step = step_of(job, l, end - begin);
 
     for (int at = begin; at < end; at += step)
         for (int p = 0; p < job->n_phases; p++)
             job->phase[p]->run(&job->lanes[p][l], at, at + step < end ? at + step : end);
+}
+
+void esper_job_run_items(const esper_job *job, int begin, int end)
+{
+    for (int item = begin, next; item < end; item = next) { /* those of a lane in one go */
+        int l = item / job->items_per_lane, first = item - l * job->items_per_lane;
+        int n = count_results(job->phase[0], &job->lanes[0][l]), last;
+
+        next = (l + 1) * job->items_per_lane < end ? (l + 1) * job->items_per_lane : end;
+        last = (next - l * job->items_per_lane) * job->block;
+        run_range(job, l, first * job->block, last < n ? last : n);
+    }
 }

@@ -29,6 +29,6 @@ const esper_op_kernels *esper_job_kernels(const esper_kernel_set *set, const esp
 /* Cuts the job into n_wanted items or a few more, and returns how many: 0 = there is nothing to do. */
 int esper_job_cut(esper_job *job, int n_wanted);
 
-void esper_job_run_item(const esper_job *job, int item);
+void esper_job_run_items(const esper_job *job, int begin, int end);
 
 #endif

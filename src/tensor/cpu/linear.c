@@ -12,10 +12,11 @@
 enum {
     NARROW_COLS = 64,  /* a group of columns, packed GEMM_K deep: 64 KB */
     WIDE_COLS = 192,   /* 192 KB; rows of x that do not fit the caches are read a third as often */
-    CHUNK_ROWS = 512,  /* enough that packing (about 0.3 ns an entry) is lost in the products (9 ns) */
+    CHUNK_ROWS = 256,  /* enough that packing (about 0.3 ns an entry) is lost in the products (9 ns) */
     TILE_ROWS = 128,   /* of the gradient of w: 128 KB packed */
     TILE_COLS = 128,   /* and 128 KB */
     BAND_ROWS = 192,   /* of a tile that goes through all columns: its rows are packed once for all of them */
+    BAND_COLS = 64,    /* a band is shared by threads in pieces of so many columns */
     MOST_ROWS = BAND_ROWS > TILE_ROWS ? BAND_ROWS : TILE_ROWS,
     LEAST_TILE = 60,   /* rows worth a tile of their own */
     TILES_TOGETHER = 4 /* their number is a multiple of that where it can be: threads end together */
@@ -190,7 +191,7 @@ typedef struct tile {
 
 static size_t tiles_across(const esper_lane *lane, bool bands)
 {
-    return bands ? 1 : parts_of(inputs(lane), TILE_COLS);
+    return parts_of(inputs(lane), bands ? BAND_COLS : TILE_COLS);
 }
 
 /* Rows of tiles: as few as possible, since each packs all of x, but enough that threads end together. */
@@ -198,21 +199,22 @@ static size_t tiles_down(const esper_lane *lane, bool bands)
 {
     size_t rows = outputs(lane), least = parts_of(rows, bands ? BAND_ROWS : TILE_ROWS), most = rows / LEAST_TILE;
 
-    if (tiles_across(lane, bands) >= TILES_TOGETHER || least >= most)
+    if ((!bands && tiles_across(lane, bands) >= TILES_TOGETHER) || least >= most)
         return least;
     return gemm_least(parts_of(least, TILES_TOGETHER) * TILES_TOGETHER, most);
 }
 
-static tile tile_of(const esper_lane *lane, bool bands, size_t unit)
+/* Units begin .. end-1, which lie side by side. */
+static tile tile_of(const esper_lane *lane, bool bands, size_t begin, size_t end)
 {
     size_t across = tiles_across(lane, bands), down = tiles_down(lane, bands);
-    size_t y = unit / across, x = unit % across;
+    size_t y = begin / across;
 
     return (tile){
         .row = part_begin(outputs(lane), down, GEMM_ROWS, y),
         .row_end = part_begin(outputs(lane), down, GEMM_ROWS, y + 1),
-        .col = part_begin(inputs(lane), across, GEMM_COLS, x),
-        .col_end = part_begin(inputs(lane), across, GEMM_COLS, x + 1),
+        .col = part_begin(inputs(lane), across, GEMM_COLS, begin - y * across),
+        .col_end = part_begin(inputs(lane), across, GEMM_COLS, end - y * across),
     };
 }
 
@@ -282,11 +284,14 @@ static void put_tile(const esper_lane *lane, tile t)
         grad_put(b, (float *)b->grad + t.row + j, (float)sum[j]);
 }
 
-/* Units are tiles of w. */
+/* Units are tiles of w; those of a band are computed in one go. */
 static void backward_w_b(const esper_lane *lane, bool bands, int begin, int end)
 {
-    for (int unit = begin; unit < end; unit++) {
-        tile t = tile_of(lane, bands, (size_t)unit);
+    size_t across = tiles_across(lane, bands);
+
+    for (size_t unit = (size_t)begin, next; unit < (size_t)end; unit = next) {
+        next = bands ? gemm_least((unit / across + 1) * across, (size_t)end) : unit + 1;
+        tile t = tile_of(lane, bands, unit, next);
 
         if (t.row != t.row_end && t.col != t.col_end)
             put_tile(lane, t);
@@ -310,7 +315,7 @@ static int backward_w_tiles_units(const esper_lane *lane)
 
 static int backward_w_bands_units(const esper_lane *lane)
 {
-    return (int)tiles_down(lane, true);
+    return (int)(tiles_down(lane, true) * tiles_across(lane, true));
 }
 
 /* ------------------------------------------------------------------------------------------------ both ways */

@@ -368,9 +368,23 @@ SIMD_INLINE void simd_outer_find_taps(const simd_conv *v, int oy, int end, int n
     }
 }
 
-/* n_o output channels, of which g and dw are the first, from rows oy .. end-1. */
-static inline void simd_outer_tile(const simd_conv *v, int oy, int end, int n_o, const float *x, const float *g,
-                                   float *dw, bool add)
+/* Channels of x are cut into tiles of nearly equal size; the larger ones come first. */
+SIMD_INLINE int simd_outer_tiles(const simd_conv *v)
+{
+    return (v->in_c + SIMD_OUTER_IN - 1) / SIMD_OUTER_IN;
+}
+
+/* The first channel of a tile. */
+SIMD_INLINE int simd_outer_channel(const simd_conv *v, int tile)
+{
+    int n_tiles = simd_outer_tiles(v), larger = v->in_c % n_tiles;
+
+    return tile * (v->in_c / n_tiles) + (tile < larger ? tile : larger);
+}
+
+/* n_o output channels, of which g and dw are the first, by tiles first .. last-1 of channels of x, from rows oy .. end-1. */
+static inline void simd_outer_tile(const simd_conv *v, int oy, int end, int n_o, int first, int last, const float *x,
+                                   const float *g, float *dw, bool add)
 {
     static simd_outer_function *const functions[SIMD_OUTER_VECS][SIMD_OUTER_IN] = {
         {simd_outer_1_1, simd_outer_1_2, simd_outer_1_3, simd_outer_1_4, simd_outer_1_5, simd_outer_1_6},
@@ -378,19 +392,22 @@ static inline void simd_outer_tile(const simd_conv *v, int oy, int end, int n_o,
     };
     float turned[SIMD_OUTER_PIXELS * SIMD_WIDTH * SIMD_OUTER_OUT] __attribute__((aligned(64)));
     float sums[SIMD_OUTER_IN * SIMD_CONV_TAPS * SIMD_OUTER_OUT] __attribute__((aligned(64)));
-    int n_v = (n_o + SIMD_VEC - 1) / SIMD_VEC, n_tiles = (v->in_c + SIMD_OUTER_IN - 1) / SIMD_OUTER_IN;
+    int n_v = (n_o + SIMD_VEC - 1) / SIMD_VEC;
     simd_outer d;
 
     simd_outer_find_taps(v, oy, end, n_v, &d);
     simd_outer_turn_g(v, oy, end - oy, n_o, n_v, g, turned);
-    for (int tile = 0, c = 0, n_c; c < v->in_c; tile++, c += n_c) {
-        n_c = v->in_c / n_tiles + (tile < v->in_c % n_tiles ? 1 : 0);
+    for (int tile = first; tile < last; tile++) {
+        int c = simd_outer_channel(v, tile), n_c = simd_outer_channel(v, tile + 1) - c;
+
         functions[n_v - 1][n_c - 1](&d, x + (size_t)c * d.x_channel, turned, sums);
         simd_outer_put(sums, n_c * d.n_taps, n_o, n_v, dw + c * d.n_taps, (size_t)(v->in_c * d.n_taps), add);
     }
 }
 
-static inline void simd_conv_weights_outer(const simd_conv *v, const float *x, const float *g, float *dw, bool add)
+/* What tiles first .. last-1 of channels of x give: a part of each row of dw. */
+static inline void simd_conv_weights_outer(const simd_conv *v, int first, int last, const float *x, const float *g,
+                                           float *dw, bool add)
 {
     size_t plane = simd_conv_out_plane(v), taps = (size_t)v->in_c * simd_conv_taps(v);
     int n_rows = SIMD_OUTER_PIXELS / v->out_w;
@@ -398,8 +415,8 @@ static inline void simd_conv_weights_outer(const simd_conv *v, const float *x, c
     for (int oy = 0; oy < v->out_h; oy += n_rows)
         for (int o = 0; o < v->out_c; o += SIMD_OUTER_OUT)
             simd_outer_tile(v, oy, oy + n_rows < v->out_h ? oy + n_rows : v->out_h,
-                            v->out_c - o < SIMD_OUTER_OUT ? v->out_c - o : SIMD_OUTER_OUT, x, g + (size_t)o * plane,
-                            dw + (size_t)o * taps, add || oy > 0);
+                            v->out_c - o < SIMD_OUTER_OUT ? v->out_c - o : SIMD_OUTER_OUT, first, last, x,
+                            g + (size_t)o * plane, dw + (size_t)o * taps, add || oy > 0);
 }
 
 /* ------------------------------------------------------------------------------------------------ either */
@@ -436,15 +453,34 @@ SIMD_INLINE simd_conv simd_conv_narrow(const simd_conv *v)
     return narrow;
 }
 
-/* dw (out_c, in_c, k, k) = or += sum over the pixels and samples of g (out_c, out_h, out_w, 16) times what x shows there. */
-static inline void simd_conv_weights(const simd_conv *v, const float *x, const float *g, float *dw, bool add)
+/* Channels of x that part `part` of `parts` begins with, where the gradient of the weights is taken in parts: tiles of outer
+ * products; dot products are not parted, and belong to the first. */
+static inline int simd_conv_weights_begin(const simd_conv *v, int part, int parts)
 {
     simd_conv narrow = v->kernel == 1 ? simd_conv_narrow(v) : *v;
 
+    if (!simd_conv_weights_is_outer(&narrow))
+        return part > 0 ? v->in_c : 0;
+    return simd_outer_channel(v, simd_outer_tiles(v) * part / parts);
+}
+
+/* Parts begin .. end-1 of `parts` of dw (out_c, in_c, k, k) = or += sum over the pixels and samples of g (out_c, out_h, out_w, 16)
+ * times what x shows there. No bit depends on the parts. */
+static inline void simd_conv_weights_parts(const simd_conv *v, int begin, int end, int parts, const float *x,
+                                           const float *g, float *dw, bool add)
+{
+    simd_conv narrow = v->kernel == 1 ? simd_conv_narrow(v) : *v;
+    int n_tiles = simd_outer_tiles(v);
+
     if (simd_conv_weights_is_outer(&narrow))
-        simd_conv_weights_outer(&narrow, x, g, dw, add);
-    else
+        simd_conv_weights_outer(&narrow, n_tiles * begin / parts, n_tiles * end / parts, x, g, dw, add);
+    else if (begin == 0)
         simd_conv_weights_dot(v, x, g, dw, add);
+}
+
+static inline void simd_conv_weights(const simd_conv *v, const float *x, const float *g, float *dw, bool add)
+{
+    simd_conv_weights_parts(v, 0, 1, 1, x, g, dw, add);
 }
 
 /* The same for channels by themselves: v has one channel in and out, dw is (channels, k, k). */

@@ -51,7 +51,7 @@ static void measure(const esper_lane *lane, int begin, int end)
     batch_norm norm = norm_of(lane, false);
 
     for (int b = begin; b < end && lane->pass->training; b++)
-        batch_norm_measure(&norm, lane, b, data_block(&lane->in[0], b));
+        batch_norm_measure(&norm, lane, b, 0, norm.channels, data_block(&lane->in[0], b));
 }
 
 static void choose(const esper_lane *lane, int begin, int end)

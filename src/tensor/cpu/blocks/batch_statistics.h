@@ -44,10 +44,11 @@ static inline void batch_norm_lay_out(batch_norm *norm, bool backward, int n_blo
     norm->sums = scratch_take(at, (size_t)n_blocks * norm->channels * 2 * sizeof(double));
 }
 
-/* Of channel c of a block, which begins at x. */
-static inline void batch_norm_measure(const batch_norm *norm, const esper_lane *lane, int block, const float *x)
+/* Of channels begin .. end-1 of a block, which begins at x. */
+static inline void batch_norm_measure(const batch_norm *norm, const esper_lane *lane, int block, size_t begin,
+                                      size_t end, const float *x)
 {
-    for (size_t c = 0; c < norm->channels; c++)
+    for (size_t c = begin; c < end; c++)
         simd_norm_moments(x + c * norm->pixels * SIMD_WIDTH, norm->pixels, samples_in(lane, block),
                           &norm->moments[(size_t)block * norm->channels + c]);
 }

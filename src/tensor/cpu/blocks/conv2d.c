@@ -42,11 +42,28 @@ static int groups(const esper_lane *lane)
     return lane->attr.conv.groups;
 }
 
+/* ------------------------------------------------------------------------------------------------ forward */
+
+static int tiles(const esper_lane *lane)
+{
+    convolution v = convolution_in(lane);
+
+    return tiles_in(&v, false);
+}
+
 static void pack(const esper_lane *lane, int begin, int end)
 {
     convolution v = convolution_in(lane);
 
-    pack_weights(&v, lane->in[1].data, begin, end, pieces_of(lane, false).packed);
+    pack_weights(&v, lane->in[1].data, tile_begin(&v, false, begin), tile_begin(&v, false, end),
+                 pieces_of(lane, false).packed);
+}
+
+static int parts(const esper_lane *lane)
+{
+    convolution v = convolution_in(lane);
+
+    return count_blocks(lane) * parts_in(&v, false);
 }
 
 static void forward(const esper_lane *lane, bool split, int begin, int end)
@@ -54,8 +71,12 @@ static void forward(const esper_lane *lane, bool split, int begin, int end)
     convolution v = convolution_in(lane);
     pieces p = pieces_of(lane, false);
 
-    for (int b = begin; b < end; b++)
-        convolve(&v, split, data_block(&lane->in[0], b), lane->in[1].data, p.packed, data_block(&lane->out[0], b));
+    for (int unit = begin, next; unit < end; unit = next) {
+        block_units u = units_in_block(unit, end, parts_in(&v, false), &next);
+
+        convolve(&v, split, data_block(&lane->in[0], u.block), lane->in[1].data, p.packed,
+                 part_begin(&v, false, u.first), part_begin(&v, false, u.last), data_block(&lane->out[0], u.block));
+    }
 }
 
 static void forward_whole(const esper_lane *lane, int begin, int end)
@@ -68,12 +89,30 @@ static void forward_split(const esper_lane *lane, int begin, int end)
     forward(lane, true, begin, end);
 }
 
+/* ------------------------------------------------------------------------------------------------ backward */
+
+static int tiles_back(const esper_lane *lane)
+{
+    convolution v = convolution_in(lane);
+
+    return tiles_in(&v, true);
+}
+
 static void pack_back(const esper_lane *lane, int begin, int end)
 {
     convolution v = convolution_in(lane);
 
     if (lane->in[0].grad != NULL)
-        pack_weights_back(&v, lane->in[1].data, begin, end, pieces_of(lane, true).packed);
+        pack_weights_back(&v, lane->in[1].data, tile_begin(&v, true, begin), tile_begin(&v, true, end),
+                          pieces_of(lane, true).packed);
+}
+
+/* Of each block first the weights, then the parts of dx. */
+static int steps_back(const esper_lane *lane)
+{
+    convolution v = convolution_in(lane);
+
+    return count_blocks(lane) * (1 + parts_in(&v, true));
 }
 
 static void backward(const esper_lane *lane, bool split, int begin, int end)
@@ -82,13 +121,15 @@ static void backward(const esper_lane *lane, bool split, int begin, int end)
     convolution v = convolution_in(lane);
     pieces p = pieces_of(lane, true);
 
-    for (int b = begin; b < end; b++) {
-        const float *g = grad_block(&lane->out[0], b);
+    for (int unit = begin, next; unit < end; unit = next) {
+        block_units u = units_in_block(unit, end, 1 + parts_in(&v, true), &next);
+        const float *g = grad_block(&lane->out[0], u.block);
 
-        if (w->grad != NULL && !has_many_weights(w))
-            weights_of_block(&v, data_block(x, b), g, p.partial + (size_t)b * (size_t)w->count);
-        if (x->grad != NULL)
-            convolve_back(&v, split, g, w->data, p.packed, grad_block(x, b), x->add);
+        if (u.first == 0 && w->grad != NULL && !has_many_weights(w))
+            weights_of_block(&v, data_block(x, u.block), g, p.partial + (size_t)u.block * (size_t)w->count);
+        if (u.last > 1 && x->grad != NULL)
+            convolve_back(&v, split, g, w->data, p.packed, part_begin(&v, true, u.first > 1 ? u.first - 1 : 0),
+                          part_begin(&v, true, u.last - 1), grad_block(x, u.block), x->add);
     }
 }
 
@@ -121,18 +162,18 @@ static int width(const esper_lane *lane)
 }
 
 static const esper_ways ways_forward[] = {
-    {1, ESPER_WORK_CONV_Y, width, {forward_split, count_blocks}},
+    {1, ESPER_WORK_CONV_Y, width, {forward_split, parts}},
     {.width = NULL},
 };
 
 static const esper_ways ways_backward[] = {
-    {1, ESPER_WORK_CONV_DX, width, {backward_split, count_blocks}},
+    {1, ESPER_WORK_CONV_DX, width, {backward_split, steps_back}},
     {.width = NULL},
 };
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(conv2d) = {
-    .forward = {{pack, groups}, {forward_whole, count_blocks}},
-    .backward = {{pack_back, groups}, {backward_whole, count_blocks}, {finish_weights, units_of_weights}},
+    .forward = {{pack, tiles}, {forward_whole, parts}},
+    .backward = {{pack_back, tiles_back}, {backward_whole, steps_back}, {finish_weights, units_of_weights}},
     .scratch = scratch,
     .ways_forward = ways_forward,
     .ways_backward = ways_backward,

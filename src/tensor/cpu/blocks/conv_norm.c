@@ -71,34 +71,51 @@ static int groups(const esper_lane *lane)
 
 /* ------------------------------------------------------------------------------------------------ forward */
 
+static int tiles(const esper_lane *lane)
+{
+    conv_norm both = both_of(lane, false);
+
+    return tiles_in(&both.conv, false);
+}
+
 static void pack(const esper_lane *lane, int begin, int end)
 {
     conv_norm both = both_of(lane, false);
 
-    pack_weights(&both.conv, lane->in[1].data, begin, end, both.packed);
+    pack_weights(&both.conv, lane->in[1].data, tile_begin(&both.conv, false, begin), tile_begin(&both.conv, false, end),
+                 both.packed);
 }
 
-static void convolve_blocks(const esper_lane *lane, bool split, int begin, int end)
+static int parts(const esper_lane *lane)
 {
     conv_norm both = both_of(lane, false);
 
-    for (int b = begin; b < end; b++) {
-        float *y = data_block(&lane->out[1], b);
+    return count_blocks(lane) * parts_in(&both.conv, false);
+}
 
-        convolve(&both.conv, split, data_block(&lane->in[0], b), lane->in[1].data, both.packed, y);
+static void convolve_parts(const esper_lane *lane, bool split, int begin, int end)
+{
+    conv_norm both = both_of(lane, false);
+
+    for (int unit = begin, next; unit < end; unit = next) {
+        block_units u = units_in_block(unit, end, parts_in(&both.conv, false), &next);
+        int first = part_begin(&both.conv, false, u.first), last = part_begin(&both.conv, false, u.last);
+        float *y = data_block(&lane->out[1], u.block);
+
+        convolve(&both.conv, split, data_block(&lane->in[0], u.block), lane->in[1].data, both.packed, first, last, y);
         if (lane->pass->training)
-            batch_norm_measure(&both.norm, lane, b, y);
+            batch_norm_measure(&both.norm, lane, u.block, (size_t)first, (size_t)last, y);
     }
 }
 
 static void convolve_whole(const esper_lane *lane, int begin, int end)
 {
-    convolve_blocks(lane, false, begin, end);
+    convolve_parts(lane, false, begin, end);
 }
 
 static void convolve_split(const esper_lane *lane, int begin, int end)
 {
-    convolve_blocks(lane, true, begin, end);
+    convolve_parts(lane, true, begin, end);
 }
 
 static void choose(const esper_lane *lane, int begin, int end)
@@ -121,15 +138,23 @@ static void normalise(const esper_lane *lane, int begin, int end)
 
 /* ------------------------------------------------------------------------------------------------ backward */
 
-/* Units are groups: what depends on the weights alone. */
+static int tiles_back(const esper_lane *lane)
+{
+    conv_norm both = both_of(lane, true);
+
+    return tiles_in(&both.conv, true);
+}
+
+/* What depends on the weights alone. */
 static void prepare(const esper_lane *lane, int begin, int end)
 {
     conv_norm both = both_of(lane, true);
-    size_t per_group = (size_t)both.conv.group.out_c;
 
     if (lane->in[0].grad != NULL)
-        pack_weights_back(&both.conv, lane->in[1].data, begin, end, both.packed);
-    batch_norm_factors(&both.norm, (size_t)begin * per_group, (size_t)end * per_group);
+        pack_weights_back(&both.conv, lane->in[1].data, tile_begin(&both.conv, true, begin),
+                          tile_begin(&both.conv, true, end), both.packed);
+    if (begin == 0)
+        batch_norm_factors(&both.norm, 0, both.norm.channels);
 }
 
 static void take_sums(const esper_lane *lane, int begin, int end)
@@ -151,23 +176,87 @@ static void join_sums(const esper_lane *lane, int begin, int end)
     batch_norm_join(&both.norm, lane, (size_t)begin, (size_t)end);
 }
 
-/* The gradient at the convolution's output takes that output's place: nobody needs it any more. */
+/* The gradient at the convolution's output, of channels first .. last-1 of a block, takes that output's place: nobody needs it
+ * any more. */
+static void differentiate(const esper_lane *lane, const conv_norm *both, int block, int first, int last)
+{
+    const esper_view *y = &lane->out[1];
+    const batch_norm *norm = &both->norm;
+    float *dy = data_block(y, block) + (size_t)first * plane_size(y);
+
+    simd_norm_back(dy, grad_block(&lane->out[0], block) + (size_t)first * plane_size(&lane->out[0]), last - first,
+                   y->dim[1], y->dim[2], norm->mean_used + first, norm->factor + first,
+                   (const float *)lane->in[3].data + first, norm->mean_g + first, norm->slope + first,
+                   lane->attr.conv_norm.relu, lane->attr.conv_norm.pool, samples_in(lane, block), dy);
+}
+
+/* Of a block, once that is there: steps first .. last-1, of which the first are the weights and the others parts of dx. */
+static void use_gradient(const esper_lane *lane, const conv_norm *both, bool split, int block, int first, int last)
+{
+    const esper_view *x = &lane->in[0], *w = &lane->in[1];
+    const float *dy = data_block(&lane->out[1], block);
+
+    if (first == 0 && w->grad != NULL && !has_many_weights(w))
+        weights_of_block(&both->conv, data_block(x, block), dy, both->partial + (size_t)block * (size_t)w->count);
+    if (last > 1 && x->grad != NULL)
+        convolve_back(&both->conv, split, dy, w->data, both->packed,
+                      part_begin(&both->conv, true, first > 1 ? first - 1 : 0), part_begin(&both->conv, true, last - 1),
+                      grad_block(x, block), x->add);
+}
+
 static void backward_blocks(const esper_lane *lane, bool split, int begin, int end)
 {
-    const esper_view *x = &lane->in[0], *w = &lane->in[1], *y = &lane->out[1];
     conv_norm both = both_of(lane, true);
 
     for (int b = begin; b < end; b++) {
-        float *dy = data_block(y, b);
-
-        simd_norm_back(dy, grad_block(&lane->out[0], b), y->dim[0], y->dim[1], y->dim[2], both.norm.mean_used,
-                       both.norm.factor, lane->in[3].data, both.norm.mean_g, both.norm.slope, lane->attr.conv_norm.relu,
-                       lane->attr.conv_norm.pool, samples_in(lane, b), dy);
-        if (w->grad != NULL && !has_many_weights(w))
-            weights_of_block(&both.conv, data_block(x, b), dy, both.partial + (size_t)b * (size_t)w->count);
-        if (x->grad != NULL)
-            convolve_back(&both.conv, split, dy, w->data, both.packed, grad_block(x, b), x->add);
+        differentiate(lane, &both, b, 0, channels(lane));
+        use_gradient(lane, &both, split, b, 0, 1 + parts_in(&both.conv, true));
     }
+}
+
+/* The two apart, in finer units: where blocks are few, threads end together. */
+static int planes(const esper_lane *lane)
+{
+    return count_blocks(lane) * channels(lane);
+}
+
+static void differentiate_planes(const esper_lane *lane, int begin, int end)
+{
+    conv_norm both = both_of(lane, true);
+
+    for (int unit = begin, next; unit < end; unit = next) {
+        block_units u = units_in_block(unit, end, channels(lane), &next);
+
+        differentiate(lane, &both, u.block, u.first, u.last);
+    }
+}
+
+static int steps_back(const esper_lane *lane)
+{
+    conv_norm both = both_of(lane, true);
+
+    return count_blocks(lane) * (1 + parts_in(&both.conv, true));
+}
+
+static void backward_steps(const esper_lane *lane, bool split, int begin, int end)
+{
+    conv_norm both = both_of(lane, true);
+
+    for (int unit = begin, next; unit < end; unit = next) {
+        block_units u = units_in_block(unit, end, 1 + parts_in(&both.conv, true), &next);
+
+        use_gradient(lane, &both, split, u.block, u.first, u.last);
+    }
+}
+
+static void steps_whole(const esper_lane *lane, int begin, int end)
+{
+    backward_steps(lane, false, begin, end);
+}
+
+static void steps_split(const esper_lane *lane, int begin, int end)
+{
+    backward_steps(lane, true, begin, end);
 }
 
 static void backward_whole(const esper_lane *lane, int begin, int end)
@@ -199,12 +288,17 @@ static int width(const esper_lane *lane)
 }
 
 static const esper_ways ways_forward[] = {
-    {1, ESPER_WORK_CONV_Y, width, {convolve_split, count_blocks}},
+    {1, ESPER_WORK_CONV_Y, width, {convolve_split, parts}},
     {.width = NULL},
 };
 
 static const esper_ways ways_backward[] = {
     {3, ESPER_WORK_CONV_DX, width, {backward_split, count_blocks}},
+    {.width = NULL},
+};
+
+static const esper_ways ways_backward_fine[] = {
+    {4, ESPER_WORK_CONV_DX, width, {steps_split, steps_back}},
     {.width = NULL},
 };
 
@@ -254,12 +348,12 @@ static const esper_ways ways_backward_shared[] = {
 };
 
 static const esper_op_kernels shared = {
-    .forward = {{pack, groups},
-                {convolve_whole, count_blocks},
+    .forward = {{pack, tiles},
+                {convolve_whole, parts},
                 {offer, channels},
                 {choose_shared, channels},
                 {normalise, count_blocks}},
-    .backward = {{prepare, groups},
+    .backward = {{prepare, tiles_back},
                  {take_sums, count_blocks},
                  {offer_sums, channels},
                  {join_shared, channels},
@@ -273,9 +367,22 @@ static const esper_op_kernels shared = {
     .summed_backward = 3,
 };
 
+static const esper_op_kernels fine = {
+    .forward = {{pack, tiles}, {convolve_whole, parts}, {choose, channels}, {normalise, count_blocks}},
+    .backward = {{prepare, tiles_back},
+                 {take_sums, count_blocks},
+                 {join_sums, channels},
+                 {differentiate_planes, planes},
+                 {steps_whole, steps_back},
+                 {finish_weights, units_of_weights}},
+    .scratch = scratch,
+    .ways_forward = ways_forward,
+    .ways_backward = ways_backward_fine,
+};
+
 const esper_op_kernels ESPER_BLOCK_KERNELS(conv_norm) = {
-    .forward = {{pack, groups}, {convolve_whole, count_blocks}, {choose, channels}, {normalise, count_blocks}},
-    .backward = {{prepare, groups},
+    .forward = {{pack, tiles}, {convolve_whole, parts}, {choose, channels}, {normalise, count_blocks}},
+    .backward = {{prepare, tiles_back},
                  {take_sums, count_blocks},
                  {join_sums, channels},
                  {backward_whole, count_blocks},
@@ -284,4 +391,5 @@ const esper_op_kernels ESPER_BLOCK_KERNELS(conv_norm) = {
     .ways_forward = ways_forward,
     .ways_backward = ways_backward,
     .shared = &shared,
+    .fine = &fine,
 };

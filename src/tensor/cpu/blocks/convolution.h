@@ -2,7 +2,7 @@
  * gradient.
  *
  * The gradient of a few weights is summed for each block apart and then joined; the sums of many would not fit the caches,
- * so there a unit is a few output channels, and goes through all blocks. Which it is depends on the weights alone; the sums
+ * so there a unit is a few output channels, with a part of those of x, and goes through all blocks. Which it is depends on the weights alone; the sums
  * are taken in the same order. */
 #ifndef ESPER_TENSOR_CPU_BLOCKS_CONVOLUTION_H
 #define ESPER_TENSOR_CPU_BLOCKS_CONVOLUTION_H
@@ -15,7 +15,10 @@
 
 _Static_assert((int)SIMD_CONV_TAPS == ESPER_BLOCK_KERNEL * ESPER_BLOCK_KERNEL, "lowering lets no larger kernel pass");
 
-enum { MANY_WEIGHTS = 1 << 16, UNIT_CHANNELS = SIMD_OUTER_OUT };
+enum { MANY_WEIGHTS = 1 << 16, UNIT_CHANNELS = SIMD_OUTER_OUT, UNIT_PARTS = 4 };
+
+/* Where blocks are few, a unit is a part of the output channels of one block: of so many parts, where there are tiles enough. */
+enum { MOST_PARTS = 4 };
 
 typedef struct convolution {
     simd_conv group; /* what one group does */
@@ -66,21 +69,6 @@ static inline size_t packed_all(const convolution *v, bool back)
     return packed_group(v, back) * (size_t)v->groups;
 }
 
-/* Units are groups. */
-static inline void pack_weights(const convolution *v, const float *w, int begin, int end, float *packed)
-{
-    for (int g = begin; g < end && !v->depthwise; g++)
-        simd_conv_pack(&v->group, w + (size_t)g * v->weights, packed + (size_t)g * packed_group(v, false));
-}
-
-static inline void pack_weights_back(const convolution *v, const float *w, int begin, int end, float *packed)
-{
-    simd_conv back;
-
-    for (int g = begin; g < end && !v->depthwise; g++)
-        simd_conv_pack_back(&v->group, w + (size_t)g * v->weights, &back, packed + (size_t)g * packed_group(v, true));
-}
-
 /* The geometry of the gradient of x. */
 static inline simd_conv turned_back(const simd_conv *v)
 {
@@ -94,6 +82,89 @@ static inline simd_conv turned_back(const simd_conv *v)
                        .out_w = v->in_w};
 }
 
+/* ------------------------------------------------------------------------------------------ parts of output channels */
+
+/* Tiles of the output channels, of all groups, that a convolution makes, forward or back. */
+static inline int tiles_in(const convolution *v, bool back)
+{
+    return v->groups * (v->depthwise ? 1 : simd_conv_tiles(back ? v->group.in_c : v->group.out_c));
+}
+
+static inline int parts_in(const convolution *v, bool back)
+{
+    int n_tiles = tiles_in(v, back);
+
+    return n_tiles < MOST_PARTS ? n_tiles : MOST_PARTS;
+}
+
+/* The first output channel of a tile. */
+static inline int tile_begin(const convolution *v, bool back, int tile)
+{
+    int channels = back ? v->group.in_c : v->group.out_c, n_tiles = v->depthwise ? 1 : simd_conv_tiles(channels);
+    int at = tile % n_tiles, larger = channels % n_tiles;
+
+    return tile / n_tiles * channels + at * (channels / n_tiles) + (at < larger ? at : larger);
+}
+
+static inline int part_begin(const convolution *v, bool back, int part)
+{
+    return tile_begin(v, back, tiles_in(v, back) * part / parts_in(v, back));
+}
+
+/* Output channels begin .. end-1 of one group, whole tiles: a convolution of its own, whose tiles are the same. */
+static inline simd_conv some_channels(const simd_conv *group, int begin, int end)
+{
+    simd_conv some = *group;
+
+    some.out_c = end - begin;
+    return some;
+}
+
+/* Output channels `begin` to `end` as far as they are in a group. */
+typedef struct channel_range {
+    int begin, end;
+} channel_range;
+
+static inline channel_range range_in_group(int begin, int end, int group, int channels)
+{
+    int first = group * channels, last = first + channels;
+
+    return (channel_range){begin > first ? begin - first : 0, (end < last ? end : last) - first};
+}
+
+/* ------------------------------------------------------------------------------------------ packed weights */
+
+/* The weights of output channels begin .. end-1. */
+static inline void pack_weights(const convolution *v, const float *w, int begin, int end, float *packed)
+{
+    size_t row = (size_t)v->group.in_c * simd_conv_taps(&v->group);
+
+    for (int g = begin / v->group.out_c; g * v->group.out_c < end && !v->depthwise; g++) {
+        channel_range r = range_in_group(begin, end, g, v->group.out_c);
+        simd_conv some = some_channels(&v->group, r.begin, r.end);
+        size_t at = (size_t)r.begin * row;
+
+        simd_conv_pack(&some, w + (size_t)g * v->weights + at, packed + (size_t)g * packed_group(v, false) + at);
+    }
+}
+
+/* Of channels of x begin .. end-1, for its gradient. */
+static inline void pack_weights_back(const convolution *v, const float *w, int begin, int end, float *packed)
+{
+    size_t taps = simd_conv_taps(&v->group);
+
+    for (int g = begin / v->group.in_c; g * v->group.in_c < end && !v->depthwise; g++) {
+        channel_range r = range_in_group(begin, end, g, v->group.in_c);
+        simd_conv back = turned_back(&v->group), some = some_channels(&back, r.begin, r.end);
+
+        simd_conv_pack_any(&some, w + (size_t)g * v->weights + (size_t)r.begin * taps, taps,
+                           (size_t)v->group.in_c * taps, true,
+                           packed + (size_t)g * packed_group(v, true) + (size_t)(r.begin * back.in_c) * taps);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ forward, and back */
+
 /* One group, not depthwise. A kernel of one tap sees no neighbours and gains nothing from splitting channels. */
 static inline void convolve_group(const simd_conv *v, bool split, const float *x, const float *packed, float *y,
                                   bool add)
@@ -104,28 +175,47 @@ static inline void convolve_group(const simd_conv *v, bool split, const float *x
         simd_conv_forward(v, x, packed, y, add);
 }
 
-/* One block forward. `w` are the weights themselves: depthwise kernels need no packing. */
+/* Output channels begin .. end-1 of one block. `w` are the weights themselves: depthwise kernels need no packing. */
 static inline void convolve(const convolution *v, bool split, const float *x, const float *w, const float *packed,
-                            float *y)
+                            int begin, int end, float *y)
 {
-    if (v->depthwise)
-        simd_depthwise_forward(&v->group, v->groups, x, w, y, false);
-    for (int g = 0; g < v->groups && !v->depthwise; g++)
-        convolve_group(&v->group, split, x + (size_t)g * v->in_size, packed + (size_t)g * packed_group(v, false),
-                       y + (size_t)g * v->out_size, false);
+    size_t in = simd_conv_in_plane(&v->group), out = simd_conv_out_plane(&v->group), taps = simd_conv_taps(&v->group);
+
+    if (v->depthwise) {
+        simd_depthwise_forward(&v->group, end - begin, x + (size_t)begin * in, w + (size_t)begin * taps,
+                               y + (size_t)begin * out, false);
+        return;
+    }
+    for (int g = begin / v->group.out_c; g * v->group.out_c < end; g++) {
+        channel_range r = range_in_group(begin, end, g, v->group.out_c);
+        simd_conv some = some_channels(&v->group, r.begin, r.end);
+
+        convolve_group(&some, split, x + (size_t)g * v->in_size,
+                       packed + (size_t)g * packed_group(v, false) + (size_t)(r.begin * v->group.in_c) * taps,
+                       y + (size_t)g * v->out_size + (size_t)r.begin * out, false);
+    }
 }
 
-/* One block of the gradient of x. */
+/* Channels begin .. end-1 of the gradient of x, of one block. */
 static inline void convolve_back(const convolution *v, bool split, const float *g, const float *w, const float *packed,
-                                 float *dx, bool add)
+                                 int begin, int end, float *dx, bool add)
 {
     simd_conv back = turned_back(&v->group);
+    size_t in = simd_conv_in_plane(&v->group), out = simd_conv_out_plane(&v->group), taps = simd_conv_taps(&v->group);
 
-    if (v->depthwise)
-        simd_depthwise_back(&v->group, v->groups, g, w, dx, add);
-    for (int i = 0; i < v->groups && !v->depthwise; i++)
-        convolve_group(&back, split, g + (size_t)i * v->out_size, packed + (size_t)i * packed_group(v, true),
-                       dx + (size_t)i * v->in_size, add);
+    if (v->depthwise) {
+        simd_depthwise_back(&v->group, end - begin, g + (size_t)begin * out, w + (size_t)begin * taps,
+                            dx + (size_t)begin * in, add);
+        return;
+    }
+    for (int i = begin / v->group.in_c; i * v->group.in_c < end; i++) {
+        channel_range r = range_in_group(begin, end, i, v->group.in_c);
+        simd_conv some = some_channels(&back, r.begin, r.end);
+
+        convolve_group(&some, split, g + (size_t)i * v->out_size,
+                       packed + (size_t)i * packed_group(v, true) + (size_t)(r.begin * back.in_c) * taps,
+                       dx + (size_t)i * v->in_size + (size_t)r.begin * in, add);
+    }
 }
 
 /* Channels of one group, in or out: what the tune table calls the width. */
@@ -173,8 +263,21 @@ typedef struct weights_part {
     size_t            in_at;   /* where the group begins in a block of x */
     const float      *g;       /* the gradient at the first of these channels in the first block */
     size_t            g_block; /* floats from a block of it to the next */
-    size_t            n, all;  /* weights of these channels, and of the whole convolution */
+    size_t            all;     /* weights of the whole convolution */
+    int               begin, end; /* of UNIT_PARTS parts of the channels of x */
 } weights_part;
+
+/* to += from, where the part has weights. */
+static inline void add_part(const weights_part *p, const float *from, float *to)
+{
+    size_t taps = simd_conv_taps(&p->conv), row = (size_t)p->conv.in_c * taps;
+    size_t first = (size_t)simd_conv_weights_begin(&p->conv, p->begin, UNIT_PARTS) * taps;
+    size_t last = (size_t)simd_conv_weights_begin(&p->conv, p->end, UNIT_PARTS) * taps;
+
+    for (size_t o = 0; o < (size_t)p->conv.out_c * row; o += row)
+        for (size_t i = o + first; i < o + last; i++)
+            to[i] += from[i];
+}
 
 /* What n_blocks blocks give, of which `first` is the first. waiting: room behind it for the halves. */
 static inline void weights_of_blocks(const weights_part *p, int first, int n_blocks, float *dw, float *waiting)
@@ -182,13 +285,13 @@ static inline void weights_of_blocks(const weights_part *p, int first, int n_blo
     int half = blocks_in_half(n_blocks);
 
     if (n_blocks == 1) {
-        simd_conv_weights(&p->conv, data_block(p->x, first) + p->in_at, p->g + (size_t)first * p->g_block, dw, false);
+        simd_conv_weights_parts(&p->conv, p->begin, p->end, UNIT_PARTS, data_block(p->x, first) + p->in_at,
+                                p->g + (size_t)first * p->g_block, dw, false);
         return;
     }
     weights_of_blocks(p, first, half, dw, waiting + p->all);
     weights_of_blocks(p, first + half, n_blocks - half, waiting, waiting + p->all);
-    for (size_t i = 0; i < p->n; i++)
-        dw[i] += waiting[i];
+    add_part(p, waiting, dw);
 }
 
 static inline void put_part(const weights_part *p, bool add, int n_blocks, float *dw, float *waiting)
@@ -198,14 +301,14 @@ static inline void put_part(const weights_part *p, bool add, int n_blocks, float
         return;
     }
     weights_of_blocks(p, 0, n_blocks, waiting, waiting + p->all);
-    for (size_t i = 0; i < p->n; i++)
-        dw[i] += waiting[i];
+    add_part(p, waiting, dw);
 }
 
-/* What all blocks give to the weights of output channels begin .. end-1, of which each lies in one group. g is the gradient
- * at the convolution's output, g_block floats for each block. */
+/* What all blocks give to parts first .. last-1 of the weights of output channels begin .. end-1, of which each lies in one
+ * group. g is the gradient at the convolution's output, g_block floats for each block. */
 static inline void weights_of_channels(const convolution *v, const esper_view *x, const float *g, size_t g_block,
-                                       float *waiting, int n_blocks, int begin, int end, const esper_view *w)
+                                       float *waiting, int n_blocks, int begin, int end, int first, int last,
+                                       const esper_view *w)
 {
     size_t taps = v->weights / (size_t)v->group.out_c, plane = v->out_size / (size_t)v->group.out_c;
 
@@ -216,19 +319,20 @@ static inline void weights_of_channels(const convolution *v, const esper_view *x
                              .in_at = (size_t)group * v->in_size,
                              .g = g + (size_t)o * plane,
                              .g_block = g_block,
-                             .all = (size_t)w->count};
+                             .all = (size_t)w->count,
+                             .begin = first,
+                             .end = last};
 
         n = (group_end < end ? group_end : end) - o;
         part.conv.out_c = n;
-        part.n = (size_t)n * taps;
         put_part(&part, w->add, n_blocks, (float *)w->grad + (size_t)o * taps, waiting + (size_t)o * taps);
     }
 }
 
-/* Units of the last phase: chunks of joined sums, or a few output channels. */
+/* Units of the last phase: chunks of joined sums, or a few output channels with a part of those of x. */
 static inline int weight_units(const esper_view *w)
 {
-    return (int)(has_many_weights(w) ? (w->dim[0] + UNIT_CHANNELS - 1) / UNIT_CHANNELS
+    return (int)(has_many_weights(w) ? (w->dim[0] + UNIT_CHANNELS - 1) / UNIT_CHANNELS * UNIT_PARTS
                                      : (w->count + JOIN_CHUNK - 1) / JOIN_CHUNK);
 }
 
@@ -242,13 +346,30 @@ static inline void put_weights(const convolution *v, const esper_view *x, const 
         return;
     if (!has_many_weights(w))
         join_blocks(w, partial, count, n_blocks, (size_t)begin * JOIN_CHUNK, last < count ? last : count);
-    else /* unit by unit: how sums are taken depends on how many channels there are */
-        for (int unit = begin; unit < end; unit++) {
-            int first = unit * UNIT_CHANNELS, left = w->dim[0] - first;
+    else /* a few channels at a time: how sums are taken depends on how many there are */
+        for (int unit = begin, next; unit < end; unit = next) {
+            int channels = unit / UNIT_PARTS, first = channels * UNIT_CHANNELS, left = w->dim[0] - first;
 
+            next = (channels + 1) * UNIT_PARTS < end ? (channels + 1) * UNIT_PARTS : end;
             weights_of_channels(v, x, g, g_block, partial, n_blocks, first,
-                                first + (left < UNIT_CHANNELS ? left : UNIT_CHANNELS), w);
+                                first + (left < UNIT_CHANNELS ? left : UNIT_CHANNELS), unit % UNIT_PARTS,
+                                next - channels * UNIT_PARTS, w);
         }
+}
+
+/* ------------------------------------------------------------------------------------------ units */
+
+/* Units first .. last-1 of one block, of `per_block`, as far as a range goes: it then begins at *next. */
+typedef struct block_units {
+    int block, first, last;
+} block_units;
+
+static inline block_units units_in_block(int unit, int end, int per_block, int *next)
+{
+    int block = unit / per_block, block_end = (block + 1) * per_block;
+
+    *next = block_end < end ? block_end : end;
+    return (block_units){block, unit - block * per_block, *next - block * per_block};
 }
 
 #endif
