@@ -47,51 +47,15 @@ static inline convolution convolution_of(const esper_view *x, const esper_view *
     return v;
 }
 
-/* Floats of packed weights, in either direction: of one group, and of all. */
-static inline size_t packed_group(const convolution *v, bool back)
+/* Units are groups: weights in the order in which a direction reads them, as many as there are. Depthwise kernels need none. */
+static inline void pack_weights(const convolution *v, bool back, const float *w, int begin, int end, float *packed)
 {
-    simd_conv turned = v->group;
-
-    if (v->depthwise)
-        return 0;
-    if (back) {
-        turned.in_c = v->group.out_c;
-        turned.out_c = v->group.in_c;
+    for (int g = begin; g < end && !v->depthwise; g++) {
+        if (back)
+            simd_conv_pack_back(&v->group, w + (size_t)g * v->weights, packed + (size_t)g * v->weights);
+        else
+            simd_conv_pack(&v->group, w + (size_t)g * v->weights, packed + (size_t)g * v->weights);
     }
-    return simd_conv_packed(&turned);
-}
-
-static inline size_t packed_all(const convolution *v, bool back)
-{
-    return packed_group(v, back) * (size_t)v->groups;
-}
-
-/* Units are groups. */
-static inline void pack_weights(const convolution *v, const float *w, int begin, int end, float *packed)
-{
-    for (int g = begin; g < end && !v->depthwise; g++)
-        simd_conv_pack(&v->group, w + (size_t)g * v->weights, packed + (size_t)g * packed_group(v, false));
-}
-
-static inline void pack_weights_back(const convolution *v, const float *w, int begin, int end, float *packed)
-{
-    simd_conv back;
-
-    for (int g = begin; g < end && !v->depthwise; g++)
-        simd_conv_pack_back(&v->group, w + (size_t)g * v->weights, &back, packed + (size_t)g * packed_group(v, true));
-}
-
-/* The geometry of the gradient of x. */
-static inline simd_conv turned_back(const simd_conv *v)
-{
-    return (simd_conv){.in_c = v->out_c,
-                       .out_c = v->in_c,
-                       .kernel = v->kernel,
-                       .pad = v->kernel - 1 - v->pad,
-                       .in_h = v->out_h,
-                       .in_w = v->out_w,
-                       .out_h = v->in_h,
-                       .out_w = v->in_w};
 }
 
 /* One group, not depthwise. A kernel of one tap sees no neighbours and gains nothing from splitting channels. */
@@ -104,14 +68,14 @@ static inline void convolve_group(const simd_conv *v, bool split, const float *x
         simd_conv_forward(v, x, packed, y, add);
 }
 
-/* One block forward. `w` are the weights themselves: depthwise kernels need no packing. */
+/* One block forward. `w` are the weights themselves, for depthwise kernels. */
 static inline void convolve(const convolution *v, bool split, const float *x, const float *w, const float *packed,
                             float *y)
 {
     if (v->depthwise)
         simd_depthwise_forward(&v->group, v->groups, x, w, y, false);
     for (int g = 0; g < v->groups && !v->depthwise; g++)
-        convolve_group(&v->group, split, x + (size_t)g * v->in_size, packed + (size_t)g * packed_group(v, false),
+        convolve_group(&v->group, split, x + (size_t)g * v->in_size, packed + (size_t)g * v->weights,
                        y + (size_t)g * v->out_size, false);
 }
 
@@ -119,21 +83,13 @@ static inline void convolve(const convolution *v, bool split, const float *x, co
 static inline void convolve_back(const convolution *v, bool split, const float *g, const float *w, const float *packed,
                                  float *dx, bool add)
 {
-    simd_conv back = turned_back(&v->group);
+    simd_conv back = simd_conv_turned(&v->group);
 
     if (v->depthwise)
         simd_depthwise_back(&v->group, v->groups, g, w, dx, add);
     for (int i = 0; i < v->groups && !v->depthwise; i++)
-        convolve_group(&back, split, g + (size_t)i * v->out_size, packed + (size_t)i * packed_group(v, true),
+        convolve_group(&back, split, g + (size_t)i * v->out_size, packed + (size_t)i * v->weights,
                        dx + (size_t)i * v->in_size, add);
-}
-
-/* Channels of one group, in or out: what the tune table calls the width. */
-static inline int convolution_width(const esper_lane *lane, const esper_view *y, int groups)
-{
-    int in = lane->in[0].dim[0] / groups, out = y->dim[0] / groups;
-
-    return in > out ? in : out;
 }
 
 /* ------------------------------------------------------------------------------------------ the weights' gradient */
