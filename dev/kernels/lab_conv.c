@@ -66,7 +66,7 @@ static bool open_any(int number, lab_case *c)
     k->v = (simd_conv){s.in_c, s.out_c, s.kernel, s.kernel / 2, s.size, s.size, s.size, s.size};
     k->depthwise = s.depthwise;
     k->n_x = (size_t)s.in_c * groups * pixels;
-    k->n_w = simd_conv_packed(&k->v) * groups;
+    k->n_w = (size_t)(s.in_c * s.out_c * s.kernel * s.kernel) * groups;
     k->n_y = (size_t)s.out_c * groups * pixels;
     k->x = lab_random(c, k->n_x);
     k->w = lab_random(c, k->n_w);
@@ -74,7 +74,8 @@ static bool open_any(int number, lab_case *c)
     k->packed = lab_memory(c, k->n_w * sizeof(float));
     k->packed_back = lab_memory(c, k->n_w * sizeof(float));
     simd_conv_pack(&k->v, k->w, k->packed);
-    simd_conv_pack_back(&k->v, k->w, &k->back, k->packed_back);
+    k->back = simd_conv_turned(&k->v);
+    simd_conv_pack_back(&k->v, k->w, k->packed_back);
     c->flops = 2.0 * SIMD_WIDTH * (double)(groups * (size_t)(s.in_c * s.out_c)) * valid_taps(&k->v);
     return true;
 }

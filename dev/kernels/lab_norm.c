@@ -24,6 +24,7 @@ typedef struct context {
     size_t pixels, out_pixels; /* of a channel */
     const float *y, *g, *mean, *factor, *shift, *mean_g, *slope;
     double *sums;
+    simd_norm norm;
 } context;
 
 static const context *context_of(const lab_case *c)
@@ -59,6 +60,7 @@ static bool open_any(int number, lab_case *c)
     k->mean_g = lab_random(c, (size_t)s.C);
     k->slope = lab_random(c, (size_t)s.C);
     k->sums = lab_memory(c, 2 * (size_t)s.C * sizeof(double));
+    k->norm = (simd_norm){s.C, s.size, s.size, k->mean, k->factor, k->shift, s.relu, s.pool};
     return true;
 }
 
@@ -192,10 +194,12 @@ static void run_moments(const lab_case *c)
 
     for (size_t i = 0; i < (size_t)k->s.C; i++) {
         simd_moments m;
+        double mean, var;
 
         simd_norm_moments(k->y + i * k->pixels * SIMD_WIDTH, k->pixels, SIMD_WIDTH, &m);
-        c->result[2 * i] = (float)m.mean;
-        c->result[2 * i + 1] = (float)(m.m2 / m.count);
+        simd_norm_statistics(m, (double)(k->pixels * SIMD_WIDTH), &mean, &var);
+        c->result[2 * i] = (float)mean;
+        c->result[2 * i + 1] = (float)var;
     }
 }
 
@@ -222,8 +226,7 @@ static void run_forward(const lab_case *c)
 {
     const context *k = context_of(c);
 
-    simd_norm_forward(k->y, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->s.relu, k->s.pool,
-                      c->result);
+    simd_norm_forward(&k->norm, k->y, c->result);
 }
 
 static bool open_sums(int number, lab_case *c)
@@ -252,8 +255,7 @@ static void run_sums(const lab_case *c)
 {
     const context *k = context_of(c);
 
-    simd_norm_sums(k->y, k->g, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->s.relu, k->s.pool,
-                   SIMD_WIDTH, k->sums);
+    simd_norm_sums(&k->norm, k->y, k->g, SIMD_WIDTH, k->sums);
     for (size_t i = 0; i < c->n; i++)
         c->result[i] = (float)k->sums[i];
 }
@@ -287,8 +289,7 @@ static void run_back(const lab_case *c)
 {
     const context *k = context_of(c);
 
-    simd_norm_back(k->y, k->g, k->s.C, k->s.size, k->s.size, k->mean, k->factor, k->shift, k->mean_g, k->slope,
-                   k->s.relu, k->s.pool, SIMD_WIDTH, c->result);
+    simd_norm_back(&k->norm, k->y, k->g, k->mean_g, k->slope, SIMD_WIDTH, c->result);
 }
 
 /* ------------------------------------------------------------------------------------------------ tables */

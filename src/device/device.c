@@ -14,36 +14,22 @@ static const esper_device_ops *const device_kinds[] = {
 
 enum { N_DEVICE_KINDS = sizeof(device_kinds) / sizeof(device_kinds[0]) };
 
-static const esper_device_ops *find_kind(const char *name)
-{
-    for (int i = 0; i < N_DEVICE_KINDS; i++)
-        if (strcmp(device_kinds[i]->name, name) == 0)
-            return device_kinds[i];
-    return NULL;
-}
-
-static esper_status fail_unknown(const char *name)
+esper_status esper_device_open(const char *name, int index, esper_device **device_out)
 {
     char meant[ESPER_SUGGEST_TEXT_CHARS];
     esper_suggest suggest;
 
     esper_suggest_init(&suggest, name);
-    for (int i = 0; i < N_DEVICE_KINDS; i++)
-        esper_suggest_offer(&suggest, device_kinds[i]->name);
+    for (int i = 0; i < N_DEVICE_KINDS; i++) {
+        const esper_device_ops *ops = device_kinds[i];
+
+        assert(ops->abi == ESPER_DEVICE_ABI); /* device.h and the tables are of one build */
+        if (strcmp(ops->name, name) == 0)
+            return ops->open(index, device_out);
+        esper_suggest_offer(&suggest, ops->name);
+    }
     return ESPER_FAIL(ESPER_E_NOTFOUND, "this build has no device of kind '%s'%s", name,
                       esper_suggest_text(&suggest, "", meant));
-}
-
-esper_status esper_device_open(const char *name, int index, esper_device **device_out)
-{
-    const esper_device_ops *ops = find_kind(name);
-
-    if (ops == NULL)
-        return fail_unknown(name);
-    if (ops->abi != ESPER_DEVICE_ABI)
-        return ESPER_FAIL(ESPER_E_UNSUPPORTED, "device %s was built for interface %u, this is %u", name, ops->abi,
-                          (unsigned)ESPER_DEVICE_ABI);
-    return ops->open(index, device_out);
 }
 
 void esper_device_close(esper_device *device)
@@ -86,7 +72,7 @@ void esper_stream_close(esper_stream *stream)
 
 esper_status esper_stream_sync(esper_stream *stream)
 {
-    return stream->device->ops->stream_sync(stream);
+    return stream->device->ops->stream_sync == NULL ? ESPER_OK : stream->device->ops->stream_sync(stream);
 }
 
 esper_status esper_stream_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
@@ -115,18 +101,18 @@ void esper_device_event_close(esper_device_event *event)
 esper_status esper_device_event_record(esper_device_event *event, esper_stream *stream)
 {
     assert(event->device == stream->device);
-    return event->device->ops->event_record(event, stream);
+    return event->device->ops->event_record == NULL ? ESPER_OK : event->device->ops->event_record(event, stream);
 }
 
 esper_status esper_device_event_wait(esper_device_event *event, esper_stream *stream)
 {
     assert(event->device->ops == stream->device->ops);
-    return event->device->ops->event_wait(event, stream);
+    return event->device->ops->event_wait == NULL ? ESPER_OK : event->device->ops->event_wait(event, stream);
 }
 
 esper_status esper_device_event_sync(esper_device_event *event)
 {
-    return event->device->ops->event_sync(event);
+    return event->device->ops->event_sync == NULL ? ESPER_OK : event->device->ops->event_sync(event);
 }
 
 esper_status esper_stream_wrap(esper_device *device, void *native, esper_stream **stream_out)
@@ -136,12 +122,15 @@ esper_status esper_stream_wrap(esper_device *device, void *native, esper_stream 
 
 void *esper_stream_native(const esper_stream *stream)
 {
-    return stream->device->ops->stream_native(stream);
+    return stream->device->ops->stream_native == NULL ? NULL : stream->device->ops->stream_native(stream);
 }
 
 esper_status esper_device_event_query(esper_device_event *event, bool *reached_out)
 {
-    return event->device->ops->event_query(event, reached_out);
+    if (event->device->ops->event_query != NULL)
+        return event->device->ops->event_query(event, reached_out);
+    *reached_out = true;
+    return ESPER_OK;
 }
 
 esper_status esper_device_memory_free(esper_device *device, uint64_t *bytes_out)
@@ -152,11 +141,11 @@ esper_status esper_device_memory_free(esper_device *device, uint64_t *bytes_out)
 esper_status esper_device_pin(esper_device *device, void *memory, size_t bytes)
 {
     assert(bytes == 0 || memory != NULL);
-    return bytes == 0 ? ESPER_OK : device->ops->pin(device, memory, bytes);
+    return bytes == 0 || device->ops->pin == NULL ? ESPER_OK : device->ops->pin(device, memory, bytes);
 }
 
 void esper_device_unpin(esper_device *device, void *memory)
 {
-    if (memory != NULL)
+    if (memory != NULL && device->ops->unpin != NULL)
         device->ops->unpin(device, memory);
 }

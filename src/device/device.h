@@ -22,7 +22,9 @@ typedef enum esper_device_memory {
     ESPER_DEVICE_MEMORY_PINNED, /* of the host, that copies to and from the device need not stage */
 } esper_device_memory;
 
-/* What a kind of device can do. No member is NULL; new members go at the end. Called through the functions below. */
+/* What a kind of device can do. Called through the functions below; new members go at the end. A device whose streams do
+ * their work in the call that queues it has nothing to wait for, to order or to pin: of such a one stream_sync, stream_native,
+ * event_record, event_wait, event_sync, event_query, pin and unpin are NULL. No other member ever is. */
 typedef struct esper_device_ops {
     uint32_t    abi;  /* ESPER_DEVICE_ABI it was written for; others are refused */
     const char *name; /* "host": for logs and telemetry */

@@ -61,6 +61,13 @@ void esper_cuda_leave(void)
     (void)ESPER_CUDA_RAW(cuCtxPopCurrent, &context);
 }
 
+/* Leaves, with what was found out in the device's context. */
+static esper_status leave(esper_status st)
+{
+    esper_cuda_leave();
+    return st;
+}
+
 /* For close functions: they try every step and leave the description of the failure that led to them as it is. */
 static bool try_enter(esper_device *device)
 {
@@ -115,13 +122,9 @@ static esper_status read_facts(cuda_device *self, int index)
 
 static esper_status open_context(cuda_device *self)
 {
-    esper_status st;
-
     ESPER_TRY(ESPER_CUDA(cuDevicePrimaryCtxRetain, &self->context, self->handle));
     ESPER_TRY(esper_cuda_enter(&self->base));
-    st = ESPER_CUDA(cuStreamCreate, &self->own, CU_STREAM_NON_BLOCKING);
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuStreamCreate, &self->own, CU_STREAM_NON_BLOCKING));
 }
 
 static esper_status cuda_open(int index, esper_device **device_out)
@@ -183,13 +186,9 @@ static esper_status alloc_pinned(size_t bytes, void **memory_out)
 
 static esper_status cuda_alloc(esper_device *device, size_t bytes, esper_device_memory kind, void **memory_out)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(device));
-    st = kind == ESPER_DEVICE_MEMORY_PINNED ? alloc_pinned(bytes, memory_out)
-                                            : alloc_normal(device_of(device), bytes, memory_out);
-    esper_cuda_leave();
-    return st;
+    return leave(kind == ESPER_DEVICE_MEMORY_PINNED ? alloc_pinned(bytes, memory_out)
+                                            : alloc_normal(device_of(device), bytes, memory_out));
 }
 
 static void cuda_release(esper_device *device, void *memory)
@@ -255,32 +254,20 @@ static void *cuda_stream_native(const esper_stream *stream)
 
 static esper_status cuda_stream_sync(esper_stream *stream)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(stream->device));
-    st = ESPER_CUDA(cuStreamSynchronize, handle_of(stream));
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuStreamSynchronize, handle_of(stream)));
 }
 
 static esper_status cuda_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(stream->device));
-    st = ESPER_CUDA(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, handle_of(stream));
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, handle_of(stream)));
 }
 
 static esper_status cuda_set(esper_stream *stream, void *memory, int byte, size_t bytes)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(stream->device));
-    st = ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)memory, (unsigned char)byte, bytes, handle_of(stream));
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)memory, (unsigned char)byte, bytes, handle_of(stream)));
 }
 
 static esper_status cuda_event_open(esper_device *device, esper_device_event **event_out)
@@ -292,10 +279,8 @@ static esper_status cuda_event_open(esper_device *device, esper_device_event **e
         return ESPER_FAIL(ESPER_E_NOMEM, "CUDA event");
     event->base.device = device;
     st = esper_cuda_enter(device);
-    if (st == ESPER_OK) {
-        st = ESPER_CUDA(cuEventCreate, &event->handle, CU_EVENT_DISABLE_TIMING);
-        esper_cuda_leave();
-    }
+    if (st == ESPER_OK)
+        st = leave(ESPER_CUDA(cuEventCreate, &event->handle, CU_EVENT_DISABLE_TIMING));
     if (st != ESPER_OK) {
         esper_mem_free(event);
         return st;
@@ -315,32 +300,20 @@ static void cuda_event_close(esper_device_event *event)
 
 static esper_status cuda_event_record(esper_device_event *event, esper_stream *stream)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(event->device));
-    st = ESPER_CUDA(cuEventRecord, event_of(event), handle_of(stream));
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuEventRecord, event_of(event), handle_of(stream)));
 }
 
 static esper_status cuda_event_wait(esper_device_event *event, esper_stream *stream)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(stream->device));
-    st = ESPER_CUDA(cuStreamWaitEvent, handle_of(stream), event_of(event), 0);
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuStreamWaitEvent, handle_of(stream), event_of(event), 0));
 }
 
 static esper_status cuda_event_sync(esper_device_event *event)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(event->device));
-    st = ESPER_CUDA(cuEventSynchronize, event_of(event));
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuEventSynchronize, event_of(event)));
 }
 
 static esper_status cuda_event_query(esper_device_event *event, bool *reached_out)
@@ -359,24 +332,17 @@ static esper_status cuda_event_query(esper_device_event *event, bool *reached_ou
 static esper_status cuda_memory_free(esper_device *device, uint64_t *bytes_out)
 {
     size_t bytes = 0, total = 0;
-    esper_status st;
 
     ESPER_TRY(esper_cuda_enter(device));
-    st = ESPER_CUDA(cuMemGetInfo, &bytes, &total);
-    esper_cuda_leave();
-    if (st == ESPER_OK)
-        *bytes_out = bytes;
-    return st;
+    ESPER_TRY(leave(ESPER_CUDA(cuMemGetInfo, &bytes, &total)));
+    *bytes_out = bytes;
+    return ESPER_OK;
 }
 
 static esper_status cuda_pin(esper_device *device, void *memory, size_t bytes)
 {
-    esper_status st;
-
     ESPER_TRY(esper_cuda_enter(device));
-    st = ESPER_CUDA(cuMemHostRegister, memory, bytes, PINNED);
-    esper_cuda_leave();
-    return st;
+    return leave(ESPER_CUDA(cuMemHostRegister, memory, bytes, PINNED));
 }
 
 static void cuda_unpin(esper_device *device, void *memory)

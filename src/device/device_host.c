@@ -62,12 +62,6 @@ static void host_stream_close(esper_stream *stream)
     esper_mem_free(stream);
 }
 
-static esper_status host_stream_sync(esper_stream *stream)
-{
-    (void)stream;
-    return ESPER_OK;
-}
-
 static esper_status host_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
 {
     (void)stream;
@@ -98,43 +92,10 @@ static void host_event_close(esper_device_event *event)
     esper_mem_free(event);
 }
 
-static esper_status host_event_record(esper_device_event *event, esper_stream *stream)
-{
-    (void)event;
-    (void)stream;
-    return ESPER_OK;
-}
-
-static esper_status host_event_wait(esper_device_event *event, esper_stream *stream)
-{
-    (void)event;
-    (void)stream;
-    return ESPER_OK;
-}
-
-static esper_status host_event_sync(esper_device_event *event)
-{
-    (void)event;
-    return ESPER_OK;
-}
-
 static esper_status host_stream_wrap(esper_device *device, void *native, esper_stream **stream_out)
 {
     (void)native;
     return host_stream_open(device, stream_out);
-}
-
-static void *host_stream_native(const esper_stream *stream)
-{
-    (void)stream;
-    return NULL;
-}
-
-static esper_status host_event_query(esper_device_event *event, bool *reached_out)
-{
-    (void)event;
-    *reached_out = true;
-    return ESPER_OK;
 }
 
 /* A number that follows `word` in a small file of the system. */
@@ -172,20 +133,6 @@ static esper_status host_memory_free(esper_device *device, uint64_t *bytes_out)
     return ESPER_OK;
 }
 
-static esper_status host_pin(esper_device *device, void *memory, size_t bytes)
-{
-    (void)device;
-    (void)memory;
-    (void)bytes;
-    return ESPER_OK;
-}
-
-static void host_unpin(esper_device *device, void *memory)
-{
-    (void)device;
-    (void)memory;
-}
-
 const esper_device_ops esper_device_host = {
     .abi = ESPER_DEVICE_ABI,
     .name = "host",
@@ -195,18 +142,10 @@ const esper_device_ops esper_device_host = {
     .release = host_release,
     .stream_open = host_stream_open,
     .stream_close = host_stream_close,
-    .stream_sync = host_stream_sync,
     .copy_async = host_copy,
     .set_async = host_set,
     .event_open = host_event_open,
     .event_close = host_event_close,
-    .event_record = host_event_record,
-    .event_wait = host_event_wait,
-    .event_sync = host_event_sync,
     .stream_wrap = host_stream_wrap,
-    .stream_native = host_stream_native,
-    .event_query = host_event_query,
     .memory_free = host_memory_free,
-    .pin = host_pin,
-    .unpin = host_unpin,
 };

@@ -139,15 +139,15 @@ static void every_failed_allocation_is_survived(void **state)
     assert_int_equal(n_failures, 4);
 }
 
-static void no_member_of_the_table_is_missing(void **state)
+static void no_member_that_is_needed_is_missing(void **state)
 {
     const esper_device_ops *ops = &esper_device_host;
 
     (void)state;
     assert_int_equal(ops->abi, ESPER_DEVICE_ABI);
     assert_true(ops->name && ops->open && ops->close && ops->alloc && ops->release);
-    assert_true(ops->stream_open && ops->stream_close && ops->stream_sync && ops->copy_async && ops->set_async);
-    assert_true(ops->event_open && ops->event_close && ops->event_record && ops->event_wait && ops->event_sync);
+    assert_true(ops->stream_open && ops->stream_close && ops->stream_wrap && ops->copy_async && ops->set_async);
+    assert_true(ops->event_open && ops->event_close && ops->memory_free);
 }
 
 int main(void)
@@ -157,7 +157,7 @@ int main(void)
         cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(work_is_done_in_order),
         cmocka_unit_test(every_failed_allocation_is_survived),
-        cmocka_unit_test(no_member_of_the_table_is_missing),
+        cmocka_unit_test(no_member_that_is_needed_is_missing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -279,20 +279,6 @@ static esper_status fake_memory_free(esper_device *device, uint64_t *bytes_out)
     return ESPER_OK;
 }
 
-static esper_status fake_pin(esper_device *device, void *memory, size_t bytes)
-{
-    (void)device;
-    (void)memory;
-    (void)bytes;
-    return ESPER_OK;
-}
-
-static void fake_unpin(esper_device *device, void *memory)
-{
-    (void)device;
-    (void)memory;
-}
-
 const esper_device_ops esper_device_cuda = {
     .abi = ESPER_DEVICE_ABI,
     .name = "cuda",
@@ -314,8 +300,6 @@ const esper_device_ops esper_device_cuda = {
     .stream_native = fake_stream_native,
     .event_query = fake_event_query,
     .memory_free = fake_memory_free,
-    .pin = fake_pin,
-    .unpin = fake_unpin,
 };
 
 /* ---- copies ---- */

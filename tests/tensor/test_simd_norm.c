@@ -31,6 +31,11 @@ typedef struct norm_case {
     float *factor;
 } norm_case;
 
+static simd_norm norm_of(const norm_case *c)
+{
+    return (simd_norm){c->C, c->H, c->W, c->mean, c->factor, c->shift, c->relu, c->pool};
+}
+
 static void fill(norm_case *c, flavour f, esper_rng *rng)
 {
     size_t n = (size_t)c->N * c->count;
@@ -150,10 +155,10 @@ static void check_forward(const norm_case *c, const float *blocks)
 {
     size_t size = c->out_count * SIMD_WIDTH;
     float *found = simd_case_floats((size_t)simd_case_blocks(c->N) * size);
+    simd_norm norm = norm_of(c);
 
     for (int b = 0; b < simd_case_blocks(c->N); b++)
-        simd_norm_forward(blocks + (size_t)b * c->count * SIMD_WIDTH, c->C, c->H, c->W, c->mean, c->factor, c->shift,
-                          c->relu, c->pool, found + (size_t)b * size);
+        simd_norm_forward(&norm, blocks + (size_t)b * c->count * SIMD_WIDTH, found + (size_t)b * size);
     simd_case_compare_blocks(c->text, c->out, found, c->N, c->out_count, false);
 }
 
@@ -161,10 +166,11 @@ static void check_forward(const norm_case *c, const float *blocks)
 static double *sums_of(const norm_case *c, const float *blocks, const float *g)
 {
     double *total = simd_case_doubles(2 * (size_t)c->C), *part = simd_case_doubles(2 * (size_t)c->C);
+    simd_norm norm = norm_of(c);
 
     for (int b = 0; b < simd_case_blocks(c->N); b++) {
-        simd_norm_sums(blocks + (size_t)b * c->count * SIMD_WIDTH, g + (size_t)b * c->out_count * SIMD_WIDTH, c->C,
-                       c->H, c->W, c->mean, c->factor, c->shift, c->relu, c->pool, simd_case_valid(c->N, b), part);
+        simd_norm_sums(&norm, blocks + (size_t)b * c->count * SIMD_WIDTH, g + (size_t)b * c->out_count * SIMD_WIDTH,
+                       simd_case_valid(c->N, b), part);
         for (int i = 0; i < 2 * c->C; i++)
             total[i] += part[i];
     }
@@ -177,6 +183,7 @@ static void check_backward(const norm_case *c, float *blocks)
     double *sums = sums_of(c, blocks, g), *dscale = simd_case_doubles((size_t)c->C);
     double *dshift = simd_case_doubles((size_t)c->C), n = (double)c->N * c->H * c->W;
     float *mean_g = simd_case_floats((size_t)c->C), *slope = simd_case_floats((size_t)c->C);
+    simd_norm norm = norm_of(c);
 
     for (int i = 0; i < c->C; i++) {
         double rstd = (double)c->rstd[i];
@@ -193,8 +200,7 @@ static void check_backward(const norm_case *c, float *blocks)
     for (int b = 0; b < simd_case_blocks(c->N); b++) { /* in place */
         float *y = blocks + (size_t)b * c->count * SIMD_WIDTH;
 
-        simd_norm_back(y, g + (size_t)b * c->out_count * SIMD_WIDTH, c->C, c->H, c->W, c->mean, c->factor, c->shift,
-                       mean_g, slope, c->relu, c->pool, simd_case_valid(c->N, b), y);
+        simd_norm_back(&norm, y, g + (size_t)b * c->out_count * SIMD_WIDTH, mean_g, slope, simd_case_valid(c->N, b), y);
     }
     simd_case_compare_blocks(c->text, c->dy, blocks, c->N, c->count, true);
 }

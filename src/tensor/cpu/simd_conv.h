@@ -61,12 +61,6 @@ SIMD_INLINE int simd_conv_tile_size(int out_c, int tile)
     return out_c / n_tiles + (tile < out_c % n_tiles ? 1 : 0);
 }
 
-/* Floats that simd_conv_pack writes. */
-static inline size_t simd_conv_packed(const simd_conv *v)
-{
-    return (size_t)v->in_c * (size_t)v->out_c * simd_conv_taps(v);
-}
-
 /* Packed weights are [tile][c][tap][channel of the tile]; weight (o, c, tap) is w[o * w_out + c * w_in + tap], taps
  * counted from the last one when turned. */
 static inline void simd_conv_pack_any(const simd_conv *v, const float *w, size_t w_out, size_t w_in, bool turned,
@@ -91,18 +85,26 @@ static inline void simd_conv_pack(const simd_conv *v, const float *w, float *pac
     simd_conv_pack_any(v, w, (size_t)v->in_c * taps, taps, false, packed);
 }
 
-/* The same for the gradient of x, which is a convolution of the incoming gradient: channels are exchanged and the kernel
- * is turned by half a turn. Fills in the geometry to give to simd_conv_forward. */
-static inline void simd_conv_pack_back(const simd_conv *v, const float *w, simd_conv *back, float *packed)
+/* The gradient of x is a convolution of the incoming gradient: channels are exchanged, the kernel is turned by half a turn. */
+SIMD_INLINE simd_conv simd_conv_turned(const simd_conv *v)
 {
+    return (simd_conv){.in_c = v->out_c,
+                       .out_c = v->in_c,
+                       .kernel = v->kernel,
+                       .pad = v->kernel - 1 - v->pad,
+                       .in_h = v->out_h,
+                       .in_w = v->out_w,
+                       .out_h = v->in_h,
+                       .out_w = v->in_w};
+}
+
+/* Weights for that one. */
+static inline void simd_conv_pack_back(const simd_conv *v, const float *w, float *packed)
+{
+    simd_conv back = simd_conv_turned(v);
     size_t taps = simd_conv_taps(v);
 
-    *back = (simd_conv){.in_c = v->out_c, .out_c = v->in_c, .kernel = v->kernel, .pad = v->kernel - 1 - v->pad};
-    back->in_h = v->out_h;
-    back->in_w = v->out_w;
-    back->out_h = v->in_h;
-    back->out_w = v->in_w;
-    simd_conv_pack_any(back, w, taps, (size_t)v->in_c * taps, true, packed);
+    simd_conv_pack_any(&back, w, taps, (size_t)v->in_c * taps, true, packed);
 }
 
 /* ------------------------------------------------------------------------------------------------ forward */
@@ -349,11 +351,11 @@ static inline void simd_depthwise_back(const simd_conv *v, int channels, const f
                                        bool add)
 {
     size_t in_plane = simd_conv_in_plane(v), out_plane = simd_conv_out_plane(v), taps = simd_conv_taps(v);
+    simd_conv back = simd_conv_turned(v);
     float packed[SIMD_CONV_TAPS];
-    simd_conv back;
 
     for (size_t c = 0; c < (size_t)channels; c++) {
-        simd_conv_pack_back(v, w + c * taps, &back, packed);
+        simd_conv_pack_back(v, w + c * taps, packed);
         simd_conv_forward(&back, g + c * out_plane, packed, dx + c * in_plane, add);
     }
 }

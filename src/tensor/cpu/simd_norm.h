@@ -55,13 +55,39 @@ static inline void simd_norm_statistics(simd_moments of, double count, double *m
 
 /* ------------------------------------------------------------------------------------------------ one channel */
 
+/* Maps of C channels, what each is normalised with, and what follows. */
+typedef struct simd_norm {
+    int          C, H, W;
+    const float *mean, *factor, *shift; /* (C) */
+    bool         relu, pool;
+} simd_norm;
+
+/* Floats of a channel of y, and of what comes out. */
+SIMD_INLINE size_t simd_norm_size(const simd_norm *n, bool pool)
+{
+    return (size_t)(pool ? n->H / 2 : n->H) * (size_t)(pool ? n->W / 2 : n->W) * SIMD_WIDTH;
+}
+
+/* A pass with `relu` and `pool` as constants. */
+#define SIMD_NORM_AS(pass, n, ...)              \
+    do {                                        \
+        if ((n)->relu && (n)->pool)             \
+            pass(true, true, n, __VA_ARGS__);   \
+        else if ((n)->relu)                     \
+            pass(true, false, n, __VA_ARGS__);  \
+        else if ((n)->pool)                     \
+            pass(false, true, n, __VA_ARGS__);  \
+        else                                    \
+            pass(false, false, n, __VA_ARGS__); \
+    } while (0)
+
 typedef struct simd_affine {
     simd_vec mean, factor, shift;
 } simd_affine;
 
-SIMD_INLINE simd_affine simd_affine_of(const float *mean, const float *factor, const float *shift, int c)
+SIMD_INLINE simd_affine simd_affine_of(const simd_norm *n, int c)
 {
-    return (simd_affine){simd_all(mean[c]), simd_all(factor[c]), simd_all(shift[c])};
+    return (simd_affine){simd_all(n->mean[c]), simd_all(n->factor[c]), simd_all(n->shift[c])};
 }
 
 /* z, given y - mean. */
@@ -106,33 +132,20 @@ SIMD_INLINE void simd_norm_forward_flat(const float *y, size_t pixels, simd_affi
     }
 }
 
-SIMD_INLINE void simd_norm_forward_as(const float *y, int C, int H, int W, const float *mean, const float *factor,
-                                      const float *shift, bool relu, bool pool, float *out)
+SIMD_INLINE void simd_norm_forward_as(bool relu, bool pool, const simd_norm *n, const float *y, float *out)
 {
-    size_t pixels = (size_t)H * (size_t)W, out_pixels = pool ? (size_t)(H / 2) * (size_t)(W / 2) : pixels;
-
-    for (int c = 0; c < C; c++, y += pixels * SIMD_WIDTH, out += out_pixels * SIMD_WIDTH) {
-        simd_affine a = simd_affine_of(mean, factor, shift, c);
-
+    for (int c = 0; c < n->C; c++, y += simd_norm_size(n, false), out += simd_norm_size(n, pool)) {
         if (pool)
-            simd_norm_forward_pooled(y, H, W, a, relu, out);
+            simd_norm_forward_pooled(y, n->H, n->W, simd_affine_of(n, c), relu, out);
         else
-            simd_norm_forward_flat(y, pixels, a, relu, out);
+            simd_norm_forward_flat(y, (size_t)n->H * (size_t)n->W, simd_affine_of(n, c), relu, out);
     }
 }
 
 /* out: (C, H, W), or (C, H/2, W/2) when pooled; may be y itself when not. */
-static inline void simd_norm_forward(const float *y, int C, int H, int W, const float *mean, const float *factor,
-                                     const float *shift, bool relu, bool pool, float *out)
+static inline void simd_norm_forward(const simd_norm *n, const float *y, float *out)
 {
-    if (relu && pool)
-        simd_norm_forward_as(y, C, H, W, mean, factor, shift, true, true, out);
-    else if (relu)
-        simd_norm_forward_as(y, C, H, W, mean, factor, shift, true, false, out);
-    else if (pool)
-        simd_norm_forward_as(y, C, H, W, mean, factor, shift, false, true, out);
-    else
-        simd_norm_forward_as(y, C, H, W, mean, factor, shift, false, false, out);
+    SIMD_NORM_AS(simd_norm_forward_as, n, y, out);
 }
 
 /* ------------------------------------------------------------------------------------------------ sums of gradients */
@@ -235,20 +248,16 @@ SIMD_INLINE void simd_norm_sums_flat(const float *y, const float *g, int H, int 
         simd_norm_sums_rest(y + row - SIMD_WIDTH, g + row - SIMD_WIDTH, H - H % 2, row, a, relu, sums);
 }
 
-SIMD_INLINE void simd_norm_sums_as(const float *y, const float *g_out, int C, int H, int W, const float *mean,
-                                   const float *factor, const float *shift, bool relu, bool pool, int n_valid,
-                                   double *sums)
+SIMD_INLINE void simd_norm_sums_as(bool relu, bool pool, const simd_norm *n, const float *y, const float *g_out,
+                                   int n_valid, double *sums)
 {
-    size_t pixels = (size_t)H * (size_t)W, out_pixels = pool ? (size_t)(H / 2) * (size_t)(W / 2) : pixels;
-
-    for (int c = 0; c < C; c++, y += pixels * SIMD_WIDTH, g_out += out_pixels * SIMD_WIDTH) {
-        simd_affine a = simd_affine_of(mean, factor, shift, c);
+    for (int c = 0; c < n->C; c++, y += simd_norm_size(n, false), g_out += simd_norm_size(n, pool)) {
         simd_sums own = {0};
 
         if (pool)
-            simd_norm_sums_pooled(y, g_out, H, W, a, relu, &own);
+            simd_norm_sums_pooled(y, g_out, n->H, n->W, simd_affine_of(n, c), relu, &own);
         else
-            simd_norm_sums_flat(y, g_out, H, W, a, relu, &own);
+            simd_norm_sums_flat(y, g_out, n->H, n->W, simd_affine_of(n, c), relu, &own);
         sums[2 * c] = simd_join(own.a, n_valid);
         sums[2 * c + 1] = simd_join(own.b, n_valid);
     }
@@ -257,18 +266,9 @@ SIMD_INLINE void simd_norm_sums_as(const float *y, const float *g_out, int C, in
 /* The block's part of two sums for each channel, (C, 2): of g and of g (y - mean), g being the gradient of z. Pixels
  * that are no maximum of a window are passed over: where y is not finite at one of them, the reference's 0 times it is
  * not. In training that cannot differ, as the mean is NaN then. */
-static inline void simd_norm_sums(const float *y, const float *g_out, int C, int H, int W, const float *mean,
-                                  const float *factor, const float *shift, bool relu, bool pool, int n_valid,
-                                  double *sums)
+static inline void simd_norm_sums(const simd_norm *n, const float *y, const float *g_out, int n_valid, double *sums)
 {
-    if (relu && pool)
-        simd_norm_sums_as(y, g_out, C, H, W, mean, factor, shift, true, true, n_valid, sums);
-    else if (relu)
-        simd_norm_sums_as(y, g_out, C, H, W, mean, factor, shift, true, false, n_valid, sums);
-    else if (pool)
-        simd_norm_sums_as(y, g_out, C, H, W, mean, factor, shift, false, true, n_valid, sums);
-    else
-        simd_norm_sums_as(y, g_out, C, H, W, mean, factor, shift, false, false, n_valid, sums);
+    SIMD_NORM_AS(simd_norm_sums_as, n, y, g_out, n_valid, sums);
 }
 
 /* ------------------------------------------------------------------------------------------------ backward */
@@ -339,39 +339,29 @@ SIMD_INLINE void simd_norm_back_flat(const float *y, const float *g, size_t pixe
     }
 }
 
-SIMD_INLINE void simd_norm_back_as(const float *y, const float *g_out, int C, int H, int W, const float *mean,
-                                   const float *factor, const float *shift, const float *mean_g, const float *slope,
-                                   bool relu, bool pool, float *dy)
+SIMD_INLINE void simd_norm_back_as(bool relu, bool pool, const simd_norm *n, const float *y, const float *g_out,
+                                   const float *mean_g, const float *slope, float *dy)
 {
-    size_t pixels = (size_t)H * (size_t)W, size = pixels * SIMD_WIDTH;
-    size_t out_size = pool ? (size_t)(H / 2) * (size_t)(W / 2) * SIMD_WIDTH : size;
+    size_t size = simd_norm_size(n, false);
 
-    for (int c = 0; c < C; c++, y += size, dy += size, g_out += out_size) {
-        simd_affine a = simd_affine_of(mean, factor, shift, c);
-        simd_norm_pull pull = {simd_all(mean_g[c] * factor[c]), simd_all(slope[c] * factor[c])};
+    for (int c = 0; c < n->C; c++, y += size, dy += size, g_out += simd_norm_size(n, pool)) {
+        simd_affine a = simd_affine_of(n, c);
+        simd_norm_pull pull = {simd_all(mean_g[c] * n->factor[c]), simd_all(slope[c] * n->factor[c])};
 
         if (pool)
-            simd_norm_back_pooled(y, g_out, H, W, a, pull, relu, dy);
+            simd_norm_back_pooled(y, g_out, n->H, n->W, a, pull, relu, dy);
         else
-            simd_norm_back_flat(y, g_out, pixels, a, pull, relu, dy);
+            simd_norm_back_flat(y, g_out, (size_t)n->H * (size_t)n->W, a, pull, relu, dy);
     }
 }
 
 /* dy = (g - mean_g - (y - mean) * slope) * factor, 0 in samples that are not valid. mean_g and slope are the means over
  * the batch of g and of g (y - mean) / var, or 0 where the statistics were fixed. dy may be y itself. */
-static inline void simd_norm_back(const float *y, const float *g_out, int C, int H, int W, const float *mean,
-                                  const float *factor, const float *shift, const float *mean_g, const float *slope,
-                                  bool relu, bool pool, int n_valid, float *dy)
+static inline void simd_norm_back(const simd_norm *n, const float *y, const float *g_out, const float *mean_g,
+                                  const float *slope, int n_valid, float *dy)
 {
-    if (relu && pool)
-        simd_norm_back_as(y, g_out, C, H, W, mean, factor, shift, mean_g, slope, true, true, dy);
-    else if (relu)
-        simd_norm_back_as(y, g_out, C, H, W, mean, factor, shift, mean_g, slope, true, false, dy);
-    else if (pool)
-        simd_norm_back_as(y, g_out, C, H, W, mean, factor, shift, mean_g, slope, false, true, dy);
-    else
-        simd_norm_back_as(y, g_out, C, H, W, mean, factor, shift, mean_g, slope, false, false, dy);
-    simd_clear_rest(dy, (size_t)C * (size_t)H * (size_t)W, n_valid);
+    SIMD_NORM_AS(simd_norm_back_as, n, y, g_out, mean_g, slope, dy);
+    simd_clear_rest(dy, (size_t)n->C * (size_t)n->H * (size_t)n->W, n_valid);
 }
 
 #endif

@@ -17,7 +17,7 @@ _Static_assert((int)SIMD_CONV_TAPS == ESPER_BLOCK_KERNEL * ESPER_BLOCK_KERNEL, "
 
 enum { MANY_WEIGHTS = 1 << 16, UNIT_CHANNELS = SIMD_OUTER_OUT, UNIT_PARTS = 4 };
 
-/* Where blocks are few, a unit is a part of the output channels of one block: of so many parts, where there are tiles enough. */
+/* A block is shared by threads in so many parts of its output channels, where there are tiles enough. */
 enum { MOST_PARTS = 4 };
 
 typedef struct convolution {
@@ -50,44 +50,16 @@ static inline convolution convolution_of(const esper_view *x, const esper_view *
     return v;
 }
 
-/* Floats of packed weights, in either direction: of one group, and of all. */
-static inline size_t packed_group(const convolution *v, bool back)
+/* What one group does in a direction: the gradient of x is a convolution, too. */
+static inline simd_conv one_group(const convolution *v, bool back)
 {
-    simd_conv turned = v->group;
-
-    if (v->depthwise)
-        return 0;
-    if (back) {
-        turned.in_c = v->group.out_c;
-        turned.out_c = v->group.in_c;
-    }
-    return simd_conv_packed(&turned);
+    return back ? simd_conv_turned(&v->group) : v->group;
 }
 
-static inline size_t packed_all(const convolution *v, bool back)
-{
-    return packed_group(v, back) * (size_t)v->groups;
-}
-
-/* The geometry of the gradient of x. */
-static inline simd_conv turned_back(const simd_conv *v)
-{
-    return (simd_conv){.in_c = v->out_c,
-                       .out_c = v->in_c,
-                       .kernel = v->kernel,
-                       .pad = v->kernel - 1 - v->pad,
-                       .in_h = v->out_h,
-                       .in_w = v->out_w,
-                       .out_h = v->in_h,
-                       .out_w = v->in_w};
-}
-
-/* ------------------------------------------------------------------------------------------ parts of output channels */
-
-/* Tiles of the output channels, of all groups, that a convolution makes, forward or back. */
+/* Tiles of the output channels that a direction makes, those of all groups. */
 static inline int tiles_in(const convolution *v, bool back)
 {
-    return v->groups * (v->depthwise ? 1 : simd_conv_tiles(back ? v->group.in_c : v->group.out_c));
+    return v->groups * (v->depthwise ? 1 : simd_conv_tiles(one_group(v, back).out_c));
 }
 
 static inline int parts_in(const convolution *v, bool back)
@@ -97,10 +69,10 @@ static inline int parts_in(const convolution *v, bool back)
     return n_tiles < MOST_PARTS ? n_tiles : MOST_PARTS;
 }
 
-/* The first output channel of a tile. */
+/* The first output channel of a tile, and of a part. */
 static inline int tile_begin(const convolution *v, bool back, int tile)
 {
-    int channels = back ? v->group.in_c : v->group.out_c, n_tiles = v->depthwise ? 1 : simd_conv_tiles(channels);
+    int channels = one_group(v, back).out_c, n_tiles = tiles_in(v, back) / v->groups;
     int at = tile % n_tiles, larger = channels % n_tiles;
 
     return tile / n_tiles * channels + at * (channels / n_tiles) + (at < larger ? at : larger);
@@ -111,59 +83,32 @@ static inline int part_begin(const convolution *v, bool back, int part)
     return tile_begin(v, back, tiles_in(v, back) * part / parts_in(v, back));
 }
 
-/* Output channels begin .. end-1 of one group, whole tiles: a convolution of its own, whose tiles are the same. */
-static inline simd_conv some_channels(const simd_conv *group, int begin, int end)
+/* Output channels begin .. end-1 of one group, out of those of all. They are whole tiles, and make a convolution of their own
+ * whose tiles are the same. */
+static inline simd_conv channels_in(const simd_conv *one, int group, int begin, int end, size_t *first_out)
 {
-    simd_conv some = *group;
+    int first = begin - group * one->out_c, last = end - group * one->out_c;
+    simd_conv some = *one;
 
-    some.out_c = end - begin;
+    first = first > 0 ? first : 0;
+    some.out_c = (last < one->out_c ? last : one->out_c) - first;
+    *first_out = (size_t)first;
     return some;
 }
 
-/* Output channels `begin` to `end` as far as they are in a group. */
-typedef struct channel_range {
-    int begin, end;
-} channel_range;
-
-static inline channel_range range_in_group(int begin, int end, int group, int channels)
+/* The weights of output channels begin .. end-1 in the order in which a direction reads them. Depthwise kernels need none. */
+static inline void pack_weights(const convolution *v, bool back, const float *w, int begin, int end, float *packed)
 {
-    int first = group * channels, last = first + channels;
+    simd_conv one = one_group(v, back);
+    size_t taps = simd_conv_taps(&one), row = (size_t)v->group.in_c * taps, first;
 
-    return (channel_range){begin > first ? begin - first : 0, (end < last ? end : last) - first};
-}
+    for (int g = begin / one.out_c; g * one.out_c < end && !v->depthwise; g++) {
+        simd_conv some = channels_in(&one, g, begin, end, &first);
 
-/* ------------------------------------------------------------------------------------------ packed weights */
-
-/* The weights of output channels begin .. end-1. */
-static inline void pack_weights(const convolution *v, const float *w, int begin, int end, float *packed)
-{
-    size_t row = (size_t)v->group.in_c * simd_conv_taps(&v->group);
-
-    for (int g = begin / v->group.out_c; g * v->group.out_c < end && !v->depthwise; g++) {
-        channel_range r = range_in_group(begin, end, g, v->group.out_c);
-        simd_conv some = some_channels(&v->group, r.begin, r.end);
-        size_t at = (size_t)r.begin * row;
-
-        simd_conv_pack(&some, w + (size_t)g * v->weights + at, packed + (size_t)g * packed_group(v, false) + at);
+        simd_conv_pack_any(&some, w + (size_t)g * v->weights + first * (back ? taps : row), back ? taps : row,
+                           back ? row : taps, back, packed + (size_t)g * v->weights + first * (size_t)one.in_c * taps);
     }
 }
-
-/* Of channels of x begin .. end-1, for its gradient. */
-static inline void pack_weights_back(const convolution *v, const float *w, int begin, int end, float *packed)
-{
-    size_t taps = simd_conv_taps(&v->group);
-
-    for (int g = begin / v->group.in_c; g * v->group.in_c < end && !v->depthwise; g++) {
-        channel_range r = range_in_group(begin, end, g, v->group.in_c);
-        simd_conv back = turned_back(&v->group), some = some_channels(&back, r.begin, r.end);
-
-        simd_conv_pack_any(&some, w + (size_t)g * v->weights + (size_t)r.begin * taps, taps,
-                           (size_t)v->group.in_c * taps, true,
-                           packed + (size_t)g * packed_group(v, true) + (size_t)(r.begin * back.in_c) * taps);
-    }
-}
-
-/* ------------------------------------------------------------------------------------------ forward, and back */
 
 /* One group, not depthwise. A kernel of one tap sees no neighbours and gains nothing from splitting channels. */
 static inline void convolve_group(const simd_conv *v, bool split, const float *x, const float *packed, float *y,
@@ -175,55 +120,25 @@ static inline void convolve_group(const simd_conv *v, bool split, const float *x
         simd_conv_forward(v, x, packed, y, add);
 }
 
-/* Output channels begin .. end-1 of one block. `w` are the weights themselves: depthwise kernels need no packing. */
-static inline void convolve(const convolution *v, bool split, const float *x, const float *w, const float *packed,
-                            int begin, int end, float *y)
+/* Output channels begin .. end-1 of a block, in a direction. `w` are the weights themselves, for depthwise kernels. */
+static inline void convolve(const convolution *v, bool back, bool split, const float *x, const float *w,
+                            const float *packed, int begin, int end, float *y, bool add)
 {
-    size_t in = simd_conv_in_plane(&v->group), out = simd_conv_out_plane(&v->group), taps = simd_conv_taps(&v->group);
+    simd_conv one = one_group(v, back);
+    size_t in = simd_conv_in_plane(&one), out = simd_conv_out_plane(&one), taps = simd_conv_taps(&one), first;
 
     if (v->depthwise) {
-        simd_depthwise_forward(&v->group, end - begin, x + (size_t)begin * in, w + (size_t)begin * taps,
-                               y + (size_t)begin * out, false);
+        (back ? simd_depthwise_back : simd_depthwise_forward)(&v->group, end - begin, x + (size_t)begin * in,
+                                                              w + (size_t)begin * taps, y + (size_t)begin * out, add);
         return;
     }
-    for (int g = begin / v->group.out_c; g * v->group.out_c < end; g++) {
-        channel_range r = range_in_group(begin, end, g, v->group.out_c);
-        simd_conv some = some_channels(&v->group, r.begin, r.end);
+    for (int g = begin / one.out_c; g * one.out_c < end; g++) {
+        simd_conv some = channels_in(&one, g, begin, end, &first);
 
-        convolve_group(&some, split, x + (size_t)g * v->in_size,
-                       packed + (size_t)g * packed_group(v, false) + (size_t)(r.begin * v->group.in_c) * taps,
-                       y + (size_t)g * v->out_size + (size_t)r.begin * out, false);
+        convolve_group(&some, split, x + (size_t)(g * one.in_c) * in,
+                       packed + (size_t)g * v->weights + first * (size_t)one.in_c * taps,
+                       y + ((size_t)(g * one.out_c) + first) * out, add);
     }
-}
-
-/* Channels begin .. end-1 of the gradient of x, of one block. */
-static inline void convolve_back(const convolution *v, bool split, const float *g, const float *w, const float *packed,
-                                 int begin, int end, float *dx, bool add)
-{
-    simd_conv back = turned_back(&v->group);
-    size_t in = simd_conv_in_plane(&v->group), out = simd_conv_out_plane(&v->group), taps = simd_conv_taps(&v->group);
-
-    if (v->depthwise) {
-        simd_depthwise_back(&v->group, end - begin, g + (size_t)begin * out, w + (size_t)begin * taps,
-                            dx + (size_t)begin * in, add);
-        return;
-    }
-    for (int i = begin / v->group.in_c; i * v->group.in_c < end; i++) {
-        channel_range r = range_in_group(begin, end, i, v->group.in_c);
-        simd_conv some = some_channels(&back, r.begin, r.end);
-
-        convolve_group(&some, split, g + (size_t)i * v->out_size,
-                       packed + (size_t)i * packed_group(v, true) + (size_t)(r.begin * back.in_c) * taps,
-                       dx + (size_t)i * v->in_size + (size_t)r.begin * in, add);
-    }
-}
-
-/* Channels of one group, in or out: what the tune table calls the width. */
-static inline int convolution_width(const esper_lane *lane, const esper_view *y, int groups)
-{
-    int in = lane->in[0].dim[0] / groups, out = y->dim[0] / groups;
-
-    return in > out ? in : out;
 }
 
 /* ------------------------------------------------------------------------------------------ the weights' gradient */
@@ -359,7 +274,7 @@ static inline void put_weights(const convolution *v, const esper_view *x, const 
 
 /* ------------------------------------------------------------------------------------------ units */
 
-/* Units first .. last-1 of one block, of `per_block`, as far as a range goes: it then begins at *next. */
+/* Units first .. last-1 of one block, of `per_block`, as far as a range goes: it then goes on at *next. */
 typedef struct block_units {
     int block, first, last;
 } block_units;
