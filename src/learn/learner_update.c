@@ -38,9 +38,9 @@ static void add_sums(round_sums *sums, const round_sums *other)
     sums->n_rollbacks_lost += other->n_rollbacks_lost;
 }
 
-/* A rank's record: its sums, its moments of observations, the memory its lanes ended with, its lanes. */
+/* A rank's record: its sums, its moments of observations, the memory its environments ended with, its environments. */
 typedef struct record_layout {
-    size_t moments, ends, lanes, bytes; /* where each begins, and the whole */
+    size_t moments, ends, envs, bytes; /* where each begins, and the whole */
 } record_layout;
 
 static record_layout layout_of(const esper_learner *learner)
@@ -48,15 +48,15 @@ static record_layout layout_of(const esper_learner *learner)
     record_layout layout = {.moments = sizeof(round_sums)};
 
     layout.ends = layout.moments + (size_t)learner->norm->n * sizeof(esper_moments);
-    layout.lanes = layout.ends + 2 * (size_t)learner->n_own * learner->width * sizeof(float);
-    layout.bytes = (layout.lanes + esper_rollout_lanes_bytes(learner->rollout, learner->n_own) + 7) / 8 * 8;
+    layout.envs = layout.ends + 2 * (size_t)learner->n_own * learner->width * sizeof(float);
+    layout.bytes = (layout.envs + esper_rollout_envs_bytes(learner->rollout, learner->n_own) + 7) / 8 * 8;
     return layout;
 }
 
-/* Memory of a rank's lanes, h and then c, to where it belongs among all. */
+/* Memory of a rank's environments, h and then c, to where it belongs among all. */
 static void place_ends(esper_learner *learner, int first, const float *h, const float *c)
 {
-    size_t n = (size_t)learner->n_own * learner->width, all = (size_t)learner->n_lanes * learner->width;
+    size_t n = (size_t)learner->n_own * learner->width, all = (size_t)learner->n_envs * learner->width;
 
     memcpy(learner->ends + (size_t)first * learner->width, h, n * sizeof(*h));
     memcpy(learner->ends + all + (size_t)first * learner->width, c, n * sizeof(*c));
@@ -70,7 +70,7 @@ static void make_record(const esper_learner *learner, const record_layout *layou
     memcpy(record + layout->moments, learner->norm->round, layout->ends - layout->moments);
     memcpy(record + layout->ends, learner->h, n);
     memcpy(record + layout->ends + n, learner->c, n);
-    esper_rollout_copy_lanes(learner->rollout, learner->first, learner->n_own, record + layout->lanes);
+    esper_rollout_copy_envs(learner->rollout, learner->first, learner->n_own, record + layout->envs);
 }
 
 static void take_record(esper_learner *learner, int rank, const record_layout *layout, const char *record,
@@ -83,7 +83,7 @@ static void take_record(esper_learner *learner, int rank, const record_layout *l
     add_sums(sums, &theirs);
     esper_normaliser_merge(learner->norm, (const esper_moments *)(const void *)(record + layout->moments));
     place_ends(learner, rank * learner->n_own, ends, ends + (size_t)learner->n_own * learner->width);
-    esper_rollout_take_lanes(learner->rollout, rank * learner->n_own, learner->n_own, record + layout->lanes);
+    esper_rollout_take_envs(learner->rollout, rank * learner->n_own, learner->n_own, record + layout->envs);
 }
 
 /* mine: room for a record; all: for those of all ranks. */
@@ -100,7 +100,7 @@ static esper_status exchange(esper_learner *learner, const record_layout *layout
     return ESPER_OK;
 }
 
-/* All ranks have all lanes afterwards, and go on with the same numbers: each computes the whole update, whose gradients are
+/* All ranks have all steps afterwards, and go on with the same numbers: each computes the whole update, whose gradients are
  * those of all environments together. */
 static esper_status put_together(esper_learner *learner, round_sums *sums)
 {
@@ -135,13 +135,13 @@ static double give_credit(esper_learner *learner, esper_moments *returns)
     esper_gae_options options = {.gamma = learner->reward.gamma, .lambda = learner->lambda, .value_scale = scale};
     int n = 0;
 
-    for (int lane = 0; lane < learner->n_lanes; lane++) {
-        size_t at = esper_rollout_at(rollout, lane, 0);
+    for (int env = 0; env < learner->n_envs; env++) {
+        size_t at = esper_rollout_at(rollout, env, 0);
 
         esper_rollout_end(rollout,
-                          lane); /* an episode is over when its time is: nothing follows that could be worth anything */
-        esper_gae_run(&options, &(esper_gae_lane){
-                                    .n = rollout->n_stored[lane],
+                          env); /* an episode is over when its time is: nothing follows that could be worth anything */
+        esper_gae_run(&options, &(esper_gae_steps){
+                                    .n = rollout->n_stored[env],
                                     .rewards = rollout->rewards + at,
                                     .values = rollout->values + at,
                                     .bootstraps = rollout->bootstraps + at,
@@ -151,7 +151,7 @@ static double give_credit(esper_learner *learner, esper_moments *returns)
                                     .returns = rollout->returns + at,
                                     .errors = rollout->errors + at,
                                 });
-        for (int t = 0; t < rollout->n_stored[lane]; t++, n++) {
+        for (int t = 0; t < rollout->n_stored[env]; t++, n++) {
             esper_moments_add(returns, (double)rollout->returns[at + (size_t)t]);
             learner->targets[at + (size_t)t] = (float)((double)rollout->returns[at + (size_t)t] / scale);
             sum += fabs((double)rollout->errors[at + (size_t)t]);
@@ -164,12 +164,12 @@ static esper_status update(esper_learner *learner, double bellman_error, esper_p
 {
     const esper_rollout *r = learner->rollout;
     const float *ends = learner->ends;
-    esper_state_health health = esper_state_health_of(ends, ends + (size_t)learner->n_lanes * learner->width,
-                                                      learner->n_lanes, (int)learner->width);
+    esper_state_health health = esper_state_health_of(ends, ends + (size_t)learner->n_envs * learner->width,
+                                                      learner->n_envs, (int)learner->width);
     esper_ppo_batch batch = {
         .n_steps = r->shape.n_steps,
-        .n_lanes = r->shape.n_lanes,
-        .lane_major = true,
+        .n_envs = r->shape.n_envs,
+        .env_major = true,
         .n_stored = r->n_stored,
         .obs = r->features,
         .ids = r->blueprints,
@@ -197,11 +197,11 @@ static esper_status update(esper_learner *learner, double bellman_error, esper_p
 static void sum_parts(const esper_rollout *rollout, double *parts_out)
 {
     memset(parts_out, 0, ESPER_N_REWARD_PARTS * sizeof(*parts_out));
-    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
-        for (int t = 0; t < rollout->n_stored[lane]; t++)
+    for (int env = 0; env < rollout->shape.n_envs; env++)
+        for (int t = 0; t < rollout->n_stored[env]; t++)
             for (size_t part = 0; part < ESPER_N_REWARD_PARTS; part++)
-                parts_out[part] += rollout->parts[esper_rollout_at(rollout, lane, t) * ESPER_N_REWARD_PARTS + part] /
-                                   rollout->shape.n_lanes;
+                parts_out[part] += rollout->parts[esper_rollout_at(rollout, env, t) * ESPER_N_REWARD_PARTS + part] /
+                                   rollout->shape.n_envs;
 }
 
 /* Statistics move after the update, so that what was stored and what is learned from it go by the same ones. */

@@ -25,17 +25,17 @@ const char *esper_anomaly_name(int anomaly)
 
 /* ------------------------------------------------------------------------------------------------ recurrent state */
 
-static esper_state_size size_of(const float *values, int n_lanes, int width, esper_state_health *health)
+static esper_state_size size_of(const float *values, int n_envs, int width, esper_state_health *health)
 {
     esper_state_size size = {0};
     double all = 0;
 
-    assert(n_lanes >= 0 && width > 0);
-    for (int lane = 0; lane < n_lanes; lane++) {
+    assert(n_envs >= 0 && width > 0);
+    for (int env = 0; env < n_envs; env++) {
         double sum = 0, rms;
 
         for (int i = 0; i < width; i++) {
-            double x = (double)values[(size_t)lane * (size_t)width + (size_t)i];
+            double x = (double)values[(size_t)env * (size_t)width + (size_t)i];
 
             health->has_nan = health->has_nan || isnan(x);
             health->has_inf = health->has_inf || isinf(x);
@@ -45,12 +45,12 @@ static esper_state_size size_of(const float *values, int n_lanes, int width, esp
             size.abs_max = fmax(size.abs_max, fabs(x));
         }
         rms = sqrt(sum / width);
-        size.rms_mean += rms / n_lanes;
+        size.rms_mean += rms / n_envs;
         size.rms_max = fmax(size.rms_max, rms);
         all += sum;
     }
     size.norm = sqrt(all);
-    size.rms = n_lanes > 0 ? sqrt(all / n_lanes / width) : 0;
+    size.rms = n_envs > 0 ? sqrt(all / n_envs / width) : 0;
     return size;
 }
 
@@ -59,12 +59,12 @@ static bool is_sound(const esper_state_size *size)
     return size->rms > RMS_LOW && size->rms < RMS_HIGH;
 }
 
-esper_state_health esper_state_health_of(const float *h, const float *c, int n_lanes, int width)
+esper_state_health esper_state_health_of(const float *h, const float *c, int n_envs, int width)
 {
     esper_state_health health = {0};
 
-    health.h = size_of(h, n_lanes, width, &health);
-    health.c = size_of(c, n_lanes, width, &health);
+    health.h = size_of(h, n_envs, width, &health);
+    health.c = size_of(c, n_envs, width, &health);
     health.healthy = !health.has_nan && !health.has_inf && is_sound(&health.h) && is_sound(&health.c);
     return health;
 }

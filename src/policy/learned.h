@@ -47,7 +47,7 @@ esper_status esper_learned_identity_set_slots(esper_learned_identity *identity, 
 void esper_learned_net(const esper_learned_identity *identity, esper_policy_net_desc *net_out);
 
 /* The learner: that network, episodes of max_epochs steps (where it says so) in chunks of up to 16, and for each head the
- * floor of its probabilities, its weight of entropy, its penalty and when it has collapsed. Lanes and seed are the caller's. */
+ * floor of its probabilities, its weight of entropy, its penalty and when it has collapsed. Environments and seed are the caller's. */
 void esper_learned_ppo(const esper_learned_identity *identity, esper_ppo_desc *desc_out);
 
 /* ------------------------------------------------------------------------------------------------ choosing */
@@ -66,7 +66,7 @@ typedef struct esper_learned_choice {
 
 /* After esper_ppo_act: operation, slot, then the other heads. With rng NULL the likeliest of each, of equals the first; else
  * eight draws, one for each head whatever is open, so that they depend on the stream alone. E_ARG: a logit is not finite. */
-esper_status esper_learned_choose(const esper_ppo *ppo, int lane, const esper_action_mask *mask, esper_rng *rng,
+esper_status esper_learned_choose(const esper_ppo *ppo, int env, const esper_action_mask *mask, esper_rng *rng,
                                   esper_learned_choice *choice_out);
 
 /* ------------------------------------------------------------------------------------------------ files */

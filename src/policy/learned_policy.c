@@ -74,14 +74,14 @@ static esper_status check_for(const esper_learned_file *file, const esper_policy
     return ESPER_OK;
 }
 
-/* A learner of one lane that never learns: the smallest there is. */
+/* A learner of one environment that never learns: the smallest there is. */
 static esper_status open_net(policy_learned *policy, const esper_learned_file *file, const char *backend)
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
     esper_ppo_desc desc;
 
     esper_learned_ppo(identity, &desc);
-    desc.n_lanes = desc.max_steps = desc.chunk_steps = desc.batch_chunks = 1;
+    desc.n_envs = desc.max_steps = desc.chunk_steps = desc.batch_chunks = 1;
     ESPER_TRY(esper_pool_open(1, &policy->pool));
     ESPER_TRY(esper_backend_open(backend != NULL ? backend : "auto", policy->pool, &policy->backend));
     ESPER_TRY(esper_ppo_open(policy->backend, &desc, &policy->ppo));
@@ -162,7 +162,7 @@ static esper_status look(policy_learned *policy, const esper_policy_view *view)
     esper_normaliser_apply(policy->norm, policy->obs, policy->obs);
     return esper_ppo_act(
         policy->ppo,
-        &(esper_ppo_step){.n_lanes = 1, .obs = policy->obs, .ids = policy->ids, .h = policy->h, .c = policy->c});
+        &(esper_ppo_step){.n_envs = 1, .obs = policy->obs, .ids = policy->ids, .h = policy->h, .c = policy->c});
 }
 
 static esper_status decide(esper_policy *base, const esper_policy_view *view, esper_decision *decision_out)

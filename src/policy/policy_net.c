@@ -341,7 +341,7 @@ static esper_status open_all(esper_policy_net *net, const esper_policy_net_sizes
     ESPER_TRY(esper_slab_init(&net->slab, net->backend, &learn->net, &slab));
     ESPER_TRY(esper_init_net(&learn->net, &net->slab, seed, 0, -1));
     ESPER_TRY(open_forget_gates(net));
-    ESPER_TRY(open_side(net, act, sizes->n_lanes, 1, false));
+    ESPER_TRY(open_side(net, act, sizes->n_envs, 1, false));
     ESPER_TRY(open_side(net, learn, sizes->n_chunks, sizes->n_steps, true));
     learn->pass.seed = seed;
     return ESPER_OK;
@@ -354,8 +354,8 @@ esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_ne
     esper_status status;
 
     ESPER_TRY(check_desc(desc));
-    if (sizes->n_lanes < 1 || sizes->n_steps < 1 || sizes->n_chunks < 1)
-        return ESPER_FAIL(ESPER_E_ARG, "policy network for %d lanes, %d chunks of %d steps", sizes->n_lanes,
+    if (sizes->n_envs < 1 || sizes->n_steps < 1 || sizes->n_chunks < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network for %d environments, %d chunks of %d steps", sizes->n_envs,
                           sizes->n_chunks, sizes->n_steps);
     net = esper_mem_alloc(sizeof(*net));
     if (net == NULL)

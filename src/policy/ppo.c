@@ -45,9 +45,9 @@ void esper_ppo_desc_init(esper_ppo_desc *desc)
 
 static esper_status check_desc(const esper_ppo_desc *d)
 {
-    if (d->n_lanes < 1 || d->max_steps < 1 || d->chunk_steps < 1 || d->batch_chunks < 1 || d->epochs < 1)
-        return ESPER_FAIL(ESPER_E_ARG, "policy learner: %d lanes of %d steps, %d chunks of %d steps, %d epochs",
-                          d->n_lanes, d->max_steps, d->batch_chunks, d->chunk_steps, d->epochs);
+    if (d->n_envs < 1 || d->max_steps < 1 || d->chunk_steps < 1 || d->batch_chunks < 1 || d->epochs < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "policy learner: %d environments of %d steps, %d chunks of %d steps, %d epochs",
+                          d->n_envs, d->max_steps, d->batch_chunks, d->chunk_steps, d->epochs);
     if (d->chunk_steps > d->max_steps)
         return ESPER_FAIL(ESPER_E_ARG, "policy learner: chunks of %d steps, but rollouts have %d", d->chunk_steps,
                           d->max_steps);
@@ -104,14 +104,14 @@ static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
 static esper_status take_memory(esper_ppo *p)
 {
     const esper_ppo_desc *d = &p->desc;
-    size_t lanes = (size_t)d->n_lanes, n = lanes * (size_t)d->max_steps, heads = (size_t)d->net.n_heads;
+    size_t envs = (size_t)d->n_envs, n = envs * (size_t)d->max_steps, heads = (size_t)d->net.n_heads;
     size_t part = (size_t)d->batch_chunks * (size_t)d->chunk_steps;
-    size_t state = lanes * (size_t)(d->net.layers * d->net.hidden), slots = part * (size_t)d->net.n_contributions;
+    size_t state = envs * (size_t)(d->net.layers * d->net.hidden), slots = part * (size_t)d->net.n_contributions;
 
     p->n_times = (d->max_steps + d->chunk_steps - 1) / d->chunk_steps;
     p->start_h = take(p, (size_t)(p->n_times + 1) * state, sizeof(float));
     p->start_c = take(p, (size_t)(p->n_times + 1) * state, sizeof(float));
-    p->order = take(p, (size_t)p->n_times * lanes, sizeof(int));
+    p->order = take(p, (size_t)p->n_times * envs, sizeof(int));
     p->index_of = take(p, n, sizeof(size_t));
     p->advantage = take(p, n, sizeof(double));
     take_steps(p, &p->whole, n);
@@ -157,7 +157,7 @@ static esper_status open_optim(esper_ppo *p, esper_backend *backend)
 
 static esper_status open_all(esper_ppo *p, esper_backend *backend)
 {
-    const esper_policy_net_sizes sizes = {p->desc.n_lanes, p->desc.chunk_steps, p->desc.batch_chunks};
+    const esper_policy_net_sizes sizes = {p->desc.n_envs, p->desc.chunk_steps, p->desc.batch_chunks};
     const esper_net *program;
 
     ESPER_TRY(esper_policy_net_open(backend, &p->desc.net, &sizes, p->desc.seed, &p->net));
@@ -327,7 +327,7 @@ static void close_report(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_repor
     p->n_skipped += (uint64_t)r->n_skipped;
     if (r->performed) {
         r->state = esper_state_health_of(p->start_h + ppo_state_at(p, ppo_n_times(p, b), 0),
-                                         p->start_c + ppo_state_at(p, ppo_n_times(p, b), 0), b->n_lanes, width);
+                                         p->start_c + ppo_state_at(p, ppo_n_times(p, b), 0), b->n_envs, width);
         detect(p, r, bellman_error, state);
         p->n_performed++;
     }

@@ -1,6 +1,6 @@
 /* Internal. The learner of a recurrent policy: PPO over minibatches of sequences.
  *
- *     rollout (T steps of some lanes) -> reference pass: old log-probabilities and values, memory at each chunk's begin
+ *     rollout (T steps of some environments) -> reference pass: old log-probabilities and values, memory at each chunk's begin
  *     -> epochs: [how far the policy has moved: stop?] -> chunks in random order, some at a time: losses, gradients, a step
  *
  * Ratios are between passes over the same stored steps, so they are 1 at first; how far the acting network was from the
@@ -22,7 +22,7 @@ enum { ESPER_PPO_MAX_FAILURES = 3 };
 
 typedef struct esper_ppo_desc {
     esper_policy_net_desc net;
-    int      n_lanes;     /* lanes of a rollout, and that act at once */
+    int      n_envs;     /* environments of a rollout, and that act at once */
     int      max_steps;   /* of a rollout */
     int      chunk_steps; /* of a sequence: gradients go back that far; at most max_steps */
     int      batch_chunks; /* sequences of a minibatch */
@@ -44,15 +44,15 @@ typedef struct esper_ppo_desc {
 } esper_ppo_desc;
 
 /* Chunks of 16 steps, 8 a minibatch, 4 epochs, rate 3e-4, clip 0.2, norm 5, target 0.015, floors of 0.01, collapse below 0.1, all weights of
- * the heads 1; no net, lanes or steps. */
+ * the heads 1; no net, environments or steps. */
 void esper_ppo_desc_init(esper_ppo_desc *desc);
 
-/* A rollout: arrays in order of time, then lane: entry (t, lane) is t * n_lanes + lane; with lane_major it is
- * lane * n_steps + t, where n_steps is what a lane has room for. */
+/* A rollout: arrays in order of time, then environment: entry (t, environment) is t * n_envs + environment; with env_major it is
+ * environment * n_steps + t, where n_steps is what an environment has room for. */
 typedef struct esper_ppo_batch {
-    int             n_steps, n_lanes;
-    bool            lane_major;
-    const int      *n_stored;  /* (L) steps that a lane has. NULL: all */
+    int             n_steps, n_envs;
+    bool            env_major;
+    const int      *n_stored;  /* (L) steps that an environment has. NULL: all */
     const float    *obs;       /* (T,L,n_features) as the network saw it */
     const int32_t  *ids;       /* (T,L,n_ids) -1 = the last row of the table */
     const int32_t  *actions;   /* (T,L,n_heads) */
@@ -145,20 +145,20 @@ void esper_ppo_drill(esper_ppo *ppo);
 
 /* ------------------------------------------------------------------------------------------------ acting */
 
-/* What one step of all lanes draws with and gives back: (n_lanes, ..) arrays of the caller's. */
+/* What one step of all environments draws with and gives back: (n_envs, ..) arrays of the caller's. */
 typedef struct esper_ppo_step {
-    int          n_lanes;
+    int          n_envs;
     const float *obs;     /* (L,n_features) */
     const int32_t *ids;   /* (L,n_ids) */
     float       *h, *c;   /* (L,layers,H) memory: read, then replaced */
 } esper_ppo_step;
 
-/* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), lane after lane. */
+/* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), environment after environment. */
 esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step);
-/* The distribution of a head of a lane after that. E_ARG as esper_masked_init. */
+/* The distribution of a head of an environment after that. E_ARG as esper_masked_init. */
 struct esper_masked;
-esper_status esper_ppo_head(const esper_ppo *ppo, int lane, int head, uint64_t mask, struct esper_masked *masked_out);
-float        esper_ppo_value(const esper_ppo *ppo, int lane);
+esper_status esper_ppo_head(const esper_ppo *ppo, int env, int head, uint64_t mask, struct esper_masked *masked_out);
+float        esper_ppo_value(const esper_ppo *ppo, int env);
 
 /* ------------------------------------------------------------------------------------------------ files */
 

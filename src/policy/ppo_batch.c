@@ -6,12 +6,12 @@
 
 static const double ADVANTAGE_STD_FLOOR = 0.1, ADVANTAGE_EPSILON = 1e-8, LEAST_VARIANCE = 1e-8;
 
-/* Entries in order of time, then lane, however the arrays lie: sums are to have the same bits. */
+/* Entries in order of time, then environment, however the arrays lie: sums are to have the same bits. */
 static size_t nth_entry(const esper_ppo_batch *b, size_t i)
 {
-    size_t lanes = (size_t)b->n_lanes;
+    size_t envs = (size_t)b->n_envs;
 
-    return b->lane_major ? i % lanes * (size_t)b->n_steps + i / lanes : i;
+    return b->env_major ? i % envs * (size_t)b->n_steps + i / envs : i;
 }
 
 /* Every stored choice must have been open. */
@@ -25,25 +25,25 @@ static esper_status check_entry(const esper_ppo *p, const esper_ppo_batch *b, si
 
         if (b->actions[at] < 0 || b->actions[at] >= size || (b->masks[at] >> b->actions[at] & 1u) == 0 ||
             (size < 64 && b->masks[at] >> size != 0))
-            return ESPER_FAIL(ESPER_E_ARG, "step %d of lane %d: head %s, choice %d of %d is not open",
-                              ppo_step_of(b, entry), ppo_lane_of(b, entry), d->heads[head].name, (int)b->actions[at],
+            return ESPER_FAIL(ESPER_E_ARG, "step %d of environment %d: head %s, choice %d of %d is not open",
+                              ppo_step_of(b, entry), ppo_env_of(b, entry), d->heads[head].name, (int)b->actions[at],
                               size);
     }
     for (int i = 0; i < d->n_ids; i++) {
         int id = b->ids[entry * (size_t)d->n_ids + (size_t)i];
 
         if (id < -1 || id >= d->id_rows)
-            return ESPER_FAIL(ESPER_E_ARG, "step %d of lane %d: id %d, there are %d", ppo_step_of(b, entry),
-                              ppo_lane_of(b, entry), id, d->id_rows);
+            return ESPER_FAIL(ESPER_E_ARG, "step %d of environment %d: id %d, there are %d", ppo_step_of(b, entry),
+                              ppo_env_of(b, entry), id, d->id_rows);
     }
     return ESPER_OK;
 }
 
 esper_status ppo_check_batch(const esper_ppo *p, const esper_ppo_batch *b)
 {
-    if (b->n_lanes < 1 || b->n_lanes > p->desc.n_lanes || b->n_steps < 1 || b->n_steps > p->desc.max_steps)
-        return ESPER_FAIL(ESPER_E_ARG, "a rollout of %d steps of %d lanes: the learner takes up to %d of %d",
-                          b->n_steps, b->n_lanes, p->desc.max_steps, p->desc.n_lanes);
+    if (b->n_envs < 1 || b->n_envs > p->desc.n_envs || b->n_steps < 1 || b->n_steps > p->desc.max_steps)
+        return ESPER_FAIL(ESPER_E_ARG, "a rollout of %d steps of %d environments: the learner takes up to %d of %d",
+                          b->n_steps, b->n_envs, p->desc.max_steps, p->desc.n_envs);
     for (size_t entry = 0; entry < ppo_n_entries(b); entry++)
         if (ppo_is_valid(b, entry))
             ESPER_TRY(check_entry(p, b, entry));

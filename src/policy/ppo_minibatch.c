@@ -21,12 +21,12 @@ void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch)
 
     p->n_order = 0;
     for (int time = 0; time < ppo_n_times(p, b); time++)
-        for (int lane = 0; lane < b->n_lanes; lane++) {
-            ppo_chunk c = ppo_chunk_at(p, b, time, lane);
+        for (int env = 0; env < b->n_envs; env++) {
+            ppo_chunk c = ppo_chunk_at(p, b, time, env);
 
             for (int t = 0; t < c.n; t++)
                 if (ppo_is_valid(b, ppo_entry_of(b, &c, t))) {
-                    p->order[p->n_order++] = time * b->n_lanes + lane;
+                    p->order[p->n_order++] = time * b->n_envs + env;
                     break;
                 }
         }
@@ -49,7 +49,7 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
     p->part.n = 0;
     for (int s = 0; s < n; s++) {
         int number = p->order[first + s];
-        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_lanes, number % b->n_lanes);
+        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_envs, number % b->n_envs);
 
         for (int t = 0; t < c.n; t++) {
             size_t entry = ppo_entry_of(b, &c, t), i = p->part.n;
@@ -217,7 +217,7 @@ esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_w
 
     for (int s = 0; s < n; s++) {
         int number = p->order[first + s];
-        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_lanes, number % b->n_lanes);
+        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_envs, number % b->n_envs);
 
         ppo_load_chunk(p, b, &io, s, &c);
     }

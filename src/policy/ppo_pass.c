@@ -11,7 +11,7 @@
 
 static void load_state(const esper_ppo *p, const esper_policy_io *io, int sample, const ppo_chunk *c)
 {
-    size_t H = (size_t)p->desc.net.hidden, at = ppo_state_at(p, c->time, c->lane);
+    size_t H = (size_t)p->desc.net.hidden, at = ppo_state_at(p, c->time, c->env);
 
     for (int layer = 0; layer < p->desc.net.layers; layer++, at += H) {
         memcpy(io->h[layer] + (size_t)sample * H, p->start_h + at, H * sizeof(float));
@@ -62,7 +62,7 @@ static void keep_state(esper_ppo *p, const esper_ppo_batch *b, const esper_polic
                        const ppo_chunk *c)
 {
     size_t H = (size_t)p->desc.net.hidden, layers = (size_t)p->desc.net.layers;
-    size_t from = ppo_state_at(p, c->time, c->lane), to = ppo_state_at(p, c->time + 1, c->lane);
+    size_t from = ppo_state_at(p, c->time, c->env), to = ppo_state_at(p, c->time + 1, c->env);
     int last = c->n - 1;
 
     while (last >= 0 && !ppo_is_valid(b, ppo_entry_of(b, c, last)))
@@ -168,21 +168,20 @@ esper_ppo_terms ppo_terms_of(const esper_ppo *p, const esper_ppo_batch *b, const
 
 /* ------------------------------------------------------------------------------------------------ whole rollouts */
 
-/* One pass of some lanes' chunks of one time. */
-static esper_status evaluate_lanes(esper_ppo *p, const esper_ppo_batch *b, int time, int lane, int n,
-                                   esper_ppo_report *r)
+/* One pass of some environments' chunks of one time. */
+static esper_status evaluate_envs(esper_ppo *p, const esper_ppo_batch *b, int time, int env, int n, esper_ppo_report *r)
 {
     esper_policy_io io = esper_policy_net_io(p->net, ESPER_POLICY_LEARN);
 
-    assert(n > 0 && n <= p->desc.batch_chunks && lane + n <= b->n_lanes);
+    assert(n > 0 && n <= p->desc.batch_chunks && env + n <= b->n_envs);
     for (int s = 0; s < n; s++) {
-        ppo_chunk c = ppo_chunk_at(p, b, time, lane + s);
+        ppo_chunk c = ppo_chunk_at(p, b, time, env + s);
 
         ppo_load_chunk(p, b, &io, s, &c);
     }
     ESPER_TRY(esper_policy_net_forward(p->net, ESPER_POLICY_LEARN, n));
     for (int s = 0; s < n; s++) {
-        ppo_chunk c = ppo_chunk_at(p, b, time, lane + s);
+        ppo_chunk c = ppo_chunk_at(p, b, time, env + s);
 
         keep_state(p, b, &io, s, &c);
         for (int t = 0; t < c.n; t++) {
@@ -200,7 +199,7 @@ static esper_status evaluate_lanes(esper_ppo *p, const esper_ppo_batch *b, int t
 
 static void begin_states(esper_ppo *p, const esper_ppo_batch *b)
 {
-    size_t n = (size_t)b->n_lanes * (size_t)(p->desc.net.layers * p->desc.net.hidden);
+    size_t n = (size_t)b->n_envs * (size_t)(p->desc.net.layers * p->desc.net.hidden);
 
     memset(p->start_h, 0, n * sizeof(float));
     memset(p->start_c, 0, n * sizeof(float));
@@ -216,10 +215,10 @@ esper_status ppo_evaluate(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_repo
     begin_states(p, b);
     p->whole.n = 0;
     for (int time = 0; time < ppo_n_times(p, b); time++)
-        for (int lane = 0; lane < b->n_lanes; lane += p->desc.batch_chunks) {
-            int left = b->n_lanes - lane;
+        for (int env = 0; env < b->n_envs; env += p->desc.batch_chunks) {
+            int left = b->n_envs - env;
 
-            ESPER_TRY(evaluate_lanes(p, b, time, lane, left < p->desc.batch_chunks ? left : p->desc.batch_chunks, r));
+            ESPER_TRY(evaluate_envs(p, b, time, env, left < p->desc.batch_chunks ? left : p->desc.batch_chunks, r));
         }
     return ESPER_OK;
 }

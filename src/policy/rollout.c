@@ -8,12 +8,12 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-static int chunks_of_lane(const esper_rollout_shape *shape)
+static int chunks_of_env(const esper_rollout_shape *shape)
 {
     return (shape->n_steps + shape->chunk - 1) / shape->chunk;
 }
 
-/* Every array, and how many elements a lane has in it. */
+/* Every array, and how many elements an environment has in it. */
 #define ARRAYS(X, s)                                             \
     X(n_stored, 1)                                               \
     X(segment, 1)                                                \
@@ -31,7 +31,7 @@ static int chunks_of_lane(const esper_rollout_shape *shape)
     X(returns, (size_t)(s)->n_steps)                             \
     X(errors, (size_t)(s)->n_steps)                              \
     X(contributions, (size_t)(s)->n_steps *(size_t)(s)->n_slots) \
-    X(states, (size_t)chunks_of_lane(s) * (size_t)(s)->n_state)  \
+    X(states, (size_t)chunks_of_env(s) * (size_t)(s)->n_state)  \
     X(effective_ops, (size_t)(s)->n_steps)                       \
     X(asked, (size_t)(s)->n_steps)                               \
     X(done, (size_t)(s)->n_steps)                                \
@@ -52,10 +52,10 @@ static void *take(char **at, size_t n, size_t bytes)
 /* Points the arrays into the block, and returns its size. */
 static size_t lay_out(esper_rollout *r, char *block)
 {
-    size_t lanes = (size_t)r->shape.n_lanes;
+    size_t envs = (size_t)r->shape.n_envs;
     char *at = block;
 
-#define X(name, n) r->name = take(&at, lanes * (n), sizeof(*r->name));
+#define X(name, n) r->name = take(&at, envs * (n), sizeof(*r->name));
     ARRAYS(X, &r->shape)
 #undef X
     return (size_t)(at - block);
@@ -67,7 +67,7 @@ static esper_status check_shape(const esper_rollout_shape *shape)
         const char *name;
         int         value, high;
     } ranges[] = {
-        {"lanes", shape->n_lanes, 1 << 20},
+        {"environments", shape->n_envs, 1 << 20},
         {"steps", shape->n_steps, 1 << 20},
         {"slots", shape->n_slots, ESPER_POLICY_MAX_SLOTS},
         {"features", shape->n_features, 1 << 16},
@@ -91,7 +91,7 @@ esper_status esper_rollout_open(const esper_rollout_shape *shape, esper_rollout 
     bytes = lay_out(&measured, NULL);
     rollout = esper_mem_alloc(head + bytes);
     if (rollout == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a rollout of %d lanes and %d steps", shape->n_lanes, shape->n_steps);
+        return ESPER_FAIL(ESPER_E_NOMEM, "a rollout of %d environments and %d steps", shape->n_envs, shape->n_steps);
     rollout->shape = *shape;
     (void)lay_out(rollout, (char *)rollout + head);
     *rollout_out = rollout;
@@ -105,37 +105,37 @@ void esper_rollout_close(esper_rollout *rollout)
 
 void esper_rollout_reset(esper_rollout *rollout)
 {
-    size_t lanes = (size_t)rollout->shape.n_lanes;
+    size_t envs = (size_t)rollout->shape.n_envs;
 
-    memset(rollout->n_stored, 0, lanes * sizeof(*rollout->n_stored));
-    memset(rollout->segment, 0, lanes * sizeof(*rollout->segment));
+    memset(rollout->n_stored, 0, envs * sizeof(*rollout->n_stored));
+    memset(rollout->segment, 0, envs * sizeof(*rollout->segment));
     rollout->n_rollbacks_asked = rollout->n_rollbacks_applied = rollout->n_rollbacks_lost = 0;
     rollout->n_steps_forfeited = rollout->n_bad_rewards = 0;
 }
 
 /* ------------------------------------------------------------------------------------------------ storing */
 
-static float *state_at(const esper_rollout *rollout, int lane, int chunk)
+static float *state_at(const esper_rollout *rollout, int env, int chunk)
 {
-    size_t index = (size_t)lane * (size_t)chunks_of_lane(&rollout->shape) + (size_t)chunk;
+    size_t index = (size_t)env * (size_t)chunks_of_env(&rollout->shape) + (size_t)chunk;
 
-    assert(lane >= 0 && lane < rollout->shape.n_lanes && chunk >= 0 && chunk < chunks_of_lane(&rollout->shape));
+    assert(env >= 0 && env < rollout->shape.n_envs && chunk >= 0 && chunk < chunks_of_env(&rollout->shape));
     return rollout->states + index * (size_t)rollout->shape.n_state;
 }
 
 /* The recurrent state is kept where a chunk begins; where a segment begins it is zero. */
-static void store_state(esper_rollout *rollout, int lane, int step, const float *state)
+static void store_state(esper_rollout *rollout, int env, int step, const float *state)
 {
     size_t bytes = (size_t)rollout->shape.n_state * sizeof(float);
-    bool begins = step == rollout->segment[lane];
+    bool begins = step == rollout->segment[env];
 
-    rollout->begins[esper_rollout_at(rollout, lane, step)] = begins;
+    rollout->begins[esper_rollout_at(rollout, env, step)] = begins;
     if (step % rollout->shape.chunk != 0)
         return;
     if (state == NULL || begins)
-        memset(state_at(rollout, lane, step / rollout->shape.chunk), 0, bytes);
+        memset(state_at(rollout, env, step / rollout->shape.chunk), 0, bytes);
     else
-        memcpy(state_at(rollout, lane, step / rollout->shape.chunk), state, bytes);
+        memcpy(state_at(rollout, env, step / rollout->shape.chunk), state, bytes);
 }
 
 static void store_slots(esper_rollout *rollout, size_t at, const esper_rollout_step *step)
@@ -158,17 +158,17 @@ static void store_heads(esper_rollout *rollout, size_t at, const esper_rollout_s
     }
 }
 
-esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step)
+esper_status esper_rollout_add(esper_rollout *rollout, int env, const esper_rollout_step *step)
 {
     const esper_rollout_shape *shape = &rollout->shape;
-    int t = rollout->n_stored[lane];
-    size_t at = esper_rollout_at(rollout, lane, t);
+    int t = rollout->n_stored[env];
+    size_t at = esper_rollout_at(rollout, env, t);
     bool good = isfinite(step->reward);
 
-    assert(lane >= 0 && lane < shape->n_lanes && rollout->segment[lane] <= t);
+    assert(env >= 0 && env < shape->n_envs && rollout->segment[env] <= t);
     if (t >= shape->n_steps)
-        return ESPER_FAIL(ESPER_E_STATE, "lane %d of a rollout has its %d steps already", lane, shape->n_steps);
-    store_state(rollout, lane, t, step->state);
+        return ESPER_FAIL(ESPER_E_STATE, "environment %d of a rollout has its %d steps already", env, shape->n_steps);
+    store_state(rollout, env, t, step->state);
     store_slots(rollout, at, step);
     store_heads(rollout, at, step);
     memcpy(rollout->features + at * (size_t)shape->n_features, step->features,
@@ -184,23 +184,23 @@ esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rol
     rollout->forced[at] = step->forced;
     rollout->bootstraps[at] = 0.0f;
     rollout->done[at] = rollout->truncated[at] = 0;
-    rollout->n_stored[lane] = t + 1;
+    rollout->n_stored[env] = t + 1;
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ ends */
 
-void esper_rollout_end(esper_rollout *rollout, int lane)
+void esper_rollout_end(esper_rollout *rollout, int env)
 {
-    int n = rollout->n_stored[lane];
+    int n = rollout->n_stored[env];
     size_t at;
 
     if (n == 0)
         return;
-    at = esper_rollout_at(rollout, lane, n - 1);
+    at = esper_rollout_at(rollout, env, n - 1);
     rollout->done[at] = 1;
     rollout->truncated[at] = 0;
-    rollout->segment[lane] = n;
+    rollout->segment[env] = n;
 }
 
 /* Sets what a step is worth; the part ROLLBACK takes up the difference to what was paid. */
@@ -214,21 +214,21 @@ static void rewrite(esper_rollout *rollout, size_t at, double worth, double lear
     rollout->rewards[at] = (float)learned;
 }
 
-bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty)
+bool esper_rollout_rollback(esper_rollout *rollout, int env, double penalty)
 {
-    int from = rollout->segment[lane], n = rollout->n_stored[lane];
+    int from = rollout->segment[env], n = rollout->n_stored[env];
 
-    assert(lane >= 0 && lane < rollout->shape.n_lanes && from <= n);
+    assert(env >= 0 && env < rollout->shape.n_envs && from <= n);
     rollout->n_rollbacks_asked++;
     if (n == from) {
         rollout->n_rollbacks_lost++;
         return false;
     }
     for (int t = from; t < n - 1; t++)
-        rewrite(rollout, esper_rollout_at(rollout, lane, t), 0.0, 0.0);
-    rewrite(rollout, esper_rollout_at(rollout, lane, n - 1), penalty,
+        rewrite(rollout, esper_rollout_at(rollout, env, t), 0.0, 0.0);
+    rewrite(rollout, esper_rollout_at(rollout, env, n - 1), penalty,
             fmin(fmax(penalty, -ESPER_ROLLOUT_CLIP), ESPER_ROLLOUT_CLIP));
-    esper_rollout_end(rollout, lane);
+    esper_rollout_end(rollout, env);
     rollout->n_rollbacks_applied++;
     rollout->n_steps_forfeited += n - 1 - from;
     return true;
@@ -238,43 +238,43 @@ int esper_rollout_count_steps(const esper_rollout *rollout)
 {
     int n = 0;
 
-    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
-        n += rollout->n_stored[lane];
+    for (int env = 0; env < rollout->shape.n_envs; env++)
+        n += rollout->n_stored[env];
     return n;
 }
 
 /* ------------------------------------------------------------------------------------------------ between ranks */
 
-size_t esper_rollout_lanes_bytes(const esper_rollout *rollout, int n_lanes)
+size_t esper_rollout_envs_bytes(const esper_rollout *rollout, int n_envs)
 {
     size_t bytes = 0;
 
-#define X(name, n) bytes += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+#define X(name, n) bytes += (size_t)n_envs * (n) * sizeof(*rollout->name);
     ARRAYS(X, &rollout->shape)
 #undef X
     return bytes;
 }
 
-void esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lanes, void *memory_out)
+void esper_rollout_copy_envs(const esper_rollout *rollout, int first, int n_envs, void *memory_out)
 {
     char *at = memory_out;
 
-    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
+    assert(first >= 0 && n_envs >= 0 && first + n_envs <= rollout->shape.n_envs);
 #define X(name, n)                                                                        \
-    memcpy(at, rollout->name + (size_t)first * (n), (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
-    at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+    memcpy(at, rollout->name + (size_t)first * (n), (size_t)n_envs * (n) * sizeof(*rollout->name)); \
+    at += (size_t)n_envs * (n) * sizeof(*rollout->name);
     ARRAYS(X, &rollout->shape)
 #undef X
 }
 
-void esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, const void *memory)
+void esper_rollout_take_envs(esper_rollout *rollout, int first, int n_envs, const void *memory)
 {
     const char *at = memory;
 
-    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
+    assert(first >= 0 && n_envs >= 0 && first + n_envs <= rollout->shape.n_envs);
 #define X(name, n)                                                                        \
-    memcpy(rollout->name + (size_t)first * (n), at, (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
-    at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+    memcpy(rollout->name + (size_t)first * (n), at, (size_t)n_envs * (n) * sizeof(*rollout->name)); \
+    at += (size_t)n_envs * (n) * sizeof(*rollout->name);
     ARRAYS(X, &rollout->shape)
 #undef X
 }

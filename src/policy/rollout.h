@@ -1,10 +1,10 @@
-/* Internal. What a round of episodes has brought, for a policy to learn from: lanes (environments) by steps, plain arrays in
- * one allocation, every one of them of shape (n_lanes, n_steps, ...).
+/* Internal. What a round of episodes has brought, for a policy to learn from: environments by steps, plain arrays in
+ * one allocation, every one of them of shape (n_envs, n_steps, ...).
  *
- *   lane 0   | segment .............. rollback | segment ...................... end |
+ *   environment 0   | segment .............. rollback | segment ...................... end |
  *            | chunk | chunk | chunk | chunk | chunk | chunk | ...                       served in any order
  *
- * A lane is cut into segments where the governor rolled back: the step before is terminal, and neither credit nor the
+ * An environment is cut into segments where the governor rolled back: the step before is terminal, and neither credit nor the
  * recurrent state cross the cut. Learning goes through chunks of consecutive steps; each begins with the recurrent state the
  * policy had then, and is zeroed where a segment begins inside it. */
 #ifndef ESPER_POLICY_ROLLOUT_H
@@ -17,10 +17,10 @@
 #define ESPER_ROLLOUT_CLIP 10.0 /* the largest penalty that is learned from */
 
 typedef struct esper_rollout_shape {
-    int n_lanes, n_steps; /* most steps of a lane */
+    int n_envs, n_steps; /* most steps of an environment */
     int n_slots;          /* 1 .. ESPER_POLICY_MAX_SLOTS */
     int n_features;       /* of an observation */
-    int n_state;          /* floats of a lane's recurrent state, h and c and all layers */
+    int n_state;          /* floats of an environment's recurrent state, h and c and all layers */
     int chunk;            /* steps of a chunk: 1 .. n_steps */
 } esper_rollout_shape;
 
@@ -44,8 +44,8 @@ typedef struct esper_rollout_step {
 
 typedef struct esper_rollout {
     esper_rollout_shape shape;
-    int      *n_stored;   /* (n_lanes) */
-    int      *segment;    /* (n_lanes) step at which the present segment begins */
+    int      *n_stored;   /* (n_envs) */
+    int      *segment;    /* (n_envs) step at which the present segment begins */
     float    *features;   /* (.., n_features) */
     int32_t  *blueprints; /* (.., n_slots) */
     int32_t  *actions;    /* (.., ESPER_N_HEADS) */
@@ -55,7 +55,7 @@ typedef struct esper_rollout {
     double   *parts;      /* (.., ESPER_N_REWARD_PARTS) raw; they add up to the raw reward */
     float    *advantages, *returns, *errors; /* by esper_gae_run */
     float    *contributions;                 /* (.., n_slots) NaN = not measured */
-    float    *states;     /* (n_lanes, chunks of a lane, n_state) at the beginning of each chunk */
+    float    *states;     /* (n_envs, chunks of an environment, n_state) at the beginning of each chunk */
     int32_t  *effective_ops;
     uint32_t *asked;      /* heads that the effective operation asks: bits 1 << head */
     uint8_t  *done, *truncated, *accepted, *forced;
@@ -71,30 +71,30 @@ void         esper_rollout_close(esper_rollout *rollout);
 /* A new round: nothing is stored. */
 void esper_rollout_reset(esper_rollout *rollout);
 
-/* Appends a step. A reward that is not finite counts as 0 and is counted. E_STATE: the lane is full. */
-esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step);
+/* Appends a step. A reward that is not finite counts as 0 and is counted. E_STATE: the environment is full. */
+esper_status esper_rollout_add(esper_rollout *rollout, int env, const esper_rollout_step *step);
 
-/* The lane's last step ends its episode for good. */
-void esper_rollout_end(esper_rollout *rollout, int lane);
+/* The environment's last step ends its episode for good. */
+void esper_rollout_end(esper_rollout *rollout, int env);
 
 /* The governor rolled back. The last step becomes terminal with the penalty (cut to +-ESPER_ROLLOUT_CLIP), every earlier
  * step of its segment forfeits its reward, and a new segment begins. Parts add up still: see ESPER_PART_ROLLBACK. Returns
  * false when the segment has no step yet: nobody can be blamed, and the penalty is lost and counted. */
-bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty);
+bool esper_rollout_rollback(esper_rollout *rollout, int env, double penalty);
 
 /* Index of a step in arrays of one value each. */
-static inline size_t esper_rollout_at(const esper_rollout *rollout, int lane, int step)
+static inline size_t esper_rollout_at(const esper_rollout *rollout, int env, int step)
 {
-    return (size_t)lane * (size_t)rollout->shape.n_steps + (size_t)step;
+    return (size_t)env * (size_t)rollout->shape.n_steps + (size_t)step;
 }
 
 int esper_rollout_count_steps(const esper_rollout *rollout);
 
 /* ------------------------------------------------------------------------------------------------ between ranks */
 
-/* Some lanes as plain memory, to be sent and taken over by a rollout of the same shape. Counts of rollbacks stay behind. */
-size_t esper_rollout_lanes_bytes(const esper_rollout *rollout, int n_lanes);
-void   esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lanes, void *memory_out);
-void   esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, const void *memory);
+/* Some environments as plain memory, to be sent and taken over by a rollout of the same shape. Counts of rollbacks stay behind. */
+size_t esper_rollout_envs_bytes(const esper_rollout *rollout, int n_envs);
+void   esper_rollout_copy_envs(const esper_rollout *rollout, int first, int n_envs, void *memory_out);
+void   esper_rollout_take_envs(esper_rollout *rollout, int first, int n_envs, const void *memory);
 
 #endif

@@ -22,31 +22,31 @@ static void save_new(const esper_learned_identity *identity, const char *path)
 
 /* ------------------------------------------------------------------------------------------------ there and back */
 
-/* One step of all lanes: logits and value of every lane, and memory. */
-static uint64_t hash_act(learner *l, int n_lanes, float *h, float *c)
+/* One step of all environments: logits and value of every environment, and memory. */
+static uint64_t hash_act(learner *l, int n_envs, float *h, float *c)
 {
     int n_features = l->identity.n_features, n_slots = l->identity.n_slots;
-    float *obs = calloc((size_t)(n_lanes * n_features), sizeof(float));
+    float *obs = calloc((size_t)(n_envs * n_features), sizeof(float));
     int32_t ids[8] = {0};
     esper_policy_io io;
     uint64_t hash = 0;
 
     assert_non_null(obs);
-    for (int lane = 0; lane < n_lanes; lane++) {
+    for (int env = 0; env < n_envs; env++) {
         esper_feature_memory memory;
-        float *row = obs + lane * n_features;
+        float *row = obs + env * n_features;
         scene s;
         int n_bad;
 
-        set_epoch(&s, (uint32_t)lane, 3, n_slots);
+        set_epoch(&s, (uint32_t)env, 3, n_slots);
         esper_feature_memory_init(&memory);
-        check_good(esper_features_fill(&s.view, &memory, row, ids + lane * n_slots, &n_bad));
+        check_good(esper_features_fill(&s.view, &memory, row, ids + env * n_slots, &n_bad));
         esper_normaliser_apply(l->norm, row, row);
     }
-    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n_lanes, obs, ids, h, c}));
+    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n_envs, obs, ids, h, c}));
     io = esper_policy_net_io(esper_ppo_net(l->ppo), ESPER_POLICY_ACT);
     for (int head = 0; head < ESPER_N_HEADS; head++)
-        for (int i = 0; i < n_lanes * esper_head_size(head, n_slots); i++) {
+        for (int i = 0; i < n_envs * esper_head_size(head, n_slots); i++) {
             uint32_t bits;
 
             memcpy(&bits, &io.logits[head][i], sizeof(bits));
@@ -111,7 +111,7 @@ static void resumes_whole(void **state)
     check_good(esper_safetensors_copy(esper_learned_content(file), "learn/returns", ESPER_SAFETENSORS_F64, 1,
                                       (uint64_t[]){3}, found));
     assert_memory_equal(found, returns, sizeof(found));
-    learner_open(&l, &identity, 5, 2); /* the number of lanes is no part of it */
+    learner_open(&l, &identity, 5, 2); /* the number of environments is no part of it */
     check_good(esper_learned_resume(file, l.ppo, l.norm));
     esper_learned_close(file);
     check_good(esper_learned_save(l.ppo, &identity, l.norm, &extra, "b.safetensors"));
