@@ -1,9 +1,9 @@
 /* Environments in lock step. */
 #include "learn/fleet.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/clock.h"
@@ -92,40 +92,33 @@ void esper_fleet_close(esper_fleet *fleet)
 
 /* ------------------------------------------------------------------------------------------------ work of one */
 
-static esper_status open_member(esper_fleet *fleet, fleet_member *member, esper_backend_stream *stream)
-{
-    esper_env_desc desc = {.engine = fleet->engine,
-                           .stream = stream,
-                           .seed = member->seed,
-                           .inject = member->inject[0] != '\0' ? member->inject : NULL};
-    esper_status status;
-
-    close_member(member);
-    member->n_steps = 0;
-    member->seconds = 0.0;
-    member->accuracy_final = (double)NAN;
-    status = esper_env_open(&desc, &member->env);
-    member->inject[0] = '\0';
-    return status;
-}
-
-static esper_status decide(const esper_fleet *fleet, fleet_member *member, int index, bool last)
-{
-    esper_env_look look = esper_env_look_at(member->env);
-
-    if (look.view == NULL || (fleet->decisions == NULL && !fleet->own))
-        return ESPER_OK;
-    member->accuracy_final = look.view->accuracy_valid;
-    member->n_steps++;
-    return esper_env_decide(member->env, fleet->own ? NULL : &fleet->decisions[index], last);
-}
-
 static esper_status do_work(esper_fleet *fleet, fleet_member *member, int index, esper_backend_stream *stream)
 {
-    if (fleet->work == FLEET_OPEN)
-        return open_member(fleet, member, stream);
+    const esper_policy_view *view;
+    esper_status status;
+
+    if (fleet->work == FLEET_OPEN) {
+        close_member(member);
+        member->n_steps = 0;
+        member->seconds = 0.0;
+        member->accuracy_final = (double)NAN;
+        status = esper_env_open(&(esper_env_desc){.engine = fleet->engine,
+                                                  .stream = stream,
+                                                  .seed = member->seed,
+                                                  .inject = member->inject[0] != '\0' ? member->inject : NULL},
+                                &member->env);
+        member->inject[0] = '\0';
+        return status;
+    }
+    assert(member->env != NULL);
     esper_env_move(member->env, stream);
-    ESPER_TRY(decide(fleet, member, index, fleet->work == FLEET_FINISH));
+    view = esper_env_look_at(member->env).view;
+    if (view != NULL && (fleet->decisions != NULL || fleet->own)) {
+        member->accuracy_final = view->accuracy_valid;
+        member->n_steps++;
+        ESPER_TRY(
+            esper_env_decide(member->env, fleet->own ? NULL : &fleet->decisions[index], fleet->work == FLEET_FINISH));
+    }
     return fleet->work == FLEET_ADVANCE ? esper_env_advance(member->env) : ESPER_OK;
 }
 
@@ -136,6 +129,7 @@ static void run_member(void *context, int item, esper_backend_stream *stream)
     fleet_member *member = &fleet->members[index];
     double began = esper_clock_seconds(), took;
 
+    assert(index >= 0 && index < fleet->n_begun);
     member->status = do_work(fleet, member, index, stream);
     if (member->status != ESPER_OK)
         snprintf(member->message, sizeof(member->message), "%s", esper_last_error());
@@ -145,30 +139,6 @@ static void run_member(void *context, int item, esper_backend_stream *stream)
         member->seconds_open += took;
 }
 
-/* The first environment that failed speaks. */
-static esper_status verdict(const esper_fleet *fleet)
-{
-    for (int i = 0; i < fleet->n_begun; i++)
-        if (fleet->members[i].status != ESPER_OK)
-            return ESPER_FAIL(fleet->members[i].status, "environment %d (seed %llu): %s", i,
-                              (unsigned long long)fleet->members[i].seed, fleet->members[i].message);
-    return ESPER_OK;
-}
-
-/* Whoever comes last is waited for: so the networks with most to compute come first. Nobody else can tell the order. */
-static void sort_members(esper_fleet *fleet)
-{
-    for (int i = 0; i < fleet->n_begun; i++) {
-        fleet_member *member = &fleet->members[i];
-        int at = i;
-
-        member->flops = member->env != NULL ? esper_network_step_flops(esper_env_look_at(member->env).network) : 0.0;
-        for (; at > 0 && fleet->members[fleet->order[at - 1]].flops < member->flops; at--)
-            fleet->order[at] = fleet->order[at - 1];
-        fleet->order[at] = i;
-    }
-}
-
 static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decision *decisions, bool own)
 {
     double began = esper_clock_seconds();
@@ -176,10 +146,22 @@ static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decisi
     fleet->work = what;
     fleet->decisions = decisions;
     fleet->own = own;
-    sort_members(fleet);
+    /* whoever comes last is waited for: so the networks with most to compute come first. Nobody else can tell the order */
+    for (int i = 0, at; i < fleet->n_begun; i++) {
+        fleet_member *member = &fleet->members[i];
+
+        member->flops = member->env != NULL ? esper_network_step_flops(esper_env_look_at(member->env).network) : 0.0;
+        for (at = i; at > 0 && fleet->members[fleet->order[at - 1]].flops < member->flops; at--)
+            fleet->order[at] = fleet->order[at - 1];
+        fleet->order[at] = i;
+    }
     esper_engine_each(fleet->engine, fleet->n_begun, run_member, fleet);
     fleet->wall += esper_clock_seconds() - began;
-    return verdict(fleet);
+    for (int i = 0; i < fleet->n_begun; i++) /* the first that failed speaks */
+        if (fleet->members[i].status != ESPER_OK)
+            return ESPER_FAIL(fleet->members[i].status, "environment %d (seed %llu): %s", i,
+                              (unsigned long long)fleet->members[i].seed, fleet->members[i].message);
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ a round */
@@ -226,27 +208,21 @@ int esper_fleet_envs(const esper_fleet *fleet)
 
 const esper_env *esper_fleet_env(const esper_fleet *fleet, int index)
 {
+    assert(index >= 0 && index < fleet->n_begun);
     return fleet->members[index].env;
 }
 
 void esper_fleet_inject(esper_fleet *fleet, int index, const char *faults)
 {
+    assert(index >= 0 && index < fleet->n_envs);
     snprintf(fleet->members[index].inject, sizeof(fleet->members[index].inject), "%s", faults);
-}
-
-static void count_seeds(const esper_slots *slots, esper_episode *episode)
-{
-    for (int k = 0; k < slots->n; k++) {
-        episode->n_germinated += slots->slot[k].n_seeds;
-        episode->n_kept += slots->slot[k].stage == ESPER_STAGE_FOSSILIZED;
-        episode->n_pruned += slots->slot[k].n_seeds - (esper_slot_is_active(&slots->slot[k]) ? 1 : 0);
-    }
 }
 
 esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
 {
     const fleet_member *member = &fleet->members[index];
     esper_env_look look = esper_env_look_at(member->env);
+    const esper_slots *slots = &look.network->slots;
     esper_episode episode = {
         .seed = member->seed,
         .total_reward = esper_growth_return(look.growth),
@@ -260,7 +236,11 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
         .seconds = member->seconds,
     };
 
-    count_seeds(&look.network->slots, &episode);
+    for (int k = 0; k < slots->n; k++) {
+        episode.n_germinated += slots->slot[k].n_seeds;
+        episode.n_kept += slots->slot[k].stage == ESPER_STAGE_FOSSILIZED;
+        episode.n_pruned += slots->slot[k].n_seeds - (esper_slot_is_active(&slots->slot[k]) ? 1 : 0);
+    }
     return episode;
 }
 
@@ -270,18 +250,12 @@ esper_fleet_times esper_fleet_times_of(const esper_fleet *fleet)
 
     for (int i = 0; i < fleet->n_envs; i++) {
         const fleet_member *member = &fleet->members[i];
+        esper_env_look look = member->env != NULL ? esper_env_look_at(member->env) : (esper_env_look){0};
 
         times.open += member->seconds_open;
-        times.train += member->seconds_train;
-        times.valid += member->seconds_valid;
-        times.act += member->seconds_act;
-        if (member->env != NULL) {
-            esper_env_look look = esper_env_look_at(member->env);
-
-            times.train += look.seconds_train;
-            times.valid += look.seconds_valid;
-            times.act += look.seconds_act;
-        }
+        times.train += member->seconds_train + look.seconds_train;
+        times.valid += member->seconds_valid + look.seconds_valid;
+        times.act += member->seconds_act + look.seconds_act;
     }
     return times;
 }

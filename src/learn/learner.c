@@ -1,92 +1,71 @@
 /* From what a fleet shows to decisions, and from what they were worth to a better policy. */
 #include "learn/learner.h"
 
+#include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "policy/features.h"
-#include "policy/gae.h"
 #include "learn/learner_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static void describe_ppo(const esper_learner_desc *desc, esper_ppo_desc *out)
-{
-    const esper_config *config = desc->config;
-
-    esper_learned_ppo(desc->identity, out);
-    out->n_envs = desc->n_envs;
-    out->max_steps = desc->n_steps;
-    out->chunk_steps = config->ppo_chunk < desc->n_steps ? config->ppo_chunk : desc->n_steps;
-    out->batch_chunks = config->ppo_batch;
-    out->epochs = config->ppo_epochs;
-    out->lr = config->ppo_lr;
-    out->target_kl = config->ppo_kl;
-    out->weights.clip = config->ppo_clip;
-    out->weights.entropy = config->ppo_entropy_end;
-    out->entropy_start = config->ppo_entropy;
-    out->entropy_updates = out->total_updates = config->rounds;
-    for (int head = 0; head < ESPER_N_HEADS; head++)
-        out->floors[head] *= config->ppo_floor;
-    out->seed = config->seed;
-}
-
-static esper_status open_rollout(esper_learner *learner)
-{
-    const esper_ppo_desc *ppo = esper_ppo_desc_of(learner->ppo);
-    esper_rollout_shape shape = {
-        .n_envs = learner->n_envs,
-        .n_steps = learner->n_steps,
-        .n_slots = learner->identity.n_slots,
-        .n_features = learner->identity.n_features,
-        .n_state = 2 * learner->identity.hidden * learner->identity.layers,
-        .chunk = ppo->chunk_steps,
-    };
-
-    return esper_rollout_open(&shape, &learner->rollout);
-}
-
 static esper_status open_memory(esper_learner *learner)
 {
-    size_t envs = (size_t)learner->n_own;
+    size_t own = (size_t)learner->n_own, all = (size_t)learner->n_envs;
 
     learner->width = (size_t)(learner->identity.hidden * learner->identity.layers);
-    learner->envs = esper_mem_alloc(envs * sizeof(*learner->envs));
-    learner->obs = esper_mem_alloc(envs * (size_t)learner->identity.n_features * sizeof(float));
-    learner->ids = esper_mem_alloc(envs * (size_t)learner->identity.n_slots * sizeof(*learner->ids));
-    learner->h = esper_mem_alloc(envs * learner->width * sizeof(float));
-    learner->c = esper_mem_alloc(envs * learner->width * sizeof(float));
-    learner->state = esper_mem_alloc(2 * learner->width * envs * sizeof(float));
-    learner->targets = esper_mem_alloc((size_t)learner->n_envs * (size_t)learner->n_steps * sizeof(float));
-    learner->ends = esper_mem_alloc(2 * (size_t)learner->n_envs * learner->width * sizeof(float));
+    learner->envs = esper_mem_alloc(own * sizeof(*learner->envs));
+    learner->obs = esper_mem_alloc(own * (size_t)learner->identity.n_features * sizeof(float));
+    learner->ids = esper_mem_alloc(own * (size_t)learner->identity.n_slots * sizeof(*learner->ids));
+    learner->h = esper_mem_alloc(own * learner->width * sizeof(float));
+    learner->c = esper_mem_alloc(own * learner->width * sizeof(float));
+    learner->targets = esper_mem_alloc(all * (size_t)learner->n_steps * sizeof(float));
+    learner->ends = esper_mem_alloc(2 * all * learner->width * sizeof(float));
     if (learner->envs == NULL || learner->obs == NULL || learner->ids == NULL || learner->h == NULL ||
-        learner->c == NULL || learner->state == NULL || learner->targets == NULL || learner->ends == NULL)
+        learner->c == NULL || learner->targets == NULL || learner->ends == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a learner with %d environments", learner->n_own);
     return ESPER_OK;
 }
 
 static esper_status open_parts(esper_learner *learner, const esper_learner_desc *desc)
 {
+    const esper_config *config = desc->config;
+    int ranks = desc->ranks->size;
+    esper_rollout_shape shape = {.n_envs = desc->n_envs,
+                                 .n_steps = desc->n_steps,
+                                 .n_slots = desc->identity->n_slots,
+                                 .n_features = desc->identity->n_features};
     esper_ppo_desc ppo;
 
-    if (desc->n_envs % desc->ranks->size != 0)
+    if (desc->n_envs % ranks != 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "%d environments cannot be spread evenly over %d ranks: set envs to %d",
-                          desc->n_envs, desc->ranks->size,
-                          (desc->n_envs + desc->ranks->size - 1) / desc->ranks->size * desc->ranks->size);
-    if (desc->config->policy_width % 8 != 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "policy_width is %d: it has to be a multiple of 8",
-                          desc->config->policy_width);
-    learner->n_own = desc->n_envs / desc->ranks->size;
+                          desc->n_envs, ranks, (desc->n_envs + ranks - 1) / ranks * ranks);
+    if (config->policy_width % 8 != 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy_width is %d: it has to be a multiple of 8", config->policy_width);
+    learner->n_own = desc->n_envs / ranks;
     learner->first = learner->n_own * desc->ranks->rank;
-    describe_ppo(desc, &ppo);
-    ESPER_TRY(esper_growth_reward_config(desc->config, &learner->reward));
+    esper_learned_ppo(desc->identity, &ppo);
+    ppo.n_envs = desc->n_envs;
+    ppo.max_steps = desc->n_steps;
+    ppo.chunk_steps = config->ppo_chunk < desc->n_steps ? config->ppo_chunk : desc->n_steps;
+    ppo.batch_chunks = config->ppo_batch;
+    ppo.epochs = config->ppo_epochs;
+    ppo.lr = config->ppo_lr;
+    ppo.target_kl = config->ppo_kl;
+    ppo.weights.clip = config->ppo_clip;
+    ppo.weights.entropy = config->ppo_entropy_end;
+    ppo.entropy_start = config->ppo_entropy;
+    ppo.entropy_updates = ppo.total_updates = config->rounds;
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        ppo.floors[head] *= config->ppo_floor;
+    ppo.seed = config->seed;
+    ESPER_TRY(esper_growth_reward_config(config, &learner->reward));
     ESPER_TRY(esper_backend_open("cpu", desc->pool, &learner->backend));
     ESPER_TRY(esper_ppo_open(learner->backend, &ppo, &learner->ppo));
     ESPER_TRY(esper_learned_normaliser(&learner->identity, 0.0, &learner->norm));
-    ESPER_TRY(open_rollout(learner));
+    ESPER_TRY(esper_rollout_open(&shape, &learner->rollout));
     return open_memory(learner);
 }
 
@@ -127,7 +106,6 @@ void esper_learner_close(esper_learner *learner)
     esper_mem_free(learner->ids);
     esper_mem_free(learner->h);
     esper_mem_free(learner->c);
-    esper_mem_free(learner->state);
     esper_mem_free(learner->targets);
     esper_mem_free(learner->ends);
     esper_mem_free(learner);
@@ -157,6 +135,7 @@ const esper_rollout *esper_learner_rollout(const esper_learner *learner)
 
 static void forget(esper_learner *learner, int env)
 {
+    assert(env >= 0 && env < learner->n_own);
     memset(learner->h + (size_t)env * learner->width, 0, learner->width * sizeof(float));
     memset(learner->c + (size_t)env * learner->width, 0, learner->width * sizeof(float));
 }
@@ -199,15 +178,6 @@ static esper_status look_at(esper_learner *learner, int i, const esper_policy_vi
     return ESPER_OK;
 }
 
-/* The memory before this step, as the rollout stores it: h of all layers, then c. */
-static void keep_state(esper_learner *learner, int i)
-{
-    float *state = learner->state + (size_t)i * 2 * learner->width;
-
-    memcpy(state, learner->h + (size_t)i * learner->width, learner->width * sizeof(float));
-    memcpy(state + learner->width, learner->c + (size_t)i * learner->width, learner->width * sizeof(float));
-}
-
 static esper_status choose(esper_learner *learner, int i, const esper_policy_view *view, esper_decision *decision_out)
 {
     learner_env *env = &learner->envs[i];
@@ -235,10 +205,9 @@ esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet,
     esper_ppo_step step = {
         .n_envs = learner->n_own, .obs = learner->obs, .ids = learner->ids, .h = learner->h, .c = learner->c};
 
-    for (int i = 0; i < learner->n_own; i++) {
-        keep_state(learner, i);
+    assert(esper_fleet_envs(fleet) == learner->n_own);
+    for (int i = 0; i < learner->n_own; i++)
         ESPER_TRY(look_at(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view));
-    }
     ESPER_TRY(esper_ppo_act(learner->ppo, &step));
     for (int i = 0; i < learner->n_own; i++) {
         esper_decision_init(&decisions_out[i], ESPER_SLOT_OP_WAIT);
@@ -262,13 +231,13 @@ static esper_status store(esper_learner *learner, int i, const esper_growth *gro
         .action = env->choice.action,
         .value = env->choice.value,
         .paid = reward,
-        .state = learner->state + (size_t)i * 2 * learner->width,
         .effective_op = env->effective_op,
         .accepted = esper_growth_look_at(growth).accepted,
         .forced = env->choice.forced,
         .contributions = env->contributions,
     };
 
+    assert(env->waits);
     memcpy(step.masks, env->choice.masks, sizeof(step.masks));
     memcpy(step.open, env->choice.open, sizeof(step.open));
     memcpy(step.log_probs, env->choice.log_probs, sizeof(step.log_probs));

@@ -36,7 +36,6 @@ struct esper_learner {
     int32_t      *ids;     /* (n_own, n_slots) */
     float        *h, *c;   /* (n_own, width) */
     size_t        width;   /* of the memory: hidden times layers */
-    float        *state;   /* (n_own, 2 width) memory before the step at hand */
     float        *targets; /* (n_envs, n_steps) */
     float        *ends;    /* (h then c, n_envs, width) memory of all ranks' environments at the end of the round */
     esper_moments rewards;

@@ -373,29 +373,17 @@ static esper_status unpack_statistics(const esper_learned_file *file, esper_norm
 }
 
 /* What can fail comes first: the statistics are read aside, then the learner's part, which changes nothing when it fails. */
-static esper_status load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole)
+esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole)
 {
-    esper_normaliser *aside = NULL;
-    esper_status status = ESPER_OK;
+    esper_normaliser *aside;
+    esper_status status;
 
-    if (norm != NULL)
-        status = esper_normaliser_open(norm->n, norm->how, norm->momentum, &aside);
-    if (status == ESPER_OK && norm != NULL)
-        status = unpack_statistics(file, aside);
+    ESPER_TRY(esper_normaliser_open(norm->n, norm->how, norm->momentum, &aside));
+    status = unpack_statistics(file, aside);
     if (status == ESPER_OK)
-        status = whole ? esper_ppo_load(ppo, file->content) : esper_ppo_load_weights(ppo, file->content);
-    if (status == ESPER_OK && norm != NULL)
+        status = esper_ppo_load(ppo, file->content, whole);
+    if (status == ESPER_OK)
         status = unpack_statistics(file, norm);
     esper_normaliser_close(aside);
     return status;
-}
-
-esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm)
-{
-    return load(file, ppo, norm, false);
-}
-
-esper_status esper_learned_resume(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm)
-{
-    return load(file, ppo, norm, true);
 }

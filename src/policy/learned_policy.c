@@ -86,7 +86,7 @@ static esper_status open_net(policy_learned *policy, const esper_learned_file *f
     ESPER_TRY(esper_backend_open(backend != NULL ? backend : "auto", policy->pool, &policy->backend));
     ESPER_TRY(esper_ppo_open(policy->backend, &desc, &policy->ppo));
     ESPER_TRY(esper_learned_normaliser(identity, 0.0, &policy->norm));
-    return esper_learned_load(file, policy->ppo, policy->norm);
+    return esper_learned_load(file, policy->ppo, policy->norm, false);
 }
 
 static esper_status open_memory(policy_learned *policy, const esper_learned_identity *identity)

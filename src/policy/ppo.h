@@ -38,7 +38,6 @@ typedef struct esper_ppo_desc {
         entropy_updates; /* entropy weight at first, and updates to get to the given one; 0 = at once */
     double   value_start, value_updates;     /* the same for the critics */
     double   total_updates;  /* of the whole run: what penalties scale with */
-    bool     keep_advantages; /* they are normalised already */
     double   collapsed[ESPER_POLICY_MAX_HEADS]; /* mean entropy below which a head has collapsed, for the detector */
     uint64_t seed;
 } esper_ppo_desc;
@@ -47,28 +46,23 @@ typedef struct esper_ppo_desc {
  * the heads 1; no net, environments or steps. */
 void esper_ppo_desc_init(esper_ppo_desc *desc);
 
-/* A rollout: arrays in order of time, then environment: entry (t, environment) is t * n_envs + environment; with env_major it is
- * environment * n_steps + t, where n_steps is what an environment has room for. */
+/* A rollout: environment after environment, each with room for n_steps: entry (env, t) is env * n_steps + t. */
 typedef struct esper_ppo_batch {
     int             n_steps, n_envs;
-    bool            env_major;
-    const int      *n_stored;  /* (L) steps that an environment has. NULL: all */
-    const float    *obs;       /* (T,L,n_features) as the network saw it */
-    const int32_t  *ids;       /* (T,L,n_ids) -1 = the last row of the table */
-    const int32_t  *actions;   /* (T,L,n_heads) */
-    const uint64_t *masks;     /* (T,L,n_heads) open choices, one bit where a head was not asked */
-    const uint64_t *open;      /* (T,L,n_heads) open had the head been asked; 0 = it could not be. NULL: no penalties */
-    const uint32_t *asked;     /* (T,L) bits 1 << head, of the operation that came of it */
-    const uint8_t  *forced;    /* (T,L) there was nothing to choose. NULL: never */
-    const uint8_t  *valid;     /* (T,L) there is such a step. NULL: all */
-    const uint8_t  *reset;     /* (T,L) memory was empty before the step. NULL: never */
-    const float    *log_probs; /* (T,L,n_heads) of the rollout */
-    const float    *rewards;   /* (T,L) looked at, not used. NULL: not looked at */
-    const float    *values;    /* (T,L) of the rollout, in the scale of the targets. NULL: no explained variance */
-    const float    *advantages, *targets;  /* (T,L) */
-    const float    *contributions;         /* (T,L,n_contributions) measured. NULL: none */
-    const uint8_t  *measured;              /* (T,L,n_contributions) which of them. NULL: those that are not NAN */
-    const float    *h, *c;                 /* (L,layers,H) memory before the first step. NULL: empty */
+    const int      *n_stored;  /* (E) steps that an environment has */
+    const float    *obs;       /* (E,T,n_features) as the network saw it */
+    const int32_t  *ids;       /* (E,T,n_ids) -1 = the last row of the table */
+    const int32_t  *actions;   /* (E,T,n_heads) */
+    const uint64_t *masks;     /* (E,T,n_heads) open choices, one bit where a head was not asked */
+    const uint64_t *open;      /* (E,T,n_heads) open had the head been asked; 0 = it could not be */
+    const uint32_t *asked;     /* (E,T) bits 1 << head, of the operation that came of it */
+    const uint8_t  *forced;    /* (E,T) there was nothing to choose */
+    const uint8_t  *reset;     /* (E,T) memory was empty before the step */
+    const float    *log_probs; /* (E,T,n_heads) of the rollout */
+    const float    *rewards;   /* (E,T) looked at, not used */
+    const float    *values;    /* (E,T) of the rollout, in the scale of the targets */
+    const float    *advantages, *targets; /* (E,T) */
+    const float    *contributions;        /* (E,T,n_contributions) NAN = not measured */
 } esper_ppo_batch;
 
 /* What failed to be finite. */
@@ -148,9 +142,9 @@ void esper_ppo_drill(esper_ppo *ppo);
 /* What one step of all environments draws with and gives back: (n_envs, ..) arrays of the caller's. */
 typedef struct esper_ppo_step {
     int          n_envs;
-    const float *obs;     /* (L,n_features) */
-    const int32_t *ids;   /* (L,n_ids) */
-    float       *h, *c;   /* (L,layers,H) memory: read, then replaced */
+    const float *obs;     /* (E,n_features) */
+    const int32_t *ids;   /* (E,n_ids) */
+    float       *h, *c;   /* (E,layers,H) memory: read, then replaced */
 } esper_ppo_step;
 
 /* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), environment after environment. */
@@ -177,9 +171,8 @@ esper_status esper_ppo_write(const char *path, const esper_safetensors_tensor *t
 /* Whether a file is a policy, of this version, and as it was written. E_FORMAT says what it is not. */
 esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_out);
 
-/* Takes over what a file holds, or its weights alone, for which it needs no moments. E_CONFIG: it is of another network;
- * says what differs. E_FORMAT: as above, or a number that is not finite. Then nothing has changed. */
-esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file);
-esper_status esper_ppo_load_weights(esper_ppo *ppo, const esper_safetensors *file);
+/* Takes over the whole of what a file holds, or its weights alone, for which it needs no moments. E_CONFIG: it is of another
+ * network; says what differs. E_FORMAT: as above, or a number that is not finite. Then nothing has changed. */
+esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file, bool whole);
 
 #endif

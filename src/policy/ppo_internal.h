@@ -57,56 +57,26 @@ struct esper_ppo {
 /* ------------------------------------------------------------------------------------------------ entries and chunks */
 
 /* A step of an environment is an entry of the batch's arrays. */
-
-static inline int ppo_env_of(const esper_ppo_batch *b, size_t entry)
+static inline size_t ppo_entry_at(const esper_ppo_batch *b, int env, int step)
 {
-    return (int)(b->env_major ? entry / (size_t)b->n_steps : entry % (size_t)b->n_envs);
-}
-
-static inline int ppo_step_of(const esper_ppo_batch *b, size_t entry)
-{
-    return (int)(b->env_major ? entry % (size_t)b->n_steps : entry / (size_t)b->n_envs);
-}
-
-static inline bool ppo_is_valid(const esper_ppo_batch *b, size_t entry)
-{
-    if (b->n_stored != NULL && ppo_step_of(b, entry) >= b->n_stored[ppo_env_of(b, entry)])
-        return false;
-    return b->valid == NULL || b->valid[entry] != 0;
-}
-
-static inline bool ppo_is_forced(const esper_ppo_batch *b, size_t entry)
-{
-    return b->forced != NULL && b->forced[entry] != 0;
-}
-
-static inline size_t ppo_n_entries(const esper_ppo_batch *b)
-{
-    return (size_t)b->n_steps * (size_t)b->n_envs;
+    assert(env >= 0 && env < b->n_envs && step >= 0 && step < b->n_steps);
+    return (size_t)env * (size_t)b->n_steps + (size_t)step;
 }
 
 /* A chunk: some steps of an environment. */
 typedef struct ppo_chunk {
-    int time, env;   /* number of the chunk in its environment */
-    int first, n;     /* steps */
+    int time, env; /* number of the chunk in its environment */
+    int first, n;  /* steps; n 0 = the environment ended before */
 } ppo_chunk;
 
 static inline ppo_chunk ppo_chunk_at(const esper_ppo *p, const esper_ppo_batch *b, int time, int env)
 {
     ppo_chunk c = {.time = time, .env = env, .first = time * p->desc.chunk_steps};
-    int left = b->n_steps - c.first;
+    int left = b->n_stored[env] - c.first;
 
-    assert(time >= 0 && time < p->n_times && env >= 0 && env < b->n_envs && left > 0);
-    c.n = left < p->desc.chunk_steps ? left : p->desc.chunk_steps;
+    assert(time >= 0 && time < p->n_times && env >= 0 && env < b->n_envs && c.first < b->n_steps);
+    c.n = left < 0 ? 0 : left < p->desc.chunk_steps ? left : p->desc.chunk_steps;
     return c;
-}
-
-static inline size_t ppo_entry_of(const esper_ppo_batch *b, const ppo_chunk *c, int t)
-{
-    size_t step = (size_t)(c->first + t), env = (size_t)c->env;
-
-    assert(t >= 0 && t < c->n && c->first + t < b->n_steps);
-    return b->env_major ? env * (size_t)b->n_steps + step : step * (size_t)b->n_envs + env;
 }
 
 /* Where the memory before an environment's chunk is kept; time n_times is the end. */
@@ -150,7 +120,7 @@ void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_po
 esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
                            size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r);
 /* The steps as losses want them. */
-esper_ppo_terms ppo_terms_of(const esper_ppo *p, const esper_ppo_batch *b, const ppo_steps *s);
+esper_ppo_terms ppo_terms_of(const esper_ppo *p, const ppo_steps *s);
 /* All steps under the weights of now, memory carried from chunk to chunk. */
 esper_status ppo_evaluate(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r);
 /* The reference pass: what the policy said before the update, for ratios and for the report. */

@@ -1,16 +1,15 @@
-/* Internal. What a round of episodes has brought, for a policy to learn from: environments by steps, plain arrays in
- * one allocation, every one of them of shape (n_envs, n_steps, ...).
+/* Internal. What a round of episodes has brought, for a policy to learn from: environments by steps, plain arrays in one
+ * allocation, every one of them of shape (n_envs, n_steps, ...).
  *
  *   environment 0   | segment .............. rollback | segment ...................... end |
- *            | chunk | chunk | chunk | chunk | chunk | chunk | ...                       served in any order
  *
- * An environment is cut into segments where the governor rolled back: the step before is terminal, and neither credit nor the
- * recurrent state cross the cut. Learning goes through chunks of consecutive steps; each begins with the recurrent state the
- * policy had then, and is zeroed where a segment begins inside it. */
+ * The steps of an environment are cut into segments where the governor rolled back: the step before is terminal, and neither
+ * credit nor the recurrent state cross the cut. */
 #ifndef ESPER_POLICY_ROLLOUT_H
 #define ESPER_POLICY_ROLLOUT_H
 
-#include "base/rng.h"
+#include <assert.h>
+
 #include "policy/actions.h"
 #include "policy/reward.h"
 
@@ -20,8 +19,6 @@ typedef struct esper_rollout_shape {
     int n_envs, n_steps; /* most steps of an environment */
     int n_slots;          /* 1 .. ESPER_POLICY_MAX_SLOTS */
     int n_features;       /* of an observation */
-    int n_state;          /* floats of an environment's recurrent state, h and c and all layers */
-    int chunk;            /* steps of a chunk: 1 .. n_steps */
 } esper_rollout_shape;
 
 /* One step as it is stored. Pointers are borrowed for the call. */
@@ -35,7 +32,6 @@ typedef struct esper_rollout_step {
     float          value;
     double         reward;        /* that is learned from */
     const esper_reward *paid;     /* its parts; NULL = none are kept */
-    const float   *state;         /* (n_state) before this step; NULL = zeros */
     int            effective_op;  /* what the operation came to */
     bool           accepted;      /* it was done, and not refused for reasons beyond the masks */
     bool           forced;        /* there was no choice: no lesson for the policy */
@@ -53,9 +49,8 @@ typedef struct esper_rollout {
     float    *log_probs;  /* (.., ESPER_N_HEADS) */
     float    *values, *rewards, *bootstraps;
     double   *parts;      /* (.., ESPER_N_REWARD_PARTS) raw; they add up to the raw reward */
-    float    *advantages, *returns, *errors; /* by esper_gae_run */
+    float    *advantages, *returns, *errors; /* by esper_rollout_credit */
     float    *contributions;                 /* (.., n_slots) NaN = not measured */
-    float    *states;     /* (n_envs, chunks of an environment, n_state) at the beginning of each chunk */
     int32_t  *effective_ops;
     uint32_t *asked;      /* heads that the effective operation asks: bits 1 << head */
     uint8_t  *done, *truncated, *accepted, *forced;
@@ -82,9 +77,20 @@ void esper_rollout_end(esper_rollout *rollout, int env);
  * false when the segment has no step yet: nobody can be blamed, and the penalty is lost and counted. */
 bool esper_rollout_rollback(esper_rollout *rollout, int env, double penalty);
 
+/* How much better than expected each step of an environment was: generalised advantage estimation. Writes advantages, returns
+ * (raw: advantage + value) and errors. A step that is done and not truncated ends an episode: nothing behind it counts. The
+ * last step, when truncated, is followed by its bootstrap value; else by nothing. */
+typedef struct esper_credit {
+    double gamma, lambda;
+    double value_scale; /* what values and bootstraps are multiplied by first; 1 = they are raw */
+} esper_credit;
+
+void esper_rollout_credit(esper_rollout *rollout, int env, const esper_credit *credit);
+
 /* Index of a step in arrays of one value each. */
 static inline size_t esper_rollout_at(const esper_rollout *rollout, int env, int step)
 {
+    assert(env >= 0 && env < rollout->shape.n_envs && step >= 0 && step <= rollout->shape.n_steps);
     return (size_t)env * (size_t)rollout->shape.n_steps + (size_t)step;
 }
 

@@ -2,7 +2,6 @@
 /* Advantages: the recorded rollouts, through the buffer that holds them, and the sums of the specification. */
 #include "policy/helpers.h"
 
-#include "policy/gae.h"
 #include "policy/normaliser.h"
 #include "policy/rollout.h"
 
@@ -60,21 +59,6 @@ static void fill_env(esper_rollout *rollout, int env, const json_t *row, const j
     }
 }
 
-static esper_gae_steps env_of(const esper_rollout *rollout, int env)
-{
-    size_t at = esper_rollout_at(rollout, env, 0);
-
-    return (esper_gae_steps){.n = rollout->n_stored[env],
-                             .rewards = rollout->rewards + at,
-                             .values = rollout->values + at,
-                             .bootstraps = rollout->bootstraps + at,
-                             .done = rollout->done + at,
-                             .truncated = rollout->truncated + at,
-                             .advantages = rollout->advantages + at,
-                             .returns = rollout->returns + at,
-                             .errors = rollout->errors + at};
-}
-
 /* A head learns from the steps whose operation asks it: from the scaled advantage there, from nothing elsewhere. */
 static void compare_heads(const json_t *entry, const esper_rollout *rollout, double mean, double std)
 {
@@ -100,9 +84,9 @@ static void replay(const json_t *entry)
     const json_t *in = json_object_get(entry, "in"), *out = json_object_get(entry, "out");
     const json_t *rows = json_object_get(in, "rows"), *scale = json_object_get(in, "value_scale");
     const json_t *used = json_object_get(out, "rewards_used"), *stats = json_object_get(out, "stats");
-    esper_rollout_shape shape = {int_of(in, "num_envs"), int_of(in, "max_steps"), 1, N_FEATURES, 4, 1};
-    esper_gae_options options = {real_of(in, "gamma"), real_of(in, "lambda"),
-                                 json_is_null(scale) ? 1.0 : json_number_value(scale)};
+    esper_rollout_shape shape = {int_of(in, "num_envs"), int_of(in, "max_steps"), 1, N_FEATURES};
+    esper_credit credit = {real_of(in, "gamma"), real_of(in, "lambda"),
+                           json_is_null(scale) ? 1.0 : json_number_value(scale)};
     esper_moments moments = {0};
     double mean, std;
     esper_rollout *rollout;
@@ -110,13 +94,11 @@ static void replay(const json_t *entry)
     check_good(esper_rollout_open(&shape, &rollout));
     for (int env = 0; env < shape.n_envs; env++) {
         size_t at = esper_rollout_at(rollout, env, 0), k = (size_t)env;
-        esper_gae_steps view;
         int n;
 
         fill_env(rollout, env, json_array_get(rows, k), json_object_get(in, "rollback"));
         n = rollout->n_stored[env];
-        view = env_of(rollout, env);
-        esper_gae_run(&options, &view);
+        esper_rollout_credit(rollout, env, &credit);
         if (json_is_array(used))
             compare(entry, "reward", json_array_get(used, k), rollout->rewards + at, n);
         compare(entry, "advantage", json_array_get(json_object_get(out, "advantages"), k), rollout->advantages + at, n);
@@ -154,19 +136,27 @@ static void recorded_advantages(void **state)
 /* The sums of the specification. */
 static void known_sums(void **state)
 {
-    const float rewards[] = {1, 1, 10, 2}, values[] = {0.5f, 0.25f, 1, 0.75f}, bootstraps[] = {0, 0, 0, 4};
-    const uint8_t done[] = {0, 1, 0, 1}, truncated[] = {0, 0, 0, 1};
+    static const esper_rollout_shape shape = {1, 4, 1, 1};
+    const float rewards[] = {1, 1, 10, 2}, values[] = {0.5f, 0.25f, 1, 0.75f}, feature = 0;
     const double expected[] = {1.0625, 0.75, 11.8575, 4.85}, returns[] = {1.5625, 1.0, 12.8575, 5.6};
-    float a[4], r[4], e[4];
-    esper_gae_steps env = {4, rewards, values, bootstraps, done, truncated, a, r, e};
-    esper_gae_options options = {0.9, 0.5, 1.0};
+    int32_t blueprint = -1;
+    esper_rollout *rollout;
 
     (void)state;
-    esper_gae_run(&options, &env);
+    check_good(esper_rollout_open(&shape, &rollout));
+    for (int i = 0; i < 4; i++)
+        check_good(esper_rollout_add(
+            rollout, 0,
+            &(esper_rollout_step){
+                .features = &feature, .blueprints = &blueprint, .value = values[i], .reward = (double)rewards[i]}));
+    rollout->done[1] = rollout->done[3] = rollout->truncated[3] = 1;
+    rollout->bootstraps[3] = 4;
+    esper_rollout_credit(rollout, 0, &(esper_credit){0.9, 0.5, 1.0});
     for (int i = 0; i < 4; i++) {
-        assert_true(fabs((double)a[i] - expected[i]) < 1e-6);
-        assert_true(fabs((double)r[i] - returns[i]) < 1e-6);
+        assert_true(fabs((double)rollout->advantages[i] - expected[i]) < 1e-6);
+        assert_true(fabs((double)rollout->returns[i] - returns[i]) < 1e-6);
     }
+    esper_rollout_close(rollout);
 }
 
 int main(void)

@@ -71,7 +71,7 @@ static void acts_as_it_was_saved(void **state)
     assert_memory_equal(esper_learned_identity_of(file), &identity, sizeof(identity));
     learner_open(&loaded, esper_learned_identity_of(file), 2, 77);
     assert_true(hash_act(&saved, 2, h[0], c[0]) != hash_act(&loaded, 2, h[1], c[1])); /* or the rest shows nothing */
-    check_good(esper_learned_load(file, loaded.ppo, loaded.norm));
+    check_good(esper_learned_load(file, loaded.ppo, loaded.norm, false));
     esper_learned_close(file);
     memset(h, 0, sizeof(h));
     memset(c, 0, sizeof(c));
@@ -112,7 +112,7 @@ static void resumes_whole(void **state)
                                       (uint64_t[]){3}, found));
     assert_memory_equal(found, returns, sizeof(found));
     learner_open(&l, &identity, 5, 2); /* the number of environments is no part of it */
-    check_good(esper_learned_resume(file, l.ppo, l.norm));
+    check_good(esper_learned_load(file, l.ppo, l.norm, true));
     esper_learned_close(file);
     check_good(esper_learned_save(l.ppo, &identity, l.norm, &extra, "b.safetensors"));
     learner_close(&l);
@@ -338,9 +338,11 @@ static void refuses_weights_that_are_not_finite(void **state)
     learner_open(&other, &identity, 2, 5);
     before = hash_act(&other, 2, h, c);
     file = open_file(policy_path);
-    check_fails(esper_learned_load(file, other.ppo, other.norm), ESPER_E_FORMAT, " is nan: no policy acts by that");
+    check_fails(esper_learned_load(file, other.ppo, other.norm, false), ESPER_E_FORMAT,
+                " is nan: no policy acts by that");
     assert_non_null(strstr(esper_last_error(), "of param/"));
-    check_fails(esper_learned_resume(file, other.ppo, other.norm), ESPER_E_FORMAT, " is nan: no policy acts by that");
+    check_fails(esper_learned_load(file, other.ppo, other.norm, true), ESPER_E_FORMAT,
+                " is nan: no policy acts by that");
     esper_learned_close(file);
     memset(h, 0, sizeof(h));
     memset(c, 0, sizeof(c));
@@ -360,7 +362,7 @@ static void refuses_statistics_that_are_not_finite(void **state)
     save_policy(&l, policy_path);
     l.norm->variance[2] = 1.0;
     file = open_file(policy_path);
-    check_fails(esper_learned_load(file, l.ppo, l.norm), ESPER_E_FORMAT,
+    check_fails(esper_learned_load(file, l.ppo, l.norm, false), ESPER_E_FORMAT,
                 "statistics of observation 2: mean 0, variance -1");
     assert_true(l.norm->variance[2] == 1.0);
     esper_learned_close(file);
@@ -379,7 +381,7 @@ static void refuses_another_network(void **state)
     other.hidden = 24;
     learner_open(&l, &other, 1, 1);
     file = open_file(policy_path);
-    check_fails(esper_learned_load(file, l.ppo, l.norm), ESPER_E_CONFIG, "hidden width: 16, but here 24");
+    check_fails(esper_learned_load(file, l.ppo, l.norm, false), ESPER_E_CONFIG, "hidden width: 16, but here 24");
     esper_learned_close(file);
     learner_close(&l);
 }
@@ -416,8 +418,8 @@ static void acts_without_moments(void **state)
     esper_learned_close(file);
     free(tensors);
     file = open_file("sealed.safetensors");
-    check_good(esper_learned_load(file, l.ppo, l.norm));
-    check_fails(esper_learned_resume(file, l.ppo, l.norm), ESPER_E_NOTFOUND, "policy/counters");
+    check_good(esper_learned_load(file, l.ppo, l.norm, false));
+    check_fails(esper_learned_load(file, l.ppo, l.norm, true), ESPER_E_NOTFOUND, "policy/counters");
     esper_learned_close(file);
     learner_close(&l);
 }

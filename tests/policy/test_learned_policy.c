@@ -49,7 +49,7 @@ static void decides_as_its_network(void **state)
     policy = open_policy("learned", &setup);
     check_good(esper_learned_open(policy_path, &file));
     learner_open(&l, esper_learned_identity_of(file), 1, 99);
-    check_good(esper_learned_load(file, l.ppo, l.norm));
+    check_good(esper_learned_load(file, l.ppo, l.norm, false));
     esper_learned_close(file);
     esper_feature_memory_init(&memory);
     for (int epoch = 1; epoch <= EPISODE; epoch++) {

@@ -1,18 +1,17 @@
-/* The buffer of a round: what goes in comes out, rollbacks reach it whenever they happen, and chunks serve every step once. */
+/* The buffer of a round: what goes in comes out, rollbacks reach it whenever they happen, and credit stops there. */
 #include "policy/helpers.h"
 
-#include "policy/gae.h"
 #include "policy/rollout.h"
 
-enum { ENVS = 3, STEPS = 10, SLOTS = 2, FEATURES = 5, STATE = 4, CHUNK = 4 };
+enum { ENVS = 3, STEPS = 10, SLOTS = 2, FEATURES = 5 };
 
-static const esper_rollout_shape plain = {ENVS, STEPS, SLOTS, FEATURES, STATE, CHUNK};
+static const esper_rollout_shape plain = {ENVS, STEPS, SLOTS, FEATURES};
 
 /* A step that can be told from every other. */
 static void add(esper_rollout *rollout, int env, double reward)
 {
     int t = rollout->n_stored[env];
-    float features[FEATURES], state[STATE], contributions[SLOTS] = {(float)t, NAN};
+    float features[FEATURES], contributions[SLOTS] = {(float)t, NAN};
     int32_t blueprints[SLOTS] = {t, -1};
     esper_reward paid = {.total = reward};
     esper_rollout_step step = {.features = features,
@@ -20,7 +19,6 @@ static void add(esper_rollout *rollout, int env, double reward)
                                .value = (float)(100 * env + t),
                                .reward = reward,
                                .paid = &paid,
-                               .state = state,
                                .effective_op = t % 6,
                                .forced = t % 2 == 1,
                                .contributions = contributions};
@@ -29,8 +27,6 @@ static void add(esper_rollout *rollout, int env, double reward)
     paid.part[ESPER_PART_ATTRIBUTION] = reward + 1.0;
     for (int i = 0; i < FEATURES; i++)
         features[i] = (float)(1000 * env + 10 * t + i);
-    for (int i = 0; i < STATE; i++)
-        state[i] = (float)(500 * env + 10 * t + i);
     for (int h = 0; h < ESPER_N_HEADS; h++) {
         step.action.choice[h] = (t + h) % 3;
         step.masks[h] = UINT64_C(1) << 63 | (uint64_t)t;
@@ -91,7 +87,6 @@ static void keeps_what_it_is_given(void **state)
 
 /* ------------------------------------------------------------------------------------------------ rollbacks */
 
-/* In the middle, twice in an environment, in the last step, in the first; the other environments do not notice. */
 /* Time is up for an environment: its last step is followed by something of this value. */
 static void truncate_env(esper_rollout *rollout, int env, float bootstrap)
 {
@@ -101,6 +96,7 @@ static void truncate_env(esper_rollout *rollout, int env, float bootstrap)
     rollout->bootstraps[at] = bootstrap;
 }
 
+/* In the middle, twice in an environment, in the last step, in the first; the other environments do not notice. */
 static void rollbacks_reach_it(void **state)
 {
     esper_rollout *rollout;
@@ -144,12 +140,10 @@ static void rollbacks_reach_it(void **state)
 static void credit_stops_there(void **state)
 {
     float before[2][4];
-    esper_gae_options options = {0.995, 0.98, 1.0};
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         esper_rollout *rollout;
-        esper_gae_steps env;
 
         check_good(esper_rollout_open(&plain, &rollout));
         for (int t = 0; t < 4; t++)
@@ -158,16 +152,7 @@ static void credit_stops_there(void **state)
         for (int t = 0; t < 4; t++)
             add(rollout, 0, i == 0 ? -50.0 : 50.0);
         truncate_env(rollout, 0, i == 0 ? -100.0f : 100.0f);
-        env = (esper_gae_steps){8,
-                                rollout->rewards,
-                                rollout->values,
-                                rollout->bootstraps,
-                                rollout->done,
-                                rollout->truncated,
-                                rollout->advantages,
-                                rollout->returns,
-                                rollout->errors};
-        esper_gae_run(&options, &env);
+        esper_rollout_credit(rollout, 0, &(esper_credit){0.995, 0.98, 1.0});
         memcpy(before[i], rollout->advantages, sizeof(before[i]));
         assert_true((i == 0) == (rollout->advantages[7] < 0.0f));
         esper_rollout_close(rollout);
@@ -190,43 +175,12 @@ static void bad_rewards(void **state)
     esper_rollout_close(rollout);
 }
 
-/* ------------------------------------------------------------------------------------------------ chunks */
-
-/* The state that is kept for a chunk is the one before its first step: zero where a segment begins. */
-static void chunks_begin_with_the_state(void **state)
-{
-    static const int stored[ENVS] = {10, 0, 5};
-    int per_env = (STEPS + plain.chunk - 1) / plain.chunk;
-    esper_rollout *rollout;
-
-    (void)state;
-    check_good(esper_rollout_open(&plain, &rollout));
-    for (int env = 0; env < ENVS; env++)
-        for (int t = 0; t < stored[env]; t++) {
-            if (env == 2 && t == 4)
-                assert_true(esper_rollout_rollback(rollout, env, -1.0));
-            add(rollout, env, 1.0);
-        }
-    for (int env = 0; env < ENVS; env++)
-        for (int start = 0; start < stored[env]; start += plain.chunk)
-            for (int k = 0; k < STATE; k++) {
-                float kept = rollout->states[(env * per_env + start / plain.chunk) * STATE + k];
-                bool begins = start == 0 || env == 2;
-
-                assert_true(kept == (begins ? 0.0f : (float)(500 * env + 10 * start + k)));
-            }
-    esper_rollout_close(rollout);
-}
-
 static void bad_shapes(void **state)
 {
     esper_rollout_shape shape = plain;
     esper_rollout *rollout;
 
     (void)state;
-    shape.chunk = STEPS + 1;
-    check_fails(esper_rollout_open(&shape, &rollout), ESPER_E_ARG, "11 steps of a chunk: from 1 to 10");
-    shape = plain;
     shape.n_slots = 65;
     check_fails(esper_rollout_open(&shape, &rollout), ESPER_E_ARG, "65 slots");
     shape = plain;
@@ -241,9 +195,11 @@ static void bad_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_what_it_is_given), cmocka_unit_test(rollbacks_reach_it),
-        cmocka_unit_test(credit_stops_there),     cmocka_unit_test(bad_rewards),
-        cmocka_unit_test(chunks_begin_with_the_state),       cmocka_unit_test(bad_shapes),
+        cmocka_unit_test(keeps_what_it_is_given),
+        cmocka_unit_test(rollbacks_reach_it),
+        cmocka_unit_test(credit_stops_there),
+        cmocka_unit_test(bad_rewards),
+        cmocka_unit_test(bad_shapes),
     };
 
     return cmocka_run_group_tests_name("policy/rollout", tests, NULL, NULL);
