@@ -52,7 +52,8 @@ esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_ne
                                    const esper_policy_net_sizes *sizes, uint64_t seed, esper_policy_net **net_out);
 void         esper_policy_net_close(esper_policy_net *net);
 
-/* What a side is given and gives, in the host's memory: N samples (environments or chunks) of T steps (1 to act). What a network has not is NULL. */
+/* What a side is given and gives, in the host's memory: N samples (environments or chunks) of T steps (1 to act). What a
+ * network has not is NULL. */
 typedef struct esper_policy_io {
     int      n_samples, n_steps; /* at most */
     float   *obs;      /* (N,T,n_features) */
