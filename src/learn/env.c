@@ -1,6 +1,7 @@
 /* One environment: network, growth and guard, moved from decision to decision. */
 #include "learn/env.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/clock.h"
@@ -19,37 +20,43 @@ struct esper_env {
     double         seconds_act;
 };
 
-static esper_status met(void *context, const esper_incident *incident);
-
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static esper_status open_parts(esper_env *env, const esper_env_desc *desc)
+static esper_status met(void *context, const esper_incident *incident)
 {
-    const esper_growth_records nothing = {0};
+    esper_env *env = context;
 
-    ESPER_TRY(esper_network_add(desc->engine, desc->seed, &env->network));
-    env->network->stream = desc->stream;
-    ESPER_TRY(esper_growth_open(env->network, NULL, desc->inject, &env->growth));
-    ESPER_TRY(esper_guarded_open(env->network));
-    env->player = (esper_epoch_player){.network = env->network, .growth = env->growth, .context = env, .met = met};
-    return esper_growth_attach(env->growth, &nothing);
+    env->n_rollbacks += incident->restored;
+    env->stopped = incident->action == ESPER_GOVERNOR_STOP;
+    return esper_growth_heed(env->growth, incident);
 }
 
 esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
 {
+    const esper_growth_records nothing = {0};
     esper_env *env = esper_mem_alloc(sizeof(*env));
     esper_status status;
 
     if (env == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "environment");
     env->best_accuracy = (double)NAN;
-    status = open_parts(env, desc);
-    if (status != ESPER_OK) {
-        esper_env_close(env);
-        return status;
-    }
+    status = esper_network_add(desc->engine, desc->seed, &env->network);
+    if (status != ESPER_OK)
+        goto fail;
+    env->network->stream = desc->stream;
+    status = esper_growth_open(env->network, NULL, desc->inject, &env->growth);
+    if (status == ESPER_OK)
+        status = esper_guarded_open(env->network);
+    if (status == ESPER_OK)
+        status = esper_growth_attach(env->growth, &nothing);
+    if (status != ESPER_OK)
+        goto fail;
+    env->player = (esper_epoch_player){.network = env->network, .growth = env->growth, .context = env, .met = met};
     *env_out = env;
     return ESPER_OK;
+fail:
+    esper_env_close(env);
+    return status;
 }
 
 void esper_env_close(esper_env *env)
@@ -68,15 +75,6 @@ void esper_env_move(esper_env *env, esper_backend_stream *stream)
 
 /* ------------------------------------------------------------------------------------------------ to the next decision */
 
-static esper_status met(void *context, const esper_incident *incident)
-{
-    esper_env *env = context;
-
-    env->n_rollbacks += incident->restored;
-    env->stopped = incident->action == ESPER_GOVERNOR_STOP;
-    return esper_growth_heed(env->growth, incident);
-}
-
 esper_status esper_env_advance(esper_env *env)
 {
     esper_epoch_end end = ESPER_EPOCH_GONE_BACK;
@@ -89,6 +87,7 @@ esper_status esper_env_advance(esper_env *env)
         ESPER_TRY(esper_epoch_play(&env->player, &record, &end));
     if (env->stopped)
         return ESPER_OK;
+    assert(end == ESPER_EPOCH_GOOD);
     env->best_accuracy = fmax(env->best_accuracy, record.acc_valid);
     began = esper_clock_seconds();
     ESPER_TRY(esper_growth_observe(env->growth, &record, &env->view));

@@ -1,92 +1,71 @@
 /* From what a fleet shows to decisions, and from what they were worth to a better policy. */
 #include "learn/learner.h"
 
+#include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
-#include "policy/features.h"
-#include "policy/gae.h"
 #include "learn/learner_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static void describe_ppo(const esper_learner_desc *desc, esper_ppo_desc *out)
-{
-    const esper_config *config = desc->config;
-
-    esper_learned_ppo(desc->identity, out);
-    out->n_lanes = desc->n_lanes;
-    out->max_steps = desc->n_steps;
-    out->chunk_steps = config->ppo_chunk < desc->n_steps ? config->ppo_chunk : desc->n_steps;
-    out->batch_chunks = config->ppo_batch;
-    out->epochs = config->ppo_epochs;
-    out->lr = config->ppo_lr;
-    out->target_kl = config->ppo_kl;
-    out->weights.clip = config->ppo_clip;
-    out->weights.entropy = config->ppo_entropy_end;
-    out->entropy_start = config->ppo_entropy;
-    out->entropy_updates = out->total_updates = config->rounds;
-    for (int head = 0; head < ESPER_N_HEADS; head++)
-        out->floors[head] *= config->ppo_floor;
-    out->seed = config->seed;
-}
-
-static esper_status open_rollout(esper_learner *learner)
-{
-    const esper_ppo_desc *ppo = esper_ppo_desc_of(learner->ppo);
-    esper_rollout_shape shape = {
-        .n_lanes = learner->n_lanes,
-        .n_steps = learner->n_steps,
-        .n_slots = learner->identity.n_slots,
-        .n_features = learner->identity.n_features,
-        .n_state = 2 * learner->identity.hidden * learner->identity.layers,
-        .chunk = ppo->chunk_steps,
-    };
-
-    return esper_rollout_open(&shape, &learner->rollout);
-}
-
 static esper_status open_memory(esper_learner *learner)
 {
-    size_t lanes = (size_t)learner->n_own;
+    size_t own = (size_t)learner->n_own, all = (size_t)learner->n_envs;
 
     learner->width = (size_t)(learner->identity.hidden * learner->identity.layers);
-    learner->lanes = esper_mem_alloc(lanes * sizeof(*learner->lanes));
-    learner->obs = esper_mem_alloc(lanes * (size_t)learner->identity.n_features * sizeof(float));
-    learner->ids = esper_mem_alloc(lanes * (size_t)learner->identity.n_slots * sizeof(*learner->ids));
-    learner->h = esper_mem_alloc(lanes * learner->width * sizeof(float));
-    learner->c = esper_mem_alloc(lanes * learner->width * sizeof(float));
-    learner->state = esper_mem_alloc(2 * learner->width * lanes * sizeof(float));
-    learner->targets = esper_mem_alloc((size_t)learner->n_lanes * (size_t)learner->n_steps * sizeof(float));
-    learner->ends = esper_mem_alloc(2 * (size_t)learner->n_lanes * learner->width * sizeof(float));
-    if (learner->lanes == NULL || learner->obs == NULL || learner->ids == NULL || learner->h == NULL ||
-        learner->c == NULL || learner->state == NULL || learner->targets == NULL || learner->ends == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a learner with %d lanes", learner->n_own);
+    learner->envs = esper_mem_alloc(own * sizeof(*learner->envs));
+    learner->obs = esper_mem_alloc(own * (size_t)learner->identity.n_features * sizeof(float));
+    learner->ids = esper_mem_alloc(own * (size_t)learner->identity.n_slots * sizeof(*learner->ids));
+    learner->h = esper_mem_alloc(own * learner->width * sizeof(float));
+    learner->c = esper_mem_alloc(own * learner->width * sizeof(float));
+    learner->targets = esper_mem_alloc(all * (size_t)learner->n_steps * sizeof(float));
+    learner->ends = esper_mem_alloc(2 * all * learner->width * sizeof(float));
+    if (learner->envs == NULL || learner->obs == NULL || learner->ids == NULL || learner->h == NULL ||
+        learner->c == NULL || learner->targets == NULL || learner->ends == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a learner with %d environments", learner->n_own);
     return ESPER_OK;
 }
 
 static esper_status open_parts(esper_learner *learner, const esper_learner_desc *desc)
 {
+    const esper_config *config = desc->config;
+    int ranks = desc->ranks->size;
+    esper_rollout_shape shape = {.n_envs = desc->n_envs,
+                                 .n_steps = desc->n_steps,
+                                 .n_slots = desc->identity->n_slots,
+                                 .n_features = desc->identity->n_features};
     esper_ppo_desc ppo;
 
-    if (desc->n_lanes % desc->ranks->size != 0)
+    if (desc->n_envs % ranks != 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "%d environments cannot be spread evenly over %d ranks: set envs to %d",
-                          desc->n_lanes, desc->ranks->size,
-                          (desc->n_lanes + desc->ranks->size - 1) / desc->ranks->size * desc->ranks->size);
-    if (desc->config->policy_width % 8 != 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "policy_width is %d: it has to be a multiple of 8",
-                          desc->config->policy_width);
-    learner->n_own = desc->n_lanes / desc->ranks->size;
+                          desc->n_envs, ranks, (desc->n_envs + ranks - 1) / ranks * ranks);
+    if (config->policy_width % 8 != 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "policy_width is %d: it has to be a multiple of 8", config->policy_width);
+    learner->n_own = desc->n_envs / ranks;
     learner->first = learner->n_own * desc->ranks->rank;
-    describe_ppo(desc, &ppo);
-    ESPER_TRY(esper_growth_reward_config(desc->config, &learner->reward));
+    esper_learned_ppo(desc->identity, &ppo);
+    ppo.n_envs = desc->n_envs;
+    ppo.max_steps = desc->n_steps;
+    ppo.chunk_steps = config->ppo_chunk < desc->n_steps ? config->ppo_chunk : desc->n_steps;
+    ppo.batch_chunks = config->ppo_batch;
+    ppo.epochs = config->ppo_epochs;
+    ppo.lr = config->ppo_lr;
+    ppo.target_kl = config->ppo_kl;
+    ppo.weights.clip = config->ppo_clip;
+    ppo.weights.entropy = config->ppo_entropy_end;
+    ppo.entropy_start = config->ppo_entropy;
+    ppo.entropy_updates = ppo.total_updates = config->rounds;
+    for (int head = 0; head < ESPER_N_HEADS; head++)
+        ppo.floors[head] *= config->ppo_floor;
+    ppo.seed = config->seed;
+    ESPER_TRY(esper_growth_reward_config(config, &learner->reward));
     ESPER_TRY(esper_backend_open("cpu", desc->pool, &learner->backend));
     ESPER_TRY(esper_ppo_open(learner->backend, &ppo, &learner->ppo));
     ESPER_TRY(esper_learned_normaliser(&learner->identity, 0.0, &learner->norm));
-    ESPER_TRY(open_rollout(learner));
+    ESPER_TRY(esper_rollout_open(&shape, &learner->rollout));
     return open_memory(learner);
 }
 
@@ -99,7 +78,7 @@ esper_status esper_learner_open(const esper_learner_desc *desc, esper_learner **
         return ESPER_FAIL(ESPER_E_NOMEM, "learner");
     learner->identity = *desc->identity;
     learner->ranks = desc->ranks;
-    learner->n_lanes = desc->n_lanes;
+    learner->n_envs = desc->n_envs;
     learner->n_steps = desc->n_steps;
     learner->seed = desc->config->seed;
     learner->lambda = desc->config->ppo_lambda;
@@ -122,23 +101,22 @@ void esper_learner_close(esper_learner *learner)
     esper_normaliser_close(learner->norm);
     esper_ppo_close(learner->ppo);
     esper_backend_close(learner->backend);
-    esper_mem_free(learner->lanes);
+    esper_mem_free(learner->envs);
     esper_mem_free(learner->obs);
     esper_mem_free(learner->ids);
     esper_mem_free(learner->h);
     esper_mem_free(learner->c);
-    esper_mem_free(learner->state);
     esper_mem_free(learner->targets);
     esper_mem_free(learner->ends);
     esper_mem_free(learner);
 }
 
-int esper_learner_first_lane(const esper_learner *learner)
+int esper_learner_first_env(const esper_learner *learner)
 {
     return learner->first;
 }
 
-int esper_learner_own_lanes(const esper_learner *learner)
+int esper_learner_own_envs(const esper_learner *learner)
 {
     return learner->n_own;
 }
@@ -155,10 +133,11 @@ const esper_rollout *esper_learner_rollout(const esper_learner *learner)
 
 /* ------------------------------------------------------------------------------------------------ acting */
 
-static void forget(esper_learner *learner, int lane)
+static void forget(esper_learner *learner, int env)
 {
-    memset(learner->h + (size_t)lane * learner->width, 0, learner->width * sizeof(float));
-    memset(learner->c + (size_t)lane * learner->width, 0, learner->width * sizeof(float));
+    assert(env >= 0 && env < learner->n_own);
+    memset(learner->h + (size_t)env * learner->width, 0, learner->width * sizeof(float));
+    memset(learner->c + (size_t)env * learner->width, 0, learner->width * sizeof(float));
 }
 
 void esper_learner_begin(esper_learner *learner, uint64_t episode)
@@ -168,81 +147,71 @@ void esper_learner_begin(esper_learner *learner, uint64_t episode)
     learner->n_bad_observations = 0;
     learner->rewards = (esper_moments){0};
     for (int i = 0; i < learner->n_own; i++) {
-        learner->lanes[i] = (learner_lane){0};
-        esper_feature_memory_init(&learner->lanes[i].memory);
+        learner->envs[i] = (learner_env){0};
+        esper_feature_memory_init(&learner->envs[i].memory);
         forget(learner, i);
     }
 }
 
-/* What the lane shows, and what of it is kept for the rollout. A lane without a view shows nothing, and its row is not used. */
+/* What an environment shows, and what of it is kept for the rollout. Without a view it shows nothing, and its row is not used. */
 static esper_status look_at(esper_learner *learner, int i, const esper_policy_view *view)
 {
-    learner_lane *lane = &learner->lanes[i];
+    learner_env *env = &learner->envs[i];
     float *row = learner->obs + (size_t)i * (size_t)learner->identity.n_features;
     int32_t *ids = learner->ids + (size_t)i * (size_t)learner->identity.n_slots;
     int n_bad = 0;
 
-    lane->waits = view != NULL;
+    env->waits = view != NULL;
     if (view == NULL) {
         memset(row, 0, (size_t)learner->identity.n_features * sizeof(*row));
         for (int s = 0; s < learner->identity.n_slots; s++)
             ids[s] = -1;
         return ESPER_OK;
     }
-    esper_feature_memory_begin(&lane->memory, view);
-    ESPER_TRY(esper_features_fill(view, &lane->memory, row, ids, &n_bad));
+    esper_feature_memory_begin(&env->memory, view);
+    ESPER_TRY(esper_features_fill(view, &env->memory, row, ids, &n_bad));
     learner->n_bad_observations += (uint64_t)n_bad;
     esper_normaliser_gather(learner->norm, row);
     esper_normaliser_apply(learner->norm, row, row);
     for (int s = 0; s < learner->identity.n_slots; s++)
-        lane->contributions[s] = view->slots[s].measured ? (float)view->slots[s].contribution : NAN;
+        env->contributions[s] = view->slots[s].measured ? (float)view->slots[s].contribution : NAN;
     return ESPER_OK;
-}
-
-/* The memory before this step, as the rollout stores it: h of all layers, then c. */
-static void keep_state(esper_learner *learner, int i)
-{
-    float *state = learner->state + (size_t)i * 2 * learner->width;
-
-    memcpy(state, learner->h + (size_t)i * learner->width, learner->width * sizeof(float));
-    memcpy(state + learner->width, learner->c + (size_t)i * learner->width, learner->width * sizeof(float));
 }
 
 static esper_status choose(esper_learner *learner, int i, const esper_policy_view *view, esper_decision *decision_out)
 {
-    learner_lane *lane = &learner->lanes[i];
+    learner_env *env = &learner->envs[i];
     esper_rng_key key = {.seed = learner->seed,
                          .purpose = ESPER_RNG_POLICY,
                          .network = (uint32_t)(learner->episode + (uint64_t)(learner->first + i)) & 0xffffff,
-                         .step = (uint32_t)lane->n_decided++};
+                         .step = (uint32_t)env->n_decided++};
     esper_action_mask mask;
     esper_rng rng;
 
     esper_rng_init(&rng, &key);
     ESPER_TRY(esper_action_mask_build(view, &mask));
-    ESPER_TRY(esper_learned_choose(learner->ppo, i, &mask, &rng, &lane->choice));
-    esper_action_decide(&lane->choice.action, decision_out);
-    decision_out->confidence = lane->choice.probability;
-    esper_decision_because(decision_out, ESPER_REASON_LEARNED, "p = %.2f, value %.2f", lane->choice.probability,
-                           (double)lane->choice.value * esper_value_norm_scale(&learner->value_norm));
-    lane->effective_op = esper_action_effective_op(view, decision_out);
-    esper_feature_memory_step(&lane->memory, view, decision_out->op, true);
+    ESPER_TRY(esper_learned_choose(learner->ppo, i, &mask, &rng, &env->choice));
+    esper_action_decide(&env->choice.action, decision_out);
+    decision_out->confidence = env->choice.probability;
+    esper_decision_because(decision_out, ESPER_REASON_LEARNED, "p = %.2f, value %.2f", env->choice.probability,
+                           (double)env->choice.value * esper_value_norm_scale(&learner->value_norm));
+    env->effective_op = esper_action_effective_op(view, decision_out);
+    esper_feature_memory_step(&env->memory, view, decision_out->op, true);
     return ESPER_OK;
 }
 
 esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, esper_decision *decisions_out)
 {
     esper_ppo_step step = {
-        .n_lanes = learner->n_own, .obs = learner->obs, .ids = learner->ids, .h = learner->h, .c = learner->c};
+        .n_envs = learner->n_own, .obs = learner->obs, .ids = learner->ids, .h = learner->h, .c = learner->c};
 
-    for (int i = 0; i < learner->n_own; i++) {
-        keep_state(learner, i);
+    assert(esper_fleet_envs(fleet) == learner->n_own);
+    for (int i = 0; i < learner->n_own; i++)
         ESPER_TRY(look_at(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view));
-    }
     ESPER_TRY(esper_ppo_act(learner->ppo, &step));
     for (int i = 0; i < learner->n_own; i++) {
         esper_decision_init(&decisions_out[i], ESPER_SLOT_OP_WAIT);
-        if (learner->lanes[i].waits)
+        if (learner->envs[i].waits)
             ESPER_TRY(choose(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view, &decisions_out[i]));
     }
     return ESPER_OK;
@@ -253,25 +222,25 @@ esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet,
 static esper_status store(esper_learner *learner, int i, const esper_growth *growth)
 {
     const esper_reward *reward = esper_growth_reward(growth);
-    const learner_lane *lane = &learner->lanes[i];
+    const learner_env *env = &learner->envs[i];
     bool spoiled = learner->fault == ESPER_LEARNER_FAULT_REWARD && learner->first + i == 0;
     double worth = spoiled ? (double)NAN : reward->total;
     esper_rollout_step step = {
         .features = learner->obs + (size_t)i * (size_t)learner->identity.n_features,
         .blueprints = learner->ids + (size_t)i * (size_t)learner->identity.n_slots,
-        .action = lane->choice.action,
-        .value = lane->choice.value,
+        .action = env->choice.action,
+        .value = env->choice.value,
         .paid = reward,
-        .state = learner->state + (size_t)i * 2 * learner->width,
-        .effective_op = lane->effective_op,
+        .effective_op = env->effective_op,
         .accepted = esper_growth_look_at(growth).accepted,
-        .forced = lane->choice.forced,
-        .contributions = lane->contributions,
+        .forced = env->choice.forced,
+        .contributions = env->contributions,
     };
 
-    memcpy(step.masks, lane->choice.masks, sizeof(step.masks));
-    memcpy(step.open, lane->choice.open, sizeof(step.open));
-    memcpy(step.log_probs, lane->choice.log_probs, sizeof(step.log_probs));
+    assert(env->waits);
+    memcpy(step.masks, env->choice.masks, sizeof(step.masks));
+    memcpy(step.open, env->choice.open, sizeof(step.open));
+    memcpy(step.log_probs, env->choice.log_probs, sizeof(step.log_probs));
     step.reward = isfinite(worth) ? esper_reward_norm_apply(&learner->reward_norm, worth) : worth;
     esper_moments_add(&learner->rewards, worth);
     return esper_rollout_add(learner->rollout, learner->first + i, &step);
@@ -282,12 +251,12 @@ esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fle
     for (int i = 0; i < learner->n_own; i++) {
         esper_env_look look = esper_env_look_at(esper_fleet_env(fleet, i));
 
-        if (learner->lanes[i].waits)
+        if (learner->envs[i].waits)
             ESPER_TRY(store(learner, i, look.growth));
-        learner->lanes[i].waits = false;
-        if ((look.n_rollbacks == 0 && !look.stopped) || learner->lanes[i].ended)
+        learner->envs[i].waits = false;
+        if ((look.n_rollbacks == 0 && !look.stopped) || learner->envs[i].ended)
             continue; /* to be stopped where there is no way back is no better than to go back */
-        learner->lanes[i].ended = look.stopped;
+        learner->envs[i].ended = look.stopped;
         (void)esper_rollout_rollback(learner->rollout, learner->first + i, ESPER_GROWTH_PENALTY);
         forget(learner, i);
     }

@@ -3,9 +3,9 @@
  *     fleet_advance ──> act: observations ──> network ──> choices ──> decisions ──> fleet_advance ──> settle: rewards ──> ...
  *     the round is over ──> finish: credit (GAE), one PPO update, statistics
  *
- * What is drawn depends on the run's seed, the number of the episode and the step alone. An environment that went back cuts its
- * lane: the blame falls on the last decision, and neither credit nor memory cross the cut. Nothing that is not finite reaches
- * weights or statistics: it is left out and counted. */
+ * What is drawn depends on the run's seed, the number of the episode and the step alone. Where an environment went
+ * back its steps are cut: the blame falls on the last decision, and neither credit nor memory cross the cut. Nothing that is
+ * not finite reaches weights or statistics: it is left out and counted. */
 #ifndef ESPER_LEARN_LEARNER_H
 #define ESPER_LEARN_LEARNER_H
 
@@ -19,22 +19,22 @@ typedef struct esper_learner_desc {
     esper_pool          *pool;     /* borrowed */
     const esper_config  *config;
     const esper_learned_identity *identity;
-    const esper_ranks   *ranks;    /* borrowed; each plays an equal part of the lanes */
-    int                  n_lanes;  /* of all ranks together */
+    const esper_ranks   *ranks;    /* borrowed; each plays an equal part of the environments */
+    int                  n_envs;  /* of all ranks together */
     int                  n_steps;  /* of an episode */
 } esper_learner_desc;
 
 esper_status esper_learner_open(const esper_learner_desc *desc, esper_learner **learner_out);
 void         esper_learner_close(esper_learner *learner);
 
-/* Lanes that this rank plays. */
-int esper_learner_first_lane(const esper_learner *learner);
-int esper_learner_own_lanes(const esper_learner *learner);
+/* Environments that this rank plays. */
+int esper_learner_first_env(const esper_learner *learner);
+int esper_learner_own_envs(const esper_learner *learner);
 
 /* A round begins, with this number for its first episode, of all ranks. */
 void esper_learner_begin(esper_learner *learner, uint64_t episode);
 
-/* Decisions for every lane of the fleet that has a view, drawn. */
+/* Decisions for every environment of the fleet that has a view, drawn. */
 esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, esper_decision *decisions_out);
 
 /* After the fleet was advanced: what those decisions were worth. */
@@ -64,8 +64,8 @@ uint64_t esper_learner_hash(const esper_learner *learner);
 esper_ppo           *esper_learner_ppo(esper_learner *learner);
 const esper_rollout *esper_learner_rollout(const esper_learner *learner);
 
-/* Drills: spoils numbers of the round at hand, as a fault would: every gradient of its update, the rewards of the first lane from
- * now on, or an observation as it is stored. */
+/* Drills: spoils numbers of the round at hand, as a fault would: every gradient of its update, the rewards of the first
+ * environment from now on, or an observation as it is stored. */
 typedef enum esper_learner_fault {
     ESPER_LEARNER_NO_FAULT,
     ESPER_LEARNER_FAULT_GRADIENT,

@@ -6,14 +6,14 @@
 #include "learn/learner.h"
 
 /* One environment, as far as its policy is concerned. */
-typedef struct learner_lane {
+typedef struct learner_env {
     esper_feature_memory memory;
     esper_learned_choice choice;
     float                contributions[ESPER_POLICY_MAX_SLOTS]; /* measured in this step; NaN = not */
     int                  effective_op, n_decided;
     bool                 waits; /* a decision was made whose worth is not known yet */
     bool                 ended; /* the governor has stopped it, and that is dealt with */
-} learner_lane;
+} learner_env;
 
 struct esper_learner {
     esper_learned_identity identity;
@@ -27,18 +27,17 @@ struct esper_learner {
     esper_rollout         *rollout;
     uint64_t               seed;
     double                 lambda;
-    int                    n_lanes, n_steps; /* of all ranks */
+    int                    n_envs, n_steps; /* of all ranks */
     int                    first, n_own;
     /* of a round */
     uint64_t      episode; /* number of the first */
-    learner_lane *lanes;   /* (n_own) */
+    learner_env *envs;   /* (n_own) */
     float        *obs;     /* (n_own, n_features) */
     int32_t      *ids;     /* (n_own, n_slots) */
     float        *h, *c;   /* (n_own, width) */
     size_t        width;   /* of the memory: hidden times layers */
-    float        *state;   /* (n_own, 2 width) memory before the step at hand */
-    float        *targets; /* (n_lanes, n_steps) */
-    float        *ends;    /* (h then c, n_lanes, width) memory of all ranks' lanes at the end of the round */
+    float        *targets; /* (n_envs, n_steps) */
+    float        *ends;    /* (h then c, n_envs, width) memory of all ranks' environments at the end of the round */
     esper_moments rewards;
     uint64_t      n_bad_observations;
     esper_learner_fault fault;

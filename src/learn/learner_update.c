@@ -1,13 +1,12 @@
 /* The end of a round: ranks put together what they saw, credit is given, the policy is updated; and its file. */
+#include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/status.h"
 #include "nn/init.h"
-#include "policy/gae.h"
 #include "learn/learner_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ ranks */
@@ -18,29 +17,9 @@ typedef struct round_sums {
     uint64_t      n_bad_observations, n_bad_rewards, n_rollbacks, n_rollbacks_lost;
 } round_sums;
 
-static round_sums sums_of(const esper_learner *learner)
-{
-    return (round_sums){
-        .rewards = learner->rewards,
-        .n_bad_observations = learner->n_bad_observations,
-        .n_bad_rewards = (uint64_t)learner->rollout->n_bad_rewards,
-        .n_rollbacks = (uint64_t)learner->rollout->n_rollbacks_asked,
-        .n_rollbacks_lost = (uint64_t)learner->rollout->n_rollbacks_lost,
-    };
-}
-
-static void add_sums(round_sums *sums, const round_sums *other)
-{
-    esper_moments_merge(&sums->rewards, &other->rewards);
-    sums->n_bad_observations += other->n_bad_observations;
-    sums->n_bad_rewards += other->n_bad_rewards;
-    sums->n_rollbacks += other->n_rollbacks;
-    sums->n_rollbacks_lost += other->n_rollbacks_lost;
-}
-
-/* A rank's record: its sums, its moments of observations, the memory its lanes ended with, its lanes. */
+/* A rank's record: its sums, its moments of observations, the memory its environments ended with, its environments. */
 typedef struct record_layout {
-    size_t moments, ends, lanes, bytes; /* where each begins, and the whole */
+    size_t moments, ends, envs, bytes; /* where each begins, and the whole */
 } record_layout;
 
 static record_layout layout_of(const esper_learner *learner)
@@ -48,42 +27,19 @@ static record_layout layout_of(const esper_learner *learner)
     record_layout layout = {.moments = sizeof(round_sums)};
 
     layout.ends = layout.moments + (size_t)learner->norm->n * sizeof(esper_moments);
-    layout.lanes = layout.ends + 2 * (size_t)learner->n_own * learner->width * sizeof(float);
-    layout.bytes = (layout.lanes + esper_rollout_lanes_bytes(learner->rollout, learner->n_own) + 7) / 8 * 8;
+    layout.envs = layout.ends + 2 * (size_t)learner->n_own * learner->width * sizeof(float);
+    layout.bytes = (layout.envs + esper_rollout_envs_bytes(learner->rollout, learner->n_own) + 7) / 8 * 8;
     return layout;
 }
 
-/* Memory of a rank's lanes, h and then c, to where it belongs among all. */
+/* Memory of a rank's environments, h and then c, to where it belongs among all. */
 static void place_ends(esper_learner *learner, int first, const float *h, const float *c)
 {
-    size_t n = (size_t)learner->n_own * learner->width, all = (size_t)learner->n_lanes * learner->width;
+    size_t n = (size_t)learner->n_own * learner->width, all = (size_t)learner->n_envs * learner->width;
 
+    assert(first >= 0 && first + learner->n_own <= learner->n_envs);
     memcpy(learner->ends + (size_t)first * learner->width, h, n * sizeof(*h));
     memcpy(learner->ends + all + (size_t)first * learner->width, c, n * sizeof(*c));
-}
-
-static void make_record(const esper_learner *learner, const record_layout *layout, const round_sums *sums, char *record)
-{
-    size_t n = (size_t)learner->n_own * learner->width * sizeof(float);
-
-    memcpy(record, sums, sizeof(*sums));
-    memcpy(record + layout->moments, learner->norm->round, layout->ends - layout->moments);
-    memcpy(record + layout->ends, learner->h, n);
-    memcpy(record + layout->ends + n, learner->c, n);
-    esper_rollout_copy_lanes(learner->rollout, learner->first, learner->n_own, record + layout->lanes);
-}
-
-static void take_record(esper_learner *learner, int rank, const record_layout *layout, const char *record,
-                        round_sums *sums)
-{
-    const float *ends = (const float *)(const void *)(record + layout->ends);
-    round_sums theirs;
-
-    memcpy(&theirs, record, sizeof(theirs));
-    add_sums(sums, &theirs);
-    esper_normaliser_merge(learner->norm, (const esper_moments *)(const void *)(record + layout->moments));
-    place_ends(learner, rank * learner->n_own, ends, ends + (size_t)learner->n_own * learner->width);
-    esper_rollout_take_lanes(learner->rollout, rank * learner->n_own, learner->n_own, record + layout->lanes);
 }
 
 /* mine: room for a record; all: for those of all ranks. */
@@ -91,16 +47,36 @@ static esper_status exchange(esper_learner *learner, const record_layout *layout
                              round_sums *sums)
 {
     const esper_ranks *ranks = learner->ranks;
+    int own = learner->n_own;
+    size_t n = (size_t)own * learner->width;
 
-    make_record(learner, layout, sums, mine);
+    memcpy(mine, sums, sizeof(*sums));
+    memcpy(mine + layout->moments, learner->norm->round, layout->ends - layout->moments);
+    memcpy(mine + layout->ends, learner->h, n * sizeof(float));
+    memcpy(mine + layout->ends + n * sizeof(float), learner->c, n * sizeof(float));
+    esper_rollout_copy_envs(learner->rollout, learner->first, own, mine + layout->envs);
     ESPER_TRY(esper_ranks_gather(ranks, mine, layout->bytes, all));
-    for (int rank = 0; rank < ranks->size; rank++)
-        if (rank != ranks->rank)
-            take_record(learner, rank, layout, all + layout->bytes * (size_t)rank, sums);
+    for (int rank = 0; rank < ranks->size; rank++) {
+        const char *record = all + layout->bytes * (size_t)rank;
+        const float *ends = (const float *)(const void *)(record + layout->ends);
+        round_sums theirs;
+
+        if (rank == ranks->rank)
+            continue;
+        memcpy(&theirs, record, sizeof(theirs));
+        esper_moments_merge(&sums->rewards, &theirs.rewards);
+        sums->n_bad_observations += theirs.n_bad_observations;
+        sums->n_bad_rewards += theirs.n_bad_rewards;
+        sums->n_rollbacks += theirs.n_rollbacks;
+        sums->n_rollbacks_lost += theirs.n_rollbacks_lost;
+        esper_normaliser_merge(learner->norm, (const esper_moments *)(const void *)(record + layout->moments));
+        place_ends(learner, rank * own, ends, ends + n);
+        esper_rollout_take_envs(learner->rollout, rank * own, own, record + layout->envs);
+    }
     return ESPER_OK;
 }
 
-/* All ranks have all lanes afterwards, and go on with the same numbers: each computes the whole update, whose gradients are
+/* All ranks have all steps afterwards, and go on with the same numbers: each computes the whole update, whose gradients are
  * those of all environments together. */
 static esper_status put_together(esper_learner *learner, round_sums *sums)
 {
@@ -109,7 +85,11 @@ static esper_status put_together(esper_learner *learner, round_sums *sums)
     char *mine, *all;
     esper_status status = ESPER_OK;
 
-    *sums = sums_of(learner);
+    *sums = (round_sums){.rewards = learner->rewards,
+                         .n_bad_observations = learner->n_bad_observations,
+                         .n_bad_rewards = (uint64_t)learner->rollout->n_bad_rewards,
+                         .n_rollbacks = (uint64_t)learner->rollout->n_rollbacks_asked,
+                         .n_rollbacks_lost = (uint64_t)learner->rollout->n_rollbacks_lost};
     place_ends(learner, learner->first, learner->h, learner->c);
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
@@ -132,29 +112,18 @@ static double give_credit(esper_learner *learner, esper_moments *returns)
 {
     esper_rollout *rollout = learner->rollout;
     double scale = esper_value_norm_scale(&learner->value_norm), sum = 0.0;
-    esper_gae_options options = {.gamma = learner->reward.gamma, .lambda = learner->lambda, .value_scale = scale};
+    esper_credit credit = {.gamma = learner->reward.gamma, .lambda = learner->lambda, .value_scale = scale};
     int n = 0;
 
-    for (int lane = 0; lane < learner->n_lanes; lane++) {
-        size_t at = esper_rollout_at(rollout, lane, 0);
+    for (int env = 0; env < learner->n_envs; env++) {
+        esper_rollout_end(rollout, env); /* its time is up, and nothing follows that could be worth anything */
+        esper_rollout_credit(rollout, env, &credit);
+        for (int t = 0; t < rollout->n_stored[env]; t++, n++) {
+            size_t at = esper_rollout_at(rollout, env, t);
 
-        esper_rollout_end(rollout,
-                          lane); /* an episode is over when its time is: nothing follows that could be worth anything */
-        esper_gae_run(&options, &(esper_gae_lane){
-                                    .n = rollout->n_stored[lane],
-                                    .rewards = rollout->rewards + at,
-                                    .values = rollout->values + at,
-                                    .bootstraps = rollout->bootstraps + at,
-                                    .done = rollout->done + at,
-                                    .truncated = rollout->truncated + at,
-                                    .advantages = rollout->advantages + at,
-                                    .returns = rollout->returns + at,
-                                    .errors = rollout->errors + at,
-                                });
-        for (int t = 0; t < rollout->n_stored[lane]; t++, n++) {
-            esper_moments_add(returns, (double)rollout->returns[at + (size_t)t]);
-            learner->targets[at + (size_t)t] = (float)((double)rollout->returns[at + (size_t)t] / scale);
-            sum += fabs((double)rollout->errors[at + (size_t)t]);
+            esper_moments_add(returns, (double)rollout->returns[at]);
+            learner->targets[at] = (float)((double)rollout->returns[at] / scale);
+            sum += fabs((double)rollout->errors[at]);
         }
     }
     return n > 0 ? sum / n : (double)NAN;
@@ -164,12 +133,11 @@ static esper_status update(esper_learner *learner, double bellman_error, esper_p
 {
     const esper_rollout *r = learner->rollout;
     const float *ends = learner->ends;
-    esper_state_health health = esper_state_health_of(ends, ends + (size_t)learner->n_lanes * learner->width,
-                                                      learner->n_lanes, (int)learner->width);
+    esper_state_health health = esper_state_health_of(ends, ends + (size_t)learner->n_envs * learner->width,
+                                                      learner->n_envs, (int)learner->width);
     esper_ppo_batch batch = {
         .n_steps = r->shape.n_steps,
-        .n_lanes = r->shape.n_lanes,
-        .lane_major = true,
+        .n_envs = r->shape.n_envs,
         .n_stored = r->n_stored,
         .obs = r->features,
         .ids = r->blueprints,
@@ -194,66 +162,52 @@ static esper_status update(esper_learner *learner, double bellman_error, esper_p
     return esper_ppo_update(learner->ppo, &batch, bellman_error, &health, report_out);
 }
 
-static void sum_parts(const esper_rollout *rollout, double *parts_out)
-{
-    memset(parts_out, 0, ESPER_N_REWARD_PARTS * sizeof(*parts_out));
-    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
-        for (int t = 0; t < rollout->n_stored[lane]; t++)
-            for (size_t part = 0; part < ESPER_N_REWARD_PARTS; part++)
-                parts_out[part] += rollout->parts[esper_rollout_at(rollout, lane, t) * ESPER_N_REWARD_PARTS + part] /
-                                   rollout->shape.n_lanes;
-}
-
 /* Statistics move after the update, so that what was stored and what is learned from it go by the same ones. */
 esper_status esper_learner_finish(esper_learner *learner, esper_learner_report *report_out)
 {
+    const esper_rollout *rollout = learner->rollout;
     esper_learner_report report = {0};
     esper_moments returns = {0};
     round_sums sums;
-    double error;
 
     ESPER_TRY(put_together(learner, &sums));
-    error = give_credit(learner, &returns);
-    ESPER_TRY(update(learner, error, &report.update));
+    ESPER_TRY(update(learner, give_credit(learner, &returns), &report.update));
     (void)esper_normaliser_update(learner->norm);
     esper_reward_norm_update(&learner->reward_norm, &sums.rewards);
     esper_value_norm_update(&learner->value_norm, &returns);
     learner->fault = ESPER_LEARNER_NO_FAULT;
-    report.n_steps = esper_rollout_count_steps(learner->rollout);
+    report.n_steps = esper_rollout_count_steps(rollout);
     report.n_bad_observations = sums.n_bad_observations;
     report.n_bad_rewards = sums.n_bad_rewards;
     report.n_rollbacks = (int)sums.n_rollbacks;
     report.n_rollbacks_lost = (int)sums.n_rollbacks_lost;
     report.reward_deviation = sqrt(esper_moments_variance(&sums.rewards));
-    sum_parts(learner->rollout, report.parts);
+    for (int env = 0; env < rollout->shape.n_envs; env++)
+        for (int t = 0; t < rollout->n_stored[env]; t++)
+            for (size_t part = 0; part < ESPER_N_REWARD_PARTS; part++)
+                report.parts[part] += rollout->parts[esper_rollout_at(rollout, env, t) * ESPER_N_REWARD_PARTS + part] /
+                                      rollout->shape.n_envs;
     *report_out = report;
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ its hash */
 
-static uint64_t hash_network(esper_policy_net *policy)
+uint64_t esper_learner_hash(const esper_learner *learner)
 {
     static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
+    esper_policy_net *policy = esper_ppo_net(learner->ppo);
     const esper_net *net = esper_policy_net_program(policy);
-    uint64_t hash = 0;
+    const esper_normaliser *norm = learner->norm;
+    uint64_t hash = 0, counts = esper_ppo_hash_counts(learner->ppo);
 
     for (int t = 0; t < net->n_tensors; t++)
         for (size_t f = 0; f < sizeof(families) / sizeof(families[0]) && net->tensors[t].role == ESPER_ROLE_PARAM; f++)
             hash = esper_weight_hash_read(hash, esper_policy_net_slab(policy), families[f], &net->tensors[t]);
-    return hash;
-}
-
-uint64_t esper_learner_hash(const esper_learner *learner)
-{
-    const esper_normaliser *norm = learner->norm;
-    size_t bytes = (size_t)norm->n * sizeof(double);
-    uint64_t hash = hash_network(esper_ppo_net(learner->ppo)), counts = esper_ppo_hash_counts(learner->ppo);
-
     hash = XXH64(&counts, sizeof(counts), hash);
-    hash = XXH64(norm->mean, bytes, hash);
-    hash = XXH64(norm->variance, bytes, hash);
-    hash = XXH64(norm->count, bytes, hash);
+    hash = XXH64(norm->mean, (size_t)norm->n * sizeof(double), hash);
+    hash = XXH64(norm->variance, (size_t)norm->n * sizeof(double), hash);
+    hash = XXH64(norm->count, (size_t)norm->n * sizeof(double), hash);
     hash = XXH64(&learner->reward_norm, sizeof(learner->reward_norm), hash);
     return XXH64(&learner->value_norm, sizeof(learner->value_norm), hash);
 }
@@ -287,7 +241,7 @@ esper_status esper_learner_resume(esper_learner *learner, const esper_learned_fi
         if (!isfinite(values[i]))
             return ESPER_FAIL(ESPER_E_FORMAT, "%s: %s holds a number that is not finite",
                               esper_safetensors_name(esper_learned_content(file)), STATISTICS);
-    ESPER_TRY(esper_learned_resume(file, learner->ppo, learner->norm));
+    ESPER_TRY(esper_learned_load(file, learner->ppo, learner->norm, true));
     learner->reward_norm = (esper_reward_norm){.count = values[0], .mean = values[1], .squares = values[2]};
     learner->value_norm = (esper_value_norm){.mean = values[3], .variance = values[4], .count = values[5]};
     return ESPER_OK;

@@ -83,35 +83,9 @@ bool esper_action_available(uint64_t ops, int head)
 
 /* ------------------------------------------------------------------------------------------------ masks */
 
-static uint64_t first_bits(int n)
-{
-    assert(n > 0 && n <= ESPER_ACTION_MAX_CHOICES);
-    return n >= ESPER_ACTION_MAX_CHOICES ? UINT64_MAX : (UINT64_C(1) << n) - 1;
-}
-
-/* A seed with weight keeps its operator; one without may get any. */
-static uint32_t open_styles(const esper_policy_slot *slot)
-{
-    uint32_t bits = 0;
-
-    for (int style = 0; style < ESPER_N_STYLES; style++)
-        if (!(slot->alpha > 0.0) || esper_style_blend(style) == slot->blend)
-            bits |= 1u << style;
-    return bits;
-}
-
-/* Style and target are asked by two operations; where neither is open, only the placeholder is. */
-static void close_unasked(uint64_t bits[ESPER_N_HEADS])
-{
-    static const int asked[] = {ESPER_HEAD_STYLE, ESPER_HEAD_TARGET};
-
-    for (int i = 0; i < 2; i++)
-        if (!esper_action_available(bits[ESPER_HEAD_OP], asked[i]))
-            bits[asked[i]] = UINT64_C(1) << heads[asked[i]].placeholder;
-}
-
 esper_status esper_action_mask_build(const esper_policy_view *view, esper_action_mask *mask_out)
 {
+    static const int shared[] = {ESPER_HEAD_STYLE, ESPER_HEAD_TARGET}; /* asked by two operations */
     uint32_t all = esper_policy_blueprints(view->topology), some = 0;
     esper_mask legal;
 
@@ -120,8 +94,12 @@ esper_status esper_action_mask_build(const esper_policy_view *view, esper_action
                           view->n_slots);
     esper_mask_build(view, &legal);
     memset(mask_out, 0, sizeof(*mask_out));
-    for (int head = 0; head < ESPER_N_HEADS; head++)
-        mask_out->heads[head] = first_bits(esper_head_size(head, view->n_slots));
+    for (int head = 0; head < ESPER_N_HEADS; head++) {
+        int n = esper_head_size(head, view->n_slots);
+
+        assert(n > 0 && n <= ESPER_ACTION_MAX_CHOICES);
+        mask_out->heads[head] = UINT64_MAX >> (ESPER_ACTION_MAX_CHOICES - n);
+    }
     mask_out->heads[ESPER_HEAD_OP] = 0;
     for (int op = 0; op < ESPER_N_SLOT_OPS; op++) {
         mask_out->heads[ESPER_HEAD_OP] |= (uint64_t)legal.ops[op] << op;
@@ -129,26 +107,31 @@ esper_status esper_action_mask_build(const esper_policy_view *view, esper_action
             mask_out->slots[op] |= (uint64_t)legal.slots[op][s] << s;
     }
     for (int s = 0; s < view->n_slots; s++) {
-        mask_out->blueprints[s] = view->slots[s].blueprints & all;
-        mask_out->styles[s] = open_styles(&view->slots[s]);
+        const esper_policy_slot *slot = &view->slots[s];
+
+        mask_out->blueprints[s] = slot->blueprints & all;
         some |= mask_out->blueprints[s];
+        for (int style = 0; style < ESPER_N_STYLES; style++) /* a seed with weight keeps its operator */
+            if (!(slot->alpha > 0.0) || esper_style_blend(style) == slot->blend)
+                mask_out->styles[s] |= 1u << style;
     }
     mask_out->heads[ESPER_HEAD_BLUEPRINT] = some != 0 ? some : all;
-    close_unasked(mask_out->heads);
+    for (int i = 0; i < 2; i++) /* where neither operation is open, only the placeholder is */
+        if (!esper_action_available(mask_out->heads[ESPER_HEAD_OP], shared[i]))
+            mask_out->heads[shared[i]] = UINT64_C(1) << heads[shared[i]].placeholder;
     return ESPER_OK;
 }
 
-static uint64_t lowest(uint64_t bits)
-{
-    return bits != 0 ? bits & -bits : 1;
-}
+_Static_assert((int)ESPER_ACTION_MAX_CHOICES == 64, "choices are bits of a word");
 
 uint64_t esper_action_mask_head(const esper_action_mask *mask, int head, int op, int slot)
 {
     if (head == ESPER_HEAD_OP)
         return mask->heads[ESPER_HEAD_OP];
     if (head == ESPER_HEAD_SLOT)
-        return esper_action_matters(op, head) && mask->slots[op] != 0 ? mask->slots[op] : lowest(mask->slots[op]);
+        return mask->slots[op] == 0             ? 1
+               : esper_action_matters(op, head) ? mask->slots[op]
+                                                : mask->slots[op] & -mask->slots[op];
     if (!esper_action_matters(op, head))
         return UINT64_C(1) << heads[head].placeholder;
     if (head == ESPER_HEAD_BLUEPRINT && mask->blueprints[slot] != 0)

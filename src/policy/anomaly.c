@@ -25,17 +25,17 @@ const char *esper_anomaly_name(int anomaly)
 
 /* ------------------------------------------------------------------------------------------------ recurrent state */
 
-static esper_state_size size_of(const float *values, int n_lanes, int width, esper_state_health *health)
+static esper_state_size size_of(const float *values, int n_envs, int width, esper_state_health *health)
 {
     esper_state_size size = {0};
     double all = 0;
 
-    assert(n_lanes >= 0 && width > 0);
-    for (int lane = 0; lane < n_lanes; lane++) {
+    assert(n_envs >= 0 && width > 0);
+    for (int env = 0; env < n_envs; env++) {
         double sum = 0, rms;
 
         for (int i = 0; i < width; i++) {
-            double x = (double)values[(size_t)lane * (size_t)width + (size_t)i];
+            double x = (double)values[(size_t)env * (size_t)width + (size_t)i];
 
             health->has_nan = health->has_nan || isnan(x);
             health->has_inf = health->has_inf || isinf(x);
@@ -45,27 +45,23 @@ static esper_state_size size_of(const float *values, int n_lanes, int width, esp
             size.abs_max = fmax(size.abs_max, fabs(x));
         }
         rms = sqrt(sum / width);
-        size.rms_mean += rms / n_lanes;
+        size.rms_mean += rms / n_envs;
         size.rms_max = fmax(size.rms_max, rms);
         all += sum;
     }
     size.norm = sqrt(all);
-    size.rms = n_lanes > 0 ? sqrt(all / n_lanes / width) : 0;
+    size.rms = n_envs > 0 ? sqrt(all / n_envs / width) : 0;
     return size;
 }
 
-static bool is_sound(const esper_state_size *size)
-{
-    return size->rms > RMS_LOW && size->rms < RMS_HIGH;
-}
-
-esper_state_health esper_state_health_of(const float *h, const float *c, int n_lanes, int width)
+esper_state_health esper_state_health_of(const float *h, const float *c, int n_envs, int width)
 {
     esper_state_health health = {0};
 
-    health.h = size_of(h, n_lanes, width, &health);
-    health.c = size_of(c, n_lanes, width, &health);
-    health.healthy = !health.has_nan && !health.has_inf && is_sound(&health.h) && is_sound(&health.c);
+    health.h = size_of(h, n_envs, width, &health);
+    health.c = size_of(c, n_envs, width, &health);
+    health.healthy = !health.has_nan && !health.has_inf && health.h.rms > RMS_LOW && health.h.rms < RMS_HIGH &&
+                     health.c.rms > RMS_LOW && health.c.rms < RMS_HIGH;
     return health;
 }
 
@@ -76,28 +72,6 @@ static void find(esper_findings *f, esper_anomaly anomaly, bool holds)
     assert((int)anomaly >= 0 && anomaly < ESPER_N_ANOMALIES);
     if (holds)
         f->found |= 1u << anomaly;
-}
-
-static void check_policy(esper_findings *f, const esper_vitals *v)
-{
-    bool finite = isfinite(v->ratio_max) && isfinite(v->ratio_min);
-
-    find(f, ESPER_ANOMALY_RATIO_NOT_FINITE, !finite);
-    find(f, ESPER_ANOMALY_RATIO_EXPLOSION, finite && v->ratio_max > RATIO_HIGH);
-    find(f, ESPER_ANOMALY_RATIO_COLLAPSE, finite && v->ratio_min < RATIO_LOW);
-    find(f, ESPER_ANOMALY_KL_EXTREME, v->kl > KL_HIGH);
-    find(f, ESPER_ANOMALY_KL_SPIKE, v->kl > KL_RAISED && !(v->kl > KL_HIGH));
-    find(f, ESPER_ANOMALY_ENTROPY_COLLAPSE, v->entropy < ENTROPY_GONE);
-    find(f, ESPER_ANOMALY_ENTROPY_LOW, v->entropy < ENTROPY_LOW && !(v->entropy < ENTROPY_GONE));
-}
-
-static void check_numbers(esper_findings *f, const esper_vitals *v)
-{
-    find(f, ESPER_ANOMALY_VALUE_COLLAPSE,
-         v->n_usable > 0 && (v->value_loss > VALUE_HIGH || v->bellman_error > VALUE_HIGH));
-    find(f, ESPER_ANOMALY_NOT_FINITE,
-         !isfinite(v->policy_loss) || !isfinite(v->total_loss) || isinf(v->value_loss) || isinf(v->bellman_error) ||
-             isinf(v->kl) || isinf(v->entropy));
 }
 
 /* The drift is that from where the mean stood before this update. */
@@ -124,18 +98,6 @@ static void check_drift(esper_detector *d, esper_findings *f, const esper_vitals
     find(f, ESPER_ANOMALY_HEALTH_DRIFT, f->health_drift > DRIFT);
 }
 
-static void check_state(esper_findings *f, const esper_state_health *s)
-{
-    if (s == NULL)
-        return;
-    find(f, ESPER_ANOMALY_LSTM_NAN, s->has_nan);
-    find(f, ESPER_ANOMALY_LSTM_INF, s->has_inf);
-    find(f, ESPER_ANOMALY_LSTM_H_EXPLOSION, s->h.rms_max > RMS_HIGH);
-    find(f, ESPER_ANOMALY_LSTM_C_EXPLOSION, s->c.rms_max > RMS_HIGH);
-    find(f, ESPER_ANOMALY_LSTM_H_VANISHING, s->h.rms < RMS_LOW);
-    find(f, ESPER_ANOMALY_LSTM_C_VANISHING, s->c.rms < RMS_LOW);
-}
-
 /* A streak grows below the threshold, ends well above it, and holds in between. */
 static void check_heads(esper_detector *d, esper_findings *f, const esper_vitals *v)
 {
@@ -159,13 +121,34 @@ static void check_heads(esper_detector *d, esper_findings *f, const esper_vitals
 
 esper_findings esper_detector_check(esper_detector *detector, const esper_vitals *vitals)
 {
+    const esper_vitals *v = vitals;
+    const esper_state_health *s = v->state;
+    bool finite = isfinite(v->ratio_max) && isfinite(v->ratio_min);
     esper_findings f = {0};
 
-    check_policy(&f, vitals);
-    check_numbers(&f, vitals);
-    check_drift(detector, &f, vitals);
-    check_state(&f, vitals->state);
-    check_heads(detector, &f, vitals);
+    assert(v->n_heads >= 0 && v->n_heads <= ESPER_POLICY_MAX_HEADS);
+    find(&f, ESPER_ANOMALY_RATIO_NOT_FINITE, !finite);
+    find(&f, ESPER_ANOMALY_RATIO_EXPLOSION, finite && v->ratio_max > RATIO_HIGH);
+    find(&f, ESPER_ANOMALY_RATIO_COLLAPSE, finite && v->ratio_min < RATIO_LOW);
+    find(&f, ESPER_ANOMALY_KL_EXTREME, v->kl > KL_HIGH);
+    find(&f, ESPER_ANOMALY_KL_SPIKE, v->kl > KL_RAISED && !(v->kl > KL_HIGH));
+    find(&f, ESPER_ANOMALY_ENTROPY_COLLAPSE, v->entropy < ENTROPY_GONE);
+    find(&f, ESPER_ANOMALY_ENTROPY_LOW, v->entropy < ENTROPY_LOW && !(v->entropy < ENTROPY_GONE));
+    find(&f, ESPER_ANOMALY_VALUE_COLLAPSE,
+         v->n_usable > 0 && (v->value_loss > VALUE_HIGH || v->bellman_error > VALUE_HIGH));
+    find(&f, ESPER_ANOMALY_NOT_FINITE,
+         !isfinite(v->policy_loss) || !isfinite(v->total_loss) || isinf(v->value_loss) || isinf(v->bellman_error) ||
+             isinf(v->kl) || isinf(v->entropy));
+    check_drift(detector, &f, v);
+    if (s != NULL) {
+        find(&f, ESPER_ANOMALY_LSTM_NAN, s->has_nan);
+        find(&f, ESPER_ANOMALY_LSTM_INF, s->has_inf);
+        find(&f, ESPER_ANOMALY_LSTM_H_EXPLOSION, s->h.rms_max > RMS_HIGH);
+        find(&f, ESPER_ANOMALY_LSTM_C_EXPLOSION, s->c.rms_max > RMS_HIGH);
+        find(&f, ESPER_ANOMALY_LSTM_H_VANISHING, s->h.rms < RMS_LOW);
+        find(&f, ESPER_ANOMALY_LSTM_C_VANISHING, s->c.rms < RMS_LOW);
+    }
+    check_heads(detector, &f, v);
     for (int a = 0; a < ESPER_N_ANOMALIES; a++) {
         uint64_t before = detector->repeats[a];
 

@@ -42,9 +42,9 @@ const char *esper_anomaly_name(int anomaly); /* NULL for a code that is none */
 
 /* ------------------------------------------------------------------------------------------------ recurrent state */
 
-/* One of h and c, over some lanes. */
+/* One of h and c, over some environments. */
 typedef struct esper_state_size {
-    double norm, rms, rms_mean, rms_max, abs_max; /* of all; all; mean and largest over lanes; largest value */
+    double norm, rms, rms_mean, rms_max, abs_max; /* of all; all; mean and largest over environments; largest value */
 } esper_state_size;
 
 typedef struct esper_state_health {
@@ -52,8 +52,8 @@ typedef struct esper_state_health {
     bool             has_nan, has_inf, healthy; /* both RMS between 1e-6 and 10 */
 } esper_state_health;
 
-/* h and c are (n_lanes, width), all layers of a lane together. Values that are not finite are flagged and left out. */
-esper_state_health esper_state_health_of(const float *h, const float *c, int n_lanes, int width);
+/* h and c are (n_envs, width), all layers of an environment together. Values that are not finite are flagged and left out. */
+esper_state_health esper_state_health_of(const float *h, const float *c, int n_envs, int width);
 
 /* ------------------------------------------------------------------------------------------------ the detector */
 

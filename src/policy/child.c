@@ -1,6 +1,7 @@
 /* Pipes, poll and waiting for a child, none of them without an end. */
 #include "policy/child.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -54,36 +55,30 @@ static esper_status open_pipe(int ends[2])
     return ESPER_FAIL(ESPER_E_IO, "a pipe to the program: %s", strerror(saved));
 }
 
-/* Its own group, no signal blocked, and those we may ignore back to what they do by default. */
-static int set_attributes(posix_spawnattr_t *attributes)
-{
-    sigset_t none, defaults;
-
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGPIPE);
-    sigaddset(&defaults, SIGINT);
-    sigaddset(&defaults, SIGTERM);
-    sigaddset(&defaults, SIGHUP);
-    posix_spawnattr_setpgroup(attributes, 0);
-    posix_spawnattr_setsigmask(attributes, &none);
-    posix_spawnattr_setsigdefault(attributes, &defaults);
-    return posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-}
-
+/* A shell of its own group, with no signal blocked, and those we may ignore back to what they do by default. */
 static int spawn_shell(const char *command, int in, int out, pid_t *pid_out)
 {
+    static const int usual[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
     char shell[] = "sh", flag[] = "-c";
     char *arguments[] = {shell, flag, (char *)(uintptr_t)command, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
+    sigset_t none, defaults;
     int error = posix_spawn_file_actions_init(&actions);
 
     if (error != 0)
         return error;
     error = posix_spawnattr_init(&attributes);
     if (error == 0) {
-        error = set_attributes(&attributes);
+        sigemptyset(&none);
+        sigemptyset(&defaults);
+        for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+            sigaddset(&defaults, usual[i]);
+        posix_spawnattr_setpgroup(&attributes, 0);
+        posix_spawnattr_setsigmask(&attributes, &none);
+        posix_spawnattr_setsigdefault(&attributes, &defaults);
+        error = posix_spawnattr_setflags(&attributes,
+                                         POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
         if (error == 0)
             error = posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
         if (error == 0)
@@ -164,29 +159,23 @@ static bool has_ended(const esper_child *child, int wait_ms, siginfo_t *info)
     }
 }
 
-/* The group is ended while its leader is not yet collected: until then no other group can have this id. */
-static void end_group(const esper_child *child)
-{
-    siginfo_t info;
-    int status;
-
-    if (!has_ended(child, child->failed ? 0 : GRACE_MS, &info)) {
-        kill(-child->pid, SIGTERM);
-        has_ended(child, GRACE_MS, &info);
-    }
-    kill(-child->pid, SIGKILL);
-    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
-        ;
-}
-
 void esper_child_close(esper_child *child)
 {
+    siginfo_t info;
+
     if (child == NULL)
         return;
     close_end(&child->to);
     close_end(&child->from);
-    if (child->pid > 0)
-        end_group(child);
+    if (child->pid > 0) {
+        if (!has_ended(child, child->failed ? 0 : GRACE_MS, &info)) {
+            kill(-child->pid, SIGTERM);
+            has_ended(child, GRACE_MS, &info);
+        }
+        kill(-child->pid, SIGKILL); /* its leader is not yet collected: until then no other group can have this id */
+        while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
     esper_mem_free(child);
 }
 
@@ -237,34 +226,6 @@ static esper_status fail_ended(const esper_child *child, const char *pipe_name)
     return ESPER_FAIL(ESPER_E_IO, "it ended without an answer, exit status %d", info.si_status);
 }
 
-/* Writes what the pipe takes now. */
-static esper_status send_some(esper_child *child, const char *text, size_t bytes, size_t *sent)
-{
-    ssize_t n = write_quietly(child->to, text + *sent, bytes - *sent);
-
-    if (n >= 0)
-        *sent += (size_t)n;
-    else if (errno == EPIPE)
-        return fail_ended(child, "input");
-    else if (errno != EAGAIN && errno != EINTR)
-        return ESPER_FAIL(ESPER_E_IO, "writing to it: %s", strerror(errno));
-    return ESPER_OK;
-}
-
-/* Reads what is there now. */
-static esper_status receive_some(esper_child *child)
-{
-    ssize_t n = read(child->from, child->buffer + child->n_used, sizeof(child->buffer) - child->n_used);
-
-    if (n == 0)
-        return fail_ended(child, "output");
-    if (n > 0)
-        child->n_used += (size_t)n;
-    else if (errno != EAGAIN && errno != EINTR)
-        return ESPER_FAIL(ESPER_E_IO, "reading from it: %s", strerror(errno));
-    return ESPER_OK;
-}
-
 static const char *find_line_end(const esper_child *child)
 {
     return memchr(child->buffer, '\n', child->n_used);
@@ -277,8 +238,9 @@ static esper_status exchange(esper_child *child, const char *text, size_t bytes,
     struct pollfd ends[2] = {{.fd = receives ? child->from : -1, .events = POLLIN},
                              {.fd = sends ? child->to : -1, .events = POLLOUT}};
     uint64_t now = esper_clock_ns();
-    int n;
+    ssize_t n;
 
+    assert(child->n_used <= sizeof(child->buffer) && *sent <= bytes && (sends || receives));
     if (now >= end)
         return ESPER_FAIL(ESPER_E_IO, "no %s before the deadline",
                           receives ? "answer" : "taking of all of the question");
@@ -287,10 +249,22 @@ static esper_status exchange(esper_child *child, const char *text, size_t bytes,
         return ESPER_FAIL(ESPER_E_IO, "waiting for it: %s", strerror(errno));
     if (n <= 0)
         return ESPER_OK;
-    if (ends[0].revents != 0)
-        ESPER_TRY(receive_some(child));
-    if (ends[1].revents != 0)
-        ESPER_TRY(send_some(child, text, bytes, sent));
+    if (ends[0].revents != 0) {
+        n = read(child->from, child->buffer + child->n_used, sizeof(child->buffer) - child->n_used);
+        if (n == 0)
+            return fail_ended(child, "output");
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return ESPER_FAIL(ESPER_E_IO, "reading from it: %s", strerror(errno));
+        child->n_used += n > 0 ? (size_t)n : 0;
+    }
+    if (ends[1].revents != 0) {
+        n = write_quietly(child->to, text + *sent, bytes - *sent);
+        if (n < 0 && errno == EPIPE)
+            return fail_ended(child, "input");
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return ESPER_FAIL(ESPER_E_IO, "writing to it: %s", strerror(errno));
+        *sent += n > 0 ? (size_t)n : 0;
+    }
     if (child->n_used == sizeof(child->buffer) && find_line_end(child) == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "its answer has more than %d bytes in one line", ESPER_CHILD_LINE_BYTES - 1);
     return ESPER_OK;

@@ -1,5 +1,5 @@
 /* The policy that asks a program in any language: docs/policy-protocol.md is its contract. */
-#include <limits.h>
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/status.h"
-#include "base/suggest.h"
 #include "policy/child.h"
 #include "policy/mask.h"
 #include "policy/policy.h"
@@ -23,7 +22,6 @@ enum {
 
 typedef struct command {
     esper_policy   base;
-    esper_topology topology;
     char          *line; /* what the program is called in messages */
     esper_child   *child;
     int            deadline_ms, n_slots;
@@ -43,20 +41,6 @@ static void close_command(esper_policy *base)
     esper_mem_free(policy);
 }
 
-static esper_status prepare(command *policy, const esper_policy_setup *setup)
-{
-    policy->base.ops = &esper_policy_command;
-    policy->topology = setup->topology;
-    policy->deadline_ms = setup->deadline_ms > 0 ? setup->deadline_ms : ESPER_POLICY_DEADLINE_MS;
-    policy->n_slots = setup->n_slots;
-    policy->n_question = VIEW_CHARS + (size_t)setup->n_slots * SLOT_CHARS + 6 * MEMORY_CHARS; /* \u0001: six for one */
-    policy->line = esper_mem_strdup(setup->command);
-    policy->question = esper_mem_alloc(policy->n_question);
-    if (policy->line == NULL || policy->question == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "command policy");
-    return esper_child_open(setup->command, &policy->child);
-}
-
 static esper_status open_command(const esper_policy_setup *setup, esper_policy **policy_out)
 {
     command *policy;
@@ -69,34 +53,21 @@ static esper_status open_command(const esper_policy_setup *setup, esper_policy *
     policy = esper_mem_alloc(sizeof(*policy));
     if (policy == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "command policy");
-    status = prepare(policy, setup);
+    policy->base.ops = &esper_policy_command;
+    policy->deadline_ms = setup->deadline_ms > 0 ? setup->deadline_ms : ESPER_POLICY_DEADLINE_MS;
+    policy->n_slots = setup->n_slots;
+    policy->n_question = VIEW_CHARS + (size_t)setup->n_slots * SLOT_CHARS + 6 * MEMORY_CHARS; /* \u0001: six for one */
+    policy->line = esper_mem_strdup(setup->command);
+    policy->question = esper_mem_alloc(policy->n_question);
+    if (policy->line == NULL || policy->question == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "command policy");
+    else
+        status = esper_child_open(setup->command, &policy->child);
     if (status != ESPER_OK) {
         close_command(&policy->base);
         return status;
     }
     *policy_out = &policy->base;
-    return ESPER_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ the question */
-
-static esper_status write_question(command *policy, const esper_policy_view *view, size_t *bytes_out)
-{
-    esper_json json;
-
-    esper_json_init(&json, policy->question, policy->n_question - 1);
-    esper_json_object_begin(&json);
-    esper_json_key(&json, "protocol");
-    esper_json_int(&json, PROTOCOL);
-    esper_policy_view_write(view, &json);
-    esper_json_key(&json, "memory");
-    esper_json_text(&json, policy->has_memory ? policy->memory : NULL);
-    esper_json_object_end(&json);
-    if (json.overflow)
-        return ESPER_FAIL(ESPER_E_ARG, "a view of %d slots, opened for %d, does not fit", view->n_slots,
-                          policy->n_slots);
-    policy->question[json.used] = '\n';
-    *bytes_out = json.used + 1;
     return ESPER_OK;
 }
 
@@ -132,97 +103,63 @@ static esper_status parse(const char *line, size_t bytes, json_t **answer_out)
     return ESPER_OK;
 }
 
-static esper_status read_epoch(const json_t *answer, int epoch)
+/* A member of the answer; null is as if it were not there. */
+static esper_status read_member(const char *key, const json_t *value, const esper_policy_view *view,
+                                esper_decision *decision)
 {
-    const json_t *value = json_object_get(answer, "epoch");
+    const char *text = json_string_value(value);
+    char number[ESPER_NUMBER_CHARS];
 
-    if (!json_is_integer(value))
-        return ESPER_FAIL(ESPER_E_FORMAT, "its answer has no epoch: repeat that of the view");
-    if (json_integer_value(value) != epoch)
-        return ESPER_FAIL(ESPER_E_FORMAT, "it answered for epoch %lld when asked for epoch %d: one line for each view",
-                          (long long)json_integer_value(value), epoch);
-    return ESPER_OK;
-}
-
-static esper_status read_op(const json_t *answer, esper_decision *decision)
-{
-    const char *text = json_string_value(json_object_get(answer, "op"));
-    char hint[ESPER_SUGGEST_TEXT_CHARS];
-    esper_suggest suggest;
-    int op = text != NULL ? esper_slot_op_find(text) : -1;
-
-    if (text == NULL)
-        return ESPER_FAIL(ESPER_E_FORMAT, "its answer has no op, which is a text");
-    if (op >= 0) {
-        esper_decision_init(decision, (esper_slot_op)op);
+    if (strcmp(key, "epoch") == 0 || strcmp(key, "op") == 0 || json_is_null(value))
+        return ESPER_OK; /* the first two were read before */
+    if (strcmp(key, "slot") == 0) {
+        decision->slot = text != NULL ? esper_policy_view_find(view, text) : -1;
+        if (decision->slot < 0)
+            return ESPER_FAIL(ESPER_E_FORMAT, "there is no slot '%.32s'", text != NULL ? text : "(not a text)");
         return ESPER_OK;
     }
-    esper_suggest_init(&suggest, text);
-    for (op = 0; op < ESPER_N_SLOT_OPS; op++)
-        esper_suggest_offer(&suggest, esper_slot_op_name(op));
-    return ESPER_FAIL(ESPER_E_FORMAT, "there is no op '%.32s'%s", text, esper_suggest_text(&suggest, "", hint));
-}
-
-static esper_status read_slot(const json_t *value, const esper_policy_view *view, esper_decision *decision)
-{
-    const char *id = json_string_value(value);
-
-    if (json_is_null(value))
+    if (strcmp(key, "reason") == 0) {
+        if (text == NULL)
+            return ESPER_FAIL(ESPER_E_FORMAT, "its reason is no text");
+        esper_decision_because(decision, ESPER_REASON_PROGRAM, "%s", text);
         return ESPER_OK;
-    decision->slot = id != NULL ? esper_policy_view_find(view, id) : -1;
-    if (decision->slot < 0)
-        return ESPER_FAIL(ESPER_E_FORMAT, "there is no slot '%.32s'", id != NULL ? id : "(not a text)");
-    return ESPER_OK;
-}
-
-/* Blueprint, style and so on: texts or numbers. null is as if it were not there. */
-static esper_status read_choice(const char *key, const json_t *value, esper_topology topology, esper_decision *decision)
-{
-    char number[ESPER_NUMBER_CHARS];
-    const char *text = json_string_value(value);
-
-    if (json_is_null(value))
+    }
+    if (strcmp(key, "memory") == 0) {
+        if (text == NULL || json_string_length(value) >= MEMORY_CHARS)
+            return ESPER_FAIL(ESPER_E_FORMAT, "its memory is no text of up to %d bytes", MEMORY_CHARS - 1);
         return ESPER_OK;
-    if (json_is_integer(value))
+    }
+    if (json_is_integer(value)) /* blueprint, style and so on: texts or numbers */
         snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
         esper_number_write_real(json_real_value(value), number);
     else if (text == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "'%.32s' is neither a text nor a number", key);
-    return esper_decision_set(decision, topology, key, text != NULL ? text : number) == ESPER_OK ? ESPER_OK
-                                                                                                 : ESPER_E_FORMAT;
-}
-
-static esper_status read_member(const char *key, const json_t *value, const esper_policy_view *view,
-                                esper_decision *decision)
-{
-    if (strcmp(key, "epoch") == 0 || strcmp(key, "op") == 0)
-        return ESPER_OK; /* read before */
-    if (strcmp(key, "slot") == 0)
-        return read_slot(value, view, decision);
-    if (strcmp(key, "reason") == 0) {
-        if (!json_is_string(value) && !json_is_null(value))
-            return ESPER_FAIL(ESPER_E_FORMAT, "its reason is no text");
-        if (json_is_string(value))
-            esper_decision_because(decision, ESPER_REASON_PROGRAM, "%s", json_string_value(value));
-        return ESPER_OK;
-    }
-    if (strcmp(key, "memory") == 0) {
-        if (!json_is_null(value) && (!json_is_string(value) || json_string_length(value) >= MEMORY_CHARS))
-            return ESPER_FAIL(ESPER_E_FORMAT, "its memory is no text of up to %d bytes", MEMORY_CHARS - 1);
-        return ESPER_OK;
-    }
-    return read_choice(key, value, view->topology, decision);
+    if (esper_decision_set(decision, view->topology, key, text != NULL ? text : number) != ESPER_OK)
+        return ESPER_E_FORMAT; /* it has said why */
+    return ESPER_OK;
 }
 
 static esper_status read_answer(json_t *answer, const esper_policy_view *view, esper_decision *decision)
 {
+    const json_t *epoch = json_object_get(answer, "epoch");
+    const char *op_name = json_string_value(json_object_get(answer, "op")), *key;
+    char hint[ESPER_SUGGEST_TEXT_CHARS];
     esper_status status;
-    const char *key;
     json_t *value;
+    int op;
 
-    ESPER_TRY(read_epoch(answer, view->epoch));
-    ESPER_TRY(read_op(answer, decision));
+    if (!json_is_integer(epoch))
+        return ESPER_FAIL(ESPER_E_FORMAT, "its answer has no epoch: repeat that of the view");
+    if (json_integer_value(epoch) != view->epoch)
+        return ESPER_FAIL(ESPER_E_FORMAT, "it answered for epoch %lld when asked for epoch %d: one line for each view",
+                          (long long)json_integer_value(epoch), view->epoch);
+    if (op_name == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "its answer has no op, which is a text");
+    op = esper_decision_find_op(op_name, hint);
+    if (op < 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "there is no op '%.32s'%s", op_name, hint);
+    esper_decision_init(decision, (esper_slot_op)op);
     esper_decision_because(decision, ESPER_REASON_PROGRAM, "The program gave no reason");
     json_object_foreach(answer, key, value)
         ESPER_TRY(read_member(key, value, view, decision));
@@ -230,32 +167,40 @@ static esper_status read_answer(json_t *answer, const esper_policy_view *view, e
     return status == ESPER_E_ARG ? ESPER_E_FORMAT : status;
 }
 
-/* Kept until the program says otherwise. */
-static void keep_memory(command *policy, const json_t *value)
-{
-    if (json_is_string(value)) {
-        memset(policy->memory, 0, sizeof(policy->memory));
-        memcpy(policy->memory, json_string_value(value), json_string_length(value));
-        policy->has_memory = true;
-    }
-}
-
 static esper_status ask(command *policy, const esper_policy_view *view, esper_decision *decision_out)
 {
-    size_t n_question = 0, n_line = 0;
     esper_decision decision;
     esper_status status;
     const char *line = NULL;
+    const json_t *memory;
     json_t *answer = NULL;
+    size_t n_line = 0;
+    esper_json json;
 
-    ESPER_TRY(write_question(policy, view, &n_question));
-    ESPER_TRY(esper_child_ask(policy->child, policy->question, n_question, policy->deadline_ms, &line, &n_line));
+    esper_json_init(&json, policy->question, policy->n_question - 1);
+    esper_json_object_begin(&json);
+    esper_json_key(&json, "protocol");
+    esper_json_int(&json, PROTOCOL);
+    esper_policy_view_write(view, &json);
+    esper_json_key(&json, "memory");
+    esper_json_text(&json, policy->has_memory ? policy->memory : NULL);
+    esper_json_object_end(&json);
+    if (json.overflow)
+        return ESPER_FAIL(ESPER_E_ARG, "a view of %d slots, opened for %d, does not fit", view->n_slots,
+                          policy->n_slots);
+    assert(json.used < policy->n_question);
+    policy->question[json.used] = '\n';
+    ESPER_TRY(esper_child_ask(policy->child, policy->question, json.used + 1, policy->deadline_ms, &line, &n_line));
     ESPER_TRY(parse(line, n_line, &answer));
     status = read_answer(answer, view, &decision);
-    if (status == ESPER_OK) {
-        keep_memory(policy, json_object_get(answer, "memory"));
-        *decision_out = decision;
+    memory = json_object_get(answer, "memory");
+    if (status == ESPER_OK && json_is_string(memory)) { /* kept until the program says otherwise */
+        memset(policy->memory, 0, sizeof(policy->memory));
+        memcpy(policy->memory, json_string_value(memory), json_string_length(memory));
+        policy->has_memory = true;
     }
+    if (status == ESPER_OK)
+        *decision_out = decision;
     json_decref(answer);
     return status;
 }

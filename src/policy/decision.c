@@ -1,6 +1,7 @@
 /* Decisions: their choices by name, with one table of which operation asks for which. */
 #include "policy/decision.h"
 
+#include <assert.h>
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,7 +12,6 @@
 
 #include "base/number.h"
 #include "base/status.h"
-#include "base/suggest.h"
 #include "policy/view.h"
 
 typedef struct style_row {
@@ -97,16 +97,19 @@ const char *esper_reason_name(int reason)
 
 esper_blend esper_style_blend(int style)
 {
+    assert(style >= 0 && style < ESPER_N_STYLES);
     return styles[style].blend;
 }
 
 int esper_alpha_choice_curve(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_ALPHA_CHOICES);
     return curves[choice].curve;
 }
 
 double esper_alpha_choice_steepness(int choice)
 {
+    assert(choice >= 0 && choice < ESPER_N_ALPHA_CHOICES);
     return curves[choice].steepness;
 }
 
@@ -141,70 +144,52 @@ static esper_status read_ticks(const char *key, const char *value, int least, in
     return ESPER_OK;
 }
 
-static esper_status set_blueprint(esper_decision *decision, esper_topology topology, const char *value)
-{
-    const esper_blueprint *blueprint;
-
-    ESPER_TRY(esper_blueprint_find(topology, value, &blueprint));
-    if (blueprint->index == 0)
-        return ESPER_FAIL(ESPER_E_ARG, "blueprint '%s' does nothing and cannot germinate", value);
-    decision->blueprint = blueprint->index;
-    return ESPER_OK;
-}
-
-static esper_status set_style(esper_decision *decision, esper_topology topology, const char *value)
-{
-    (void)topology;
-    return read_word("style", value, esper_style_name, &decision->style);
-}
-
-static esper_status set_tempo(esper_decision *decision, esper_topology topology, const char *value)
-{
-    (void)topology;
-    return read_ticks("tempo", value, 1, &decision->tempo);
-}
-
-static esper_status set_target(esper_decision *decision, esper_topology topology, const char *value)
-{
-    double target;
-
-    (void)topology;
-    if (!esper_number_read_real(value, &target) || !(target > 0.0 && target <= 1.0))
-        return ESPER_FAIL(ESPER_E_ARG, "target '%s' is no number above 0 and up to 1", value);
-    decision->target = target;
-    return ESPER_OK;
-}
-
-static esper_status set_speed(esper_decision *decision, esper_topology topology, const char *value)
-{
-    (void)topology;
-    return read_ticks("speed", value, 0, &decision->speed);
-}
-
-static esper_status set_curve(esper_decision *decision, esper_topology topology, const char *value)
-{
-    (void)topology;
-    return read_word("curve", value, esper_alpha_choice_name, &decision->curve);
-}
-
 #define FOR(op) (1u << ESPER_SLOT_OP_##op)
 
-static const struct choice {
+typedef enum choice { BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, N_CHOICES } choice;
+
+static const struct {
     const char *key;
     unsigned    ops; /* bits of the operations that ask for it */
-    esper_status (*set)(esper_decision *decision, esper_topology topology, const char *value);
-} choices[] = {
-    {"blueprint", FOR(GERMINATE), set_blueprint},
-    {"style", FOR(GERMINATE) | FOR(SET_ALPHA_TARGET), set_style},
-    {"tempo", FOR(GERMINATE), set_tempo},
-    {"target", FOR(GERMINATE) | FOR(SET_ALPHA_TARGET), set_target},
-    {"speed", FOR(SET_ALPHA_TARGET) | FOR(PRUNE), set_speed},
-    {"curve", FOR(SET_ALPHA_TARGET) | FOR(PRUNE), set_curve},
+} choices[N_CHOICES] = {
+    [BLUEPRINT] = {"blueprint", FOR(GERMINATE)},
+    [STYLE] = {"style", FOR(GERMINATE) | FOR(SET_ALPHA_TARGET)},
+    [TEMPO] = {"tempo", FOR(GERMINATE)},
+    [TARGET] = {"target", FOR(GERMINATE) | FOR(SET_ALPHA_TARGET)},
+    [SPEED] = {"speed", FOR(SET_ALPHA_TARGET) | FOR(PRUNE)},
+    [CURVE] = {"curve", FOR(SET_ALPHA_TARGET) | FOR(PRUNE)},
 };
 
-enum { N_CHOICES = sizeof(choices) / sizeof(choices[0]) };
+static esper_status set(esper_decision *decision, esper_topology topology, choice which, const char *value)
+{
+    const esper_blueprint *blueprint;
+    double target;
 
-static esper_status fail_key(const esper_decision *decision, const char *key)
+    assert((int)which >= 0 && which < N_CHOICES);
+    switch (which) {
+    case BLUEPRINT:
+        ESPER_TRY(esper_blueprint_find(topology, value, &blueprint));
+        if (blueprint->index == 0)
+            return ESPER_FAIL(ESPER_E_ARG, "blueprint '%s' does nothing and cannot germinate", value);
+        decision->blueprint = blueprint->index;
+        return ESPER_OK;
+    case STYLE:
+        return read_word("style", value, esper_style_name, &decision->style);
+    case TEMPO:
+        return read_ticks("tempo", value, 1, &decision->tempo);
+    case TARGET:
+        if (!esper_number_read_real(value, &target) || !(target > 0.0 && target <= 1.0))
+            return ESPER_FAIL(ESPER_E_ARG, "target '%s' is no number above 0 and up to 1", value);
+        decision->target = target;
+        return ESPER_OK;
+    case SPEED:
+        return read_ticks("speed", value, 0, &decision->speed);
+    default:
+        return read_word("curve", value, esper_alpha_choice_name, &decision->curve);
+    }
+}
+
+esper_status esper_decision_set(esper_decision *decision, esper_topology topology, const char *key, const char *value)
 {
     char names[96] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
     const char *op = esper_slot_op_name(decision->op);
@@ -214,6 +199,8 @@ static esper_status fail_key(const esper_decision *decision, const char *key)
     for (int i = 0; i < N_CHOICES; i++) {
         if ((choices[i].ops & 1u << decision->op) == 0)
             continue;
+        if (strcmp(choices[i].key, key) == 0)
+            return set(decision, topology, (choice)i, value);
         esper_suggest_offer(&suggest, choices[i].key);
         strncat(names, names[0] == '\0' ? "" : ", ", sizeof(names) - strlen(names) - 1);
         strncat(names, choices[i].key, sizeof(names) - strlen(names) - 1);
@@ -223,42 +210,26 @@ static esper_status fail_key(const esper_decision *decision, const char *key)
     return ESPER_FAIL(ESPER_E_ARG, "'%s': %s takes %s%s", key, op, names, esper_suggest_text(&suggest, "", hint));
 }
 
-esper_status esper_decision_set(esper_decision *decision, esper_topology topology, const char *key, const char *value)
+int esper_decision_find_op(const char *name, char hint_out[ESPER_SUGGEST_TEXT_CHARS])
 {
-    for (int i = 0; i < N_CHOICES; i++)
-        if (strcmp(choices[i].key, key) == 0 && (choices[i].ops & 1u << decision->op) != 0)
-            return choices[i].set(decision, topology, value);
-    return fail_key(decision, key);
+    esper_suggest suggest;
+
+    esper_suggest_init(&suggest, name);
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++) {
+        if (strcmp(esper_slot_op_name(op), name) == 0)
+            return op;
+        esper_suggest_offer(&suggest, esper_slot_op_name(op));
+    }
+    (void)esper_suggest_text(&suggest, "", hint_out);
+    return -1;
 }
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-static bool is_ticks(int32_t ticks, int least)
-{
-    return ticks >= least && ticks <= ESPER_DECISION_MAX_TICKS;
-}
-
-static esper_status check_choices(const esper_decision *decision, esper_topology topology, const char *op)
-{
-    bool germinates = decision->op == ESPER_SLOT_OP_GERMINATE;
-
-    if (germinates && (decision->blueprint <= 0 || esper_policy_blueprint(topology, decision->blueprint) == NULL))
-        return ESPER_FAIL(ESPER_E_ARG, "%s: a blueprint is missing", op);
-    if (!(decision->target > 0.0 && decision->target <= 1.0))
-        return ESPER_FAIL(ESPER_E_ARG, "%s: target %g is not above 0 and up to 1", op, decision->target);
-    if (!is_ticks(decision->tempo, 1) || !is_ticks(decision->speed, 0))
-        return ESPER_FAIL(ESPER_E_ARG, "%s: tempo %d or speed %d is out of range", op, (int)decision->tempo,
-                          (int)decision->speed);
-    if ((decision->style != ESPER_STYLE_KEEP || germinates) && esper_style_name(decision->style) == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "%s: there is no style %d", op, (int)decision->style);
-    if (esper_alpha_choice_name(decision->curve) == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "%s: there is no curve %d", op, (int)decision->curve);
-    return ESPER_OK;
-}
-
 esper_status esper_decision_check(const esper_decision *decision, esper_topology topology)
 {
     const char *op = esper_slot_op_name(decision->op);
+    bool germinates = decision->op == ESPER_SLOT_OP_GERMINATE;
 
     if (op == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "there is no operation %d", (int)decision->op);
@@ -268,5 +239,17 @@ esper_status esper_decision_check(const esper_decision *decision, esper_topology
         memchr(decision->text, '\0', sizeof(decision->text)) == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "%s: its reason (%d) or confidence (%g) is damaged", op, (int)decision->reason,
                           decision->confidence);
-    return check_choices(decision, topology, op);
+    if (germinates && (decision->blueprint <= 0 || esper_policy_blueprint(topology, decision->blueprint) == NULL))
+        return ESPER_FAIL(ESPER_E_ARG, "%s: a blueprint is missing", op);
+    if (!(decision->target > 0.0 && decision->target <= 1.0))
+        return ESPER_FAIL(ESPER_E_ARG, "%s: target %g is not above 0 and up to 1", op, decision->target);
+    if (decision->tempo < 1 || decision->tempo > ESPER_DECISION_MAX_TICKS || decision->speed < 0 ||
+        decision->speed > ESPER_DECISION_MAX_TICKS)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: tempo %d or speed %d is out of range", op, (int)decision->tempo,
+                          (int)decision->speed);
+    if ((decision->style != ESPER_STYLE_KEEP || germinates) && esper_style_name(decision->style) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: there is no style %d", op, (int)decision->style);
+    if (esper_alpha_choice_name(decision->curve) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: there is no curve %d", op, (int)decision->curve);
+    return ESPER_OK;
 }

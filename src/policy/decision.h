@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "base/suggest.h"
 #include "esper.h"
 #include "nn/blueprint.h"
 #include "slot/stage.h"
@@ -104,6 +105,9 @@ void esper_decision_because(esper_decision *decision, esper_reason reason, const
 /* Sets one choice by name: blueprint, style, tempo, target, speed or curve. E_ARG names what is wrong: an unknown key, one
  * that this operation does not ask for, a value that is none. */
 esper_status esper_decision_set(esper_decision *decision, esper_topology topology, const char *key, const char *value);
+
+/* The operation of that name; -1 = there is none, and then the hint says what may have been meant. */
+int esper_decision_find_op(const char *name, char hint_out[ESPER_SUGGEST_TEXT_CHARS]);
 
 /* Everything that can be judged without a view: codes, ranges, and choices that an operation cannot do without. E_ARG. */
 esper_status esper_decision_check(const esper_decision *decision, esper_topology topology);

@@ -62,28 +62,15 @@ void esper_feature_memory_init(esper_feature_memory *memory)
     memory->last_success = 1;
 }
 
-void esper_feature_memory_rollback(esper_feature_memory *memory)
-{
-    esper_feature_memory_init(memory);
-    memory->last_success = 0;
-}
-
-void esper_feature_memory_measured(esper_feature_memory *memory, int slot)
-{
-    assert(slot >= 0 && slot < ESPER_POLICY_MAX_SLOTS);
-    memory->since[slot] = 0;
-}
-
 void esper_feature_memory_begin(esper_feature_memory *memory, const esper_policy_view *view)
 {
     assert(view->n_slots <= ESPER_POLICY_MAX_SLOTS);
     if (view->rolled_back)
-        esper_feature_memory_rollback(memory);
-    else
-        memory->last_success = !view->last_refused;
+        esper_feature_memory_init(memory);
+    memory->last_success = !view->rolled_back && !view->last_refused;
     for (int s = 0; s < view->n_slots; s++)
         if (view->slots[s].measured)
-            esper_feature_memory_measured(memory, s);
+            memory->since[s] = 0;
 }
 
 void esper_feature_memory_step(esper_feature_memory *memory, const esper_policy_view *view, int op, bool success)
@@ -150,31 +137,22 @@ static int count_stages(const esper_policy_view *view, uint32_t stages)
     return n;
 }
 
-static void fill_history(filling *f)
-{
-    const esper_signals *signals = &f->view->signals;
-    int missing = ESPER_POLICY_HISTORY - signals->n_history;
-
-    assert(missing >= 0);
-    for (int i = 0; i < ESPER_POLICY_HISTORY; i++) {
-        if (i < missing) {
-            f->at[ESPER_FEATURE_LOSSES + i] = f->at[ESPER_FEATURE_ACCURACIES + i] = (float)ESPER_FEATURE_MISSING;
-            continue;
-        }
-        put(f, ESPER_FEATURE_LOSSES + i, symlog(signals->losses[i - missing]) / 7.0);
-        put(f, ESPER_FEATURE_ACCURACIES + i, signals->accuracies[i - missing] / 100.0);
-    }
-}
-
 static void fill_run(filling *f, const esper_feature_memory *memory)
 {
     const esper_policy_view *view = f->view;
+    int missing = ESPER_POLICY_HISTORY - view->signals.n_history;
     double n = view->n_slots;
 
+    assert(missing >= 0 && view->n_slots > 0);
     put(f, ESPER_FEATURE_EPOCH, part(f, view->epoch));
     put(f, ESPER_FEATURE_LOSS, symlog(view->loss_valid) / 7.0);
     put(f, ESPER_FEATURE_ACCURACY, view->accuracy_valid / 100.0);
-    fill_history(f);
+    for (int i = 0; i < missing; i++)
+        f->at[ESPER_FEATURE_LOSSES + i] = f->at[ESPER_FEATURE_ACCURACIES + i] = (float)ESPER_FEATURE_MISSING;
+    for (int i = missing; i < ESPER_POLICY_HISTORY; i++) {
+        put(f, ESPER_FEATURE_LOSSES + i, symlog(view->signals.losses[i - missing]) / 7.0);
+        put(f, ESPER_FEATURE_ACCURACIES + i, view->signals.accuracies[i - missing] / 100.0);
+    }
     put(f, ESPER_FEATURE_N_TRAINING, count_stages(view, 1u << ESPER_STAGE_TRAINING) / n);
     put(f, ESPER_FEATURE_N_BLENDING, count_stages(view, 1u << ESPER_STAGE_BLENDING) / n);
     put(f, ESPER_FEATURE_N_HOLDING, count_stages(view, 1u << ESPER_STAGE_HOLDING | 1u << ESPER_STAGE_FOSSILIZED) / n);
@@ -182,10 +160,12 @@ static void fill_run(filling *f, const esper_feature_memory *memory)
     f->at[ESPER_FEATURE_LAST_OP + memory->last_op] = 1.0f;
 }
 
-static void fill_ramp(filling *f, const esper_policy_slot *slot)
+static void fill_slot(filling *f, const esper_policy_slot *slot, double health_before, int since)
 {
     int left = slot->alpha_steps - slot->alpha_done;
 
+    f->at[ESPER_FEATURE_PRESENT] = 1.0f;
+    f->at[ESPER_FEATURE_STAGE + esper_stage_index(slot->stage)] = 1.0f;
     put(f, ESPER_FEATURE_ALPHA, slot->alpha);
     put(f, ESPER_FEATURE_TEMPO, slot->tempo / 12.0);
     put(f, ESPER_FEATURE_TARGET, slot->alpha_target);
@@ -195,24 +175,12 @@ static void fill_ramp(filling *f, const esper_policy_slot *slot)
     put(f, ESPER_FEATURE_STEPS_LEFT, part(f, left > 0 ? left : 0));
     put(f, ESPER_FEATURE_ALPHA_SPEED, cut(slot->alpha_velocity));
     put(f, ESPER_FEATURE_BLEND, ((int)slot->blend - 1) / 2.0);
-}
-
-static void fill_gradients(filling *f, const esper_policy_slot *slot, double health_before)
-{
     f->at[ESPER_FEATURE_GRADIENT] =
         isfinite(slot->gradient_norm) ? (float)(symlog(slot->gradient_norm) / 7.0) : 0.0f; /* Inf is in `exploding` */
     put_measured(f, ESPER_FEATURE_HEALTH, cut(slot->gradient_health));
     f->at[ESPER_FEATURE_VANISHING] = slot->vanishing;
     f->at[ESPER_FEATURE_EXPLODING] = slot->exploding;
     f->at[ESPER_FEATURE_HEALTH_BEFORE] = isfinite(health_before) ? (float)health_before : (float)ESPER_FEATURE_MISSING;
-}
-
-static void fill_slot(filling *f, const esper_policy_slot *slot, double health_before, int since)
-{
-    f->at[ESPER_FEATURE_PRESENT] = 1.0f;
-    f->at[ESPER_FEATURE_STAGE + esper_stage_index(slot->stage)] = 1.0f;
-    fill_ramp(f, slot);
-    fill_gradients(f, slot, health_before);
     put_measured(f, ESPER_FEATURE_CONTRIBUTION, cut(slot->contribution / 10.0));
     put_measured(f, ESPER_FEATURE_CONTRIBUTION_SPEED, cut(slot->contribution_velocity / 10.0));
     put_measured(f, ESPER_FEATURE_INTERACTION, cut(slot->interaction / 10.0));

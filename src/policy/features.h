@@ -96,14 +96,11 @@ typedef struct esper_feature_memory {
 
 _Static_assert(sizeof(esper_feature_memory) == ESPER_POLICY_MAX_SLOTS * 12 + 8, "a memory has no holes");
 
-/* An episode begins; or goes on after a rollback, when the last decision counts as one that failed. */
+/* An episode begins. */
 void esper_feature_memory_init(esper_feature_memory *memory);
-void esper_feature_memory_rollback(esper_feature_memory *memory);
-/* What a view tells of the time since the last step: a rollback, a refusal, contributions that were measured. Before the
- * vector is made. */
+/* What a view tells of the time since the last step: a rollback (the episode begins again, and the last decision counts as one
+ * that failed), a refusal, contributions that were measured. Before the vector is made. */
 void esper_feature_memory_begin(esper_feature_memory *memory, const esper_policy_view *view);
-/* A contribution of this slot has just been measured. Before the vector is made. */
-void esper_feature_memory_measured(esper_feature_memory *memory, int slot);
 /* A step is over: what was decided in this view, and whether it was carried out. */
 void esper_feature_memory_step(esper_feature_memory *memory, const esper_policy_view *view, int op, bool success);
 

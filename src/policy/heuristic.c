@@ -95,36 +95,28 @@ static void list_names(esper_topology topology, char *text, size_t size)
     }
 }
 
-/* Adds one name of n characters. */
-static esper_status add_name(esper_heuristic_settings *settings, esper_topology topology, const char *start, size_t n)
-{
-    char name[32], names[192];
-    int index;
-
-    snprintf(name, sizeof(name), "%.*s", (int)n, start);
-    index = n < sizeof(name) ? index_of(topology, name) : -1;
-    list_names(topology, names, sizeof(names));
-    if (index <= 0)
-        return ESPER_FAIL(ESPER_E_ARG, "rotation: no %s blueprint '%s' can germinate: there are %s",
-                          esper_topology_name(topology), name, names);
-    for (int i = 0; i < settings->n_rotation; i++)
-        if (settings->rotation[i] == index)
-            return ESPER_FAIL(ESPER_E_ARG, "rotation: '%s' stands there twice", name);
-    settings->rotation[settings->n_rotation++] = index;
-    return ESPER_OK;
-}
-
 esper_status esper_heuristic_settings_rotate(esper_heuristic_settings *settings, esper_topology topology,
                                              const char *names)
 {
     esper_heuristic_settings changed = *settings;
+    char name[32], all[192];
 
     changed.n_rotation = 0;
-    while (*names != '\0') {
-        size_t n = strcspn(names, ",");
+    list_names(topology, all, sizeof(all));
+    for (size_t n; *names != '\0'; names += n + (names[n] == ',')) {
+        int index;
 
-        ESPER_TRY(add_name(&changed, topology, names, n));
-        names += n + (names[n] == ',');
+        n = strcspn(names, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)n, names);
+        index = n < sizeof(name) ? index_of(topology, name) : -1;
+        if (index <= 0)
+            return ESPER_FAIL(ESPER_E_ARG, "rotation: no %s blueprint '%s' can germinate: there are %s",
+                              esper_topology_name(topology), name, all);
+        for (int i = 0; i < changed.n_rotation; i++)
+            if (changed.rotation[i] == index)
+                return ESPER_FAIL(ESPER_E_ARG, "rotation: '%s' stands there twice", name);
+        assert(changed.n_rotation < ESPER_POLICY_BLUEPRINTS); /* no two are the same */
+        changed.rotation[changed.n_rotation++] = index;
     }
     if (changed.n_rotation == 0)
         return ESPER_FAIL(ESPER_E_ARG, "rotation: no blueprints; name at least one");
@@ -132,35 +124,26 @@ esper_status esper_heuristic_settings_rotate(esper_heuristic_settings *settings,
     return ESPER_OK;
 }
 
-static esper_status check_rotation(const esper_heuristic_settings *settings, esper_topology topology)
+static esper_status check_settings(const esper_heuristic_settings *s, esper_topology topology)
 {
     char names[192];
 
-    if (settings->n_rotation < 1 || settings->n_rotation > ESPER_POLICY_BLUEPRINTS)
-        return ESPER_FAIL(ESPER_E_ARG, "heuristic: a rotation of %d blueprints, expected 1 to %d", settings->n_rotation,
+    if (s->n_rotation < 1 || s->n_rotation > ESPER_POLICY_BLUEPRINTS)
+        return ESPER_FAIL(ESPER_E_ARG, "heuristic: a rotation of %d blueprints, expected 1 to %d", s->n_rotation,
                           ESPER_POLICY_BLUEPRINTS);
     list_names(topology, names, sizeof(names));
-    for (int i = 0; i < settings->n_rotation; i++)
-        if (settings->rotation[i] <= 0 || esper_policy_blueprint(topology, settings->rotation[i]) == NULL)
+    for (int i = 0; i < s->n_rotation; i++)
+        if (s->rotation[i] <= 0 || esper_policy_blueprint(topology, s->rotation[i]) == NULL)
             return ESPER_FAIL(ESPER_E_ARG,
                               "heuristic: blueprint %d of the rotation cannot germinate in a %s: there are %s",
-                              settings->rotation[i], esper_topology_name(topology), names);
-    return ESPER_OK;
-}
-
-static bool is_share(double value)
-{
-    return value >= 0.0 && value <= 1.0;
-}
-
-static esper_status check_numbers(const esper_heuristic_settings *s)
-{
+                              s->rotation[i], esper_topology_name(topology), names);
     if (s->plateau_epochs < 0 || s->min_epoch < 0 || s->embargo_epochs < 0 || s->late_epochs < 0 ||
         s->failing_epochs < 0 || s->training_epochs < 0 || s->holding_epochs < 0 || s->bound_epochs < 0)
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: a number of epochs is negative");
     if (s->tempo < 1)
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: a tempo of %d epochs: expected 1 or more", s->tempo);
-    if (!is_share(s->penalty_decay) || !(s->penalty >= 0.0) || isinf(s->penalty) || isnan(s->penalty_threshold))
+    if (!(s->penalty_decay >= 0.0 && s->penalty_decay <= 1.0) || !(s->penalty >= 0.0) || isinf(s->penalty) ||
+        isnan(s->penalty_threshold))
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: penalty %g, decay %g, threshold %g: expected a decay of 0 to 1",
                           s->penalty, s->penalty_decay, s->penalty_threshold);
     if (isnan(s->failing_drop) || isnan(s->bound_threshold) || isnan(s->min_contribution) ||
@@ -168,8 +151,6 @@ static esper_status check_numbers(const esper_heuristic_settings *s)
         return ESPER_FAIL(ESPER_E_ARG, "heuristic: a threshold is not a number");
     return ESPER_OK;
 }
-
-/* ------------------------------------------------------------------------------------------------ open, close */
 
 static esper_status open_heuristic(const esper_policy_setup *setup, esper_policy **policy_out)
 {
@@ -179,8 +160,7 @@ static esper_status open_heuristic(const esper_policy_setup *setup, esper_policy
     esper_heuristic_settings_init(&settings, setup->topology);
     if (setup->heuristic != NULL)
         settings = *setup->heuristic;
-    ESPER_TRY(check_rotation(&settings, setup->topology));
-    ESPER_TRY(check_numbers(&settings));
+    ESPER_TRY(check_settings(&settings, setup->topology));
     policy = esper_mem_alloc(sizeof(*policy));
     if (policy == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "heuristic policy");
@@ -195,26 +175,7 @@ static esper_status open_heuristic(const esper_policy_setup *setup, esper_policy
     return ESPER_OK;
 }
 
-static void close_heuristic(esper_policy *policy)
-{
-    esper_mem_free(policy);
-}
-
 /* ------------------------------------------------------------------------------------------------ penalties, rotation */
-
-static void decay_penalties(heuristic *policy, int epoch)
-{
-    double *penalties = policy->memory.penalties;
-
-    if (epoch <= policy->memory.last_decay_epoch)
-        return;
-    policy->memory.last_decay_epoch = epoch;
-    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++) {
-        penalties[i] *= policy->settings.penalty_decay;
-        if (penalties[i] < forgotten_penalty)
-            penalties[i] = 0.0;
-    }
-}
 
 /* By penalty, then by name. */
 static bool comes_before(const heuristic *policy, int a, int b)
@@ -265,15 +226,6 @@ static int next_blueprint(heuristic *policy, uint32_t allowed)
     return least_penalised(policy, allowed, start);
 }
 
-static uint32_t rotation_bits(const heuristic *policy)
-{
-    uint32_t bits = 0;
-
-    for (int i = 0; i < policy->settings.n_rotation; i++)
-        bits |= 1u << policy->settings.rotation[i];
-    return bits;
-}
-
 /* ------------------------------------------------------------------------------------------------ germination */
 
 static double evidence_of(const esper_policy_slot *slot)
@@ -281,44 +233,31 @@ static double evidence_of(const esper_policy_slot *slot)
     return isnan(slot->evidence) ? -(double)INFINITY : slot->evidence;
 }
 
-static bool is_candidate(const esper_policy_slot *slot, uint32_t wanted)
-{
-    return slot->stage == ESPER_STAGE_DORMANT && (slot->blueprints & wanted) != 0;
-}
-
 /* The empty slot with the most evidence, between equals by lot; -1 = nothing of the rotation fits anywhere. */
 static int choose_slot(const heuristic *policy, const esper_policy_view *view)
 {
-    uint32_t wanted = rotation_bits(policy), n_equal = 0;
+    uint32_t wanted = 0, n_equal = 0;
     int best = -1;
     esper_rng rng;
 
+    for (int i = 0; i < policy->settings.n_rotation; i++)
+        wanted |= 1u << policy->settings.rotation[i];
     esper_rng_init(&rng, &(esper_rng_key){.seed = policy->seed,
                                           .purpose = ESPER_RNG_POLICY,
                                           .network = policy->network,
                                           .step = (uint32_t)view->epoch,
                                           .tag = 1});
     for (int s = 0; s < view->n_slots; s++) {
-        double evidence = evidence_of(&view->slots[s]), most = best >= 0 ? evidence_of(&view->slots[best]) : 0.0;
+        const esper_policy_slot *slot = &view->slots[s];
+        double evidence = evidence_of(slot), most = best >= 0 ? evidence_of(&view->slots[best]) : 0.0;
 
-        if (!is_candidate(&view->slots[s], wanted) || (best >= 0 && evidence < most))
+        if (slot->stage != ESPER_STAGE_DORMANT || (slot->blueprints & wanted) == 0 || (best >= 0 && evidence < most))
             continue;
         n_equal = best >= 0 && evidence == most ? n_equal + 1 : 1;
         if (n_equal == 1 || esper_rng_below(&rng, n_equal) == 0)
             best = s;
     }
     return best;
-}
-
-static bool has_room(const esper_policy_view *view)
-{
-    int n_seeds = 0, n_empty = 0;
-
-    for (int s = 0; s < view->n_slots; s++) {
-        n_seeds += esper_stage_has_seed(view->slots[s].stage);
-        n_empty += view->slots[s].stage == ESPER_STAGE_DORMANT;
-    }
-    return n_empty > 0 && (view->max_seeds == 0 || n_seeds < view->max_seeds);
 }
 
 static void wait_for(esper_decision *decision, esper_reason reason, const char *text)
@@ -348,7 +287,10 @@ static void decide_germination(heuristic *policy, const esper_policy_view *view,
 {
     const esper_heuristic_settings *settings = &policy->settings;
     int64_t since_prune = view->epoch - policy->memory.last_prune_epoch;
+    int n_empty = 0;
 
+    for (int s = 0; s < view->n_slots; s++)
+        n_empty += view->slots[s].stage == ESPER_STAGE_DORMANT;
     esper_decision_init(decision, ESPER_SLOT_OP_WAIT);
     if (since_prune < settings->embargo_epochs)
         esper_decision_because(decision, ESPER_REASON_EMBARGO, "Embargo (%d/%d since prune)", (int)since_prune,
@@ -360,7 +302,7 @@ static void decide_germination(heuristic *policy, const esper_policy_view *view,
     else if (view->max_epochs > 0 && view->max_epochs - view->epoch < settings->late_epochs)
         esper_decision_because(decision, ESPER_REASON_LATE, "Too late (%d epochs left, a seed takes %d)",
                                view->max_epochs - view->epoch, settings->late_epochs);
-    else if (!has_room(view))
+    else if (n_empty == 0 || (view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds))
         wait_for(decision, ESPER_REASON_NO_SLOT, "No available slots");
     else if (view->signals.plateau_epochs >= settings->plateau_epochs)
         germinate(policy, view, decision);
@@ -369,11 +311,6 @@ static void decide_germination(heuristic *policy, const esper_policy_view *view,
 }
 
 /* ------------------------------------------------------------------------------------------------ management */
-
-static bool is_live(int stage)
-{
-    return esper_stage_has_seed(stage) && stage != ESPER_STAGE_FOSSILIZED;
-}
 
 static bool is_failing(const heuristic *policy, const esper_policy_slot *slot)
 {
@@ -400,65 +337,11 @@ static void prune(heuristic *policy, const esper_policy_view *view, esper_decisi
         policy->memory.penalties[blueprint] += policy->settings.penalty;
 }
 
-static void manage_training(heuristic *policy, const esper_policy_view *view, esper_decision *decision)
-{
-    const esper_policy_slot *slot = &view->slots[decision->slot];
-
-    if (is_failing(policy, slot)) {
-        prune(policy, view, decision);
-        esper_decision_because(decision, ESPER_REASON_FAILING, "Failing in TRAINING");
-    } else if (is_over(slot->epochs_in_stage, policy->settings.training_epochs)) {
-        prune(policy, view, decision);
-        esper_decision_because(decision, ESPER_REASON_STUCK, "Not ready to blend after %d epochs of TRAINING",
-                               slot->epochs_in_stage);
-    } else {
-        decision->op = ESPER_SLOT_OP_ADVANCE;
-        esper_decision_because(decision, ESPER_REASON_NEXT_STAGE, "Advance to BLENDING (improvement %+.2f%%)",
-                               slot->improvement);
-    }
-}
-
-static void manage_blending(heuristic *policy, const esper_policy_view *view, esper_decision *decision)
-{
-    const esper_policy_slot *slot = &view->slots[decision->slot];
-
-    if (is_failing(policy, slot)) {
-        prune(policy, view, decision);
-        esper_decision_because(decision, ESPER_REASON_FAILING, "Failing in BLENDING");
-    } else if (slot->alpha_target >= 1.0 - alpha_tolerance && slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD &&
-               fabs(slot->alpha - slot->alpha_target) <= alpha_tolerance) {
-        decision->op = ESPER_SLOT_OP_ADVANCE;
-        esper_decision_because(decision, ESPER_REASON_NEXT_STAGE, "Advance to HOLDING (full amplitude reached)");
-    } else {
-        esper_decision_because(decision, ESPER_REASON_BLENDING, "Blending: alpha=%.2f", slot->alpha);
-    }
-}
-
 static void fossilize(const esper_policy_slot *slot, esper_decision *decision)
 {
     decision->op = ESPER_SLOT_OP_FOSSILIZE;
     decision->confidence = fmin(1.0, slot->contribution / 5.0);
     esper_decision_because(decision, ESPER_REASON_CONTRIBUTES, "Fossilizing: %+.2f%% contribution", slot->contribution);
-}
-
-/* A bare number: the recorded rule. */
-static void judge_number(heuristic *policy, const esper_policy_view *view, esper_decision *decision)
-{
-    const esper_heuristic_settings *settings = &policy->settings;
-    const esper_policy_slot *slot = &view->slots[decision->slot];
-
-    if (slot->contribution > settings->ransom_contribution && slot->improvement_total < settings->ransom_improvement) {
-        prune(policy, view, decision);
-        esper_decision_because(decision, ESPER_REASON_RANSOMWARE,
-                               "Ransomware pattern: high counterfactual (%.3f) but negative improvement (%.3f)",
-                               slot->contribution, slot->improvement_total);
-    } else if (slot->contribution > settings->min_contribution) {
-        fossilize(slot, decision);
-    } else {
-        prune(policy, view, decision);
-        esper_decision_because(decision, ESPER_REASON_NO_CONTRIBUTION, "No improvement in HOLDING (%+.2f%%)",
-                               slot->contribution);
-    }
 }
 
 /* A measurement with bounds: kept when it surely reaches the gate's threshold, removed when it surely does not. */
@@ -488,57 +371,86 @@ static void judge_bounds(heuristic *policy, const esper_policy_view *view, esper
     }
 }
 
+/* Where a contribution is a bare number, the recorded rule judges it. */
 static void manage_holding(heuristic *policy, const esper_policy_view *view, esper_decision *decision)
 {
+    const esper_heuristic_settings *settings = &policy->settings;
     const esper_policy_slot *slot = &view->slots[decision->slot];
 
-    if (!isnan(slot->contribution) && isfinite(slot->contribution_low) && isfinite(slot->contribution_high)) {
-        judge_bounds(policy, view, decision);
-    } else if (!isnan(slot->contribution)) {
-        judge_number(policy, view, decision);
-    } else if (is_over(slot->epochs_in_stage, policy->settings.holding_epochs)) {
+    if (isnan(slot->contribution) && is_over(slot->epochs_in_stage, settings->holding_epochs)) {
         prune(policy, view, decision);
         esper_decision_because(decision, ESPER_REASON_STUCK, "No contribution was measured in %d epochs of HOLDING",
                                slot->epochs_in_stage);
-    } else {
+    } else if (isnan(slot->contribution)) {
         esper_decision_because(decision, ESPER_REASON_UNMEASURED,
                                "Awaiting counterfactual contribution before fossilization");
+    } else if (isfinite(slot->contribution_low) && isfinite(slot->contribution_high)) {
+        judge_bounds(policy, view, decision);
+    } else if (slot->contribution > settings->ransom_contribution &&
+               slot->improvement_total < settings->ransom_improvement) {
+        prune(policy, view, decision);
+        esper_decision_because(decision, ESPER_REASON_RANSOMWARE,
+                               "Ransomware pattern: high counterfactual (%.3f) but negative improvement (%.3f)",
+                               slot->contribution, slot->improvement_total);
+    } else if (slot->contribution > settings->min_contribution) {
+        fossilize(slot, decision);
+    } else {
+        prune(policy, view, decision);
+        esper_decision_because(decision, ESPER_REASON_NO_CONTRIBUTION, "No improvement in HOLDING (%+.2f%%)",
+                               slot->contribution);
     }
 }
 
-static void decide_management(heuristic *policy, const esper_policy_view *view, int slot, esper_decision *decision)
+static void decide_management(heuristic *policy, const esper_policy_view *view, int live, esper_decision *decision)
 {
+    const esper_policy_slot *slot = &view->slots[live];
+    bool trains = slot->stage == ESPER_STAGE_TRAINING;
+
     esper_decision_init(decision, ESPER_SLOT_OP_WAIT);
-    decision->slot = slot;
-    switch (view->slots[slot].stage) {
-    case ESPER_STAGE_GERMINATED:
+    decision->slot = live;
+    if (slot->stage == ESPER_STAGE_GERMINATED) {
         decision->op = ESPER_SLOT_OP_ADVANCE;
         esper_decision_because(decision, ESPER_REASON_NEXT_STAGE, "Advance to TRAINING");
-        break;
-    case ESPER_STAGE_TRAINING:
-        manage_training(policy, view, decision);
-        break;
-    case ESPER_STAGE_BLENDING:
-        manage_blending(policy, view, decision);
-        break;
-    default: /* the last stage in which a seed is live */
+    } else if (slot->stage == ESPER_STAGE_HOLDING) {
         manage_holding(policy, view, decision);
-        break;
+    } else if (is_failing(policy, slot)) {
+        prune(policy, view, decision);
+        esper_decision_because(decision, ESPER_REASON_FAILING, "Failing in %s", trains ? "TRAINING" : "BLENDING");
+    } else if (trains && is_over(slot->epochs_in_stage, policy->settings.training_epochs)) {
+        prune(policy, view, decision);
+        esper_decision_because(decision, ESPER_REASON_STUCK, "Not ready to blend after %d epochs of TRAINING",
+                               slot->epochs_in_stage);
+    } else if (trains) {
+        decision->op = ESPER_SLOT_OP_ADVANCE;
+        esper_decision_because(decision, ESPER_REASON_NEXT_STAGE, "Advance to BLENDING (improvement %+.2f%%)",
+                               slot->improvement);
+    } else if (slot->alpha_target >= 1.0 - alpha_tolerance && slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD &&
+               fabs(slot->alpha - slot->alpha_target) <= alpha_tolerance) {
+        decision->op = ESPER_SLOT_OP_ADVANCE;
+        esper_decision_because(decision, ESPER_REASON_NEXT_STAGE, "Advance to HOLDING (full amplitude reached)");
+    } else {
+        esper_decision_because(decision, ESPER_REASON_BLENDING, "Blending: alpha=%.2f", slot->alpha);
     }
 }
 
 static esper_status decide(esper_policy *base, const esper_policy_view *view, esper_decision *decision_out)
 {
     heuristic *policy = (heuristic *)base;
-    int live = 0;
+    double *penalties = policy->memory.penalties;
 
-    decay_penalties(policy, view->epoch);
-    while (live < view->n_slots && !is_live(view->slots[live].stage))
-        live++;
-    if (live == view->n_slots)
-        decide_germination(policy, view, decision_out);
-    else
-        decide_management(policy, view, live, decision_out);
+    for (int i = 0; view->epoch > policy->memory.last_decay_epoch && i < ESPER_POLICY_BLUEPRINTS; i++) {
+        penalties[i] *= policy->settings.penalty_decay;
+        if (penalties[i] < forgotten_penalty)
+            penalties[i] = 0.0;
+    }
+    if (view->epoch > policy->memory.last_decay_epoch)
+        policy->memory.last_decay_epoch = view->epoch;
+    for (int s = 0; s < view->n_slots; s++)
+        if (esper_stage_has_seed(view->slots[s].stage) && view->slots[s].stage != ESPER_STAGE_FOSSILIZED) {
+            decide_management(policy, view, s, decision_out);
+            return ESPER_OK;
+        }
+    decide_germination(policy, view, decision_out);
     return ESPER_OK;
 }
 
@@ -571,7 +483,6 @@ const esper_policy_ops esper_policy_heuristic = {
     .name = "heuristic",
     .about = "rules: germinate on a plateau, keep what is proven, prune what is not",
     .open = open_heuristic,
-    .close = close_heuristic,
     .decide = decide,
     .pack = pack,
     .unpack = unpack,

@@ -108,7 +108,7 @@ esper_status esper_learned_normaliser(const esper_learned_identity *identity, do
 
 /* ------------------------------------------------------------------------------------------------ choosing */
 
-static esper_status choose_head(const esper_ppo *ppo, int lane, const esper_action_mask *mask, esper_rng *rng, int head,
+static esper_status choose_head(const esper_ppo *ppo, int env, const esper_action_mask *mask, esper_rng *rng, int head,
                                 esper_learned_choice *choice)
 {
     int32_t *chosen = choice->action.choice;
@@ -116,7 +116,7 @@ static esper_status choose_head(const esper_ppo *ppo, int lane, const esper_acti
 
     choice->masks[head] = esper_action_mask_head(mask, head, chosen[ESPER_HEAD_OP], chosen[ESPER_HEAD_SLOT]);
     choice->open[head] = esper_action_mask_open(mask, head);
-    if (esper_ppo_head(ppo, lane, head, choice->masks[head], &masked) != ESPER_OK)
+    if (esper_ppo_head(ppo, env, head, choice->masks[head], &masked) != ESPER_OK)
         return esper_fail_within(ESPER_E_ARG, "head %s of a policy: ", esper_head_name(head));
     chosen[head] = rng != NULL ? esper_masked_sample(&masked, rng) : esper_masked_greedy(&masked);
     choice->log_probs[head] = (float)esper_masked_log_prob(&masked, chosen[head]);
@@ -126,17 +126,17 @@ static esper_status choose_head(const esper_ppo *ppo, int lane, const esper_acti
     return ESPER_OK;
 }
 
-esper_status esper_learned_choose(const esper_ppo *ppo, int lane, const esper_action_mask *mask, esper_rng *rng,
+esper_status esper_learned_choose(const esper_ppo *ppo, int env, const esper_action_mask *mask, esper_rng *rng,
                                   esper_learned_choice *choice_out)
 {
     esper_learned_choice choice = {.forced = esper_action_is_forced(mask)};
 
-    ESPER_TRY(choose_head(ppo, lane, mask, rng, ESPER_HEAD_OP, &choice));
-    ESPER_TRY(choose_head(ppo, lane, mask, rng, ESPER_HEAD_SLOT, &choice));
+    ESPER_TRY(choose_head(ppo, env, mask, rng, ESPER_HEAD_OP, &choice));
+    ESPER_TRY(choose_head(ppo, env, mask, rng, ESPER_HEAD_SLOT, &choice));
     for (int head = 0; head < ESPER_N_HEADS; head++)
         if (head != ESPER_HEAD_OP && head != ESPER_HEAD_SLOT)
-            ESPER_TRY(choose_head(ppo, lane, mask, rng, head, &choice));
-    choice.value = esper_ppo_value(ppo, lane);
+            ESPER_TRY(choose_head(ppo, env, mask, rng, head, &choice));
+    choice.value = esper_ppo_value(ppo, env);
     *choice_out = choice;
     return ESPER_OK;
 }

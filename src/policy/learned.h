@@ -2,8 +2,7 @@
  *
  *     identity ──> esper_learned_ppo ──> learner ──> esper_ppo_act, esper_learned_choose ──> actions
  *        └──────────────┬─────────────────┴──> esper_learned_save ──> file (docs/policy-file.md)
- *     file ──> esper_learned_open ──> esper_learned_check (is it for this run?) ──> esper_learned_load, to act
- *                                                                            └──> esper_learned_resume, to go on learning
+ *     file ──> esper_learned_open ──> esper_learned_check (is it for this run?) ──> esper_learned_load, to act or go on learning
  *
  * The checkpoint of a training is a policy's file: it holds the whole learner, and whatever else the training needs. Whoever
  * only acts takes weights and the statistics of observations from it. */
@@ -47,7 +46,7 @@ esper_status esper_learned_identity_set_slots(esper_learned_identity *identity, 
 void esper_learned_net(const esper_learned_identity *identity, esper_policy_net_desc *net_out);
 
 /* The learner: that network, episodes of max_epochs steps (where it says so) in chunks of up to 16, and for each head the
- * floor of its probabilities, its weight of entropy, its penalty and when it has collapsed. Lanes and seed are the caller's. */
+ * floor of its probabilities, its weight of entropy, its penalty and when it has collapsed. Environments and seed are the caller's. */
 void esper_learned_ppo(const esper_learned_identity *identity, esper_ppo_desc *desc_out);
 
 /* ------------------------------------------------------------------------------------------------ choosing */
@@ -66,7 +65,7 @@ typedef struct esper_learned_choice {
 
 /* After esper_ppo_act: operation, slot, then the other heads. With rng NULL the likeliest of each, of equals the first; else
  * eight draws, one for each head whatever is open, so that they depend on the stream alone. E_ARG: a logit is not finite. */
-esper_status esper_learned_choose(const esper_ppo *ppo, int lane, const esper_action_mask *mask, esper_rng *rng,
+esper_status esper_learned_choose(const esper_ppo *ppo, int env, const esper_action_mask *mask, esper_rng *rng,
                                   esper_learned_choice *choice_out);
 
 /* ------------------------------------------------------------------------------------------------ files */
@@ -99,12 +98,10 @@ const esper_safetensors      *esper_learned_content(const esper_learned_file *fi
  * names all that differs in one sentence. Sizes of the network, gates, reward and length are not looked at. */
 esper_status esper_learned_check(const esper_learned_file *file, const esper_learned_identity *wanted);
 
-/* Takes weights (and statistics, where norm is not NULL) over; the learner was opened with a description of
- * esper_learned_ppo for the file's identity. A weight that is not finite is refused by its name (E_FORMAT). When it fails
- * nothing has changed. resume also takes the learner's moments and counters: the next update is the one that would have
- * followed. */
-esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm);
-esper_status esper_learned_resume(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm);
+/* Takes weights and statistics over; the learner was opened with a description of esper_learned_ppo for the file's identity.
+ * A weight that is not finite is refused by its name (E_FORMAT). When it fails nothing has changed. `whole`: the learner's
+ * moments and counters too, so that the next update is the one that would have followed. */
+esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole);
 
 /* The normaliser of these observations, open: momentum as esper_normaliser_open. */
 esper_status esper_learned_normaliser(const esper_learned_identity *identity, double momentum,

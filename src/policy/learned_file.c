@@ -22,13 +22,6 @@ struct esper_learned_file {
 
 /* ------------------------------------------------------------------------------------------------ saving */
 
-/* The notes of an identity, and the room for their texts. */
-typedef struct notes {
-    esper_safetensors_note list[9];
-    size_t                 n;
-    char                   version[16], slots[SLOT_CHARS], epochs[16], features[16], count[16];
-} notes;
-
 /* "r0c0 r1c0", of the first `most` slots. */
 static const char *list_slots(const esper_learned_identity *identity, int most, char text[SLOT_CHARS])
 {
@@ -40,30 +33,9 @@ static const char *list_slots(const esper_learned_identity *identity, int most, 
     return text;
 }
 
-static void put(notes *self, const char *key, const char *value)
-{
-    self->list[self->n++] = (esper_safetensors_note){key, value};
-}
-
-static void write_notes(const esper_learned_identity *identity, notes *self)
-{
-    snprintf(self->version, sizeof(self->version), "%d", ESPER_LEARNED_VERSION);
-    snprintf(self->epochs, sizeof(self->epochs), "%d", identity->max_epochs);
-    snprintf(self->features, sizeof(self->features), "%d", identity->features_version);
-    snprintf(self->count, sizeof(self->count), "%d", identity->n_features);
-    put(self, "learned_version", self->version);
-    put(self, "learned_task", identity->task);
-    put(self, "learned_topology", esper_topology_name(identity->topology));
-    put(self, "learned_slots", list_slots(identity, ESPER_POLICY_MAX_SLOTS, self->slots));
-    put(self, "learned_max_epochs", self->epochs);
-    put(self, "learned_gates", esper_config_gates_name(identity->gates));
-    put(self, "learned_reward", identity->reward);
-    put(self, "learned_features_version", self->features);
-    put(self, "learned_features", self->count);
-}
-
-/* Whether the learner's network is the one that the identity describes. */
-static esper_status check_net(const esper_ppo *ppo, const esper_learned_identity *identity)
+/* Whether learner, identity and statistics go together. */
+static esper_status check_parts(const esper_ppo *ppo, const esper_learned_identity *identity,
+                                const esper_normaliser *norm)
 {
     const esper_policy_net_desc *net = &esper_ppo_desc_of(ppo)->net;
     esper_policy_net_desc wanted;
@@ -76,55 +48,60 @@ static esper_status check_net(const esper_ppo *ppo, const esper_learned_identity
                           "%d slots, width %d, %d times %d",
                           net->n_features, net->width, net->layers, net->hidden, identity->n_slots, wanted.width,
                           wanted.layers, wanted.hidden);
+    if (norm->n != identity->n_features)
+        return ESPER_FAIL(ESPER_E_ARG, "a policy's file: statistics of %d observations, and it has %d features",
+                          norm->n, identity->n_features);
     return ESPER_OK;
-}
-
-static esper_status save_with(esper_ppo *ppo, const notes *identity, const esper_safetensors_tensor *statistics,
-                              const esper_learned_extra *extra, const char *path)
-{
-    size_t n_tensors = extra->n_tensors + 1, n_notes = extra->n_notes + identity->n;
-    esper_safetensors_tensor *tensors = esper_mem_alloc(n_tensors * sizeof(*tensors));
-    esper_safetensors_note *list = esper_mem_alloc(n_notes * sizeof(*list));
-    esper_status status = ESPER_OK;
-
-    if (tensors == NULL || list == NULL)
-        status = ESPER_FAIL(ESPER_E_NOMEM, "%s: %zu tensors and %zu notes", path, n_tensors, n_notes);
-    if (status == ESPER_OK) {
-        tensors[0] = *statistics;
-        for (size_t i = 0; i < extra->n_tensors; i++)
-            tensors[1 + i] = extra->tensors[i];
-        memcpy(list, identity->list, identity->n * sizeof(*list));
-        for (size_t i = 0; i < extra->n_notes; i++)
-            list[identity->n + i] = extra->notes[i];
-        status = esper_ppo_save(ppo, path, tensors, n_tensors, list, n_notes);
-    }
-    esper_mem_free(tensors);
-    esper_mem_free(list);
-    return status;
 }
 
 esper_status esper_learned_save(esper_ppo *ppo, const esper_learned_identity *identity, const esper_normaliser *norm,
                                 const esper_learned_extra *extra, const char *path)
 {
     static const esper_learned_extra none = {0};
-    esper_safetensors_tensor statistics = {.name = STATISTICS_NAME, .dtype = ESPER_SAFETENSORS_U8, .rank = 1};
-    notes written = {.n = 0};
-    void *packed;
+    char version[16], slots[SLOT_CHARS], epochs[16], features_version[16], features[16];
+    const esper_safetensors_note own[] = {
+        {"learned_version", version},
+        {"learned_task", identity->task},
+        {"learned_topology", esper_topology_name(identity->topology)},
+        {"learned_slots", list_slots(identity, ESPER_POLICY_MAX_SLOTS, slots)},
+        {"learned_max_epochs", epochs},
+        {"learned_gates", esper_config_gates_name(identity->gates)},
+        {"learned_reward", identity->reward},
+        {"learned_features_version", features_version},
+        {"learned_features", features},
+    };
+    const size_t n_own = sizeof(own) / sizeof(own[0]), bytes = esper_normaliser_pack_bytes(norm);
+    esper_safetensors_tensor *tensors;
+    esper_safetensors_note *notes;
     esper_status status;
+    void *packed;
 
-    ESPER_TRY(check_net(ppo, identity));
-    if (norm->n != identity->n_features)
-        return ESPER_FAIL(ESPER_E_ARG, "a policy's file: statistics of %d observations, and it has %d features",
-                          norm->n, identity->n_features);
-    statistics.shape[0] = esper_normaliser_pack_bytes(norm);
-    packed = esper_mem_alloc((size_t)statistics.shape[0]);
-    if (packed == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s: statistics of %d observations", path, norm->n);
-    esper_normaliser_pack(norm, packed);
-    statistics.data = packed;
-    write_notes(identity, &written);
-    status = save_with(ppo, &written, &statistics, extra != NULL ? extra : &none, path);
+    ESPER_TRY(check_parts(ppo, identity, norm));
+    extra = extra != NULL ? extra : &none;
+    snprintf(version, sizeof(version), "%d", ESPER_LEARNED_VERSION);
+    snprintf(epochs, sizeof(epochs), "%d", identity->max_epochs);
+    snprintf(features_version, sizeof(features_version), "%d", identity->features_version);
+    snprintf(features, sizeof(features), "%d", identity->n_features);
+    packed = esper_mem_alloc(bytes);
+    tensors = esper_mem_alloc((1 + extra->n_tensors) * sizeof(*tensors));
+    notes = esper_mem_alloc((n_own + extra->n_notes) * sizeof(*notes));
+    if (packed != NULL && tensors != NULL && notes != NULL) {
+        esper_normaliser_pack(norm, packed);
+        tensors[0] = (esper_safetensors_tensor){
+            .name = STATISTICS_NAME, .dtype = ESPER_SAFETENSORS_U8, .rank = 1, .shape = {bytes}, .data = packed};
+        for (size_t i = 0; i < extra->n_tensors; i++)
+            tensors[1 + i] = extra->tensors[i];
+        memcpy(notes, own, sizeof(own));
+        for (size_t i = 0; i < extra->n_notes; i++)
+            notes[n_own + i] = extra->notes[i];
+        status = esper_ppo_save(ppo, path, tensors, 1 + extra->n_tensors, notes, n_own + extra->n_notes);
+    } else {
+        status = ESPER_FAIL(ESPER_E_NOMEM, "%s: statistics of %d observations, %zu tensors and %zu notes", path,
+                            norm->n, extra->n_tensors, extra->n_notes);
+    }
     esper_mem_free(packed);
+    esper_mem_free(tensors);
+    esper_mem_free(notes);
     return status;
 }
 
@@ -182,53 +159,28 @@ static esper_status read_slots(const esper_safetensors *file, esper_learned_iden
     return ESPER_OK;
 }
 
-static esper_status read_topology(const esper_safetensors *file, esper_topology *topology_out)
-{
-    static const esper_topology all[] = {ESPER_TOPOLOGY_CNN, ESPER_TOPOLOGY_TRANSFORMER};
-    const char *text;
-
-    ESPER_TRY(read_text(file, "learned_topology", &text));
-    for (int i = 0; i < 2; i++)
-        if (strcmp(text, esper_topology_name(all[i])) == 0) {
-            *topology_out = all[i];
-            return ESPER_OK;
-        }
-    return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_topology: '%.40s' is none", esper_safetensors_name(file), text);
-}
-
-static esper_status read_gates(const esper_safetensors *file, esper_config_gates *gates_out)
-{
-    const char *text;
-
-    ESPER_TRY(read_text(file, "learned_gates", &text));
-    *gates_out = strcmp(text, "strict") == 0 ? ESPER_CONFIG_GATES_STRICT : ESPER_CONFIG_GATES_PERMISSIVE;
-    return strcmp(text, esper_config_gates_name(*gates_out)) == 0
-               ? ESPER_OK
-               : ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_gates: '%.40s' is neither strict nor permissive",
-                            esper_safetensors_name(file), text);
-}
-
-static esper_status read_version(const esper_safetensors *file)
-{
-    const char *text;
-    char wanted[16];
-
-    snprintf(wanted, sizeof(wanted), "%d", ESPER_LEARNED_VERSION);
-    ESPER_TRY(read_text(file, "learned_version", &text));
-    return strcmp(text, wanted) == 0
-               ? ESPER_OK
-               : ESPER_FAIL(ESPER_E_FORMAT, "%s: a learned policy of version %.16s, this program reads version %s",
-                            esper_safetensors_name(file), text, wanted);
-}
-
 static esper_status read_identity(const esper_safetensors *file, esper_learned_identity *identity)
 {
-    ESPER_TRY(read_version(file));
+    const char *name = esper_safetensors_name(file), *text;
+    int version;
+
+    ESPER_TRY(read_text(file, "learned_version", &text));
+    if (read_number(file, "learned_version", 0, INT32_MAX, &version) != ESPER_OK || version != ESPER_LEARNED_VERSION)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: a learned policy of version %.16s, this program reads version %d", name,
+                          text, ESPER_LEARNED_VERSION);
     ESPER_TRY(read_slots(file, identity));
     ESPER_TRY(read_name(file, "learned_task", identity->task));
-    ESPER_TRY(read_topology(file, &identity->topology));
+    ESPER_TRY(read_text(file, "learned_topology", &text));
+    identity->topology =
+        strcmp(text, esper_topology_name(ESPER_TOPOLOGY_CNN)) == 0 ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER;
+    if (strcmp(text, esper_topology_name(identity->topology)) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_topology: '%.40s' is none", name, text);
     ESPER_TRY(read_number(file, "learned_max_epochs", 0, INT32_MAX, &identity->max_epochs));
-    ESPER_TRY(read_gates(file, &identity->gates));
+    ESPER_TRY(read_text(file, "learned_gates", &text));
+    identity->gates = strcmp(text, "strict") == 0 ? ESPER_CONFIG_GATES_STRICT : ESPER_CONFIG_GATES_PERMISSIVE;
+    if (strcmp(text, esper_config_gates_name(identity->gates)) != 0)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: note learned_gates: '%.40s' is neither strict nor permissive", name,
+                          text);
     ESPER_TRY(read_name(file, "learned_reward", identity->reward));
     ESPER_TRY(read_number(file, "learned_features_version", 1, INT32_MAX, &identity->features_version));
     ESPER_TRY(read_number(file, "learned_features", 1, INT32_MAX, &identity->n_features));
@@ -312,21 +264,10 @@ static bool same_slots(const esper_learned_identity *a, const esper_learned_iden
     return same;
 }
 
-static void compare_slots(differences *found, const esper_learned_identity *was, const esper_learned_identity *is)
-{
-    char old[SLOT_CHARS], new[SLOT_CHARS];
-
-    if (same_slots(was, is))
-        return;
-    differ(found, "for %d slot%s (%s%s), here %s %d (%s%s)", was->n_slots, was->n_slots == 1 ? "" : "s",
-           list_slots(was, LISTED_SLOTS, old), was->n_slots > LISTED_SLOTS ? " ..." : "",
-           is->n_slots == 1 ? "is" : "are", is->n_slots, list_slots(is, LISTED_SLOTS, new),
-           is->n_slots > LISTED_SLOTS ? " ..." : "");
-}
-
 esper_status esper_learned_check(const esper_learned_file *file, const esper_learned_identity *wanted)
 {
     const esper_learned_identity *was = &file->identity;
+    char old[SLOT_CHARS], new[SLOT_CHARS];
     differences found = {.chars = 0};
 
     if (wanted->task[0] != '\0' && strcmp(was->task, wanted->task) != 0)
@@ -334,7 +275,11 @@ esper_status esper_learned_check(const esper_learned_file *file, const esper_lea
     if (was->topology != wanted->topology)
         differ(&found, "for hosts of the kind %s, this one is a %s", esper_topology_name(was->topology),
                esper_topology_name(wanted->topology));
-    compare_slots(&found, was, wanted);
+    if (!same_slots(was, wanted))
+        differ(&found, "for %d slot%s (%s%s), here %s %d (%s%s)", was->n_slots, was->n_slots == 1 ? "" : "s",
+               list_slots(was, LISTED_SLOTS, old), was->n_slots > LISTED_SLOTS ? " ..." : "",
+               wanted->n_slots == 1 ? "is" : "are", wanted->n_slots, list_slots(wanted, LISTED_SLOTS, new),
+               wanted->n_slots > LISTED_SLOTS ? " ..." : "");
     if (was->features_version != wanted->features_version)
         differ(&found, "with features of version %d, this program has version %d", was->features_version,
                wanted->features_version);
@@ -350,16 +295,6 @@ esper_status esper_learned_check(const esper_learned_file *file, const esper_lea
 
 /* ------------------------------------------------------------------------------------------------ loading */
 
-static esper_status check_statistics(const esper_learned_file *file, const esper_normaliser *norm)
-{
-    for (int i = 0; i < norm->n; i++)
-        if (!isfinite(norm->mean[i]) || !(norm->variance[i] >= 0.0 && isfinite(norm->variance[i])) ||
-            !(norm->count[i] >= 0.0 && isfinite(norm->count[i])))
-            return ESPER_FAIL(ESPER_E_FORMAT, "%s: statistics of observation %d: mean %g, variance %g",
-                              esper_safetensors_name(file->content), i, norm->mean[i], norm->variance[i]);
-    return ESPER_OK;
-}
-
 static esper_status unpack_statistics(const esper_learned_file *file, esper_normaliser *norm)
 {
     const esper_safetensors_tensor *tensor = esper_safetensors_find(file->content, STATISTICS_NAME);
@@ -369,33 +304,26 @@ static esper_status unpack_statistics(const esper_learned_file *file, esper_norm
                           esper_safetensors_name(file->content));
     if (esper_normaliser_unpack(norm, tensor->data, (size_t)tensor->n_bytes) != ESPER_OK)
         return esper_fail_within(ESPER_E_FORMAT, "%s: ", esper_safetensors_name(file->content));
-    return check_statistics(file, norm);
+    for (int i = 0; i < norm->n; i++)
+        if (!isfinite(norm->mean[i]) || !(norm->variance[i] >= 0.0 && isfinite(norm->variance[i])) ||
+            !(norm->count[i] >= 0.0 && isfinite(norm->count[i])))
+            return ESPER_FAIL(ESPER_E_FORMAT, "%s: statistics of observation %d: mean %g, variance %g",
+                              esper_safetensors_name(file->content), i, norm->mean[i], norm->variance[i]);
+    return ESPER_OK;
 }
 
 /* What can fail comes first: the statistics are read aside, then the learner's part, which changes nothing when it fails. */
-static esper_status load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole)
+esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm, bool whole)
 {
-    esper_normaliser *aside = NULL;
-    esper_status status = ESPER_OK;
+    esper_normaliser *aside;
+    esper_status status;
 
-    if (norm != NULL)
-        status = esper_normaliser_open(norm->n, norm->how, norm->momentum, &aside);
-    if (status == ESPER_OK && norm != NULL)
-        status = unpack_statistics(file, aside);
+    ESPER_TRY(esper_normaliser_open(norm->n, norm->how, norm->momentum, &aside));
+    status = unpack_statistics(file, aside);
     if (status == ESPER_OK)
-        status = whole ? esper_ppo_load(ppo, file->content) : esper_ppo_load_weights(ppo, file->content);
-    if (status == ESPER_OK && norm != NULL)
+        status = esper_ppo_load(ppo, file->content, whole);
+    if (status == ESPER_OK)
         status = unpack_statistics(file, norm);
     esper_normaliser_close(aside);
     return status;
-}
-
-esper_status esper_learned_load(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm)
-{
-    return load(file, ppo, norm, false);
-}
-
-esper_status esper_learned_resume(const esper_learned_file *file, esper_ppo *ppo, esper_normaliser *norm)
-{
-    return load(file, ppo, norm, true);
 }

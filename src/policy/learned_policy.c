@@ -74,25 +74,20 @@ static esper_status check_for(const esper_learned_file *file, const esper_policy
     return ESPER_OK;
 }
 
-/* A learner of one lane that never learns: the smallest there is. */
-static esper_status open_net(policy_learned *policy, const esper_learned_file *file, const char *backend)
+/* A learner of one environment that never learns: the smallest there is; and what it remembers. */
+static esper_status open_parts(policy_learned *policy, const esper_learned_file *file, const char *backend)
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
+    size_t n_state = (size_t)identity->layers * (size_t)identity->hidden;
     esper_ppo_desc desc;
 
     esper_learned_ppo(identity, &desc);
-    desc.n_lanes = desc.max_steps = desc.chunk_steps = desc.batch_chunks = 1;
+    desc.n_envs = desc.max_steps = desc.chunk_steps = desc.batch_chunks = 1;
     ESPER_TRY(esper_pool_open(1, &policy->pool));
     ESPER_TRY(esper_backend_open(backend != NULL ? backend : "auto", policy->pool, &policy->backend));
     ESPER_TRY(esper_ppo_open(policy->backend, &desc, &policy->ppo));
     ESPER_TRY(esper_learned_normaliser(identity, 0.0, &policy->norm));
-    return esper_learned_load(file, policy->ppo, policy->norm);
-}
-
-static esper_status open_memory(policy_learned *policy, const esper_learned_identity *identity)
-{
-    size_t n_state = (size_t)identity->layers * (size_t)identity->hidden;
-
+    ESPER_TRY(esper_learned_load(file, policy->ppo, policy->norm, false));
     policy->n_slots = identity->n_slots;
     policy->n_state = (int)n_state;
     policy->h = esper_mem_alloc((2 * n_state + (size_t)identity->n_features) * sizeof(float));
@@ -104,20 +99,12 @@ static esper_status open_memory(policy_learned *policy, const esper_learned_iden
     return ESPER_OK;
 }
 
-/* "learned 0123456789abcdef best.safetensors" */
-static void describe_file(policy_learned *policy, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    snprintf(policy->about, sizeof(policy->about), "learned %016" PRIx64 " %.*s", policy->hash,
-             ESPER_POLICY_ABOUT_CHARS - 26, slash != NULL ? slash + 1 : path);
-}
-
 static esper_status open_learned(const esper_policy_setup *setup, esper_policy **policy_out)
 {
     policy_learned *policy;
     esper_learned_file *file;
     esper_status status;
+    const char *slash;
 
     if (setup->policy_file == NULL || setup->policy_file[0] == '\0')
         return ESPER_FAIL(ESPER_E_ARG, "a learned policy is opened from its file: give its path in place of the name");
@@ -127,11 +114,11 @@ static esper_status open_learned(const esper_policy_setup *setup, esper_policy *
     if (status == ESPER_OK) {
         policy->base.ops = &esper_policy_learned;
         policy->hash = esper_learned_hash_of(file);
-        describe_file(policy, setup->policy_file);
-        status = open_net(policy, file, setup->backend);
+        slash = strrchr(setup->policy_file, '/'); /* "learned 0123456789abcdef best.safetensors" */
+        snprintf(policy->about, sizeof(policy->about), "learned %016" PRIx64 " %.*s", policy->hash,
+                 ESPER_POLICY_ABOUT_CHARS - 26, slash != NULL ? slash + 1 : setup->policy_file);
+        status = open_parts(policy, file, setup->backend);
     }
-    if (status == ESPER_OK)
-        status = open_memory(policy, esper_learned_identity_of(file));
     esper_learned_close(file);
     if (status != ESPER_OK) {
         if (policy != NULL)
@@ -149,28 +136,13 @@ static const char *describe(const esper_policy *base)
 
 /* ------------------------------------------------------------------------------------------------ deciding */
 
-static esper_status look(policy_learned *policy, const esper_policy_view *view)
-{
-    int n_bad;
-
-    esper_feature_memory_begin(&policy->memory, view);
-    if (view->rolled_back) {
-        memset(policy->h, 0, state_bytes(policy));
-        memset(policy->c, 0, state_bytes(policy));
-    }
-    ESPER_TRY(esper_features_fill(view, &policy->memory, policy->obs, policy->ids, &n_bad));
-    esper_normaliser_apply(policy->norm, policy->obs, policy->obs);
-    return esper_ppo_act(
-        policy->ppo,
-        &(esper_ppo_step){.n_lanes = 1, .obs = policy->obs, .ids = policy->ids, .h = policy->h, .c = policy->c});
-}
-
 static esper_status decide(esper_policy *base, const esper_policy_view *view, esper_decision *decision_out)
 {
     policy_learned *policy = (policy_learned *)base;
+    esper_ppo_step step = {.n_envs = 1, .obs = policy->obs, .ids = policy->ids, .h = policy->h, .c = policy->c};
     esper_learned_choice choice;
     esper_action_mask mask;
-    int op;
+    int n_bad;
 
     if (view->n_slots != policy->n_slots)
         return ESPER_FAIL(ESPER_E_ARG, "a view of %d slots for a policy of %d", view->n_slots, policy->n_slots);
@@ -180,10 +152,17 @@ static esper_status decide(esper_policy *base, const esper_policy_view *view, es
         return ESPER_OK;
     }
     ESPER_TRY(esper_action_mask_build(view, &mask));
-    ESPER_TRY(look(policy, view));
+    esper_feature_memory_begin(&policy->memory, view);
+    if (view->rolled_back) {
+        memset(policy->h, 0, state_bytes(policy));
+        memset(policy->c, 0, state_bytes(policy));
+    }
+    ESPER_TRY(esper_features_fill(view, &policy->memory, policy->obs, policy->ids, &n_bad));
+    esper_normaliser_apply(policy->norm, policy->obs, policy->obs);
+    ESPER_TRY(esper_ppo_act(policy->ppo, &step));
     ESPER_TRY(esper_learned_choose(policy->ppo, 0, &mask, NULL, &choice));
-    op = choice.action.choice[ESPER_HEAD_OP];
-    esper_feature_memory_step(&policy->memory, view, op, true); /* the next view says whether it was */
+    esper_feature_memory_step(&policy->memory, view, choice.action.choice[ESPER_HEAD_OP],
+                              true); /* the next view says whether it was */
     esper_action_decide(&choice.action, decision_out);
     decision_out->confidence = choice.probability;
     esper_decision_because(decision_out, ESPER_REASON_LEARNED, "Learned: with a probability of %.3f; value %.4g",

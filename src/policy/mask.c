@@ -1,81 +1,54 @@
 /* Preconditions, each with the words for its refusal. */
 #include "policy/mask.h"
 
-#include <math.h>
-#include <stdio.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "policy/veto.h"
 
-enum { WHY_CHARS = 160 };
-
-/* The preconditions of one operation: NULL = fulfilled, else what it needs. */
-typedef const char *(*precondition)(const esper_policy_view *view, const esper_policy_slot *slot);
-
-static const char *for_wait(const esper_policy_view *view, const esper_policy_slot *slot)
+/* The precondition of an operation: NULL = fulfilled, else what it needs. */
+static const char *needs_of(const esper_policy_view *view, const esper_policy_slot *slot, int op)
 {
-    (void)view;
-    (void)slot;
-    return NULL;
-}
+    int stage = slot->stage;
+    bool blends = stage == ESPER_STAGE_BLENDING, holds = stage == ESPER_STAGE_HOLDING;
 
-static const char *for_germinate(const esper_policy_view *view, const esper_policy_slot *slot)
-{
-    if (slot->stage != ESPER_STAGE_DORMANT)
-        return "an empty slot";
-    if ((slot->blueprints & esper_policy_blueprints(view->topology)) == 0)
-        return "a blueprint that fits the slot and the budget of parameters";
-    if (view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds)
-        return "fewer seeds than max_seeds";
-    return NULL;
-}
-
-static const char *for_set_alpha_target(const esper_policy_view *view, const esper_policy_slot *slot)
-{
-    (void)view;
-    if (slot->stage != ESPER_STAGE_BLENDING && slot->stage != ESPER_STAGE_HOLDING)
-        return "a seed that is blending or holding";
-    return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
-}
-
-static const char *for_prune(const esper_policy_view *view, const esper_policy_slot *slot)
-{
-    (void)view;
-    return esper_stage_has_seed(slot->stage) && slot->stage != ESPER_STAGE_FOSSILIZED ? NULL
-                                                                                      : "a seed that is not fossilized";
-}
-
-static const char *for_fossilize(const esper_policy_view *view, const esper_policy_slot *slot)
-{
-    (void)view;
-    return slot->stage == ESPER_STAGE_HOLDING ? NULL : "a seed that is holding";
-}
-
-static const char *for_advance(const esper_policy_view *view, const esper_policy_slot *slot)
-{
-    if (view->advances_itself)
-        return "a run whose gates do not forward seeds by themselves";
-    return slot->stage == ESPER_STAGE_GERMINATED || slot->stage == ESPER_STAGE_TRAINING ||
-                   slot->stage == ESPER_STAGE_BLENDING
-               ? NULL
-               : "a seed that is germinated, training or blending";
-}
-
-static const precondition preconditions[ESPER_N_SLOT_OPS] = {
-    [ESPER_SLOT_OP_WAIT] = for_wait,
-    [ESPER_SLOT_OP_GERMINATE] = for_germinate,
-    [ESPER_SLOT_OP_SET_ALPHA_TARGET] = for_set_alpha_target,
-    [ESPER_SLOT_OP_PRUNE] = for_prune,
-    [ESPER_SLOT_OP_FOSSILIZE] = for_fossilize,
-    [ESPER_SLOT_OP_ADVANCE] = for_advance,
-};
-
-/* Who decides gives a seed time. The rules of a run that hurries (gate_epochs below 5) do not, and may prune at once. */
-static const char *for_patience(const esper_policy_slot *slot, int op)
-{
-    if (op != ESPER_SLOT_OP_PRUNE)
+    assert(op >= 0 && op < ESPER_N_SLOT_OPS);
+    switch (op) {
+    case ESPER_SLOT_OP_GERMINATE:
+        if (stage != ESPER_STAGE_DORMANT)
+            return "an empty slot";
+        if ((slot->blueprints & esper_policy_blueprints(view->topology)) == 0)
+            return "a blueprint that fits the slot and the budget of parameters";
+        return view->max_seeds > 0 && esper_policy_view_seeds(view) >= view->max_seeds ? "fewer seeds than max_seeds"
+                                                                                       : NULL;
+    case ESPER_SLOT_OP_SET_ALPHA_TARGET:
+        if (!blends && !holds)
+            return "a seed that is blending or holding";
+        return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
+    case ESPER_SLOT_OP_PRUNE:
+        return esper_stage_has_seed(stage) && stage != ESPER_STAGE_FOSSILIZED ? NULL : "a seed that is not fossilized";
+    case ESPER_SLOT_OP_FOSSILIZE:
+        return holds ? NULL : "a seed that is holding";
+    case ESPER_SLOT_OP_ADVANCE:
+        if (view->advances_itself)
+            return "a run whose gates do not forward seeds by themselves";
+        return stage == ESPER_STAGE_GERMINATED || stage == ESPER_STAGE_TRAINING || blends
+                   ? NULL
+                   : "a seed that is germinated, training or blending";
+    default: /* to wait */
         return NULL;
+    }
+}
+
+/* The same for who decides, and gives a seed time. The rules of a run that hurries (gate_epochs below 5) do not, and may prune
+ * at once. */
+static const char *strict_needs_of(const esper_policy_view *view, const esper_policy_slot *slot, int op)
+{
+    const char *needs = needs_of(view, slot, op);
+
+    if (needs != NULL || op != ESPER_SLOT_OP_PRUNE)
+        return needs;
     if (slot->epochs_total < ESPER_MASK_MIN_PRUNE_AGE)
         return "a seed of 5 epochs or more";
     return slot->alpha_mode == ESPER_POLICY_ALPHA_HOLD ? NULL : "an alpha that does not move";
@@ -84,19 +57,7 @@ static const char *for_patience(const esper_policy_slot *slot, int op)
 bool esper_mask_legal(const esper_policy_view *view, int slot, int op)
 {
     return slot >= 0 && slot < view->n_slots && op >= 0 && op < ESPER_N_SLOT_OPS &&
-           preconditions[op](view, &view->slots[slot]) == NULL && for_patience(&view->slots[slot], op) == NULL;
-}
-
-/* "training for 3 of 7 epochs, alpha up to 0.70" */
-static void describe(const esper_policy_slot *slot, char text[WHY_CHARS])
-{
-    const char *stage = esper_stage_name(slot->stage);
-
-    if (!esper_stage_has_seed(slot->stage))
-        snprintf(text, WHY_CHARS, "%s", stage != NULL ? stage : "in no stage");
-    else
-        snprintf(text, WHY_CHARS, "%s for %d of its %d epochs, alpha %.2f, %s to %.2f", stage, slot->epochs_in_stage,
-                 slot->epochs_total, slot->alpha, esper_policy_alpha_name(slot->alpha_mode), slot->alpha_target);
+           strict_needs_of(view, &view->slots[slot], op) == NULL;
 }
 
 /* The slot's blueprints are those that fit without a gate network. One that does not fit with it is not masked, since styles and
@@ -135,9 +96,8 @@ static esper_status check_operator(const esper_policy_slot *slot, const esper_de
 /* strict: as a policy's choice; else as what is carried out. */
 static esper_status check(const esper_policy_view *view, const esper_decision *decision, bool strict)
 {
+    const char *op = esper_slot_op_name(decision->op), *needs, *stage;
     const esper_policy_slot *slot;
-    char state[WHY_CHARS];
-    const char *needs;
 
     ESPER_TRY(esper_decision_check(decision, view->topology));
     if (decision->op == ESPER_SLOT_OP_WAIT)
@@ -145,14 +105,15 @@ static esper_status check(const esper_policy_view *view, const esper_decision *d
     if (decision->slot >= view->n_slots)
         return ESPER_FAIL(ESPER_E_ARG, "there is no slot %d of %d", (int)decision->slot, view->n_slots);
     slot = &view->slots[decision->slot];
-    needs = preconditions[decision->op](view, slot);
-    if (needs == NULL && strict)
-        needs = for_patience(slot, decision->op);
-    if (needs != NULL) {
-        describe(slot, state);
-        return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s", esper_slot_op_name(decision->op), slot->id, needs,
-                          slot->id, state);
-    }
+    stage = esper_stage_name(slot->stage);
+    needs = (strict ? strict_needs_of : needs_of)(view, slot, decision->op);
+    if (needs != NULL && !esper_stage_has_seed(slot->stage))
+        return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s", op, slot->id, needs, slot->id,
+                          stage != NULL ? stage : "in no stage");
+    if (needs != NULL)
+        return ESPER_FAIL(ESPER_E_STATE, "%s %s needs %s; %s is %s for %d of its %d epochs, alpha %.2f, %s to %.2f", op,
+                          slot->id, needs, slot->id, stage, slot->epochs_in_stage, slot->epochs_total, slot->alpha,
+                          esper_policy_alpha_name(slot->alpha_mode), slot->alpha_target);
     if (decision->op == ESPER_SLOT_OP_GERMINATE)
         return check_germination(view, slot, decision, strict);
     return decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET ? check_operator(slot, decision, strict) : ESPER_OK;
@@ -174,24 +135,22 @@ esper_status esper_mask_approve(const esper_policy_view *view, const esper_decis
     return check(view, decision, false);
 }
 
-/* A slot in which something is under way that germination elsewhere would disturb. */
-static bool is_busy(int stage)
-{
-    return stage == ESPER_STAGE_GERMINATED || stage == ESPER_STAGE_TRAINING || esper_stage_cools_down(stage);
-}
-
 void esper_mask_build(const esper_policy_view *view, esper_mask *mask_out)
 {
-    bool busy = false;
+    bool busy = false; /* a slot in which something is under way that germination elsewhere would disturb */
 
+    assert(view->n_slots <= ESPER_POLICY_MAX_SLOTS);
     memset(mask_out, 0, sizeof(*mask_out));
-    for (int s = 0; s < view->n_slots; s++)
-        busy = busy || is_busy(view->slots[s].stage);
-    for (int op = 0; op < ESPER_N_SLOT_OPS; op++) {
-        for (int s = 0; s < view->n_slots && s < ESPER_POLICY_MAX_SLOTS; s++) {
+    for (int s = 0; s < view->n_slots; s++) {
+        int stage = view->slots[s].stage;
+
+        busy =
+            busy || stage == ESPER_STAGE_GERMINATED || stage == ESPER_STAGE_TRAINING || esper_stage_cools_down(stage);
+    }
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
+        for (int s = 0; s < view->n_slots; s++) {
             mask_out->slots[op][s] = esper_mask_legal(view, s, op) && !(busy && op == ESPER_SLOT_OP_GERMINATE);
             mask_out->ops[op] = mask_out->ops[op] || mask_out->slots[op][s];
         }
-    }
     mask_out->ops[ESPER_SLOT_OP_WAIT] = true;
 }

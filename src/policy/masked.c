@@ -15,39 +15,6 @@ static bool is_open(const esper_masked *masked, int choice)
     return (masked->mask >> choice & 1u) != 0;
 }
 
-static esper_status check(const float *logits, int n, uint64_t mask, double floor)
-{
-    if (n < 1 || n > ESPER_MASKED_MAX)
-        return ESPER_FAIL(ESPER_E_ARG, "%d choices: 1 to %d are possible", n, ESPER_MASKED_MAX);
-    if (n < ESPER_MASKED_MAX && mask >> n != 0)
-        return ESPER_FAIL(ESPER_E_ARG, "choice %d and up are open, but there are only %d", n, n);
-    if (mask == 0)
-        return ESPER_FAIL(ESPER_E_ARG, "none of %d choices is open", n);
-    if (!(floor >= 0 && floor <= 1))
-        return ESPER_FAIL(ESPER_E_ARG, "a probability of at least %g", floor);
-    for (int i = 0; i < n; i++)
-        if (!isfinite(logits[i]))
-            return ESPER_FAIL(ESPER_E_ARG, "logit %d of %d is %g", i, n, (double)logits[i]);
-    return ESPER_OK;
-}
-
-static void find_softmax(esper_masked *m, const float *logits)
-{
-    double top = -(double)INFINITY, sum = 0;
-
-    assert(m->mask != 0);
-    for (int i = 0; i < m->n; i++)
-        if (is_open(m, i) && (double)logits[i] > top)
-            top = (double)logits[i];
-    for (int i = 0; i < m->n; i++) {
-        m->p[i] = is_open(m, i) ? exp((double)logits[i] - top) : 0;
-        sum += m->p[i];
-    }
-    for (int i = 0; i < m->n; i++)
-        m->p[i] /= sum;
-    m->log_sum = top + log(sum);
-}
-
 /* Without a floor the logarithm is taken of the logit, which is there when p has vanished. */
 static void mix(esper_masked *m, const float *logits)
 {
@@ -68,10 +35,30 @@ static void mix(esper_masked *m, const float *logits)
 esper_status esper_masked_init(const float *logits, int n, uint64_t mask, double floor, esper_masked *masked_out)
 {
     esper_masked m = {.n = n, .mask = mask, .n_open = __builtin_popcountll(mask)};
+    double top = -(double)INFINITY, sum = 0;
 
-    ESPER_TRY(check(logits, n, mask, floor));
+    if (n < 1 || n > ESPER_MASKED_MAX)
+        return ESPER_FAIL(ESPER_E_ARG, "%d choices: 1 to %d are possible", n, ESPER_MASKED_MAX);
+    if (n < ESPER_MASKED_MAX && mask >> n != 0)
+        return ESPER_FAIL(ESPER_E_ARG, "choice %d and up are open, but there are only %d", n, n);
+    if (mask == 0)
+        return ESPER_FAIL(ESPER_E_ARG, "none of %d choices is open", n);
+    if (!(floor >= 0 && floor <= 1))
+        return ESPER_FAIL(ESPER_E_ARG, "a probability of at least %g", floor);
+    for (int i = 0; i < n; i++) {
+        if (!isfinite(logits[i]))
+            return ESPER_FAIL(ESPER_E_ARG, "logit %d of %d is %g", i, n, (double)logits[i]);
+        if (is_open(&m, i) && (double)logits[i] > top)
+            top = (double)logits[i];
+    }
     m.floor = fmin(floor, FLOORS_TOGETHER / m.n_open);
-    find_softmax(&m, logits);
+    for (int i = 0; i < n; i++) {
+        m.p[i] = is_open(&m, i) ? exp((double)logits[i] - top) : 0;
+        sum += m.p[i];
+    }
+    for (int i = 0; i < n; i++)
+        m.p[i] /= sum;
+    m.log_sum = top + log(sum);
     if (m.n_open > 1) {
         mix(&m, logits);
     } else {

@@ -1,20 +1,18 @@
-/* The policy that waits: a host with slots that nobody uses. It has no state, so one object serves everybody. */
-#include <stddef.h>
-
+/* The policy that waits: a host with slots that nobody uses. */
+#include "base/mem.h"
+#include "base/status.h"
 #include "policy/policy.h"
-
-static esper_policy the_policy = {.ops = &esper_policy_none};
 
 static esper_status open_none(const esper_policy_setup *setup, esper_policy **policy_out)
 {
-    (void)setup;
-    *policy_out = &the_policy;
-    return ESPER_OK;
-}
+    esper_policy *policy = esper_mem_alloc(sizeof(*policy));
 
-static void close_none(esper_policy *policy)
-{
-    (void)policy;
+    (void)setup;
+    if (policy == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "policy");
+    policy->ops = &esper_policy_none;
+    *policy_out = policy;
+    return ESPER_OK;
 }
 
 static esper_status decide(esper_policy *policy, const esper_policy_view *view, esper_decision *decision_out)
@@ -30,6 +28,5 @@ const esper_policy_ops esper_policy_none = {
     .name = "none",
     .about = "never does anything: the host alone",
     .open = open_none,
-    .close = close_none,
     .decide = decide,
 };

@@ -1,6 +1,6 @@
 /* Internal. Running means and variances: of observations, of returns and of rewards, so that networks see numbers of size 1.
  *
- * What a round has seen is gathered in moments: whole numbers of 2^-32, so that any order and any grouping of lanes, threads
+ * What a round has seen is gathered in moments: whole numbers of 2^-32, so that any order and any grouping of environments, threads
  * and ranks gives the same bits. At the end of a round they are absorbed at once; in between, statistics are frozen. What is
  * not finite is never gathered, only counted, so no statistic can become NaN. */
 #ifndef ESPER_POLICY_NORMALISER_H

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 #include "base/suggest.h"
 #include "policy/pack.h"
@@ -68,8 +69,10 @@ esper_status esper_policy_open(const char *name, const esper_policy_setup *setup
 
 void esper_policy_close(esper_policy *policy)
 {
-    if (policy != NULL)
+    if (policy != NULL && policy->ops->close != NULL)
         policy->ops->close(policy);
+    else
+        esper_mem_free(policy);
 }
 
 const char *esper_policy_name(const esper_policy *policy)

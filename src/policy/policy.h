@@ -37,7 +37,7 @@ typedef struct esper_policy esper_policy;
 typedef struct esper_policy_ops {
     const char *name, *about;
     esper_status (*open)(const esper_policy_setup *setup, esper_policy **policy_out);
-    void         (*close)(esper_policy *policy);
+    void         (*close)(esper_policy *policy); /* NULL: its memory is one block */
     esper_status (*decide)(esper_policy *policy, const esper_policy_view *view, esper_decision *decision_out);
     /* Both NULL: it remembers nothing. pack returns the bytes it takes, and writes them unless memory is NULL. */
     size_t       (*pack)(const esper_policy *policy, void *memory);

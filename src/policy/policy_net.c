@@ -175,33 +175,13 @@ static int build_critic(const builder *b, const char *name, int x, int in)
     return x;
 }
 
-static int build_q(const builder *b, int x)
-{
-    int n = b->desc->heads[b->desc->q_head].size;
-
-    b->at->q_choice = esper_net_input(b->net, "q_choice", ESPER_F32, 2, (int[]){b->T, n});
-    x = esper_net_concat(b->net, esper_net_isolate(b->net, x), b->at->q_choice);
-    return build_critic(b, "q_head", x, b->desc->hidden + n);
-}
-
-static int build_contributions(const builder *b, int x)
-{
-    static const char *const name = "contribution_predictor";
-    int H = b->desc->hidden;
-    char text[TEXT_CHARS];
-
-    x = stage(b, name, 0, 1, esper_net_isolate(b->net, x), H, H / 2);
-    x = stage(b, name, 4, -1, esper_net_dropout(b->net, x, b->desc->drop), H / 2, H / 4);
-    x = linear(b, part(text, name, 6), x, H / 4, b->desc->n_contributions, GAIN_CRITIC);
-    esper_net_take_grad(b->net, x);
-    return x;
-}
-
 /* The parameters come in the same order for every T, so that all programs find them in one slab. */
 static esper_status build(const builder *b)
 {
     const esper_policy_net_desc *d = b->desc;
-    int T = b->T, x;
+    static const char *const predictor = "contribution_predictor";
+    int T = b->T, H = d->hidden, x, y;
+    char text[TEXT_CHARS];
 
     esper_net_init(b->net);
     memset(b->at, 0xff, sizeof(*b->at)); /* ESPER_NO_TENSOR everywhere */
@@ -212,10 +192,19 @@ static esper_status build(const builder *b)
     for (int head = 0; head < d->n_heads; head++)
         b->at->logits[head] = build_head(b, &d->heads[head], x);
     b->at->value = build_critic(b, "state_value_head", x, d->hidden);
-    if (d->q_head >= 0)
-        b->at->q = build_q(b, x);
-    if (d->n_contributions > 0)
-        b->at->contributions = build_contributions(b, x);
+    if (d->q_head >= 0) {
+        int n = d->heads[d->q_head].size;
+
+        b->at->q_choice = esper_net_input(b->net, "q_choice", ESPER_F32, 2, (int[]){T, n});
+        y = esper_net_concat(b->net, esper_net_isolate(b->net, x), b->at->q_choice);
+        b->at->q = build_critic(b, "q_head", y, H + n);
+    }
+    if (d->n_contributions > 0) {
+        y = stage(b, predictor, 0, 1, esper_net_isolate(b->net, x), H, H / 2);
+        y = stage(b, predictor, 4, -1, esper_net_dropout(b->net, y, d->drop), H / 2, H / 4);
+        b->at->contributions = linear(b, part(text, predictor, 6), y, H / 4, d->n_contributions, GAIN_CRITIC);
+        esper_net_take_grad(b->net, b->at->contributions);
+    }
     return esper_net_status(b->net);
 }
 
@@ -331,7 +320,7 @@ static esper_status open_side(esper_policy_net *net, side *s, int n_samples, int
     return open_ports(&net->desc, s);
 }
 
-static esper_status open_all(esper_policy_net *net, const esper_policy_net_sizes *sizes, uint64_t seed)
+static esper_status open_parts(esper_policy_net *net, const esper_policy_net_sizes *sizes, uint64_t seed)
 {
     const esper_slab_desc slab = {.n_moments = 2, .n_regions = 1};
     side *act = &net->sides[ESPER_POLICY_ACT], *learn = &net->sides[ESPER_POLICY_LEARN];
@@ -341,7 +330,7 @@ static esper_status open_all(esper_policy_net *net, const esper_policy_net_sizes
     ESPER_TRY(esper_slab_init(&net->slab, net->backend, &learn->net, &slab));
     ESPER_TRY(esper_init_net(&learn->net, &net->slab, seed, 0, -1));
     ESPER_TRY(open_forget_gates(net));
-    ESPER_TRY(open_side(net, act, sizes->n_lanes, 1, false));
+    ESPER_TRY(open_side(net, act, sizes->n_envs, 1, false));
     ESPER_TRY(open_side(net, learn, sizes->n_chunks, sizes->n_steps, true));
     learn->pass.seed = seed;
     return ESPER_OK;
@@ -354,15 +343,15 @@ esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_ne
     esper_status status;
 
     ESPER_TRY(check_desc(desc));
-    if (sizes->n_lanes < 1 || sizes->n_steps < 1 || sizes->n_chunks < 1)
-        return ESPER_FAIL(ESPER_E_ARG, "policy network for %d lanes, %d chunks of %d steps", sizes->n_lanes,
+    if (sizes->n_envs < 1 || sizes->n_steps < 1 || sizes->n_chunks < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "policy network for %d environments, %d chunks of %d steps", sizes->n_envs,
                           sizes->n_chunks, sizes->n_steps);
     net = esper_mem_alloc(sizeof(*net));
     if (net == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "policy network");
     net->desc = *desc;
     net->backend = backend;
-    status = open_all(net, sizes, seed);
+    status = open_parts(net, sizes, seed);
     if (status != ESPER_OK) {
         esper_policy_net_close(net);
         return status;

@@ -7,7 +7,7 @@
  *     x | choice of one head -> the same, no gradient to x                                        value of that choice
  *     x -> linear H/2, norm, relu, dropout, linear H/4, relu, linear n, no gradient to x          contributions
  *
- * Two programs share one set of weights: one step of many lanes (to act), and chunks of T steps with a backward pass (to
+ * Two programs share one set of weights: one step of many environments (to act), and chunks of T steps with a backward pass (to
  * learn). Nothing here knows what heads or features mean. One thread at a time. */
 #ifndef ESPER_POLICY_POLICY_NET_H
 #define ESPER_POLICY_POLICY_NET_H
@@ -42,7 +42,7 @@ typedef enum esper_policy_side { ESPER_POLICY_ACT, ESPER_POLICY_LEARN, ESPER_POL
 typedef struct esper_policy_net esper_policy_net;
 
 typedef struct esper_policy_net_sizes {
-    int n_lanes;  /* that act at once */
+    int n_envs;  /* that act at once */
     int n_steps;  /* T of a chunk */
     int n_chunks; /* of one pass of learning */
 } esper_policy_net_sizes;
@@ -52,7 +52,8 @@ esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_ne
                                    const esper_policy_net_sizes *sizes, uint64_t seed, esper_policy_net **net_out);
 void         esper_policy_net_close(esper_policy_net *net);
 
-/* What a side is given and gives, in the host's memory: N samples (lanes or chunks) of T steps (1 to act). What a network has not is NULL. */
+/* What a side is given and gives, in the host's memory: N samples (environments or chunks) of T steps (1 to act). What a
+ * network has not is NULL. */
 typedef struct esper_policy_io {
     int      n_samples, n_steps; /* at most */
     float   *obs;      /* (N,T,n_features) */

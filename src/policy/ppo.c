@@ -45,9 +45,9 @@ void esper_ppo_desc_init(esper_ppo_desc *desc)
 
 static esper_status check_desc(const esper_ppo_desc *d)
 {
-    if (d->n_lanes < 1 || d->max_steps < 1 || d->chunk_steps < 1 || d->batch_chunks < 1 || d->epochs < 1)
-        return ESPER_FAIL(ESPER_E_ARG, "policy learner: %d lanes of %d steps, %d chunks of %d steps, %d epochs",
-                          d->n_lanes, d->max_steps, d->batch_chunks, d->chunk_steps, d->epochs);
+    if (d->n_envs < 1 || d->max_steps < 1 || d->chunk_steps < 1 || d->batch_chunks < 1 || d->epochs < 1)
+        return ESPER_FAIL(ESPER_E_ARG, "policy learner: %d environments of %d steps, %d chunks of %d steps, %d epochs",
+                          d->n_envs, d->max_steps, d->batch_chunks, d->chunk_steps, d->epochs);
     if (d->chunk_steps > d->max_steps)
         return ESPER_FAIL(ESPER_E_ARG, "policy learner: chunks of %d steps, but rollouts have %d", d->chunk_steps,
                           d->max_steps);
@@ -57,7 +57,7 @@ static esper_status check_desc(const esper_ppo_desc *d)
     return ESPER_OK;
 }
 
-/* Memory that lives as long as the learner; NULL when there is none, which `has_all` finds. */
+/* Memory that lives as long as the learner; NULL when there is none, which take_memory finds. */
 static void *take(esper_ppo *p, size_t n, size_t bytes)
 {
     void *block = esper_mem_alloc((n > 0 ? n : 1) * bytes);
@@ -65,14 +65,6 @@ static void *take(esper_ppo *p, size_t n, size_t bytes)
     assert(p->n_blocks < ESPER_PPO_BLOCKS);
     p->blocks[p->n_blocks++] = block;
     return block;
-}
-
-static bool has_all(const esper_ppo *p)
-{
-    for (int i = 0; i < p->n_blocks; i++)
-        if (p->blocks[i] == NULL)
-            return false;
-    return true;
 }
 
 /* The numbers of a step lie in one block each kind: heads' and the step's own. */
@@ -104,14 +96,14 @@ static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
 static esper_status take_memory(esper_ppo *p)
 {
     const esper_ppo_desc *d = &p->desc;
-    size_t lanes = (size_t)d->n_lanes, n = lanes * (size_t)d->max_steps, heads = (size_t)d->net.n_heads;
+    size_t envs = (size_t)d->n_envs, n = envs * (size_t)d->max_steps, heads = (size_t)d->net.n_heads;
     size_t part = (size_t)d->batch_chunks * (size_t)d->chunk_steps;
-    size_t state = lanes * (size_t)(d->net.layers * d->net.hidden), slots = part * (size_t)d->net.n_contributions;
+    size_t state = envs * (size_t)(d->net.layers * d->net.hidden), slots = part * (size_t)d->net.n_contributions;
 
     p->n_times = (d->max_steps + d->chunk_steps - 1) / d->chunk_steps;
     p->start_h = take(p, (size_t)(p->n_times + 1) * state, sizeof(float));
     p->start_c = take(p, (size_t)(p->n_times + 1) * state, sizeof(float));
-    p->order = take(p, (size_t)p->n_times * lanes, sizeof(int));
+    p->order = take(p, (size_t)p->n_times * envs, sizeof(int));
     p->index_of = take(p, n, sizeof(size_t));
     p->advantage = take(p, n, sizeof(double));
     take_steps(p, &p->whole, n);
@@ -129,44 +121,43 @@ static esper_status take_memory(esper_ppo *p)
     p->counted = take(p, slots, sizeof(uint8_t));
     p->group = take(p, (size_t)esper_policy_net_program(p->net)->n_tensors, sizeof(int));
     p->grads = take(p, (size_t)esper_slab_count(esper_policy_net_slab(p->net), ESPER_FAMILY_GRAD), sizeof(float));
-    return has_all(p) ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "policy learner for rollouts of %zu steps", n);
+    for (int i = 0; i < p->n_blocks; i++)
+        if (p->blocks[i] == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "policy learner for rollouts of %zu steps", n);
+    return ESPER_OK;
 }
 
-static int group_of(const esper_policy_net_desc *d, const char *name)
+/* The head that a parameter belongs to; n_heads = value, n_heads + 1 = q, -1 = shared. */
+static int group_of(const esper_policy_net_desc *d, const esper_tensor *tensor)
 {
+    if (tensor->role != ESPER_ROLE_PARAM)
+        return -1;
     for (int head = 0; head < d->n_heads; head++) {
         size_t n = strlen(d->heads[head].name);
 
-        if (strncmp(name, d->heads[head].name, n) == 0 && strncmp(name + n, "_head.", 6) == 0)
+        if (strncmp(tensor->name, d->heads[head].name, n) == 0 && strncmp(tensor->name + n, "_head.", 6) == 0)
             return head;
     }
-    if (strncmp(name, "state_value_head.", 17) == 0)
+    if (strncmp(tensor->name, "state_value_head.", 17) == 0)
         return d->n_heads;
-    return strncmp(name, "q_head.", 7) == 0 ? d->n_heads + 1 : -1;
+    return strncmp(tensor->name, "q_head.", 7) == 0 ? d->n_heads + 1 : -1;
 }
 
-static esper_status open_optim(esper_ppo *p, esper_backend *backend)
+static esper_status open_parts(esper_ppo *p, esper_backend *backend)
 {
-    esper_optim_desc desc = {.backend = backend, .slabs = &p->slab, .n_slabs = 1, .kind = ESPER_OP_ADAMW};
-
-    p->slab = esper_policy_net_slab(p->net);
-    desc.settings = (esper_group){
-        .lr = (float)p->desc.lr, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-5f, .clip = (float)p->desc.max_grad_norm};
-    return esper_optim_open(&desc, &p->optim);
-}
-
-static esper_status open_all(esper_ppo *p, esper_backend *backend)
-{
-    const esper_policy_net_sizes sizes = {p->desc.n_lanes, p->desc.chunk_steps, p->desc.batch_chunks};
+    const esper_policy_net_sizes sizes = {p->desc.n_envs, p->desc.chunk_steps, p->desc.batch_chunks};
+    esper_optim_desc optim = {.backend = backend, .slabs = &p->slab, .n_slabs = 1, .kind = ESPER_OP_ADAMW};
     const esper_net *program;
 
     ESPER_TRY(esper_policy_net_open(backend, &p->desc.net, &sizes, p->desc.seed, &p->net));
     ESPER_TRY(take_memory(p));
     program = esper_policy_net_program(p->net);
     for (int t = 0; t < program->n_tensors; t++)
-        p->group[t] =
-            program->tensors[t].role == ESPER_ROLE_PARAM ? group_of(&p->desc.net, program->tensors[t].name) : -1;
-    return open_optim(p, backend);
+        p->group[t] = group_of(&p->desc.net, &program->tensors[t]);
+    p->slab = esper_policy_net_slab(p->net);
+    optim.settings = (esper_group){
+        .lr = (float)p->desc.lr, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-5f, .clip = (float)p->desc.max_grad_norm};
+    return esper_optim_open(&optim, &p->optim);
 }
 
 esper_status esper_ppo_open(esper_backend *backend, const esper_ppo_desc *desc, esper_ppo **ppo_out)
@@ -179,7 +170,7 @@ esper_status esper_ppo_open(esper_backend *backend, const esper_ppo_desc *desc, 
     if (p == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "policy learner");
     p->desc = *desc;
-    status = open_all(p, backend);
+    status = open_parts(p, backend);
     if (status != ESPER_OK) {
         esper_ppo_close(p);
         return status;
@@ -211,16 +202,6 @@ const esper_ppo_desc *esper_ppo_desc_of(const esper_ppo *ppo)
 
 /* ------------------------------------------------------------------------------------------------ epochs */
 
-/* Once an update: what was first found. Steps are told as entries of the batch. */
-static void diagnose(const esper_ppo *p, const esper_ppo_terms *terms, esper_ppo_report *r)
-{
-    if (r->move.n_bad == 0 || r->diagnosis.n_bad > 0)
-        return;
-    esper_ppo_diagnose(terms, p->desc.net.n_heads - 1, &r->diagnosis);
-    for (int i = 0; i < r->diagnosis.n_listed; i++)
-        r->diagnosis.step[i] = (uint32_t)p->whole.entry[r->diagnosis.step[i]];
-}
-
 /* Whether the next epoch may begin: how far has the policy moved, and is what it says still finite? */
 static esper_status look(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_weights *w, int epoch,
                          esper_ppo_report *r, bool *go_on_out)
@@ -237,9 +218,13 @@ static esper_status look(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo
         r->n_skipped++;
         *go_on_out = false;
     } else {
-        terms = ppo_terms_of(p, b, &p->whole);
+        terms = ppo_terms_of(p, &p->whole);
         r->move = esper_ppo_moved(w, &terms);
-        diagnose(p, &terms, r);
+        if (r->move.n_bad > 0 && r->diagnosis.n_bad == 0) { /* what is found first is told, as entries of the batch */
+            esper_ppo_diagnose(&terms, p->desc.net.n_heads - 1, &r->diagnosis);
+            for (int i = 0; i < r->diagnosis.n_listed; i++)
+                r->diagnosis.step[i] = (uint32_t)p->whole.entry[r->diagnosis.step[i]];
+        }
         if (p->desc.target_kl > 0 && r->move.kl > KL_STOP * p->desc.target_kl && epoch < p->desc.epochs) {
             r->stop_epoch = epoch;
             *go_on_out = false;
@@ -270,20 +255,16 @@ static esper_status run_epochs(esper_ppo *p, const esper_ppo_batch *b, esper_ppo
 
 /* ------------------------------------------------------------------------------------------------ the report */
 
-static void divide_losses(esper_ppo_report *r)
+/* From sums over the minibatches that were stepped to means. */
+static void divide_sums(const esper_ppo *p, esper_ppo_report *r)
 {
     double *const sums[] = {&r->loss.policy, &r->loss.value, &r->loss.entropy,      &r->loss.penalty,
                             &r->loss.q,      &r->loss.total, &r->contribution_loss};
-
-    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
-        *sums[i] = r->n_updates > 0 ? *sums[i] / r->n_updates : PPO_UNKNOWN;
-}
-
-static void divide_norms(const esper_ppo *p, esper_ppo_report *r)
-{
     double n = r->n_updates > 0 ? r->n_updates : PPO_UNKNOWN;
     int heads = p->desc.net.n_heads;
 
+    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
+        *sums[i] /= n;
     r->grad_norm_mean = p->sum_norm / n;
     for (int head = 0; head < heads; head++)
         r->head_grad_norm[head] = r->learnable[head] > 0 ? p->sum_head_norm[head] / n : PPO_UNKNOWN;
@@ -321,13 +302,12 @@ static void close_report(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_repor
     int width = p->desc.net.layers * p->desc.net.hidden;
 
     r->performed = r->n_updates > 0;
-    divide_losses(r);
-    divide_norms(p, r);
+    divide_sums(p, r);
     p->n_calls++;
     p->n_skipped += (uint64_t)r->n_skipped;
     if (r->performed) {
         r->state = esper_state_health_of(p->start_h + ppo_state_at(p, ppo_n_times(p, b), 0),
-                                         p->start_c + ppo_state_at(p, ppo_n_times(p, b), 0), b->n_lanes, width);
+                                         p->start_c + ppo_state_at(p, ppo_n_times(p, b), 0), b->n_envs, width);
         detect(p, r, bellman_error, state);
         p->n_performed++;
     }
@@ -335,14 +315,6 @@ static void close_report(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_repor
     r->health = p->n_failures == 0                       ? ESPER_PPO_FINE
                 : p->n_failures < ESPER_PPO_MAX_FAILURES ? ESPER_PPO_DEGRADED
                                                          : ESPER_PPO_HALTED;
-}
-
-/* Undefined until measured. */
-static void begin_report(const esper_ppo *p, esper_ppo_report *r)
-{
-    *r = (esper_ppo_report){.stop_epoch = -1, .explained_variance = PPO_UNKNOWN, .entropy = PPO_UNKNOWN};
-    for (int head = 0; head < p->desc.net.n_heads; head++)
-        r->head_entropy[head] = PPO_UNKNOWN;
 }
 
 void esper_ppo_drill(esper_ppo *ppo)
@@ -353,10 +325,11 @@ void esper_ppo_drill(esper_ppo *ppo)
 esper_status esper_ppo_update(esper_ppo *ppo, const esper_ppo_batch *batch, double bellman_error,
                               const esper_state_health *state, esper_ppo_report *report_out)
 {
-    esper_ppo_report r;
+    esper_ppo_report r = {.stop_epoch = -1, .explained_variance = PPO_UNKNOWN, .entropy = PPO_UNKNOWN};
 
     ESPER_TRY(ppo_check_batch(ppo, batch));
-    begin_report(ppo, &r);
+    for (int head = 0; head < ppo->desc.net.n_heads; head++)
+        r.head_entropy[head] = PPO_UNKNOWN;
     memset(ppo->sum_head_norm, 0, sizeof(ppo->sum_head_norm));
     ppo->sum_norm = 0;
     r.failed = ppo_scan_batch(ppo, batch);

@@ -1,6 +1,6 @@
 /* Internal. The learner of a recurrent policy: PPO over minibatches of sequences.
  *
- *     rollout (T steps of some lanes) -> reference pass: old log-probabilities and values, memory at each chunk's begin
+ *     rollout (T steps of some environments) -> reference pass: old log-probabilities and values, memory at each chunk's begin
  *     -> epochs: [how far the policy has moved: stop?] -> chunks in random order, some at a time: losses, gradients, a step
  *
  * Ratios are between passes over the same stored steps, so they are 1 at first; how far the acting network was from the
@@ -22,7 +22,7 @@ enum { ESPER_PPO_MAX_FAILURES = 3 };
 
 typedef struct esper_ppo_desc {
     esper_policy_net_desc net;
-    int      n_lanes;     /* lanes of a rollout, and that act at once */
+    int      n_envs;     /* environments of a rollout, and that act at once */
     int      max_steps;   /* of a rollout */
     int      chunk_steps; /* of a sequence: gradients go back that far; at most max_steps */
     int      batch_chunks; /* sequences of a minibatch */
@@ -38,37 +38,31 @@ typedef struct esper_ppo_desc {
         entropy_updates; /* entropy weight at first, and updates to get to the given one; 0 = at once */
     double   value_start, value_updates;     /* the same for the critics */
     double   total_updates;  /* of the whole run: what penalties scale with */
-    bool     keep_advantages; /* they are normalised already */
     double   collapsed[ESPER_POLICY_MAX_HEADS]; /* mean entropy below which a head has collapsed, for the detector */
     uint64_t seed;
 } esper_ppo_desc;
 
 /* Chunks of 16 steps, 8 a minibatch, 4 epochs, rate 3e-4, clip 0.2, norm 5, target 0.015, floors of 0.01, collapse below 0.1, all weights of
- * the heads 1; no net, lanes or steps. */
+ * the heads 1; no net, environments or steps. */
 void esper_ppo_desc_init(esper_ppo_desc *desc);
 
-/* A rollout: arrays in order of time, then lane: entry (t, lane) is t * n_lanes + lane; with lane_major it is
- * lane * n_steps + t, where n_steps is what a lane has room for. */
+/* A rollout: environment after environment, each with room for n_steps: entry (env, t) is env * n_steps + t. */
 typedef struct esper_ppo_batch {
-    int             n_steps, n_lanes;
-    bool            lane_major;
-    const int      *n_stored;  /* (L) steps that a lane has. NULL: all */
-    const float    *obs;       /* (T,L,n_features) as the network saw it */
-    const int32_t  *ids;       /* (T,L,n_ids) -1 = the last row of the table */
-    const int32_t  *actions;   /* (T,L,n_heads) */
-    const uint64_t *masks;     /* (T,L,n_heads) open choices, one bit where a head was not asked */
-    const uint64_t *open;      /* (T,L,n_heads) open had the head been asked; 0 = it could not be. NULL: no penalties */
-    const uint32_t *asked;     /* (T,L) bits 1 << head, of the operation that came of it */
-    const uint8_t  *forced;    /* (T,L) there was nothing to choose. NULL: never */
-    const uint8_t  *valid;     /* (T,L) there is such a step. NULL: all */
-    const uint8_t  *reset;     /* (T,L) memory was empty before the step. NULL: never */
-    const float    *log_probs; /* (T,L,n_heads) of the rollout */
-    const float    *rewards;   /* (T,L) looked at, not used. NULL: not looked at */
-    const float    *values;    /* (T,L) of the rollout, in the scale of the targets. NULL: no explained variance */
-    const float    *advantages, *targets;  /* (T,L) */
-    const float    *contributions;         /* (T,L,n_contributions) measured. NULL: none */
-    const uint8_t  *measured;              /* (T,L,n_contributions) which of them. NULL: those that are not NAN */
-    const float    *h, *c;                 /* (L,layers,H) memory before the first step. NULL: empty */
+    int             n_steps, n_envs;
+    const int      *n_stored;  /* (E) steps that an environment has */
+    const float    *obs;       /* (E,T,n_features) as the network saw it */
+    const int32_t  *ids;       /* (E,T,n_ids) -1 = the last row of the table */
+    const int32_t  *actions;   /* (E,T,n_heads) */
+    const uint64_t *masks;     /* (E,T,n_heads) open choices, one bit where a head was not asked */
+    const uint64_t *open;      /* (E,T,n_heads) open had the head been asked; 0 = it could not be */
+    const uint32_t *asked;     /* (E,T) bits 1 << head, of the operation that came of it */
+    const uint8_t  *forced;    /* (E,T) there was nothing to choose */
+    const uint8_t  *reset;     /* (E,T) memory was empty before the step */
+    const float    *log_probs; /* (E,T,n_heads) of the rollout */
+    const float    *rewards;   /* (E,T) looked at, not used */
+    const float    *values;    /* (E,T) of the rollout, in the scale of the targets */
+    const float    *advantages, *targets; /* (E,T) */
+    const float    *contributions;        /* (E,T,n_contributions) NAN = not measured */
 } esper_ppo_batch;
 
 /* What failed to be finite. */
@@ -145,20 +139,20 @@ void esper_ppo_drill(esper_ppo *ppo);
 
 /* ------------------------------------------------------------------------------------------------ acting */
 
-/* What one step of all lanes draws with and gives back: (n_lanes, ..) arrays of the caller's. */
+/* What one step of all environments draws with and gives back: (n_envs, ..) arrays of the caller's. */
 typedef struct esper_ppo_step {
-    int          n_lanes;
-    const float *obs;     /* (L,n_features) */
-    const int32_t *ids;   /* (L,n_ids) */
-    float       *h, *c;   /* (L,layers,H) memory: read, then replaced */
+    int          n_envs;
+    const float *obs;     /* (E,n_features) */
+    const int32_t *ids;   /* (E,n_ids) */
+    float       *h, *c;   /* (E,layers,H) memory: read, then replaced */
 } esper_ppo_step;
 
-/* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), lane after lane. */
+/* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), environment after environment. */
 esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step);
-/* The distribution of a head of a lane after that. E_ARG as esper_masked_init. */
+/* The distribution of a head of an environment after that. E_ARG as esper_masked_init. */
 struct esper_masked;
-esper_status esper_ppo_head(const esper_ppo *ppo, int lane, int head, uint64_t mask, struct esper_masked *masked_out);
-float        esper_ppo_value(const esper_ppo *ppo, int lane);
+esper_status esper_ppo_head(const esper_ppo *ppo, int env, int head, uint64_t mask, struct esper_masked *masked_out);
+float        esper_ppo_value(const esper_ppo *ppo, int env);
 
 /* ------------------------------------------------------------------------------------------------ files */
 
@@ -177,9 +171,8 @@ esper_status esper_ppo_write(const char *path, const esper_safetensors_tensor *t
 /* Whether a file is a policy, of this version, and as it was written. E_FORMAT says what it is not. */
 esper_status esper_ppo_check_file(const esper_safetensors *file, uint64_t *hash_out);
 
-/* Takes over what a file holds, or its weights alone, for which it needs no moments. E_CONFIG: it is of another network;
- * says what differs. E_FORMAT: as above, or a number that is not finite. Then nothing has changed. */
-esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file);
-esper_status esper_ppo_load_weights(esper_ppo *ppo, const esper_safetensors *file);
+/* Takes over the whole of what a file holds, or its weights alone, for which it needs no moments. E_CONFIG: it is of another
+ * network; says what differs. E_FORMAT: as above, or a number that is not finite. Then nothing has changed. */
+esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file, bool whole);
 
 #endif

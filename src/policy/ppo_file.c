@@ -29,7 +29,12 @@ static uint64_t hash_text(const char *text, uint64_t hash)
     return XXH64(text, strlen(text) + 1, hash);
 }
 
-static uint64_t hash_tensor(const esper_safetensors_tensor *tensor)
+/* Tensors and notes have no order of their own, so theirs are added up. */
+typedef struct content_hash {
+    uint64_t tensors, n_tensors, notes, n_notes;
+} content_hash;
+
+static void add_tensor(content_hash *sum, const esper_safetensors_tensor *tensor)
 {
     uint64_t head[3] = {(uint64_t)tensor->dtype, (uint64_t)tensor->rank, 0}, hash;
     size_t n_bytes = esper_safetensors_dtype_bytes(tensor->dtype);
@@ -39,17 +44,7 @@ static uint64_t hash_tensor(const esper_safetensors_tensor *tensor)
     head[2] = n_bytes;
     hash = XXH64(head, sizeof(head), hash_text(tensor->name, 0));
     hash = XXH64(tensor->shape, (size_t)tensor->rank * sizeof(tensor->shape[0]), hash);
-    return XXH64(tensor->data, n_bytes, hash);
-}
-
-/* Tensors and notes have no order of their own, so theirs are added up. */
-typedef struct content_hash {
-    uint64_t tensors, n_tensors, notes, n_notes;
-} content_hash;
-
-static void add_tensor(content_hash *sum, const esper_safetensors_tensor *tensor)
-{
-    sum->tensors += hash_tensor(tensor);
+    sum->tensors += XXH64(tensor->data, n_bytes, hash);
     sum->n_tensors++;
 }
 
@@ -194,6 +189,8 @@ static esper_status check_facts(const esper_ppo *p, const esper_safetensors *fil
 
 /* ------------------------------------------------------------------------------------------------ state as numbers */
 
+enum { N_NUMBERS = 3 }; /* tensors of them */
+
 typedef struct numbers {
     uint64_t counters[N_COUNTERS];
     double   means[2];
@@ -236,17 +233,16 @@ static void take_numbers(esper_ppo *p, const numbers *n)
     memcpy(p->detector.repeats, n->detector + 1 + ESPER_POLICY_MAX_HEADS, sizeof(p->detector.repeats));
 }
 
-static void list_numbers(const numbers *n, esper_safetensors_tensor list[3])
+static void list_numbers(const numbers *n, esper_safetensors_tensor list[N_NUMBERS])
 {
-    list[0] = (esper_safetensors_tensor){.name = "policy/counters", .dtype = ESPER_SAFETENSORS_U64, .rank = 1};
-    list[0].shape[0] = N_COUNTERS;
-    list[0].data = n->counters;
-    list[1] = (esper_safetensors_tensor){.name = "policy/detector_means", .dtype = ESPER_SAFETENSORS_F64, .rank = 1};
-    list[1].shape[0] = 2;
-    list[1].data = n->means;
-    list[2] = (esper_safetensors_tensor){.name = "policy/detector_counts", .dtype = ESPER_SAFETENSORS_U64, .rank = 1};
-    list[2].shape[0] = N_DETECTOR;
-    list[2].data = n->detector;
+    list[0] = (esper_safetensors_tensor){
+        .name = "policy/counters", .dtype = ESPER_SAFETENSORS_U64, .shape = {N_COUNTERS}, .data = n->counters};
+    list[1] = (esper_safetensors_tensor){
+        .name = "policy/detector_means", .dtype = ESPER_SAFETENSORS_F64, .shape = {2}, .data = n->means};
+    list[2] = (esper_safetensors_tensor){
+        .name = "policy/detector_counts", .dtype = ESPER_SAFETENSORS_U64, .shape = {N_DETECTOR}, .data = n->detector};
+    for (int i = 0; i < N_NUMBERS; i++)
+        list[i].rank = 1;
 }
 
 /* ------------------------------------------------------------------------------------------------ parameters */
@@ -292,102 +288,64 @@ static void list_named(const esper_ppo *p, const esper_slab *slab, named *list)
 
 /* ------------------------------------------------------------------------------------------------ saving */
 
-/* Everything a file is written from. */
-typedef struct draft {
-    esper_slab                mirror;
-    named                    *list;
-    esper_safetensors_tensor *tensors;
-    esper_safetensors_note   *notes;
-    size_t                    n_list, n_notes;
-} draft;
-
-static esper_status take_draft(const esper_ppo *p, size_t n_more, size_t n_notes, draft *out)
-{
-    out->n_list = count_named(p);
-    out->list = esper_mem_alloc(out->n_list * sizeof(*out->list));
-    out->tensors = esper_mem_alloc((out->n_list + 3 + n_more) * sizeof(*out->tensors));
-    out->notes = esper_mem_alloc((n_notes + N_FACTS + 1) * sizeof(*out->notes));
-    if (out->list == NULL || out->tensors == NULL || out->notes == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a policy's file of %zu tensors", out->n_list);
-    ESPER_TRY(esper_slab_mirror(p->slab, SAVED, &out->mirror));
-    list_named(p, &out->mirror, out->list);
-    for (size_t i = 0; i < out->n_list; i++)
-        out->tensors[i] = out->list[i].tensor;
-    return ESPER_OK;
-}
-
-static void drop_draft(draft *d)
-{
-    esper_mem_free(d->list);
-    esper_mem_free(d->tensors);
-    esper_mem_free(d->notes);
-    esper_slab_fini(&d->mirror);
-}
-
 esper_status esper_ppo_save(esper_ppo *ppo, const char *path, const esper_safetensors_tensor *more, size_t n_more,
                             const esper_safetensors_note *notes, size_t n_notes)
 {
     numbers n = numbers_of(ppo);
-    draft d = {0};
+    size_t n_list = count_named(ppo), n_tensors = n_list + N_NUMBERS + n_more;
+    named *list = esper_mem_alloc(n_list * sizeof(*list));
+    esper_safetensors_tensor *tensors = esper_mem_alloc(n_tensors * sizeof(*tensors));
+    esper_safetensors_note *all_notes = esper_mem_alloc((1 + N_FACTS + n_notes) * sizeof(*all_notes));
+    esper_slab mirror = {0};
     fact facts[N_FACTS];
     char version[16];
-    esper_status status = take_draft(ppo, n_more, n_notes, &d);
+    esper_status status = ESPER_OK;
 
+    if (list == NULL || tensors == NULL || all_notes == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "a policy's file of %zu tensors", n_list);
+    if (status == ESPER_OK)
+        status = esper_slab_mirror(ppo->slab, SAVED, &mirror);
     if (status == ESPER_OK) {
         snprintf(version, sizeof(version), "%d", VERSION);
-        d.notes[d.n_notes++] = (esper_safetensors_note){"policy_version", version};
+        all_notes[0] = (esper_safetensors_note){"policy_version", version};
         say_facts(&ppo->desc.net, facts);
         for (int i = 0; i < N_FACTS; i++)
-            d.notes[d.n_notes++] = (esper_safetensors_note){facts[i].key, facts[i].text};
+            all_notes[1 + i] = (esper_safetensors_note){facts[i].key, facts[i].text};
         for (size_t i = 0; i < n_notes; i++)
-            d.notes[d.n_notes++] = notes[i];
-        list_numbers(&n, d.tensors + d.n_list);
+            all_notes[1 + N_FACTS + i] = notes[i];
+        list_named(ppo, &mirror, list);
+        for (size_t i = 0; i < n_list; i++)
+            tensors[i] = list[i].tensor;
+        list_numbers(&n, tensors + n_list);
         for (size_t i = 0; i < n_more; i++)
-            d.tensors[d.n_list + 3 + i] = more[i];
-        status = esper_ppo_write(path, d.tensors, d.n_list + 3 + n_more, d.notes, d.n_notes);
+            tensors[n_list + N_NUMBERS + i] = more[i];
+        status = esper_ppo_write(path, tensors, n_tensors, all_notes, 1 + N_FACTS + n_notes);
     }
-    drop_draft(&d);
+    esper_mem_free(list);
+    esper_mem_free(tensors);
+    esper_mem_free(all_notes);
+    esper_slab_fini(&mirror);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ loading */
 
-static esper_status check_finite(const esper_safetensors *file, const char *name, const char *bytes, size_t n_bytes)
-{
-    float value;
-
-    for (size_t i = 0; i < n_bytes / sizeof(value); i++) {
-        memcpy(&value, bytes + i * sizeof(value), sizeof(value));
-        if (!isfinite(value))
-            return ESPER_FAIL(ESPER_E_FORMAT,
-                              "%s: element %zu of %s is %g: no policy acts by that. Take an earlier copy",
-                              esper_safetensors_name(file), i, name, (double)value);
-    }
-    return ESPER_OK;
-}
-
 /* Into memory aside first: a file that lacks one tensor changes nothing. */
 static esper_status read_aside(const esper_safetensors *file, const named *list, size_t n, char *aside)
 {
+    float value;
+
     for (size_t i = 0; i < n; i++) {
         ESPER_TRY(esper_safetensors_copy(file, list[i].name, ESPER_SAFETENSORS_F32, list[i].tensor.rank,
                                          list[i].tensor.shape, aside));
-        ESPER_TRY(check_finite(file, list[i].name, aside, list[i].bytes));
-        aside += list[i].bytes;
+        for (size_t k = 0; k < list[i].bytes / sizeof(value); k++, aside += sizeof(value)) {
+            memcpy(&value, aside, sizeof(value));
+            if (!isfinite(value))
+                return ESPER_FAIL(ESPER_E_FORMAT,
+                                  "%s: element %zu of %s is %g: no policy acts by that. Take an earlier copy",
+                                  esper_safetensors_name(file), k, list[i].name, (double)value);
+        }
     }
-    return ESPER_OK;
-}
-
-static esper_status read_numbers(const esper_safetensors *file, numbers *n)
-{
-    esper_safetensors_tensor list[3];
-
-    list_numbers(n, list);
-    for (int i = 0; i < 3; i++)
-        ESPER_TRY(esper_safetensors_copy(file, list[i].name, list[i].dtype, 1, list[i].shape,
-                                         i == 0   ? (void *)n->counters
-                                         : i == 1 ? (void *)n->means
-                                                  : (void *)n->detector));
     return ESPER_OK;
 }
 
@@ -414,19 +372,19 @@ static esper_status load_families(esper_ppo *p, const esper_safetensors *file, i
     return status;
 }
 
-esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file)
+esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file, bool whole)
 {
     numbers n;
+    void *const to[N_NUMBERS] = {n.counters, n.means, n.detector};
+    esper_safetensors_tensor list[N_NUMBERS];
 
     ESPER_TRY(check_facts(ppo, file));
-    ESPER_TRY(read_numbers(file, &n));
+    if (!whole)
+        return load_families(ppo, file, 1);
+    list_numbers(&n, list);
+    for (int i = 0; i < N_NUMBERS; i++)
+        ESPER_TRY(esper_safetensors_copy(file, list[i].name, list[i].dtype, 1, list[i].shape, to[i]));
     ESPER_TRY(load_families(ppo, file, N_FAMILIES));
     take_numbers(ppo, &n);
     return ESPER_OK;
-}
-
-esper_status esper_ppo_load_weights(esper_ppo *ppo, const esper_safetensors *file)
-{
-    ESPER_TRY(check_facts(ppo, file));
-    return load_families(ppo, file, 1);
 }

@@ -40,9 +40,9 @@ struct esper_ppo {
 
     /* during an update */
     bool          drilled;
-    int           n_times;  /* chunks that a lane's steps are cut into */
-    float        *start_h, *start_c; /* (n_times + 1, lanes, layers * H) memory before each chunk, and at the end */
-    int          *order;    /* (n_times * lanes) chunks that have steps, in the epoch's order; number = time * lanes + lane */
+    int           n_times;  /* chunks that an environment's steps are cut into */
+    float        *start_h, *start_c; /* (n_times + 1, environments, layers * H) memory before each chunk, and at the end */
+    int          *order;    /* (n_times * envs) chunks that have steps, in the order of the epoch; number = time * envs + env */
     int           n_order;
     size_t       *index_of; /* (steps of the rollout) where `whole` has it */
     double       *advantage; /* (steps of the rollout) normalised */
@@ -56,67 +56,37 @@ struct esper_ppo {
 
 /* ------------------------------------------------------------------------------------------------ entries and chunks */
 
-/* A step of a lane is an entry of the batch's arrays. */
-
-static inline int ppo_lane_of(const esper_ppo_batch *b, size_t entry)
+/* A step of an environment is an entry of the batch's arrays. */
+static inline size_t ppo_entry_at(const esper_ppo_batch *b, int env, int step)
 {
-    return (int)(b->lane_major ? entry / (size_t)b->n_steps : entry % (size_t)b->n_lanes);
+    assert(env >= 0 && env < b->n_envs && step >= 0 && step < b->n_steps);
+    return (size_t)env * (size_t)b->n_steps + (size_t)step;
 }
 
-static inline int ppo_step_of(const esper_ppo_batch *b, size_t entry)
-{
-    return (int)(b->lane_major ? entry % (size_t)b->n_steps : entry / (size_t)b->n_lanes);
-}
-
-static inline bool ppo_is_valid(const esper_ppo_batch *b, size_t entry)
-{
-    if (b->n_stored != NULL && ppo_step_of(b, entry) >= b->n_stored[ppo_lane_of(b, entry)])
-        return false;
-    return b->valid == NULL || b->valid[entry] != 0;
-}
-
-static inline bool ppo_is_forced(const esper_ppo_batch *b, size_t entry)
-{
-    return b->forced != NULL && b->forced[entry] != 0;
-}
-
-static inline size_t ppo_n_entries(const esper_ppo_batch *b)
-{
-    return (size_t)b->n_steps * (size_t)b->n_lanes;
-}
-
-/* A chunk: some steps of a lane. */
+/* A chunk: some steps of an environment. */
 typedef struct ppo_chunk {
-    int time, lane;   /* number of the chunk in its lane */
-    int first, n;     /* steps */
+    int time, env; /* number of the chunk in its environment */
+    int first, n;  /* steps; n 0 = the environment ended before */
 } ppo_chunk;
 
-static inline ppo_chunk ppo_chunk_at(const esper_ppo *p, const esper_ppo_batch *b, int time, int lane)
+static inline ppo_chunk ppo_chunk_at(const esper_ppo *p, const esper_ppo_batch *b, int time, int env)
 {
-    ppo_chunk c = {.time = time, .lane = lane, .first = time * p->desc.chunk_steps};
-    int left = b->n_steps - c.first;
+    ppo_chunk c = {.time = time, .env = env, .first = time * p->desc.chunk_steps};
+    int left = b->n_stored[env] - c.first;
 
-    assert(time >= 0 && time < p->n_times && lane >= 0 && lane < b->n_lanes && left > 0);
-    c.n = left < p->desc.chunk_steps ? left : p->desc.chunk_steps;
+    assert(time >= 0 && time < p->n_times && env >= 0 && env < b->n_envs && c.first < b->n_steps);
+    c.n = left < 0 ? 0 : left < p->desc.chunk_steps ? left : p->desc.chunk_steps;
     return c;
 }
 
-static inline size_t ppo_entry_of(const esper_ppo_batch *b, const ppo_chunk *c, int t)
+/* Where the memory before an environment's chunk is kept; time n_times is the end. */
+static inline size_t ppo_state_at(const esper_ppo *p, int time, int env)
 {
-    size_t step = (size_t)(c->first + t), lane = (size_t)c->lane;
-
-    assert(t >= 0 && t < c->n && c->first + t < b->n_steps);
-    return b->lane_major ? lane * (size_t)b->n_steps + step : step * (size_t)b->n_lanes + lane;
+    assert(time >= 0 && time <= p->n_times && env >= 0 && env < p->desc.n_envs);
+    return ((size_t)time * (size_t)p->desc.n_envs + (size_t)env) * (size_t)(p->desc.net.layers * p->desc.net.hidden);
 }
 
-/* Where the memory before a lane's chunk is kept; time n_times is the end. */
-static inline size_t ppo_state_at(const esper_ppo *p, int time, int lane)
-{
-    assert(time >= 0 && time <= p->n_times && lane >= 0 && lane < p->desc.n_lanes);
-    return ((size_t)time * (size_t)p->desc.n_lanes + (size_t)lane) * (size_t)(p->desc.net.layers * p->desc.net.hidden);
-}
-
-/* How many chunks the steps of a lane make. */
+/* How many chunks the steps of an environment make. */
 static inline int ppo_n_times(const esper_ppo *p, const esper_ppo_batch *b)
 {
     return (b->n_steps + p->desc.chunk_steps - 1) / p->desc.chunk_steps;
@@ -150,7 +120,7 @@ void ppo_load_chunk(const esper_ppo *p, const esper_ppo_batch *b, const esper_po
 esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, ppo_steps *s,
                            size_t row, size_t entry, esper_masked *masked, esper_masked *open, esper_ppo_report *r);
 /* The steps as losses want them. */
-esper_ppo_terms ppo_terms_of(const esper_ppo *p, const esper_ppo_batch *b, const ppo_steps *s);
+esper_ppo_terms ppo_terms_of(const esper_ppo *p, const ppo_steps *s);
 /* All steps under the weights of now, memory carried from chunk to chunk. */
 esper_status ppo_evaluate(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r);
 /* The reference pass: what the policy said before the update, for ratios and for the report. */

@@ -9,7 +9,6 @@
 
 enum { SHUFFLE_NETWORK = 1 << 20 }; /* keeps the learner's orders apart from those of data */
 
-/* Chunks with steps in them, in an order that epoch and update give. */
 void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch)
 {
     esper_rng_key key = {.seed = p->desc.seed,
@@ -21,15 +20,9 @@ void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch)
 
     p->n_order = 0;
     for (int time = 0; time < ppo_n_times(p, b); time++)
-        for (int lane = 0; lane < b->n_lanes; lane++) {
-            ppo_chunk c = ppo_chunk_at(p, b, time, lane);
-
-            for (int t = 0; t < c.n; t++)
-                if (ppo_is_valid(b, ppo_entry_of(b, &c, t))) {
-                    p->order[p->n_order++] = time * b->n_lanes + lane;
-                    break;
-                }
-        }
+        for (int env = 0; env < b->n_envs; env++)
+            if (ppo_chunk_at(p, b, time, env).n > 0)
+                p->order[p->n_order++] = time * b->n_envs + env;
     esper_rng_init(&rng, &key);
     for (int i = p->n_order - 1; i > 0; i--) {
         int other = (int)esper_rng_below(&rng, (uint32_t)i + 1), swap = p->order[i];
@@ -37,6 +30,12 @@ void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch)
         p->order[i] = p->order[other];
         p->order[other] = swap;
     }
+}
+
+static ppo_chunk nth_chunk(const esper_ppo *p, const esper_ppo_batch *b, int i)
+{
+    assert(i >= 0 && i < p->n_order);
+    return ppo_chunk_at(p, b, p->order[i] / b->n_envs, p->order[i] % b->n_envs);
 }
 
 /* Steps of the minibatch that begins at chunk `first` of the order, with what the reference pass said of them. */
@@ -48,14 +47,11 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
     assert(first >= 0 && n > 0 && first + n <= p->n_order);
     p->part.n = 0;
     for (int s = 0; s < n; s++) {
-        int number = p->order[first + s];
-        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_lanes, number % b->n_lanes);
+        ppo_chunk c = nth_chunk(p, b, first + s);
 
         for (int t = 0; t < c.n; t++) {
-            size_t entry = ppo_entry_of(b, &c, t), i = p->part.n;
+            size_t entry = ppo_entry_at(b, c.env, c.first + t), i = p->part.n;
 
-            if (!ppo_is_valid(b, entry))
-                continue;
             memcpy(p->part.old_log_prob + i * heads, p->whole.old_log_prob + p->index_of[entry] * heads,
                    heads * sizeof(double));
             p->part.old_value[i] = p->whole.old_value[p->index_of[entry]];
@@ -124,16 +120,11 @@ static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const es
     if (wide == 0)
         return 0;
     memset(io->d_contributions, 0, (size_t)n * (size_t)io->n_steps * wide * sizeof(float));
-    if (b->contributions == NULL)
-        return 0;
     for (size_t i = 0; i < p->part.n; i++) {
         memcpy(p->seen + i * wide, io->contributions + p->part.row[i] * wide, wide * sizeof(float));
         memcpy(p->measured + i * wide, b->contributions + p->part.entry[i] * wide, wide * sizeof(float));
-        for (size_t k = i * wide; k < (i + 1) * wide; k++) {
-            size_t from = p->part.entry[i] * wide + k - i * wide;
-
-            p->counted[k] = b->measured != NULL ? b->measured[from] != 0 : !isnan(b->contributions[from]);
-        }
+        for (size_t k = i * wide; k < (i + 1) * wide; k++)
+            p->counted[k] = (uint8_t)!isnan(p->measured[k]);
     }
     loss = esper_ppo_contribution_loss(p->seen, p->measured, p->counted, count, p->d_contributions);
     weight *= p->desc.contribution_steps > 0 ? fmin(1, (double)p->n_performed / p->desc.contribution_steps) : 1;
@@ -192,18 +183,6 @@ static esper_status step(esper_ppo *p, esper_ppo_report *r)
     return ESPER_OK;
 }
 
-static void add_losses(esper_ppo_report *r, const esper_ppo_losses *l, double contribution)
-{
-    r->loss.policy += l->policy;
-    r->loss.value += l->value;
-    r->loss.entropy += l->entropy;
-    r->loss.penalty += l->penalty;
-    r->loss.q += l->q;
-    r->loss.total += l->total;
-    r->contribution_loss += contribution;
-}
-
-/* One minibatch: n chunks of the order. */
 esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_weights *w, int first, int n,
                        esper_ppo_report *r)
 {
@@ -216,15 +195,14 @@ esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_w
     int before = r->n_updates;
 
     for (int s = 0; s < n; s++) {
-        int number = p->order[first + s];
-        ppo_chunk c = ppo_chunk_at(p, b, number / b->n_lanes, number % b->n_lanes);
+        ppo_chunk c = nth_chunk(p, b, first + s);
 
         ppo_load_chunk(p, b, &io, s, &c);
     }
     ESPER_TRY(esper_policy_net_forward_training(p->net, n, (uint32_t)p->n_passes++));
     r->failed = 0;
     ESPER_TRY(gather(p, b, &io, first, n, r));
-    terms = ppo_terms_of(p, b, &p->part);
+    terms = ppo_terms_of(p, &p->part);
     loss = esper_ppo_loss(w, &terms, &grads);
     if (r->failed == 0 && !isfinite(loss.total))
         r->failed |= 1u << ESPER_PPO_SOURCE_LOSS;
@@ -238,7 +216,14 @@ esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_w
     contribution = put_contributions(p, b, &io, n);
     ESPER_TRY(esper_policy_net_backward(p->net));
     ESPER_TRY(step(p, r));
-    if (r->n_updates > before)
-        add_losses(r, &loss, contribution);
+    if (r->n_updates == before)
+        return ESPER_OK;
+    r->loss.policy += loss.policy;
+    r->loss.value += loss.value;
+    r->loss.entropy += loss.entropy;
+    r->loss.penalty += loss.penalty;
+    r->loss.q += loss.q;
+    r->loss.total += loss.total;
+    r->contribution_loss += contribution;
     return ESPER_OK;
 }

@@ -1,6 +1,6 @@
 /* A policy that draws: first an operation, then where, then how, each evenly among what the mask allows. Every draw is a
  * function of (seed, network, epoch), so it has nothing to remember. */
-#include <stddef.h>
+#include <assert.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -25,55 +25,19 @@ static esper_status open_random(const esper_policy_setup *setup, esper_policy **
     return ESPER_OK;
 }
 
-static void close_random(esper_policy *policy)
+/* The number of one of the bits that are set, of which there is at least one. */
+static int32_t pick_bit(esper_rng *rng, uint64_t bits)
 {
-    esper_mem_free(policy);
-}
-
-/* The index of one of the true entries, of which there is at least one. */
-static int32_t pick_true(esper_rng *rng, const bool *entries, int n)
-{
-    uint32_t n_true = 0, nth;
-    int32_t i;
-
-    for (i = 0; i < n; i++)
-        n_true += entries[i];
-    nth = esper_rng_below(rng, n_true);
-    for (i = 0; !entries[i] || nth > 0; i++)
-        nth -= entries[i];
-    return i;
-}
-
-static int32_t pick_bit(esper_rng *rng, uint32_t bits)
-{
-    bool entries[ESPER_POLICY_BLUEPRINTS];
-
-    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
-        entries[i] = (bits >> i & 1u) != 0;
-    return pick_true(rng, entries, ESPER_POLICY_BLUEPRINTS);
-}
-
-static void pick_choices(esper_rng *rng, const esper_policy_view *view, esper_decision *decision)
-{
-    uint32_t allowed = view->slots[decision->slot].blueprints & esper_policy_blueprints(view->topology);
-
-    if (decision->op == ESPER_SLOT_OP_GERMINATE) {
-        decision->blueprint = pick_bit(rng, allowed);
-        decision->style = (int32_t)esper_rng_below(rng, ESPER_N_STYLES);
-        decision->tempo = esper_action_tempo((int)esper_rng_below(rng, ESPER_N_TEMPOS));
-        decision->target = esper_action_target((int)esper_rng_below(rng, ESPER_N_TARGETS));
-    } else if (decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET) {
-        decision->target = esper_action_target((int)esper_rng_below(rng, ESPER_N_TARGETS));
-    }
-    if (decision->op == ESPER_SLOT_OP_SET_ALPHA_TARGET || decision->op == ESPER_SLOT_OP_PRUNE) {
-        decision->speed = esper_action_speed((int)esper_rng_below(rng, ESPER_N_SPEEDS));
-        decision->curve = (int32_t)esper_rng_below(rng, ESPER_N_ALPHA_CHOICES);
-    }
+    assert(bits != 0);
+    for (uint32_t nth = esper_rng_below(rng, (uint32_t)__builtin_popcountll(bits)); nth > 0; nth--)
+        bits &= bits - 1;
+    return __builtin_ctzll(bits);
 }
 
 static esper_status decide(esper_policy *base, const esper_policy_view *view, esper_decision *decision_out)
 {
     const policy_random *policy = (const policy_random *)base;
+    uint64_t ops = 0, slots = 0;
     esper_mask mask;
     esper_rng rng;
     int32_t op;
@@ -83,13 +47,28 @@ static esper_status decide(esper_policy *base, const esper_policy_view *view, es
                                           .network = policy->network,
                                           .step = (uint32_t)view->epoch});
     esper_mask_build(view, &mask);
-    op = pick_true(&rng, mask.ops, ESPER_N_SLOT_OPS);
+    for (int i = 0; i < ESPER_N_SLOT_OPS; i++)
+        ops |= (uint64_t)mask.ops[i] << i;
+    op = pick_bit(&rng, ops);
     esper_decision_init(decision_out, (esper_slot_op)op);
     esper_decision_because(decision_out, ESPER_REASON_CHANCE, "Drawn at random");
     if (op == ESPER_SLOT_OP_WAIT)
         return ESPER_OK;
-    decision_out->slot = pick_true(&rng, mask.slots[op], view->n_slots);
-    pick_choices(&rng, view, decision_out);
+    for (int s = 0; s < view->n_slots; s++)
+        slots |= (uint64_t)mask.slots[op][s] << s;
+    decision_out->slot = pick_bit(&rng, slots);
+    if (op == ESPER_SLOT_OP_GERMINATE) {
+        decision_out->blueprint =
+            pick_bit(&rng, view->slots[decision_out->slot].blueprints & esper_policy_blueprints(view->topology));
+        decision_out->style = (int32_t)esper_rng_below(&rng, ESPER_N_STYLES);
+        decision_out->tempo = esper_action_tempo((int)esper_rng_below(&rng, ESPER_N_TEMPOS));
+    }
+    if (op == ESPER_SLOT_OP_GERMINATE || op == ESPER_SLOT_OP_SET_ALPHA_TARGET)
+        decision_out->target = esper_action_target((int)esper_rng_below(&rng, ESPER_N_TARGETS));
+    if (op == ESPER_SLOT_OP_SET_ALPHA_TARGET || op == ESPER_SLOT_OP_PRUNE) {
+        decision_out->speed = esper_action_speed((int)esper_rng_below(&rng, ESPER_N_SPEEDS));
+        decision_out->curve = (int32_t)esper_rng_below(&rng, ESPER_N_ALPHA_CHOICES);
+    }
     return ESPER_OK;
 }
 
@@ -97,6 +76,5 @@ const esper_policy_ops esper_policy_random = {
     .name = "random",
     .about = "draws evenly among all that is legal, from the run's seed",
     .open = open_random,
-    .close = close_random,
     .decide = decide,
 };

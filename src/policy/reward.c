@@ -1,6 +1,7 @@
-/* The tables of rewards, what all modes share, and the reward of one step with one seed. */
+/* The tables of rewards, and what all modes share. */
 #include "policy/reward.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -134,6 +135,7 @@ const char *esper_reward_part_name(int part)
 
 const esper_reward_terms *esper_reward_terms_of(int mode)
 {
+    assert(mode >= 0 && mode < ESPER_N_REWARD_MODES);
     return modes[mode].terms;
 }
 
@@ -153,6 +155,13 @@ double esper_reward_potential(const esper_reward_config *config, int stage, int 
 {
     return esper_reward_stage_value(stage) +
            fmin(config->epoch_progress_bonus * epochs_in_stage, config->max_progress_bonus);
+}
+
+double esper_reward_weighted_potential(const esper_reward_config *config, int stage, int epochs_in_stage)
+{
+    return esper_reward_stage_value(stage) > 0.0 && !config->disable_pbrs
+               ? config->pbrs_weight * esper_reward_potential(config, stage, epochs_in_stage)
+               : 0.0;
 }
 
 double esper_reward_stage_shaping(const esper_reward_config *config, const esper_reward_seed *seed)
@@ -188,8 +197,6 @@ double esper_reward_overhead(const esper_reward_input *in)
     return isnan(in->params_effective) ? fmax(in->params_total - in->params_host, 0.0) : in->params_effective;
 }
 
-/* ------------------------------------------------------------------------------------------------ one step, one seed */
-
 void esper_reward_init(esper_reward *reward)
 {
     *reward = (esper_reward){.progress = (double)NAN, .discount = 1.0, .timing = 1.0};
@@ -205,38 +212,4 @@ void esper_reward_close(esper_reward *reward)
         }
         reward->total += reward->part[i];
     }
-}
-
-/* What the mode cannot do without. */
-static esper_status check_input(const esper_reward_config *config, const esper_reward_input *in)
-{
-    bool by_contribution = config->mode == ESPER_REWARD_SHAPED || config->mode == ESPER_REWARD_ESCROW;
-
-    if (by_contribution && in->has_seed && !isnan(in->contribution) && isnan(in->seed.total))
-        return ESPER_FAIL(ESPER_E_ARG, "a reward for a contribution needs the improvement by all seeds together");
-    if (config->mode == ESPER_REWARD_ESCROW && isnan(in->accuracy_stable))
-        return ESPER_FAIL(ESPER_E_ARG, "a reward with accounts needs a stable accuracy");
-    if ((config->mode == ESPER_REWARD_SPARSE || config->mode == ESPER_REWARD_MINIMAL) && isnan(in->accuracy_committed))
-        return ESPER_FAIL(ESPER_E_ARG, "a reward at the end needs the committed accuracy");
-    for (int i = 0; i < in->n_drips; i++)
-        if (isnan(in->contributions[i]))
-            return ESPER_FAIL(ESPER_E_ARG, "drip %d needs the contribution of its fossil", i);
-    return ESPER_OK;
-}
-
-esper_status esper_reward_compute(const esper_reward_config *config, const esper_reward_input *in,
-                                  esper_reward *reward_out)
-{
-    const esper_reward_terms *terms = esper_reward_terms_of(config->mode);
-    esper_reward reward;
-
-    ESPER_TRY(esper_reward_config_check(config));
-    ESPER_TRY(check_input(config, in));
-    esper_reward_init(&reward);
-    terms->seed(config, in, &reward);
-    terms->op(config, in, &reward);
-    terms->run(config, in, &reward);
-    esper_reward_close(&reward);
-    *reward_out = reward;
-    return ESPER_OK;
 }

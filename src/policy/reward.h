@@ -4,10 +4,9 @@
  * field of esper_reward_config, and one list names them all. Accuracies are percentages, differences of them points, NaN is
  * "not measured".
  *
- *   esper_reward_compute   one step of a run with at most one seed, whose shaping follows from its stage alone. This is what
- *                          was recorded (see docs/parity.md).
- *   esper_reward_step      (reward_step.h) one step of a run with any number of seeds, made of the same terms: every seed is
- *                          rewarded, shaping telescopes, and what depends on a gate is paid when it was passed.
+ * Terms (reward_terms.h) look at a step with at most one seed, as it was recorded (see docs/parity.md): there shaping follows
+ * from the stage alone. esper_reward_step (reward_step.h) makes of them the reward of a run with any number of seeds: every
+ * seed is rewarded, shaping telescopes, and what depends on a gate is paid when it was passed.
  *
  * Where a part would not be finite it is left out and counted: a reward is always a number. */
 #ifndef ESPER_POLICY_REWARD_H
@@ -24,8 +23,8 @@
 
 /* name, text, its terms (reward_terms.h), what it pays */
 #define ESPER_REWARD_MODE_LIST(X)                                                                                      \
-    X(SHAPED, "shaped", shaped, "contribution of each seed, rent, action costs, shaping by stage")                     \
-    X(ESCROW, "escrow", escrow, "as shaped, but contributions are paid into an account that a prune takes back")       \
+    X(SHAPED, "shaped", contribution, "contribution of each seed, rent, action costs, shaping by stage")                     \
+    X(ESCROW, "escrow", contribution, "as shaped, but contributions are paid into an account that a prune takes back")       \
     X(BASIC, "basic", basic, "shaping, rent, a bonus for a fossil that contributes, accuracy gained at the end")       \
     X(BASIC_PLUS, "basic_plus", basic, "as basic, but most of the bonus drips while the fossil goes on contributing")  \
     X(SIMPLIFIED, "simplified", simplified, "shaping, a cost for each operation, accuracy and fossils at the end")     \
@@ -255,11 +254,6 @@ typedef struct esper_reward_input {
     esper_reward_drip *drips;         /* (n_drips) paid is changed */
     const double      *contributions; /* (n_drips) of each fossil, in this epoch */
 } esper_reward_input;
-
-/* E_ARG, with what is missing: a contribution without its total, an account without a stable accuracy, the end of an episode
- * without committed accuracy, a drip without a contribution. Nothing has changed then. */
-esper_status esper_reward_compute(const esper_reward_config *config, const esper_reward_input *input,
-                                  esper_reward *reward_out);
 
 /* ------------------------------------------------------------------------------------------------ helpers */
 

@@ -2,13 +2,6 @@
  * `simplified`, which leaves out contributions and rent. */
 #include "policy/reward_terms.h"
 
-static double potential(const esper_reward_config *config, int stage, int epochs_in_stage)
-{
-    return esper_reward_stage_value(stage) > 0.0 && !config->disable_pbrs
-               ? config->pbrs_weight * esper_reward_potential(config, stage, epochs_in_stage)
-               : 0.0;
-}
-
 static void basic_seed(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
 {
     if (!in->has_seed || config->disable_pbrs || in->telescopes)
@@ -90,5 +83,6 @@ static void simplified_run(const esper_reward_config *config, const esper_reward
                                         config->simplified_fossil_weight * in->n_contributing;
 }
 
-const esper_reward_terms esper_terms_basic = {basic_seed, basic_op, basic_run, potential};
-const esper_reward_terms esper_terms_simplified = {simplified_seed, simplified_op, simplified_run, potential};
+const esper_reward_terms esper_terms_basic = {basic_seed, basic_op, basic_run, esper_reward_weighted_potential};
+const esper_reward_terms esper_terms_simplified = {simplified_seed, simplified_op, simplified_run,
+                                                   esper_reward_weighted_potential};

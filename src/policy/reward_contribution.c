@@ -101,11 +101,11 @@ static double attribute_escrow(const esper_reward_config *config, const esper_re
 
 /* ------------------------------------------------------------------------------------------------ of a seed */
 
-/* Warnings, shaping and synergy, behind the attribution. */
-static void seed_terms(const esper_reward_config *config, const esper_reward_input *in, double att, esper_reward *r)
+static void seed_terms(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
 {
     const esper_reward_seed *seed = &in->seed;
     int k = seed->epochs_in_stage;
+    double att = (config->mode == ESPER_REWARD_ESCROW ? attribute_escrow : attribute_shaped)(config, in, r);
 
     r->part[ESPER_PART_ATTRIBUTION] += att;
     if (!in->has_seed)
@@ -121,31 +121,7 @@ static void seed_terms(const esper_reward_config *config, const esper_reward_inp
         r->part[ESPER_PART_SYNERGY] += config->synergy_weight * tanh(config->synergy_slope * seed->interaction);
 }
 
-static void shaped_seed(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
-{
-    seed_terms(config, in, attribute_shaped(config, in, r), r);
-}
-
-static void escrow_seed(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
-{
-    seed_terms(config, in, attribute_escrow(config, in, r), r);
-}
-
 /* ------------------------------------------------------------------------------------------------ of an operation */
-
-static double germinate(const esper_reward_config *config, const esper_reward_input *in)
-{
-    double value = config->germinate_cost;
-
-    if (in->has_seed)
-        return value + config->germinate_with_seed_penalty;
-    if (!config->disable_pbrs && !in->telescopes && in->epoch < in->max_epochs)
-        value += config->pbrs_weight * config->gamma * esper_reward_stage_value(ESPER_STAGE_GERMINATED) *
-                 (config->disable_timing_discount ? 1.0
-                                                  : esper_reward_timing(in->epoch, config->germination_warmup_epochs,
-                                                                        config->germination_discount_floor));
-    return value;
-}
 
 /* How much of a bonus a seed has held for. */
 static double held(const esper_reward_config *config, const esper_reward_input *in)
@@ -164,16 +140,6 @@ static double fossilize_merit(const esper_reward_config *config, const esper_rew
     if (c >= config->min_fossilize_contribution)
         return (config->fossilize_base_bonus + config->fossilize_contribution_scale * c) * held(config, in);
     return config->fossilize_noncontributing_penalty;
-}
-
-static double fossilize(const esper_reward_config *config, const esper_reward_input *in)
-{
-    double value = config->fossilize_cost + (in->failed ? 0.0 : fossilize_merit(config, in));
-
-    if (!in->failed && is_at(in, ESPER_STAGE_HOLDING) && in->seed.total >= 0.0 &&
-        in->contribution >= config->min_fossilize_contribution && !config->disable_terminal_reward)
-        value += config->fossilize_terminal_scale * tanh(1.0 / config->fossilize_quality_ceiling) * held(config, in);
-    return value;
 }
 
 static double prune_merit(const esper_reward_config *config, const esper_reward_input *in)
@@ -195,29 +161,44 @@ static double prune_merit(const esper_reward_config *config, const esper_reward_
     return fmax(config->prune_good_seed_penalty - 0.05 * c, -0.9);
 }
 
-static double prune(const esper_reward_config *config, const esper_reward_input *in)
-{
-    double value = config->prune_cost + prune_merit(config, in);
-
-    if (in->has_seed && !config->disable_pbrs && !in->telescopes)
-        value -= config->pbrs_weight * esper_reward_potential(config, in->seed.stage, in->seed.epochs_in_stage);
-    return value;
-}
-
 static void op_terms(const esper_reward_config *config, const esper_reward_input *in, esper_reward *r)
 {
+    bool shapes = !config->disable_pbrs && !in->telescopes;
     double value = 0.0;
 
-    if (in->op == ESPER_SLOT_OP_GERMINATE)
-        value = germinate(config, in);
-    else if (in->op == ESPER_SLOT_OP_FOSSILIZE)
-        value = fossilize(config, in);
-    else if (in->op == ESPER_SLOT_OP_PRUNE)
-        value = prune(config, in);
-    else if (in->op == ESPER_SLOT_OP_ADVANCE && is_at(in, ESPER_STAGE_TRAINING))
-        value = config->advance_training_penalty;
-    else if (in->op == ESPER_SLOT_OP_SET_ALPHA_TARGET)
+    switch (in->op) {
+    case ESPER_SLOT_OP_GERMINATE:
+        value = config->germinate_cost;
+        if (in->has_seed)
+            value += config->germinate_with_seed_penalty;
+        else if (shapes && in->epoch < in->max_epochs)
+            value +=
+                config->pbrs_weight * config->gamma * esper_reward_stage_value(ESPER_STAGE_GERMINATED) *
+                (config->disable_timing_discount ? 1.0
+                                                 : esper_reward_timing(in->epoch, config->germination_warmup_epochs,
+                                                                       config->germination_discount_floor));
+        break;
+    case ESPER_SLOT_OP_FOSSILIZE:
+        value = config->fossilize_cost + (in->failed ? 0.0 : fossilize_merit(config, in));
+        if (!in->failed && is_at(in, ESPER_STAGE_HOLDING) && in->seed.total >= 0.0 &&
+            in->contribution >= config->min_fossilize_contribution && !config->disable_terminal_reward)
+            value +=
+                config->fossilize_terminal_scale * tanh(1.0 / config->fossilize_quality_ceiling) * held(config, in);
+        break;
+    case ESPER_SLOT_OP_PRUNE:
+        value = config->prune_cost + prune_merit(config, in);
+        if (in->has_seed && shapes)
+            value -= config->pbrs_weight * esper_reward_potential(config, in->seed.stage, in->seed.epochs_in_stage);
+        break;
+    case ESPER_SLOT_OP_ADVANCE:
+        value = is_at(in, ESPER_STAGE_TRAINING) ? config->advance_training_penalty : 0.0;
+        break;
+    case ESPER_SLOT_OP_SET_ALPHA_TARGET:
         value = config->set_alpha_target_cost;
+        break;
+    default:
+        break;
+    }
     r->part[ESPER_PART_ACTION] += value;
 }
 
@@ -239,12 +220,4 @@ static void run_terms(const esper_reward_config *config, const esper_reward_inpu
         r->part[ESPER_PART_TERMINAL] += config->terminal_acc_weight * in->accuracy;
 }
 
-static double potential(const esper_reward_config *config, int stage, int epochs_in_stage)
-{
-    return esper_reward_stage_value(stage) > 0.0 && !config->disable_pbrs
-               ? config->pbrs_weight * esper_reward_potential(config, stage, epochs_in_stage)
-               : 0.0;
-}
-
-const esper_reward_terms esper_terms_shaped = {shaped_seed, op_terms, run_terms, potential};
-const esper_reward_terms esper_terms_escrow = {escrow_seed, op_terms, run_terms, potential};
+const esper_reward_terms esper_terms_contribution = {seed_terms, op_terms, run_terms, esper_reward_weighted_potential};

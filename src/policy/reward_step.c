@@ -88,46 +88,13 @@ void esper_reward_ledger_init(esper_reward_ledger *ledger, const esper_reward_co
     }
 }
 
-/* The worst of the last epochs, this one included. */
-static double stable_accuracy(const esper_reward_ledger *ledger, int window)
-{
-    double least = (double)INFINITY;
-
-    for (int i = 0; i < window && i < ledger->n_steps && i < HISTORY; i++)
-        least = fmin(least, ledger->accuracies[(ledger->n_steps - 1 - i) % HISTORY]);
-    return least;
-}
-
-static void remember_accuracy(settling *s)
-{
-    esper_reward_ledger *ledger = s->ledger;
-
-    if (isnan(ledger->accuracy_first))
-        ledger->accuracy_first = s->view->accuracy_valid;
-    ledger->accuracies[ledger->n_steps++ % HISTORY] = s->view->accuracy_valid;
-    for (int i = 0; i < s->facts->n_pairs; i++) {
-        const esper_reward_pair *pair = &s->facts->pairs[i];
-
-        ledger->slot[pair->first].boost[pair->second] = ledger->slot[pair->second].boost[pair->first] = pair->value;
-        ledger->slot[pair->first].boosted[pair->second] = ledger->slot[pair->second].boosted[pair->first] =
-            s->view->epoch;
-    }
-}
-
 /* ------------------------------------------------------------------------------------------------ what terms look at */
-
-/* What all seeds brought, seen from one of them. */
-static double improvement_of(const settling *s, int k)
-{
-    assert(k >= 0 && k < ESPER_REWARD_MAX_SLOTS);
-    return s->facts->n_measured >= 2 ? s->facts->improvement
-                                     : s->view->accuracy_valid - s->ledger->slot[k].accuracy_before;
-}
 
 static void look_at_run(const settling *s, esper_reward_input *in)
 {
     const esper_policy_view *view = s->view;
     const esper_reward_facts *facts = s->facts;
+    const esper_reward_ledger *ledger = s->ledger;
 
     *in = (esper_reward_input){
         .telescopes = true,
@@ -137,15 +104,18 @@ static void look_at_run(const settling *s, esper_reward_input *in)
         .epoch = facts->last ? view->epoch : -1, /* the end is where the facts say */
         .max_epochs = view->epoch,
         .accuracy = view->accuracy_valid,
-        .accuracy_stable = stable_accuracy(s->ledger, s->config->escrow_stable_window),
+        .accuracy_stable = (double)INFINITY,
         .accuracy_committed = isnan(facts->accuracy_committed) ? view->accuracy_valid : facts->accuracy_committed,
-        .accuracy_delta = view->accuracy_valid - s->ledger->accuracy_first,
+        .accuracy_delta = view->accuracy_valid - ledger->accuracy_first,
         .loss = view->loss_valid,
-        .loss_delta = isnan(s->ledger->loss) ? 0.0 : view->loss_valid - s->ledger->loss,
+        .loss_delta = isnan(ledger->loss) ? 0.0 : view->loss_valid - ledger->loss,
         .params_host = facts->params_host,
-        .n_fossils = s->ledger->n_fossils,
-        .n_contributing = s->ledger->n_contributing,
+        .n_fossils = ledger->n_fossils,
+        .n_contributing = ledger->n_contributing,
     };
+    /* the worst of the last epochs, this one included */
+    for (int i = 0; i < s->config->escrow_stable_window && i < ledger->n_steps && i < HISTORY; i++)
+        in->accuracy_stable = fmin(in->accuracy_stable, ledger->accuracies[(ledger->n_steps - 1 - i) % HISTORY]);
 }
 
 /* Rent is for what is in the stream, by its weight; and for the place. A shock is what alpha jumped by since the last step. */
@@ -178,6 +148,7 @@ static void look_at_slot(const settling *s, int k, esper_reward_input *in)
     const esper_policy_slot *slot = &s->view->slots[k];
     const esper_reward_account *account = &s->ledger->slot[k];
 
+    assert(k >= 0 && k < ESPER_REWARD_MAX_SLOTS);
     in->op = s->facts->slot == k ? s->facts->op : ESPER_SLOT_OP_WAIT;
     in->failed = s->facts->failed;
     in->epoch = s->view->epoch;
@@ -190,47 +161,19 @@ static void look_at_slot(const settling *s, int k, esper_reward_input *in)
                                    .epochs_in_stage = slot->epochs_in_stage,
                                    .age = slot->epochs_total,
                                    .improvement = account->frozen ? (double)NAN : slot->improvement,
-                                   .total = improvement_of(s, k),
+                                   .total = s->facts->n_measured >= 2 /* what all seeds brought, seen from this one */
+                                                ? s->facts->improvement
+                                                : s->view->accuracy_valid - account->accuracy_before,
                                    .interaction = slot->interaction};
 }
 
 /* ------------------------------------------------------------------------------------------------ slot by slot */
 
-/* Hindsight for the partners of a seed that is kept. */
-static double credit_partners(const settling *s, int k)
-{
-    double credit = 0.0;
-
-    for (int i = 0; i < s->view->n_slots; i++)
-        credit += esper_reward_hindsight(s->config->hindsight_weight, s->ledger->slot[k].boost[i],
-                                         s->view->slots[k].contribution) *
-                  pow(s->config->gamma, s->view->epoch - s->ledger->slot[k].boosted[i]);
-    return fmin(credit, s->config->hindsight_cap);
-}
-
-static void settle_op(settling *s, int k)
-{
-    esper_reward_account *account = &s->ledger->slot[k];
-    double contribution = s->view->slots[k].contribution;
-
-    if (s->facts->failed)
-        return;
-    if (s->facts->op == ESPER_SLOT_OP_GERMINATE) {
-        clear_account(s->ledger, k);
-        account->accuracy_before = s->view->accuracy_valid;
-    } else if (s->facts->op == ESPER_SLOT_OP_PRUNE) {
-        account->frozen = 1;
-    } else if (s->facts->op == ESPER_SLOT_OP_FOSSILIZE) {
-        s->reward.part[ESPER_PART_HINDSIGHT] += credit_partners(s, k);
-        s->ledger->n_fossils++;
-        s->ledger->n_contributing += contribution >= s->config->min_fossilize_contribution;
-        account->drip = s->reward.drip;
-    }
-}
-
 static void settle_slot(settling *s, int k)
 {
+    const esper_policy_slot *slot = &s->view->slots[k];
     esper_reward_account *account = &s->ledger->slot[k];
+    double credit = 0.0;
     esper_reward_input in;
 
     look_at_run(s, &in);
@@ -239,30 +182,54 @@ static void settle_slot(settling *s, int k)
         s->terms->seed(s->config, &in, &s->reward);
         if (s->config->mode == ESPER_REWARD_ESCROW)
             account->escrow = isfinite(s->reward.escrow_next) ? s->reward.escrow_next : 0.0;
-    } else if (s->view->slots[k].stage == ESPER_STAGE_DORMANT) {
+    } else if (slot->stage == ESPER_STAGE_DORMANT) {
         clear_account(s->ledger, k);
     }
-    if (s->facts->slot == k)
-        s->terms->op(s->config, &in, &s->reward);
-    if (s->facts->slot == k && s->facts->op != ESPER_SLOT_OP_WAIT)
-        settle_op(s, k);
+    if (s->facts->slot != k)
+        return;
+    s->terms->op(s->config, &in, &s->reward);
+    if (s->facts->failed)
+        return;
+    if (s->facts->op == ESPER_SLOT_OP_GERMINATE) {
+        clear_account(s->ledger, k);
+        account->accuracy_before = s->view->accuracy_valid;
+    } else if (s->facts->op == ESPER_SLOT_OP_PRUNE) {
+        account->frozen = 1;
+    } else if (s->facts->op == ESPER_SLOT_OP_FOSSILIZE) {
+        for (int i = 0; i < s->view->n_slots; i++) /* hindsight for the partners of a seed that is kept */
+            credit += esper_reward_hindsight(s->config->hindsight_weight, account->boost[i], slot->contribution) *
+                      pow(s->config->gamma, s->view->epoch - account->boosted[i]);
+        s->reward.part[ESPER_PART_HINDSIGHT] += fmin(credit, s->config->hindsight_cap);
+        s->ledger->n_fossils++;
+        s->ledger->n_contributing += slot->contribution >= s->config->min_fossilize_contribution;
+        account->drip = s->reward.drip;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------ the whole */
 
-/* Moves each slot's potential on; at the end of an episode it is 0 everywhere. */
-static void settle_shaping(settling *s)
+/* Moves each slot's potential on. At the end of an episode it is 0 everywhere, and an account of what is still on probation is
+ * taken back. */
+static void settle_accounts(settling *s)
 {
+    const esper_reward_facts *facts = s->facts;
+
     for (int k = 0; k < s->view->n_slots; k++) {
         const esper_policy_slot *slot = &s->view->slots[k];
-        int stage = s->facts->stages != NULL ? s->facts->stages[k] : slot->stage;
-        int epochs = s->facts->epochs != NULL ? s->facts->epochs[k] : slot->epochs_in_stage;
-        double now = s->facts->last ? 0.0 : potential_of(s->config, stage, epochs);
+        esper_reward_account *account = &s->ledger->slot[k];
+        int stage = facts->stages != NULL ? facts->stages[k] : slot->stage;
+        int epochs = facts->epochs != NULL ? facts->epochs[k] : slot->epochs_in_stage;
+        double now = facts->last ? 0.0 : potential_of(s->config, stage, epochs);
+        bool kept = facts->slot == k && facts->op == ESPER_SLOT_OP_FOSSILIZE && !facts->failed;
 
-        s->reward.part[ESPER_PART_SHAPING] += s->config->gamma * now - s->ledger->slot[k].potential;
-        s->ledger->slot[k].potential = now;
-        s->ledger->slot[k].alpha = esper_stage_has_seed(slot->stage) ? slot->alpha : 0.0;
-        s->ledger->slot[k].params = esper_stage_has_seed(slot->stage) ? (double)slot->params : 0.0;
+        s->reward.part[ESPER_PART_SHAPING] += s->config->gamma * now - account->potential;
+        account->potential = now;
+        account->alpha = esper_stage_has_seed(slot->stage) ? slot->alpha : 0.0;
+        account->params = esper_stage_has_seed(slot->stage) ? (double)slot->params : 0.0;
+        if (facts->last && is_seed(slot) && !kept) {
+            s->reward.part[ESPER_PART_FORFEIT] -= account->escrow;
+            account->escrow = 0.0;
+        }
     }
 }
 
@@ -294,17 +261,6 @@ static void settle_run(settling *s)
         s->ledger->slot[from[i]].drip = drips[i];
 }
 
-/* At the end an account of what is still on probation is taken back. */
-static void settle_accounts(settling *s)
-{
-    for (int k = 0; k < s->view->n_slots; k++)
-        if (s->facts->last && is_seed(&s->view->slots[k]) &&
-            !(s->facts->slot == k && s->facts->op == ESPER_SLOT_OP_FOSSILIZE && !s->facts->failed)) {
-            s->reward.part[ESPER_PART_FORFEIT] -= s->ledger->slot[k].escrow;
-            s->ledger->slot[k].escrow = 0.0;
-        }
-}
-
 esper_status esper_reward_step(const esper_reward_config *config, const esper_reward_facts *facts,
                                esper_reward_ledger *ledger, esper_reward *reward_out)
 {
@@ -315,11 +271,19 @@ esper_status esper_reward_step(const esper_reward_config *config, const esper_re
                           (int)ESPER_REWARD_MAX_SLOTS);
     s.terms = esper_reward_terms_of(config->mode);
     esper_reward_init(&s.reward);
-    remember_accuracy(&s);
+    if (isnan(ledger->accuracy_first))
+        ledger->accuracy_first = s.view->accuracy_valid;
+    ledger->accuracies[ledger->n_steps++ % HISTORY] = s.view->accuracy_valid;
+    for (int i = 0; i < facts->n_pairs; i++) {
+        int a = facts->pairs[i].first, b = facts->pairs[i].second;
+
+        assert(a >= 0 && a < s.view->n_slots && b >= 0 && b < s.view->n_slots);
+        ledger->slot[a].boost[b] = ledger->slot[b].boost[a] = facts->pairs[i].value;
+        ledger->slot[a].boosted[b] = ledger->slot[b].boosted[a] = s.view->epoch;
+    }
     for (int k = 0; k < s.view->n_slots; k++)
         settle_slot(&s, k);
     settle_run(&s);
-    settle_shaping(&s);
     settle_accounts(&s);
     s.reward.part[ESPER_PART_AUTO_PRUNE] += config->auto_prune_penalty * facts->n_auto_pruned;
     ledger->loss = isfinite(s.view->loss_valid) ? s.view->loss_valid : ledger->loss;

@@ -15,8 +15,8 @@ typedef struct esper_reward_terms {
     double (*potential)(const esper_reward_config *config, int stage, int epochs_in_stage); /* weighted; NULL = none */
 } esper_reward_terms;
 
-extern const esper_reward_terms esper_terms_shaped, esper_terms_escrow, esper_terms_basic, esper_terms_simplified,
-    esper_terms_sparse, esper_terms_minimal, esper_terms_loss;
+extern const esper_reward_terms esper_terms_contribution, esper_terms_basic, esper_terms_simplified, esper_terms_sparse,
+    esper_terms_minimal, esper_terms_loss;
 
 const esper_reward_terms *esper_reward_terms_of(int mode);
 
@@ -24,6 +24,9 @@ const esper_reward_terms *esper_reward_terms_of(int mode);
 void esper_reward_init(esper_reward *reward);
 /* Leaves out what is not finite, and adds up. */
 void esper_reward_close(esper_reward *reward);
+
+/* What terms that are shaped by stage have as their potential. */
+double esper_reward_weighted_potential(const esper_reward_config *config, int stage, int epochs_in_stage);
 
 /* Shaping as recorded, from the stage and the one before alone. */
 double esper_reward_stage_shaping(const esper_reward_config *config, const esper_reward_seed *seed);

@@ -8,12 +8,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-static int chunks_of_lane(const esper_rollout_shape *shape)
-{
-    return (shape->n_steps + shape->chunk - 1) / shape->chunk;
-}
-
-/* Every array, and how many elements a lane has in it. */
+/* Every array, and how many elements an environment has in it. */
 #define ARRAYS(X, s)                                             \
     X(n_stored, 1)                                               \
     X(segment, 1)                                                \
@@ -31,7 +26,6 @@ static int chunks_of_lane(const esper_rollout_shape *shape)
     X(returns, (size_t)(s)->n_steps)                             \
     X(errors, (size_t)(s)->n_steps)                              \
     X(contributions, (size_t)(s)->n_steps *(size_t)(s)->n_slots) \
-    X(states, (size_t)chunks_of_lane(s) * (size_t)(s)->n_state)  \
     X(effective_ops, (size_t)(s)->n_steps)                       \
     X(asked, (size_t)(s)->n_steps)                               \
     X(done, (size_t)(s)->n_steps)                                \
@@ -40,22 +34,15 @@ static int chunks_of_lane(const esper_rollout_shape *shape)
     X(forced, (size_t)(s)->n_steps)                              \
     X(begins, (size_t)(s)->n_steps)
 
-/* Takes n elements out of the block; sizes first, with a block at NULL. */
-static void *take(char **at, size_t n, size_t bytes)
-{
-    char *here = *at;
-
-    *at += (n * bytes + 63) / 64 * 64;
-    return here;
-}
-
-/* Points the arrays into the block, and returns its size. */
+/* Points the arrays into the block, and returns its size: sizes first, with a block at NULL. */
 static size_t lay_out(esper_rollout *r, char *block)
 {
-    size_t lanes = (size_t)r->shape.n_lanes;
+    size_t envs = (size_t)r->shape.n_envs;
     char *at = block;
 
-#define X(name, n) r->name = take(&at, lanes * (n), sizeof(*r->name));
+#define X(name, n)        \
+    r->name = (void *)at; \
+    at += (envs * (n) * sizeof(*r->name) + 63) / 64 * 64;
     ARRAYS(X, &r->shape)
 #undef X
     return (size_t)(at - block);
@@ -67,12 +54,10 @@ static esper_status check_shape(const esper_rollout_shape *shape)
         const char *name;
         int         value, high;
     } ranges[] = {
-        {"lanes", shape->n_lanes, 1 << 20},
+        {"environments", shape->n_envs, 1 << 20},
         {"steps", shape->n_steps, 1 << 20},
         {"slots", shape->n_slots, ESPER_POLICY_MAX_SLOTS},
         {"features", shape->n_features, 1 << 16},
-        {"values of recurrent state", shape->n_state, 1 << 20},
-        {"steps of a chunk", shape->chunk, shape->n_steps},
     };
 
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
@@ -91,7 +76,7 @@ esper_status esper_rollout_open(const esper_rollout_shape *shape, esper_rollout 
     bytes = lay_out(&measured, NULL);
     rollout = esper_mem_alloc(head + bytes);
     if (rollout == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a rollout of %d lanes and %d steps", shape->n_lanes, shape->n_steps);
+        return ESPER_FAIL(ESPER_E_NOMEM, "a rollout of %d environments and %d steps", shape->n_envs, shape->n_steps);
     rollout->shape = *shape;
     (void)lay_out(rollout, (char *)rollout + head);
     *rollout_out = rollout;
@@ -105,76 +90,39 @@ void esper_rollout_close(esper_rollout *rollout)
 
 void esper_rollout_reset(esper_rollout *rollout)
 {
-    size_t lanes = (size_t)rollout->shape.n_lanes;
+    size_t envs = (size_t)rollout->shape.n_envs;
 
-    memset(rollout->n_stored, 0, lanes * sizeof(*rollout->n_stored));
-    memset(rollout->segment, 0, lanes * sizeof(*rollout->segment));
+    memset(rollout->n_stored, 0, envs * sizeof(*rollout->n_stored));
+    memset(rollout->segment, 0, envs * sizeof(*rollout->segment));
     rollout->n_rollbacks_asked = rollout->n_rollbacks_applied = rollout->n_rollbacks_lost = 0;
     rollout->n_steps_forfeited = rollout->n_bad_rewards = 0;
 }
 
 /* ------------------------------------------------------------------------------------------------ storing */
 
-static float *state_at(const esper_rollout *rollout, int lane, int chunk)
-{
-    size_t index = (size_t)lane * (size_t)chunks_of_lane(&rollout->shape) + (size_t)chunk;
-
-    assert(lane >= 0 && lane < rollout->shape.n_lanes && chunk >= 0 && chunk < chunks_of_lane(&rollout->shape));
-    return rollout->states + index * (size_t)rollout->shape.n_state;
-}
-
-/* The recurrent state is kept where a chunk begins; where a segment begins it is zero. */
-static void store_state(esper_rollout *rollout, int lane, int step, const float *state)
-{
-    size_t bytes = (size_t)rollout->shape.n_state * sizeof(float);
-    bool begins = step == rollout->segment[lane];
-
-    rollout->begins[esper_rollout_at(rollout, lane, step)] = begins;
-    if (step % rollout->shape.chunk != 0)
-        return;
-    if (state == NULL || begins)
-        memset(state_at(rollout, lane, step / rollout->shape.chunk), 0, bytes);
-    else
-        memcpy(state_at(rollout, lane, step / rollout->shape.chunk), state, bytes);
-}
-
-static void store_slots(esper_rollout *rollout, size_t at, const esper_rollout_step *step)
-{
-    int n = rollout->shape.n_slots;
-
-    for (int s = 0; s < n; s++) {
-        rollout->blueprints[at * (size_t)n + (size_t)s] = step->blueprints[s];
-        rollout->contributions[at * (size_t)n + (size_t)s] = step->contributions != NULL ? step->contributions[s] : NAN;
-    }
-}
-
-static void store_heads(esper_rollout *rollout, size_t at, const esper_rollout_step *step)
-{
-    for (size_t head = 0; head < ESPER_N_HEADS; head++) {
-        rollout->actions[at * ESPER_N_HEADS + head] = step->action.choice[head];
-        rollout->masks[at * ESPER_N_HEADS + head] = step->masks[head];
-        rollout->open[at * ESPER_N_HEADS + head] = step->open[head];
-        rollout->log_probs[at * ESPER_N_HEADS + head] = step->log_probs[head];
-    }
-}
-
-esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step)
+esper_status esper_rollout_add(esper_rollout *rollout, int env, const esper_rollout_step *step)
 {
     const esper_rollout_shape *shape = &rollout->shape;
-    int t = rollout->n_stored[lane];
-    size_t at = esper_rollout_at(rollout, lane, t);
+    size_t slots = (size_t)shape->n_slots, features = (size_t)shape->n_features, at;
     bool good = isfinite(step->reward);
+    int t = rollout->n_stored[env];
 
-    assert(lane >= 0 && lane < shape->n_lanes && rollout->segment[lane] <= t);
+    assert(env >= 0 && env < shape->n_envs && rollout->segment[env] <= t);
     if (t >= shape->n_steps)
-        return ESPER_FAIL(ESPER_E_STATE, "lane %d of a rollout has its %d steps already", lane, shape->n_steps);
-    store_state(rollout, lane, t, step->state);
-    store_slots(rollout, at, step);
-    store_heads(rollout, at, step);
-    memcpy(rollout->features + at * (size_t)shape->n_features, step->features,
-           (size_t)shape->n_features * sizeof(float));
+        return ESPER_FAIL(ESPER_E_STATE, "environment %d of a rollout has its %d steps already", env, shape->n_steps);
+    at = esper_rollout_at(rollout, env, t);
+    for (size_t s = 0; s < slots; s++) {
+        rollout->blueprints[at * slots + s] = step->blueprints[s];
+        rollout->contributions[at * slots + s] = step->contributions != NULL ? step->contributions[s] : NAN;
+    }
+    memcpy(rollout->actions + at * ESPER_N_HEADS, step->action.choice, sizeof(step->action.choice));
+    memcpy(rollout->masks + at * ESPER_N_HEADS, step->masks, sizeof(step->masks));
+    memcpy(rollout->open + at * ESPER_N_HEADS, step->open, sizeof(step->open));
+    memcpy(rollout->log_probs + at * ESPER_N_HEADS, step->log_probs, sizeof(step->log_probs));
+    memcpy(rollout->features + at * features, step->features, features * sizeof(float));
     for (size_t part = 0; part < ESPER_N_REWARD_PARTS; part++)
         rollout->parts[at * ESPER_N_REWARD_PARTS + part] = step->paid != NULL ? step->paid->part[part] : 0.0;
+    rollout->begins[at] = t == rollout->segment[env];
     rollout->values[at] = step->value;
     rollout->rewards[at] = good ? (float)step->reward : 0.0f;
     rollout->n_bad_rewards += !good;
@@ -184,23 +132,23 @@ esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rol
     rollout->forced[at] = step->forced;
     rollout->bootstraps[at] = 0.0f;
     rollout->done[at] = rollout->truncated[at] = 0;
-    rollout->n_stored[lane] = t + 1;
+    rollout->n_stored[env] = t + 1;
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ ends */
 
-void esper_rollout_end(esper_rollout *rollout, int lane)
+void esper_rollout_end(esper_rollout *rollout, int env)
 {
-    int n = rollout->n_stored[lane];
+    int n = rollout->n_stored[env];
     size_t at;
 
     if (n == 0)
         return;
-    at = esper_rollout_at(rollout, lane, n - 1);
+    at = esper_rollout_at(rollout, env, n - 1);
     rollout->done[at] = 1;
     rollout->truncated[at] = 0;
-    rollout->segment[lane] = n;
+    rollout->segment[env] = n;
 }
 
 /* Sets what a step is worth; the part ROLLBACK takes up the difference to what was paid. */
@@ -214,67 +162,91 @@ static void rewrite(esper_rollout *rollout, size_t at, double worth, double lear
     rollout->rewards[at] = (float)learned;
 }
 
-bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty)
+bool esper_rollout_rollback(esper_rollout *rollout, int env, double penalty)
 {
-    int from = rollout->segment[lane], n = rollout->n_stored[lane];
+    int from = rollout->segment[env], n = rollout->n_stored[env];
 
-    assert(lane >= 0 && lane < rollout->shape.n_lanes && from <= n);
+    assert(env >= 0 && env < rollout->shape.n_envs && from <= n);
     rollout->n_rollbacks_asked++;
     if (n == from) {
         rollout->n_rollbacks_lost++;
         return false;
     }
     for (int t = from; t < n - 1; t++)
-        rewrite(rollout, esper_rollout_at(rollout, lane, t), 0.0, 0.0);
-    rewrite(rollout, esper_rollout_at(rollout, lane, n - 1), penalty,
+        rewrite(rollout, esper_rollout_at(rollout, env, t), 0.0, 0.0);
+    rewrite(rollout, esper_rollout_at(rollout, env, n - 1), penalty,
             fmin(fmax(penalty, -ESPER_ROLLOUT_CLIP), ESPER_ROLLOUT_CLIP));
-    esper_rollout_end(rollout, lane);
+    esper_rollout_end(rollout, env);
     rollout->n_rollbacks_applied++;
     rollout->n_steps_forfeited += n - 1 - from;
     return true;
+}
+
+void esper_rollout_credit(esper_rollout *rollout, int env, const esper_credit *credit)
+{
+    double next = 0.0, ahead = 0.0, fade = credit->gamma * credit->lambda;
+    int n = rollout->n_stored[env];
+
+    assert(credit->gamma >= 0.0 && credit->lambda >= 0.0 && credit->value_scale > 0.0);
+    for (int t = n - 1; t >= 0; t--) {
+        size_t at = esper_rollout_at(rollout, env, t);
+        bool last = t == n - 1, truncated = rollout->truncated[at] != 0;
+        bool goes_on = last ? truncated : rollout->done[at] == 0 || truncated;
+        double value = (double)rollout->values[at] * credit->value_scale, error;
+
+        if (last)
+            next = (double)rollout->bootstraps[at] * credit->value_scale;
+        error = (double)rollout->rewards[at] - value + (goes_on ? credit->gamma * next : 0.0);
+        ahead = error + (goes_on ? fade * ahead : 0.0);
+        rollout->errors[at] = (float)error;
+        rollout->advantages[at] = (float)ahead;
+        rollout->returns[at] = (float)(ahead + value);
+        next = value;
+    }
 }
 
 int esper_rollout_count_steps(const esper_rollout *rollout)
 {
     int n = 0;
 
-    for (int lane = 0; lane < rollout->shape.n_lanes; lane++)
-        n += rollout->n_stored[lane];
+    for (int env = 0; env < rollout->shape.n_envs; env++)
+        n += rollout->n_stored[env];
     return n;
 }
 
 /* ------------------------------------------------------------------------------------------------ between ranks */
 
-size_t esper_rollout_lanes_bytes(const esper_rollout *rollout, int n_lanes)
+/* Bytes of some environments; with `out` or `in` they are copied there or taken from there, array after array. */
+static size_t move_envs(const esper_rollout *rollout, int first, int n_envs, char *out, const char *in)
 {
-    size_t bytes = 0;
+    size_t at = 0;
 
-#define X(name, n) bytes += (size_t)n_lanes * (n) * sizeof(*rollout->name);
+    assert(first >= 0 && n_envs >= 0 && first + n_envs <= rollout->shape.n_envs);
+#define X(name, n)                                                      \
+    {                                                                   \
+        size_t bytes = (size_t)n_envs * (n) * sizeof(*rollout->name);   \
+        if (out != NULL)                                                \
+            memcpy(out + at, rollout->name + (size_t)first * (n), bytes); \
+        if (in != NULL)                                                 \
+            memcpy(rollout->name + (size_t)first * (n), in + at, bytes); \
+        at += bytes;                                                    \
+    }
     ARRAYS(X, &rollout->shape)
 #undef X
-    return bytes;
+    return at;
 }
 
-void esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lanes, void *memory_out)
+size_t esper_rollout_envs_bytes(const esper_rollout *rollout, int n_envs)
 {
-    char *at = memory_out;
-
-    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
-#define X(name, n)                                                                        \
-    memcpy(at, rollout->name + (size_t)first * (n), (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
-    at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
-    ARRAYS(X, &rollout->shape)
-#undef X
+    return move_envs(rollout, 0, n_envs, NULL, NULL);
 }
 
-void esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, const void *memory)
+void esper_rollout_copy_envs(const esper_rollout *rollout, int first, int n_envs, void *memory_out)
 {
-    const char *at = memory;
+    (void)move_envs(rollout, first, n_envs, memory_out, NULL);
+}
 
-    assert(first >= 0 && n_lanes >= 0 && first + n_lanes <= rollout->shape.n_lanes);
-#define X(name, n)                                                                        \
-    memcpy(rollout->name + (size_t)first * (n), at, (size_t)n_lanes * (n) * sizeof(*rollout->name)); \
-    at += (size_t)n_lanes * (n) * sizeof(*rollout->name);
-    ARRAYS(X, &rollout->shape)
-#undef X
+void esper_rollout_take_envs(esper_rollout *rollout, int first, int n_envs, const void *memory)
+{
+    (void)move_envs(rollout, first, n_envs, NULL, memory);
 }

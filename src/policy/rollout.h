@@ -1,27 +1,24 @@
-/* Internal. What a round of episodes has brought, for a policy to learn from: lanes (environments) by steps, plain arrays in
- * one allocation, every one of them of shape (n_lanes, n_steps, ...).
+/* Internal. What a round of episodes has brought, for a policy to learn from: environments by steps, plain arrays in one
+ * allocation, every one of them of shape (n_envs, n_steps, ...).
  *
- *   lane 0   | segment .............. rollback | segment ...................... end |
- *            | chunk | chunk | chunk | chunk | chunk | chunk | ...                       served in any order
+ *   environment 0   | segment .............. rollback | segment ...................... end |
  *
- * A lane is cut into segments where the governor rolled back: the step before is terminal, and neither credit nor the
- * recurrent state cross the cut. Learning goes through chunks of consecutive steps; each begins with the recurrent state the
- * policy had then, and is zeroed where a segment begins inside it. */
+ * The steps of an environment are cut into segments where the governor rolled back: the step before is terminal, and neither
+ * credit nor the recurrent state cross the cut. */
 #ifndef ESPER_POLICY_ROLLOUT_H
 #define ESPER_POLICY_ROLLOUT_H
 
-#include "base/rng.h"
+#include <assert.h>
+
 #include "policy/actions.h"
 #include "policy/reward.h"
 
 #define ESPER_ROLLOUT_CLIP 10.0 /* the largest penalty that is learned from */
 
 typedef struct esper_rollout_shape {
-    int n_lanes, n_steps; /* most steps of a lane */
+    int n_envs, n_steps; /* most steps of an environment */
     int n_slots;          /* 1 .. ESPER_POLICY_MAX_SLOTS */
     int n_features;       /* of an observation */
-    int n_state;          /* floats of a lane's recurrent state, h and c and all layers */
-    int chunk;            /* steps of a chunk: 1 .. n_steps */
 } esper_rollout_shape;
 
 /* One step as it is stored. Pointers are borrowed for the call. */
@@ -35,7 +32,6 @@ typedef struct esper_rollout_step {
     float          value;
     double         reward;        /* that is learned from */
     const esper_reward *paid;     /* its parts; NULL = none are kept */
-    const float   *state;         /* (n_state) before this step; NULL = zeros */
     int            effective_op;  /* what the operation came to */
     bool           accepted;      /* it was done, and not refused for reasons beyond the masks */
     bool           forced;        /* there was no choice: no lesson for the policy */
@@ -44,8 +40,8 @@ typedef struct esper_rollout_step {
 
 typedef struct esper_rollout {
     esper_rollout_shape shape;
-    int      *n_stored;   /* (n_lanes) */
-    int      *segment;    /* (n_lanes) step at which the present segment begins */
+    int      *n_stored;   /* (n_envs) */
+    int      *segment;    /* (n_envs) step at which the present segment begins */
     float    *features;   /* (.., n_features) */
     int32_t  *blueprints; /* (.., n_slots) */
     int32_t  *actions;    /* (.., ESPER_N_HEADS) */
@@ -53,9 +49,8 @@ typedef struct esper_rollout {
     float    *log_probs;  /* (.., ESPER_N_HEADS) */
     float    *values, *rewards, *bootstraps;
     double   *parts;      /* (.., ESPER_N_REWARD_PARTS) raw; they add up to the raw reward */
-    float    *advantages, *returns, *errors; /* by esper_gae_run */
+    float    *advantages, *returns, *errors; /* by esper_rollout_credit */
     float    *contributions;                 /* (.., n_slots) NaN = not measured */
-    float    *states;     /* (n_lanes, chunks of a lane, n_state) at the beginning of each chunk */
     int32_t  *effective_ops;
     uint32_t *asked;      /* heads that the effective operation asks: bits 1 << head */
     uint8_t  *done, *truncated, *accepted, *forced;
@@ -71,30 +66,41 @@ void         esper_rollout_close(esper_rollout *rollout);
 /* A new round: nothing is stored. */
 void esper_rollout_reset(esper_rollout *rollout);
 
-/* Appends a step. A reward that is not finite counts as 0 and is counted. E_STATE: the lane is full. */
-esper_status esper_rollout_add(esper_rollout *rollout, int lane, const esper_rollout_step *step);
+/* Appends a step. A reward that is not finite counts as 0 and is counted. E_STATE: the environment is full. */
+esper_status esper_rollout_add(esper_rollout *rollout, int env, const esper_rollout_step *step);
 
-/* The lane's last step ends its episode for good. */
-void esper_rollout_end(esper_rollout *rollout, int lane);
+/* The environment's last step ends its episode for good. */
+void esper_rollout_end(esper_rollout *rollout, int env);
 
 /* The governor rolled back. The last step becomes terminal with the penalty (cut to +-ESPER_ROLLOUT_CLIP), every earlier
  * step of its segment forfeits its reward, and a new segment begins. Parts add up still: see ESPER_PART_ROLLBACK. Returns
  * false when the segment has no step yet: nobody can be blamed, and the penalty is lost and counted. */
-bool esper_rollout_rollback(esper_rollout *rollout, int lane, double penalty);
+bool esper_rollout_rollback(esper_rollout *rollout, int env, double penalty);
+
+/* How much better than expected each step of an environment was: generalised advantage estimation. Writes advantages, returns
+ * (raw: advantage + value) and errors. A step that is done and not truncated ends an episode: nothing behind it counts. The
+ * last step, when truncated, is followed by its bootstrap value; else by nothing. */
+typedef struct esper_credit {
+    double gamma, lambda;
+    double value_scale; /* what values and bootstraps are multiplied by first; 1 = they are raw */
+} esper_credit;
+
+void esper_rollout_credit(esper_rollout *rollout, int env, const esper_credit *credit);
 
 /* Index of a step in arrays of one value each. */
-static inline size_t esper_rollout_at(const esper_rollout *rollout, int lane, int step)
+static inline size_t esper_rollout_at(const esper_rollout *rollout, int env, int step)
 {
-    return (size_t)lane * (size_t)rollout->shape.n_steps + (size_t)step;
+    assert(env >= 0 && env < rollout->shape.n_envs && step >= 0 && step <= rollout->shape.n_steps);
+    return (size_t)env * (size_t)rollout->shape.n_steps + (size_t)step;
 }
 
 int esper_rollout_count_steps(const esper_rollout *rollout);
 
 /* ------------------------------------------------------------------------------------------------ between ranks */
 
-/* Some lanes as plain memory, to be sent and taken over by a rollout of the same shape. Counts of rollbacks stay behind. */
-size_t esper_rollout_lanes_bytes(const esper_rollout *rollout, int n_lanes);
-void   esper_rollout_copy_lanes(const esper_rollout *rollout, int first, int n_lanes, void *memory_out);
-void   esper_rollout_take_lanes(esper_rollout *rollout, int first, int n_lanes, const void *memory);
+/* Some environments as plain memory, to be sent and taken over by a rollout of the same shape. Counts of rollbacks stay behind. */
+size_t esper_rollout_envs_bytes(const esper_rollout *rollout, int n_envs);
+void   esper_rollout_copy_envs(const esper_rollout *rollout, int first, int n_envs, void *memory_out);
+void   esper_rollout_take_envs(esper_rollout *rollout, int first, int n_envs, const void *memory);
 
 #endif

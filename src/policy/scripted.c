@@ -13,7 +13,6 @@
 typedef struct scripted {
     esper_policy   base;
     char          *path;
-    esper_topology topology;
     esper_script   script;
     int            last_epoch; /* decided so far */
 } scripted;
@@ -27,36 +26,29 @@ static void close_scripted(esper_policy *base)
     esper_mem_free(policy);
 }
 
-static esper_status load(scripted *policy, const esper_policy_setup *setup)
-{
-    esper_status status;
-    size_t bytes;
-    char *text;
-
-    policy->path = esper_mem_strdup(setup->script);
-    if (policy->path == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "scripted policy");
-    ESPER_TRY(esper_file_read(setup->script, ESPER_SCRIPT_MAX_BYTES, &text, &bytes));
-    status = esper_script_init(&policy->script, text, bytes, setup->script, setup);
-    esper_mem_free(text);
-    return status;
-}
-
 static esper_status open_scripted(const esper_policy_setup *setup, esper_policy **policy_out)
 {
     scripted *policy;
     esper_status status;
+    size_t bytes;
+    char *text;
 
     if (setup->script == NULL || setup->script[0] == '\0')
         return ESPER_FAIL(ESPER_E_CONFIG, "the scripted policy needs a decision file: give one with --decisions FILE");
+    ESPER_TRY(esper_file_read(setup->script, ESPER_SCRIPT_MAX_BYTES, &text, &bytes));
     policy = esper_mem_alloc(sizeof(*policy));
-    if (policy == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "scripted policy");
-    policy->base.ops = &esper_policy_scripted;
-    policy->topology = setup->topology;
-    status = load(policy, setup);
+    if (policy != NULL) {
+        policy->base.ops = &esper_policy_scripted;
+        policy->path = esper_mem_strdup(setup->script);
+    }
+    if (policy == NULL || policy->path == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "scripted policy");
+    else
+        status = esper_script_init(&policy->script, text, bytes, setup->script, setup);
+    esper_mem_free(text);
     if (status != ESPER_OK) {
-        close_scripted(&policy->base);
+        if (policy != NULL)
+            close_scripted(&policy->base);
         return status;
     }
     *policy_out = &policy->base;

@@ -50,29 +50,17 @@ esper_status esper_tracker_init(esper_tracker *tracker, const esper_tracker_opti
     if (isnan(options->plateau_threshold) || isnan(options->stable_threshold) || isnan(options->regression_threshold))
         return ESPER_FAIL(ESPER_E_ARG, "a tracker's threshold is not a number");
     tracker->options = *options;
-    esper_tracker_reset(tracker);
+    memset(&tracker->state, 0, sizeof(tracker->state));
+    tracker->state.prev_loss = (double)INFINITY;
+    tracker->state.is_stable = options->stable_epochs == 0;
     return ESPER_OK;
 }
 
-void esper_tracker_reset(esper_tracker *tracker)
-{
-    memset(&tracker->state, 0, sizeof(tracker->state));
-    tracker->state.prev_loss = (double)INFINITY;
-    tracker->state.is_stable = tracker->options.stable_epochs == 0;
-}
-
-/* ------------------------------------------------------------------------------------------------ the summary seed */
-
-/* A contribution that was never measured counts as the largest: such a seed comes last. */
-static double last_when_unset(double contribution)
-{
-    return isnan(contribution) ? (double)INFINITY : contribution;
-}
-
-/* Further: by stage, alpha, smaller contribution, id. */
+/* Further: by stage, alpha, smaller contribution (one that was never measured counts as the largest), id. */
 static bool is_further(const esper_policy_slot *a, const esper_policy_slot *b)
 {
-    double ca = last_when_unset(a->contribution), cb = last_when_unset(b->contribution);
+    double ca = isnan(a->contribution) ? (double)INFINITY : a->contribution;
+    double cb = isnan(b->contribution) ? (double)INFINITY : b->contribution;
 
     if (a->stage != b->stage)
         return a->stage > b->stage;
@@ -81,50 +69,6 @@ static bool is_further(const esper_policy_slot *a, const esper_policy_slot *b)
     if (ca != cb)
         return ca < cb;
     return strcmp(a->seed, b->seed) > 0;
-}
-
-static esper_status check_ids(const esper_policy_slot *slots, int n_slots)
-{
-    for (int a = 0; a < n_slots; a++)
-        for (int b = 0; b < a; b++)
-            if (esper_stage_has_seed(slots[a].stage) && esper_stage_has_seed(slots[b].stage) &&
-                strcmp(slots[a].seed, slots[b].seed) == 0)
-                return ESPER_FAIL(ESPER_E_ARG, "slots %s and %s both have the seed '%s'", slots[b].id, slots[a].id,
-                                  slots[a].seed);
-    return ESPER_OK;
-}
-
-static void summarize(const esper_policy_slot *slots, int n_slots, esper_signals *signals)
-{
-    const esper_policy_slot *best = NULL;
-
-    for (int s = 0; s < n_slots; s++)
-        if (esper_stage_has_seed(slots[s].stage) && (best == NULL || is_further(&slots[s], best)))
-            best = &slots[s];
-    if (best == NULL)
-        return;
-    signals->seed_stage = best->stage;
-    signals->seed_epochs_in_stage = best->epochs_in_stage;
-    signals->seed_alpha = best->alpha;
-    signals->seed_improvement = best->improvement;
-}
-
-/* ------------------------------------------------------------------------------------------------ the state */
-
-static void remember(esper_tracker *tracker, double loss, double accuracy)
-{
-    esper_tracker_state *state = &tracker->state;
-
-    assert(state->n_history >= 0 && state->n_history <= tracker->options.window);
-    if (state->n_history == tracker->options.window) {
-        state->n_history--;
-        memmove(state->losses, state->losses + 1, (size_t)state->n_history * sizeof(state->losses[0]));
-        memmove(state->accuracies, state->accuracies + 1, (size_t)state->n_history * sizeof(state->accuracies[0]));
-    }
-    state->losses[state->n_history] = loss;
-    state->accuracies[state->n_history] = accuracy;
-    state->n_history++;
-    state->best_accuracy = fmax(state->best_accuracy, accuracy);
 }
 
 /* Whether this epoch makes the host count as settled. */
@@ -146,28 +90,27 @@ static bool settles(esper_tracker *tracker, double loss_delta)
     return state->is_stable != 0;
 }
 
-/* The smallest loss there is; NaN only when there is no other. */
-static double smallest(const double *values, int n)
+/* The epoch joins the others, the oldest goes; then what they say together. */
+static void remember(esper_tracker *tracker, double loss, double accuracy, esper_signals *signals)
 {
-    double least = (double)NAN;
+    esper_tracker_state *state = &tracker->state;
+    int n;
 
-    for (int i = 0; i < n; i++)
-        least = fmin(least, values[i]);
-    return least;
-}
-
-/* What a state says by itself. */
-static void fill(const esper_tracker_state *state, int epoch, double accuracy, esper_signals *signals)
-{
-    int n = state->n_history < ESPER_POLICY_HISTORY ? state->n_history : ESPER_POLICY_HISTORY;
-
-    assert(state->n_history > 0 && state->n_history <= ESPER_TRACKER_MAX_WINDOW);
-    signals->plateau_epochs = state->plateau_epochs;
-    signals->host_stabilized = state->is_stable != 0;
+    assert(state->n_history >= 0 && state->n_history <= tracker->options.window);
+    if (state->n_history == tracker->options.window) {
+        state->n_history--;
+        memmove(state->losses, state->losses + 1, (size_t)state->n_history * sizeof(state->losses[0]));
+        memmove(state->accuracies, state->accuracies + 1, (size_t)state->n_history * sizeof(state->accuracies[0]));
+    }
+    state->losses[state->n_history] = loss;
+    state->accuracies[state->n_history] = accuracy;
+    state->n_history++;
+    state->best_accuracy = fmax(state->best_accuracy, accuracy);
     signals->best_accuracy = state->best_accuracy;
-    signals->best_loss = smallest(state->losses, state->n_history);
-    signals->scale_suspect = accuracy > 100.0 || (accuracy > 0.0 && accuracy <= 1.0 && epoch > 0);
-    signals->n_history = n;
+    signals->best_loss = (double)NAN; /* and stays so when there is no other */
+    for (int i = 0; i < state->n_history; i++)
+        signals->best_loss = fmin(signals->best_loss, state->losses[i]);
+    n = signals->n_history = state->n_history < ESPER_POLICY_HISTORY ? state->n_history : ESPER_POLICY_HISTORY;
     memcpy(signals->losses, state->losses + state->n_history - n, (size_t)n * sizeof(double));
     memcpy(signals->accuracies, state->accuracies + state->n_history - n, (size_t)n * sizeof(double));
 }
@@ -177,14 +120,31 @@ esper_status esper_tracker_update(esper_tracker *tracker, int epoch, double loss
 {
     esper_tracker_state *state = &tracker->state;
     esper_signals signals = {.loss_delta = state->prev_loss - loss, .accuracy_delta = accuracy - state->prev_accuracy};
+    const esper_policy_slot *best = NULL;
 
-    ESPER_TRY(check_ids(slots, n_slots));
+    for (int a = 0; a < n_slots; a++) {
+        if (!esper_stage_has_seed(slots[a].stage))
+            continue;
+        for (int b = 0; b < a; b++)
+            if (esper_stage_has_seed(slots[b].stage) && strcmp(slots[a].seed, slots[b].seed) == 0)
+                return ESPER_FAIL(ESPER_E_ARG, "slots %s and %s both have the seed '%s'", slots[b].id, slots[a].id,
+                                  slots[a].seed);
+        if (best == NULL || is_further(&slots[a], best))
+            best = &slots[a];
+    }
     state->plateau_epochs =
         signals.accuracy_delta >= tracker->options.plateau_threshold ? 0 : state->plateau_epochs + 1;
     signals.just_stabilized = settles(tracker, signals.loss_delta);
-    remember(tracker, loss, accuracy);
-    fill(state, epoch, accuracy, &signals);
-    summarize(slots, n_slots, &signals);
+    signals.plateau_epochs = state->plateau_epochs;
+    signals.host_stabilized = state->is_stable != 0;
+    signals.scale_suspect = accuracy > 100.0 || (accuracy > 0.0 && accuracy <= 1.0 && epoch > 0);
+    remember(tracker, loss, accuracy, &signals);
+    if (best != NULL) {
+        signals.seed_stage = best->stage;
+        signals.seed_epochs_in_stage = best->epochs_in_stage;
+        signals.seed_alpha = best->alpha;
+        signals.seed_improvement = best->improvement;
+    }
     state->prev_loss = loss;
     state->prev_accuracy = accuracy;
     *signals_out = signals;

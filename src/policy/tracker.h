@@ -38,7 +38,6 @@ void         esper_tracker_options_init(esper_tracker_options *options);
  * in each of which its loss may fall further. */
 void         esper_tracker_options_pace(esper_tracker_options *options, int gate_epochs);
 esper_status esper_tracker_init(esper_tracker *tracker, const esper_tracker_options *options); /* NULL = defaults */
-void         esper_tracker_reset(esper_tracker *tracker);
 
 /* The validation loss and accuracy (percent) of an epoch, and the slots as they are then. E_ARG, and nothing changed: two
  * seeds have one id. */

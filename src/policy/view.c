@@ -123,56 +123,18 @@ static void put_reals(esper_json *json, const char *key, const double *values, i
     esper_json_array_end(json);
 }
 
-static void put_part(esper_json *json, const char *key, double loss, double accuracy)
+static void begin(esper_json *json, const char *key)
 {
     esper_json_key(json, key);
     esper_json_object_begin(json);
+}
+
+static void put_part(esper_json *json, const char *key, double loss, double accuracy)
+{
+    begin(json, key);
     put_real(json, "loss", loss);
     put_real(json, "accuracy", accuracy);
     esper_json_object_end(json);
-}
-
-static void put_signals(esper_json *json, const esper_signals *signals)
-{
-    esper_json_key(json, "signals");
-    esper_json_object_begin(json);
-    put_real(json, "loss_delta", signals->loss_delta);
-    put_real(json, "accuracy_delta", signals->accuracy_delta);
-    put_int(json, "plateau_epochs", signals->plateau_epochs);
-    put_bool(json, "host_stabilized", signals->host_stabilized);
-    put_real(json, "best_accuracy", signals->best_accuracy);
-    put_real(json, "best_loss", signals->best_loss);
-    put_reals(json, "losses", signals->losses, signals->n_history);
-    put_reals(json, "accuracies", signals->accuracies, signals->n_history);
-    esper_json_object_end(json);
-}
-
-/* What may germinate here: name and parameters. */
-static void put_blueprints(esper_json *json, const esper_policy_view *view, const esper_policy_slot *slot)
-{
-    const esper_blueprint *const *list = esper_blueprint_list(view->topology);
-
-    esper_json_key(json, "blueprints");
-    esper_json_object_begin(json);
-    for (int i = 0; list[i] != NULL; i++)
-        if ((slot->blueprints & 1u << list[i]->index) != 0)
-            put_int(json, list[i]->name, slot->blueprint_params[list[i]->index]);
-    esper_json_object_end(json);
-}
-
-static void put_legal(esper_json *json, const esper_policy_view *view, int slot)
-{
-    esper_json_key(json, "legal");
-    esper_json_array_begin(json);
-    for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
-        if (esper_mask_legal(view, slot, op))
-            esper_json_text(json, esper_slot_op_name(op));
-    esper_json_array_end(json);
-}
-
-static const char *blend_name(esper_blend blend)
-{
-    return blend == ESPER_BLEND_MULTIPLY ? "multiply" : blend == ESPER_BLEND_GATE ? "gate" : "add";
 }
 
 /* The seed's part of a slot. */
@@ -180,12 +142,11 @@ static void put_seed(esper_json *json, const esper_policy_view *view, const espe
 {
     const esper_blueprint *blueprint = esper_policy_blueprint(view->topology, slot->blueprint);
 
-    esper_json_key(json, "seed");
-    esper_json_object_begin(json);
+    begin(json, "seed");
     put_text(json, "id", slot->seed);
     put_text(json, "blueprint", blueprint != NULL ? blueprint->name : NULL);
     put_int(json, "params", slot->params);
-    put_text(json, "operator", blend_name(slot->blend));
+    put_text(json, "operator", esper_blend_name(slot->blend));
     put_int(json, "tempo", slot->tempo);
     put_real(json, "alpha", slot->alpha);
     put_real(json, "alpha_target", slot->alpha_target);
@@ -206,6 +167,7 @@ static void put_seed(esper_json *json, const esper_policy_view *view, const espe
 
 static void put_slot(esper_json *json, const esper_policy_view *view, int s)
 {
+    const esper_blueprint *const *list = esper_blueprint_list(view->topology);
     const esper_policy_slot *slot = &view->slots[s];
 
     esper_json_object_begin(json);
@@ -214,8 +176,17 @@ static void put_slot(esper_json *json, const esper_policy_view *view, int s)
     put_int(json, "channels", slot->channels);
     put_int(json, "cooldown_left", slot->cooldown_left);
     put_measured(json, "evidence", slot->evidence);
-    put_blueprints(json, view, slot);
-    put_legal(json, view, s);
+    begin(json, "blueprints"); /* what may germinate here: name and parameters */
+    for (int i = 0; list[i] != NULL; i++)
+        if ((slot->blueprints & 1u << list[i]->index) != 0)
+            put_int(json, list[i]->name, slot->blueprint_params[list[i]->index]);
+    esper_json_object_end(json);
+    esper_json_key(json, "legal");
+    esper_json_array_begin(json);
+    for (int op = 0; op < ESPER_N_SLOT_OPS; op++)
+        if (esper_mask_legal(view, s, op))
+            esper_json_text(json, esper_slot_op_name(op));
+    esper_json_array_end(json);
     if (esper_stage_has_seed(slot->stage)) {
         put_seed(json, view, slot);
     } else {
@@ -225,34 +196,40 @@ static void put_slot(esper_json *json, const esper_policy_view *view, int s)
     esper_json_object_end(json);
 }
 
-static void put_episode(esper_json *json, const esper_policy_episode *episode)
-{
-    char seed[24];
-
-    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)episode->seed); /* JSON's numbers have 53 bits */
-    esper_json_key(json, "episode");
-    esper_json_object_begin(json);
-    put_int(json, "number", (int64_t)episode->number);
-    put_text(json, "seed", seed);
-    put_int(json, "env", episode->env);
-    put_measured(json, "reward", episode->reward);
-    put_bool(json, "over", episode->over);
-    esper_json_object_end(json);
-}
-
 void esper_policy_view_write(const esper_policy_view *view, esper_json *json)
 {
+    const esper_signals *signals = &view->signals;
+    const esper_policy_episode *episode = view->episode;
+    char seed[24];
+
     put_int(json, "epoch", view->epoch);
     put_int(json, "max_epochs", view->max_epochs);
     put_text(json, "topology", esper_topology_name(view->topology));
     put_part(json, "train", view->loss_train, view->accuracy_train);
     put_part(json, "valid", view->loss_valid, view->accuracy_valid);
-    put_signals(json, &view->signals);
+    begin(json, "signals");
+    put_real(json, "loss_delta", signals->loss_delta);
+    put_real(json, "accuracy_delta", signals->accuracy_delta);
+    put_int(json, "plateau_epochs", signals->plateau_epochs);
+    put_bool(json, "host_stabilized", signals->host_stabilized);
+    put_real(json, "best_accuracy", signals->best_accuracy);
+    put_real(json, "best_loss", signals->best_loss);
+    put_reals(json, "losses", signals->losses, signals->n_history);
+    put_reals(json, "accuracies", signals->accuracies, signals->n_history);
+    esper_json_object_end(json);
     put_int(json, "params_total", view->params_total);
     put_int(json, "params_limit", view->params_limit);
     put_int(json, "max_seeds", view->max_seeds);
-    if (view->episode != NULL)
-        put_episode(json, view->episode);
+    if (episode != NULL) {
+        begin(json, "episode");
+        put_int(json, "number", (int64_t)episode->number);
+        snprintf(seed, sizeof(seed), "%llu", (unsigned long long)episode->seed); /* JSON's numbers have 53 bits */
+        put_text(json, "seed", seed);
+        put_int(json, "env", episode->env);
+        put_measured(json, "reward", episode->reward);
+        put_bool(json, "over", episode->over);
+        esper_json_object_end(json);
+    }
     esper_json_key(json, "slots");
     esper_json_array_begin(json);
     for (int s = 0; s < view->n_slots; s++)

@@ -89,7 +89,7 @@ static esper_status open_parts(learn *self)
     esper_learner_desc learner = {.config = config,
                                   .identity = &self->identity,
                                   .ranks = &self->ranks,
-                                  .n_lanes = config->envs,
+                                  .n_envs = config->envs,
                                   .n_steps = config->epochs};
     esper_config hosts = *config;
     esper_fleet_desc fleet = {0};
@@ -109,12 +109,12 @@ static esper_status open_parts(learn *self)
     learner.pool = self->engine->pool;
     ESPER_TRY(esper_learner_open(&learner, &self->learner));
     fleet.engine = self->engine;
-    fleet.n_lanes = esper_learner_own_lanes(self->learner);
+    fleet.n_envs = esper_learner_own_envs(self->learner);
     ESPER_TRY(esper_fleet_open(&fleet, &self->fleet));
-    self->decisions = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->decisions));
-    self->own_episodes = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->own_episodes));
+    self->decisions = esper_mem_alloc((size_t)fleet.n_envs * sizeof(*self->decisions));
+    self->own_episodes = esper_mem_alloc((size_t)fleet.n_envs * sizeof(*self->own_episodes));
     self->episodes = esper_mem_alloc((size_t)config->envs * sizeof(*self->episodes));
-    self->last_views = esper_mem_alloc((size_t)fleet.n_lanes * sizeof(*self->last_views));
+    self->last_views = esper_mem_alloc((size_t)fleet.n_envs * sizeof(*self->last_views));
     if (self->decisions == NULL || self->own_episodes == NULL || self->episodes == NULL || self->last_views == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%d environments", config->envs);
     return config->policy_cmd[0] != '\0' ? learn_open_program(self) : ESPER_OK;
@@ -411,7 +411,7 @@ static esper_status settle(learn *self)
     return self->program == NULL ? esper_learner_settle(self->learner, self->fleet) : ESPER_OK;
 }
 
-/* One decision of all lanes, and the way to the next. */
+/* One decision of all environments, and the way to the next. */
 static esper_status play_step(learn *self, int step)
 {
     bool last = step + 1 == self->config.epochs;
@@ -433,16 +433,16 @@ static esper_status begin_round(learn *self)
 {
     uint64_t first = self->n_episodes;
 
-    ESPER_TRY(esper_fleet_begin(self->fleet, first + (uint64_t)esper_learner_first_lane(self->learner)));
+    ESPER_TRY(esper_fleet_begin(self->fleet, first + (uint64_t)esper_learner_first_env(self->learner)));
     esper_learner_begin(self->learner, first);
     ESPER_TRY(esper_fleet_advance(self->fleet, NULL));
     return settle(self);
 }
 
-/* Episodes of all ranks, in the order of lanes. */
+/* Episodes of all ranks, in the order of environments. */
 static esper_status gather_episodes(learn *self)
 {
-    int own = esper_learner_own_lanes(self->learner);
+    int own = esper_learner_own_envs(self->learner);
 
     for (int i = 0; i < own; i++)
         self->own_episodes[i] = esper_fleet_episode(self->fleet, i);

@@ -18,9 +18,9 @@ typedef struct learn {
     esper_learner          *learner;
     esper_fleet            *fleet;
     esper_policy           *program; /* that decides and learns outside; NULL: the learner does */
-    esper_decision         *decisions; /* (own lanes) */
-    const esper_policy_view **last_views; /* (own lanes) that the program was shown last */
-    esper_episode          *own_episodes, *episodes; /* (own lanes), (lanes of all ranks) of the last round */
+    esper_decision         *decisions; /* (own environments) */
+    const esper_policy_view **last_views; /* (own environments) that the program was shown last */
+    esper_episode          *own_episodes, *episodes; /* (own environments), (environments of all ranks) of the last round */
     esper_store            *store;     /* NULL: none is kept */
     int64_t                 params_host;
     char                    record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */

@@ -28,13 +28,13 @@ esper_status learn_open_program(learn *self)
 }
 
 /* One line to the program, and its answer. */
-static esper_status ask(learn *self, int lane, const esper_policy_view *seen, double reward, bool over,
+static esper_status ask(learn *self, int env, const esper_policy_view *seen, double reward, bool over,
                         esper_decision *decision_out)
 {
-    uint64_t number = self->n_episodes + (uint64_t)lane;
+    uint64_t number = self->n_episodes + (uint64_t)env;
     esper_policy_episode episode = {.number = number,
                                     .seed = esper_fleet_seed(self->config.seed, number),
-                                    .env = lane,
+                                    .env = env,
                                     .reward = reward,
                                     .over = over};
     esper_policy_view view = *seen;
@@ -44,25 +44,24 @@ static esper_status ask(learn *self, int lane, const esper_policy_view *seen, do
 }
 
 /* What the last decision was worth; one that the governor had to undo is punished. */
-static double reward_of(const learn *self, int lane)
+static double reward_of(const learn *self, int env)
 {
-    esper_env_look look = esper_env_look_at(esper_fleet_env(self->fleet, lane));
+    esper_env_look look = esper_env_look_at(esper_fleet_env(self->fleet, env));
 
     return look.n_rollbacks > 0 || look.stopped ? ESPER_GROWTH_PENALTY : esper_growth_reward(look.growth)->total;
 }
 
 esper_status learn_ask_program(learn *self, int step)
 {
-    for (int lane = 0; lane < esper_fleet_lanes(self->fleet); lane++) {
-        const esper_policy_view *view = esper_env_look_at(esper_fleet_env(self->fleet, lane)).view;
+    for (int env = 0; env < esper_fleet_envs(self->fleet); env++) {
+        const esper_policy_view *view = esper_env_look_at(esper_fleet_env(self->fleet, env)).view;
 
         if (step == 0)
-            self->last_views[lane] = NULL;
+            self->last_views[env] = NULL;
         if (view == NULL)
             continue; /* the governor has stopped it */
-        self->last_views[lane] = view;
-        ESPER_TRY(
-            ask(self, lane, view, step == 0 ? (double)NAN : reward_of(self, lane), false, &self->decisions[lane]));
+        self->last_views[env] = view;
+        ESPER_TRY(ask(self, env, view, step == 0 ? (double)NAN : reward_of(self, env), false, &self->decisions[env]));
     }
     return ESPER_OK;
 }
@@ -72,8 +71,8 @@ esper_status learn_tell_program(learn *self)
 {
     esper_decision answer;
 
-    for (int lane = 0; lane < esper_fleet_lanes(self->fleet); lane++)
-        if (self->last_views[lane] != NULL)
-            ESPER_TRY(ask(self, lane, self->last_views[lane], reward_of(self, lane), true, &answer));
+    for (int env = 0; env < esper_fleet_envs(self->fleet); env++)
+        if (self->last_views[env] != NULL)
+            ESPER_TRY(ask(self, env, self->last_views[env], reward_of(self, env), true, &answer));
     return ESPER_OK;
 }

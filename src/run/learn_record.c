@@ -80,11 +80,11 @@ static esper_fact fact_of(const learn *self, esper_fact_kind kind)
 
 /* What was put where, in the table that a run that grows has its decisions in. There is no log to have a place in: decisions of
  * all episodes are counted one after another. */
-static void push_germination(learn *self, int lane, int t)
+static void push_germination(learn *self, int env, int t)
 {
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
-    size_t at = esper_rollout_at(rollout, lane, t);
-    uint64_t episode = self->n_episodes - (uint64_t)self->config.envs + (uint64_t)lane;
+    size_t at = esper_rollout_at(rollout, env, t);
+    uint64_t episode = self->n_episodes - (uint64_t)self->config.envs + (uint64_t)env;
     esper_fact fact = fact_of(self, ESPER_FACT_DECISION);
     const esper_blueprint *blueprint;
     esper_decision decision;
@@ -94,7 +94,7 @@ static void push_germination(learn *self, int lane, int t)
     memcpy(action.choice, rollout->actions + at * ESPER_N_HEADS, sizeof(action.choice));
     esper_action_decide(&action, &decision);
     blueprint = esper_policy_blueprint(self->identity.topology, decision.blueprint);
-    snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, lane, t + 1);
+    snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, env, t + 1);
     fact.decision.number = (int64_t)episode * self->config.epochs + t;
     fact.decision.accepted = rollout->accepted[at];
     fact.decision.tempo = decision.tempo;
@@ -108,36 +108,36 @@ static void push_germination(learn *self, int lane, int t)
     esper_store_tell(self->store, &fact, 1);
 }
 
-static void push_rewards(learn *self, int lane)
+static void push_rewards(learn *self, int env)
 {
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
 
-    for (int t = 0; t < rollout->n_stored[lane]; t++) {
+    for (int t = 0; t < rollout->n_stored[env]; t++) {
         esper_fact fact = fact_of(self, ESPER_FACT_REWARD);
-        size_t at = esper_rollout_at(rollout, lane, t);
+        size_t at = esper_rollout_at(rollout, env, t);
         const double *parts = rollout->parts + at * ESPER_N_REWARD_PARTS;
         double total = 0.0;
 
         for (int part = 0; part < ESPER_N_REWARD_PARTS; part++)
             total += parts[part];
         fact.reward.round = self->round;
-        fact.reward.env = lane;
+        fact.reward.env = env;
         fact.reward.episode_epoch = t + 1;
         fact.reward.op = rollout->effective_ops[at];
         esper_fact_set_reward(&fact, total, parts);
         esper_store_tell(self->store, &fact, 1);
         if (rollout->effective_ops[at] == ESPER_SLOT_OP_GERMINATE)
-            push_germination(self, lane, t);
+            push_germination(self, env, t);
     }
 }
 
-static void push_episode(learn *self, int lane)
+static void push_episode(learn *self, int env)
 {
-    const esper_episode *episode = &self->episodes[lane];
+    const esper_episode *episode = &self->episodes[env];
     esper_fact fact = fact_of(self, ESPER_FACT_EPISODE);
 
     fact.episode.round = self->round;
-    fact.episode.env = lane;
+    fact.episode.env = env;
     fact.episode.rng_seed = episode->seed;
     fact.episode.policy = self->program == NULL ? "learned" : esper_policy_command.name;
     fact.episode.total_reward = episode->total_reward;
@@ -196,9 +196,9 @@ void learn_record_round(learn *self, const esper_learn_round *round)
 {
     if (self->store == NULL)
         return;
-    for (int lane = 0; lane < self->config.envs; lane++) {
-        push_rewards(self, lane);
-        push_episode(self, lane);
+    for (int env = 0; env < self->config.envs; env++) {
+        push_rewards(self, env);
+        push_episode(self, env);
     }
     push_update(self, round);
     if (esper_store_status(self->store) != ESPER_OK)

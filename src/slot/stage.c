@@ -49,14 +49,6 @@ const char *esper_slot_op_name(int code)
     return code >= 0 && code < ESPER_N_SLOT_OPS ? ops[code] : NULL;
 }
 
-int esper_slot_op_find(const char *name)
-{
-    for (int code = 0; code < ESPER_N_SLOT_OPS; code++)
-        if (strcmp(ops[code], name) == 0)
-            return code;
-    return -1;
-}
-
 bool esper_stage_may_move(int from, int to)
 {
     return is_stage(from) && is_stage(to) && (stages[from].next & 1u << to) != 0;

@@ -51,7 +51,6 @@ const char *esper_stage_about(int code);
 int esper_stage_find(const char *name);
 
 const char *esper_slot_op_name(int code);
-int esper_slot_op_find(const char *name);
 
 /* Whether the one table of moves has this one. Codes that are no stages have none. */
 bool esper_stage_may_move(int from, int to);

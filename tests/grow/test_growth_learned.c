@@ -67,7 +67,7 @@ static void save_policy_of(const char *to, const esper_learned_identity *identit
     esper_ppo *ppo;
 
     esper_learned_ppo(identity, &desc);
-    desc.n_lanes = 1;
+    desc.n_envs = 1;
     check_good(esper_pool_open(1, &pool));
     check_good(esper_backend_open("auto", pool, &backend));
     check_good(esper_ppo_open(backend, &desc, &ppo));

@@ -9,7 +9,7 @@
 #include "engine/helpers.h"
 #include "learn/learner.h"
 
-enum { MAX_LANES = 8, EPOCHS = 6 };
+enum { MAX_ENVS = 8, EPOCHS = 6 };
 
 /* Episodes of six decisions, five steps of a millisecond between them; gates that ask for safety alone. */
 #define FLEETING                                                                                            \
@@ -26,7 +26,7 @@ typedef struct stage {
     esper_fleet   *fleet;
 } stage;
 
-static inline void stage_open(stage *s, const char *more, int n_lanes, int n_threads)
+static inline void stage_open(stage *s, const char *more, int n_envs, int n_threads)
 {
     esper_dataset_desc data;
 
@@ -37,7 +37,7 @@ static inline void stage_open(stage *s, const char *more, int n_lanes, int n_thr
     data = esper_task_data(task_named("synth"), &s->config);
     check_good(esper_dataset_open(&data, &s->data));
     check_good(esper_single_engine(task_named("synth"), &s->config, ESPER_USE_GROW, s->data, 1, &s->engine));
-    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_lanes = n_lanes}, &s->fleet));
+    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_envs = n_envs}, &s->fleet));
 }
 
 static inline void stage_close(stage *s)
@@ -47,9 +47,9 @@ static inline void stage_close(stage *s)
     esper_dataset_close(s->data);
 }
 
-static inline esper_env_look look_at(const stage *s, int lane)
+static inline esper_env_look look_at(const stage *s, int env)
 {
-    return esper_env_look_at(esper_fleet_env(s->fleet, lane));
+    return esper_env_look_at(esper_fleet_env(s->fleet, env));
 }
 
 /* An episode, and the weights, moments and norm buffers that it ended with. */
@@ -58,10 +58,10 @@ typedef struct outcome {
     uint64_t      weights;
 } outcome;
 
-static inline outcome outcome_of(const stage *s, int lane)
+static inline outcome outcome_of(const stage *s, int env)
 {
-    const esper_slab *slab = &look_at(s, lane).network->slab;
-    outcome out = {.episode = esper_fleet_episode(s->fleet, lane)};
+    const esper_slab *slab = &look_at(s, env).network->slab;
+    outcome out = {.episode = esper_fleet_episode(s->fleet, env)};
 
     for (int f = 0; f < ESPER_N_FAMILIES; f++)
         if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
@@ -111,7 +111,7 @@ typedef struct school {
     stage          stage;
     esper_ranks    ranks;
     esper_learner *learner;
-    esper_decision decisions[MAX_LANES];
+    esper_decision decisions[MAX_ENVS];
     uint64_t       n_decided[ESPER_N_SLOT_OPS]; /* by operation */
 } school;
 
@@ -139,19 +139,19 @@ static inline esper_learned_identity school_identity(stage *s)
 }
 
 /* On storage that does not move. */
-static inline void school_open(school *c, const char *more, int n_lanes, int n_threads)
+static inline void school_open(school *c, const char *more, int n_envs, int n_threads)
 {
     esper_learned_identity identity;
 
     memset(c, 0, sizeof(*c));
-    stage_open(&c->stage, more, n_lanes, n_threads);
+    stage_open(&c->stage, more, n_envs, n_threads);
     identity = school_identity(&c->stage);
     esper_ranks_init(&c->ranks, NULL);
     check_good(esper_learner_open(&(esper_learner_desc){.pool = c->stage.engine->pool,
                                                         .config = &c->stage.config,
                                                         .identity = &identity,
                                                         .ranks = &c->ranks,
-                                                        .n_lanes = n_lanes,
+                                                        .n_envs = n_envs,
                                                         .n_steps = c->stage.config.epochs},
                                   &c->learner));
 }
@@ -174,7 +174,7 @@ static inline void school_play_begun(school *c, uint64_t number)
     check_good(esper_learner_settle(c->learner, fleet));
     for (int step = 0; step < n; step++) {
         check_good(esper_learner_act(c->learner, fleet, c->decisions));
-        for (int i = 0; i < esper_fleet_lanes(fleet); i++)
+        for (int i = 0; i < esper_fleet_envs(fleet); i++)
             c->n_decided[c->decisions[i].op]++;
         check_good(step + 1 < n ? esper_fleet_advance(fleet, c->decisions) : esper_fleet_finish(fleet, c->decisions));
         check_good(esper_learner_settle(c->learner, fleet));

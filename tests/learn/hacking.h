@@ -90,7 +90,7 @@ static void compare_agents(int n_variants, int n_seeds)
         skip();
     }
     check_good(esper_single_engine(task, &config, ESPER_USE_GROW, data, 0, &engine));
-    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = engine, .n_lanes = n_agents}, &fleet));
+    check_good(esper_fleet_open(&(esper_fleet_desc){.engine = engine, .n_envs = n_agents}, &fleet));
     for (int i = 0; i < n_agents; i++)
         list[i] = variant(i / n_variants, i % n_variants);
     for (int s = 0; s < n_seeds; s++) {

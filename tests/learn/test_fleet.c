@@ -4,17 +4,17 @@
 #include "fault/alloc.h"
 #include "learn/fleeting.h"
 
-static const uint64_t seeds[MAX_LANES] = {11, 12, 13, 14, 15, 16, 17, 18};
+static const uint64_t seeds[MAX_ENVS] = {11, 12, 13, 14, 15, 16, 17, 18};
 
 /* ------------------------------------------------------------------------------------------------ the same bits */
 
 /* Each seed in a fleet of its own. */
-static void play_alone(const char *more, outcome out[MAX_LANES])
+static void play_alone(const char *more, outcome out[MAX_ENVS])
 {
     stage s;
 
     stage_open(&s, more, 1, 1);
-    for (int i = 0; i < MAX_LANES; i++) {
+    for (int i = 0; i < MAX_ENVS; i++) {
         check_good(play_own(&s, &seeds[i], 1));
         out[i] = outcome_of(&s, 0);
     }
@@ -24,31 +24,31 @@ static void play_alone(const char *more, outcome out[MAX_LANES])
 static void own_decisions_in_any_company(void **state)
 {
     static const int picks[3] = {5, 0, 3}, threads[] = {2, 1, 4};
-    outcome alone[MAX_LANES], now;
+    outcome alone[MAX_ENVS], now;
     int n_germinated = 0;
     char what[64];
 
     (void)state;
     play_alone("", alone);
-    for (int i = 0; i < MAX_LANES; i++)
+    for (int i = 0; i < MAX_ENVS; i++)
         n_germinated += alone[i].episode.n_germinated;
-    assert_true(n_germinated > MAX_LANES / 2); /* or there is little to compare */
+    assert_true(n_germinated > MAX_ENVS / 2); /* or there is little to compare */
     assert_true(alone[0].weights != alone[1].weights);
     for (int k = 0; k < effort(3, 1); k++) {
         uint64_t some[3] = {seeds[picks[0]], seeds[picks[1]], seeds[picks[2]]};
         stage s;
 
-        stage_open(&s, "", MAX_LANES, threads[k]);
-        check_good(play_own(&s, seeds, MAX_LANES));
-        for (int i = 0; i < MAX_LANES; i++) {
-            snprintf(what, sizeof(what), "lane %d of 8, %d threads", i, threads[k]);
+        stage_open(&s, "", MAX_ENVS, threads[k]);
+        check_good(play_own(&s, seeds, MAX_ENVS));
+        for (int i = 0; i < MAX_ENVS; i++) {
+            snprintf(what, sizeof(what), "environment %d of 8, %d threads", i, threads[k]);
             now = outcome_of(&s, i);
             check_same_outcome(&alone[i], &now, what);
         }
-        check_good(play_own(&s, some, 3)); /* the fleet's second round, with fewer lanes */
-        assert_int_equal(esper_fleet_lanes(s.fleet), 3);
+        check_good(play_own(&s, some, 3)); /* the fleet's second round, with fewer environments */
+        assert_int_equal(esper_fleet_envs(s.fleet), 3);
         for (int i = 0; i < 3; i++) {
-            snprintf(what, sizeof(what), "lane %d of 3, %d threads", i, threads[k]);
+            snprintf(what, sizeof(what), "environment %d of 3, %d threads", i, threads[k]);
             now = outcome_of(&s, i);
             check_same_outcome(&alone[picks[i]], &now, what);
         }
@@ -60,26 +60,26 @@ static void own_decisions_in_any_company(void **state)
 static void drawn_decisions_in_any_company(void **state)
 {
     static const struct {
-        int first, n_lanes, n_threads;
+        int first, n_envs, n_threads;
     } cases[] = {{0, 8, 2}, {5, 3, 2}, {0, 8, 4}, {2, 3, 1}, {4, 1, 1}, {7, 1, 1}};
     const int n_cases = effort((int)(sizeof(cases) / sizeof(cases[0])), 2);
     school *c = calloc(1, sizeof(*c));
-    outcome alone[MAX_LANES], now;
+    outcome alone[MAX_ENVS], now;
     char what[64];
 
     (void)state;
     school_open(c, "", 1, 1);
-    for (int i = 0; i < MAX_LANES; i++) {
+    for (int i = 0; i < MAX_ENVS; i++) {
         school_play(c, (uint64_t)i);
         alone[i] = outcome_of(&c->stage, 0);
     }
     assert_true(c->n_decided[ESPER_SLOT_OP_GERMINATE] > 4);
     school_close(c);
     for (int k = 0; k < n_cases; k++) {
-        school_open(c, "", cases[k].n_lanes, cases[k].n_threads);
+        school_open(c, "", cases[k].n_envs, cases[k].n_threads);
         school_play(c, (uint64_t)cases[k].first);
-        for (int i = 0; i < cases[k].n_lanes; i++) {
-            snprintf(what, sizeof(what), "episode %d, %d lanes, %d threads", cases[k].first + i, cases[k].n_lanes,
+        for (int i = 0; i < cases[k].n_envs; i++) {
+            snprintf(what, sizeof(what), "episode %d, %d environments, %d threads", cases[k].first + i, cases[k].n_envs,
                      cases[k].n_threads);
             now = outcome_of(&c->stage, i);
             check_same_outcome(&alone[cases[k].first + i], &now, what);
@@ -117,8 +117,8 @@ static void one_goes_back_alone(void **state)
     check_good(play_own(&s, seeds, 3));
     for (int i = 0; i < 3; i++)
         now[i] = outcome_of(&s, i);
-    check_same_outcome(&plain[0], &now[0], "the lane before");
-    check_same_outcome(&plain[2], &now[2], "the lane behind");
+    check_same_outcome(&plain[0], &now[0], "the environment before");
+    check_same_outcome(&plain[2], &now[2], "the environment behind");
     assert_int_equal(now[1].episode.n_rollbacks, 1);
     assert_false(now[1].episode.stopped);
     assert_int_equal(now[1].episode.n_steps, EPOCHS);
@@ -126,7 +126,7 @@ static void one_goes_back_alone(void **state)
     assert_true(now[1].episode.total_reward < plain[1].episode.total_reward);
     check_good(play_own(&s, seeds, 3)); /* a drill is for one episode */
     now[1] = outcome_of(&s, 1);
-    check_same_outcome(&plain[1], &now[1], "the lane itself, in the next round");
+    check_same_outcome(&plain[1], &now[1], "the environment itself, in the next round");
     stage_close(&s);
 }
 
@@ -145,8 +145,8 @@ static void one_is_stopped_alone(void **state)
     check_good(play_own(&s, seeds, 3));
     for (int i = 0; i < 3; i++)
         now[i] = outcome_of(&s, i);
-    check_same_outcome(&plain[0], &now[0], "the lane before");
-    check_same_outcome(&plain[2], &now[2], "the lane behind");
+    check_same_outcome(&plain[0], &now[0], "the environment before");
+    check_same_outcome(&plain[2], &now[2], "the environment behind");
     assert_true(now[1].episode.stopped);
     assert_in_range(now[1].episode.n_steps, 1, EPOCHS - 1);
     assert_null(look_at(&s, 1).view);
@@ -159,7 +159,7 @@ static void one_is_stopped_alone(void **state)
 
 static void failures_speak(void **state)
 {
-    uint64_t too_many[MAX_LANES + 1] = {0};
+    uint64_t too_many[MAX_ENVS + 1] = {0};
     uint64_t live = live_blocks();
     outcome plain, now;
     stage s;
@@ -173,7 +173,7 @@ static void failures_speak(void **state)
     check_good(play_own(&s, seeds, 3));
     now = outcome_of(&s, 2);
     check_same_outcome(&plain, &now, "after a round that failed");
-    check_fails(esper_fleet_begin_at(s.fleet, too_many, MAX_LANES + 1), ESPER_E_ARG, "9 seeds for a fleet of 3");
+    check_fails(esper_fleet_begin_at(s.fleet, too_many, MAX_ENVS + 1), ESPER_E_ARG, "9 seeds for a fleet of 3");
     check_fails(esper_fleet_begin_at(s.fleet, too_many, 0), ESPER_E_ARG, "0 seeds");
     stage_close(&s);
     stage_open(&s, "policy = scripted\ndecisions = absent.txt\n", 2, 1);
@@ -182,7 +182,7 @@ static void failures_speak(void **state)
     assert_int_equal(live_blocks(), live);
 }
 
-/* Decisions for lanes that have none to make are passed over; one that is due cannot be made twice. */
+/* Decisions for environments that have none to make are passed over; one that is due cannot be made twice. */
 static void decisions_are_made_once(void **state)
 {
     esper_env *env;
@@ -205,7 +205,7 @@ static esper_status try_fleet(void *context)
 {
     stage *s = context;
     esper_fleet *fleet = NULL;
-    esper_status status = esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_lanes = 2}, &fleet);
+    esper_status status = esper_fleet_open(&(esper_fleet_desc){.engine = s->engine, .n_envs = 2}, &fleet);
 
     if (status == ESPER_OK)
         status = esper_fleet_begin_at(fleet, seeds, 2);
@@ -251,9 +251,9 @@ static void check_parts(const esper_reward *reward)
 }
 
 /* After an advance or the finish, which followed a decision if `decided`. */
-static void keep_account(const stage *s, int lane, bool decided, account *a)
+static void keep_account(const stage *s, int env, bool decided, account *a)
 {
-    esper_env_look look = look_at(s, lane);
+    esper_env_look look = look_at(s, env);
     const esper_reward *reward = esper_growth_reward(look.growth);
 
     if (decided) {
@@ -270,10 +270,10 @@ static void keep_account(const stage *s, int lane, bool decided, account *a)
         a->n_segment = 0;
     }
     if (!same_real(a->earned, esper_growth_return(look.growth)))
-        fail_msg("lane %d: a return of %.17g, expected %.17g", lane, esper_growth_return(look.growth), a->earned);
+        fail_msg("environment %d: a return of %.17g, expected %.17g", env, esper_growth_return(look.growth), a->earned);
 }
 
-/* In every mode. Lane 1 goes back twice: before anybody could be blamed, and in the midst. Lane 2 is stopped by it. */
+/* In every mode. Environment 1 goes back twice: before anybody could be blamed, and in the midst. Environment 2 is stopped by it. */
 static void rewards_add_up(void **state)
 {
     (void)state;
@@ -323,19 +323,19 @@ static void rollouts_agree(void **state)
     esper_fleet_inject(c->stage.fleet, 2, "7:host:param:nan,8:host:param:nan,13:host:param:nan");
     school_play(c, 0);
     rollout = esper_learner_rollout(c->learner);
-    for (int lane = 0; lane < 4; lane++) {
-        esper_episode episode = esper_fleet_episode(c->stage.fleet, lane);
+    for (int env = 0; env < 4; env++) {
+        esper_episode episode = esper_fleet_episode(c->stage.fleet, env);
         double sum = 0.0;
 
-        assert_int_equal(rollout->n_stored[lane], episode.n_steps);
-        for (int t = 0; t < rollout->n_stored[lane]; t++)
+        assert_int_equal(rollout->n_stored[env], episode.n_steps);
+        for (int t = 0; t < rollout->n_stored[env]; t++)
             for (int part = 0; part < ESPER_N_REWARD_PARTS; part++)
-                sum += rollout->parts[esper_rollout_at(rollout, lane, t) * ESPER_N_REWARD_PARTS + (size_t)part];
+                sum += rollout->parts[esper_rollout_at(rollout, env, t) * ESPER_N_REWARD_PARTS + (size_t)part];
         if (!(fabs(sum - episode.total_reward) < 1e-9))
-            fail_msg("lane %d: steps add up to %.17g, the return is %.17g", lane, sum, episode.total_reward);
+            fail_msg("environment %d: steps add up to %.17g, the return is %.17g", env, sum, episode.total_reward);
     }
     assert_int_equal(rollout->n_rollbacks_asked, rollout->n_rollbacks_applied + rollout->n_rollbacks_lost);
-    assert_int_equal(rollout->n_rollbacks_lost, 1); /* lane 1, in its first epoch */
+    assert_int_equal(rollout->n_rollbacks_lost, 1); /* environment 1, in its first epoch */
     assert_true(rollout->n_rollbacks_applied >= 3);
     school_close(c);
     free(c);

@@ -8,12 +8,12 @@
 #include "grow/growth_internal.h"
 #include "learn/learner_internal.h"
 
-static school *school_new(const char *more, int n_lanes)
+static school *school_new(const char *more, int n_envs)
 {
     school *c = calloc(1, sizeof(*c));
 
     assert_non_null(c);
-    school_open(c, more, n_lanes, 1);
+    school_open(c, more, n_envs, 1);
     return c;
 }
 
@@ -80,8 +80,8 @@ static void learns_when_all_is_well(void **state)
     assert_true(same_real(c->learner->reward_norm.count, 4 * EPOCHS) || c->learner->reward_norm.count > 4 * EPOCHS - 1);
     for (int part = 0; part < ESPER_N_REWARD_PARTS; part++)
         sum += report.parts[part];
-    for (int lane = 0; lane < 4; lane++)
-        returns += esper_fleet_episode(c->stage.fleet, lane).total_reward / 4;
+    for (int env = 0; env < 4; env++)
+        returns += esper_fleet_episode(c->stage.fleet, env).total_reward / 4;
     if (!(fabs(sum - returns) < 1e-9))
         fail_msg("parts of an episode add up to %.17g, the mean return is %.17g", sum, returns);
     school_free(c);
@@ -145,7 +145,7 @@ static void leaves_out_bad_rewards(void **state)
     const esper_rollout *rollout = esper_learner_rollout(c->learner);
 
     (void)state;
-    assert_int_equal(report.n_bad_rewards, EPOCHS); /* all of the first lane's */
+    assert_int_equal(report.n_bad_rewards, EPOCHS); /* all of the first environment's */
     assert_true(report.update.performed);
     assert_int_equal(report.update.failed, 0);
     for (int t = 0; t < EPOCHS; t++)
@@ -181,11 +181,11 @@ static void memory_ends_where_it_went_back(void **state)
     esper_fleet_inject(c->stage.fleet, 1, "12:host:param:nan");
     school_play(c, 0);
     rollout = esper_learner_rollout(c->learner);
-    for (int lane = 0; lane < 2; lane++)
+    for (int env = 0; env < 2; env++)
         for (int t = 0; t < EPOCHS; t++) {
-            size_t at = esper_rollout_at(rollout, lane, t);
+            size_t at = esper_rollout_at(rollout, env, t);
 
-            n_begins[lane] += rollout->begins[at];
+            n_begins[env] += rollout->begins[at];
             if (t > 0 && rollout->begins[at]) {
                 assert_int_equal(rollout->done[at - 1], 1);
                 assert_true(rollout->rewards[at - 1] <= -9.99f);
@@ -200,8 +200,8 @@ static void memory_ends_where_it_went_back(void **state)
     school_free(c);
 }
 
-/* A lane that is stopped on the way to its last decision is blamed once, also when the round is finished. */
-static void stopped_lanes_are_blamed_once(void **state)
+/* An environment that is stopped on the way to its last decision is blamed once, also when the round is finished. */
+static void stopped_envs_are_blamed_once(void **state)
 {
     school *c = school_new("max_rollbacks = 0\n", 2);
     const esper_rollout *rollout;
@@ -239,7 +239,7 @@ static void lose_all(void *context, esper_network *network, esper_drill_point po
             memset(arena, 0x55, bytes);
 }
 
-/* The governor stops a lane that cannot go back: that is no better than going back. */
+/* The governor stops an environment that cannot go back: that is no better than going back. */
 static void stopped_without_a_snapshot_is_blamed(void **state)
 {
     school *c = school_new("", 2);
@@ -314,7 +314,7 @@ static void refuses_what_cannot_be(void **state)
                                .config = &c->stage.config,
                                .identity = &identity,
                                .ranks = &three,
-                               .n_lanes = 8,
+                               .n_envs = 8,
                                .n_steps = EPOCHS};
 
     (void)state;
@@ -340,7 +340,7 @@ static esper_status try_learner(void *context)
                                .config = &t->school->stage.config,
                                .identity = &t->identity,
                                .ranks = &t->school->ranks,
-                               .n_lanes = 2,
+                               .n_envs = 2,
                                .n_steps = EPOCHS};
     esper_status status = esper_learner_open(&desc, &learner);
 
@@ -382,7 +382,7 @@ int main(void)
         cmocka_unit_test(leaves_out_bad_rewards),
         cmocka_unit_test(third_failure_is_the_last),
         cmocka_unit_test(memory_ends_where_it_went_back),
-        cmocka_unit_test(stopped_lanes_are_blamed_once),
+        cmocka_unit_test(stopped_envs_are_blamed_once),
         cmocka_unit_test(stopped_without_a_snapshot_is_blamed),
         cmocka_unit_test(goes_on_from_its_file),
         cmocka_unit_test(refuses_what_cannot_be),

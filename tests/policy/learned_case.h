@@ -53,14 +53,14 @@ static inline void make_bold(float *values, int64_t n, int tensor)
         values[i] += 0.4f * esper_rng_normal(&rng);
 }
 
-static inline void learner_open(learner *l, const esper_learned_identity *identity, int n_lanes, uint64_t seed)
+static inline void learner_open(learner *l, const esper_learned_identity *identity, int n_envs, uint64_t seed)
 {
     esper_ppo_desc desc;
 
     memset(l, 0, sizeof(*l));
     l->identity = *identity;
     esper_learned_ppo(identity, &desc);
-    desc.n_lanes = n_lanes;
+    desc.n_envs = n_envs;
     desc.seed = seed;
     check_good(esper_pool_open(1, &l->pool));
     check_good(esper_backend_open("auto", l->pool, &l->backend));

@@ -259,7 +259,8 @@ static void what_is_remembered(void **state)
         assert_true(slot[ESPER_FEATURE_FRESHNESS] == -1.0f && slot[ESPER_FEATURE_HEALTH_BEFORE] == -1.0f);
         esper_feature_memory_step(&memory, &s.view, ESPER_SLOT_OP_WAIT, true);
     }
-    esper_feature_memory_measured(&memory, 1);
+    s.slots[1].measured = true;
+    esper_feature_memory_begin(&memory, &s.view);
     see(&s, &memory, slot);
     assert_true(slot[ESPER_FEATURE_FRESHNESS] == 1.0f);
     s.slots[1].gradient_health = 0.75;
@@ -271,7 +272,8 @@ static void what_is_remembered(void **state)
     s.slots[1].stage = ESPER_STAGE_DORMANT;
     esper_feature_memory_step(&memory, &s.view, ESPER_SLOT_OP_GERMINATE, true);
     assert_true(isnan(memory.health[1]) && memory.since[1] == -1);
-    esper_feature_memory_rollback(&memory);
+    s.view.rolled_back = true;
+    esper_feature_memory_begin(&memory, &s.view);
     assert_int_equal(memory.last_op, ESPER_SLOT_OP_WAIT);
     assert_int_equal(memory.last_success, 0);
 }

@@ -2,16 +2,15 @@
 /* Advantages: the recorded rollouts, through the buffer that holds them, and the sums of the specification. */
 #include "policy/helpers.h"
 
-#include "policy/gae.h"
 #include "policy/normaliser.h"
 #include "policy/rollout.h"
 
-enum { MAX_LANES = 16, N_FEATURES = 2 };
+enum { MAX_ENVS = 16, N_FEATURES = 2 };
 
-static int n_compared, n_rollbacks, n_lanes_seen;
+static int n_compared, n_rollbacks, n_envs_seen;
 static double worst;
 
-/* float32 recursions were recorded: 3e-5 of the largest in the lane. */
+/* float32 recursions were recorded: 3e-5 of the largest in the environment. */
 static void compare(const json_t *entry, const char *what, const json_t *list, const float *ours, int n)
 {
     double largest = 1.0;
@@ -33,10 +32,10 @@ static double item(const json_t *row, const char *key, size_t i)
     return number_of(json_array_get(json_object_get(row, key), i));
 }
 
-/* Fills a lane. Where a rollback was recorded, the steps before its episode are an episode of their own. */
-static void fill_lane(esper_rollout *rollout, int lane, const json_t *row, const json_t *rollback)
+/* Fills an environment. Where a rollback was recorded, the steps before its episode are an episode of their own. */
+static void fill_env(esper_rollout *rollout, int env, const json_t *row, const json_t *rollback)
 {
-    bool rolled = !json_is_null(rollback) && json_integer_value(json_array_get(rollback, 0)) == lane;
+    bool rolled = !json_is_null(rollback) && json_integer_value(json_array_get(rollback, 0)) == env;
     size_t n = (size_t)int_of(row, "steps");
     int32_t blueprint = -1;
     float features[N_FEATURES] = {0};
@@ -47,32 +46,17 @@ static void fill_lane(esper_rollout *rollout, int lane, const json_t *row, const
                                    .value = (float)item(row, "values", i),
                                    .reward = item(row, "rewards", i),
                                    .effective_op = (int)item(row, "ops", i)};
-        size_t at = esper_rollout_at(rollout, lane, (int)i);
+        size_t at = esper_rollout_at(rollout, env, (int)i);
 
-        check_good(esper_rollout_add(rollout, lane, &step));
+        check_good(esper_rollout_add(rollout, env, &step));
         rollout->done[at] = item(row, "done", i) != 0.0;
         rollout->truncated[at] = item(row, "truncated", i) != 0.0;
         rollout->bootstraps[at] = (float)item(row, "bootstrap", i);
     }
     if (rolled) {
-        rollout->segment[lane] = (int)json_integer_value(json_array_get(rollback, 1));
-        n_rollbacks += esper_rollout_rollback(rollout, lane, number_of(json_array_get(rollback, 2)));
+        rollout->segment[env] = (int)json_integer_value(json_array_get(rollback, 1));
+        n_rollbacks += esper_rollout_rollback(rollout, env, number_of(json_array_get(rollback, 2)));
     }
-}
-
-static esper_gae_lane lane_of(const esper_rollout *rollout, int lane)
-{
-    size_t at = esper_rollout_at(rollout, lane, 0);
-
-    return (esper_gae_lane){.n = rollout->n_stored[lane],
-                            .rewards = rollout->rewards + at,
-                            .values = rollout->values + at,
-                            .bootstraps = rollout->bootstraps + at,
-                            .done = rollout->done + at,
-                            .truncated = rollout->truncated + at,
-                            .advantages = rollout->advantages + at,
-                            .returns = rollout->returns + at,
-                            .errors = rollout->errors + at};
 }
 
 /* A head learns from the steps whose operation asks it: from the scaled advantage there, from nothing elsewhere. */
@@ -100,23 +84,21 @@ static void replay(const json_t *entry)
     const json_t *in = json_object_get(entry, "in"), *out = json_object_get(entry, "out");
     const json_t *rows = json_object_get(in, "rows"), *scale = json_object_get(in, "value_scale");
     const json_t *used = json_object_get(out, "rewards_used"), *stats = json_object_get(out, "stats");
-    esper_rollout_shape shape = {int_of(in, "num_envs"), int_of(in, "max_steps"), 1, N_FEATURES, 4, 1};
-    esper_gae_options options = {real_of(in, "gamma"), real_of(in, "lambda"),
-                                 json_is_null(scale) ? 1.0 : json_number_value(scale)};
+    esper_rollout_shape shape = {int_of(in, "num_envs"), int_of(in, "max_steps"), 1, N_FEATURES};
+    esper_credit credit = {real_of(in, "gamma"), real_of(in, "lambda"),
+                           json_is_null(scale) ? 1.0 : json_number_value(scale)};
     esper_moments moments = {0};
     double mean, std;
     esper_rollout *rollout;
 
     check_good(esper_rollout_open(&shape, &rollout));
-    for (int lane = 0; lane < shape.n_lanes; lane++) {
-        size_t at = esper_rollout_at(rollout, lane, 0), k = (size_t)lane;
-        esper_gae_lane view;
+    for (int env = 0; env < shape.n_envs; env++) {
+        size_t at = esper_rollout_at(rollout, env, 0), k = (size_t)env;
         int n;
 
-        fill_lane(rollout, lane, json_array_get(rows, k), json_object_get(in, "rollback"));
-        n = rollout->n_stored[lane];
-        view = lane_of(rollout, lane);
-        esper_gae_run(&options, &view);
+        fill_env(rollout, env, json_array_get(rows, k), json_object_get(in, "rollback"));
+        n = rollout->n_stored[env];
+        esper_rollout_credit(rollout, env, &credit);
         if (json_is_array(used))
             compare(entry, "reward", json_array_get(used, k), rollout->rewards + at, n);
         compare(entry, "advantage", json_array_get(json_object_get(out, "advantages"), k), rollout->advantages + at, n);
@@ -124,7 +106,7 @@ static void replay(const json_t *entry)
         compare(entry, "error", json_array_get(json_object_get(out, "td_errors"), k), rollout->errors + at, n);
         for (int t = 0; t < n; t++)
             assert_true(esper_moments_add(&moments, (double)rollout->advantages[at + (size_t)t]));
-        n_lanes_seen++;
+        n_envs_seen++;
     }
     mean = esper_moments_mean(&moments);
     std = sqrt(esper_moments_variance(&moments));
@@ -145,7 +127,7 @@ static void recorded_advantages(void **state)
 {
     (void)state;
     golden_each_case("gae", replay);
-    printf("%d recorded rollouts of %d lanes, %d with a rollback; at most %.1g off\n", n_compared, n_lanes_seen,
+    printf("%d recorded rollouts of %d environments, %d with a rollback; at most %.1g off\n", n_compared, n_envs_seen,
            n_rollbacks, worst);
     difference_say("gae");
     assert_true(n_compared > 0);
@@ -154,19 +136,27 @@ static void recorded_advantages(void **state)
 /* The sums of the specification. */
 static void known_sums(void **state)
 {
-    const float rewards[] = {1, 1, 10, 2}, values[] = {0.5f, 0.25f, 1, 0.75f}, bootstraps[] = {0, 0, 0, 4};
-    const uint8_t done[] = {0, 1, 0, 1}, truncated[] = {0, 0, 0, 1};
+    static const esper_rollout_shape shape = {1, 4, 1, 1};
+    const float rewards[] = {1, 1, 10, 2}, values[] = {0.5f, 0.25f, 1, 0.75f}, feature = 0;
     const double expected[] = {1.0625, 0.75, 11.8575, 4.85}, returns[] = {1.5625, 1.0, 12.8575, 5.6};
-    float a[4], r[4], e[4];
-    esper_gae_lane lane = {4, rewards, values, bootstraps, done, truncated, a, r, e};
-    esper_gae_options options = {0.9, 0.5, 1.0};
+    int32_t blueprint = -1;
+    esper_rollout *rollout;
 
     (void)state;
-    esper_gae_run(&options, &lane);
+    check_good(esper_rollout_open(&shape, &rollout));
+    for (int i = 0; i < 4; i++)
+        check_good(esper_rollout_add(
+            rollout, 0,
+            &(esper_rollout_step){
+                .features = &feature, .blueprints = &blueprint, .value = values[i], .reward = (double)rewards[i]}));
+    rollout->done[1] = rollout->done[3] = rollout->truncated[3] = 1;
+    rollout->bootstraps[3] = 4;
+    esper_rollout_credit(rollout, 0, &(esper_credit){0.9, 0.5, 1.0});
     for (int i = 0; i < 4; i++) {
-        assert_true(fabs((double)a[i] - expected[i]) < 1e-6);
-        assert_true(fabs((double)r[i] - returns[i]) < 1e-6);
+        assert_true(fabs((double)rollout->advantages[i] - expected[i]) < 1e-6);
+        assert_true(fabs((double)rollout->returns[i] - returns[i]) < 1e-6);
     }
+    esper_rollout_close(rollout);
 }
 
 int main(void)

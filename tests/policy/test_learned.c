@@ -78,44 +78,43 @@ static esper_rng stream(uint32_t run, int epoch)
     return rng;
 }
 
-/* Lets runs act, n_lanes at a time, run (first + lane) * stride of all in each lane. */
-static void act_in_lanes(learner *l, int n_lanes, int stride, bool greedy, trace traces[RUNS])
+/* Lets runs act, n_envs at a time, run (first + environment) * stride of all in each environment. */
+static void act_in_envs(learner *l, int n_envs, int stride, bool greedy, trace traces[RUNS])
 {
     int n_features = l->identity.n_features, n_slots = l->identity.n_slots;
-    float *obs = calloc((size_t)(n_lanes * n_features), sizeof(float));
-    float *h = calloc((size_t)(n_lanes * HIDDEN), sizeof(float)),
-          *c = calloc((size_t)(n_lanes * HIDDEN), sizeof(float));
-    int32_t *ids = calloc((size_t)(n_lanes * n_slots), sizeof(int32_t));
-    scene *scenes = calloc((size_t)n_lanes, sizeof(*scenes));
+    float *obs = calloc((size_t)(n_envs * n_features), sizeof(float));
+    float *h = calloc((size_t)(n_envs * HIDDEN), sizeof(float)), *c = calloc((size_t)(n_envs * HIDDEN), sizeof(float));
+    int32_t *ids = calloc((size_t)(n_envs * n_slots), sizeof(int32_t));
+    scene *scenes = calloc((size_t)n_envs, sizeof(*scenes));
 
     assert_true(obs != NULL && h != NULL && c != NULL && ids != NULL && scenes != NULL);
-    for (int first = 0; first < RUNS; first += n_lanes) {
-        int n = RUNS - first < n_lanes ? RUNS - first : n_lanes;
+    for (int first = 0; first < RUNS; first += n_envs) {
+        int n = RUNS - first < n_envs ? RUNS - first : n_envs;
 
-        memset(h, 0, (size_t)(n_lanes * HIDDEN) * sizeof(float));
-        memset(c, 0, (size_t)(n_lanes * HIDDEN) * sizeof(float));
+        memset(h, 0, (size_t)(n_envs * HIDDEN) * sizeof(float));
+        memset(c, 0, (size_t)(n_envs * HIDDEN) * sizeof(float));
         for (int epoch = 1; epoch <= 2; epoch++) {
-            for (int lane = 0; lane < n; lane++) {
+            for (int env = 0; env < n; env++) {
                 esper_feature_memory memory;
                 int n_bad;
 
-                set_epoch(&scenes[lane], (uint32_t)((first + lane) * stride % RUNS), epoch, n_slots);
-                scenes[lane].view.slots = scenes[lane].slots;
+                set_epoch(&scenes[env], (uint32_t)((first + env) * stride % RUNS), epoch, n_slots);
+                scenes[env].view.slots = scenes[env].slots;
                 esper_feature_memory_init(&memory);
-                check_good(esper_features_fill(&scenes[lane].view, &memory, obs + lane * n_features,
-                                               ids + lane * n_slots, &n_bad));
+                check_good(esper_features_fill(&scenes[env].view, &memory, obs + env * n_features, ids + env * n_slots,
+                                               &n_bad));
             }
             check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n, obs, ids, h, c}));
-            for (int lane = 0; lane < n; lane++) {
-                uint32_t run = (uint32_t)((first + lane) * stride % RUNS);
+            for (int env = 0; env < n; env++) {
+                uint32_t run = (uint32_t)((first + env) * stride % RUNS);
                 esper_rng rng = stream(run, epoch);
                 esper_action_mask mask;
 
-                check_good(esper_action_mask_build(&scenes[lane].view, &mask));
+                check_good(esper_action_mask_build(&scenes[env].view, &mask));
                 check_good(
-                    esper_learned_choose(l->ppo, lane, &mask, greedy ? NULL : &rng, &traces[run].choice[epoch - 1]));
-                memcpy(traces[run].h, h + lane * HIDDEN, sizeof(traces[run].h));
-                memcpy(traces[run].c, c + lane * HIDDEN, sizeof(traces[run].c));
+                    esper_learned_choose(l->ppo, env, &mask, greedy ? NULL : &rng, &traces[run].choice[epoch - 1]));
+                memcpy(traces[run].h, h + env * HIDDEN, sizeof(traces[run].h));
+                memcpy(traces[run].c, c + env * HIDDEN, sizeof(traces[run].c));
             }
         }
     }
@@ -138,10 +137,10 @@ static void check_same_choice(const esper_learned_choice *a, const esper_learned
         fail_msg("run %d, epoch %d: values %.9g and %.9g", run, epoch, (double)a->value, (double)b->value);
 }
 
-/* The same runs one by one, in small fleets and in a large one, each time in other lanes. */
-static void chooses_the_same_in_any_lane(void **state)
+/* The same runs one by one, in small fleets and in a large one, each time in other environments. */
+static void chooses_the_same_in_any_env(void **state)
 {
-    static const int lanes[] = {2, 5, RUNS, 32}, strides[] = {1, 3, 5, 7};
+    static const int envs[] = {2, 5, RUNS, 32}, strides[] = {1, 3, 5, 7};
     esper_learned_identity identity = identity_of("synth", 3);
     trace alone[RUNS], together[RUNS];
     learner l;
@@ -149,11 +148,11 @@ static void chooses_the_same_in_any_lane(void **state)
     (void)state;
     for (int greedy = 0; greedy < 2; greedy++) {
         learner_open(&l, &identity, 1, 9);
-        act_in_lanes(&l, 1, 1, greedy, alone);
+        act_in_envs(&l, 1, 1, greedy, alone);
         learner_close(&l);
         for (int i = 0; i < 4; i++) {
-            learner_open(&l, &identity, lanes[i], 9);
-            act_in_lanes(&l, lanes[i], strides[i], greedy, together);
+            learner_open(&l, &identity, envs[i], 9);
+            act_in_envs(&l, envs[i], strides[i], greedy, together);
             learner_close(&l);
             for (int run = 0; run < RUNS; run++) {
                 for (int epoch = 0; epoch < 2; epoch++)
@@ -299,7 +298,7 @@ int main(void)
         cmocka_unit_test(describes_the_network),
         cmocka_unit_test(leaves_room_to_commit),
         cmocka_unit_test(checks_slots),
-        cmocka_unit_test(chooses_the_same_in_any_lane),
+        cmocka_unit_test(chooses_the_same_in_any_env),
         cmocka_unit_test(greedy_is_the_likeliest),
         cmocka_unit_test(draws_one_number_a_head),
         cmocka_unit_test(draws_by_probability),

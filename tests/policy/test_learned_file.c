@@ -22,31 +22,31 @@ static void save_new(const esper_learned_identity *identity, const char *path)
 
 /* ------------------------------------------------------------------------------------------------ there and back */
 
-/* One step of all lanes: logits and value of every lane, and memory. */
-static uint64_t hash_act(learner *l, int n_lanes, float *h, float *c)
+/* One step of all environments: logits and value of every environment, and memory. */
+static uint64_t hash_act(learner *l, int n_envs, float *h, float *c)
 {
     int n_features = l->identity.n_features, n_slots = l->identity.n_slots;
-    float *obs = calloc((size_t)(n_lanes * n_features), sizeof(float));
+    float *obs = calloc((size_t)(n_envs * n_features), sizeof(float));
     int32_t ids[8] = {0};
     esper_policy_io io;
     uint64_t hash = 0;
 
     assert_non_null(obs);
-    for (int lane = 0; lane < n_lanes; lane++) {
+    for (int env = 0; env < n_envs; env++) {
         esper_feature_memory memory;
-        float *row = obs + lane * n_features;
+        float *row = obs + env * n_features;
         scene s;
         int n_bad;
 
-        set_epoch(&s, (uint32_t)lane, 3, n_slots);
+        set_epoch(&s, (uint32_t)env, 3, n_slots);
         esper_feature_memory_init(&memory);
-        check_good(esper_features_fill(&s.view, &memory, row, ids + lane * n_slots, &n_bad));
+        check_good(esper_features_fill(&s.view, &memory, row, ids + env * n_slots, &n_bad));
         esper_normaliser_apply(l->norm, row, row);
     }
-    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n_lanes, obs, ids, h, c}));
+    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n_envs, obs, ids, h, c}));
     io = esper_policy_net_io(esper_ppo_net(l->ppo), ESPER_POLICY_ACT);
     for (int head = 0; head < ESPER_N_HEADS; head++)
-        for (int i = 0; i < n_lanes * esper_head_size(head, n_slots); i++) {
+        for (int i = 0; i < n_envs * esper_head_size(head, n_slots); i++) {
             uint32_t bits;
 
             memcpy(&bits, &io.logits[head][i], sizeof(bits));
@@ -71,7 +71,7 @@ static void acts_as_it_was_saved(void **state)
     assert_memory_equal(esper_learned_identity_of(file), &identity, sizeof(identity));
     learner_open(&loaded, esper_learned_identity_of(file), 2, 77);
     assert_true(hash_act(&saved, 2, h[0], c[0]) != hash_act(&loaded, 2, h[1], c[1])); /* or the rest shows nothing */
-    check_good(esper_learned_load(file, loaded.ppo, loaded.norm));
+    check_good(esper_learned_load(file, loaded.ppo, loaded.norm, false));
     esper_learned_close(file);
     memset(h, 0, sizeof(h));
     memset(c, 0, sizeof(c));
@@ -111,8 +111,8 @@ static void resumes_whole(void **state)
     check_good(esper_safetensors_copy(esper_learned_content(file), "learn/returns", ESPER_SAFETENSORS_F64, 1,
                                       (uint64_t[]){3}, found));
     assert_memory_equal(found, returns, sizeof(found));
-    learner_open(&l, &identity, 5, 2); /* the number of lanes is no part of it */
-    check_good(esper_learned_resume(file, l.ppo, l.norm));
+    learner_open(&l, &identity, 5, 2); /* the number of environments is no part of it */
+    check_good(esper_learned_load(file, l.ppo, l.norm, true));
     esper_learned_close(file);
     check_good(esper_learned_save(l.ppo, &identity, l.norm, &extra, "b.safetensors"));
     learner_close(&l);
@@ -338,9 +338,11 @@ static void refuses_weights_that_are_not_finite(void **state)
     learner_open(&other, &identity, 2, 5);
     before = hash_act(&other, 2, h, c);
     file = open_file(policy_path);
-    check_fails(esper_learned_load(file, other.ppo, other.norm), ESPER_E_FORMAT, " is nan: no policy acts by that");
+    check_fails(esper_learned_load(file, other.ppo, other.norm, false), ESPER_E_FORMAT,
+                " is nan: no policy acts by that");
     assert_non_null(strstr(esper_last_error(), "of param/"));
-    check_fails(esper_learned_resume(file, other.ppo, other.norm), ESPER_E_FORMAT, " is nan: no policy acts by that");
+    check_fails(esper_learned_load(file, other.ppo, other.norm, true), ESPER_E_FORMAT,
+                " is nan: no policy acts by that");
     esper_learned_close(file);
     memset(h, 0, sizeof(h));
     memset(c, 0, sizeof(c));
@@ -360,7 +362,7 @@ static void refuses_statistics_that_are_not_finite(void **state)
     save_policy(&l, policy_path);
     l.norm->variance[2] = 1.0;
     file = open_file(policy_path);
-    check_fails(esper_learned_load(file, l.ppo, l.norm), ESPER_E_FORMAT,
+    check_fails(esper_learned_load(file, l.ppo, l.norm, false), ESPER_E_FORMAT,
                 "statistics of observation 2: mean 0, variance -1");
     assert_true(l.norm->variance[2] == 1.0);
     esper_learned_close(file);
@@ -379,7 +381,7 @@ static void refuses_another_network(void **state)
     other.hidden = 24;
     learner_open(&l, &other, 1, 1);
     file = open_file(policy_path);
-    check_fails(esper_learned_load(file, l.ppo, l.norm), ESPER_E_CONFIG, "hidden width: 16, but here 24");
+    check_fails(esper_learned_load(file, l.ppo, l.norm, false), ESPER_E_CONFIG, "hidden width: 16, but here 24");
     esper_learned_close(file);
     learner_close(&l);
 }
@@ -416,8 +418,8 @@ static void acts_without_moments(void **state)
     esper_learned_close(file);
     free(tensors);
     file = open_file("sealed.safetensors");
-    check_good(esper_learned_load(file, l.ppo, l.norm));
-    check_fails(esper_learned_resume(file, l.ppo, l.norm), ESPER_E_NOTFOUND, "policy/counters");
+    check_good(esper_learned_load(file, l.ppo, l.norm, false));
+    check_fails(esper_learned_load(file, l.ppo, l.norm, true), ESPER_E_NOTFOUND, "policy/counters");
     esper_learned_close(file);
     learner_close(&l);
 }

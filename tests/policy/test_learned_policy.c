@@ -49,7 +49,7 @@ static void decides_as_its_network(void **state)
     policy = open_policy("learned", &setup);
     check_good(esper_learned_open(policy_path, &file));
     learner_open(&l, esper_learned_identity_of(file), 1, 99);
-    check_good(esper_learned_load(file, l.ppo, l.norm));
+    check_good(esper_learned_load(file, l.ppo, l.norm, false));
     esper_learned_close(file);
     esper_feature_memory_init(&memory);
     for (int epoch = 1; epoch <= EPISODE; epoch++) {
@@ -61,8 +61,7 @@ static void decides_as_its_network(void **state)
         set_epoch(&s, 8, epoch, N_SLOTS);
         memory.last_success = !s.view.last_refused;
         for (int k = 0; k < N_SLOTS; k++)
-            if (s.slots[k].measured)
-                esper_feature_memory_measured(&memory, k);
+            memory.since[k] = s.slots[k].measured ? 0 : memory.since[k];
         check_good(esper_features_fill(&s.view, &memory, obs, ids, &n_bad));
         esper_normaliser_apply(l.norm, obs, obs);
         check_good(esper_ppo_act(l.ppo, &(esper_ppo_step){1, obs, ids, h, c}));

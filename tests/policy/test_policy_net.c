@@ -34,10 +34,10 @@ typedef struct fixture {
     esper_policy_net *net;
 } fixture;
 
-static void open_net(fixture *f, const char *backend, const esper_policy_net_desc *desc, int lanes, int steps,
+static void open_net(fixture *f, const char *backend, const esper_policy_net_desc *desc, int envs, int steps,
                      int chunks)
 {
-    const esper_policy_net_sizes sizes = {lanes, steps, chunks};
+    const esper_policy_net_sizes sizes = {envs, steps, chunks};
 
     check_good(esper_pool_open(2, &f->pool));
     check_good(esper_backend_open(backend, f->pool, &f->backend));
@@ -94,7 +94,7 @@ static const esper_policy_head recorded_heads[HEADS] = {
     {"alpha_target", 3, false}, {"alpha_speed", 4, false}, {"alpha_curve", 5, false}, {"op", 6, false},
 };
 
-enum { LANES = 2, STEPS = 5, FEATURES = 85, SLOTS = 2, HIDDEN = 16, LAYERS = 2, WIDTH = 24 };
+enum { ENVS = 2, STEPS = 5, FEATURES = 85, SLOTS = 2, HIDDEN = 16, LAYERS = 2, WIDTH = 24 };
 
 static esper_safetensors *recorded;
 static double             worst_share;
@@ -164,13 +164,13 @@ static void load_weights(fixture *f)
     assert_int_equal(n, n_recorded);
 }
 
-/* States of layer l are recorded as (layers, lanes, H). */
+/* States of layer l are recorded as (layers, environments, H). */
 static void load_inputs(const esper_policy_io *io)
 {
-    memcpy(io->obs, floats_of("in/states", LANES * STEPS * FEATURES), LANES * STEPS * FEATURES * sizeof(float));
-    memset(io->reset, 0, LANES * STEPS * sizeof(float));
-    memset(io->q_choice, 0, LANES * STEPS * 6 * sizeof(float));
-    for (size_t i = 0; i < LANES * STEPS; i++) {
+    memcpy(io->obs, floats_of("in/states", ENVS * STEPS * FEATURES), ENVS * STEPS * FEATURES * sizeof(float));
+    memset(io->reset, 0, ENVS * STEPS * sizeof(float));
+    memset(io->q_choice, 0, ENVS * STEPS * 6 * sizeof(float));
+    for (size_t i = 0; i < ENVS * STEPS; i++) {
         io->q_choice[i * 6 + (size_t)int_at("in/action/op", i)] = 1.0f;
         for (size_t slot = 0; slot < SLOTS; slot++) {
             int64_t id = int_at("in/blueprint_indices", i * SLOTS + slot);
@@ -179,10 +179,10 @@ static void load_inputs(const esper_policy_io *io)
         }
     }
     for (int layer = 0; layer < LAYERS; layer++) {
-        size_t at = (size_t)layer * LANES * HIDDEN;
+        size_t at = (size_t)layer * ENVS * HIDDEN;
 
-        memcpy(io->h[layer], floats_of("in/hidden_h", LAYERS * LANES * HIDDEN) + at, LANES * HIDDEN * sizeof(float));
-        memcpy(io->c[layer], floats_of("in/hidden_c", LAYERS * LANES * HIDDEN) + at, LANES * HIDDEN * sizeof(float));
+        memcpy(io->h[layer], floats_of("in/hidden_h", LAYERS * ENVS * HIDDEN) + at, ENVS * HIDDEN * sizeof(float));
+        memcpy(io->c[layer], floats_of("in/hidden_c", LAYERS * ENVS * HIDDEN) + at, ENVS * HIDDEN * sizeof(float));
     }
 }
 
@@ -214,15 +214,15 @@ static void compare_head(const esper_policy_io *io, int head)
 {
     const char *word = recorded_heads[head].name;
     size_t size = (size_t)recorded_heads[head].size;
-    float log_prob[LANES * STEPS], entropy[LANES * STEPS];
+    float log_prob[ENVS * STEPS], entropy[ENVS * STEPS];
     char name[4][64];
 
     snprintf(name[0], sizeof(name[0]), "out/log_prob/%s", word);
     snprintf(name[1], sizeof(name[1]), "out/entropy/%s", word);
     snprintf(name[2], sizeof(name[2]), "in/upstream_log_prob/%s", word);
     snprintf(name[3], sizeof(name[3]), "in/upstream_entropy/%s", word);
-    memset(io->d_logits[head], 0, LANES * STEPS * size * sizeof(float));
-    for (size_t i = 0; i < LANES * STEPS; i++) {
+    memset(io->d_logits[head], 0, ENVS * STEPS * size * sizeof(float));
+    for (size_t i = 0; i < ENVS * STEPS; i++) {
         char action[64];
         esper_masked m;
 
@@ -230,26 +230,26 @@ static void compare_head(const esper_policy_io *io, int head)
         check_good(esper_masked_init(io->logits[head] + i * size, (int)size, mask_at(head, i), 0, &m));
         log_prob[i] = (float)esper_masked_log_prob(&m, (int)int_at(action, i));
         entropy[i] = (float)m.entropy;
-        esper_masked_backward(&m, (int)int_at(action, i), (double)floats_of(name[2], LANES * STEPS)[i],
-                              (double)floats_of(name[3], LANES * STEPS)[i], io->d_logits[head] + i * size);
+        esper_masked_backward(&m, (int)int_at(action, i), (double)floats_of(name[2], ENVS * STEPS)[i],
+                              (double)floats_of(name[3], ENVS * STEPS)[i], io->d_logits[head] + i * size);
     }
-    compare(name[0], log_prob, LANES * STEPS, 1e-5);
-    compare(name[1], entropy, LANES * STEPS, 1e-5);
+    compare(name[0], log_prob, ENVS * STEPS, 1e-5);
+    compare(name[1], entropy, ENVS * STEPS, 1e-5);
 }
 
 static void compare_states(const esper_policy_io *io)
 {
-    float h[LAYERS * LANES * HIDDEN], c[LAYERS * LANES * HIDDEN];
+    float h[LAYERS * ENVS * HIDDEN], c[LAYERS * ENVS * HIDDEN];
 
     for (size_t layer = 0; layer < LAYERS; layer++)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            size_t from = (lane * STEPS + STEPS - 1) * HIDDEN, to = (layer * LANES + lane) * HIDDEN;
+        for (size_t env = 0; env < ENVS; env++) {
+            size_t from = (env * STEPS + STEPS - 1) * HIDDEN, to = (layer * ENVS + env) * HIDDEN;
 
             memcpy(h + to, io->h_after[layer] + from, HIDDEN * sizeof(float));
             memcpy(c + to, io->c_after[layer] + from, HIDDEN * sizeof(float));
         }
-    compare("out/hidden_h", h, LAYERS * LANES * HIDDEN, 1e-5);
-    compare("out/hidden_c", c, LAYERS * LANES * HIDDEN, 1e-5);
+    compare("out/hidden_h", h, LAYERS * ENVS * HIDDEN, 1e-5);
+    compare("out/hidden_c", c, LAYERS * ENVS * HIDDEN, 1e-5);
 }
 
 static void compare_gradients(fixture *f)
@@ -287,22 +287,22 @@ static void check_recorded(const char *backend)
     d.width = WIDTH;
     d.hidden = HIDDEN;
     d.layers = LAYERS;
-    open_net(&f, backend, &d, 1, STEPS, LANES);
+    open_net(&f, backend, &d, 1, STEPS, ENVS);
     load_weights(&f);
     io = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
     for (int pass = 0; pass < 2; pass++) { /* the second over used memory */
         load_inputs(&io);
-        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, LANES));
+        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, ENVS));
         for (int head = 0; head < HEADS; head++)
             compare_head(&io, head);
-        compare("out/value", io.value, LANES * STEPS, 1e-5);
-        compare("out/q", io.q, LANES * STEPS, 1e-5);
-        compare("out/contribution", io.contributions, LANES * STEPS * SLOTS, 1e-5);
+        compare("out/value", io.value, ENVS * STEPS, 1e-5);
+        compare("out/q", io.q, ENVS * STEPS, 1e-5);
+        compare("out/contribution", io.contributions, ENVS * STEPS * SLOTS, 1e-5);
         compare_states(&io);
-        memcpy(io.d_value, floats_of("in/upstream_value", LANES * STEPS), LANES * STEPS * sizeof(float));
-        memcpy(io.d_q, floats_of("in/upstream_q", LANES * STEPS), LANES * STEPS * sizeof(float));
-        memcpy(io.d_contributions, floats_of("in/upstream_contribution", LANES * STEPS * SLOTS),
-               LANES * STEPS * SLOTS * sizeof(float));
+        memcpy(io.d_value, floats_of("in/upstream_value", ENVS * STEPS), ENVS * STEPS * sizeof(float));
+        memcpy(io.d_q, floats_of("in/upstream_q", ENVS * STEPS), ENVS * STEPS * sizeof(float));
+        memcpy(io.d_contributions, floats_of("in/upstream_contribution", ENVS * STEPS * SLOTS),
+               ENVS * STEPS * SLOTS * sizeof(float));
         check_good(esper_policy_net_backward(f.net));
         compare_gradients(&f);
     }

@@ -22,7 +22,7 @@
 #include "support/effort.h"
 #include "support/memory.h"
 
-enum { LANES = 32, STEPS = 6, MOST = LANES * STEPS, FEATURES = 9, HEADS = 2, HIDDEN = 32, SLOTS = 4, CUES = 3 };
+enum { ENVS = 32, STEPS = 6, MOST = ENVS * STEPS, FEATURES = 9, HEADS = 2, HIDDEN = 32, SLOTS = 4, CUES = 3 };
 enum { SLOT = 0, OP = 1 }; /* heads of the task with slots */
 
 static const double WAIT_REWARD = 0.5;
@@ -47,9 +47,9 @@ typedef struct toy {
     int32_t  actions[MOST * HEADS];
     uint64_t masks[MOST * HEADS];
     uint32_t asked[MOST];
-    uint8_t  forced[MOST], reset[MOST], valid[MOST];
-    float    h[LANES * HIDDEN], c[LANES * HIDDEN];
-    int      cue[LANES];
+    uint8_t  forced[MOST], reset[MOST];
+    float    h[ENVS * HIDDEN], c[ENVS * HIDDEN];
+    int      cue[ENVS], stored[ENVS];
     double   optimum; /* of the rollout, in all */
 } toy;
 
@@ -63,9 +63,9 @@ static esper_ppo_desc desc_of(bool memory, uint64_t seed)
     d.net.heads[SLOT] = (esper_policy_head){memory ? "answer" : "slot", memory ? CUES : SLOTS, false};
     d.net.heads[OP] = (esper_policy_head){"op", 2, false};
     d.net.width = d.net.hidden = HIDDEN;
-    d.n_lanes = LANES;
+    d.n_envs = ENVS;
     d.max_steps = d.chunk_steps = STEPS;
-    d.batch_chunks = LANES / 2;
+    d.batch_chunks = ENVS / 2;
     d.lr = memory ? 3e-3 : 5e-3;
     d.target_kl = 0.1;
     d.weights.entropy = memory ? 0.03 : 0.01;
@@ -93,32 +93,32 @@ static void close_toy(toy *t)
     esper_pool_close(t->pool);
 }
 
-static esper_rng stream(const toy *t, int round, int step, int lane, uint32_t tag)
+static esper_rng stream(const toy *t, int round, int step, int env, uint32_t tag)
 {
     esper_rng rng;
 
     esper_rng_init(&rng, &(esper_rng_key){.seed = t->seed,
                                           .purpose = ESPER_RNG_TEST,
-                                          .network = (uint32_t)lane,
+                                          .network = (uint32_t)env,
                                           .step = (uint32_t)round,
                                           .sample = (uint32_t)step,
                                           .tag = tag});
     return rng;
 }
 
-static void show_memory(toy *t, int step, int lane, float *obs, uint64_t *mask, esper_rng *rng)
+static void show_memory(toy *t, int step, int env, float *obs, uint64_t *mask, esper_rng *rng)
 {
     if (step == 0)
-        t->cue[lane] = (int)esper_rng_below(rng, CUES);
+        t->cue[env] = (int)esper_rng_below(rng, CUES);
     if (step == 0)
-        obs[t->cue[lane]] = 1.0f;
+        obs[t->cue[env]] = 1.0f;
     obs[CUES] = step == STEPS - 1 ? 1.0f : 0.0f;
     obs[CUES + 1] = 1.0f;
     mask[0] = step == STEPS - 1 ? 0x7 : 0x1;
-    t->forced[step * LANES + lane] = step != STEPS - 1;
+    t->forced[env * STEPS + step] = step != STEPS - 1;
 }
 
-static void show_slots(toy *t, int step, int lane, float *obs, uint64_t *mask, esper_rng *rng)
+static void show_slots(toy *t, int step, int env, float *obs, uint64_t *mask, esper_rng *rng)
 {
     double best = WAIT_REWARD;
 
@@ -131,48 +131,48 @@ static void show_slots(toy *t, int step, int lane, float *obs, uint64_t *mask, e
             best = fmax(best, (double)obs[slot]);
         }
     obs[2 * SLOTS] = 1.0f;
-    t->reset[step * LANES + lane] = 1; /* every step is a task of its own */
+    t->reset[env * STEPS + step] = 1; /* every step is a task of its own */
     t->optimum += best;
 }
 
 /* Draws a head, or takes the likeliest. */
-static void choose(toy *t, int lane, size_t entry, int head, uint64_t mask, esper_rng *rng)
+static void choose(toy *t, int env, size_t entry, int head, uint64_t mask, esper_rng *rng)
 {
     size_t at = entry * (size_t)t->n_heads + (size_t)head;
     esper_masked m;
 
-    check_good(esper_ppo_head(t->ppo, lane, head, mask, &m));
+    check_good(esper_ppo_head(t->ppo, env, head, mask, &m));
     t->masks[at] = mask;
     t->actions[at] = rng != NULL ? esper_masked_sample(&m, rng) : esper_masked_greedy(&m);
     t->log_probs[at] = (float)esper_masked_log_prob(&m, t->actions[at]);
 }
 
-static void act_in_lane(toy *t, int round, int step, int lane, const uint64_t *mask, bool greedy)
+static void act_in_env(toy *t, int round, int step, int env, const uint64_t *mask, bool greedy)
 {
-    size_t entry = (size_t)(step * LANES + lane);
-    esper_rng draws = stream(t, round, step, lane, 2), *rng = greedy ? NULL : &draws;
+    size_t entry = (size_t)(env * STEPS + step);
+    esper_rng draws = stream(t, round, step, env, 2), *rng = greedy ? NULL : &draws;
     const float *obs = t->obs + entry * FEATURES;
 
     t->asked[entry] = 1u;
     if (t->memory) {
-        choose(t, lane, entry, 0, mask[0], rng);
-        t->rewards[entry] = step == STEPS - 1 && t->actions[entry] == t->cue[lane] ? 1.0f : 0.0f;
+        choose(t, env, entry, 0, mask[0], rng);
+        t->rewards[entry] = step == STEPS - 1 && t->actions[entry] == t->cue[env] ? 1.0f : 0.0f;
         t->optimum += step == STEPS - 1;
         return;
     }
-    choose(t, lane, entry, OP, mask[OP], rng);
+    choose(t, env, entry, OP, mask[OP], rng);
     t->asked[entry] = 1u << OP;
     if (t->actions[entry * HEADS + OP] == 1) {
-        choose(t, lane, entry, SLOT, mask[SLOT], rng);
+        choose(t, env, entry, SLOT, mask[SLOT], rng);
         t->asked[entry] |= 1u << SLOT;
         t->rewards[entry] = obs[t->actions[entry * HEADS + SLOT]];
     } else {
-        choose(t, lane, entry, SLOT, 1, rng); /* not asked: one choice */
+        choose(t, env, entry, SLOT, 1, rng); /* not asked: one choice */
         t->rewards[entry] = (float)WAIT_REWARD;
     }
 }
 
-/* One rollout of all lanes; the part of the optimum that was reached. */
+/* One rollout of all environments; the part of the optimum that was reached. */
 static double play(toy *t, int round, bool greedy)
 {
     esper_policy_io io = esper_policy_net_io(esper_ppo_net(t->ppo), ESPER_POLICY_ACT);
@@ -183,27 +183,29 @@ static double play(toy *t, int round, bool greedy)
     memset(t->h, 0, sizeof(t->h));
     memset(t->c, 0, sizeof(t->c));
     t->optimum = 0;
+    for (int env = 0; env < ENVS; env++)
+        t->stored[env] = STEPS;
     for (int step = 0; step < STEPS; step++) {
-        static float rows[LANES * FEATURES];
-        uint64_t masks[LANES][HEADS];
-        esper_ppo_step now = {LANES, rows, NULL, t->h, t->c};
+        static float rows[ENVS * FEATURES];
+        uint64_t masks[ENVS][HEADS];
+        esper_ppo_step now = {ENVS, rows, NULL, t->h, t->c};
 
-        for (int lane = 0; lane < LANES; lane++) {
-            esper_rng rng = stream(t, round, step, lane, 1);
-            float *obs = t->obs + (size_t)(step * LANES + lane) * FEATURES;
+        for (int env = 0; env < ENVS; env++) {
+            esper_rng rng = stream(t, round, step, env, 1);
+            float *obs = t->obs + (size_t)(env * STEPS + step) * FEATURES;
 
-            (t->memory ? show_memory : show_slots)(t, step, lane, obs, masks[lane], &rng);
-            memcpy(rows + (size_t)lane * wide, obs, wide * sizeof(float));
+            (t->memory ? show_memory : show_slots)(t, step, env, obs, masks[env], &rng);
+            memcpy(rows + (size_t)env * wide, obs, wide * sizeof(float));
         }
         if (!t->memory) {
             memset(t->h, 0, sizeof(t->h));
             memset(t->c, 0, sizeof(t->c));
         }
         check_good(esper_ppo_act(t->ppo, &now));
-        for (int lane = 0; lane < LANES; lane++) {
-            t->values[step * LANES + lane] = io.value[lane];
-            act_in_lane(t, round, step, lane, masks[lane], greedy);
-            reward += (double)t->rewards[step * LANES + lane];
+        for (int env = 0; env < ENVS; env++) {
+            t->values[env * STEPS + step] = io.value[env];
+            act_in_env(t, round, step, env, masks[env], greedy);
+            reward += (double)t->rewards[env * STEPS + step];
         }
     }
     return reward / t->optimum;
@@ -213,8 +215,8 @@ static double play(toy *t, int round, bool greedy)
 static void find_returns(toy *t)
 {
     for (int step = 0; step < STEPS; step++)
-        for (int lane = 0; lane < LANES; lane++) {
-            int entry = step * LANES + lane, pays = t->memory ? (STEPS - 1) * LANES + lane : entry;
+        for (int env = 0; env < ENVS; env++) {
+            int entry = env * STEPS + step, pays = t->memory ? env * STEPS + STEPS - 1 : entry;
 
             t->targets[entry] = t->rewards[pays];
             t->advantages[entry] = t->rewards[pays] - t->values[entry];
@@ -230,10 +232,12 @@ static esper_ppo_batch batch_of(toy *t)
     for (size_t i = 0; i < MOST; i++)
         memcpy(packed + i * wide, t->obs + i * FEATURES, wide * sizeof(float));
     return (esper_ppo_batch){.n_steps = STEPS,
-                             .n_lanes = LANES,
+                             .n_envs = ENVS,
+                             .n_stored = t->stored,
                              .obs = packed,
                              .actions = t->actions,
                              .masks = t->masks,
+                             .open = t->masks,
                              .asked = t->asked,
                              .forced = t->forced,
                              .reset = t->reset,
@@ -361,7 +365,7 @@ static void resume_is_exact(void **state)
     learn(&again, 77); /* whatever it was */
     check_good(esper_safetensors_open(path, &file));
     assert_string_equal(esper_safetensors_note_find(file, "task"), "toy");
-    check_good(esper_ppo_load(again.ppo, file));
+    check_good(esper_ppo_load(again.ppo, file, true));
     esper_safetensors_close(file);
     b = learn(&again, 2);
     expect_same(&a, &b);
@@ -388,17 +392,17 @@ static void other_files_are_refused(void **state)
     before = bits_of(&slots);
     check_good(esper_ppo_save(memory.ppo, path, NULL, 0, NULL, 0));
     check_good(esper_safetensors_open(path, &file));
-    assert_int_equal(esper_ppo_load(slots.ppo, file), ESPER_E_CONFIG);
+    assert_int_equal(esper_ppo_load(slots.ppo, file, true), ESPER_E_CONFIG);
     assert_non_null(strstr(esper_last_error(), "features: 5, but here 9"));
     esper_safetensors_close(file);
     check_good(esper_safetensors_write(path, &any, 1, &old, 1));
     check_good(esper_safetensors_open(path, &file));
-    assert_int_equal(esper_ppo_load(slots.ppo, file), ESPER_E_FORMAT);
+    assert_int_equal(esper_ppo_load(slots.ppo, file, true), ESPER_E_FORMAT);
     assert_non_null(strstr(esper_last_error(), "version 0"));
     esper_safetensors_close(file);
     check_good(esper_safetensors_write(path, &any, 1, NULL, 0));
     check_good(esper_safetensors_open(path, &file));
-    assert_int_equal(esper_ppo_load(slots.ppo, file), ESPER_E_FORMAT);
+    assert_int_equal(esper_ppo_load(slots.ppo, file, true), ESPER_E_FORMAT);
     esper_safetensors_close(file);
     assert_true(bits_of(&slots) == before);
     close_toy(&slots);
@@ -422,77 +426,15 @@ static void chunks_carry_memory(void **state)
         open_toy(&t, true, 14, "cpu", 2, &d);
         play(&t, 0, false);
         find_returns(&t);
-        memset(t.valid, 1, sizeof(t.valid));
-        for (int step = 4; step < STEPS; step++)
-            t.valid[step * LANES + 3] = 0;
+        t.stored[3] = 4;
         batch = batch_of(&t);
-        batch.valid = t.valid;
         check_good(esper_ppo_update(t.ppo, &batch, (double)NAN, NULL, &report));
         assert_true(report.performed && report.log_prob_gap < 1e-5);
         assert_int_equal(report.n_steps, MOST - 2);
-        assert_int_equal(report.n_forced, (STEPS - 1) * LANES - 1);
+        assert_int_equal(report.n_forced, (STEPS - 1) * ENVS - 1);
         assert_true(report.state.healthy && isfinite(report.explained_variance));
         close_toy(&t);
     }
-}
-
-/* The same rollout with lanes one after the other, and lengths in place of flags: the same bits. */
-static void order_of_arrays(void **state)
-{
-    static float obs[MOST * FEATURES], numbers[4][MOST];
-    static int32_t actions[MOST];
-    static uint64_t masks[MOST];
-    static uint32_t asked[MOST];
-    static uint8_t forced[MOST];
-    static int stored[LANES];
-    const size_t wide = CUES + 2;
-    static toy a, b;
-    esper_ppo_batch batch;
-    esper_ppo_report one, other;
-
-    (void)state;
-    open_toy(&a, true, 20, "cpu", 2, NULL);
-    open_toy(&b, true, 20, "cpu", 2, NULL);
-    play(&a, 0, false);
-    find_returns(&a);
-    memset(a.valid, 1, sizeof(a.valid));
-    a.valid[(STEPS - 1) * LANES + 5] = 0;
-    batch = batch_of(&a);
-    batch.valid = a.valid;
-    check_good(esper_ppo_update(a.ppo, &batch, (double)NAN, NULL, &one));
-    for (int lane = 0; lane < LANES; lane++)
-        for (int step = 0; step < STEPS; step++) {
-            int from = step * LANES + lane, to = lane * STEPS + step;
-
-            memcpy(obs + (size_t)to * wide, a.obs + (size_t)from * FEATURES, wide * sizeof(float));
-            numbers[0][to] = a.log_probs[from];
-            numbers[1][to] = a.rewards[from];
-            numbers[2][to] = a.advantages[from];
-            numbers[3][to] = a.targets[from];
-            actions[to] = a.actions[from];
-            masks[to] = a.masks[from];
-            asked[to] = a.asked[from];
-            forced[to] = a.forced[from];
-            stored[lane] = lane == 5 ? STEPS - 1 : STEPS;
-        }
-    batch = (esper_ppo_batch){.n_steps = STEPS,
-                              .n_lanes = LANES,
-                              .lane_major = true,
-                              .n_stored = stored,
-                              .obs = obs,
-                              .actions = actions,
-                              .masks = masks,
-                              .asked = asked,
-                              .forced = forced,
-                              .log_probs = numbers[0],
-                              .rewards = numbers[1],
-                              .advantages = numbers[2],
-                              .targets = numbers[3]};
-    check_good(esper_ppo_update(b.ppo, &batch, (double)NAN, NULL, &other));
-    assert_int_equal(other.n_steps, MOST - 1);
-    assert_true(bits_of(&a) == bits_of(&b));
-    close_toy(&a);
-    close_toy(&b);
 }
 
 /* ------------------------------------------------------------------------------------------------ what fails */
@@ -604,7 +546,7 @@ static void bad_batches_are_refused(void **state)
     t.masks[10] = 2;
     assert_int_equal(esper_ppo_update(t.ppo, &batch, (double)NAN, NULL, &report), ESPER_E_ARG);
     assert_non_null(strstr(esper_last_error(), "is not open"));
-    batch.n_lanes = LANES + 1;
+    batch.n_envs = ENVS + 1;
     assert_int_equal(esper_ppo_update(t.ppo, &batch, (double)NAN, NULL, &report), ESPER_E_ARG);
     close_toy(&t);
 }
@@ -686,12 +628,17 @@ static int nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_nothing),  cmocka_unit_test(resume_is_exact),
-        cmocka_unit_test(other_files_are_refused), cmocka_unit_test(chunks_carry_memory),
-        cmocka_unit_test(order_of_arrays),         cmocka_unit_test(what_is_not_finite_is_skipped),
-        cmocka_unit_test(gradients_are_looked_at), cmocka_unit_test(moving_too_far_stops),
-        cmocka_unit_test(bad_batches_are_refused), cmocka_unit_test(penalties_count),
-        cmocka_unit_test(memory_can_run_out),      cmocka_unit_test(remembers_the_first_observation),
+        cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(resume_is_exact),
+        cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(chunks_carry_memory),
+        cmocka_unit_test(what_is_not_finite_is_skipped),
+        cmocka_unit_test(gradients_are_looked_at),
+        cmocka_unit_test(moving_too_far_stops),
+        cmocka_unit_test(bad_batches_are_refused),
+        cmocka_unit_test(penalties_count),
+        cmocka_unit_test(memory_can_run_out),
+        cmocka_unit_test(remembers_the_first_observation),
         cmocka_unit_test(chooses_slots),
     };
 

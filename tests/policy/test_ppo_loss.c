@@ -161,19 +161,19 @@ static void compare_contributions(const json_t *in, const json_t *out)
     float predicted[MOST], target[MOST];
     uint8_t counted[MOST];
     double grads[MOST], found[MOST];
-    size_t n = 0, lane, t, slot;
-    const json_t *lanes, *steps, *value;
+    size_t n = 0, env, t, slot;
+    const json_t *envs, *steps, *value;
 
-    json_array_foreach(json_object_get(in, "predicted"), lane, lanes)
-        json_array_foreach(lanes, t, steps)
+    json_array_foreach(json_object_get(in, "predicted"), env, envs)
+        json_array_foreach(envs, t, steps)
             json_array_foreach(steps, slot, value) {
-#define AT(object, key) json_array_get(json_array_get(json_array_get(json_object_get(object, key), lane), t), slot)
+#define AT(object, key) json_array_get(json_array_get(json_array_get(json_object_get(object, key), env), t), slot)
                 assert_true(n < MOST);
                 predicted[n] = (float)recorded_number(value);
                 target[n] = (float)recorded_number(AT(in, "target"));
                 counted[n] =
                     json_integer_value(AT(in, "active")) != 0 &&
-                    json_integer_value(json_array_get(json_array_get(json_object_get(in, "fresh"), lane), t)) != 0;
+                    json_integer_value(json_array_get(json_array_get(json_object_get(in, "fresh"), env), t)) != 0;
                 grads[n++] = recorded_number(AT(out, "grad_predicted"));
 #undef AT
             }

@@ -3,11 +3,45 @@
  * specification, and what must hold for any input. */
 #include "policy/helpers.h"
 
-#include "policy/reward.h"
+#include "policy/reward_terms.h"
 
 /* ------------------------------------------------------------------------------------------------ recorded */
 
 enum { MAX_DRIPS = 8 };
+
+/* What the mode cannot do without. */
+static esper_status check_recorded(const esper_reward_config *config, const esper_reward_input *in)
+{
+    bool by_contribution = config->mode == ESPER_REWARD_SHAPED || config->mode == ESPER_REWARD_ESCROW;
+
+    if (by_contribution && in->has_seed && !isnan(in->contribution) && isnan(in->seed.total))
+        return ESPER_FAIL(ESPER_E_ARG, "a reward for a contribution needs the improvement by all seeds together");
+    if (config->mode == ESPER_REWARD_ESCROW && isnan(in->accuracy_stable))
+        return ESPER_FAIL(ESPER_E_ARG, "a reward with accounts needs a stable accuracy");
+    if ((config->mode == ESPER_REWARD_SPARSE || config->mode == ESPER_REWARD_MINIMAL) && isnan(in->accuracy_committed))
+        return ESPER_FAIL(ESPER_E_ARG, "a reward at the end needs the committed accuracy");
+    for (int i = 0; i < in->n_drips; i++)
+        if (isnan(in->contributions[i]))
+            return ESPER_FAIL(ESPER_E_ARG, "drip %d needs the contribution of its fossil", i);
+    return ESPER_OK;
+}
+
+/* One step with at most one seed, as it was recorded. */
+static esper_status compute(const esper_reward_config *config, const esper_reward_input *in, esper_reward *reward_out)
+{
+    const esper_reward_terms *terms = esper_reward_terms_of(config->mode);
+    esper_reward reward;
+
+    ESPER_TRY(esper_reward_config_check(config));
+    ESPER_TRY(check_recorded(config, in));
+    esper_reward_init(&reward);
+    terms->seed(config, in, &reward);
+    terms->op(config, in, &reward);
+    terms->run(config, in, &reward);
+    esper_reward_close(&reward);
+    *reward_out = reward;
+    return ESPER_OK;
+}
 
 static int mode_now, n_compared, n_refused, n_parts, n_mismatches;
 
@@ -179,12 +213,12 @@ static void replay_mode(const json_t *entry)
     recorded_input(in, &input);
     recorded_drips(in, &input, drips, contributions);
     if (json_is_true(json_object_get(out, "error"))) {
-        check_fails(esper_reward_compute(&config, &input, &reward), ESPER_E_ARG, "needs");
+        check_fails(compute(&config, &input, &reward), ESPER_E_ARG, "needs");
         assert_true(reward.total == 77.0);
         n_refused++;
         return;
     }
-    check_good(esper_reward_compute(&config, &input, &reward));
+    check_good(compute(&config, &input, &reward));
     check_sum(&reward);
     expect(entry, "total", reward.total, real_of(out, "total"));
     compare_parts(entry, json_object_get(out, "parts"), &reward);
@@ -228,7 +262,7 @@ static void replay_loss(const json_t *entry)
         config.loss_target = 3.5;
     }
     recorded_input(in, &input);
-    check_good(esper_reward_compute(&config, &input, &reward));
+    check_good(compute(&config, &input, &reward));
     check_sum(&reward);
     if (input.has_seed && (input.seed.stage == input.seed.previous_stage || input.seed.epochs_in_stage > 1)) {
         recorded -= 0.1 * (0.995 * esper_reward_stage_value(input.seed.stage) -
@@ -360,7 +394,7 @@ static void always_a_number(void **state)
 
         esper_reward_config_init(&config, (esper_reward_mode)(i % ESPER_N_REWARD_MODES));
         draw_input(&rng, &in);
-        if (esper_reward_compute(&config, &in, &r) != ESPER_OK)
+        if (compute(&config, &in, &r) != ESPER_OK)
             continue;
         n_done++;
         n_bad += r.n_bad > 0;

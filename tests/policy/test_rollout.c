@@ -1,26 +1,24 @@
-/* The buffer of a round: what goes in comes out, rollbacks reach it whenever they happen, and chunks serve every step once. */
+/* The buffer of a round: what goes in comes out, rollbacks reach it whenever they happen, and credit stops there. */
 #include "policy/helpers.h"
 
-#include "policy/gae.h"
 #include "policy/rollout.h"
 
-enum { LANES = 3, STEPS = 10, SLOTS = 2, FEATURES = 5, STATE = 4, CHUNK = 4 };
+enum { ENVS = 3, STEPS = 10, SLOTS = 2, FEATURES = 5 };
 
-static const esper_rollout_shape plain = {LANES, STEPS, SLOTS, FEATURES, STATE, CHUNK};
+static const esper_rollout_shape plain = {ENVS, STEPS, SLOTS, FEATURES};
 
 /* A step that can be told from every other. */
-static void add(esper_rollout *rollout, int lane, double reward)
+static void add(esper_rollout *rollout, int env, double reward)
 {
-    int t = rollout->n_stored[lane];
-    float features[FEATURES], state[STATE], contributions[SLOTS] = {(float)t, NAN};
+    int t = rollout->n_stored[env];
+    float features[FEATURES], contributions[SLOTS] = {(float)t, NAN};
     int32_t blueprints[SLOTS] = {t, -1};
     esper_reward paid = {.total = reward};
     esper_rollout_step step = {.features = features,
                                .blueprints = blueprints,
-                               .value = (float)(100 * lane + t),
+                               .value = (float)(100 * env + t),
                                .reward = reward,
                                .paid = &paid,
-                               .state = state,
                                .effective_op = t % 6,
                                .forced = t % 2 == 1,
                                .contributions = contributions};
@@ -28,16 +26,14 @@ static void add(esper_rollout *rollout, int lane, double reward)
     paid.part[ESPER_PART_RENT] = -1.0;
     paid.part[ESPER_PART_ATTRIBUTION] = reward + 1.0;
     for (int i = 0; i < FEATURES; i++)
-        features[i] = (float)(1000 * lane + 10 * t + i);
-    for (int i = 0; i < STATE; i++)
-        state[i] = (float)(500 * lane + 10 * t + i);
+        features[i] = (float)(1000 * env + 10 * t + i);
     for (int h = 0; h < ESPER_N_HEADS; h++) {
         step.action.choice[h] = (t + h) % 3;
         step.masks[h] = UINT64_C(1) << 63 | (uint64_t)t;
         step.open[h] = 7u + (uint64_t)t;
         step.log_probs[h] = -0.25f * (float)(t + h);
     }
-    check_good(esper_rollout_add(rollout, lane, &step));
+    check_good(esper_rollout_add(rollout, env, &step));
 }
 
 static double sum_of_parts(const esper_rollout *rollout, size_t at)
@@ -59,14 +55,14 @@ static void keeps_what_it_is_given(void **state)
     assert_int_equal(live_blocks(), blocks + 1);
     for (int round = 0; round < 2; round++) {
         for (int t = 0; t < STEPS; t++)
-            for (int lane = 0; lane < LANES; lane++)
-                add(rollout, lane, 0.5 * t);
-        for (int lane = 0; lane < LANES; lane++)
+            for (int env = 0; env < ENVS; env++)
+                add(rollout, env, 0.5 * t);
+        for (int env = 0; env < ENVS; env++)
             for (int t = 0; t < STEPS; t++) {
-                size_t at = esper_rollout_at(rollout, lane, t);
+                size_t at = esper_rollout_at(rollout, env, t);
 
-                assert_true(rollout->values[at] == (float)(100 * lane + t));
-                assert_true(rollout->features[at * FEATURES + 4] == (float)(1000 * lane + 10 * t + 4));
+                assert_true(rollout->values[at] == (float)(100 * env + t));
+                assert_true(rollout->features[at * FEATURES + 4] == (float)(1000 * env + 10 * t + 4));
                 assert_int_equal(rollout->actions[at * ESPER_N_HEADS + 2], (t + 2) % 3);
                 assert_true(rollout->masks[at * ESPER_N_HEADS] == (UINT64_C(1) << 63 | (uint64_t)t));
                 assert_true(rollout->open[at * ESPER_N_HEADS + 7] == 7u + (uint64_t)t);
@@ -79,8 +75,9 @@ static void keeps_what_it_is_given(void **state)
                 assert_int_equal(rollout->begins[at], t == 0);
                 assert_true(sum_of_parts(rollout, at) == 0.5 * t);
             }
-        assert_int_equal(esper_rollout_count_steps(rollout), LANES * STEPS);
-        check_fails(esper_rollout_add(rollout, 1, &(esper_rollout_step){.value = 0.0f}), ESPER_E_STATE, "lane 1");
+        assert_int_equal(esper_rollout_count_steps(rollout), ENVS * STEPS);
+        check_fails(esper_rollout_add(rollout, 1, &(esper_rollout_step){.value = 0.0f}), ESPER_E_STATE,
+                    "environment 1");
         esper_rollout_reset(rollout);
         assert_int_equal(esper_rollout_count_steps(rollout), 0);
     }
@@ -90,16 +87,16 @@ static void keeps_what_it_is_given(void **state)
 
 /* ------------------------------------------------------------------------------------------------ rollbacks */
 
-/* In the middle, twice in a lane, in the last step, in the first; the other lanes do not notice. */
-/* Time is up for a lane: its last step is followed by something of this value. */
-static void truncate_lane(esper_rollout *rollout, int lane, float bootstrap)
+/* Time is up for an environment: its last step is followed by something of this value. */
+static void truncate_env(esper_rollout *rollout, int env, float bootstrap)
 {
-    size_t at = esper_rollout_at(rollout, lane, rollout->n_stored[lane] - 1);
+    size_t at = esper_rollout_at(rollout, env, rollout->n_stored[env] - 1);
 
     rollout->done[at] = rollout->truncated[at] = 1;
     rollout->bootstraps[at] = bootstrap;
 }
 
+/* In the middle, twice in an environment, in the last step, in the first; the other environments do not notice. */
 static void rollbacks_reach_it(void **state)
 {
     esper_rollout *rollout;
@@ -118,7 +115,7 @@ static void rollbacks_reach_it(void **state)
     assert_true(esper_rollout_rollback(rollout, 0, -10.0));
     for (int t = 0; t < 3; t++)
         add(rollout, 0, 3.0);
-    truncate_lane(rollout, 0, 7.0f);
+    truncate_env(rollout, 0, 7.0f);
     for (int t = 0; t < STEPS; t++) {
         static const float expected[STEPS] = {0, 0, 0, -10, 0, 0, -10, 3, 3, 3};
         static const double raw[STEPS] = {0, 0, 0, -25, 0, 0, -10, 3, 3, 3};
@@ -143,12 +140,10 @@ static void rollbacks_reach_it(void **state)
 static void credit_stops_there(void **state)
 {
     float before[2][4];
-    esper_gae_options options = {0.995, 0.98, 1.0};
 
     (void)state;
     for (int i = 0; i < 2; i++) {
         esper_rollout *rollout;
-        esper_gae_lane lane;
 
         check_good(esper_rollout_open(&plain, &rollout));
         for (int t = 0; t < 4; t++)
@@ -156,17 +151,8 @@ static void credit_stops_there(void **state)
         assert_true(esper_rollout_rollback(rollout, 0, -10.0));
         for (int t = 0; t < 4; t++)
             add(rollout, 0, i == 0 ? -50.0 : 50.0);
-        truncate_lane(rollout, 0, i == 0 ? -100.0f : 100.0f);
-        lane = (esper_gae_lane){8,
-                                rollout->rewards,
-                                rollout->values,
-                                rollout->bootstraps,
-                                rollout->done,
-                                rollout->truncated,
-                                rollout->advantages,
-                                rollout->returns,
-                                rollout->errors};
-        esper_gae_run(&options, &lane);
+        truncate_env(rollout, 0, i == 0 ? -100.0f : 100.0f);
+        esper_rollout_credit(rollout, 0, &(esper_credit){0.995, 0.98, 1.0});
         memcpy(before[i], rollout->advantages, sizeof(before[i]));
         assert_true((i == 0) == (rollout->advantages[7] < 0.0f));
         esper_rollout_close(rollout);
@@ -189,48 +175,17 @@ static void bad_rewards(void **state)
     esper_rollout_close(rollout);
 }
 
-/* ------------------------------------------------------------------------------------------------ chunks */
-
-/* The state that is kept for a chunk is the one before its first step: zero where a segment begins. */
-static void chunks_begin_with_the_state(void **state)
-{
-    static const int stored[LANES] = {10, 0, 5};
-    int per_lane = (STEPS + plain.chunk - 1) / plain.chunk;
-    esper_rollout *rollout;
-
-    (void)state;
-    check_good(esper_rollout_open(&plain, &rollout));
-    for (int lane = 0; lane < LANES; lane++)
-        for (int t = 0; t < stored[lane]; t++) {
-            if (lane == 2 && t == 4)
-                assert_true(esper_rollout_rollback(rollout, lane, -1.0));
-            add(rollout, lane, 1.0);
-        }
-    for (int lane = 0; lane < LANES; lane++)
-        for (int start = 0; start < stored[lane]; start += plain.chunk)
-            for (int k = 0; k < STATE; k++) {
-                float kept = rollout->states[(lane * per_lane + start / plain.chunk) * STATE + k];
-                bool begins = start == 0 || lane == 2;
-
-                assert_true(kept == (begins ? 0.0f : (float)(500 * lane + 10 * start + k)));
-            }
-    esper_rollout_close(rollout);
-}
-
 static void bad_shapes(void **state)
 {
     esper_rollout_shape shape = plain;
     esper_rollout *rollout;
 
     (void)state;
-    shape.chunk = STEPS + 1;
-    check_fails(esper_rollout_open(&shape, &rollout), ESPER_E_ARG, "11 steps of a chunk: from 1 to 10");
-    shape = plain;
     shape.n_slots = 65;
     check_fails(esper_rollout_open(&shape, &rollout), ESPER_E_ARG, "65 slots");
     shape = plain;
-    shape.n_lanes = 0;
-    check_fails(esper_rollout_open(&shape, &rollout), ESPER_E_ARG, "0 lanes");
+    shape.n_envs = 0;
+    check_fails(esper_rollout_open(&shape, &rollout), ESPER_E_ARG, "0 environments");
     esper_mem_fail_at(1);
     check_fails(esper_rollout_open(&plain, &rollout), ESPER_E_NOMEM, "rollout");
     esper_mem_fail_at(0);
@@ -240,9 +195,11 @@ static void bad_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_what_it_is_given), cmocka_unit_test(rollbacks_reach_it),
-        cmocka_unit_test(credit_stops_there),     cmocka_unit_test(bad_rewards),
-        cmocka_unit_test(chunks_begin_with_the_state),       cmocka_unit_test(bad_shapes),
+        cmocka_unit_test(keeps_what_it_is_given),
+        cmocka_unit_test(rollbacks_reach_it),
+        cmocka_unit_test(credit_stops_there),
+        cmocka_unit_test(bad_rewards),
+        cmocka_unit_test(bad_shapes),
     };
 
     return cmocka_run_group_tests_name("policy/rollout", tests, NULL, NULL);

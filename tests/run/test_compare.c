@@ -342,7 +342,7 @@ static void make_policy_noted(const char *path, const char *task, int n_slots, e
     identity.width = identity.hidden = 8;
     check_good(esper_learned_identity_set_slots(&identity, ids, n_slots));
     esper_learned_ppo(&identity, &desc);
-    desc.n_lanes = 1;
+    desc.n_envs = 1;
     desc.seed = 5;
     check_good(esper_pool_open(1, &pool));
     check_good(esper_backend_open("auto", pool, &backend));

@@ -23,7 +23,7 @@ expect_code 0
 expect_words out "4 environments on 1 thread of each of 2 ranks"
 expect_equal "lines of rounds" "$(grep -cE '^ +[1-3]/3 ' out.txt)" 3
 
-# A fault of one environment: its rank's lanes alone go back, and all ranks learn the same of it.
+# A fault of one environment: it alone goes back, and all ranks learn the same of it.
 for n in 1 2; do
     on_ranks $n "${learn[@]}" --inject 3:host:param:nan --run-dir drill-$n
     expect_code 0
