@@ -137,15 +137,17 @@ static esper_status lay_over(const esper_task *task, const char *settings, esper
     return ESPER_OK;
 }
 
-esper_status esper_task_configure(const esper_task *task, esper_config *config)
+esper_status esper_task_configure(const esper_task *task, esper_config_job job, esper_config *config)
 {
-    return lay_over(task, task->settings, config);
-}
+    static const esper_config_source by_learning = {.place = ESPER_CONFIG_PRESET, .name = "learn"};
+    static const char *const of_learning[][2] = {{"gates", "permissive"}, {"threads", "0"}}; /* threads: of the fleet */
 
-esper_status esper_task_configure_growth(const esper_task *task, esper_config *config)
-{
     ESPER_TRY(lay_over(task, task->settings, config));
-    return lay_over(task, task->growth, config);
+    if (job != ESPER_CONFIG_IN_TRAIN)
+        ESPER_TRY(lay_over(task, task->growth, config));
+    for (size_t i = 0; job == ESPER_CONFIG_IN_LEARN && i < sizeof(of_learning) / sizeof(of_learning[0]); i++)
+        ESPER_TRY(esper_config_set(config, of_learning[i][0], of_learning[i][1], &by_learning));
+    return ESPER_OK;
 }
 
 esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config)
