@@ -28,6 +28,10 @@ esper_status esper_task_configure(const esper_task *task, esper_config_job job, 
 esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config);
 esper_host         esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data);
 
+/* That host's program; freed by esper_net_fini. */
+esper_status esper_task_build(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
+                              esper_net *net_out);
+
 /* Parameters of that host, and of the smallest seed with any that fits one of its slots. Looks at the data, but loads none. */
 esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out,
                                    int64_t *least_seed_out);
