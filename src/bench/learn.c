@@ -103,7 +103,7 @@ static esper_status configure(learn_bench *self)
     esper_config_init(&self->config);
     self->config.backend = self->request->config->backend;
     snprintf(self->config.data, sizeof(self->config.data), "%s", quick ? "" : self->request->config->data);
-    ESPER_TRY(esper_learn_configure(self->task, &self->config));
+    ESPER_TRY(esper_task_configure(self->task, ESPER_CONFIG_IN_LEARN, &self->config));
     for (size_t i = 0; quick && i < sizeof(quick_settings) / sizeof(quick_settings[0]); i++)
         ESPER_TRY(set(&self->config, quick_settings[i][0], quick_settings[i][1]));
     return ESPER_OK;

@@ -14,6 +14,6 @@ esper_status esper_bench_configure(const char *task, const char *settings, const
     ESPER_TRY(esper_task_find(task, task_out));
     with = **task_out;
     with.settings = settings;
-    ESPER_TRY(esper_task_configure(*task_out, config));
-    return esper_task_configure(&with, config);
+    ESPER_TRY(esper_task_configure(*task_out, ESPER_CONFIG_IN_TRAIN, config));
+    return esper_task_configure(&with, ESPER_CONFIG_IN_TRAIN, config);
 }

@@ -254,7 +254,7 @@ static int compare_task(const char *name, esper_config *config, request *wish)
     int code;
 
     if (status == ESPER_OK)
-        status = esper_task_configure_growth(task, config);
+        status = esper_task_configure(task, ESPER_CONFIG_IN_COMPARE, config);
     if (status == ESPER_OK)
         status = read_wish(wish, config);
     if (status == ESPER_OK)

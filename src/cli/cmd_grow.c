@@ -204,7 +204,7 @@ static int run(int argc, char **argv)
     if (n_left == 1 || resume == NULL) {
         status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &asked.task);
         if (status == ESPER_OK)
-            status = esper_task_configure_growth(asked.task, &config);
+            status = esper_task_configure(asked.task, ESPER_CONFIG_IN_GROW, &config);
         if (status != ESPER_OK)
             return esper_cli_fail(status);
     }

@@ -83,7 +83,7 @@ static esper_status info_tasks(const question *asked)
         esper_dataset_info info;
 
         esper_config_init(&preset);
-        ESPER_TRY(esper_task_configure(task, &preset));
+        ESPER_TRY(esper_task_configure(task, ESPER_CONFIG_IN_TRAIN, &preset));
         desc = esper_task_data(task, &preset);
         esper_terminal_print(stdout, "  %s %-23s  %s\n",
                              esper_terminal_tick(&terminal, esper_dataset_measure(&desc, &info) == ESPER_OK),
@@ -169,9 +169,7 @@ static esper_status configure(const question *asked, const esper_task **task_out
         ESPER_TRY(esper_task_find(asked->task, &task));
     *config_out = *asked->config;
     *task_out = task;
-    return asked->job == ESPER_CONFIG_IN_TRAIN  ? esper_task_configure(task, config_out)
-           : asked->job == ESPER_CONFIG_IN_GROW ? esper_task_configure_growth(task, config_out)
-                                                : esper_learn_configure(task, config_out);
+    return esper_task_configure(task, asked->job, config_out);
 }
 
 /* As the command whose settings these are would do. Who wants to see all of them wants to know, too. */

@@ -135,7 +135,7 @@ static int run(int argc, char **argv)
     if (n_left == 1 || resume == NULL) {
         status = esper_task_find(n_left == 1 ? argv[0] : FAST_TASK, &task);
         if (status == ESPER_OK)
-            status = esper_learn_configure(task, &config);
+            status = esper_task_configure(task, ESPER_CONFIG_IN_LEARN, &config);
         if (status != ESPER_OK)
             return esper_cli_fail(status);
     }
@@ -150,7 +150,7 @@ static int run(int argc, char **argv)
 #define WHO_DECIDES                                                                                                    \
     "it says who decides, and here a policy learns to. (A program that learns by itself is given by --policy-cmd)"
 
-/* What is not as `esper grow` has it: see esper_learn_configure. Who decides is not asked here. */
+/* What is not as `esper grow` has it: see esper_task_configure. Who decides is not asked here. */
 static const esper_command_own own[] = {
     {.key = "run_dir", .help = "Directory for this run's policy and records. Empty: runs/learn-<task>-<date>-<n>."},
     {.key = "policy", .refusal = WHO_DECIDES},

@@ -82,7 +82,7 @@ static int run(int argc, char **argv)
     if (n_left == 1 || resume == NULL) {
         status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &task);
         if (status == ESPER_OK)
-            status = esper_task_configure(task, &config);
+            status = esper_task_configure(task, ESPER_CONFIG_IN_TRAIN, &config);
         if (status != ESPER_OK)
             return esper_cli_fail(status);
     }

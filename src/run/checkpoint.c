@@ -1,8 +1,8 @@
 /* Checkpoints. Tensors are named <family>/<tensor>, everything else is text in the file's notes. */
 #include "run/checkpoint.h"
 
+#include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +15,7 @@
 #include "base/status.h"
 #include "nn/init.h"
 
-enum {
-    NOTE_CHARS = 128,
-    AGE_CHARS = 11, /* " 4294967295" */
-    OPTIM_CHARS = 2 + ESPER_MAX_REGIONS * AGE_CHARS,
-};
+enum { NOTE_CHARS = 128, MAX_NOTES = 20 };
 
 /* The families that are saved; gradients are not state. */
 static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_BUFFER, ESPER_FAMILY_MOMENT1,
@@ -91,11 +87,10 @@ typedef struct draft {
     char (*names)[ESPER_NAME_CHARS + 16];
     size_t n_tensors;
     char   config[ESPER_CONFIG_RECORD_CHARS];
-    char   optim[OPTIM_CHARS];
-    char   texts[20][NOTE_CHARS];
-    esper_safetensors_note notes[20];
+    char   texts[MAX_NOTES][NOTE_CHARS];
+    esper_safetensors_note notes[MAX_NOTES];
     size_t n_notes;
-    char  *detour, *slots; /* texts of notes of any length; NULL: there is no such note */
+    esper_text optim, detour, slots; /* notes of any length; the last two "": there is no such note */
     esper_text parts[ESPER_MAX_PARTS];
 } draft;
 
@@ -115,6 +110,7 @@ static esper_status add_tensor(void *context, esper_family family, const esper_t
 
 static void add_note(draft *out, const char *key, const char *value)
 {
+    assert(out->n_notes < MAX_NOTES);
     out->notes[out->n_notes++] = (esper_safetensors_note){key, value};
 }
 
@@ -126,37 +122,6 @@ __attribute__((format(printf, 3, 4))) static void add_number(draft *out, const c
     vsnprintf(out->texts[out->n_notes], NOTE_CHARS, format, args);
     va_end(args);
     add_note(out, key, out->texts[out->n_notes]);
-}
-
-static void add_tally(draft *out, const esper_tally *tally)
-{
-    char loss[ESPER_NUMBER_CHARS];
-
-    esper_number_write_real(tally->loss, loss);
-    add_number(out, "tally", "loss %s correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, loss, tally->correct,
-               tally->targets, tally->samples);
-}
-
-/* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
-static void add_last_step(draft *out, const esper_network *network)
-{
-    char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
-
-    esper_number_write_real(network->lr, lr);
-    esper_number_write_real(network->grad_norm, grad_norm);
-    add_number(out, "last_step", "lr %s grad_norm %s", lr, grad_norm);
-}
-
-/* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
-static void add_optim(draft *out, const esper_network *network)
-{
-    int n_regions = network->optim != NULL ? network->slab.n_regions : 0;
-    int used = snprintf(out->optim, sizeof(out->optim), "t");
-
-    for (int r = 0; r < n_regions; r++)
-        used += snprintf(out->optim + used, sizeof(out->optim) - (size_t)used, " %" PRIu32,
-                         esper_optim_group(network->optim, 0, r)->t);
-    add_note(out, "optim", out->optim);
 }
 
 /* Over tensors and notes as they will be read again: all tensors have one type, so the file keeps their order. */
@@ -180,8 +145,13 @@ static uint64_t hash_draft(const draft *out)
 static void add_notes(draft *out, const esper_network *network)
 {
     const esper_cursor *cursor = &network->cursor;
+    const esper_tally *tally = &network->tally;
+    char loss[ESPER_NUMBER_CHARS], lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
 
     esper_config_write(&network->engine->config, out->config);
+    esper_number_write_real(tally->loss, loss);
+    esper_number_write_real(network->lr, lr);
+    esper_number_write_real(network->grad_norm, grad_norm);
     add_note(out, "format", ESPER_CHECKPOINT_FORMAT);
     add_number(out, "format_version", "%d", ESPER_CHECKPOINT_VERSION);
     add_note(out, "esper_version", ESPER_VERSION);
@@ -192,13 +162,15 @@ static void add_notes(draft *out, const esper_network *network)
     add_number(out, "seed", "%" PRIu64, network->seed);
     add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
                cursor->step);
-    add_tally(out, &network->tally);
-    add_last_step(out, network);
-    add_optim(out, network);
-    if (out->detour != NULL)
-        add_note(out, "detour", out->detour);
-    if (out->slots != NULL)
-        add_note(out, "slots", out->slots);
+    add_number(out, "tally", "loss %s correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, loss, tally->correct,
+               tally->targets, tally->samples);
+    /* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
+    add_number(out, "last_step", "lr %s grad_norm %s", lr, grad_norm);
+    add_note(out, "optim", out->optim.text);
+    if (out->detour.n > 0)
+        add_note(out, "detour", out->detour.text);
+    if (out->slots.n > 0)
+        add_note(out, "slots", out->slots.text);
     for (int i = 0; i < network->n_parts; i++)
         if (out->parts[i].n > 0)
             add_note(out, network->parts[i].name, out->parts[i].text);
@@ -215,40 +187,23 @@ static bool is_ahead(const esper_place *place, const esper_network *network)
 }
 
 /* Only where there is one: "draw 0 lr_scale 0x1p+0 pass 3:17 3:18". Batches behind the cursor no longer matter. */
-static esper_status write_detour(draft *out, const esper_network *network)
+static void write_detour(esper_text *out, const esper_network *network)
 {
-    enum { PLACE_CHARS = 24, HEAD_CHARS = 96 };
     const esper_detour *detour = &network->detour;
-    size_t room = HEAD_CHARS + (size_t)detour->n_passed * PLACE_CHARS, n;
     uint32_t n_ahead = 0;
 
     for (uint32_t i = 0; i < detour->n_passed; i++)
         n_ahead += is_ahead(&detour->passed[i], network);
     if (n_ahead == 0 && detour->draw == 0 && detour->lr_scale >= 1.0)
-        return ESPER_OK;
-    out->detour = esper_mem_alloc(room);
-    if (out->detour == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %u batches to pass over", n_ahead);
-    n = (size_t)snprintf(out->detour, room, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
+        return;
+    esper_text_add(out, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
     for (uint32_t i = 0; i < detour->n_passed; i++)
         if (is_ahead(&detour->passed[i], network))
-            n += (size_t)snprintf(out->detour + n, room - n, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch,
-                                  detour->passed[i].batch);
-    return ESPER_OK;
+            esper_text_add(out, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch, detour->passed[i].batch);
 }
 
-/* Two hexadecimal digits for each byte; NULL: no memory. */
-static char *write_hex(const uint8_t *bytes, size_t n)
-{
-    char *text = esper_mem_alloc(2 * n + 1);
-
-    for (size_t i = 0; text != NULL && i < n; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return text;
-}
-
-/* The slot table, where a seed is or was in it. */
-static esper_status write_slots(draft *out, const esper_slots *slots)
+/* The slot table, where a seed is or was in it: two hexadecimal digits for each byte. */
+static esper_status write_slots(esper_text *out, const esper_slots *slots)
 {
     size_t n = esper_slots_pack_bytes(slots);
     uint8_t *bytes;
@@ -259,63 +214,64 @@ static esper_status write_slots(draft *out, const esper_slots *slots)
     if (!used)
         return ESPER_OK;
     bytes = esper_mem_alloc(n);
-    if (bytes != NULL) {
-        esper_slots_pack(slots, bytes);
-        out->slots = write_hex(bytes, n);
-    }
+    if (bytes == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
+    esper_slots_pack(slots, bytes);
+    for (size_t i = 0; i < n; i++)
+        esper_text_add(out, "%02x", bytes[i]);
     esper_mem_free(bytes);
-    return out->slots != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
+    return ESPER_OK;
 }
 
-static esper_status write_parts(draft *out, const esper_network *network)
+static esper_status write_draft(draft *out, const esper_network *network, const char *path)
 {
+    size_t most = (size_t)network->net.n_tensors * N_FAMILIES;
+    bool failed;
+
+    out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
+    out->names = esper_mem_alloc(most * sizeof(*out->names));
+    if (out->tensors == NULL || out->names == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
+    ESPER_TRY(esper_slab_mirror(&network->slab, ALL_BUT_GRADIENTS, &out->mirror));
+    ESPER_TRY(visit_state(network, &out->mirror, add_tensor, out));
+    assert(out->n_tensors <= most);
+    /* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
+    esper_text_add(&out->optim, "t");
+    for (int r = 0; network->optim != NULL && r < network->slab.n_regions; r++)
+        esper_text_add(&out->optim, " %" PRIu32, esper_optim_group(network->optim, 0, r)->t);
+    write_detour(&out->detour, network);
+    ESPER_TRY(write_slots(&out->slots, &network->slots));
+    failed = out->optim.failed || out->detour.failed || out->slots.failed;
     for (int i = 0; i < network->n_parts; i++) {
         ESPER_TRY(network->parts[i].write(network->parts[i].context, &out->parts[i]));
-        if (out->parts[i].failed)
-            return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: its %s", network->parts[i].name);
+        failed = failed || out->parts[i].failed;
     }
-    return ESPER_OK;
+    if (failed)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: its notes");
+    add_notes(out, network);
+    return esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
 }
 
 esper_status esper_checkpoint_save(esper_network *network, const char *path)
 {
-    size_t most = (size_t)network->net.n_tensors * N_FAMILIES;
-    esper_status status = ESPER_OK;
+    esper_status status;
     draft *out;
 
     if (network->program != esper_splice_key(&network->splice))
         return ESPER_FAIL(ESPER_E_STATE, "the network is not what its slots say: such a checkpoint could not be read");
     ESPER_TRY(esper_network_read(network));
     out = esper_mem_alloc(sizeof(*out));
-    if (out != NULL) {
-        out->tensors = esper_mem_alloc(most * sizeof(*out->tensors));
-        out->names = esper_mem_alloc(most * sizeof(*out->names));
-    }
-    if (out == NULL || out->tensors == NULL || out->names == NULL)
-        status = ESPER_FAIL(ESPER_E_NOMEM, "checkpoint of %zu tensors", most);
-    if (status == ESPER_OK)
-        status = esper_slab_mirror(&network->slab, ALL_BUT_GRADIENTS, &out->mirror);
-    if (status == ESPER_OK)
-        status = visit_state(network, &out->mirror, add_tensor, out);
-    if (status == ESPER_OK)
-        status = write_detour(out, network);
-    if (status == ESPER_OK)
-        status = write_slots(out, &network->slots);
-    if (status == ESPER_OK)
-        status = write_parts(out, network);
-    if (status == ESPER_OK) {
-        add_notes(out, network);
-        status = esper_safetensors_write(path, out->tensors, out->n_tensors, out->notes, out->n_notes);
-    }
-    if (out != NULL) {
-        esper_slab_fini(&out->mirror);
-        esper_mem_free(out->tensors);
-        esper_mem_free(out->names);
-        esper_mem_free(out->detour);
-        esper_mem_free(out->slots);
-        for (int i = 0; i < ESPER_MAX_PARTS; i++)
-            esper_text_fini(&out->parts[i]);
-    }
+    if (out == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint");
+    status = write_draft(out, network, path);
+    esper_slab_fini(&out->mirror);
+    esper_mem_free(out->tensors);
+    esper_mem_free(out->names);
+    esper_text_fini(&out->optim);
+    esper_text_fini(&out->detour);
+    esper_text_fini(&out->slots);
+    for (int i = 0; i < ESPER_MAX_PARTS; i++)
+        esper_text_fini(&out->parts[i]);
     esper_mem_free(out);
     return status;
 }
@@ -425,69 +381,23 @@ static esper_status copy_tensor(void *context, esper_family family, const esper_
     return esper_backend_copy_in(in->backend, NULL, values, found->data, (size_t)found->n_bytes);
 }
 
+/* A note that every checkpoint has; "" where this one has not. */
+static const char *note_of(const esper_safetensors *file, const char *key)
+{
+    const char *text = esper_safetensors_note_find(file, key);
+
+    return text != NULL ? text : "";
+}
+
 static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out)
 {
-    const char *text = esper_safetensors_note_find(file, "cursor");
     esper_cursor cursor;
 
-    if (text == NULL || sscanf(text, "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch, &cursor.batch,
-                               &cursor.step) != 3)
+    if (sscanf(note_of(file, "cursor"), "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch,
+               &cursor.batch, &cursor.step) != 3)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say where the run stood",
                           esper_safetensors_name(file));
     *cursor_out = cursor;
-    return ESPER_OK;
-}
-
-static esper_status check_cursor(const esper_safetensors *file, const esper_network *network)
-{
-    if (network->cursor.batch > network->engine->steps_per_epoch)
-        return ESPER_FAIL(ESPER_E_FORMAT,
-                          "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
-                          ": was it made from other data?",
-                          esper_safetensors_name(file), network->cursor.batch, network->engine->steps_per_epoch);
-    return ESPER_OK;
-}
-
-/* A number, or what has become of it: losses and gradients may be lost. */
-static bool read_real(const char *text, double *value_out)
-{
-    if (strcmp(text, "nan") == 0)
-        *value_out = (double)NAN;
-    else if (strcmp(text, "inf") == 0)
-        *value_out = (double)INFINITY;
-    else if (strcmp(text, "-inf") == 0)
-        *value_out = -(double)INFINITY;
-    else
-        return esper_number_read_real(text, value_out);
-    return true;
-}
-
-static esper_status read_tally(const esper_safetensors *file, esper_tally *tally_out)
-{
-    const char *text = esper_safetensors_note_find(file, "tally");
-    char loss[ESPER_NUMBER_CHARS];
-    esper_tally tally;
-
-    _Static_assert(ESPER_NUMBER_CHARS == 32, "the width below leaves room for the terminator");
-    if (text == NULL ||
-        sscanf(text, "loss %31s correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64, loss, &tally.correct,
-               &tally.targets, &tally.samples) != 4 ||
-        !read_real(loss, &tally.loss))
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say what the epoch had brought so far",
-                          esper_safetensors_name(file));
-    *tally_out = tally;
-    return ESPER_OK;
-}
-
-static esper_status read_last_step(const esper_safetensors *file, esper_network *network)
-{
-    const char *text = esper_safetensors_note_find(file, "last_step");
-    char lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
-
-    if (text == NULL || sscanf(text, "lr %31s grad_norm %31s", lr, grad_norm) != 2 || !read_real(lr, &network->lr) ||
-        !read_real(grad_norm, &network->grad_norm))
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not tell of the last step",
-                          esper_safetensors_name(file));
     return ESPER_OK;
 }
 
@@ -504,26 +414,44 @@ static bool read_ages(const char *text, uint32_t *ages, int n_regions)
     return *text == '\0';
 }
 
-static esper_status read_optim(const esper_safetensors *file, const esper_network *network)
+/* A number, or what has become of it: losses and gradients may be lost. */
+static bool read_real(const char *text, double *value_out)
 {
-    const char *text = esper_safetensors_note_find(file, "optim");
-    uint32_t ages[ESPER_MAX_REGIONS];
+    bool lost = strcmp(text, "nan") == 0 || strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0;
 
-    if (text == NULL || !read_ages(text, ages, network->slab.n_regions))
-        return ESPER_FAIL(ESPER_E_FORMAT,
-                          "%s: the checkpoint does not say how many steps the optimiser took in each of %d regions",
-                          esper_safetensors_name(file), network->slab.n_regions);
-    for (int r = 0; r < network->slab.n_regions; r++)
-        esper_optim_group(network->optim, 0, r)->t = ages[r];
-    return ESPER_OK;
+    if (lost)
+        *value_out = strtod(text, NULL);
+    return lost || esper_number_read_real(text, value_out);
 }
 
+/* What a network that trains has besides: where it stands in the epoch, and the optimiser's age. */
 static esper_status read_position(const esper_safetensors *file, esper_network *network)
 {
-    ESPER_TRY(check_cursor(file, network));
-    ESPER_TRY(read_tally(file, &network->tally));
-    ESPER_TRY(read_last_step(file, network));
-    ESPER_TRY(read_optim(file, network));
+    const char *name = esper_safetensors_name(file);
+    esper_tally *tally = &network->tally;
+    char loss[ESPER_NUMBER_CHARS], lr[ESPER_NUMBER_CHARS], grad_norm[ESPER_NUMBER_CHARS];
+    uint32_t ages[ESPER_MAX_REGIONS];
+
+    _Static_assert(ESPER_NUMBER_CHARS == 32, "the widths below leave room for the terminator");
+    if (network->cursor.batch > network->engine->steps_per_epoch)
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint stands at batch %" PRIu32 " of an epoch of %" PRIu32
+                          ": was it made from other data?",
+                          name, network->cursor.batch, network->engine->steps_per_epoch);
+    if (sscanf(note_of(file, "tally"), "loss %31s correct %" SCNu64 " targets %" SCNu64 " samples %" SCNu64, loss,
+               &tally->correct, &tally->targets, &tally->samples) != 4 ||
+        !read_real(loss, &tally->loss))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say what the epoch had brought so far", name);
+    if (sscanf(note_of(file, "last_step"), "lr %31s grad_norm %31s", lr, grad_norm) != 2 ||
+        !read_real(lr, &network->lr) || !read_real(grad_norm, &network->grad_norm))
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not tell of the last step", name);
+    assert(network->slab.n_regions <= ESPER_MAX_REGIONS);
+    if (!read_ages(note_of(file, "optim"), ages, network->slab.n_regions))
+        return ESPER_FAIL(ESPER_E_FORMAT,
+                          "%s: the checkpoint does not say how many steps the optimiser took in each of %d regions",
+                          name, network->slab.n_regions);
+    for (int r = 0; r < network->slab.n_regions; r++)
+        esper_optim_group(network->optim, 0, r)->t = ages[r];
     network->epoch_drawn = false;
     return ESPER_OK;
 }
@@ -605,33 +533,24 @@ static esper_status check_weights(const esper_safetensors *file, const esper_net
     return ESPER_OK;
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* A note of bytes; *bytes_out NULL: there is none. */
 static esper_status read_hex(const esper_safetensors *file, const char *key, uint8_t **bytes_out, size_t *n_out)
 {
-    const char *text = esper_safetensors_note_find(file, key);
-    size_t n = text != NULL ? strlen(text) : 0;
-    uint8_t *bytes = n > 0 ? esper_mem_alloc(n / 2 + 1) : NULL;
+    const char *text = note_of(file, key);
+    size_t n = strlen(text);
+    uint8_t *bytes;
 
     *bytes_out = NULL;
     if (n == 0)
         return ESPER_OK;
+    if (n % 2 != 0 || strspn(text, "0123456789abcdef") != n)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: the note %s is not what Esper writes", esper_safetensors_name(file),
+                          key);
+    bytes = esper_mem_alloc(n / 2);
     if (bytes == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %zu bytes of %s", n / 2, key);
-    for (size_t i = 0; i < n / 2; i++) {
-        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-
-        if (high < 0 || low < 0 || n % 2 != 0) {
-            esper_mem_free(bytes);
-            return ESPER_FAIL(ESPER_E_FORMAT, "%s: the note %s is not what Esper writes", esper_safetensors_name(file),
-                              key);
-        }
-        bytes[i] = (uint8_t)(high << 4 | low);
-    }
+    for (size_t i = 0; i < n / 2; i++)
+        sscanf(text + 2 * i, "%2hhx", &bytes[i]);
     *bytes_out = bytes;
     *n_out = n / 2;
     return ESPER_OK;

@@ -63,15 +63,13 @@ static void set_line(esper_compare_line *line, const char *name, esper_compare_k
     snprintf(line->name, sizeof(line->name), "%s", name);
 }
 
-/* A policy that has a name, and needs no more. */
-static bool find_policy(const char *word, const esper_policy_ops **ops_out)
+/* A policy that has a name, and needs no more; NULL: none is called so. */
+static const esper_policy_ops *find_policy(const char *word)
 {
     for (int i = 0; esper_policy_list()[i] != NULL; i++)
-        if (strcmp(esper_policy_list()[i]->name, word) == 0 && esper_policy_list()[i] != &esper_policy_learned) {
-            *ops_out = esper_policy_list()[i];
-            return true;
-        }
-    return false;
+        if (strcmp(esper_policy_list()[i]->name, word) == 0 && esper_policy_list()[i] != &esper_policy_learned)
+            return esper_policy_list()[i];
+    return NULL;
 }
 
 /* A learned policy, by its file or its run. */
@@ -90,16 +88,14 @@ static esper_status find_file(const char *word, esper_compare_line *line_out)
 
 static esper_status find_line(const char *word, esper_compare_line *line_out)
 {
-    const esper_policy_ops *ops;
-
     if (strcmp(word, name_final) == 0)
         set_line(line_out, name_final, ESPER_COMPARE_FINAL);
     else if (strcmp(word, name_equal) == 0)
         set_line(line_out, name_equal, ESPER_COMPARE_EQUAL);
     else if (strcmp(word, name_static) == 0 || strcmp(word, esper_policy_none.name) == 0)
         set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
-    else if (find_policy(word, &ops))
-        set_line(line_out, ops->name, ESPER_COMPARE_GROWN);
+    else if (find_policy(word) != NULL)
+        set_line(line_out, word, ESPER_COMPARE_GROWN);
     else if (esper_policy_is_file(word) || esper_run_policy_is_named(word))
         return find_file(word, line_out);
     else
@@ -240,10 +236,9 @@ static void part_of_path(const char *path, int up, char name_out[ESPER_COMPARE_L
 
 static bool is_taken(const esper_compare *compare, int line, const char *name)
 {
-    bool taken = name[0] == '\0' || strcmp(name, name_static) == 0;
+    bool taken = name[0] == '\0' || strcmp(name, name_static) == 0 || strcmp(name, name_learned) == 0 ||
+                 find_policy(name) != NULL;
 
-    for (int i = 0; esper_policy_list()[i] != NULL; i++)
-        taken |= strcmp(esper_policy_list()[i]->name, name) == 0;
     for (int i = 0; i < compare->n_lines; i++)
         taken |= i != line && strcmp(compare->lines[i].name, name) == 0;
     return taken;
@@ -393,50 +388,35 @@ static void add_run(esper_compare *compare, int line, int seed, bool equal_flops
                                          .epochs = -1};
 }
 
-/* Whether a static line is made after this one's network. */
-static bool is_followed(const esper_compare *compare, int line)
-{
-    for (int i = 0; i < compare->n_lines; i++)
-        if (compare->lines[i].of == line)
-            return true;
-    return false;
-}
-
+/* Those that static lines are made after come first, and of them the one that all go by. */
 static void add_runs_of_seed(esper_compare *compare, int seed)
 {
+    uint64_t followed = 0;
+
+    _Static_assert(ESPER_COMPARE_MAX_LINES <= 64, "a bit for each line");
+    for (int i = 0; i < compare->n_lines; i++)
+        if (compare->lines[i].of >= 0)
+            followed |= UINT64_C(1) << compare->lines[i].of;
     if (compare->grown >= 0)
         add_run(compare, compare->grown, seed, false);
-    for (int i = 0; i < compare->n_lines; i++)
-        if (i != compare->grown && is_followed(compare, i))
-            add_run(compare, i, seed, false);
-    for (int i = 0; i < compare->n_lines; i++)
-        if (i != compare->grown && !is_followed(compare, i))
-            add_run(compare, i, seed, false);
+    for (int waits = 0; waits < 2; waits++)
+        for (int i = 0; i < compare->n_lines; i++)
+            if (i != compare->grown && (followed >> i & 1) != (uint64_t)waits)
+                add_run(compare, i, seed, false);
     for (int i = 0; i < compare->n_lines && compare->grown >= 0; i++)
         if (compare->lines[i].kind != ESPER_COMPARE_GROWN)
             add_run(compare, i, seed, true);
 }
 
-/* A host that cannot be built is better known before a hundred runs say so. */
-static esper_status check_host(const esper_compare *compare)
-{
-    esper_host host = esper_task_host(compare->task, &compare->config, &compare->data);
-    esper_net net;
-    esper_status status;
-
-    esper_net_init(&net);
-    status = esper_host_build(&host, &net);
-    esper_net_fini(&net);
-    return status;
-}
-
 static esper_status init_parts(esper_compare *compare, const char *policies)
 {
     esper_dataset_desc data = esper_task_data(compare->task, &compare->config);
+    esper_net net;
 
     ESPER_TRY(read_lines(compare, policies));
     ESPER_TRY(esper_dataset_measure(&data, &compare->data));
-    ESPER_TRY(check_host(compare));
+    ESPER_TRY(esper_task_build(compare->task, &compare->config, &compare->data, &net));
+    esper_net_fini(&net); /* one that cannot be built is better known before a hundred runs say so */
     ESPER_TRY(read_files(compare));
     ESPER_TRY(esper_compare_set_against(compare, NULL));
     compare->runs = esper_mem_alloc((size_t)compare->n_lines * 2 * (size_t)compare->n_seeds * sizeof(*compare->runs));
@@ -501,41 +481,6 @@ static bool is_over(const esper_compare_run *run)
     return run->result.outcome != ESPER_COMPARE_PENDING && run->result.outcome != ESPER_COMPARE_RUNNING;
 }
 
-/* The run cannot be, since the one it needs came to nothing. */
-static void give_up(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *needed)
-{
-    char name[ESPER_COMPARE_NAME_CHARS];
-
-    esper_compare_name(compare, needed, name);
-    run->result.outcome = ESPER_COMPARE_SKIPPED;
-    snprintf(run->result.why, sizeof(run->result.why), "it needs %s (%s)", name,
-             esper_compare_outcome_name(needed->result.outcome));
-}
-
-/* What was tested in the end, besides what was there from the start. Planted seeds have full weight: a network in which
- * one was still being blended in has the same parameters, and finds weights of its own. */
-static esper_status choose_plant(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *grown)
-{
-    const char *planted = compare->config.plant, *tested = grown->result.tested;
-    int n = snprintf(run->plant, sizeof(run->plant), "%s%s%s", planted,
-                     planted[0] != '\0' && tested[0] != '\0' ? "," : "", tested);
-
-    if (n >= (int)sizeof(run->plant))
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds of the network do not fit into the setting plant", name_final);
-    return ESPER_OK;
-}
-
-/* Whether a run and a needed one are as far as they must be; settles the run where the needed one failed. */
-static bool has(const esper_compare *compare, esper_compare_run *run, const esper_compare_run *needed)
-{
-    if (!is_over(needed))
-        return false;
-    if (needed->result.outcome == ESPER_COMPARE_GOOD)
-        return true;
-    give_up(compare, run, needed);
-    return false;
-}
-
 /* What a run goes by, of the same seed; NULL = nothing of the kind. */
 typedef struct needs {
     const esper_compare_run *model;  /* the grown run whose network a static line is made after */
@@ -543,40 +488,55 @@ typedef struct needs {
     const esper_compare_run *twin;   /* ... and this line at equal epochs, which tells what an epoch costs */
 } needs;
 
-static needs needs_of(const esper_compare *compare, const esper_compare_run *run)
+/* False: the run has to wait for another, or cannot be, since that came to nothing. */
+static bool find_needs(const esper_compare *compare, esper_compare_run *run, needs *by)
 {
     const esper_compare_line *line = &compare->lines[run->line];
-    needs found = {NULL, NULL, NULL};
+    char name[ESPER_COMPARE_NAME_CHARS];
 
-    if (line->of >= 0)
-        found.model = esper_compare_find(compare, line->of, run->seed, false);
-    if (run->equal_flops) {
-        found.budget = esper_compare_find(compare, compare->grown, run->seed, false);
-        found.twin = esper_compare_find(compare, run->line, run->seed, false);
+    by->model = line->of >= 0 ? esper_compare_find(compare, line->of, run->seed, false) : NULL;
+    by->budget = run->equal_flops ? esper_compare_find(compare, compare->grown, run->seed, false) : NULL;
+    by->twin = run->equal_flops ? esper_compare_find(compare, run->line, run->seed, false) : NULL;
+    for (int i = 0; i < 3; i++) {
+        const esper_compare_run *needed = i == 0 ? by->model : i == 1 ? by->budget : by->twin;
+
+        if (needed == NULL || needed->result.outcome == ESPER_COMPARE_GOOD)
+            continue;
+        if (is_over(needed)) {
+            esper_compare_name(compare, needed, name);
+            run->result.outcome = ESPER_COMPARE_SKIPPED;
+            snprintf(run->result.why, sizeof(run->result.why), "it needs %s (%s)", name,
+                     esper_compare_outcome_name(needed->result.outcome));
+        }
+        return false;
     }
-    return found;
+    return true;
 }
 
 static esper_status choose(esper_compare *compare, esper_compare_run *run, const needs *by)
 {
     esper_compare_kind kind = compare->lines[run->line].kind;
+    const char *planted = compare->config.plant, *tested = "";
 
     assert(by->model != NULL || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL));
     run->epochs = compare->config.epochs;
     if (by->budget != NULL && by->twin != NULL)
         run->epochs = esper_compare_epochs(by->budget->result.flops_train,
                                            by->twin->result.flops_train / (double)by->twin->result.epochs);
-    snprintf(run->plant, sizeof(run->plant), "%s", compare->config.plant);
+    if (kind == ESPER_COMPARE_EQUAL)
+        return esper_compare_size(compare->task, &compare->config, &compare->data, by->model->result.params, &run->size,
+                                  &run->size_params);
+    /* What was tested in the end, besides what was there from the start. Planted seeds have full weight: a network in which one
+     * was still being blended in has the same parameters, and finds weights of its own. */
     if (kind == ESPER_COMPARE_FINAL)
-        ESPER_TRY(choose_plant(compare, run, by->model));
-    if (kind == ESPER_COMPARE_EQUAL)
-        ESPER_TRY(esper_compare_size(compare->task, &compare->config, &compare->data, by->model->result.params,
-                                     &run->size, &run->size_params));
-    if (kind == ESPER_COMPARE_EQUAL)
-        run->plant[0] = '\0';
+        tested = by->model->result.tested;
+    if (snprintf(run->plant, sizeof(run->plant), "%s%s%s", planted, planted[0] != '\0' && tested[0] != '\0' ? "," : "",
+                 tested) >= (int)sizeof(run->plant))
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s: the seeds of the network do not fit into the setting plant", name_final);
     return ESPER_OK;
 }
 
+/* Channels or width. */
 static int size_of(const esper_compare *compare, const esper_compare_run *run)
 {
     bool images = esper_source_kind(compare->task->source) == ESPER_DATASET_IMAGES;
@@ -592,28 +552,22 @@ static bool is_alike(const esper_compare *compare, const esper_compare_run *a, c
            compare->lines[b->line].kind != ESPER_COMPARE_GROWN;
 }
 
-static void find_alike(const esper_compare *compare, esper_compare_run *run)
-{
-    for (int i = 0; i < compare->n_runs && run->same_as < 0; i++) {
-        const esper_compare_run *other = &compare->runs[i];
-
-        if (other != run && other->prepared && other->same_as < 0 && is_alike(compare, run, other))
-            run->same_as = i;
-    }
-}
-
 esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *run, bool *ready_out)
 {
     *ready_out = false;
     if (!run->prepared) {
-        needs by = needs_of(compare, run);
+        needs by;
 
-        if ((by.model != NULL && !has(compare, run, by.model)) ||
-            (by.budget != NULL && !has(compare, run, by.budget)) || (by.twin != NULL && !has(compare, run, by.twin)))
+        if (!find_needs(compare, run, &by))
             return ESPER_OK;
         ESPER_TRY(choose(compare, run, &by));
         run->prepared = true;
-        find_alike(compare, run);
+        for (int i = 0; i < compare->n_runs && run->same_as < 0; i++) {
+            const esper_compare_run *other = &compare->runs[i];
+
+            if (other != run && other->prepared && other->same_as < 0 && is_alike(compare, run, other))
+                run->same_as = i;
+        }
     }
     if (run->same_as >= 0) {
         if (is_over(&compare->runs[run->same_as]))

@@ -1,4 +1,5 @@
 /* What a comparison computes: budgets, sizes, means and spreads. */
+#include <assert.h>
 #include <math.h>
 
 #include "base/status.h"
@@ -36,18 +37,13 @@ typedef struct sizing {
 
 static esper_status count_params(sizing *self, int units, int64_t *params_out)
 {
-    esper_host host;
     esper_net net;
-    esper_status status;
 
     *(has_images(self->task) ? &self->config.channels : &self->config.width) = units * self->unit;
-    host = esper_task_host(self->task, &self->config, self->data);
-    esper_net_init(&net);
-    status = esper_host_build(&host, &net);
-    if (status == ESPER_OK)
-        *params_out = esper_net_count_params(&net, -1);
+    ESPER_TRY(esper_task_build(self->task, &self->config, self->data, &net));
+    *params_out = esper_net_count_params(&net, -1);
     esper_net_fini(&net);
-    return status;
+    return ESPER_OK;
 }
 
 /* The smallest that has at least so many parameters, or the largest of all. More units have more parameters. */
@@ -157,42 +153,24 @@ double esper_compare_return(const esper_compare *compare, const esper_compare_ru
     return kind == ESPER_COMPARE_FINAL || kind == ESPER_COMPARE_EQUAL ? (double)NAN : run->result.total_reward;
 }
 
-typedef double (*figure)(const esper_compare *compare, const esper_compare_run *run);
+typedef enum figure { ACC, PARAMS, FLOPS, FLOPS_TRAIN, SECONDS, EPOCHS, RETURN, N_FIGURES } figure;
 
-static double acc_of(const esper_compare *compare, const esper_compare_run *run)
+/* NaN: there is none, or no good result. */
+static double value_of(const esper_compare *compare, const esper_compare_run *run, figure what)
 {
-    (void)compare;
-    return run->result.acc_test;
-}
+    const esper_compare_result *result = &run->result;
+    const double values[N_FIGURES] = {
+        [ACC] = result->acc_test,
+        [PARAMS] = (double)result->params,
+        [FLOPS] = result->flops,
+        [FLOPS_TRAIN] = result->flops_train,
+        [SECONDS] = result->seconds,
+        [EPOCHS] = (double)result->epochs,
+        [RETURN] = esper_compare_return(compare, run),
+    };
 
-static double params_of(const esper_compare *compare, const esper_compare_run *run)
-{
-    (void)compare;
-    return (double)run->result.params;
-}
-
-static double flops_of(const esper_compare *compare, const esper_compare_run *run)
-{
-    (void)compare;
-    return run->result.flops;
-}
-
-static double flops_train_of(const esper_compare *compare, const esper_compare_run *run)
-{
-    (void)compare;
-    return run->result.flops_train;
-}
-
-static double seconds_of(const esper_compare *compare, const esper_compare_run *run)
-{
-    (void)compare;
-    return run->result.seconds;
-}
-
-static double epochs_of(const esper_compare *compare, const esper_compare_run *run)
-{
-    (void)compare;
-    return (double)run->result.epochs;
+    assert(what < N_FIGURES);
+    return result->outcome == ESPER_COMPARE_GOOD ? values[what] : (double)NAN;
 }
 
 /* The run of a line in one of the tables; NULL: it has none there. */
@@ -201,38 +179,22 @@ static const esper_compare_run *run_in(const esper_compare *compare, int line, i
     return esper_compare_find(compare, line, seed, equal_flops && line != compare->grown);
 }
 
-static bool is_good(const esper_compare_run *run)
-{
-    return run != NULL && run->result.outcome == ESPER_COMPARE_GOOD;
-}
-
-static esper_compare_spread spread_over(const esper_compare *compare, int line, bool equal_flops, figure value)
+/* Over the seeds on which the line has a result; with `less`, another line, what it has more, over those on which both have. */
+static esper_compare_spread spread_over(const esper_compare *compare, int line, const int *less, bool equal_flops,
+                                        figure what)
 {
     double values[ESPER_COMPARE_MAX_SEEDS];
     int n = 0;
 
-    for (int seed = 0; seed < compare->n_seeds; seed++) {
+    assert(compare->n_seeds <= ESPER_COMPARE_MAX_SEEDS);
+    for (int seed = 0; seed < compare->n_seeds && line >= 0 && (less == NULL || *less >= 0); seed++) {
         const esper_compare_run *run = run_in(compare, line, seed, equal_flops);
+        const esper_compare_run *other = less != NULL ? run_in(compare, *less, seed, equal_flops) : NULL;
 
-        if (is_good(run) && isfinite(value(compare, run)))
-            values[n++] = value(compare, run);
-    }
-    return esper_compare_spread_of(values, n);
-}
-
-/* One line less another, over the seeds on which both have a result. */
-static esper_compare_spread difference_over(const esper_compare *compare, int line, int other, bool equal_flops,
-                                            figure value)
-{
-    double values[ESPER_COMPARE_MAX_SEEDS];
-    int n = 0;
-
-    for (int seed = 0; seed < compare->n_seeds && line >= 0 && other >= 0; seed++) {
-        const esper_compare_run *a = run_in(compare, line, seed, equal_flops);
-        const esper_compare_run *b = run_in(compare, other, seed, equal_flops);
-
-        if (is_good(a) && is_good(b) && isfinite(value(compare, a)) && isfinite(value(compare, b)))
-            values[n++] = value(compare, a) - value(compare, b);
+        values[n] = run != NULL ? value_of(compare, run, what) : (double)NAN;
+        if (less != NULL)
+            values[n] -= other != NULL ? value_of(compare, other, what) : (double)NAN;
+        n += isfinite(values[n]);
     }
     return esper_compare_spread_of(values, n);
 }
@@ -242,14 +204,14 @@ bool esper_compare_summarise(const esper_compare *compare, int line, bool equal_
 {
     if (run_in(compare, line, 0, equal_flops) == NULL)
         return false;
-    summary_out->acc = spread_over(compare, line, equal_flops, acc_of);
-    summary_out->params = spread_over(compare, line, equal_flops, params_of);
-    summary_out->flops = spread_over(compare, line, equal_flops, flops_of);
-    summary_out->flops_train = spread_over(compare, line, equal_flops, flops_train_of);
-    summary_out->seconds = spread_over(compare, line, equal_flops, seconds_of);
-    summary_out->epochs = spread_over(compare, line, equal_flops, epochs_of);
-    summary_out->total_reward = spread_over(compare, line, equal_flops, esper_compare_return);
-    summary_out->gain = difference_over(compare, line, compare->host, equal_flops, acc_of);
+    summary_out->acc = spread_over(compare, line, NULL, equal_flops, ACC);
+    summary_out->params = spread_over(compare, line, NULL, equal_flops, PARAMS);
+    summary_out->flops = spread_over(compare, line, NULL, equal_flops, FLOPS);
+    summary_out->flops_train = spread_over(compare, line, NULL, equal_flops, FLOPS_TRAIN);
+    summary_out->seconds = spread_over(compare, line, NULL, equal_flops, SECONDS);
+    summary_out->epochs = spread_over(compare, line, NULL, equal_flops, EPOCHS);
+    summary_out->total_reward = spread_over(compare, line, NULL, equal_flops, RETURN);
+    summary_out->gain = spread_over(compare, line, &compare->host, equal_flops, ACC);
     summary_out->n_bad = compare->n_seeds - summary_out->acc.n;
     return true;
 }
@@ -258,20 +220,20 @@ bool esper_compare_pair_up(const esper_compare *compare, int line, esper_compare
 {
     if (line == compare->against)
         return false;
-    pair_out->total_reward = difference_over(compare, compare->against, line, false, esper_compare_return);
-    pair_out->acc = difference_over(compare, compare->against, line, false, acc_of);
-    pair_out->params = difference_over(compare, compare->against, line, false, params_of);
+    pair_out->total_reward = spread_over(compare, compare->against, &line, false, RETURN);
+    pair_out->acc = spread_over(compare, compare->against, &line, false, ACC);
+    pair_out->params = spread_over(compare, compare->against, &line, false, PARAMS);
     return true;
 }
 
 bool esper_compare_on_front(const esper_compare *compare, int line)
 {
-    double acc = spread_over(compare, line, false, acc_of).mean;
-    double params = spread_over(compare, line, false, params_of).mean;
+    double acc = spread_over(compare, line, NULL, false, ACC).mean;
+    double params = spread_over(compare, line, NULL, false, PARAMS).mean;
 
     for (int other = 0; other < compare->n_lines; other++) {
-        double acc_other = spread_over(compare, other, false, acc_of).mean;
-        double params_other = spread_over(compare, other, false, params_of).mean;
+        double acc_other = spread_over(compare, other, NULL, false, ACC).mean;
+        double params_other = spread_over(compare, other, NULL, false, PARAMS).mean;
 
         if (acc_other >= acc && params_other <= params && (acc_other > acc || params_other < params))
             return false;

@@ -1,67 +1,42 @@
 /* The loop of `esper learn`. */
 #include "run/learn.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/build_info.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/shell.h"
 #include "base/status.h"
 #include "dist/agree.h"
 #include "run/learn_internal.h"
 #include "run/pact.h"
-#include "run/single.h"
-
-/* Keys that may differ from the file's when a run is resumed: they do not change what a round computes, but for `rounds`, which
- * also says how fast exploring fades. */
-static const char *const free_keys[] = {"threads",         "progress", "log_level",     "checkpoint_every",
-                                        "rounds",          "run_dir",  "data",          "patience",
-                                        "policy_deadline", "comm",     "rank_deadline", NULL};
-
-static bool writes(const learn *self)
-{
-    return self->ranks.rank == 0;
-}
 
 /* ------------------------------------------------------------------------------------------------ opening */
-
-esper_status esper_learn_configure(const esper_task *task, esper_config *config)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "learn"};
-    static const char *const settings[][2] = {{"gates", "permissive"}, {"threads", "0"}}; /* of the fleet */
-
-    ESPER_TRY(esper_task_configure_growth(task, config));
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
-        if (esper_config_place_of(config, esper_config_find(settings[i][0])) <= ESPER_CONFIG_PRESET)
-            ESPER_TRY(esper_config_set(config, settings[i][0], settings[i][1], &source));
-    return ESPER_OK;
-}
 
 /* What the policy is for, out of an environment as it will be met. */
 static esper_status identify(learn *self)
 {
-    const esper_config *config = &self->config;
+    const esper_config *config = &self->base.config;
     const char *ids[ESPER_MAX_SLOTS];
     esper_learned_identity *identity = &self->identity;
     const esper_network *network;
     esper_env *env;
     esper_status status;
 
-    ESPER_TRY(esper_env_open(&(esper_env_desc){.engine = self->engine, .seed = config->seed}, &env));
+    ESPER_TRY(esper_env_open(&(esper_env_desc){.engine = self->base.engine, .seed = config->seed}, &env));
     network = esper_env_look_at(env).network;
     for (int k = 0; k < network->slots.n; k++)
         ids[k] = network->slots.slot[k].id;
     esper_learned_identity_init(identity);
-    snprintf(identity->task, sizeof(identity->task), "%s", self->task->name);
+    snprintf(identity->task, sizeof(identity->task), "%s", self->base.task->name);
     snprintf(identity->reward, sizeof(identity->reward), "%.*s", (int)sizeof(identity->reward) - 1, config->reward);
-    identity->topology = self->engine->host.topology;
+    identity->topology = self->base.engine->host.topology;
     identity->max_epochs = config->epochs;
     identity->gates = config->gates;
     identity->width = identity->hidden = config->policy_width;
@@ -71,45 +46,36 @@ static esper_status identify(learn *self)
     return status;
 }
 
-static esper_status check_config(const esper_config *config)
-{
-    if (config->epochs < 2)
-        return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
-                          config->epochs);
-    if (esper_finish_epochs(config) > 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
-                                          "ends with it: set it to 0 (--lr-finish 0)");
-    return ESPER_OK;
-}
-
 static esper_status open_parts(learn *self)
 {
-    const esper_config *config = &self->config;
-    esper_dataset_desc data = esper_task_data(self->task, config);
+    const esper_config *config = &self->base.config;
     esper_learner_desc learner = {.config = config,
                                   .identity = &self->identity,
-                                  .ranks = &self->ranks,
+                                  .ranks = &self->base.ranks,
                                   .n_envs = config->envs,
                                   .n_steps = config->epochs};
     esper_config hosts = *config;
     esper_fleet_desc fleet = {0};
     esper_status status;
 
-    ESPER_TRY(check_config(config));
+    if (config->epochs < 2)
+        return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
+                          config->epochs);
+    if (esper_finish_epochs(config) > 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
+                                          "ends with it: set it to 0 (--lr-finish 0)");
     hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
-    status = esper_dataset_open(&data, &self->data);
-    if (status == ESPER_OK)
-        status =
-            esper_single_engine(self->task, &hosts, ESPER_USE_GROW, self->data, self->desc->threads, &self->engine);
+    status = run_base_open_engine(&self->base, &hosts);
     if (status == ESPER_OK)
         status = identify(self);
-    ESPER_TRY(esper_ranks_settle(&self->ranks, status));
-    if (esper_ranks_are_many(&self->ranks)) /* can they work together? */
-        ESPER_TRY(esper_pact_check(self->engine, true, self->ranks.comm));
-    learner.pool = self->engine->pool;
+    ESPER_TRY(run_base_settle(&self->base, status));
+    if (esper_ranks_are_many(&self->base.ranks)) /* can they work together? */
+        ESPER_TRY(esper_pact_check(self->base.engine, true, self->base.ranks.comm));
+    learner.pool = self->base.engine->pool;
     ESPER_TRY(esper_learner_open(&learner, &self->learner));
-    fleet.engine = self->engine;
+    fleet.engine = self->base.engine;
     fleet.n_envs = esper_learner_own_envs(self->learner);
+    assert(fleet.n_envs >= 1 && fleet.n_envs <= config->envs);
     ESPER_TRY(esper_fleet_open(&fleet, &self->fleet));
     self->decisions = esper_mem_alloc((size_t)fleet.n_envs * sizeof(*self->decisions));
     self->own_episodes = esper_mem_alloc((size_t)fleet.n_envs * sizeof(*self->own_episodes));
@@ -123,20 +89,6 @@ static esper_status open_parts(learn *self)
 /* ------------------------------------------------------------------------------------------------ the file */
 
 enum { RECENT = LEARN_RECENT };
-
-/* The configuration as text: for the run's directory as it is. The policy's file does not say where it lies and who watched, so
- * that the same learning gives the same bytes anywhere. */
-static void write_records(learn *self)
-{
-    esper_config config = self->config, usual;
-
-    esper_config_write(&config, self->record);
-    esper_config_init(&usual);
-    config.run_dir[0] = '\0';
-    config.progress = usual.progress;
-    config.log_level = usual.log_level;
-    esper_config_write(&config, self->record_file);
-}
 
 static esper_status save(learn *self)
 {
@@ -158,11 +110,11 @@ static esper_status save(learn *self)
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
     for (int i = 0; i < RECENT; i++)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
-    if (writes(self) && self->program == NULL)
+    if (self->base.writes && self->program == NULL)
         status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
     if (status == ESPER_OK)
         self->saved_round = self->round;
-    return esper_ranks_settle(&self->ranks, status);
+    return run_base_settle(&self->base, status);
 }
 
 static esper_status read_number(const esper_safetensors *file, const char *key, uint64_t *value_out)
@@ -209,74 +161,6 @@ static esper_status take_up(learn *self, const esper_learned_file *file)
     return esper_learner_resume(self->learner, file);
 }
 
-/* All ranks go on from the same content, wherever each has it from. */
-static esper_status check_alike(const learn *self, const esper_learned_file *file, const char *path)
-{
-    bool alike;
-
-    ESPER_TRY(esper_ranks_are_alike(&self->ranks, esper_learned_hash_of(file), &alike));
-    return alike ? ESPER_OK
-                 : ESPER_FAIL(ESPER_E_CONFIG,
-                              "ranks have different policies to go on with; here it is %s: give all of "
-                              "them the same --resume",
-                              path);
-}
-
-/* The configuration of the file with what was asked for laid over it, and its task. */
-static esper_status read_config(learn *self, const char *path, const esper_learned_file *file)
-{
-    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
-    esper_config saved;
-
-    if (text == NULL)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s is a policy, but no checkpoint of a training: it cannot be resumed",
-                          path);
-    esper_config_init(&saved);
-    ESPER_TRY(esper_config_load_text(&saved, text, strlen(text), path));
-    ESPER_TRY(esper_task_find(esper_learned_identity_of(file)->task, &self->task));
-    if (self->desc->task != NULL && self->desc->task != self->task)
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s learned on %s, not on %s", path, self->task->name,
-                          self->desc->task->name);
-    return esper_config_merge(&saved, self->desc->config, free_keys, &self->config);
-}
-
-/* ------------------------------------------------------------------------------------------------ directories */
-
-static esper_status make_dir(learn *self)
-{
-    char name[96];
-
-    snprintf(name, sizeof(name), "learn-%s", self->task->name);
-    return esper_run_dir_make(self->config.run_dir, name, self->result.run_dir);
-}
-
-/* A file by another name is somebody's copy: what stands beside it is not ours to replace. */
-static bool has_own_dir(const learn *self, const char *resumed)
-{
-    const char *slash = resumed != NULL ? strrchr(resumed, '/') : NULL, *name = slash != NULL ? slash + 1 : resumed;
-
-    return resumed != NULL && self->desc->config->run_dir[0] == '\0' && strcmp(name, ESPER_RUN_POLICY) == 0;
-}
-
-static esper_status open_dir(learn *self, const char *resumed)
-{
-    char about[96];
-    esper_status status = ESPER_OK;
-
-    if (writes(self)) {
-        if (has_own_dir(self, resumed))
-            esper_run_dir_of(resumed, self->result.run_dir);
-        else
-            status = make_dir(self);
-        snprintf(about, sizeof(about), "%s, by esper learn", self->task->name);
-        if (status == ESPER_OK)
-            status = esper_run_dir_begin(self->result.run_dir, about, self->record, &self->lock);
-    }
-    ESPER_TRY(esper_ranks_settle(&self->ranks, status));
-    ESPER_TRY(esper_ranks_share(&self->ranks, self->result.run_dir, sizeof(self->result.run_dir)));
-    return esper_run_path(self->result.run_dir, ESPER_RUN_POLICY, self->result.policy);
-}
-
 /* ------------------------------------------------------------------------------------------------ beginning */
 
 /* The learner decides. Who asked for somebody else is told; what files and the environment say serves other commands. */
@@ -297,57 +181,92 @@ static esper_status take_over(esper_config *config)
     return ESPER_OK;
 }
 
-static esper_status begin_new(learn *self)
+/* The configuration of the file with what was asked for laid over it, and its task. */
+static esper_status take_settings(learn *self, const char *path, const esper_learned_file *file)
 {
-    self->task = self->desc->task;
-    self->config = *self->desc->config;
-    ESPER_TRY(take_over(&self->config));
-    self->best = (double)NAN;
-    for (int i = 0; i < RECENT; i++)
-        self->returns[i] = (double)NAN;
-    ESPER_TRY(open_parts(self));
-    write_records(self);
-    ESPER_TRY(open_dir(self, NULL));
-    return save(self); /* a place that cannot be written is better known now than after a round */
+    const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
+    const esper_task *task;
+    esper_config saved;
+
+    if (text == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s is a policy, but no checkpoint of a training: it cannot be resumed",
+                          path);
+    esper_config_init(&saved);
+    ESPER_TRY(esper_config_load_text(&saved, text, strlen(text), path));
+    ESPER_TRY(esper_task_find(esper_learned_identity_of(file)->task, &task));
+    return run_base_take_up(&self->base, path, task, &saved);
 }
 
-static esper_status begin_again(learn *self)
+/* All ranks go on from the same content, wherever each has it from. */
+static esper_status resume_alike(learn *self, const char *path, const esper_learned_file *file)
 {
-    char path[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
+    bool alike;
+
+    ESPER_TRY(esper_ranks_are_alike(&self->base.ranks, esper_learned_hash_of(file), &alike));
+    if (!alike)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "ranks have different policies to go on with; here it is %s: give all of "
+                          "them the same --resume",
+                          path);
+    ESPER_TRY(open_parts(self));
+    return run_base_settle(&self->base, take_up(self, file));
+}
+
+static esper_status resume(learn *self, char path[ESPER_PATH_CHARS])
+{
+    char quoted[ESPER_SHELL_CHARS];
     esper_learned_file *file = NULL;
     esper_status status = esper_run_policy_find(self->desc->resume, path);
 
     if (status == ESPER_OK)
         status = esper_learned_open(path, &file);
     if (status == ESPER_OK)
-        status = read_config(self, path, file);
-    status = esper_ranks_settle(&self->ranks, status);
+        status = take_settings(self, path, file);
+    status = run_base_settle(&self->base, status);
     if (status == ESPER_OK)
-        status = check_alike(self, file, path);
-    if (status == ESPER_OK)
-        status = open_parts(self);
-    if (status == ESPER_OK)
-        status = esper_ranks_settle(&self->ranks, take_up(self, file));
+        status = resume_alike(self, path, file);
     esper_learned_close(file);
     ESPER_TRY(status);
-    if (self->round >= (uint32_t)self->config.rounds)
-        return ESPER_FAIL(ESPER_E_STATE,
-                          "%s has had %" PRIu32 " rounds, and %d were asked for: ask for more with --rounds N, or use "
-                          "it: `esper grow %s --policy %s`",
-                          path, self->round, self->config.rounds, self->task->name,
-                          esper_shell_quote_path(path, quoted));
-    write_records(self);
-    ESPER_TRY(open_dir(self, path));
-    return has_own_dir(self, path) ? ESPER_OK : save(self); /* a new directory is one that can be resumed, too */
+    if (self->round < (uint32_t)self->base.config.rounds)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_STATE,
+                      "%s has had %" PRIu32 " rounds, and %d were asked for: ask for more with --rounds N, or use "
+                      "it: `esper grow %s --policy %s`",
+                      path, self->round, self->base.config.rounds, self->base.task->name,
+                      esper_shell_quote_path(path, quoted));
 }
 
-/* Said once, at the start. */
-static void warn_if_short(const learn *self)
+static esper_status begin(learn *self)
 {
-    char text[ESPER_GROWTH_HINT_CHARS];
+    const char *from = NULL;
+    char path[ESPER_PATH_CHARS];
+    esper_config config, usual;
 
-    if (writes(self) && esper_growth_foresee(&self->config, text)[0] != '\0')
-        esper_log_warn(self->desc->log, "%s", text);
+    self->best = (double)NAN;
+    for (int i = 0; i < RECENT; i++)
+        self->returns[i] = (double)NAN;
+    if (self->desc->resume != NULL) {
+        ESPER_TRY(resume(self, path));
+        from = path;
+    } else {
+        ESPER_TRY(take_over(&self->base.config));
+        ESPER_TRY(open_parts(self));
+    }
+    self->first_round = self->saved_round = self->round;
+    ESPER_TRY(run_base_make_dir(&self->base, from));
+    ESPER_TRY(run_base_begin_dir(&self->base));
+    ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_POLICY, self->result.policy));
+    /* The policy's file does not say where it lies and who watched, so that the same learning gives the same bytes anywhere. */
+    config = self->base.config;
+    esper_config_init(&usual);
+    config.run_dir[0] = '\0';
+    config.progress = usual.progress;
+    config.log_level = usual.log_level;
+    esper_config_write(&config, self->record_file);
+    if (from != NULL && run_base_stays(&self->base, from))
+        return ESPER_OK;
+    return save(
+        self); /* a place that cannot be written is better known now than after a round; and it can be resumed */
 }
 
 /* ------------------------------------------------------------------------------------------------ a round */
@@ -358,31 +277,25 @@ static double seconds_left(const learn *self, double part)
 
     if (done < 0.25)
         return -1.0;
-    return (esper_clock_seconds() - self->began) / done * ((double)self->config.rounds - self->round - part);
+    return (esper_clock_seconds() - self->began) / done * ((double)self->base.config.rounds - self->round - part);
 }
 
 static esper_learn_view view_of(learn *self, double part)
 {
     return (esper_learn_view){
-        .task = self->task,
-        .config = &self->config,
+        .task = self->base.task,
+        .config = &self->base.config,
         .identity = &self->identity,
-        .run_dir = self->result.run_dir,
+        .run_dir = self->base.dir,
         .params_host = self->params_host,
         .params_policy =
             esper_net_count_params(esper_policy_net_program(esper_ppo_net(esper_learner_ppo(self->learner))), 0),
-        .n_ranks = self->ranks.size,
-        .n_threads = esper_pool_threads(self->engine->pool),
+        .n_ranks = self->base.ranks.size,
+        .n_threads = esper_pool_threads(self->base.engine->pool),
         .round = self->round + 1,
         .part = part,
         .seconds_left = seconds_left(self, part),
     };
-}
-
-/* The launcher has ended the job. */
-static bool is_cut_off(const learn *self)
-{
-    return self->desc->cut_off != NULL && *self->desc->cut_off != 0 && esper_ranks_are_many(&self->ranks);
 }
 
 /* Between steps all ranks hear of a wish to stop, and of a failure. */
@@ -390,17 +303,17 @@ static esper_status settle_step(learn *self, esper_status status)
 {
     uint64_t wanted = self->desc->stop != NULL && *self->desc->stop != 0;
 
-    if (is_cut_off(self))
+    if (run_base_is_ended(&self->base))
         return ESPER_FAIL(ESPER_E_STOPPED, "the launcher has ended the job");
-    ESPER_TRY(esper_ranks_settle(&self->ranks, status));
-    ESPER_TRY(esper_ranks_any(&self->ranks, &wanted));
+    ESPER_TRY(run_base_settle(&self->base, status));
+    ESPER_TRY(esper_ranks_any(&self->base.ranks, &wanted));
     return wanted == 0 ? ESPER_OK : ESPER_FAIL(ESPER_E_STOPPED, "somebody wants the learning to stop");
 }
 
 static void show_step(learn *self, int step)
 {
     const esper_learn_observer *observer = self->desc->observer;
-    esper_learn_view view = view_of(self, (double)(step + 1) / self->config.epochs);
+    esper_learn_view view = view_of(self, (double)(step + 1) / self->base.config.epochs);
 
     if (observer != NULL && observer->step != NULL)
         observer->step(observer->context, &view);
@@ -414,7 +327,7 @@ static esper_status settle(learn *self)
 /* One decision of all environments, and the way to the next. */
 static esper_status play_step(learn *self, int step)
 {
-    bool last = step + 1 == self->config.epochs;
+    bool last = step + 1 == self->base.config.epochs;
     double began = esper_clock_seconds();
 
     if (self->program != NULL)
@@ -446,15 +359,15 @@ static esper_status gather_episodes(learn *self)
 
     for (int i = 0; i < own; i++)
         self->own_episodes[i] = esper_fleet_episode(self->fleet, i);
-    return esper_ranks_gather(&self->ranks, self->own_episodes, (size_t)own * sizeof(*self->own_episodes),
+    return esper_ranks_gather(&self->base.ranks, self->own_episodes, (size_t)own * sizeof(*self->own_episodes),
                               self->episodes);
 }
 
 static void take_means(learn *self, esper_learn_round *round)
 {
-    double n = self->config.envs, sum = 0.0, squares = 0.0;
+    double n = self->base.config.envs, sum = 0.0, squares = 0.0;
 
-    for (int i = 0; i < self->config.envs; i++) {
+    for (int i = 0; i < self->base.config.envs; i++) {
         const esper_episode *episode = &self->episodes[i];
 
         sum += episode->total_reward;
@@ -464,7 +377,7 @@ static void take_means(learn *self, esper_learn_round *round)
         round->n_germinated += episode->n_germinated / n;
     }
     round->total_reward = sum / n;
-    for (int i = 0; i < self->config.envs; i++)
+    for (int i = 0; i < self->base.config.envs; i++)
         squares += pow(self->episodes[i].total_reward - round->total_reward, 2.0);
     round->total_reward_error = n > 1.0 ? sqrt(squares / (n - 1.0) / n) : (double)NAN;
 }
@@ -488,7 +401,7 @@ static void take_recent(learn *self, esper_learn_round *round)
 static void add_times(learn *self, double wall, const esper_fleet_times *before)
 {
     esper_fleet_times now = esper_fleet_times_of(self->fleet);
-    double threads = esper_pool_threads(self->engine->pool), busy;
+    double threads = esper_pool_threads(self->base.engine->pool), busy;
 
     self->times.hosts += now.train - before->train;
     self->times.validation += now.valid - before->valid;
@@ -503,7 +416,7 @@ static esper_status learn_from(learn *self, esper_learn_round *round)
 {
     if (self->program == NULL)
         return esper_learner_finish(self->learner, &round->report);
-    round->report.n_steps = self->config.envs * self->config.epochs;
+    round->report.n_steps = self->base.config.envs * self->base.config.epochs;
     for (int head = 0; head < ESPER_N_HEADS; head++)
         round->report.update.head_entropy[head] = (double)NAN;
     round->report.update.move.kl = round->report.update.explained_variance = (double)NAN;
@@ -518,17 +431,17 @@ static esper_status agree(const learn *self)
     esper_agree_result result;
     char text[512];
 
-    if (!esper_ranks_are_many(&self->ranks))
+    if (!esper_ranks_are_many(&self->base.ranks))
         return ESPER_OK;
     state.weights = esper_learner_hash(self->learner);
-    ESPER_TRY(esper_agree(self->ranks.comm, &state, &result));
+    ESPER_TRY(esper_agree(self->base.ranks.comm, &state, &result));
     if (result.fields == 0)
         return ESPER_OK;
-    esper_agree_text(&result, self->ranks.size, text, sizeof(text));
+    esper_agree_text(&result, self->base.ranks.size, text, sizeof(text));
     return ESPER_FAIL(ESPER_E_STATE,
                       "round %" PRIu32 ": %s. The ranks no longer learn the same. The policy of round %" PRIu32
                       ", on which they agreed, is kept: --resume %s",
-                      self->round + 1, text, self->round, self->result.run_dir);
+                      self->round + 1, text, self->round, self->base.dir);
 }
 
 static esper_status play_round(learn *self, esper_learn_round *round_out)
@@ -541,7 +454,7 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     if (self->desc->drill != NULL)
         esper_learner_drill(self->learner, self->desc->drill(round.round));
     status = settle_step(self, begin_round(self));
-    for (int step = 0; status == ESPER_OK && step < self->config.epochs; step++) {
+    for (int step = 0; status == ESPER_OK && step < self->base.config.epochs; step++) {
         status = settle_step(self, play_step(self, step));
         if (status == ESPER_OK)
             show_step(self, step);
@@ -549,7 +462,7 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     ESPER_TRY(status);
     ESPER_TRY(gather_episodes(self));
     updating = esper_clock_seconds();
-    ESPER_TRY(esper_ranks_settle(&self->ranks, learn_from(self, &round)));
+    ESPER_TRY(run_base_settle(&self->base, learn_from(self, &round)));
     ESPER_TRY(agree(self));
     self->times.policy += esper_clock_seconds() - updating;
     take_means(self, &round);
@@ -570,29 +483,27 @@ static void show_round(learn *self, const esper_learn_round *round)
         observer->round(observer->context, &view, round);
 }
 
-/* Names of what failed to be finite: "gradient, reward". */
-static void name_failures(const esper_ppo_report *report, char *text, size_t chars)
+const char *learn_failures(const esper_ppo_report *report, char text[LEARN_FAILURES_CHARS])
 {
     text[0] = '\0';
     for (int i = 0; i < ESPER_PPO_N_SOURCES; i++)
         if (report->failed >> i & 1u)
-            snprintf(text + strlen(text), chars - strlen(text), "%s%s", text[0] != '\0' ? ", " : "",
+            snprintf(text + strlen(text), LEARN_FAILURES_CHARS - strlen(text), "%s%s", text[0] != '\0' ? ", " : "",
                      esper_ppo_source_name(i));
+    return text;
 }
 
 static void warn_about(const learn *self, const esper_learn_round *round)
 {
     const esper_ppo_report *report = &round->report.update;
-    char names[256];
+    char names[LEARN_FAILURES_CHARS];
 
-    if (!writes(self))
+    if (!self->base.writes)
         return;
-    if (report->failed != 0) {
-        name_failures(report, names, sizeof(names));
+    if (report->failed != 0)
         esper_log_warn(self->desc->log, "round %" PRIu32 ": not finite: %s; %d minibatch%s skipped%s", round->round,
-                       names, report->n_skipped, report->n_skipped == 1 ? "" : "es",
+                       learn_failures(report, names), report->n_skipped, report->n_skipped == 1 ? "" : "es",
                        report->performed ? "" : ", and with them the whole update");
-    }
     if (round->report.n_bad_rewards + round->report.n_bad_observations > 0)
         esper_log_warn(self->desc->log,
                        "round %" PRIu32 ": %" PRIu64 " reward%s and %" PRIu64 " reading%s not finite, left out",
@@ -605,10 +516,10 @@ static void warn_about(const learn *self, const esper_learn_round *round)
 
 static esper_status end_round(learn *self, const esper_learn_round *round)
 {
-    char names[256];
+    char names[LEARN_FAILURES_CHARS];
 
     self->round++;
-    self->n_episodes += (uint64_t)self->config.envs;
+    self->n_episodes += (uint64_t)self->base.config.envs;
     self->n_steps += (uint64_t)round->report.n_steps;
     self->result.last = *round;
     self->result.n_skipped += (uint64_t)round->report.update.n_skipped;
@@ -621,18 +532,17 @@ static esper_status end_round(learn *self, const esper_learn_round *round)
     show_round(self, &self->result.last);
     if (round->report.update.health != ESPER_PPO_HALTED)
         return ESPER_OK;
-    name_failures(&round->report.update, names, sizeof(names));
     return ESPER_FAIL(
         ESPER_E_STATE,
         "%d updates in a row failed, the last because of what is not finite: %s. The policy is saved as it "
         "was before them: %s. A lower ppo_lr may help",
-        (int)ESPER_PPO_MAX_FAILURES, names, self->result.policy);
+        (int)ESPER_PPO_MAX_FAILURES, learn_failures(&round->report.update, names), self->result.policy);
 }
 
 static bool has_settled(const learn *self)
 {
-    return self->config.patience > 0 && isfinite(self->best) &&
-           self->round - self->best_round >= (uint32_t)self->config.patience;
+    return self->base.config.patience > 0 && isfinite(self->best) &&
+           self->round - self->best_round >= (uint32_t)self->base.config.patience;
 }
 
 static esper_status play_rounds(learn *self)
@@ -640,7 +550,7 @@ static esper_status play_rounds(learn *self)
     esper_learn_round round;
     double played;
 
-    while (self->round < (uint32_t)self->config.rounds && !self->result.settled) {
+    while (self->round < (uint32_t)self->base.config.rounds && !self->result.settled) {
         ESPER_TRY(play_round(self, &round));
         played = esper_clock_seconds();
         ESPER_TRY(end_round(self, &round));
@@ -653,33 +563,33 @@ static esper_status play_rounds(learn *self)
 /* To be stopped, by hand or by the launcher, is no failure. Where a rank was lost, what is saved is told with it. */
 static esper_status play_all(learn *self)
 {
-    bool many = esper_ranks_are_many(&self->ranks);
+    bool many = esper_ranks_are_many(&self->base.ranks);
     esper_status status = play_rounds(self);
     char message[1024];
 
-    if (status == ESPER_E_STOPPED || (status != ESPER_OK && is_cut_off(self))) {
+    if (status == ESPER_E_STOPPED || (status != ESPER_OK && run_base_is_ended(&self->base))) {
         self->round = self->saved_round; /* it may have been counted, and not saved */
         self->result.stopped = true;
         return ESPER_OK;
     }
-    if (status == ESPER_OK || !many || !esper_comm_is_broken(self->ranks.comm) || self->program != NULL)
+    if (status == ESPER_OK || !many || !esper_comm_is_broken(self->base.ranks.comm) || self->program != NULL)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
     return ESPER_FAIL(status, "%s. The policy of round %" PRIu32 " is saved: --resume %s goes on from there", message,
-                      self->saved_round, self->result.run_dir);
+                      self->saved_round, self->base.dir);
 }
 
 /* ------------------------------------------------------------------------------------------------ the whole */
 
 static void take_result(learn *self)
 {
-    double threads = self->engine != NULL ? esper_pool_threads(self->engine->pool) : 1;
+    double threads = self->base.engine != NULL ? esper_pool_threads(self->base.engine->pool) : 1;
 
-    self->result.task = self->task->name;
+    self->result.task = self->base.task->name;
     if (self->program != NULL)
         self->result.policy[0] = '\0';
     self->result.rounds = self->round;
-    self->result.rounds_asked = (uint32_t)self->config.rounds;
+    self->result.rounds_asked = (uint32_t)self->base.config.rounds;
     self->result.n_episodes = self->n_episodes;
     self->result.n_steps = self->n_steps;
     self->result.seconds = esper_clock_seconds() - self->began;
@@ -688,19 +598,25 @@ static void take_result(learn *self)
     self->result.times.policy = self->times.policy * threads; /* all threads are there for it */
 }
 
+/* Said once, at the start, before there is a view to write into. */
+static void warn_if_short(const learn *self)
+{
+    char text[ESPER_GROWTH_HINT_CHARS];
+
+    if (self->base.writes && esper_growth_foresee(&self->base.config, text)[0] != '\0')
+        esper_log_warn(self->desc->log, "%s", text);
+}
+
 static esper_status run_all(learn *self)
 {
     const esper_learn_observer *observer = self->desc->observer;
     esper_learn_view view;
     esper_status status;
 
-    self->began = esper_clock_seconds();
-    esper_ranks_init(&self->ranks, self->desc->comm);
-    ESPER_TRY(self->desc->resume != NULL ? begin_again(self) : begin_new(self));
-    self->first_round = self->saved_round = self->round;
+    ESPER_TRY(begin(self));
     self->began = esper_clock_seconds();
     learn_open_records(self);
-    warn_if_short(self); /* before there is a view to write into */
+    warn_if_short(self);
     view = view_of(self, 0.0);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
@@ -709,37 +625,29 @@ static esper_status run_all(learn *self)
     return status;
 }
 
-static void close_all(learn *self, esper_status status)
-{
-    learn_close_records(self, status);
-    esper_fleet_close(self->fleet);
-    esper_learner_close(self->learner);
-    esper_engine_close(self->engine);
-    esper_dataset_close(self->data);
-    esper_mem_free(self->decisions);
-    esper_policy_close(self->program);
-    esper_mem_free(self->last_views);
-    esper_mem_free(self->own_episodes);
-    esper_mem_free(self->episodes);
-    esper_ranks_fini(&self->ranks);
-    if (self->lock >= 0)
-        close(self->lock);
-}
-
 esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *result_out)
 {
+    const run_asked asked = {desc->task, desc->config, desc->resume,  desc->log,
+                             desc->comm, desc->stop,   desc->cut_off, desc->threads};
     learn *self = esper_mem_alloc(sizeof(*self));
-    char message[1024];
+    char message[1024]; /* closing must not hide what went wrong first */
     esper_status status;
 
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "learning");
     self->desc = desc;
-    self->lock = -1;
+    run_base_init(&self->base, &asked, ESPER_CONFIG_IN_LEARN, self->result.run_dir);
     status = run_all(self);
-    if (status != ESPER_OK)
-        snprintf(message, sizeof(message), "%s", esper_last_error());
-    close_all(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    learn_close_records(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    esper_fleet_close(self->fleet);
+    esper_learner_close(self->learner);
+    esper_policy_close(self->program);
+    run_base_fini(&self->base);
+    esper_mem_free(self->decisions);
+    esper_mem_free(self->last_views);
+    esper_mem_free(self->own_episodes);
+    esper_mem_free(self->episodes);
     if (status == ESPER_OK)
         *result_out = self->result;
     esper_mem_free(self);

@@ -78,7 +78,4 @@ typedef struct esper_learn_result {
 
 esper_status esper_learn_run(const esper_learn_desc *desc, esper_learn_result *result_out);
 
-/* Settings that every learning has, whatever the task says: gates as the spec of learning wants them. Where nobody asked. */
-esper_status esper_learn_configure(const esper_task *task, esper_config *config);
-
 #endif

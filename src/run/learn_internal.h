@@ -2,30 +2,23 @@
 #ifndef ESPER_RUN_LEARN_INTERNAL_H
 #define ESPER_RUN_LEARN_INTERNAL_H
 
-#include "telemetry/store.h"
 #include "run/learn.h"
+#include "run/run_base.h"
 
 enum { LEARN_RECENT = 10 }; /* rounds whose mean return is looked at */
 
 typedef struct learn {
+    run_base                base;
     const esper_learn_desc *desc;
-    const esper_task       *task;
-    esper_config            config;
     esper_learned_identity  identity;
-    esper_ranks             ranks;
-    esper_dataset          *data;
-    esper_engine           *engine;
     esper_learner          *learner;
     esper_fleet            *fleet;
     esper_policy           *program; /* that decides and learns outside; NULL: the learner does */
     esper_decision         *decisions; /* (own environments) */
     const esper_policy_view **last_views; /* (own environments) that the program was shown last */
     esper_episode          *own_episodes, *episodes; /* (own environments), (environments of all ranks) of the last round */
-    esper_store            *store;     /* NULL: none is kept */
     int64_t                 params_host;
-    char                    record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
-    char                    record_file[ESPER_CONFIG_RECORD_CHARS]; /* the same, without where it is kept and shown */
-    int                     lock; /* of the run's directory; -1 = none */
+    char                    record_file[ESPER_CONFIG_RECORD_CHARS]; /* the configuration, without where it is kept and shown */
     double                  began;
     /* what a file carries over */
     uint32_t round, first_round; /* that are done; that were when this process began */
@@ -43,6 +36,10 @@ typedef struct learn {
 esper_status learn_open_program(learn *self);
 esper_status learn_ask_program(learn *self, int step);
 esper_status learn_tell_program(learn *self); /* the round is over */
+
+/* Names of what failed to be finite in an update: "gradient, reward". */
+enum { LEARN_FAILURES_CHARS = 256 };
+const char *learn_failures(const esper_ppo_report *report, char text[LEARN_FAILURES_CHARS]);
 
 /* learn_record.c. Learning goes on without its store, and says so. */
 void learn_open_records(learn *self);

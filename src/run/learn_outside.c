@@ -12,15 +12,15 @@ esper_status learn_open_program(learn *self)
     const char *ids[ESPER_POLICY_MAX_SLOTS];
     esper_policy_setup setup = {
         .topology = self->identity.topology,
-        .seed = self->config.seed,
-        .max_epochs = self->config.epochs,
+        .seed = self->base.config.seed,
+        .max_epochs = self->base.config.epochs,
         .slot_ids = ids,
         .n_slots = self->identity.n_slots,
-        .command = self->config.policy_cmd,
-        .deadline_ms = (int)fmin(self->config.policy_deadline * 1000.0, 1e9),
+        .command = self->base.config.policy_cmd,
+        .deadline_ms = (int)fmin(self->base.config.policy_deadline * 1000.0, 1e9),
     };
 
-    if (esper_ranks_are_many(&self->ranks))
+    if (esper_ranks_are_many(&self->base.ranks))
         return ESPER_FAIL(ESPER_E_CONFIG, "a program that learns outside (policy_cmd) is for a job of one rank");
     for (int k = 0; k < setup.n_slots; k++)
         ids[k] = self->identity.slots[k];
@@ -33,7 +33,7 @@ static esper_status ask(learn *self, int env, const esper_policy_view *seen, dou
 {
     uint64_t number = self->n_episodes + (uint64_t)env;
     esper_policy_episode episode = {.number = number,
-                                    .seed = esper_fleet_seed(self->config.seed, number),
+                                    .seed = esper_fleet_seed(self->base.config.seed, number),
                                     .env = env,
                                     .reward = reward,
                                     .over = over};

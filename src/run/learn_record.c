@@ -1,4 +1,5 @@
 /* What is kept of learning, in a store: every episode, what each of its decisions was worth, and every update. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,60 +16,37 @@ static esper_fact start_of(const learn *self)
 {
     esper_fact fact = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, 0);
 
-    fact.run_started.name = self->result.run_dir;
-    fact.run_started.task = self->task->name;
+    fact.run_started.name = self->base.dir;
+    fact.run_started.task = self->base.task->name;
     fact.run_started.policy = "learner";
-    fact.run_started.reward_mode = self->config.reward;
-    fact.run_started.gate_mode = esper_config_gates_name(self->config.gates);
-    fact.run_started.rng_seed = self->config.seed;
-    fact.run_started.threads = esper_pool_threads(self->engine->pool);
+    fact.run_started.reward_mode = self->base.config.reward;
+    fact.run_started.gate_mode = esper_config_gates_name(self->base.config.gates);
+    fact.run_started.rng_seed = self->base.config.seed;
+    fact.run_started.threads = esper_pool_threads(self->base.engine->pool);
     fact.run_started.build = esper_build_commit();
     fact.run_started.params_host = self->params_host;
     return fact;
 }
 
-static esper_status open_store(learn *self)
-{
-    char path[ESPER_PATH_CHARS];
-    esper_fact start = start_of(self);
-    esper_store_run run = esper_store_run_from(&start);
-    esper_status status = ESPER_E_NOTFOUND;
-    int64_t id;
-
-    ESPER_TRY(esper_run_path(self->result.run_dir, ESPER_RUN_STORE, path));
-    ESPER_TRY(esper_store_open(path, NULL, &self->store));
-    if (self->desc->resume != NULL)
-        status = esper_store_resume(self->store, self->result.run_dir, self->round, (int64_t)self->n_steps,
-                                    ESPER_STORE_NO_INT, &id);
-    return status == ESPER_E_NOTFOUND ? esper_store_begin(self->store, &run, self->record, &id) : status;
-}
-
 void learn_open_records(learn *self)
 {
-    if (self->ranks.rank > 0 || open_store(self) == ESPER_OK)
-        return;
-    esper_log_warn(self->desc->log, "the learning is not recorded in a store: %s", esper_last_error());
-    esper_store_close(self->store);
-    self->store = NULL;
+    esper_fact start = start_of(self);
+
+    if (self->base.writes)
+        run_base_open_store(&self->base, &start, NULL, self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT);
 }
 
 void learn_close_records(learn *self, esper_status status)
 {
     esper_fact fact = esper_fact_of(ESPER_FACT_RUN_ENDED, self->round, (int64_t)self->n_steps);
-    esper_store_run end;
 
-    if (self->store == NULL)
-        return;
     fact.run_ended.status = (int)status;
     fact.run_ended.epochs = self->round;
     fact.run_ended.steps = (int64_t)self->n_steps;
     if (self->result.last.round > 0)
         fact.run_ended.total_reward = self->result.last.total_reward;
     fact.run_ended.seconds = self->result.seconds;
-    end = esper_store_run_from(&fact);
-    if (esper_store_end(self->store, &end) != ESPER_OK)
-        esper_log_warn(self->desc->log, "the store does not know how the learning ended: %s", esper_last_error());
-    esper_store_close(self->store);
+    run_base_close_store(&self->base, &fact);
 }
 
 /* ------------------------------------------------------------------------------------------------ a round */
@@ -84,7 +62,7 @@ static void push_germination(learn *self, int env, int t)
 {
     const esper_rollout *rollout = esper_learner_rollout(self->learner);
     size_t at = esper_rollout_at(rollout, env, t);
-    uint64_t episode = self->n_episodes - (uint64_t)self->config.envs + (uint64_t)env;
+    uint64_t episode = self->n_episodes - (uint64_t)self->base.config.envs + (uint64_t)env;
     esper_fact fact = fact_of(self, ESPER_FACT_DECISION);
     const esper_blueprint *blueprint;
     esper_decision decision;
@@ -95,7 +73,7 @@ static void push_germination(learn *self, int env, int t)
     esper_action_decide(&action, &decision);
     blueprint = esper_policy_blueprint(self->identity.topology, decision.blueprint);
     snprintf(line, sizeof(line), "{\"round\":%" PRIu32 ",\"env\":%d,\"epoch\":%d}", self->round, env, t + 1);
-    fact.decision.number = (int64_t)episode * self->config.epochs + t;
+    fact.decision.number = (int64_t)episode * self->base.config.epochs + t;
     fact.decision.accepted = rollout->accepted[at];
     fact.decision.tempo = decision.tempo;
     fact.decision.alpha_target = decision.target;
@@ -105,7 +83,7 @@ static void push_germination(learn *self, int env, int t)
     fact.decision.blueprint = blueprint != NULL ? blueprint->name : "";
     fact.decision.blend = esper_style_blend(decision.style);
     fact.decision.line = line;
-    esper_store_tell(self->store, &fact, 1);
+    esper_store_tell(self->base.store, &fact, 1);
 }
 
 static void push_rewards(learn *self, int env)
@@ -125,7 +103,7 @@ static void push_rewards(learn *self, int env)
         fact.reward.episode_epoch = t + 1;
         fact.reward.op = rollout->effective_ops[at];
         esper_fact_set_reward(&fact, total, parts);
-        esper_store_tell(self->store, &fact, 1);
+        esper_store_tell(self->base.store, &fact, 1);
         if (rollout->effective_ops[at] == ESPER_SLOT_OP_GERMINATE)
             push_germination(self, env, t);
     }
@@ -150,30 +128,23 @@ static void push_episode(learn *self, int env)
     fact.episode.n_rollbacks = episode->n_rollbacks;
     fact.episode.n_steps = episode->n_steps;
     fact.episode.seconds = episode->seconds;
-    esper_store_tell(self->store, &fact, 1);
-}
-
-static const char *health_name(int health)
-{
-    static const char *const names[] = {"fine", "degraded", "halted"};
-
-    return names[health];
+    esper_store_tell(self->base.store, &fact, 1);
 }
 
 static void push_update(learn *self, const esper_learn_round *round)
 {
     const esper_ppo_report *report = &round->report.update;
     esper_fact fact = fact_of(self, ESPER_FACT_UPDATE);
-    char health[64];
-    int n = snprintf(health, sizeof(health), "%s", health_name(report->health));
+    static const char *const words[] = {"fine", "degraded", "halted"};
+    char health[LEARN_FAILURES_CHARS + 16], names[LEARN_FAILURES_CHARS];
 
-    for (int i = 0; i < ESPER_PPO_N_SOURCES; i++)
-        if ((report->failed >> i & 1u) && n < (int)sizeof(health))
-            n += snprintf(health + n, sizeof(health) - (size_t)n, ", %s", esper_ppo_source_name(i));
+    assert((size_t)report->health < sizeof(words) / sizeof(words[0]));
+    snprintf(health, sizeof(health), "%s%s%s", words[report->health], report->failed != 0 ? ", " : "",
+             learn_failures(report, names));
     fact.update.round = self->round;
-    fact.update.n_episodes = self->config.envs;
+    fact.update.n_episodes = self->base.config.envs;
     fact.update.return_mean = round->total_reward;
-    fact.update.return_sd = round->total_reward_error * sqrt(self->config.envs);
+    fact.update.return_sd = round->total_reward_error * sqrt(self->base.config.envs);
     fact.update.acc_mean = round->accuracy;
     fact.update.params_mean = round->params;
     fact.update.kl = report->move.kl;
@@ -189,18 +160,18 @@ static void push_update(learn *self, const esper_learn_round *round)
     fact.update.steps_per_s = round->steps_per_s;
     fact.update.seconds = round->seconds;
     fact.update.health = health;
-    esper_store_tell(self->store, &fact, 1);
+    esper_store_tell(self->base.store, &fact, 1);
 }
 
 void learn_record_round(learn *self, const esper_learn_round *round)
 {
-    if (self->store == NULL)
+    if (self->base.store == NULL)
         return;
-    for (int env = 0; env < self->config.envs; env++) {
+    for (int env = 0; env < self->base.config.envs; env++) {
         push_rewards(self, env);
         push_episode(self, env);
     }
     push_update(self, round);
-    if (esper_store_status(self->store) != ESPER_OK)
+    if (esper_store_status(self->base.store) != ESPER_OK)
         esper_log_warn(self->desc->log, "the learning is no longer recorded: %s", esper_last_error());
 }

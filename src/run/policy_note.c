@@ -145,7 +145,7 @@ void esper_policy_flags(const char *path, const esper_task *task, char text[ESPE
     if (esper_learned_open(path, &file) != ESPER_OK)
         return;
     esper_config_init(&usual);
-    if (esper_policy_settings(file, &was) && esper_task_configure_growth(task, &usual) == ESPER_OK)
+    if (esper_policy_settings(file, &was) && esper_task_configure(task, ESPER_CONFIG_IN_GROW, &usual) == ESPER_OK)
         add_flags(&was, &usual, task, text);
     esper_learned_close(file);
 }

@@ -1,10 +1,10 @@
 /* The loop of `esper train` and `esper grow`. */
 #include "run/run.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -49,11 +49,11 @@ static esper_status save(run *self)
     if (self->desc->replay != NULL)
         return ESPER_OK;
     ESPER_TRY(esper_network_read(self->network));
-    keeps = is_lost(self) && run_writes(self) && stat(self->checkpoint, &info) == 0;
-    ESPER_TRY(esper_ranks_any(&self->network->engine->ranks, &keeps));
+    keeps = is_lost(self) && self->base.writes && stat(self->checkpoint, &info) == 0;
+    ESPER_TRY(esper_ranks_any(&self->base.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->network->engine->ranks, run_writes(self) ? write_checkpoint(self) : ESPER_OK));
+    ESPER_TRY(esper_ranks_settle(&self->base.ranks, self->base.writes ? write_checkpoint(self) : ESPER_OK));
     self->saved_epoch = self->network->cursor.epoch;
     self->saved_step = self->network->cursor.step;
     return ESPER_OK;
@@ -87,7 +87,7 @@ static esper_status met(void *context, const esper_incident *incident)
     run_tell_incident(self, incident);
     if (self->growth != NULL)
         ESPER_TRY(esper_growth_heed(self->growth, incident));
-    run_show_incident(self, incident);
+    run_show(self, NULL, incident);
     return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
 }
 
@@ -104,7 +104,7 @@ static esper_status end_unwritten(void *context, esper_status status)
     if (esper_guarded_retreat(self->network) != ESPER_OK || save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood at step %llu: --resume %s goes on with it", message,
-                      (unsigned long long)self->network->cursor.step, self->result.run_dir);
+                      (unsigned long long)self->network->cursor.step, self->base.dir);
 }
 
 static esper_status stepped(void *context)
@@ -115,17 +115,9 @@ static esper_status stepped(void *context)
         ESPER_TRY(esper_network_read(self->network));
         self->read_at = esper_clock_seconds();
     }
-    run_show_step(self);
+    run_show(self, NULL, NULL);
     ESPER_TRY(run_ask_to_stop(self));
     return run_stop_wanted(self) ? ESPER_E_STOPPED : ESPER_OK;
-}
-
-static esper_follower follower_of(run *self)
-{
-    bool many = esper_ranks_are_many(&self->engine->ranks);
-
-    return (esper_follower){
-        .stop = many ? &self->stop : self->desc->stop, .context = self, .batch = run_show_evaluation};
 }
 
 /* An epoch whose end is to come again is judged again: its loss must not count twice. */
@@ -143,11 +135,6 @@ static esper_status keep_vitals(run *self)
     return ESPER_OK;
 }
 
-static esper_status put_vitals_back(run *self)
-{
-    return esper_governor_unpack(esper_guarded_governor(self->network), self->vitals, self->n_vitals);
-}
-
 /* What the epoch leads to. When nobody can decide any more, the run ends before the decision, to be asked for again. */
 static esper_status grow(run *self, const esper_epoch_record *record)
 {
@@ -157,10 +144,12 @@ static esper_status grow(run *self, const esper_epoch_record *record)
     if (status == ESPER_OK || status == ESPER_E_STOPPED)
         return status;
     snprintf(message, sizeof(message), "%s", esper_last_error());
-    if (self->desc->replay != NULL || put_vitals_back(self) != ESPER_OK || save(self) != ESPER_OK)
+    if (self->desc->replay != NULL ||
+        esper_governor_unpack(esper_guarded_governor(self->network), self->vitals, self->n_vitals) != ESPER_OK ||
+        save(self) != ESPER_OK)
         return ESPER_FAIL(status, "%s", message);
     return ESPER_FAIL(status, "%s. The run is saved as it stood before the decision: --resume %s goes on with it",
-                      message, self->result.run_dir);
+                      message, self->base.dir);
 }
 
 /* The epoch is validated; whether it is good the governor says next. */
@@ -171,7 +160,7 @@ static esper_status measured(void *context, const esper_epoch_record *record)
     self->result.last = *record;
     run_tell_epoch(self, record);
     if (self->growth == NULL)
-        run_show_epoch(self, record);
+        run_show(self, record, NULL);
     run_warn_if_not_finite(self, record);
     return self->growth != NULL ? keep_vitals(self) : ESPER_OK;
 }
@@ -188,7 +177,7 @@ static esper_status play_epoch(run *self)
         return ESPER_OK;
     if (self->growth != NULL) {
         ESPER_TRY(grow(self, &record));
-        run_show_epoch(self, &record); /* what was decided belongs to it; an epoch that is undone is an incident */
+        run_show(self, &record, NULL); /* what was decided belongs to it; an epoch that is undone is an incident */
     }
     ESPER_TRY(run_agree(self));
     esper_network_next_epoch(self->network);
@@ -197,13 +186,12 @@ static esper_status play_epoch(run *self)
 
 static bool checkpoint_due(const run *self)
 {
-    int every = self->network->engine->config.checkpoint_every;
+    int every = self->base.config.checkpoint_every;
 
     if (esper_guarded_reading(self->network).pending)
         return false; /* the file that lies there is of a state that nobody doubts */
     return every > 0 && self->network->cursor.epoch % (uint32_t)every == 0 &&
-           self->network->cursor.epoch <
-               (uint32_t)self->network->engine->config.epochs; /* the last one is saved at the end */
+           self->network->cursor.epoch < (uint32_t)self->base.config.epochs; /* the last one is saved at the end */
 }
 
 /* Saves the end of a run, or of this part of it. */
@@ -236,7 +224,7 @@ static esper_status train(run *self)
 
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
-    while (self->network->cursor.epoch < (uint32_t)self->network->engine->config.epochs && !is_replayed(self)) {
+    while (self->network->cursor.epoch < (uint32_t)self->base.config.epochs && !is_replayed(self)) {
         status = play_epoch(self);
         if (status == ESPER_E_STOPPED)
             return leave(self, true);
@@ -247,120 +235,109 @@ static esper_status train(run *self)
     return leave(self, false);
 }
 
-/* Who was lost is told, with what is not lost by it. */
-static esper_status fail_test(run *self)
-{
-    esper_status status = run_tell_cut_off(self);
-    char message[1024];
-
-    if (status == ESPER_E_STOPPED)
-        return status;
-    snprintf(message, sizeof(message), "%s", esper_last_error());
-    return ESPER_FAIL(status, "%s. The training is done and saved, its test is not: esper eval %s", message,
-                      self->result.run_dir);
-}
-
-/* The test split is read once, here. */
+/* The test split is read once, here. Who was lost meanwhile is told, with what is not lost by it. */
 static esper_status test(run *self)
 {
     esper_tally tally;
     esper_status status;
+    char message[1024];
 
     if (self->result.stopped || self->desc->replay != NULL)
         return ESPER_OK;
     status = esper_network_evaluate(self->network, ESPER_SPLIT_TEST, &self->player.follower, &tally);
     if (status == ESPER_E_STOPPED && run_is_cut_off(self))
-        status = fail_test(self);
+        status = run_tell_cut_off(self);
     self->result.stopped = status == ESPER_E_STOPPED;
-    if (status != ESPER_OK)
-        return self->result.stopped ? ESPER_OK : status;
+    if (self->result.stopped)
+        return ESPER_OK;
+    if (status != ESPER_OK && run_is_cut_off(self)) {
+        snprintf(message, sizeof(message), "%s", esper_last_error());
+        return ESPER_FAIL(status, "%s. The training is done and saved, its test is not: esper eval %s", message,
+                          self->base.dir);
+    }
+    ESPER_TRY(status);
     self->result.loss_test = esper_tally_loss(&tally);
     self->result.acc_test = esper_tally_accuracy(&tally);
     return ESPER_OK;
 }
 
-static void note_place(run *self)
+static void take_result(run *self)
 {
     const esper_network *network = self->network;
 
-    self->result.cursor = network->cursor;
-    self->result.epochs = (uint32_t)network->engine->config.epochs;
-    self->result.steps_per_epoch = network->engine->steps_per_epoch;
     (void)esper_network_read(self->network); /* a backend that is lost has said so before */
+    run_measure_network(self);
+    self->result.cursor = network->cursor;
+    self->result.epochs = (uint32_t)self->base.config.epochs;
+    self->result.steps_per_epoch = network->engine->steps_per_epoch;
+    self->result.n_skipped = esper_guarded_reading(network).n_skipped;
+    self->result.n_rollbacks = esper_guarded_reading(network).n_rollbacks;
     self->result.loss_now = esper_tally_loss(&network->tally);
     self->result.weight_hash = esper_network_hash(network);
-    run_measure_network(self);
+    self->result.store_run = self->base.store_run;
     self->result.seconds = esper_clock_seconds() - self->began;
 }
 
 static esper_status run_all(run *self)
 {
+    bool alone = !esper_ranks_are_many(&self->base.ranks);
     esper_status status;
 
     self->began = esper_clock_seconds();
-    ESPER_TRY(run_settle(self, run_open(self)));
-    self->player = (esper_epoch_player){.network = self->network,
-                                        .growth = self->growth,
-                                        .context = self,
-                                        .stepped = stepped,
-                                        .met = met,
-                                        .failed = end_unwritten,
-                                        .measured = measured,
-                                        .follower = follower_of(self),
-                                        .began = esper_clock_seconds()};
+    ESPER_TRY(run_base_settle(&self->base, run_open(self)));
+    self->player = (esper_epoch_player){
+        .network = self->network,
+        .growth = self->growth,
+        .context = self,
+        .stepped = stepped,
+        .met = met,
+        .failed = end_unwritten,
+        .measured = measured,
+        .follower = {.stop = alone ? self->desc->stop : &self->stop, .context = self, .batch = run_show_evaluation},
+        .began = esper_clock_seconds()};
     run_tell_start(self);
-    run_show_begin(self);
     status = train(self);
     if (status != ESPER_OK && run_is_cut_off(self))
         status = run_rescue(self, status);
     if (status == ESPER_OK)
         status = test(self);
-    self->result.n_skipped = esper_guarded_reading(self->network).n_skipped;
-    self->result.n_rollbacks = esper_guarded_reading(self->network).n_rollbacks;
-    note_place(self);
+    take_result(self);
     run_tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
     return status;
 }
 
-static void close_all(run *self)
-{
-    esper_growth_close(self->growth);
-    esper_network_remove(self->network);
-    esper_engine_close(self->engine);
-    esper_dataset_close(self->data);
-    esper_store_close(self->store);
-    esper_mem_free(self->vitals);
-    if (self->lock >= 0)
-        close(self->lock);
-}
-
 esper_status esper_run_train(const esper_run_desc *desc, esper_run_result *result_out)
 {
+    const run_asked asked = {desc->task, desc->config, desc->resume,  desc->log,
+                             desc->comm, desc->stop,   desc->cut_off, desc->threads};
     run *self = esper_mem_alloc(sizeof(*self));
-    esper_status status, bus_status;
+    char message[1024]; /* closing must not hide what went wrong first */
+    esper_status status, ended;
+    esper_fact end;
 
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "run");
+    assert(desc->replay == NULL || (desc->grows && desc->resume == NULL));
     self->desc = desc;
-    self->lock = -1;
+    run_base_init(&self->base, &asked, desc->grows ? ESPER_CONFIG_IN_GROW : ESPER_CONFIG_IN_TRAIN,
+                  self->result.run_dir);
+    self->base.writes = self->base.writes && desc->replay == NULL;
     self->result.loss_test = self->result.acc_test = self->result.total_reward = (double)NAN;
     esper_bus_init(&self->bus, 0);
     status = run_all(self);
-    bus_status = status == ESPER_OK ? esper_bus_fini(&self->bus) : ESPER_OK;
-    if (status != ESPER_OK) {
-        char message[1024]; /* closing the bus must not hide what went wrong first */
-
-        snprintf(message, sizeof(message), "%s", esper_last_error());
-        esper_bus_fini(&self->bus);
-        run_close_store(self, status);
-        close_all(self);
-        ESPER_FAIL(status, "%s", message);
-    } else {
-        run_close_store(self, self->result.stopped ? ESPER_E_STOPPED : ESPER_OK);
-        close_all(self);
-    }
-    if (status == ESPER_OK && bus_status == ESPER_OK)
+    ended = status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status;
+    if (status == ESPER_OK)
+        status = esper_bus_fini(&self->bus);
+    snprintf(message, sizeof(message), "%s", esper_last_error());
+    esper_bus_fini(&self->bus);
+    end = run_end(self, ended);
+    run_base_close_store(&self->base, &end);
+    esper_growth_close(self->growth);
+    esper_network_remove(self->network);
+    run_base_fini(&self->base);
+    if (status == ESPER_OK)
         *result_out = self->result;
+    esper_mem_free(self->vitals);
     esper_mem_free(self);
-    return status != ESPER_OK ? status : bus_status;
+    return status == ESPER_OK ? ESPER_OK : ESPER_FAIL(status, "%s", message);
 }

@@ -5,32 +5,25 @@
 
 #include "grow/epoch.h"
 #include "run/policy_note.h"
-#include "run/run.h"
-#include "telemetry/store.h"
+#include "run/run_base.h"
 
 typedef struct run {
+    run_base              base;
     const esper_run_desc *desc;
-    const esper_task     *task;
-    esper_dataset        *data;
-    esper_engine         *engine;
     esper_network        *network;
     esper_growth         *growth;  /* NULL: the network stays as it is */
-    esper_store          *store;   /* of a run that grows; NULL: it could not be opened */
     esper_bus             bus;
     esper_run_result      result;
     char                  checkpoint[ESPER_PATH_CHARS];
     char                  resumed_from[ESPER_PATH_CHARS];
     char                  resumed_kernels[64]; /* backend and kernel set that wrote it */
-    char                  record[ESPER_CONFIG_RECORD_CHARS]; /* the configuration as text */
     char                  policy_note[ESPER_POLICY_NOTE_CHARS]; /* what a learned policy was trained otherwise with; "" = nothing */
     double                began, read_at;
     esper_epoch_player    player;
-    bool                  failure_is_known; /* to the other ranks: they have left, and cannot be told again */
     uint32_t              saved_epoch;         /* epochs behind the checkpoint that lies there */
     uint64_t              saved_step;          /* and steps */
     bool                  warned;
-    int                   lock; /* of the run's directory; -1 = none */
-    volatile sig_atomic_t stop;    /* several ranks: somebody wants the run to stop, and all know */
+    volatile sig_atomic_t stop;    /* somebody wants the run to stop; of several ranks, all know */
     double               *vitals; /* the governor's memory before it judged the epoch, of a run that grows */
     size_t                n_vitals;
 } run;
@@ -38,44 +31,33 @@ typedef struct run {
 /* run_open.c */
 esper_status run_open(run *self);
 void         run_measure_network(run *self);                     /* its size and price, now */
-void         run_close_store(run *self, esper_status status);    /* writes the result */
 bool         run_computes_alike(const char *identity, const char *other); /* two backends' */
 
 /* run_tell.c */
 esper_fact run_fact(const run *self, esper_fact_kind kind);   /* of now, with nothing in it */
-esper_fact run_start(const run *self);                        /* its identity */
-esper_fact run_end(const run *self, esper_status status);     /* what came of it */
+esper_fact run_start(const run *self);                        /* its identity, for its first line and its row */
+esper_fact run_end(const run *self, esper_status status);     /* what came of it, for the last line and the row */
 void run_tell(run *self, esper_fact *fact);
 void run_tell_start(run *self);
 void run_tell_epoch(run *self, const esper_epoch_record *record);
 void run_tell_incident(run *self, const esper_incident *incident);
 void run_tell_end(run *self, esper_status status);
 void run_warn_if_not_finite(run *self, const esper_epoch_record *record);
-void run_show_begin(const run *self);
-void run_show_step(const run *self);
-void run_show_epoch(const run *self, const esper_epoch_record *record);
-void run_show_incident(const run *self, const esper_incident *incident);
-void run_show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches);
 
-/* run_ranks.c. Whether this process writes down what happens: of all ranks, the first; of a replay, nobody. */
-bool run_writes(const run *self);
+/* To who watches: an epoch, an incident, or, without either, a step; and a batch of an evaluation. */
+void run_show(const run *self, const esper_epoch_record *record, const esper_incident *incident);
+void run_show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches);
 
 /* A learned policy brings the gates that it was trained with, unless others are asked for; policy_note says where else the run is
  * not like those that it was trained in. A path stays one in the record when the file has gone. */
 esper_status run_adopt_policy(run *self, esper_config *config);
 
-/* Each rank opens its engine and network by itself, with its share of the machine's cores; on the way they find out whether they can
- * work together. */
-esper_status run_open_network(run *self, const esper_task *task, const esper_config *config, esper_use use);
+/* run_ranks.c. Each rank opens its engine and network by itself, with its share of the machine's cores; on the way they find out
+ * whether they can work together. */
+esper_status run_open_network(run *self);
 
 /* A checkpoint was restored from `path`: did all ranks read the same? */
 esper_status run_check_restored(const run *self, const char *path);
-
-/* Made by the rank that writes, known to all. */
-esper_status run_make_dir(run *self, const char *task);
-
-/* The end of something that a rank may fail at by itself: then all of them have failed. */
-esper_status run_settle(run *self, esper_status status);
 
 /* Asked between steps, and between batches of an evaluation: one rank's wish is everybody's, so that all leave at the same place. A
  * rank alone need not ask. */

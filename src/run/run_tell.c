@@ -8,6 +8,30 @@
 #include "guard/governor.h"
 #include "run/run_internal.h"
 
+/* ------------------------------------------------------------------------------------------------ what can be seen */
+
+/* Counts the training samples still to come; validation is the small part and left out. */
+static double seconds_left(const run *self, double samples_per_s)
+{
+    const esper_network *network = self->network;
+    double epochs_left = network->engine->config.epochs - (double)network->cursor.epoch;
+    double steps_left = epochs_left * network->engine->steps_per_epoch - network->cursor.batch;
+
+    return samples_per_s > 0.0 ? steps_left * network->engine->config.batch / samples_per_s : -1.0;
+}
+
+static esper_run_view view_of(const run *self)
+{
+    double samples_per_s = esper_epoch_speed(&self->player);
+
+    return (esper_run_view){.task = self->base.task,
+                            .network = self->network,
+                            .growth = self->growth,
+                            .run_dir = self->base.dir,
+                            .samples_per_s = samples_per_s,
+                            .seconds_left = seconds_left(self, samples_per_s)};
+}
+
 /* ------------------------------------------------------------------------------------------------ facts */
 
 esper_fact run_fact(const run *self, esper_fact_kind kind)
@@ -18,14 +42,14 @@ esper_fact run_fact(const run *self, esper_fact_kind kind)
 /* The run's identity, for its first line and its row. */
 esper_fact run_start(const run *self)
 {
-    const esper_engine *engine = self->network->engine;
+    const esper_engine *engine = self->base.engine;
     const esper_run_kin *kin = self->desc->kin;
     esper_fact fact = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, (int64_t)self->network->cursor.step);
 
-    fact.run_started.task = self->task->name;
-    fact.run_started.name = self->result.run_dir;
+    fact.run_started.task = self->base.task->name;
+    fact.run_started.name = self->base.dir;
     fact.run_started.rng_seed = engine->config.seed;
-    fact.run_started.config = self->record;
+    fact.run_started.config = self->base.record;
     fact.run_started.kernels = esper_backend_identity(engine->backend);
     fact.run_started.threads = esper_pool_threads(engine->pool);
     fact.run_started.ranks = engine->ranks.size;
@@ -81,15 +105,15 @@ static void warn(run *self, const char *text)
 
 static void tell_resumed(run *self)
 {
-    const char *identity = esper_backend_identity(self->network->engine->backend);
+    const char *identity = esper_backend_identity(self->base.engine->backend);
     esper_fact fact = run_fact(self, ESPER_FACT_RUN_RESUMED);
     char text[256];
 
     fact.run_resumed.path = self->resumed_from;
     fact.run_resumed.kernels = identity;
-    fact.run_resumed.threads = esper_pool_threads(self->network->engine->pool);
-    fact.run_resumed.ranks = self->network->engine->ranks.size;
-    fact.run_resumed.config = self->record;
+    fact.run_resumed.threads = esper_pool_threads(self->base.engine->pool);
+    fact.run_resumed.ranks = self->base.ranks.size;
+    fact.run_resumed.config = self->base.record;
     run_tell(self, &fact);
     if (run_computes_alike(identity, self->resumed_kernels))
         return;
@@ -99,30 +123,31 @@ static void tell_resumed(run *self)
     warn(self, text);
 }
 
-/* Who decides about nothing keeps nothing. */
-static void warn_if_short(run *self)
+static void tell_started(run *self)
 {
-    const esper_config *config = &self->network->engine->config;
+    const esper_config *config = &self->base.config;
+    esper_fact fact = run_start(self);
     char text[ESPER_GROWTH_HINT_CHARS];
-    bool grows =
-        self->growth != NULL && (config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0);
+    bool decides = config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0;
 
-    if (grows && run_writes(self) && esper_growth_foresee(config, text)[0] != '\0')
-        warn(self, text);
+    run_tell(self, &fact);
+    if (self->policy_note[0] != '\0')
+        warn(self, self->policy_note);
+    if (self->growth != NULL && decides && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
+        warn(self, text); /* who decides about nothing keeps nothing */
 }
 
 void run_tell_start(run *self)
 {
-    esper_fact fact = run_start(self);
+    const esper_run_observer *observer = self->desc->observer;
+    esper_run_view view = view_of(self);
 
-    if (self->desc->resume != NULL) {
+    if (self->desc->resume != NULL)
         tell_resumed(self);
-        return;
-    }
-    run_tell(self, &fact);
-    if (self->policy_note[0] != '\0')
-        warn(self, self->policy_note);
-    warn_if_short(self);
+    else
+        tell_started(self);
+    if (observer != NULL && observer->begin != NULL)
+        observer->begin(observer->context, &view);
 }
 
 /* Its row is growth's to tell, when it is known what follows. */
@@ -204,62 +229,20 @@ void run_warn_if_not_finite(run *self, const esper_epoch_record *record)
 
 /* ------------------------------------------------------------------------------------------------ watching */
 
-/* Counts the training samples still to come; validation is the small part and left out. */
-static double seconds_left(const run *self, double samples_per_s)
-{
-    const esper_network *network = self->network;
-    double epochs_left = network->engine->config.epochs - (double)network->cursor.epoch;
-    double steps_left = epochs_left * network->engine->steps_per_epoch - network->cursor.batch;
-
-    return samples_per_s > 0.0 ? steps_left * network->engine->config.batch / samples_per_s : -1.0;
-}
-
-static esper_run_view view_of(const run *self)
-{
-    double samples_per_s = esper_epoch_speed(&self->player);
-
-    return (esper_run_view){.task = self->task,
-                            .network = self->network,
-                            .growth = self->growth,
-                            .run_dir = self->result.run_dir,
-                            .samples_per_s = samples_per_s,
-                            .seconds_left = seconds_left(self, samples_per_s)};
-}
-
-void run_show_begin(const run *self)
+void run_show(const run *self, const esper_epoch_record *record, const esper_incident *incident)
 {
     const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
+    esper_run_view view;
 
-    if (observer != NULL && observer->begin != NULL)
-        observer->begin(observer->context, &view);
-}
-
-void run_show_step(const run *self)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->step != NULL)
-        observer->step(observer->context, &view);
-}
-
-void run_show_epoch(const run *self, const esper_epoch_record *record)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->epoch != NULL)
+    if (observer == NULL)
+        return;
+    view = view_of(self);
+    if (record != NULL && observer->epoch != NULL)
         observer->epoch(observer->context, &view, record);
-}
-
-void run_show_incident(const run *self, const esper_incident *incident)
-{
-    const esper_run_observer *observer = self->desc->observer;
-    esper_run_view view = view_of(self);
-
-    if (observer != NULL && observer->incident != NULL)
+    if (incident != NULL && observer->incident != NULL)
         observer->incident(observer->context, &view, incident);
+    if (record == NULL && incident == NULL && observer->step != NULL)
+        observer->step(observer->context, &view);
 }
 
 void run_show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches)

@@ -9,7 +9,6 @@
 #include "policy/learned.h"
 #include "policy/policy.h"
 #include "run/checkpoint.h"
-#include "run/learn.h"
 #include "run/policy_note.h"
 #include "run/run_dir.h"
 
@@ -70,20 +69,6 @@ typedef struct check {
     const esper_log        *log;
     esper_config            usual;
 } check;
-
-static esper_status begin(check *self)
-{
-    ESPER_TRY(esper_task_find(self->use->task, &self->task));
-    esper_config_init(&self->usual);
-    switch (self->use->job) {
-    case ESPER_CONFIG_IN_TRAIN:
-        return esper_task_configure(self->task, &self->usual);
-    case ESPER_CONFIG_IN_LEARN:
-        return esper_learn_configure(self->task, &self->usual);
-    default:
-        return esper_task_configure_growth(self->task, &self->usual);
-    }
-}
 
 static bool is_usual(const check *self, int key)
 {
@@ -210,7 +195,9 @@ esper_status esper_settings_check(const esper_config *asked, const esper_config 
 {
     check self = {.asked = asked, .config = config, .use = use, .log = log};
 
-    ESPER_TRY(begin(&self));
+    ESPER_TRY(esper_task_find(use->task, &self.task));
+    esper_config_init(&self.usual);
+    ESPER_TRY(esper_task_configure(self.task, use->job, &self.usual));
     ESPER_TRY(check_keys(&self));
     return check_room(&self);
 }

@@ -1,6 +1,7 @@
 /* The tasks. Settings not named here are the defaults of base/config_keys.h. */
 #include "run/task.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,16 +86,6 @@ const esper_task *const *esper_task_list(void)
     return tasks;
 }
 
-/* "fashion, mnist, ..." */
-static void join_names(char *text, size_t chars)
-{
-    text[0] = '\0';
-    for (int i = 0; tasks[i] != NULL; i++) {
-        strncat(text, i == 0 ? "" : ", ", chars - strlen(text) - 1);
-        strncat(text, tasks[i]->name, chars - strlen(text) - 1);
-    }
-}
-
 /* In any case, and with '-' for '_'. */
 static bool is_name(const char *typed, const char *name)
 {
@@ -107,18 +98,18 @@ static bool is_name(const char *typed, const char *name)
 
 esper_status esper_task_find(const char *name, const esper_task **task_out)
 {
-    char list[512], hint[ESPER_SUGGEST_TEXT_CHARS];
+    char list[512] = "", hint[ESPER_SUGGEST_TEXT_CHARS];
     esper_suggest suggest;
 
     esper_suggest_init(&suggest, name);
     for (int i = 0; tasks[i] != NULL; i++) {
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i > 0 ? ", " : "", tasks[i]->name);
         esper_suggest_offer(&suggest, tasks[i]->name);
         if (is_name(name, tasks[i]->name)) {
             *task_out = tasks[i];
             return ESPER_OK;
         }
     }
-    join_names(list, sizeof(list));
     return ESPER_FAIL(ESPER_E_CONFIG, "no task is called '%s'%s There are: %s", name,
                       suggest.best != NULL ? esper_suggest_text(&suggest, "", hint) : ".", list);
 }
@@ -131,21 +122,24 @@ static esper_status lay_over(const esper_task *task, const char *settings, esper
     for (const char *at = settings; *at != '\0'; at = strchr(at, '\n') + 1) {
         snprintf(line, sizeof(line), "%.*s", (int)(strchr(at, '\n') - at), at);
         value = strstr(line, " = ");
+        assert(value != NULL && strchr(at, '\n') - at < (int)sizeof(line));
         *value = '\0';
         ESPER_TRY(esper_config_set(config, line, value + strlen(" = "), &source));
     }
     return ESPER_OK;
 }
 
-esper_status esper_task_configure(const esper_task *task, esper_config *config)
+esper_status esper_task_configure(const esper_task *task, esper_config_job job, esper_config *config)
 {
-    return lay_over(task, task->settings, config);
-}
+    static const esper_config_source by_learning = {.place = ESPER_CONFIG_PRESET, .name = "learn"};
+    static const char *const of_learning[][2] = {{"gates", "permissive"}, {"threads", "0"}}; /* threads: of the fleet */
 
-esper_status esper_task_configure_growth(const esper_task *task, esper_config *config)
-{
     ESPER_TRY(lay_over(task, task->settings, config));
-    return lay_over(task, task->growth, config);
+    if (job != ESPER_CONFIG_IN_TRAIN)
+        ESPER_TRY(lay_over(task, task->growth, config));
+    for (size_t i = 0; job == ESPER_CONFIG_IN_LEARN && i < sizeof(of_learning) / sizeof(of_learning[0]); i++)
+        ESPER_TRY(esper_config_set(config, of_learning[i][0], of_learning[i][1], &by_learning));
+    return ESPER_OK;
 }
 
 esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config)
@@ -192,38 +186,38 @@ esper_host esper_task_host(const esper_task *task, const esper_config *config, c
     return host;
 }
 
-/* INT64_MAX: no seed fits. */
-static int64_t count_least_seed(const esper_net *net, esper_topology topology)
+esper_status esper_task_build(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
+                              esper_net *net_out)
 {
-    const esper_blueprint *const *list = esper_blueprint_list(topology);
-    int64_t least = INT64_MAX;
+    esper_host host = esper_task_host(task, config, data);
+    esper_status status;
 
-    for (int k = 0; k < net->n_boundaries; k++)
-        for (int i = 0; list[i] != NULL; i++) {
-            int64_t n = esper_splice_count_params(list[i], net->boundaries[k].channels);
-
-            least = n > 0 && n < least ? n : least;
-        }
-    return least;
+    esper_net_init(net_out);
+    status = esper_host_build(&host, net_out);
+    if (status != ESPER_OK)
+        esper_net_fini(net_out);
+    return status;
 }
 
 esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out,
                                    int64_t *least_seed_out)
 {
     esper_dataset_desc desc = esper_task_data(task, config);
+    bool images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES;
+    const esper_blueprint *const *list = esper_blueprint_list(images ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER);
     esper_dataset_info data;
-    esper_host host;
     esper_net net;
-    esper_status status;
 
     ESPER_TRY(esper_dataset_measure(&desc, &data));
-    host = esper_task_host(task, config, &data);
-    esper_net_init(&net);
-    status = esper_host_build(&host, &net);
-    if (status == ESPER_OK) {
-        *params_out = esper_net_count_params(&net, -1);
-        *least_seed_out = count_least_seed(&net, host.topology);
-    }
+    ESPER_TRY(esper_task_build(task, config, &data, &net));
+    *params_out = esper_net_count_params(&net, -1);
+    *least_seed_out = INT64_MAX; /* no seed fits */
+    for (int k = 0; k < net.n_boundaries; k++)
+        for (int i = 0; list[i] != NULL; i++) {
+            int64_t n = esper_splice_count_params(list[i], net.boundaries[k].channels);
+
+            *least_seed_out = n > 0 && n < *least_seed_out ? n : *least_seed_out;
+        }
     esper_net_fini(&net);
-    return status;
+    return ESPER_OK;
 }

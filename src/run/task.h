@@ -20,13 +20,17 @@ const esper_task *const *esper_task_list(void);
 /* By name, in any case, '-' for '_' too. E_CONFIG with the nearest name and the list when there is none. */
 esper_status esper_task_find(const char *name, const esper_task **task_out);
 
-/* Lays the task's settings over the defaults; then, for a run that grows, those for growing. */
-esper_status esper_task_configure(const esper_task *task, esper_config *config);
-esper_status esper_task_configure_growth(const esper_task *task, esper_config *config);
+/* Lays the task's settings over the defaults; then, unless it is trained as it is, those for growing; and for learning gates as
+ * its spec wants them. What somebody asked for stays. */
+esper_status esper_task_configure(const esper_task *task, esper_config_job job, esper_config *config);
 
 /* The data set and the host that a task and a configuration describe. The description borrows config->data. */
 esper_dataset_desc esper_task_data(const esper_task *task, const esper_config *config);
 esper_host         esper_task_host(const esper_task *task, const esper_config *config, const esper_dataset_info *data);
+
+/* That host's program; freed by esper_net_fini. */
+esper_status esper_task_build(const esper_task *task, const esper_config *config, const esper_dataset_info *data,
+                              esper_net *net_out);
 
 /* Parameters of that host, and of the smallest seed with any that fits one of its slots. Looks at the data, but loads none. */
 esper_status esper_task_count_host(const esper_task *task, const esper_config *config, int64_t *params_out,

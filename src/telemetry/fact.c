@@ -235,14 +235,6 @@ void esper_fact_write_json(const esper_fact *fact, esper_json *json)
 
 /* ------------------------------------------------------------------------------------------------ the bus */
 
-static uint64_t wall_clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void esper_bus_init(esper_bus *bus, uint64_t first_seq)
 {
     *bus = (esper_bus){.next_seq = first_seq};
@@ -272,40 +264,17 @@ esper_status esper_bus_add(esper_bus *bus, esper_sink sink)
 
 void esper_bus_tell(esper_bus *bus, esper_fact *facts, int n)
 {
+    struct timespec now;
+
     if (bus == NULL)
         return;
+    assert(n >= 1);
+    clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < n; i++) {
-        facts[i].time_ns = wall_clock_ns();
+        facts[i].time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
         if (esper_fact_has_line(&facts[i]))
             facts[i].seq = bus->next_seq++;
     }
     for (int i = 0; i < bus->n_sinks; i++)
         bus->sinks[i].ops->take(bus->sinks[i].handle, facts, n);
-}
-
-esper_status esper_bus_flush(esper_bus *bus)
-{
-    esper_status first = ESPER_OK;
-
-    for (int i = 0; i < bus->n_sinks; i++) {
-        esper_status st = bus->sinks[i].ops->flush(bus->sinks[i].handle);
-
-        if (first == ESPER_OK)
-            first = st;
-    }
-    return first;
-}
-
-uint64_t esper_bus_next_seq(const esper_bus *bus)
-{
-    return bus->next_seq;
-}
-
-uint64_t esper_bus_n_dropped(const esper_bus *bus)
-{
-    uint64_t n = 0;
-
-    for (int i = 0; i < bus->n_sinks; i++)
-        n += bus->sinks[i].ops->n_dropped(bus->sinks[i].handle);
-    return n;
 }

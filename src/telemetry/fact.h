@@ -5,7 +5,7 @@
  *
  * A fact is a plain struct, made from the list. Codes and numbers travel; a sink makes the text. Texts in it are borrowed for
  * the call. Telling allocates nothing and cannot fail: a sink that cannot keep up or write counts what it drops, and says so
- * when flushed or closed. A bus and its sinks belong to one thread. */
+ * when closed. A bus and its sinks belong to one thread. */
 #ifndef ESPER_TELEMETRY_FACT_H
 #define ESPER_TELEMETRY_FACT_H
 
@@ -131,9 +131,7 @@ void esper_fact_write_json(const esper_fact *fact, esper_json *json);
 typedef struct esper_sink_ops {
     const char *name;
     void         (*take)(void *handle, const esper_fact *facts, int n); /* that belong together */
-    esper_status (*flush)(void *handle);            /* all is durable, or the first failure since the last flush */
-    esper_status (*close)(void *handle);            /* flushes; the handle is gone whatever the answer */
-    uint64_t     (*n_dropped)(const void *handle);  /* facts lost since open */
+    esper_status (*close)(void *handle); /* all is durable, or what was lost; the handle is gone whatever the answer */
 } esper_sink_ops;
 
 typedef struct esper_sink {
@@ -157,7 +155,7 @@ typedef struct esper_bus {
 /* A resumed run goes on counting where it stopped. */
 void esper_bus_init(esper_bus *bus, uint64_t first_seq);
 
-/* Flushes and closes all sinks; the first failure is told, every sink is closed. The bus is empty afterwards. Unlike
+/* Closes all sinks; the first failure is told, every sink is closed. The bus is empty afterwards. Unlike
  * other ends this one has an answer: it is the last chance to hear that something was lost. */
 esper_status esper_bus_fini(esper_bus *bus);
 
@@ -165,9 +163,6 @@ esper_status esper_bus_fini(esper_bus *bus);
 esper_status esper_bus_add(esper_bus *bus, esper_sink sink);
 
 /* Tells a fact, or one with those that are its parts: a GATE with its CHECKs. NULL is a bus that nobody listens to. */
-void         esper_bus_tell(esper_bus *bus, esper_fact *facts, int n);
-esper_status esper_bus_flush(esper_bus *bus);
-uint64_t     esper_bus_next_seq(const esper_bus *bus);
-uint64_t     esper_bus_n_dropped(const esper_bus *bus);
+void esper_bus_tell(esper_bus *bus, esper_fact *facts, int n);
 
 #endif

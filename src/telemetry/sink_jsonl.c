@@ -19,13 +19,12 @@ typedef struct jsonl_sink {
     char    *path;
     char    *line;       /* (LINE_BYTES) */
     uint64_t n_dropped;
-    uint64_t n_told;     /* of them, those a flush has reported */
-    int      first_errno; /* of the drops not yet reported; 0 = too long a line */
+    int      first_errno; /* of the first of them; 0 = too long a line */
 } jsonl_sink;
 
 static void drop(jsonl_sink *sink, int code)
 {
-    if (sink->n_dropped == sink->n_told)
+    if (sink->n_dropped == 0)
         sink->first_errno = code;
     sink->n_dropped++;
 }
@@ -72,20 +71,6 @@ static void jsonl_take(void *handle, const esper_fact *facts, int n)
     }
 }
 
-static esper_status jsonl_flush(void *handle)
-{
-    jsonl_sink *sink = handle;
-    uint64_t n_new = sink->n_dropped - sink->n_told;
-
-    sink->n_told = sink->n_dropped;
-    if (n_new != 0)
-        return ESPER_FAIL(ESPER_E_IO, "%s: %llu events lost: %s", sink->path, (unsigned long long)n_new,
-                          sink->first_errno != 0 ? strerror(sink->first_errno) : "longer than a line may be");
-    if (sink->is_plain && fsync(sink->fd) != 0)
-        return ESPER_FAIL(ESPER_E_IO, "%s: cannot be synced: %s", sink->path, strerror(errno));
-    return ESPER_OK;
-}
-
 static void free_sink(jsonl_sink *sink)
 {
     if (sink->fd >= 0)
@@ -97,24 +82,19 @@ static void free_sink(jsonl_sink *sink)
 
 static esper_status jsonl_close(void *handle)
 {
-    esper_status st = jsonl_flush(handle);
+    jsonl_sink *sink = handle;
+    esper_status status = ESPER_OK;
 
-    free_sink(handle);
-    return st;
+    if (sink->n_dropped != 0)
+        status = ESPER_FAIL(ESPER_E_IO, "%s: %llu events lost: %s", sink->path, (unsigned long long)sink->n_dropped,
+                            sink->first_errno != 0 ? strerror(sink->first_errno) : "longer than a line may be");
+    else if (sink->is_plain && fsync(sink->fd) != 0)
+        status = ESPER_FAIL(ESPER_E_IO, "%s: cannot be synced: %s", sink->path, strerror(errno));
+    free_sink(sink);
+    return status;
 }
 
-static uint64_t jsonl_n_dropped(const void *handle)
-{
-    return ((const jsonl_sink *)handle)->n_dropped;
-}
-
-static const esper_sink_ops jsonl_ops = {
-    .name = "jsonl",
-    .take = jsonl_take,
-    .flush = jsonl_flush,
-    .close = jsonl_close,
-    .n_dropped = jsonl_n_dropped,
-};
+static const esper_sink_ops jsonl_ops = {.name = "jsonl", .take = jsonl_take, .close = jsonl_close};
 
 /* The offset behind the last line end at or before `end`; -1 when the file cannot be read. */
 static off_t end_of_lines(int fd, off_t end)

@@ -7,6 +7,7 @@
  * which the writer thread and, for begin, cut and end, the owner's thread use in turn. Who needs both takes db_lock first. */
 #include "telemetry/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "slot/gate.h"
 #include "telemetry/store_sql.h"
 
 /* How long one attempt of the writer waits for a lock of somebody else's. */
@@ -72,8 +74,7 @@ static struct timespec after_ms(int ms)
 
 static esper_status execute(esper_store *store, const char *sql)
 {
-    ESPER_STORE_SQL(store->db, store->path, sqlite3_exec(store->db, sql, NULL, NULL, NULL));
-    return ESPER_OK;
+    return esper_store_sql_execute(store->db, store->path, sql);
 }
 
 /* Statements are prepared anew for each of the few calls outside of the writer's loop. */
@@ -152,17 +153,14 @@ static esper_status insert_record(esper_store *store, const esper_store_record *
 {
     sqlite3_stmt *statement = store->inserts[record->kind];
     int code = esper_store_sql_bind_record(statement, record);
+    esper_status status = ESPER_OK;
 
     if (code == SQLITE_OK)
         code = sqlite3_step(statement);
-    if (code != SQLITE_DONE) {
-        esper_status status = esper_store_sql_fail(store->db, code, store->path);
-
-        sqlite3_reset(statement);
-        return status;
-    }
+    if (code != SQLITE_DONE)
+        status = esper_store_sql_fail(store->db, code, store->path);
     sqlite3_reset(statement);
-    return ESPER_OK;
+    return status;
 }
 
 /* One transaction. Only its beginning can meet a lock; once it has begun, nobody else can write. */
@@ -222,28 +220,21 @@ static void await_work(esper_store *store)
             break;
 }
 
-static void give_up_if_locked(esper_store *store, outcome result, uint64_t *deadline_ns)
-{
-    if (result != LOCKED || !store->closing)
-        return;
-    if (*deadline_ns == 0)
-        *deadline_ns = esper_clock_ns() + (uint64_t)store->options.patience_ms * 1000000u;
-    else if (esper_clock_ns() >= *deadline_ns)
-        turn_off(store, esper_store_sql_fail(NULL, SQLITE_BUSY, store->path));
-}
-
 static void *write_all(void *context)
 {
     esper_store *store = context;
-    uint64_t deadline_ns = 0;
+    uint64_t deadline_ns = 0; /* for a file that stays locked when the store is to close; 0 = none yet */
 
     pthread_mutex_lock(&store->lock);
     for (;;) {
         await_work(store);
         if (store->head != store->tail) {
-            outcome result = write_some(store);
-
-            give_up_if_locked(store, result, &deadline_ns);
+            if (write_some(store) != LOCKED || !store->closing)
+                continue;
+            if (deadline_ns == 0)
+                deadline_ns = esper_clock_ns() + (uint64_t)store->options.patience_ms * 1000000u;
+            else if (esper_clock_ns() >= deadline_ns)
+                turn_off(store, esper_store_sql_fail(NULL, SQLITE_BUSY, store->path));
             continue;
         }
         store->urgent = false;
@@ -292,13 +283,7 @@ static esper_store_options with_defaults(const esper_store_options *options)
     return result;
 }
 
-static bool are_good(const esper_store_options *options)
-{
-    return options->queue_records > 0 && options->queue_records <= 1 << 20 && options->batch_records > 0 &&
-           options->batch_ms > 0 && options->patience_ms > 0;
-}
-
-static void init_locks(esper_store *store)
+static esper_status open_parts(esper_store *store, const char *path)
 {
     pthread_condattr_t monotonic;
 
@@ -309,10 +294,6 @@ static void init_locks(esper_store *store)
     pthread_cond_init(&store->wake, &monotonic);
     pthread_cond_init(&store->settled, &monotonic);
     pthread_condattr_destroy(&monotonic);
-}
-
-static esper_status open_parts(esper_store *store, const char *path)
-{
     store->path = esper_mem_strdup(path);
     store->ring = esper_mem_alloc((size_t)store->options.queue_records * sizeof(*store->ring));
     if (store->path == NULL || store->ring == NULL)
@@ -329,14 +310,14 @@ esper_status esper_store_open(const char *path, const esper_store_options *optio
     esper_store *store;
     esper_status status;
 
-    if (!are_good(&all))
+    if (all.queue_records <= 0 || all.queue_records > 1 << 20 || all.batch_records <= 0 || all.batch_ms <= 0 ||
+        all.patience_ms <= 0)
         return ESPER_FAIL(ESPER_E_ARG, "%s: a store with a queue of %d records, batches of %d, every %d ms", path,
                           all.queue_records, all.batch_records, all.batch_ms);
     store = esper_mem_alloc(sizeof(*store));
     if (store == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: store", path);
     store->options = all;
-    init_locks(store);
     status = open_parts(store, path);
     if (status != ESPER_OK) {
         esper_store_close(store);
@@ -348,20 +329,10 @@ esper_status esper_store_open(const char *path, const esper_store_options *optio
 
 static esper_status store_drops(esper_store *store);
 
-/* What is left to do when the writer is gone: the last counts. Where the disk was full, there may be room for them. */
-static void store_last_drops(esper_store *store)
+void esper_store_close(esper_store *store)
 {
     char before[512]; /* closing must not hide a failure that somebody is about to read */
 
-    if (store->run == 0)
-        return;
-    snprintf(before, sizeof(before), "%s", esper_last_error());
-    if (store_drops(store) != ESPER_OK)
-        ESPER_FAIL(ESPER_E_IO, "%s", before);
-}
-
-void esper_store_close(esper_store *store)
-{
     if (store == NULL)
         return;
     if (store->has_thread) {
@@ -370,7 +341,9 @@ void esper_store_close(esper_store *store)
         pthread_cond_signal(&store->wake);
         pthread_mutex_unlock(&store->lock);
         pthread_join(store->thread, NULL);
-        store_last_drops(store);
+        snprintf(before, sizeof(before), "%s", esper_last_error());
+        if (store->run != 0 && store_drops(store) != ESPER_OK) /* the last: there may be room where the disk was full */
+            ESPER_FAIL(ESPER_E_IO, "%s", before);
     }
     for (int kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
         sqlite3_finalize(store->inserts[kind]);
@@ -394,7 +367,7 @@ static esper_status insert_run(esper_store *store, const esper_store_run *run, c
     const esper_store_column *columns = esper_store_part_columns(ESPER_STORE_PART_RUN_BEGIN, &n);
 
     esper_store_text_add(&sql, "INSERT INTO runs (began, n_resumed, config, ");
-    esper_store_text_columns(&sql, columns, n, "");
+    esper_store_text_columns(&sql, columns, n);
     esper_store_text_add(&sql, ") VALUES (?, 0, ?");
     for (int i = 0; i < n; i++)
         esper_store_text_add(&sql, ", ?");
@@ -444,54 +417,11 @@ esper_status esper_store_begin(esper_store *store, const esper_store_run *run, c
     return ESPER_OK;
 }
 
-/* The id of the newest run of that name; 0 = none. */
-static esper_status find_run(esper_store *store, const char *name, int64_t *id_out)
-{
-    esper_store_run key = esper_store_run_of(name); /* as it was stored: maybe cut, maybe mended */
-    sqlite3_stmt *statement;
-    int code;
-
-    ESPER_TRY(prepare(store, "SELECT coalesce(max(id), 0) FROM runs WHERE name = ?", &statement));
-    code = sqlite3_bind_text(statement, 1, key.name, -1, SQLITE_TRANSIENT);
-    if (code == SQLITE_OK)
-        code = sqlite3_step(statement);
-    if (code == SQLITE_ROW)
-        *id_out = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return code == SQLITE_ROW ? ESPER_OK : esper_store_sql_fail(store->db, code, store->path);
-}
-
 /* Where a checkpoint lies: by what was trained, and by the records that are known to be from before and from after it. */
 typedef struct mark {
     int64_t epoch, step;
     int64_t seq_before, seq_after;
 } mark;
-
-/* One number from the decisions of a run. */
-static esper_status ask_decisions(esper_store *store, const char *what, int64_t run, const char *which, int64_t number,
-                                  int64_t *value_out)
-{
-    esper_store_text sql = {.used = 0};
-    sqlite3_stmt *statement;
-    int code;
-
-    esper_store_text_add(&sql, "SELECT %s FROM decisions WHERE run = %lld AND number %s %lld", what, (long long)run,
-                         which, (long long)number);
-    ESPER_TRY(prepare(store, sql.text, &statement));
-    code = sqlite3_step(statement);
-    if (code == SQLITE_ROW && sqlite3_column_type(statement, 0) != SQLITE_NULL)
-        *value_out = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return code == SQLITE_ROW ? ESPER_OK : esper_store_sql_fail(store->db, code, store->path);
-}
-
-static esper_status mark_decisions(esper_store *store, int64_t run, int64_t n_decisions, mark *at)
-{
-    if (n_decisions == ESPER_STORE_NO_INT)
-        return ESPER_OK;
-    ESPER_TRY(ask_decisions(store, "max(seq)", run, "<", n_decisions, &at->seq_before));
-    return ask_decisions(store, "min(seq)", run, ">=", n_decisions, &at->seq_after);
-}
 
 static esper_status cut_table(esper_store *store, int64_t run, esper_store_kind kind, const mark *at)
 {
@@ -506,64 +436,56 @@ static esper_status cut_table(esper_store *store, int64_t run, esper_store_kind 
 }
 
 /* A run that goes on has no end yet. */
-static esper_status reopen_run(esper_store *store, int64_t run, bool resumed)
+static esper_status reopen_run(esper_store *store, int64_t run)
 {
     esper_store_text sql = {.used = 0};
     int n;
     const esper_store_column *columns = esper_store_part_columns(ESPER_STORE_PART_RUN_END, &n);
 
-    esper_store_text_add(&sql, "UPDATE runs SET ended = NULL, nonfinite = NULL, n_resumed = n_resumed + %d", resumed);
+    esper_store_text_add(&sql, "UPDATE runs SET ended = NULL, nonfinite = NULL, n_resumed = n_resumed + 1");
     for (int i = 0; i < n; i++)
         esper_store_text_add(&sql, ", %s = NULL", columns[i].name);
     esper_store_text_add(&sql, " WHERE id = %lld", (long long)run);
     return execute(store, sql.text);
 }
 
-static esper_status cut_all(esper_store *store, int64_t run, const mark *at, bool resumed)
+/* Finds the run, its decisions before and after the checkpoint, cuts off all that came later, and counts on. */
+static esper_status cut_run(esper_store *store, const char *name, mark *at, int64_t n_decisions, int64_t *run_out,
+                            int64_t *seq_out)
 {
+    esper_store_run key = esper_store_run_of(name); /* as it was stored: maybe cut, maybe mended */
+    esper_store_text sql = {.used = 0};
+    int64_t run = 0;
+
+    ESPER_TRY(esper_store_sql_ask(store->db, store->path, "SELECT max(id) FROM runs WHERE name = ?", key.name, &run));
+    if (run == 0)
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s: has no run %s", store->path, name);
+    if (n_decisions != ESPER_STORE_NO_INT) {
+        esper_store_text_add(&sql, "SELECT max(seq) FROM decisions WHERE run = %lld AND number < %lld", (long long)run,
+                             (long long)n_decisions);
+        ESPER_TRY(esper_store_sql_ask(store->db, store->path, sql.text, NULL, &at->seq_before));
+        sql.used = 0;
+        esper_store_text_add(&sql, "SELECT min(seq) FROM decisions WHERE run = %lld AND number >= %lld", (long long)run,
+                             (long long)n_decisions);
+        ESPER_TRY(esper_store_sql_ask(store->db, store->path, sql.text, NULL, &at->seq_after));
+    }
+    sqlite3_busy_timeout(store->db, store->options.patience_ms);
     ESPER_TRY(execute(store, "BEGIN IMMEDIATE"));
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
         ESPER_TRY(cut_table(store, run, kind, at));
-    ESPER_TRY(reopen_run(store, run, resumed));
-    return execute(store, "COMMIT");
-}
-
-/* All rows of the run that are left have smaller ones. */
-static esper_status find_next_seq(esper_store *store, int64_t run, int64_t *seq_out)
-{
-    int64_t next = 0;
-
+    ESPER_TRY(reopen_run(store, run));
+    ESPER_TRY(execute(store, "COMMIT"));
+    *seq_out = 0; /* all rows of the run that are left have smaller ones */
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
-        esper_store_text sql = {.used = 0};
-        sqlite3_stmt *statement;
-        int code;
+        int64_t last = -1;
 
-        esper_store_text_add(&sql, "SELECT coalesce(max(seq), -1) + 1 FROM %s WHERE run = %lld",
-                             esper_store_table(kind), (long long)run);
-        ESPER_TRY(prepare(store, sql.text, &statement));
-        code = sqlite3_step(statement);
-        if (code == SQLITE_ROW && sqlite3_column_int64(statement, 0) > next)
-            next = sqlite3_column_int64(statement, 0);
-        sqlite3_finalize(statement);
-        if (code != SQLITE_ROW)
-            return esper_store_sql_fail(store->db, code, store->path);
+        sql.used = 0;
+        esper_store_text_add(&sql, "SELECT max(seq) FROM %s WHERE run = %lld", esper_store_table(kind), (long long)run);
+        ESPER_TRY(esper_store_sql_ask(store->db, store->path, sql.text, NULL, &last));
+        *seq_out = last + 1 > *seq_out ? last + 1 : *seq_out;
     }
-    *seq_out = next;
+    *run_out = run;
     return ESPER_OK;
-}
-
-/* Under db_lock. */
-static esper_status cut_and_count(esper_store *store, int64_t run, const mark *at, bool resumed, int64_t *seq_out)
-{
-    esper_status status;
-
-    sqlite3_busy_timeout(store->db, store->options.patience_ms);
-    status = cut_all(store, run, at, resumed);
-    if (status != ESPER_OK) {
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-        return status;
-    }
-    return find_next_seq(store, run, seq_out);
 }
 
 esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t n_decisions,
@@ -575,40 +497,14 @@ esper_status esper_store_resume(esper_store *store, const char *name, int64_t ep
 
     ESPER_TRY(check_fresh(store));
     pthread_mutex_lock(&store->db_lock);
-    status = find_run(store, name, &run);
-    if (status == ESPER_OK && run == 0)
-        status = ESPER_FAIL(ESPER_E_NOTFOUND, "%s: has no run %s", store->path, name);
-    if (status == ESPER_OK)
-        status = mark_decisions(store, run, n_decisions, &at);
-    if (status == ESPER_OK)
-        status = cut_and_count(store, run, &at, true, &next_seq);
+    status = cut_run(store, name, &at, n_decisions, &run, &next_seq);
+    if (status != ESPER_OK)
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL); /* where something was begun */
     pthread_mutex_unlock(&store->db_lock);
     ESPER_TRY(status);
     ESPER_TRY(take_up(store, run, next_seq));
     *id_out = run;
     return ESPER_OK;
-}
-
-static esper_status check_begun(const esper_store *store, const char *what)
-{
-    if (store->run == 0)
-        return ESPER_FAIL(ESPER_E_STATE, "%s: no run has begun that could be %s", store->path, what);
-    return ESPER_OK;
-}
-
-esper_status esper_store_cut(esper_store *store, int64_t epoch, int64_t step)
-{
-    const mark at = {.epoch = epoch, .step = step, .seq_before = -1, .seq_after = INT64_MAX};
-    int64_t next_seq = 0;
-    esper_status status;
-
-    ESPER_TRY(check_begun(store, "cut"));
-    ESPER_TRY(esper_store_flush(store));
-    pthread_mutex_lock(&store->db_lock);
-    status = cut_and_count(store, store->run, &at, false, &next_seq);
-    pthread_mutex_unlock(&store->db_lock);
-    ESPER_TRY(status);
-    return take_up(store, store->run, next_seq);
 }
 
 /* ------------------------------------------------------------------------------------------------ pushing */
@@ -673,34 +569,23 @@ esper_status esper_store_flush(esper_store *store)
 
 /* ------------------------------------------------------------------------------------------------ the end */
 
-static esper_status store_drop(esper_store *store, esper_store_kind kind, uint64_t n)
-{
-    sqlite3_stmt *statement;
-    int code;
-
-    ESPER_TRY(prepare(store,
-                      "INSERT INTO drops (run, records, n) VALUES (?, ?, ?) "
-                      "ON CONFLICT (run, records) DO UPDATE SET n = n + excluded.n",
-                      &statement));
-    code = sqlite3_bind_int64(statement, 1, store->run);
-    if (code == SQLITE_OK)
-        code = sqlite3_bind_text(statement, 2, esper_store_table(kind), -1, SQLITE_STATIC);
-    if (code == SQLITE_OK)
-        code = sqlite3_bind_int64(statement, 3, (int64_t)n);
-    return run_and_finalize(store, statement, code);
-}
-
 /* Adds what was lost since the last time. Under db_lock, or when the writer is gone. */
 static esper_status store_drops(esper_store *store)
 {
     esper_store_counts counts = esper_store_counts_get(store);
+    esper_store_text sql = {.used = 0};
 
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
         uint64_t n = counts.n_dropped[kind] - store->n_drops_stored[kind];
 
         if (n == 0)
             continue;
-        ESPER_TRY(store_drop(store, kind, n));
+        sql.used = 0;
+        esper_store_text_add(&sql,
+                             "INSERT INTO drops (run, records, n) VALUES (%lld, '%s', %lld) "
+                             "ON CONFLICT (run, records) DO UPDATE SET n = n + excluded.n",
+                             (long long)store->run, esper_store_table(kind), (long long)n);
+        ESPER_TRY(execute(store, sql.text));
         store->n_drops_stored[kind] = counts.n_dropped[kind];
     }
     return ESPER_OK;
@@ -733,7 +618,8 @@ esper_status esper_store_end(esper_store *store, const esper_store_run *run)
 {
     esper_status status;
 
-    ESPER_TRY(check_begun(store, "ended"));
+    if (store->run == 0)
+        return ESPER_FAIL(ESPER_E_STATE, "%s: no run has begun that could be ended", store->path);
     ESPER_TRY(esper_store_flush(store));
     pthread_mutex_lock(&store->db_lock);
     sqlite3_busy_timeout(store->db, store->options.patience_ms);
@@ -773,4 +659,41 @@ esper_store_counts esper_store_counts_get(esper_store *store)
     }
     pthread_mutex_unlock(&store->lock);
     return counts;
+}
+
+/* ------------------------------------------------------------------------------------------------ facts become rows */
+
+void esper_store_tell(esper_store *store, const esper_fact *facts, int n)
+{
+    esper_store_record record, checks[ESPER_GATE_MAX_CHECKS];
+
+    assert(n >= 1 && n <= 1 + ESPER_GATE_MAX_CHECKS);
+    if (facts[0].kind >= ESPER_FACT_N_TABLES || (facts[0].to & ESPER_TO_ROWS) == 0)
+        return;
+    record = esper_store_record_from(&facts[0]);
+    for (int i = 1; i < n; i++)
+        checks[i - 1] = esper_store_record_from(&facts[i]);
+    if (record.kind == ESPER_STORE_GATE)
+        (void)esper_store_push_gate(store, &record, checks, n - 1);
+    else
+        (void)esper_store_push(store, &record);
+}
+
+static void sink_take(void *handle, const esper_fact *facts, int n)
+{
+    esper_store_tell(handle, facts, n);
+}
+
+/* What the store loses is the store's to tell: it is no loss of the run's own record. */
+static esper_status sink_close(void *handle)
+{
+    (void)handle;
+    return ESPER_OK;
+}
+
+esper_sink esper_store_sink(esper_store *store)
+{
+    static const esper_sink_ops ops = {.name = "store", .take = sink_take, .close = sink_close};
+
+    return (esper_sink){.ops = &ops, .handle = store};
 }

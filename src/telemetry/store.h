@@ -6,7 +6,7 @@
  * A record is a plain struct of fixed size; pushing takes no memory. A full queue drops and counts, by table. A disk that is
  * full or fails turns the store off: what was committed stays, the rest is counted, and esper_store_status says so once.
  *
- * A store is opened for one run. Any thread may push, ask for counts and flush; begin, resume, cut, end and close belong to
+ * A store is opened for one run. Any thread may push, ask for counts and flush; begin, resume, end and close belong to
  * one thread. Several processes may write and read one file at a time. */
 #ifndef ESPER_TELEMETRY_STORE_H
 #define ESPER_TELEMETRY_STORE_H
@@ -129,10 +129,6 @@ esper_status esper_store_begin(esper_store *store, const esper_store_run *run, c
 esper_status esper_store_resume(esper_store *store, const char *name, int64_t epoch, int64_t step, int64_t n_decisions,
                                 int64_t *id_out);
 
-/* Removes the run's rows that lie after a checkpoint: those of later epochs from `step` on. All or none. Nobody pushes
- * meanwhile. */
-esper_status esper_store_cut(esper_store *store, int64_t epoch, int64_t step);
-
 /* Copies the record; never waits for the disk. The answer is its seq, also when it was dropped (full queue, store off, no
  * run begun: -1). */
 int64_t esper_store_push(esper_store *store, const esper_store_record *record);
@@ -163,8 +159,8 @@ esper_store_counts esper_store_counts_get(esper_store *store);
 /* Pushes the rows of facts that belong together, as far as they have any. */
 void esper_store_tell(esper_store *store, const esper_fact *facts, int n);
 
-/* The same as a sink for the bus. The store is borrowed and must outlive the bus. Its flush and close never fail: a store that is
- * off is no reason for a run to fail. */
+/* The same as a sink for the bus. The store is borrowed and must outlive the bus. Its close never fails: a store that is off is
+ * no reason for a run to fail. */
 esper_sink esper_store_sink(esper_store *store);
 
 /* ================================================================================================ reading

@@ -93,36 +93,11 @@ const esper_store_column *esper_store_common_columns(int *n_columns_out)
     return common;
 }
 
-void esper_store_sql_clear(void *base, const esper_store_column *columns, int n)
-{
-    for (int i = 0; i < n; i++) {
-        void *field = (char *)base + columns[i].offset;
-
-        memset(field, 0, columns[i].bytes);
-        if (columns[i].kind == ESPER_STORE_COLUMN_INT)
-            *(int64_t *)field = ESPER_STORE_NO_INT;
-        else if (columns[i].kind == ESPER_STORE_COLUMN_REAL)
-            *(double *)field = ESPER_STORE_NO_REAL;
-    }
-}
-
 esper_store_record esper_store_record_of(esper_store_kind kind, int64_t epoch, int64_t step)
 {
     esper_fact nothing = esper_fact_of((esper_fact_kind)kind, epoch, step);
 
     return esper_store_record_from(&nothing);
-}
-
-esper_store_run esper_store_run_of(const char *name)
-{
-    esper_store_run run;
-
-    memset(&run, 0, sizeof(run));
-    esper_store_sql_clear(&run, run_own, sizeof(run_own) / sizeof(run_own[0]));
-    esper_store_sql_clear(&run, run_begin, sizeof(run_begin) / sizeof(run_begin[0]));
-    esper_store_sql_clear(&run, run_end, sizeof(run_end) / sizeof(run_end[0]));
-    ESPER_STORE_SET(run.name, name);
-    return run;
 }
 
 /* Bytes that are no UTF-8 become '?': SQL tools and JSON want text. */
@@ -177,6 +152,20 @@ esper_store_record esper_store_record_from(const esper_fact *fact)
     record.step = fact->step;
     fill_row(fact, tables[kind].columns, &record);
     return record;
+}
+
+esper_store_run esper_store_run_of(const char *name)
+{
+    esper_fact start = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, 0), end = esper_fact_of(ESPER_FACT_RUN_ENDED, 0, 0);
+    esper_store_run run;
+
+    memset(&run, 0, sizeof(run));
+    run.id = run.n_resumed = ESPER_STORE_NO_INT;
+    run.began = run.ended = ESPER_STORE_NO_REAL;
+    fill_row(&start, run_begin, &run);
+    fill_row(&end, run_end, &run);
+    ESPER_STORE_SET(run.name, name);
+    return run;
 }
 
 esper_store_run esper_store_run_from(const esper_fact *fact)

@@ -72,35 +72,23 @@ void esper_store_text_add(esper_store_text *sql, const char *format, ...)
     n = vsnprintf(sql->text + sql->used, sizeof(sql->text) - sql->used, format, args);
     va_end(args);
     assert(n >= 0 && (size_t)n < sizeof(sql->text) - sql->used);
-    if (n > 0) {
-        sql->used += (size_t)n;
-        if (sql->used >= sizeof(sql->text))
-            sql->used = sizeof(sql->text) - 1; /* SQLite will refuse what is left of it */
-    }
+    (void)n;
+    sql->used += strlen(sql->text + sql->used); /* cut short, SQLite refuses it */
 }
 
-void esper_store_text_columns(esper_store_text *sql, const esper_store_column *columns, int n, const char *prefix)
+void esper_store_text_columns(esper_store_text *sql, const esper_store_column *columns, int n)
 {
     for (int i = 0; i < n; i++)
-        esper_store_text_add(sql, "%s%s%s", i > 0 ? ", " : "", prefix, columns[i].name);
-}
-
-static const char *sql_type(esper_store_column_kind kind)
-{
-    switch (kind) {
-    case ESPER_STORE_COLUMN_INT:
-        return "INTEGER";
-    case ESPER_STORE_COLUMN_REAL:
-        return "REAL";
-    default:
-        return "TEXT";
-    }
+        esper_store_text_add(sql, "%s%s", i > 0 ? ", " : "", columns[i].name);
 }
 
 static void declare(esper_store_text *sql, const esper_store_column *columns, int n)
 {
     for (int i = 0; i < n; i++)
-        esper_store_text_add(sql, ", %s %s", columns[i].name, sql_type(columns[i].kind));
+        esper_store_text_add(sql, ", %s %s", columns[i].name,
+                             columns[i].kind == ESPER_STORE_COLUMN_INT    ? "INTEGER"
+                             : columns[i].kind == ESPER_STORE_COLUMN_REAL ? "REAL"
+                                                                          : "TEXT");
 }
 
 static void compose_runs(esper_store_text *sql)
@@ -167,27 +155,25 @@ static const char seeds_sql[] =
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static esper_status execute(sqlite3 *db, const char *path, const char *sql)
+esper_status esper_store_sql_execute(sqlite3 *db, const char *path, const char *sql)
 {
     ESPER_STORE_SQL(db, path, sqlite3_exec(db, sql, NULL, NULL, NULL));
     return ESPER_OK;
 }
 
-/* The first column of the first row of a query. */
-static esper_status ask_number(sqlite3 *db, const char *path, const char *sql, int64_t *number_out)
+esper_status esper_store_sql_ask(sqlite3 *db, const char *path, const char *sql, const char *text, int64_t *number_out)
 {
-    sqlite3_stmt *statement;
+    sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(db, sql, -1, &statement, NULL);
 
-    if (code == SQLITE_OK) {
+    if (code == SQLITE_OK && text != NULL)
+        code = sqlite3_bind_text(statement, 1, text, -1, SQLITE_TRANSIENT);
+    if (code == SQLITE_OK)
         code = sqlite3_step(statement);
-        if (code == SQLITE_ROW)
-            *number_out = sqlite3_column_int64(statement, 0);
-        sqlite3_finalize(statement);
-    }
-    if (code != SQLITE_ROW)
-        return esper_store_sql_fail(db, code, path);
-    return ESPER_OK;
+    if (code == SQLITE_ROW && sqlite3_column_type(statement, 0) != SQLITE_NULL)
+        *number_out = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return code == SQLITE_ROW ? ESPER_OK : esper_store_sql_fail(db, code, path);
 }
 
 static esper_status look_through(sqlite3 *db, const char *path)
@@ -198,8 +184,8 @@ static esper_status look_through(sqlite3 *db, const char *path)
     const char *answer;
     int code;
 
-    ESPER_TRY(ask_number(db, path, "PRAGMA page_count", &n_pages));
-    ESPER_TRY(ask_number(db, path, "PRAGMA page_size", &page_bytes));
+    ESPER_TRY(esper_store_sql_ask(db, path, "PRAGMA page_count", NULL, &n_pages));
+    ESPER_TRY(esper_store_sql_ask(db, path, "PRAGMA page_size", NULL, &page_bytes));
     if (n_pages * page_bytes > LOOK_THROUGH_BYTES)
         return ESPER_OK;
     ESPER_STORE_SQL(db, path, sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &statement, NULL));
@@ -218,9 +204,9 @@ static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_o
 {
     int64_t application = 0, version = 0, n_objects = 0;
 
-    ESPER_TRY(ask_number(db, path, "SELECT count(*) FROM sqlite_schema", &n_objects));
-    ESPER_TRY(ask_number(db, path, "PRAGMA application_id", &application));
-    ESPER_TRY(ask_number(db, path, "PRAGMA user_version", &version));
+    ESPER_TRY(esper_store_sql_ask(db, path, "SELECT count(*) FROM sqlite_schema", NULL, &n_objects));
+    ESPER_TRY(esper_store_sql_ask(db, path, "PRAGMA application_id", NULL, &application));
+    ESPER_TRY(esper_store_sql_ask(db, path, "PRAGMA user_version", NULL, &version));
     *is_empty_out = n_objects == 0 && application == 0 && version == 0;
     if (*is_empty_out)
         return ESPER_OK;
@@ -241,25 +227,25 @@ static esper_status create_schema(sqlite3 *db, const char *path)
     esper_store_text sql = {.used = 0};
 
     compose_runs(&sql);
-    ESPER_TRY(execute(db, path, sql.text));
-    ESPER_TRY(execute(db, path, drops_sql));
+    ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
+    ESPER_TRY(esper_store_sql_execute(db, path, drops_sql));
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
         sql.used = 0;
         compose_table(&sql, kind);
-        ESPER_TRY(execute(db, path, sql.text));
+        ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
     }
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
         if (!esper_store_is_undone(kind))
             continue;
         sql.used = 0;
         compose_standing(&sql, kind);
-        ESPER_TRY(execute(db, path, sql.text));
+        ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
     }
-    ESPER_TRY(execute(db, path, seeds_sql));
+    ESPER_TRY(esper_store_sql_execute(db, path, seeds_sql));
     sql.used = 0;
     esper_store_text_add(&sql, "PRAGMA application_id = %d; PRAGMA user_version = %d", APPLICATION_ID,
                          ESPER_STORE_VERSION);
-    return execute(db, path, sql.text);
+    return esper_store_sql_execute(db, path, sql.text);
 }
 
 /* Another process may be doing the same: who comes second waits, and finds the schema there. */
@@ -271,12 +257,12 @@ static esper_status create_if_empty(sqlite3 *db, const char *path)
     ESPER_TRY(check_schema(db, path, &is_empty));
     if (!is_empty)
         return ESPER_OK;
-    ESPER_TRY(execute(db, path, "BEGIN IMMEDIATE"));
+    ESPER_TRY(esper_store_sql_execute(db, path, "BEGIN IMMEDIATE"));
     status = check_schema(db, path, &is_empty);
     if (status == ESPER_OK && is_empty)
         status = create_schema(db, path);
     if (status == ESPER_OK)
-        status = execute(db, path, "COMMIT");
+        status = esper_store_sql_execute(db, path, "COMMIT");
     if (status != ESPER_OK)
         sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
     return status;
@@ -296,7 +282,7 @@ static esper_status switch_to_wal(sqlite3 *db, const char *path, int patience_ms
         nanosleep(&pause, NULL);
     }
     ESPER_STORE_SQL(db, path, code);
-    return execute(db, path, "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON");
+    return esper_store_sql_execute(db, path, "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON");
 }
 
 /* A handle comes even from a failure, and knows why. */
@@ -375,21 +361,12 @@ static bool has_wal(const char *path)
            (stat(wal, &info) == 0 && info.st_size > 0);
 }
 
-static esper_status check_to_read(sqlite3 *db, const char *path)
-{
-    bool is_empty;
-
-    ESPER_TRY(check_schema(db, path, &is_empty));
-    if (is_empty)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: is empty: no run was stored in it", path);
-    return ESPER_OK;
-}
-
 esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out)
 {
     struct stat info;
     sqlite3 *db = NULL;
     esper_status status;
+    bool is_empty = false;
     int code;
 
     if (stat(path, &info) != 0)
@@ -404,7 +381,9 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
         sqlite3_close(db);
         ESPER_TRY(attach_immutable(path, patience_ms, &db));
     }
-    status = check_to_read(db, path);
+    status = check_schema(db, path, &is_empty);
+    if (status == ESPER_OK && is_empty)
+        status = ESPER_FAIL(ESPER_E_FORMAT, "%s: is empty: no run was stored in it", path);
     if (status != ESPER_OK) {
         sqlite3_close(db);
         return status;
@@ -423,9 +402,9 @@ esper_status esper_store_sql_prepare_insert(sqlite3 *db, const char *path, esper
     const esper_store_column *common = esper_store_common_columns(&n_common);
 
     esper_store_text_add(&sql, "INSERT INTO %s (", esper_store_table(kind));
-    esper_store_text_columns(&sql, common, n_common, "");
+    esper_store_text_columns(&sql, common, n_common);
     esper_store_text_add(&sql, ", nonfinite, ");
-    esper_store_text_columns(&sql, columns, n, "");
+    esper_store_text_columns(&sql, columns, n);
     esper_store_text_add(&sql, ") VALUES (?");
     for (int i = 1; i < n_common + 1 + n; i++)
         esper_store_text_add(&sql, ", ?");
@@ -434,22 +413,17 @@ esper_status esper_store_sql_prepare_insert(sqlite3 *db, const char *path, esper
     return ESPER_OK;
 }
 
-static void note_nonfinite(char *nonfinite, const char *name, double value)
-{
-    size_t used = strlen(nonfinite);
-    const char *what = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-
-    snprintf(nonfinite + used, ESPER_STORE_NONFINITE_CHARS - used, "%s%s=%s", used > 0 ? " " : "", name, what);
-}
-
 static int bind_real(sqlite3_stmt *statement, int place, const char *name, double value, char *nonfinite)
 {
-    if (value == ESPER_STORE_NO_REAL)
-        return sqlite3_bind_null(statement, place);
-    if (isfinite(value))
+    size_t used = nonfinite != NULL ? strlen(nonfinite) : 0;
+
+    if (value != ESPER_STORE_NO_REAL && isfinite(value))
         return sqlite3_bind_double(statement, place, value);
-    if (nonfinite != NULL)
-        note_nonfinite(nonfinite, name, value);
+    if (value != ESPER_STORE_NO_REAL && nonfinite != NULL)
+        snprintf(nonfinite + used, ESPER_STORE_NONFINITE_CHARS - used, "%s%s=%s", used > 0 ? " " : "", name,
+                 isnan(value) ? "nan"
+                 : value > 0  ? "inf"
+                              : "-inf");
     return sqlite3_bind_null(statement, place);
 }
 

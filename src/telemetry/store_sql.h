@@ -21,6 +21,11 @@ esper_status esper_store_sql_fail(sqlite3 *db, int code, const char *path);
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out);
 esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out);
 
+esper_status esper_store_sql_execute(sqlite3 *db, const char *path, const char *sql);
+
+/* The number that a query finds first, left alone where that is NULL. text: its parameter, or NULL. */
+esper_status esper_store_sql_ask(sqlite3 *db, const char *path, const char *sql, const char *text, int64_t *number_out);
+
 /* Composes SQL. All of ours fits; what does not is asserted, and cut. */
 typedef struct esper_store_text {
     char   text[8192];
@@ -29,8 +34,8 @@ typedef struct esper_store_text {
 
 void esper_store_text_add(esper_store_text *sql, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* "a, b, c" of a list of columns; with a prefix before each ("t."). */
-void esper_store_text_columns(esper_store_text *sql, const esper_store_column *columns, int n, const char *prefix);
+/* "a, b, c" of a list of columns. */
+void esper_store_text_columns(esper_store_text *sql, const esper_store_column *columns, int n);
 
 /* Columns of the tables and views that are no records; offsets are in esper_store_run and esper_store_seed. */
 typedef enum esper_store_part {
@@ -62,8 +67,5 @@ int esper_store_sql_bind(sqlite3_stmt *statement, int first, const void *base, c
 /* Reads the fields of a struct from column `first` of a row on. */
 void esper_store_sql_read(sqlite3_stmt *statement, int first, void *base, const esper_store_column *columns, int n,
                           const char *nonfinite);
-
-/* Sets every field to what NULL reads as. */
-void esper_store_sql_clear(void *base, const esper_store_column *columns, int n);
 
 #endif

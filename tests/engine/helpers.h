@@ -77,7 +77,7 @@ static inline esper_config config_of(const char *task, const char *lines, const 
     esper_config config;
 
     esper_config_init(&config);
-    check_good(esper_task_configure(task_named(task), &config));
+    check_good(esper_task_configure(task_named(task), ESPER_CONFIG_IN_TRAIN, &config));
     if (is_brief())
         set_keys(&config, "valid_fraction = 0.02\n");
     set_keys(&config, lines);

@@ -82,7 +82,7 @@ static void compare_agents(int n_variants, int n_seeds)
     esper_fleet *fleet;
 
     esper_config_init(&config);
-    check_good(esper_learn_configure(task, &config));
+    check_good(esper_task_configure(task, ESPER_CONFIG_IN_LEARN, &config));
     set_keys(&config, "policy = none\n");
     data_desc = esper_task_data(task, &config);
     if (esper_dataset_open(&data_desc, &data) != ESPER_OK) {

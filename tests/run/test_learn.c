@@ -22,7 +22,7 @@ static esper_config learning(const char *dir, const char *more)
     esper_config config;
 
     esper_config_init(&config);
-    check_good(esper_learn_configure(task_named("synth"), &config));
+    check_good(esper_task_configure(task_named("synth"), ESPER_CONFIG_IN_LEARN, &config));
     set_keys(&config, LEARNING);
     snprintf(config.run_dir, sizeof(config.run_dir), "%s", dir);
     set_keys(&config, more);

@@ -26,7 +26,7 @@ static esper_status learn_together(esper_comm *comm, esper_learn_result *result_
         .task = task_named("synth"), .config = &config, .log = &log, .comm = comm, .threads = 1, .drill = drill};
 
     esper_config_init(&config);
-    check_good(esper_learn_configure(desc.task, &config));
+    check_good(esper_task_configure(desc.task, ESPER_CONFIG_IN_LEARN, &config));
     set_keys(&config,
              "threads = 1\nbatch = 8\nchannels = 2\nblocks = 2\nmax_steps = 2\nepochs = 3\nrounds = 3\nenvs = 6\n"
              "policy_width = 8\nppo_chunk = 3\nppo_batch = 2\nppo_epochs = 2\nrun_dir = parted\n");

@@ -170,8 +170,8 @@ static esper_config usual_of(int family, int job)
     esper_config config;
 
     esper_config_init(&config);
-    check_good(jobs[job].job == ESPER_CONFIG_IN_TRAIN ? esper_task_configure(task, &config)
-                                                      : esper_task_configure_growth(task, &config));
+    check_good(esper_task_configure(
+        task, jobs[job].job == ESPER_CONFIG_IN_TRAIN ? ESPER_CONFIG_IN_TRAIN : ESPER_CONFIG_IN_GROW, &config));
     lay_over(&config, jobs[job].job, families[family].lines, &source);
     lay_over(&config, jobs[job].job, jobs[job].lines, &source);
     return config;

@@ -63,7 +63,7 @@ static void presets_give_way(void **state)
     (void)state;
     esper_config_init(&config);
     check_good(esper_config_set(&config, "lr", "0.7", &file));
-    check_good(esper_task_configure(task_named("chars"), &config));
+    check_good(esper_task_configure(task_named("chars"), ESPER_CONFIG_IN_TRAIN, &config));
     assert_true(config.lr == 0.7);
     assert_int_equal(config.optimizer, ESPER_CONFIG_OPTIMIZER_ADAMW);
     assert_int_equal(esper_config_place_of(&config, esper_config_find("optimizer")), ESPER_CONFIG_PRESET);
@@ -79,7 +79,7 @@ static void every_task_is_sound(void **state)
         esper_config config;
 
         esper_config_init(&config);
-        check_good(esper_task_configure(task, &config));
+        check_good(esper_task_configure(task, ESPER_CONFIG_IN_TRAIN, &config));
         check_good(esper_task_find(task->name, &found));
         assert_ptr_equal(found, task);
         assert_true(strlen(task->about) > 10 && strlen(task->name) < 24);
