@@ -188,7 +188,7 @@ static esper_status cuda_alloc(esper_device *device, size_t bytes, esper_device_
 {
     ESPER_TRY(esper_cuda_enter(device));
     return leave(kind == ESPER_DEVICE_MEMORY_PINNED ? alloc_pinned(bytes, memory_out)
-                                            : alloc_normal(device_of(device), bytes, memory_out));
+                                                    : alloc_normal(device_of(device), bytes, memory_out));
 }
 
 static void cuda_release(esper_device *device, void *memory)
@@ -261,13 +261,15 @@ static esper_status cuda_stream_sync(esper_stream *stream)
 static esper_status cuda_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
 {
     ESPER_TRY(esper_cuda_enter(stream->device));
-    return leave(ESPER_CUDA(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, handle_of(stream)));
+    return leave(
+        ESPER_CUDA(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, handle_of(stream)));
 }
 
 static esper_status cuda_set(esper_stream *stream, void *memory, int byte, size_t bytes)
 {
     ESPER_TRY(esper_cuda_enter(stream->device));
-    return leave(ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)memory, (unsigned char)byte, bytes, handle_of(stream)));
+    return leave(
+        ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)memory, (unsigned char)byte, bytes, handle_of(stream)));
 }
 
 static esper_status cuda_event_open(esper_device *device, esper_device_event **event_out)

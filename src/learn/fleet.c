@@ -1,8 +1,9 @@
-/* Environments in lock step. */
+/* Environments and the threads that play them. */
 #include "learn/fleet.h"
 
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <xxhash.h>
 
@@ -10,12 +11,15 @@
 #include "base/mem.h"
 #include "base/status.h"
 
-/* What one environment is to do, and what came of it. */
+/* One environment, and what came of it. */
 typedef struct fleet_member {
     esper_env   *env;
     uint64_t     seed;
+    bool         begun; /* it has trained to its first view */
+    bool         taken; /* by a thread */
+    int          n_left; /* steps to play */
     int          n_steps;
-    double       flops; /* of a step */
+    double       flops; /* of a step of the network */
     double       accuracy_final;
     double       seconds_train, seconds_valid, seconds_act; /* of episodes behind it */
     double       seconds_open, seconds;
@@ -24,17 +28,20 @@ typedef struct fleet_member {
     char         message[512]; /* errors are kept by thread: this one's is carried over */
 } fleet_member;
 
-typedef enum fleet_work { FLEET_OPEN, FLEET_ADVANCE, FLEET_FINISH } fleet_work;
-
 struct esper_fleet {
-    esper_engine       *engine;
-    int                 n_envs, n_begun;
-    fleet_member         *members; /* (n_envs) */
-    int                *order; /* (n_envs) environments, the ones with most to compute first */
-    fleet_work          work;
-    const esper_decision *decisions; /* (environments) of the work at hand */
-    bool                own;
-    double              wall;
+    esper_engine    *engine;
+    int              n_envs, n_begun;
+    fleet_member    *members; /* (n_envs) */
+    double           seconds_mind, wall;
+    pthread_mutex_t  lock;      /* of who has taken which, and how far they are */
+    pthread_mutex_t  mind_lock; /* it decides for one at a time */
+    /* what is being done */
+    esper_status (*step)(struct esper_fleet *fleet, int index, esper_backend_stream *stream);
+    bool                        last, ended; /* ended: somebody failed, or wants to leave */
+    const esper_fleet_mind     *mind;
+    const esper_fleet_follower *follower;
+    pthread_t                   caller;
+    int                         n_steps, n_played; /* steps to play, of all together, and those done */
 };
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -54,9 +61,10 @@ esper_status esper_fleet_open(const esper_fleet_desc *desc, esper_fleet **fleet_
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet");
     fleet->engine = desc->engine;
     fleet->n_envs = desc->n_envs;
+    pthread_mutex_init(&fleet->lock, NULL);
+    pthread_mutex_init(&fleet->mind_lock, NULL);
     fleet->members = esper_mem_alloc((size_t)desc->n_envs * sizeof(*fleet->members));
-    fleet->order = esper_mem_alloc((size_t)desc->n_envs * sizeof(*fleet->order));
-    if (fleet->members == NULL || fleet->order == NULL) {
+    if (fleet->members == NULL) {
         esper_fleet_close(fleet);
         return ESPER_FAIL(ESPER_E_NOMEM, "fleet of %d", desc->n_envs);
     }
@@ -85,77 +93,157 @@ void esper_fleet_close(esper_fleet *fleet)
         return;
     for (int i = 0; fleet->members != NULL && i < fleet->n_envs; i++)
         close_member(&fleet->members[i]);
-    esper_mem_free(fleet->order);
+    pthread_mutex_destroy(&fleet->mind_lock);
+    pthread_mutex_destroy(&fleet->lock);
     esper_mem_free(fleet->members);
     esper_mem_free(fleet);
 }
 
-/* ------------------------------------------------------------------------------------------------ work of one */
+/* ------------------------------------------------------------------------------------------------ steps of one */
 
-static esper_status do_work(esper_fleet *fleet, fleet_member *member, int index, esper_backend_stream *stream)
+static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream *stream)
 {
-    const esper_policy_view *view;
+    fleet_member *member = &fleet->members[index];
+    double began = esper_clock_seconds();
     esper_status status;
 
-    if (fleet->work == FLEET_OPEN) {
-        close_member(member);
-        member->n_steps = 0;
-        member->seconds = 0.0;
-        member->accuracy_final = (double)NAN;
-        status = esper_env_open(&(esper_env_desc){.engine = fleet->engine,
-                                                  .stream = stream,
-                                                  .seed = member->seed,
-                                                  .inject = member->inject[0] != '\0' ? member->inject : NULL},
-                                &member->env);
-        member->inject[0] = '\0';
-        return status;
-    }
-    assert(member->env != NULL);
-    esper_env_move(member->env, stream);
-    view = esper_env_look_at(member->env).view;
-    if (view != NULL && (fleet->decisions != NULL || fleet->own)) {
-        member->accuracy_final = view->accuracy_valid;
-        member->n_steps++;
-        ESPER_TRY(
-            esper_env_decide(member->env, fleet->own ? NULL : &fleet->decisions[index], fleet->work == FLEET_FINISH));
-    }
-    return fleet->work == FLEET_ADVANCE ? esper_env_advance(member->env) : ESPER_OK;
+    close_member(member);
+    member->begun = false;
+    member->n_steps = 0;
+    member->seconds = 0.0;
+    member->accuracy_final = (double)NAN;
+    status = esper_env_open(&(esper_env_desc){.engine = fleet->engine,
+                                              .stream = stream,
+                                              .seed = member->seed,
+                                              .inject = member->inject[0] != '\0' ? member->inject : NULL},
+                            &member->env);
+    member->inject[0] = '\0';
+    member->seconds_open += esper_clock_seconds() - began;
+    return status;
 }
 
-static void run_member(void *context, int item, esper_backend_stream *stream)
+static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, bool last)
+{
+    fleet_member *member = &fleet->members[index];
+    esper_status status = ESPER_OK;
+    esper_decision decision;
+
+    member->accuracy_final = view->accuracy_valid;
+    member->n_steps++;
+    if (fleet->mind == NULL)
+        return esper_env_decide(member->env, NULL, last);
+    pthread_mutex_lock(&fleet->mind_lock);
+    fleet->seconds_mind -= esper_clock_seconds();
+    status = fleet->mind->decide(fleet->mind->context, index, view, &decision);
+    fleet->seconds_mind += esper_clock_seconds();
+    pthread_mutex_unlock(&fleet->mind_lock);
+    return status == ESPER_OK ? esper_env_decide(member->env, &decision, last) : status;
+}
+
+static esper_status settle(esper_fleet *fleet, int index)
+{
+    esper_env_look look = esper_env_look_at(fleet->members[index].env);
+    esper_status status;
+
+    if (fleet->mind == NULL || fleet->mind->settle == NULL)
+        return ESPER_OK;
+    pthread_mutex_lock(&fleet->mind_lock);
+    status = fleet->mind->settle(fleet->mind->context, index, &look);
+    pthread_mutex_unlock(&fleet->mind_lock);
+    return status;
+}
+
+/* A decision, where one is due, and the way to the next view, where there is one. */
+static esper_status play_env(esper_fleet *fleet, int index, esper_backend_stream *stream)
+{
+    fleet_member *member = &fleet->members[index];
+    bool last = fleet->last && member->n_left == 1;
+    const esper_policy_view *view = esper_env_look_at(member->env).view;
+
+    assert(member->begun || view == NULL);
+    esper_env_move(member->env, stream);
+    if (view != NULL)
+        ESPER_TRY(decide(fleet, index, view, last));
+    if (!last)
+        ESPER_TRY(esper_env_advance(member->env));
+    member->begun = true;
+    return settle(fleet, index);
+}
+
+/* ------------------------------------------------------------------------------------------------ all of them */
+
+/* The one that is furthest behind; of those, the one with most to compute, as whoever comes last is waited for. -1: none that is
+ * not in somebody's hands. */
+static int take_member(esper_fleet *fleet)
+{
+    int best = -1;
+
+    pthread_mutex_lock(&fleet->lock);
+    for (int i = 0; i < fleet->n_begun && !fleet->ended; i++) {
+        const fleet_member *member = &fleet->members[i], *other = best < 0 ? NULL : &fleet->members[best];
+
+        if (!member->taken && member->n_left > 0 &&
+            (other == NULL || member->n_left > other->n_left ||
+             (member->n_left == other->n_left && member->flops > other->flops)))
+            best = i;
+    }
+    if (best >= 0)
+        fleet->members[best].taken = true;
+    pthread_mutex_unlock(&fleet->lock);
+    return best;
+}
+
+static void put_back(esper_fleet *fleet, int index, esper_status status)
+{
+    const esper_fleet_follower *follower = fleet->follower;
+    fleet_member *member = &fleet->members[index];
+    double flops = member->env != NULL ? esper_network_step_flops(esper_env_look_at(member->env).network) : 0.0;
+    int n_played;
+
+    member->status = status;
+    if (status != ESPER_OK)
+        snprintf(member->message, sizeof(member->message), "%s", esper_last_error());
+    pthread_mutex_lock(&fleet->lock);
+    assert(member->taken && member->n_left > 0);
+    member->taken = false;
+    member->n_left--;
+    member->flops = flops;
+    n_played = ++fleet->n_played;
+    fleet->ended |= status != ESPER_OK || (follower != NULL && follower->stop != NULL && *follower->stop != 0);
+    pthread_mutex_unlock(&fleet->lock);
+    if (follower != NULL && follower->step != NULL && pthread_equal(pthread_self(), fleet->caller))
+        follower->step(follower->context, (double)n_played / fleet->n_steps);
+}
+
+/* What each thread does. When all that is left is in others' hands it leaves, and helps them (tensor/cpu/backend_crew.h). */
+static void play_members(void *context, int item, esper_backend_stream *stream)
 {
     esper_fleet *fleet = context;
-    int index = fleet->order[item];
-    fleet_member *member = &fleet->members[index];
-    double began = esper_clock_seconds(), took;
+    int index;
 
-    assert(index >= 0 && index < fleet->n_begun);
-    member->status = do_work(fleet, member, index, stream);
-    if (member->status != ESPER_OK)
-        snprintf(member->message, sizeof(member->message), "%s", esper_last_error());
-    took = esper_clock_seconds() - began;
-    member->seconds += took;
-    if (fleet->work == FLEET_OPEN)
-        member->seconds_open += took;
+    (void)item;
+    while ((index = take_member(fleet)) >= 0) {
+        double began = esper_clock_seconds();
+        esper_status status = fleet->step(fleet, index, stream);
+
+        fleet->members[index].seconds += esper_clock_seconds() - began;
+        put_back(fleet, index, status);
+    }
 }
 
-static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decision *decisions, bool own)
+static esper_status work(esper_fleet *fleet)
 {
+    int n_threads = esper_pool_threads(fleet->engine->pool);
     double began = esper_clock_seconds();
 
-    fleet->work = what;
-    fleet->decisions = decisions;
-    fleet->own = own;
-    /* whoever comes last is waited for: so the networks with most to compute come first. Nobody else can tell the order */
-    for (int i = 0, at; i < fleet->n_begun; i++) {
-        fleet_member *member = &fleet->members[i];
-
-        member->flops = member->env != NULL ? esper_network_step_flops(esper_env_look_at(member->env).network) : 0.0;
-        for (at = i; at > 0 && fleet->members[fleet->order[at - 1]].flops < member->flops; at--)
-            fleet->order[at] = fleet->order[at - 1];
-        fleet->order[at] = i;
+    fleet->ended = false;
+    fleet->caller = pthread_self();
+    fleet->n_steps = fleet->n_played = 0;
+    for (int i = 0; i < fleet->n_begun; i++) {
+        fleet->members[i].status = ESPER_OK;
+        fleet->n_steps += fleet->members[i].n_left;
     }
-    esper_engine_each(fleet->engine, fleet->n_begun, run_member, fleet);
+    esper_engine_each(fleet->engine, fleet->n_begun < n_threads ? fleet->n_begun : n_threads, play_members, fleet);
     fleet->wall += esper_clock_seconds() - began;
     for (int i = 0; i < fleet->n_begun; i++) /* the first that failed speaks */
         if (fleet->members[i].status != ESPER_OK)
@@ -164,14 +252,22 @@ static esper_status work(esper_fleet *fleet, fleet_work what, const esper_decisi
     return ESPER_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ a round */
+static esper_status open_all(esper_fleet *fleet)
+{
+    for (int i = 0; i < fleet->n_begun; i++)
+        fleet->members[i].n_left = 1;
+    fleet->step = open_env;
+    fleet->mind = NULL;
+    fleet->follower = NULL;
+    return work(fleet);
+}
 
 esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number)
 {
     fleet->n_begun = fleet->n_envs;
     for (int i = 0; i < fleet->n_begun; i++)
         fleet->members[i].seed = esper_fleet_seed(fleet->engine->config.seed, number + (uint64_t)i);
-    return work(fleet, FLEET_OPEN, NULL, false);
+    return open_all(fleet);
 }
 
 esper_status esper_fleet_begin_at(esper_fleet *fleet, const uint64_t *seeds, int n)
@@ -181,22 +277,44 @@ esper_status esper_fleet_begin_at(esper_fleet *fleet, const uint64_t *seeds, int
     fleet->n_begun = n;
     for (int i = 0; i < n; i++)
         fleet->members[i].seed = seeds[i];
-    return work(fleet, FLEET_OPEN, NULL, false);
+    return open_all(fleet);
+}
+
+esper_status esper_fleet_play(esper_fleet *fleet, int n_decisions, bool last, const esper_fleet_mind *mind,
+                              const esper_fleet_follower *follower)
+{
+    for (int i = 0; i < fleet->n_begun; i++)
+        fleet->members[i].n_left = n_decisions + (fleet->members[i].begun ? 0 : 1);
+    fleet->step = play_env;
+    fleet->last = last;
+    fleet->mind = mind;
+    fleet->follower = follower;
+    return work(fleet);
+}
+
+/* Decisions that somebody has made before. */
+static esper_status look_up(void *context, int env, const esper_policy_view *view, esper_decision *decision_out)
+{
+    (void)view;
+    *decision_out = ((const esper_decision *)context)[env];
+    return ESPER_OK;
+}
+
+static esper_status play_list(esper_fleet *fleet, const esper_decision *decisions, bool last)
+{
+    esper_fleet_mind list = {.context = (void *)(uintptr_t)decisions, .decide = look_up};
+
+    return esper_fleet_play(fleet, decisions != NULL ? 1 : 0, last, &list, NULL);
 }
 
 esper_status esper_fleet_advance(esper_fleet *fleet, const esper_decision *decisions)
 {
-    return work(fleet, FLEET_ADVANCE, decisions, false);
-}
-
-esper_status esper_fleet_advance_own(esper_fleet *fleet)
-{
-    return work(fleet, FLEET_ADVANCE, NULL, true);
+    return play_list(fleet, decisions, false);
 }
 
 esper_status esper_fleet_finish(esper_fleet *fleet, const esper_decision *decisions)
 {
-    return work(fleet, FLEET_FINISH, decisions, decisions == NULL);
+    return play_list(fleet, decisions, true);
 }
 
 /* ------------------------------------------------------------------------------------------------ about it */
@@ -246,7 +364,7 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
 
 esper_fleet_times esper_fleet_times_of(const esper_fleet *fleet)
 {
-    esper_fleet_times times = {.wall = fleet->wall};
+    esper_fleet_times times = {.mind = fleet->seconds_mind, .wall = fleet->wall};
 
     for (int i = 0; i < fleet->n_envs; i++) {
         const fleet_member *member = &fleet->members[i];

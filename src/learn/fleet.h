@@ -1,11 +1,15 @@
-/* Internal. A fleet: environments (env.h) in lock step, all networks of one engine, spread over its threads.
+/* Internal. A fleet: environments (env.h), all networks of one engine, spread over its threads.
  *
- *     begin ──> advance(NULL): views ──> [decide for each] ──> advance(decisions): rewards, views ──> ... ──> finish
+ *     begin ──> play: each trains to its first view ──> decides ──> trains to the next ──> ... ──> its last decision
  *
  * Each environment is computed by one thread at a time and shares only the data, so its episode has the same bits at any number
- * of environments and threads. One that fails ends the round; one that the governor has stopped waits for the others. */
+ * of environments and threads. No environment waits for another while it is played: a thread takes the one that is furthest
+ * behind, and has it decide as soon as it has trained. One that fails ends the round; one that the governor has stopped has
+ * nothing more to decide. */
 #ifndef ESPER_LEARN_FLEET_H
 #define ESPER_LEARN_FLEET_H
+
+#include <signal.h>
 
 #include "learn/env.h"
 
@@ -28,11 +32,29 @@ esper_status esper_fleet_begin(esper_fleet *fleet, uint64_t number);
 /* The same for seeds that somebody names: (n) of them, 1 .. n_envs. */
 esper_status esper_fleet_begin_at(esper_fleet *fleet, const uint64_t *seeds, int n);
 
-/* Carries out the decision of each environment that has a view, and trains all of them to the next one. decisions: one for
- * each, NULL: none is due yet. own: the policy of the configuration decides. */
+/* Who decides, and hears what became of it. Called by any thread, by one at a time. */
+typedef struct esper_fleet_mind {
+    void *context;
+    esper_status (*decide)(void *context, int env, const esper_policy_view *view, esper_decision *decision_out);
+    /* May be NULL. After an environment has trained, and after its last decision. */
+    esper_status (*settle)(void *context, int env, const esper_env_look *look);
+} esper_fleet_mind;
+
+/* Someone who follows it. Members may be NULL. */
+typedef struct esper_fleet_follower {
+    const volatile sig_atomic_t *stop; /* becomes non-zero: leave, with environments at different places */
+    void                        *context;
+    void (*step)(void *context, double part); /* of the decisions asked for; on the calling thread alone */
+} esper_fleet_follower;
+
+/* Trains each environment that was just begun to its first view; then each decides n_decisions times, and trains to the next
+ * view. last: there is none after the last. mind NULL: the policy of the configuration decides. */
+esper_status esper_fleet_play(esper_fleet *fleet, int n_decisions, bool last, const esper_fleet_mind *mind,
+                              const esper_fleet_follower *follower);
+
+/* The same in lock step, with decisions for all of them. NULL: none is due yet. */
 esper_status esper_fleet_advance(esper_fleet *fleet, const esper_decision *decisions);
-esper_status esper_fleet_advance_own(esper_fleet *fleet);
-/* The last decisions; nothing is trained any more. NULL: of the policy of the configuration. */
+/* The last decisions; nothing is trained any more. */
 esper_status esper_fleet_finish(esper_fleet *fleet, const esper_decision *decisions);
 
 int              esper_fleet_envs(const esper_fleet *fleet); /* that are begun */
@@ -58,7 +80,8 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index);
 /* Seconds of threads since the fleet was opened. */
 typedef struct esper_fleet_times {
     double train, valid, act, open; /* all environments together */
-    double wall;                    /* in begin, advance and finish */
+    double mind;                    /* deciding, where that is not the environments' own */
+    double wall;                    /* in begin, play, advance and finish */
 } esper_fleet_times;
 
 esper_fleet_times esper_fleet_times_of(const esper_fleet *fleet);

@@ -153,23 +153,17 @@ void esper_learner_begin(esper_learner *learner, uint64_t episode)
     }
 }
 
-/* What an environment shows, and what of it is kept for the rollout. Without a view it shows nothing, and its row is not used. */
+/* What an environment shows, and what of it is kept for the rollout. */
 static esper_status look_at(esper_learner *learner, int i, const esper_policy_view *view)
 {
     learner_env *env = &learner->envs[i];
     float *row = learner->obs + (size_t)i * (size_t)learner->identity.n_features;
-    int32_t *ids = learner->ids + (size_t)i * (size_t)learner->identity.n_slots;
     int n_bad = 0;
 
-    env->waits = view != NULL;
-    if (view == NULL) {
-        memset(row, 0, (size_t)learner->identity.n_features * sizeof(*row));
-        for (int s = 0; s < learner->identity.n_slots; s++)
-            ids[s] = -1;
-        return ESPER_OK;
-    }
+    env->waits = true;
     esper_feature_memory_begin(&env->memory, view);
-    ESPER_TRY(esper_features_fill(view, &env->memory, row, ids, &n_bad));
+    ESPER_TRY(esper_features_fill(view, &env->memory, row, learner->ids + (size_t)i * (size_t)learner->identity.n_slots,
+                                  &n_bad));
     learner->n_bad_observations += (uint64_t)n_bad;
     esper_normaliser_gather(learner->norm, row);
     esper_normaliser_apply(learner->norm, row, row);
@@ -190,7 +184,7 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
 
     esper_rng_init(&rng, &key);
     ESPER_TRY(esper_action_mask_build(view, &mask));
-    ESPER_TRY(esper_learned_choose(learner->ppo, i, &mask, &rng, &env->choice));
+    ESPER_TRY(esper_learned_choose(learner->ppo, 0, &mask, &rng, &env->choice));
     esper_action_decide(&env->choice.action, decision_out);
     decision_out->confidence = env->choice.probability;
     esper_decision_because(decision_out, ESPER_REASON_LEARNED, "p = %.2f, value %.2f", env->choice.probability,
@@ -200,21 +194,19 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
     return ESPER_OK;
 }
 
-esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, esper_decision *decisions_out)
+static esper_status decide(void *context, int i, const esper_policy_view *view, esper_decision *decision_out)
 {
-    esper_ppo_step step = {
-        .n_envs = learner->n_own, .obs = learner->obs, .ids = learner->ids, .h = learner->h, .c = learner->c};
+    esper_learner *learner = context;
+    esper_ppo_step step = {.n_envs = 1,
+                           .obs = learner->obs + (size_t)i * (size_t)learner->identity.n_features,
+                           .ids = learner->ids + (size_t)i * (size_t)learner->identity.n_slots,
+                           .h = learner->h + (size_t)i * learner->width,
+                           .c = learner->c + (size_t)i * learner->width};
 
-    assert(esper_fleet_envs(fleet) == learner->n_own);
-    for (int i = 0; i < learner->n_own; i++)
-        ESPER_TRY(look_at(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view));
+    assert(i >= 0 && i < learner->n_own);
+    ESPER_TRY(look_at(learner, i, view));
     ESPER_TRY(esper_ppo_act(learner->ppo, &step));
-    for (int i = 0; i < learner->n_own; i++) {
-        esper_decision_init(&decisions_out[i], ESPER_SLOT_OP_WAIT);
-        if (learner->envs[i].waits)
-            ESPER_TRY(choose(learner, i, esper_env_look_at(esper_fleet_env(fleet, i)).view, &decisions_out[i]));
-    }
-    return ESPER_OK;
+    return choose(learner, i, view, decision_out);
 }
 
 /* ------------------------------------------------------------------------------------------------ what it was worth */
@@ -246,21 +238,26 @@ static esper_status store(esper_learner *learner, int i, const esper_growth *gro
     return esper_rollout_add(learner->rollout, learner->first + i, &step);
 }
 
-esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fleet)
+/* An environment has trained on, after a decision or for the first time. */
+static esper_status settle(void *context, int i, const esper_env_look *look)
 {
-    for (int i = 0; i < learner->n_own; i++) {
-        esper_env_look look = esper_env_look_at(esper_fleet_env(fleet, i));
+    esper_learner *learner = context;
+    learner_env *env = &learner->envs[i];
 
-        if (learner->envs[i].waits)
-            ESPER_TRY(store(learner, i, look.growth));
-        learner->envs[i].waits = false;
-        if ((look.n_rollbacks == 0 && !look.stopped) || learner->envs[i].ended)
-            continue; /* to be stopped where there is no way back is no better than to go back */
-        learner->envs[i].ended = look.stopped;
-        (void)esper_rollout_rollback(learner->rollout, learner->first + i, ESPER_GROWTH_PENALTY);
-        forget(learner, i);
-    }
+    if (env->waits)
+        ESPER_TRY(store(learner, i, look->growth));
+    env->waits = false;
+    if ((look->n_rollbacks == 0 && !look->stopped) || env->ended)
+        return ESPER_OK; /* to be stopped where there is no way back is no better than to go back */
+    env->ended = look->stopped;
+    (void)esper_rollout_rollback(learner->rollout, learner->first + i, ESPER_GROWTH_PENALTY);
+    forget(learner, i);
     return ESPER_OK;
+}
+
+esper_fleet_mind esper_learner_mind(esper_learner *learner)
+{
+    return (esper_fleet_mind){.context = learner, .decide = decide, .settle = settle};
 }
 
 void esper_learner_drill(esper_learner *learner, esper_learner_fault fault)

@@ -1,6 +1,6 @@
 /* Internal. A policy that learns from a fleet: what it sees is stored step by step, and after a round it is updated.
  *
- *     fleet_advance ──> act: observations ──> network ──> choices ──> decisions ──> fleet_advance ──> settle: rewards ──> ...
+ *     fleet_play: views ──> decide: observations ──> network ──> choices ──> decisions ──> settle: rewards ──> ...
  *     the round is over ──> finish: credit (GAE), one PPO update, statistics
  *
  * What is drawn depends on the run's seed, the number of the episode and the step alone. Where an environment went
@@ -34,11 +34,8 @@ int esper_learner_own_envs(const esper_learner *learner);
 /* A round begins, with this number for its first episode, of all ranks. */
 void esper_learner_begin(esper_learner *learner, uint64_t episode);
 
-/* Decisions for every environment of the fleet that has a view, drawn. */
-esper_status esper_learner_act(esper_learner *learner, const esper_fleet *fleet, esper_decision *decisions_out);
-
-/* After the fleet was advanced: what those decisions were worth. */
-esper_status esper_learner_settle(esper_learner *learner, const esper_fleet *fleet);
+/* What a fleet is played by: decisions are drawn, and what they were worth is stored. */
+esper_fleet_mind esper_learner_mind(esper_learner *learner);
 
 /* What an update came to. */
 typedef struct esper_learner_report {

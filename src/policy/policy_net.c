@@ -51,6 +51,8 @@ typedef struct side {
 struct esper_policy_net {
     esper_policy_net_desc desc;
     esper_backend        *backend;
+    esper_backend_stream
+        *alone; /* acting is a few rows: the caller does it by itself, and may be one of the backend's threads */
     esper_slab            slab;
     side                  sides[ESPER_POLICY_N_SIDES];
 };
@@ -351,7 +353,9 @@ esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_ne
         return ESPER_FAIL(ESPER_E_NOMEM, "policy network");
     net->desc = *desc;
     net->backend = backend;
-    status = open_parts(net, sizes, seed);
+    status = esper_backend_stream_open(backend, ESPER_STREAM_SOLO, &net->alone);
+    if (status == ESPER_OK)
+        status = open_parts(net, sizes, seed);
     if (status != ESPER_OK) {
         esper_policy_net_close(net);
         return status;
@@ -364,6 +368,7 @@ void esper_policy_net_close(esper_policy_net *net)
 {
     if (net == NULL)
         return;
+    esper_backend_stream_close(net->alone);
     for (int i = 0; i < ESPER_POLICY_N_SIDES; i++) {
         esper_plan_close(net->sides[i].plan);
         esper_net_fini(&net->sides[i].net);
@@ -385,18 +390,20 @@ esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_si
 
 static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool training, uint32_t number)
 {
+    esper_backend_stream *stream = s == &net->sides[ESPER_POLICY_ACT] ? net->alone : NULL;
+
     assert(n_samples > 0 && n_samples <= s->io.n_samples);
     s->pass.n_samples = n_samples;
     s->pass.training = training;
     s->pass.step = number;
     for (int k = 0; k < s->n_ports; k++)
         if (s->ports[k].kind == PORT_IN)
-            ESPER_TRY(esper_plan_write(s->plan, NULL, 0, s->ports[k].tensor, s->ports[k].host, n_samples));
-    ESPER_TRY(esper_plan_forward(s->plan));
+            ESPER_TRY(esper_plan_write(s->plan, stream, 0, s->ports[k].tensor, s->ports[k].host, n_samples));
+    ESPER_TRY(esper_plan_forward_one(s->plan, stream, 0));
     for (int k = 0; k < s->n_ports; k++)
         if (s->ports[k].kind == PORT_OUT)
-            ESPER_TRY(esper_plan_read(s->plan, NULL, 0, s->ports[k].tensor, s->ports[k].host, n_samples));
-    return esper_backend_sync(net->backend);
+            ESPER_TRY(esper_plan_read(s->plan, stream, 0, s->ports[k].tensor, s->ports[k].host, n_samples));
+    return esper_backend_wait(net->backend, stream);
 }
 
 esper_status esper_policy_net_forward(esper_policy_net *net, esper_policy_side which, int n_samples)

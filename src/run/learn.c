@@ -310,36 +310,39 @@ static esper_status settle_step(learn *self, esper_status status)
     return wanted == 0 ? ESPER_OK : ESPER_FAIL(ESPER_E_STOPPED, "somebody wants the learning to stop");
 }
 
-static void show_step(learn *self, int step)
+static void show_part(learn *self, double part)
 {
     const esper_learn_observer *observer = self->desc->observer;
-    esper_learn_view view = view_of(self, (double)(step + 1) / self->base.config.epochs);
+    esper_learn_view view = view_of(self, part);
 
     if (observer != NULL && observer->step != NULL)
         observer->step(observer->context, &view);
 }
 
-static esper_status settle(learn *self)
+static void show_all(void *context, double part)
 {
-    return self->program == NULL ? esper_learner_settle(self->learner, self->fleet) : ESPER_OK;
+    show_part(context, part);
 }
 
-/* One decision of all environments, and the way to the next. */
-static esper_status play_step(learn *self, int step)
+/* Decisions of all environments from this one on, and the way to the next. Returns how many: all that are left where nobody has
+ * to be heard between them; a program is asked for one of each in turn, and ranks meet after each. */
+static esper_status play_steps(learn *self, int step, int *n_out)
 {
-    bool last = step + 1 == self->base.config.epochs;
+    int epochs = self->base.config.epochs;
+    esper_fleet_mind mind = esper_learner_mind(self->learner);
+    esper_fleet_follower all = {.stop = self->desc->stop, .context = self, .step = show_all};
     double began = esper_clock_seconds();
 
-    if (self->program != NULL)
-        ESPER_TRY(learn_ask_program(self, step));
-    else
-        ESPER_TRY(esper_learner_act(self->learner, self->fleet, self->decisions));
+    *n_out = 1;
+    if (self->program == NULL && !esper_ranks_are_many(&self->base.ranks)) {
+        *n_out = epochs - step;
+        return esper_fleet_play(self->fleet, *n_out, true, &mind, &all);
+    }
+    if (self->program == NULL)
+        return esper_fleet_play(self->fleet, 1, step + 1 == epochs, &mind, NULL);
+    ESPER_TRY(learn_ask_program(self, step));
     self->times.policy += esper_clock_seconds() - began;
-    if (last)
-        ESPER_TRY(esper_fleet_finish(self->fleet, self->decisions));
-    else
-        ESPER_TRY(esper_fleet_advance(self->fleet, self->decisions));
-    return settle(self);
+    return (step + 1 < epochs ? esper_fleet_advance : esper_fleet_finish)(self->fleet, self->decisions);
 }
 
 static esper_status begin_round(learn *self)
@@ -348,8 +351,7 @@ static esper_status begin_round(learn *self)
 
     ESPER_TRY(esper_fleet_begin(self->fleet, first + (uint64_t)esper_learner_first_env(self->learner)));
     esper_learner_begin(self->learner, first);
-    ESPER_TRY(esper_fleet_advance(self->fleet, NULL));
-    return settle(self);
+    return self->program != NULL ? esper_fleet_advance(self->fleet, NULL) : ESPER_OK;
 }
 
 /* Episodes of all ranks, in the order of environments. */
@@ -405,7 +407,9 @@ static void add_times(learn *self, double wall, const esper_fleet_times *before)
 
     self->times.hosts += now.train - before->train;
     self->times.validation += now.valid - before->valid;
-    busy = now.train - before->train + now.valid - before->valid + now.act - before->act + now.open - before->open;
+    busy = now.train - before->train + now.valid - before->valid + now.act - before->act + now.open - before->open +
+           now.mind - before->mind;
+    self->deciding += now.mind - before->mind;
     self->times.waiting += (now.wall - before->wall) * threads - busy;
     self->times.bookkeeping += now.act - before->act + now.open - before->open;
     self->round_wall += wall;
@@ -454,10 +458,10 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     if (self->desc->drill != NULL)
         esper_learner_drill(self->learner, self->desc->drill(round.round));
     status = settle_step(self, begin_round(self));
-    for (int step = 0; status == ESPER_OK && step < self->base.config.epochs; step++) {
-        status = settle_step(self, play_step(self, step));
+    for (int step = 0, n; status == ESPER_OK && step < self->base.config.epochs; step += n) {
+        status = settle_step(self, play_steps(self, step, &n));
         if (status == ESPER_OK)
-            show_step(self, step);
+            show_part(self, (double)(step + n) / self->base.config.epochs);
     }
     ESPER_TRY(status);
     ESPER_TRY(gather_episodes(self));
@@ -595,7 +599,7 @@ static void take_result(learn *self)
     self->result.seconds = esper_clock_seconds() - self->began;
     self->result.times = self->times;
     self->result.times.bookkeeping += (self->round_wall - self->fleet_wall - self->times.policy) * threads;
-    self->result.times.policy = self->times.policy * threads; /* all threads are there for it */
+    self->result.times.policy = self->times.policy * threads + self->deciding; /* all threads are there for the first */
 }
 
 /* Said once, at the start, before there is a view to write into. */

@@ -99,10 +99,7 @@ static inline void check_same_outcome(const outcome *a, const outcome *b, const 
 static inline esper_status play_own(stage *s, const uint64_t *seeds, int n)
 {
     ESPER_TRY(esper_fleet_begin_at(s->fleet, seeds, n));
-    ESPER_TRY(esper_fleet_advance(s->fleet, NULL));
-    for (int step = 0; step + 1 < s->config.epochs; step++)
-        ESPER_TRY(esper_fleet_advance_own(s->fleet));
-    return esper_fleet_finish(s->fleet, NULL);
+    return esper_fleet_play(s->fleet, s->config.epochs, true, NULL, NULL);
 }
 
 /* ---- a learner beside a fleet ---- */
@@ -111,7 +108,6 @@ typedef struct school {
     stage          stage;
     esper_ranks    ranks;
     esper_learner *learner;
-    esper_decision decisions[MAX_ENVS];
     uint64_t       n_decided[ESPER_N_SLOT_OPS]; /* by operation */
 } school;
 
@@ -163,22 +159,31 @@ static inline void school_close(school *c)
     stage_close(&c->stage);
 }
 
+/* The learner's decisions, counted. */
+static inline esper_status school_decide(void *context, int env, const esper_policy_view *view, esper_decision *out)
+{
+    school *c = context;
+    esper_fleet_mind mind = esper_learner_mind(c->learner);
+
+    ESPER_TRY(mind.decide(mind.context, env, view, out));
+    c->n_decided[out->op]++;
+    return ESPER_OK;
+}
+
+static inline esper_status school_settle(void *context, int env, const esper_env_look *look)
+{
+    esper_fleet_mind mind = esper_learner_mind(((school *)context)->learner);
+
+    return mind.settle(mind.context, env, look);
+}
+
 /* A round of episodes from this number on, all decisions drawn; nothing is learned yet. */
 static inline void school_play_begun(school *c, uint64_t number)
 {
-    esper_fleet *fleet = c->stage.fleet;
-    int n = c->stage.config.epochs;
+    esper_fleet_mind mind = {.context = c, .decide = school_decide, .settle = school_settle};
 
     esper_learner_begin(c->learner, number);
-    check_good(esper_fleet_advance(fleet, NULL));
-    check_good(esper_learner_settle(c->learner, fleet));
-    for (int step = 0; step < n; step++) {
-        check_good(esper_learner_act(c->learner, fleet, c->decisions));
-        for (int i = 0; i < esper_fleet_envs(fleet); i++)
-            c->n_decided[c->decisions[i].op]++;
-        check_good(step + 1 < n ? esper_fleet_advance(fleet, c->decisions) : esper_fleet_finish(fleet, c->decisions));
-        check_good(esper_learner_settle(c->learner, fleet));
-    }
+    check_good(esper_fleet_play(c->stage.fleet, c->stage.config.epochs, true, &mind, NULL));
 }
 
 static inline void school_play(school *c, uint64_t number)

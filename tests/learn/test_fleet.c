@@ -150,7 +150,7 @@ static void one_is_stopped_alone(void **state)
     assert_true(now[1].episode.stopped);
     assert_in_range(now[1].episode.n_steps, 1, EPOCHS - 1);
     assert_null(look_at(&s, 1).view);
-    check_good(esper_fleet_advance_own(s.fleet)); /* it stays where it is */
+    check_good(esper_fleet_play(s.fleet, 1, false, NULL, NULL)); /* it stays where it is */
     assert_int_equal(esper_fleet_episode(s.fleet, 1).n_steps, now[1].episode.n_steps);
     stage_close(&s);
 }
@@ -212,9 +212,9 @@ static esper_status try_fleet(void *context)
     if (status == ESPER_OK)
         status = esper_fleet_advance(fleet, NULL);
     for (int step = 0; status == ESPER_OK && step < 3; step++)
-        status = esper_fleet_advance_own(fleet);
+        status = esper_fleet_play(fleet, 1, false, NULL, NULL);
     if (status == ESPER_OK)
-        status = esper_fleet_finish(fleet, NULL);
+        status = esper_fleet_play(fleet, 1, true, NULL, NULL);
     esper_fleet_close(fleet);
     return status;
 }
@@ -298,7 +298,8 @@ static void rewards_add_up(void **state)
             }
             if (step == EPOCHS)
                 break;
-            check_good(step + 1 < EPOCHS ? esper_fleet_advance_own(s.fleet) : esper_fleet_finish(s.fleet, NULL));
+            check_good(step + 1 < EPOCHS ? esper_fleet_play(s.fleet, 1, false, NULL, NULL)
+                                         : esper_fleet_play(s.fleet, 1, true, NULL, NULL));
         }
         assert_int_equal(a[0].n_forfeits, 1);
         assert_int_equal(a[1].n_forfeits, 1);

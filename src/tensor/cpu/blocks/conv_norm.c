@@ -516,11 +516,8 @@ const esper_op_kernels ESPER_BLOCK_KERNELS(batch_norm) = {
 };
 
 static const esper_op_kernels conv_norm_shared = {
-    .forward = {{pack, tiles},
-                {convolve_whole, parts},
-                {offer, channels},
-                {choose, channels},
-                {normalise, count_blocks}},
+    .forward =
+        {{pack, tiles}, {convolve_whole, parts}, {offer, channels}, {choose, channels}, {normalise, count_blocks}},
     .backward = {{prepare, tiles_back},
                  {take_sums, count_blocks},
                  {offer_back, channels},
