@@ -4,6 +4,7 @@
  * No call here waits for a whole device. Taking and giving back memory may, in the driver. */
 #include "device/device_cuda.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -98,6 +99,7 @@ static void cuda_close(esper_device *device)
 {
     cuda_device *self = device_of(device);
 
+    assert(self->own == NULL || self->context != NULL); /* streams lie in the context */
     if (self->own != NULL && try_enter(device)) {
         esper_cuda_modules_close(self->modules);
         (void)ESPER_CUDA_RAW(cuStreamDestroy, self->own);
@@ -188,7 +190,7 @@ static esper_status cuda_alloc(esper_device *device, size_t bytes, esper_device_
 {
     ESPER_TRY(esper_cuda_enter(device));
     return leave(kind == ESPER_DEVICE_MEMORY_PINNED ? alloc_pinned(bytes, memory_out)
-                                            : alloc_normal(device_of(device), bytes, memory_out));
+                                                    : alloc_normal(device_of(device), bytes, memory_out));
 }
 
 static void cuda_release(esper_device *device, void *memory)
@@ -261,13 +263,15 @@ static esper_status cuda_stream_sync(esper_stream *stream)
 static esper_status cuda_copy(esper_stream *stream, void *to, const void *from, size_t bytes)
 {
     ESPER_TRY(esper_cuda_enter(stream->device));
-    return leave(ESPER_CUDA(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, handle_of(stream)));
+    return leave(
+        ESPER_CUDA(cuMemcpyAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, handle_of(stream)));
 }
 
 static esper_status cuda_set(esper_stream *stream, void *memory, int byte, size_t bytes)
 {
     ESPER_TRY(esper_cuda_enter(stream->device));
-    return leave(ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)memory, (unsigned char)byte, bytes, handle_of(stream)));
+    return leave(
+        ESPER_CUDA(cuMemsetD8Async, (CUdeviceptr)(uintptr_t)memory, (unsigned char)byte, bytes, handle_of(stream)));
 }
 
 static esper_status cuda_event_open(esper_device *device, esper_device_event **event_out)
