@@ -112,11 +112,6 @@ static int groups(const esper_lane *lane)
     return lane->attr.conv.groups;
 }
 
-static int channels(const esper_lane *lane)
-{
-    return lane->out[0].dim[0];
-}
-
 /* Elements of a channel here: on all ranks together it is the first of the values. */
 static double count_of(const work *w, const esper_lane *lane)
 {
@@ -404,8 +399,14 @@ const esper_op_kernels ESPER_BLOCK_KERNELS(conv2d) = {
 };
 
 static const esper_op_kernels norm_shared = {
-    .forward = {{measure, count_blocks}, {offer, channels}, {choose, channels}, {normalise, count_blocks}},
-    .backward = {{take_sums, count_blocks}, {offer_back, channels}, {join, channels}, {backward_norm, count_blocks}},
+    .forward = {{measure, count_blocks},
+                {offer, units_of_channels},
+                {choose, units_of_channels},
+                {normalise, count_blocks}},
+    .backward = {{take_sums, count_blocks},
+                 {offer_back, units_of_channels},
+                 {join, units_of_channels},
+                 {backward_norm, count_blocks}},
     .scratch = scratch,
     .sums = sums,
     .summed_forward = 2,
@@ -413,8 +414,8 @@ static const esper_op_kernels norm_shared = {
 };
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(batch_norm) = {
-    .forward = {{measure, count_blocks}, {choose, channels}, {normalise, count_blocks}},
-    .backward = {{take_sums, count_blocks}, {join, channels}, {backward_norm, count_blocks}},
+    .forward = {{measure, count_blocks}, {choose, units_of_channels}, {normalise, count_blocks}},
+    .backward = {{take_sums, count_blocks}, {join, units_of_channels}, {backward_norm, count_blocks}},
     .scratch = scratch,
     .shared = &norm_shared,
 };
@@ -422,13 +423,13 @@ const esper_op_kernels ESPER_BLOCK_KERNELS(batch_norm) = {
 static const esper_op_kernels conv_norm_shared = {
     .forward = {{pack, groups},
                 {convolve_whole, count_blocks},
-                {offer, channels},
-                {choose, channels},
+                {offer, units_of_channels},
+                {choose, units_of_channels},
                 {normalise, count_blocks}},
     .backward = {{prepare, groups},
                  {take_sums, count_blocks},
-                 {offer_back, channels},
-                 {join, channels},
+                 {offer_back, units_of_channels},
+                 {join, units_of_channels},
                  {backward_whole, count_blocks},
                  {finish_weights, units_of_weights}},
     .scratch = scratch,
@@ -440,10 +441,10 @@ static const esper_op_kernels conv_norm_shared = {
 };
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(conv_norm) = {
-    .forward = {{pack, groups}, {convolve_whole, count_blocks}, {choose, channels}, {normalise, count_blocks}},
+    .forward = {{pack, groups}, {convolve_whole, count_blocks}, {choose, units_of_channels}, {normalise, count_blocks}},
     .backward = {{prepare, groups},
                  {take_sums, count_blocks},
-                 {join, channels},
+                 {join, units_of_channels},
                  {backward_whole, count_blocks},
                  {finish_weights, units_of_weights}},
     .scratch = scratch,
