@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
-#include "tensor/cpu_peak.h"
+#include "bench/cpu_peak.h"
 
 /* What there is: add a line here and in CMakeLists.txt. */
 #define LAB_THINGS(X) X(conv) X(norm) X(rows)

@@ -1,6 +1,7 @@
 /* Finding CUDA's driver, and what its results mean to us. */
 #include "device/cuda_driver.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -86,13 +87,8 @@ void esper_cuda_driver_replace(const esper_cuda_driver *driver)
 
 void esper_cuda_count(esper_cuda_function function)
 {
+    assert((unsigned)function < ESPER_CUDA_N_FUNCTIONS);
     atomic_fetch_add_explicit(&esper_cuda_calls[function], 1, memory_order_relaxed);
-}
-
-uint64_t esper_cuda_waits(void)
-{
-    return atomic_load(&esper_cuda_calls[ESPER_CUDA_cuEventSynchronize]) +
-           atomic_load(&esper_cuda_calls[ESPER_CUDA_cuStreamSynchronize]);
 }
 
 /* Which of our statuses: what must the caller do about it? */
@@ -126,6 +122,7 @@ esper_status esper_cuda_check(CUresult result, esper_cuda_function function)
 {
     const char *name = NULL, *text = NULL;
 
+    assert((unsigned)function < ESPER_CUDA_N_FUNCTIONS);
     if (result == CUDA_SUCCESS)
         return ESPER_OK;
     if (esper_cuda_driver_now.cuGetErrorName(result, &name) != CUDA_SUCCESS || name == NULL)

@@ -132,9 +132,6 @@ void esper_cuda_driver_replace(const esper_cuda_driver *driver);
 /* Calls of the process so far, by function: they decide nothing, tests read them. */
 extern atomic_uint_fast64_t esper_cuda_calls[ESPER_CUDA_N_FUNCTIONS];
 
-/* Those of them in which the caller waited for a device; for tests that count waits. */
-uint64_t esper_cuda_waits(void);
-
 /* Behind the macros. */
 extern esper_cuda_driver esper_cuda_driver_now;
 esper_status             esper_cuda_check(CUresult result, esper_cuda_function function);

@@ -1,6 +1,7 @@
 /* Loading kernels: the embedded image, or its source through NVRTC. */
 #include "device/cuda_module.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,6 @@ struct esper_cuda_module {
     CUmodule                handle;
     char                    origin[ESPER_NVRTC_TITLE_CHARS];
 };
-
-static bool may_use_binary(const esper_cuda_image *image)
-{
-    const char *forbidden = getenv("ESPER_TEST_NO_CUBIN");
-
-    return image->binary != NULL && (forbidden == NULL || strcmp(forbidden, "1") != 0);
-}
 
 /* Answers that mean "not for this device", so that compiling the source is worth a try. */
 static bool does_not_fit(CUresult result)
@@ -47,12 +41,14 @@ static esper_status load_source(esper_cuda_module *module)
 /* In the device's context. */
 static esper_status load(esper_cuda_module *module)
 {
+    const char *forbidden = getenv("ESPER_TEST_NO_CUBIN");
     CUresult result;
     esper_status st;
 
+    assert(module->handle == NULL && module->image->source != NULL);
     if (esper_cuda_driver_now.knows_kernels)
         return ESPER_CUDA(cuModuleLoadData, &module->handle, module->image->source);
-    if (may_use_binary(module->image)) {
+    if (module->image->binary != NULL && (forbidden == NULL || strcmp(forbidden, "1") != 0)) {
         result = ESPER_CUDA_RAW(cuModuleLoadData, &module->handle, module->image->binary);
         if (!does_not_fit(result)) {
             snprintf(module->origin, sizeof(module->origin), "embedded");

@@ -2,6 +2,7 @@
  * needed once. */
 #include "device/cuda_nvrtc.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -60,14 +61,6 @@ static esper_status find_function(void *library, const char *name, void *functio
     return ESPER_OK;
 }
 
-static esper_status find_functions(nvrtc *compiler)
-{
-#define X(name, parameters) ESPER_TRY(find_function(compiler->library, #name, &compiler->name));
-    NVRTC_FUNCTION_LIST(X)
-#undef X
-    return ESPER_OK;
-}
-
 static esper_status open_compiler(nvrtc *compiler)
 {
     compiler->library = open_library();
@@ -77,7 +70,10 @@ static esper_status open_compiler(nvrtc *compiler)
             "no NVRTC to compile them is found (%s): name its libnvrtc.so in ESPER_NVRTC, or let LD_LIBRARY_PATH "
             "lead to it (PyTorch brings one, in site-packages/nvidia/cu13/lib or nvidia/cuda_nvrtc/lib)",
             dlerror());
-    return find_functions(compiler);
+#define X(name, parameters) ESPER_TRY(find_function(compiler->library, #name, &compiler->name));
+    NVRTC_FUNCTION_LIST(X)
+#undef X
+    return ESPER_OK;
 }
 
 /* The latest architecture the compiler knows that is not later than `capability`; 0 = none. */
@@ -85,6 +81,7 @@ static int choose_arch(const nvrtc *compiler, int capability)
 {
     int archs[MAX_ARCHS] = {0}, count = 0, best = 0;
 
+    assert(capability >= 10); /* major * 10 + minor */
     if (compiler->nvrtcGetNumSupportedArchs(&count) != 0 || count > MAX_ARCHS ||
         compiler->nvrtcGetSupportedArchs(archs) != 0)
         return 0;

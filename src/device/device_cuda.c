@@ -4,6 +4,7 @@
  * No call here waits for a whole device. Taking and giving back memory may, in the driver. */
 #include "device/device_cuda.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -98,6 +99,7 @@ static void cuda_close(esper_device *device)
 {
     cuda_device *self = device_of(device);
 
+    assert(self->own == NULL || self->context != NULL); /* streams lie in the context */
     if (self->own != NULL && try_enter(device)) {
         esper_cuda_modules_close(self->modules);
         (void)ESPER_CUDA_RAW(cuStreamDestroy, self->own);

@@ -23,22 +23,22 @@ static int at_least(int least, int value)
 
 /* ------------------------------------------------------------------------------------------------ shared */
 
-static int build_noop(esper_net *net, int x, esper_blend blend)
+static int build_noop(esper_net *net, int x, esper_blueprint_how how)
 {
     (void)net;
-    (void)blend;
+    (void)how;
     return x;
 }
 
 /* y = x + tanh(w) (norm(x) - x), w born 0 */
-static int build_norm(esper_net *net, int x, esper_blend blend)
+static int build_norm(esper_net *net, int x, esper_blueprint_how how)
 {
     int one = 1;
     int weight = esper_net_param(net, "scale", 1, &one, (esper_init){ESPER_INIT_CONSTANT, 0.0f});
     bool is_cnn = x != ESPER_NO_TENSOR && net->tensors[x].rank == 3;
     int z = is_cnn ? esper_layer_group_norm(net, "norm", x) : esper_layer_layer_norm(net, "norm", x);
 
-    (void)blend;
+    (void)how;
     return esper_net_mix_tanh(net, x, z, weight);
 }
 
@@ -67,7 +67,7 @@ static int conv_block(esper_net *net, const char *name, int x, int kernel)
 }
 
 /* Squeeze and excitation: a gate for each channel from the mean of all channels. */
-static int build_cnn_attention(esper_net *net, int x, esper_blend blend)
+static int build_cnn_attention(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), reduced = at_least(1, channels / 4);
     int z = esper_net_global_mean(net, x);
@@ -78,85 +78,66 @@ static int build_cnn_attention(esper_net *net, int x, esper_blend blend)
                                           .out = channels,
                                           .bias = true,
                                           .zero = true,
-                                          .bias_value = blend == ESPER_BLEND_MULTIPLY ? 0.0f : 3.0f});
+                                          .bias_value = how.blend == ESPER_BLEND_MULTIPLY ? 0.0f : 3.0f});
     return esper_net_mul(net, x, esper_net_sigmoid(net, z));
 }
 
-static int build_bottleneck(esper_net *net, int x, esper_blend blend)
+static int build_bottleneck(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), narrow = at_least(8, channels / 4), y;
 
-    (void)blend;
+    (void)how;
     y = esper_net_relu(net, esper_layer_conv(net, "down", x, (esper_conv){channels, narrow, 1, 1, false}));
     y = esper_net_relu(net, esper_layer_conv(net, "conv", y, (esper_conv){narrow, narrow, 3, 1, false}));
     y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1, true});
     return esper_net_add(net, x, esper_layer_group_norm(net, "gn", y));
 }
 
-static int build_conv_small(esper_net *net, int x, esper_blend blend)
+/* One block of convolution. */
+static int build_conv(esper_net *net, int x, esper_blueprint_how how)
 {
-    (void)blend;
-    return add_scaled(net, x, conv_block(net, "", x, 1));
+    return add_scaled(net, x, conv_block(net, how.size == 1 ? "" : "enhance.", x, how.size));
 }
 
-static int build_depthwise(esper_net *net, int x, esper_blend blend)
+static int build_depthwise(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), y;
 
-    (void)blend;
+    (void)how;
     y = esper_layer_conv(net, "depthwise", x, (esper_conv){channels, channels, 3, channels, false});
     y = esper_layer_conv(net, "pointwise", y, (esper_conv){channels, channels, 1, 1, false});
     return add_scaled(net, x, esper_net_relu(net, esper_layer_group_norm(net, "gn", y)));
 }
 
-static int build_conv_light(esper_net *net, int x, esper_blend blend)
+static int build_conv_heavy(esper_net *net, int x, esper_blueprint_how how)
 {
-    (void)blend;
-    return add_scaled(net, x, conv_block(net, "enhance.", x, 3));
-}
-
-static int build_conv_heavy(esper_net *net, int x, esper_blend blend)
-{
-    (void)blend;
+    (void)how;
     return add_scaled(net, x, conv_block(net, "enhance.1.", conv_block(net, "enhance.0.", x, 3), 3));
 }
 
 /* ------------------------------------------------------------------------------------------------ transformer */
 
-static int low_rank(esper_net *net, int x, int rank)
+static int build_lora(esper_net *net, int x, esper_blueprint_how how)
 {
-    int d = width_of(net, x);
+    int d = width_of(net, x), rank = how.size;
     int y = esper_layer_linear(net, "down", x, (esper_linear){.in = d, .out = rank});
 
     return esper_net_add(net, x, esper_layer_linear(net, "up", y, (esper_linear){.in = rank, .out = d, .zero = true}));
 }
 
-static int build_lora(esper_net *net, int x, esper_blend blend)
-{
-    (void)blend;
-    return low_rank(net, x, 8);
-}
-
-static int build_lora_large(esper_net *net, int x, esper_blend blend)
-{
-    (void)blend;
-    return low_rank(net, x, 32);
-}
-
-static int build_attention(esper_net *net, int x, esper_blend blend)
+static int build_attention(esper_net *net, int x, esper_blueprint_how how)
 {
     int d = width_of(net, x);
     int y = esper_layer_linear(net, "qkv", x, (esper_linear){.in = d, .out = 3 * d, .bias = true});
 
-    (void)blend;
-    y = esper_net_attention(net, y, 4, 0.0f);
+    y = esper_net_attention(net, y, how.size, 0.0f);
     y = esper_layer_linear(net, "proj", y, (esper_linear){.in = d, .out = d, .bias = true, .zero = true});
     return esper_net_add(net, x, y);
 }
 
-static int mlp(esper_net *net, int x, int expansion)
+static int build_mlp(esper_net *net, int x, esper_blueprint_how how)
 {
-    int d = width_of(net, x), hidden = expansion * d;
+    int d = width_of(net, x), hidden = how.size * d;
     int y = esper_layer_linear(net, "fc1", x, (esper_linear){.in = d, .out = hidden, .bias = true});
 
     y = esper_net_gelu(net, y);
@@ -164,54 +145,36 @@ static int mlp(esper_net *net, int x, int expansion)
     return esper_net_add(net, x, y);
 }
 
-static int build_mlp_small(esper_net *net, int x, esper_blend blend)
-{
-    (void)blend;
-    return mlp(net, x, 2);
-}
-
-static int build_mlp(esper_net *net, int x, esper_blend blend)
-{
-    (void)blend;
-    return mlp(net, x, 4);
-}
-
 /* ------------------------------------------------------------------------------------------------ the lists */
 
-#define CNN(name_, index_, estimate_, build_, about_)                                                           \
-    &(const esper_blueprint)                                                                                    \
-    {                                                                                                           \
-        .name = name_, .topology = ESPER_TOPOLOGY_CNN, .index = index_, .estimate = estimate_, .build = build_, \
-        .about = about_                                                                                         \
-    }
-#define TRANSFORMER(name_, index_, estimate_, build_, about_)                                           \
-    &(const esper_blueprint)                                                                            \
-    {                                                                                                   \
-        .name = name_, .topology = ESPER_TOPOLOGY_TRANSFORMER, .index = index_, .estimate = estimate_,  \
-        .build = build_, .about = about_                                                                \
+#define BLUEPRINT(topology_, name_, index_, estimate_, build_, size_, about_)                                \
+    &(const esper_blueprint)                                                                                 \
+    {                                                                                                        \
+        .name = name_, .topology = ESPER_TOPOLOGY_##topology_, .index = index_, .estimate = estimate_,       \
+        .build = build_, .size = size_, .about = about_                                                      \
     }
 
 static const esper_blueprint *const cnn_blueprints[] = {
-    CNN("noop", 0, 0, build_noop, "identity"),
-    CNN("norm", 3, 130, build_norm, "group norm, faded in by a learned weight"),
-    CNN("attention", 2, 2000, build_cnn_attention, "squeeze-and-excitation channel gate"),
-    CNN("conv_small", 6, 4200, build_conv_small, "1x1 convolution, residual"),
-    CNN("bottleneck", 5, 4500, build_bottleneck, "1x1, 3x3, 1x1 through a narrow middle, residual"),
-    CNN("depthwise", 4, 4800, build_depthwise, "depthwise 3x3 and 1x1, residual"),
-    CNN("conv_light", 1, 37000, build_conv_light, "one 3x3 convolution block, residual"),
-    CNN("conv_heavy", 7, 74000, build_conv_heavy, "two 3x3 convolution blocks, residual"),
+    BLUEPRINT(CNN, "noop", 0, 0, build_noop, 0, "identity"),
+    BLUEPRINT(CNN, "norm", 3, 130, build_norm, 0, "group norm, faded in by a learned weight"),
+    BLUEPRINT(CNN, "attention", 2, 2000, build_cnn_attention, 0, "squeeze-and-excitation channel gate"),
+    BLUEPRINT(CNN, "conv_small", 6, 4200, build_conv, 1, "1x1 convolution, residual"),
+    BLUEPRINT(CNN, "bottleneck", 5, 4500, build_bottleneck, 0, "1x1, 3x3, 1x1 through a narrow middle, residual"),
+    BLUEPRINT(CNN, "depthwise", 4, 4800, build_depthwise, 0, "depthwise 3x3 and 1x1, residual"),
+    BLUEPRINT(CNN, "conv_light", 1, 37000, build_conv, 3, "one 3x3 convolution block, residual"),
+    BLUEPRINT(CNN, "conv_heavy", 7, 74000, build_conv_heavy, 0, "two 3x3 convolution blocks, residual"),
     NULL,
 };
 
 static const esper_blueprint *const transformer_blueprints[] = {
-    TRANSFORMER("noop", 0, 0, build_noop, "identity"),
-    TRANSFORMER("norm", 3, 800, build_norm, "layer norm, faded in by a learned weight"),
-    TRANSFORMER("lora", 8, 6000, build_lora, "low-rank linear update, rank 8"),
-    TRANSFORMER("lora_large", 9, 25000, build_lora_large, "low-rank linear update, rank 32"),
-    TRANSFORMER("attention", 2, 591000, build_attention, "causal attention of 4 heads, residual"),
-    TRANSFORMER("flex_attention", 12, 591000, build_attention, "the same computation as attention"),
-    TRANSFORMER("mlp_small", 10, 591000, build_mlp_small, "MLP of twice the width, residual"),
-    TRANSFORMER("mlp", 11, 1200000, build_mlp, "MLP of four times the width, residual"),
+    BLUEPRINT(TRANSFORMER, "noop", 0, 0, build_noop, 0, "identity"),
+    BLUEPRINT(TRANSFORMER, "norm", 3, 800, build_norm, 0, "layer norm, faded in by a learned weight"),
+    BLUEPRINT(TRANSFORMER, "lora", 8, 6000, build_lora, 8, "low-rank linear update, rank 8"),
+    BLUEPRINT(TRANSFORMER, "lora_large", 9, 25000, build_lora, 32, "low-rank linear update, rank 32"),
+    BLUEPRINT(TRANSFORMER, "attention", 2, 591000, build_attention, 4, "causal attention of 4 heads, residual"),
+    BLUEPRINT(TRANSFORMER, "flex_attention", 12, 591000, build_attention, 4, "the same computation as attention"),
+    BLUEPRINT(TRANSFORMER, "mlp_small", 10, 591000, build_mlp, 2, "MLP of twice the width, residual"),
+    BLUEPRINT(TRANSFORMER, "mlp", 11, 1200000, build_mlp, 4, "MLP of four times the width, residual"),
     NULL,
 };
 
@@ -256,7 +219,7 @@ esper_status esper_blueprint_find(esper_topology topology, const char *name, con
 int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blend blend)
 {
     assert(blend >= ESPER_BLEND_ADD && blend <= ESPER_BLEND_GATE);
-    return blueprint->build(net, x, blend);
+    return blueprint->build(net, x, (esper_blueprint_how){.blend = blend, .size = blueprint->size});
 }
 
 int esper_gate_build(esper_net *net, int x)

@@ -16,13 +16,20 @@
 /* How a seed is put into the stream. The values are the recorded codes. */
 typedef enum esper_blend { ESPER_BLEND_ADD = 1, ESPER_BLEND_MULTIPLY = 2, ESPER_BLEND_GATE = 3 } esper_blend;
 
+/* What a builder is told. */
+typedef struct esper_blueprint_how {
+    esper_blend blend;
+    int         size; /* the blueprint's, as below */
+} esper_blueprint_how;
+
 typedef struct esper_blueprint {
     const char    *name;
     esper_topology topology;
     int            index;    /* the policy's number of this blueprint, the same in both topologies */
     int            estimate; /* parameters at 64 channels (cnn) or width 384 (transformer), to sort and to show */
     const char    *about;
-    int (*build)(esper_net *net, int x, esper_blend blend);
+    int            size; /* kernel, rank, heads or expansion, where builders serve several blueprints */
+    int (*build)(esper_net *net, int x, esper_blueprint_how how);
 } esper_blueprint;
 
 /* "add", "multiply", "gate"; NULL for other codes. The operator of that name; -1 = there is none. */

@@ -90,41 +90,39 @@ static esper_status check_cnn(const esper_host_cnn *cnn)
 
 /* ------------------------------------------------------------------------------------------------ transformer */
 
-typedef struct layer_name {
-    char text[ESPER_NAME_CHARS];
-} layer_name;
-
-static const char *in_layer(layer_name *name, int layer, const char *what)
+/* A linear layer with a bias, of a host's layer. */
+static int linear_in(esper_net *net, int layer, const char *what, int x, int in, int out)
 {
-    snprintf(name->text, sizeof(name->text), "layers.%d.%s", layer, what);
-    return name->text;
+    char name[ESPER_NAME_CHARS];
+
+    snprintf(name, sizeof(name), "layers.%d.%s", layer, what);
+    return esper_layer_linear(net, name, x, (esper_linear){.in = in, .out = out, .bias = true});
+}
+
+static int norm_in(esper_net *net, int layer, const char *what, int x)
+{
+    char name[ESPER_NAME_CHARS];
+
+    snprintf(name, sizeof(name), "layers.%d.%s", layer, what);
+    return esper_layer_layer_norm(net, name, x);
 }
 
 static int attention_part(esper_net *net, const esper_host_transformer *host, int layer, int x)
 {
-    layer_name name;
     int d = host->width;
-    int y = esper_layer_layer_norm(net, in_layer(&name, layer, "ln1"), x);
+    int y = linear_in(net, layer, "attn.c_attn", norm_in(net, layer, "ln1", x), d, 3 * d);
 
-    y = esper_layer_linear(net, in_layer(&name, layer, "attn.c_attn"), y,
-                           (esper_linear){.in = d, .out = 3 * d, .bias = true});
     y = esper_net_attention(net, y, host->heads, host->dropout);
-    y = esper_layer_linear(net, in_layer(&name, layer, "attn.c_proj"), y,
-                           (esper_linear){.in = d, .out = d, .bias = true});
+    y = linear_in(net, layer, "attn.c_proj", y, d, d);
     return esper_net_add(net, x, esper_net_dropout(net, y, host->dropout));
 }
 
 static int mlp_part(esper_net *net, const esper_host_transformer *host, int layer, int x)
 {
-    layer_name name;
     int d = host->width;
-    int y = esper_layer_layer_norm(net, in_layer(&name, layer, "ln2"), x);
+    int y = linear_in(net, layer, "mlp.c_fc", norm_in(net, layer, "ln2", x), d, 4 * d);
 
-    y = esper_layer_linear(net, in_layer(&name, layer, "mlp.c_fc"), y,
-                           (esper_linear){.in = d, .out = 4 * d, .bias = true});
-    y = esper_net_gelu(net, y);
-    y = esper_layer_linear(net, in_layer(&name, layer, "mlp.c_proj"), y,
-                           (esper_linear){.in = 4 * d, .out = d, .bias = true});
+    y = linear_in(net, layer, "mlp.c_proj", esper_net_gelu(net, y), 4 * d, d);
     return esper_net_add(net, x, esper_net_dropout(net, y, host->dropout));
 }
 

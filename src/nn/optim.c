@@ -42,29 +42,22 @@ static int64_t region_chunks(const esper_slab *slab, int region)
     return (region_count(slab, region) + ESPER_FLAT_CHUNK - 1) / ESPER_FLAT_CHUNK;
 }
 
-static int count_groups(const esper_slab *const *slabs, int n_slabs)
+/* Groups of all slabs, and chunks of all groups. */
+static void count_all(const esper_slab *const *slabs, int n_slabs, size_t *groups_out, size_t *chunks_out)
 {
-    int n = 0;
-
+    *groups_out = *chunks_out = 0;
     for (int k = 0; k < n_slabs; k++)
-        n += slabs[k]->n_regions;
-    return n;
-}
-
-static int64_t count_chunks(const esper_slab *const *slabs, int n_slabs)
-{
-    int64_t n = 0;
-
-    for (int k = 0; k < n_slabs; k++)
-        for (int r = 0; r < slabs[k]->n_regions; r++)
-            n += region_chunks(slabs[k], r);
-    return n;
+        for (int r = 0; r < slabs[k]->n_regions; r++) {
+            *groups_out += 1;
+            *chunks_out += (size_t)region_chunks(slabs[k], r);
+        }
 }
 
 size_t esper_optim_bytes(const esper_slab *const *slabs, int n_slabs)
 {
-    size_t groups = (size_t)count_groups(slabs, n_slabs), chunks = (size_t)count_chunks(slabs, n_slabs);
+    size_t groups, chunks;
 
+    count_all(slabs, n_slabs, &groups, &chunks);
     return sizeof(esper_optim) + (size_t)(n_slabs + 1) * sizeof(int) +
            groups * (sizeof(optim_group) + sizeof(esper_lane) + 2 * sizeof(esper_group) + 2 * sizeof(double)) +
            (chunks > 0 ? chunks : 1) * sizeof(double);
@@ -98,10 +91,10 @@ static esper_lane group_lane(const esper_slab *slab, int region, const esper_gro
 
 static esper_status take_tables(esper_optim *optim, const esper_optim_desc *desc)
 {
-    size_t n_groups = (size_t)count_groups(desc->slabs, desc->n_slabs);
-    size_t n_chunks = (size_t)count_chunks(desc->slabs, desc->n_slabs);
+    size_t n_groups, n_chunks;
     void *memory;
 
+    count_all(desc->slabs, desc->n_slabs, &n_groups, &n_chunks);
     optim->first = esper_mem_alloc((size_t)(desc->n_slabs + 1) * sizeof(*optim->first));
     optim->groups = esper_mem_alloc(n_groups * sizeof(*optim->groups));
     optim->lanes = esper_mem_alloc(n_groups * sizeof(*optim->lanes));

@@ -1,6 +1,7 @@
 /* A net as a PyTorch module: what is needed, the file around the module, and the list of its state_dict. */
 #include "nn/torch_export.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -117,17 +118,10 @@ static void print_docstring(const esper_torch_desc *desc, esper_page *page)
                      ESPER_VERSION);
 }
 
-/* The argument of an example: one sample of zeros. */
-static void print_zeros(const esper_tensor *input, esper_page *page)
-{
-    esper_page_print(page, "torch.zeros(1");
-    for (int i = 0; i < input->rank; i++)
-        esper_page_print(page, ", %d", input->dim[i]);
-    esper_page_print(page, "%s)", input->dtype == ESPER_I32 ? ", dtype=torch.long" : "");
-}
-
 static void print_end(const esper_torch_desc *desc, esper_page *page)
 {
+    const esper_tensor *input = &desc->net->tensors[desc->net->input];
+
     esper_page_print(page,
                      "%s\n\ndef load(path):\n"
                      "    \"\"\"The network with the weights of a file, ready to be evaluated.\"\"\"\n"
@@ -140,11 +134,12 @@ static void print_end(const esper_torch_desc *desc, esper_page *page)
                      "    with torch.no_grad():\n"
                      "        output = model(",
                      loading, desc->class_name);
-    print_zeros(&desc->net->tensors[desc->net->input], page);
+    esper_torch_print_dims(page, "torch.zeros(1", input); /* one sample */
     esper_page_print(page,
-                     ")\n"
+                     "%s))\n"
                      "    count = sum(parameter.numel() for parameter in model.parameters())\n"
-                     "    print(f\"{count:,} parameters, output {tuple(output.shape)} for an input of zeros\")\n");
+                     "    print(f\"{count:,} parameters, output {tuple(output.shape)} for an input of zeros\")\n",
+                     input->dtype == ESPER_I32 ? ", dtype=torch.long" : "");
 }
 
 /* ------------------------------------------------------------------------------------------------ the writer */
@@ -174,20 +169,14 @@ static bool uses(const writer *w, esper_op_kind kind)
     return false;
 }
 
-static bool has_group(const esper_torch_tree *tree)
-{
-    for (int node = 1; node < tree->n_nodes; node++)
-        if (tree->nodes[node].tensor == ESPER_NO_TENSOR && !esper_torch_is_layer(tree, node) &&
-            esper_torch_container_of(tree, node) == ESPER_TORCH_NAMED)
-            return true;
-    return false;
-}
-
 static void print_helpers(writer *w)
 {
-    bool gate = uses(w, ESPER_OP_BLEND_GATE);
+    bool gate = uses(w, ESPER_OP_BLEND_GATE), group = false;
 
-    esper_page_print(&w->page, "%s", has_group(&w->tree) ? group_class : "");
+    for (int node = 1; node < w->tree.n_nodes; node++)
+        group = group || (w->tree.nodes[node].tensor == ESPER_NO_TENSOR && !esper_torch_is_layer(&w->tree, node) &&
+                          esper_torch_container_of(&w->tree, node) == ESPER_TORCH_NAMED);
+    esper_page_print(&w->page, "%s", group ? group_class : "");
     esper_page_print(&w->page, "%s", uses(w, ESPER_OP_ATTENTION) ? attention_function : "");
     esper_page_print(&w->page, "%s", uses(w, ESPER_OP_LSTM) ? lstm_function : "");
     esper_page_print(&w->page, "%s", uses(w, ESPER_OP_STRAIGHT_THROUGH) ? straight_through_class : "");
@@ -255,17 +244,6 @@ static esper_status check_numbers(const writer *w)
 
 /* ------------------------------------------------------------------------------------------------ entries */
 
-static void add_entry(const writer *w, int node, const char *more, esper_torch_entry entry, esper_torch *torch)
-{
-    esper_torch_entry *to = &torch->entries[torch->n_entries++];
-    size_t used;
-
-    *to = entry;
-    esper_torch_tree_name(&w->tree, node, to->name);
-    used = strlen(to->name);
-    snprintf(to->name + used, sizeof(to->name) - used, "%s", more);
-}
-
 static esper_status list_entries(const writer *w, esper_torch *torch)
 {
     torch->entries = esper_mem_alloc(2 * (size_t)w->tree.n_nodes * sizeof(*torch->entries));
@@ -273,17 +251,23 @@ static esper_status list_entries(const writer *w, esper_torch *torch)
         return ESPER_FAIL(ESPER_E_NOMEM, "names of %d tensors", w->net->n_tensors);
     for (int node = 1; node < w->tree.n_nodes; node++) {
         const esper_torch_node *at = &w->tree.nodes[node];
-        esper_torch_entry entry = {.source = ESPER_TORCH_STATE, .tensor = at->tensor};
+        bool counts = at->tensor == ESPER_NO_TENSOR && esper_torch_is_layer(&w->tree, node) &&
+                      w->net->ops[at->op].kind == ESPER_OP_BATCH_NORM;
+        esper_torch_entry *entry = &torch->entries[torch->n_entries];
 
-        if (at->tensor != ESPER_NO_TENSOR && w->is_number[at->tensor]) {
-            entry.source = ESPER_TORCH_NUMBER;
-            entry.value = *esper_torch_find_number(w->desc, w->net->tensors[at->tensor].name);
+        if (at->tensor == ESPER_NO_TENSOR && !counts)
+            continue;
+        assert(torch->n_entries < 2 * w->tree.n_nodes);
+        torch->n_entries++;
+        esper_torch_tree_name(&w->tree, node, entry->name);
+        entry->source = counts ? ESPER_TORCH_BATCHES : ESPER_TORCH_STATE;
+        entry->tensor = counts ? w->net->ops[at->op].in[4] : at->tensor;
+        if (counts) {
+            strncat(entry->name, ".num_batches_tracked", sizeof(entry->name) - strlen(entry->name) - 1);
+        } else if (w->is_number[at->tensor]) {
+            entry->source = ESPER_TORCH_NUMBER;
+            entry->value = *esper_torch_find_number(w->desc, w->net->tensors[at->tensor].name);
         }
-        if (at->tensor != ESPER_NO_TENSOR)
-            add_entry(w, node, "", entry, torch);
-        else if (esper_torch_is_layer(&w->tree, node) && w->net->ops[at->op].kind == ESPER_OP_BATCH_NORM)
-            add_entry(w, node, ".num_batches_tracked",
-                      (esper_torch_entry){.source = ESPER_TORCH_BATCHES, .tensor = w->net->ops[at->op].in[4]}, torch);
     }
     return ESPER_OK;
 }

@@ -2,6 +2,7 @@
  *
  * Variables: an output takes over the name of an input that nobody reads any more, else the first free one. So the stream
  * through the host is x, and what branches off it is y or z, as somebody would write it by hand. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -57,73 +58,49 @@ static void print_input(const forward *f, const esper_op *op, int input)
 
 /* ------------------------------------------------------------------------------------------------ operations */
 
-/* A digit after '$' is the input of that number. */
-static void print_call(const forward *f, const esper_op *op, const char *text)
-{
-    for (const char *at = text; *at != '\0'; at++)
-        if (*at == '$')
-            print_input(f, op, *++at - '0');
-        else
-            esper_page_print(f->page, "%c", *at);
-}
-
-/* Calls the layer of this operation, if it has one. */
-static bool print_layer_call(const forward *f, const esper_op *op)
-{
-    int layer = esper_torch_layer_of(f->tree, op, 1);
-
-    if (layer == ESPER_TORCH_NONE)
-        return false;
-    esper_torch_print_place(f->tree, layer, f->page);
-    print_call(f, op, "($0)");
-    return true;
-}
-
-static void print_number(const forward *f, const char *before, float value, const char *after)
+static void print_float(const forward *f, float value)
 {
     char text[ESPER_NUMBER_CHARS];
 
     esper_number_write_float(value, text);
-    esper_page_print(f->page, "%s%s%s", before, text, after);
+    esper_page_print(f->page, "%s", text);
 }
 
-static void write_conv2d(const forward *f, const esper_op *op)
-{
-    if (print_layer_call(f, op))
-        return;
-    print_call(f, op, "F.conv2d($0, $1");
-    esper_page_print(f->page, ", padding=%d, groups=%d)", op->attr.conv.pad, op->attr.conv.groups);
-}
-
-static void write_batch_norm(const forward *f, const esper_op *op)
-{
-    if (print_layer_call(f, op))
-        return;
-    print_call(f, op, "F.batch_norm($0, $3, $4, $1, $2, self.training");
-    print_number(f, ", ", op->attr.norm.momentum, "");
-    print_number(f, ", ", op->attr.norm.eps, ")");
-}
-
-static void write_group_norm(const forward *f, const esper_op *op)
-{
-    if (print_layer_call(f, op))
-        return;
-    print_call(f, op, "F.group_norm($0");
-    esper_page_print(f->page, ", %d", op->attr.norm.groups);
-    print_call(f, op, ", $1, $2");
-    print_number(f, ", ", op->attr.norm.eps, ")");
-}
-
-static void write_layer_norm(const forward *f, const esper_op *op)
+/* A digit after '$' is the input of that number, a letter a setting of the operation. */
+static void print_call(const forward *f, const esper_op *op, const char *text)
 {
     const esper_tensor *x = &f->net->tensors[op->in[0]];
 
-    if (print_layer_call(f, op))
-        return;
-    print_call(f, op, "F.layer_norm($0");
-    esper_page_print(f->page, ", (%d,)", x->dim[x->rank - 1]);
-    print_call(f, op, ", $1, $2");
-    print_number(f, ", ", op->attr.norm.eps, ")");
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at != '$') {
+            esper_page_print(f->page, "%c", *at);
+            continue;
+        }
+        switch (*++at) {
+        case 'p':
+            esper_page_print(f->page, "padding=%d, groups=%d", op->attr.conv.pad, op->attr.conv.groups);
+            break;
+        case 'g':
+            esper_page_print(f->page, "%d", op->attr.norm.groups);
+            break;
+        case 'w': /* of a row */
+            esper_page_print(f->page, "%d", x->dim[x->rank - 1]);
+            break;
+        case 'e':
+            print_float(f, op->attr.norm.eps);
+            break;
+        case 'm':
+            print_float(f, op->attr.norm.momentum);
+            break;
+        case 'd':
+            print_float(f, op->attr.dropout.drop);
+            break;
+        default:
+            assert(*at >= '0' && *at < '0' + ESPER_OP_MAX_IN);
+            print_input(f, op, *at - '0');
+            break;
+        }
+    }
 }
 
 static void write_global_mean(const forward *f, const esper_op *op)
@@ -133,8 +110,7 @@ static void write_global_mean(const forward *f, const esper_op *op)
 
 static void write_linear(const forward *f, const esper_op *op)
 {
-    if (!print_layer_call(f, op))
-        print_call(f, op, op->in[2] != ESPER_NO_TENSOR ? "F.linear($0, $1, $2)" : "F.linear($0, $1)");
+    print_call(f, op, op->in[2] != ESPER_NO_TENSOR ? "F.linear($0, $1, $2)" : "F.linear($0, $1)");
 }
 
 /* Rows of a table by the ids in `ids`. */
@@ -169,15 +145,12 @@ static void write_attention(const forward *f, const esper_op *op)
 {
     print_call(f, op, "causal_attention($0");
     esper_page_print(f->page, ", heads=%d", op->attr.attention.heads);
-    if (op->attr.attention.drop > 0.0f)
-        print_number(f, ", drop=", op->attr.attention.drop, ", training=self.training");
+    if (op->attr.attention.drop > 0.0f) {
+        esper_page_print(f->page, ", drop=");
+        print_float(f, op->attr.attention.drop);
+        esper_page_print(f->page, ", training=self.training");
+    }
     esper_page_print(f->page, ")");
-}
-
-static void write_dropout(const forward *f, const esper_op *op)
-{
-    print_call(f, op, "F.dropout($0");
-    print_number(f, ", ", op->attr.dropout.drop, ", self.training)");
 }
 
 static void write_mul(const forward *f, const esper_op *op)
@@ -203,13 +176,13 @@ static void write_nothing(const forward *f, const esper_op *op)
 }
 
 static const struct {
-    const char *call; /* "$0" is the first input; NULL: `write` does it */
+    const char *call; /* as print_call has it, where the operation is no layer; NULL: `write` does it */
     void (*write)(const forward *f, const esper_op *op);
 } writers[ESPER_N_KINDS] = {
-    [ESPER_OP_CONV2D] = {NULL, write_conv2d},
-    [ESPER_OP_BATCH_NORM] = {NULL, write_batch_norm},
-    [ESPER_OP_GROUP_NORM] = {NULL, write_group_norm},
-    [ESPER_OP_LAYER_NORM] = {NULL, write_layer_norm},
+    [ESPER_OP_CONV2D] = {"F.conv2d($0, $1, $p)", NULL},
+    [ESPER_OP_BATCH_NORM] = {"F.batch_norm($0, $3, $4, $1, $2, self.training, $m, $e)", NULL},
+    [ESPER_OP_GROUP_NORM] = {"F.group_norm($0, $g, $1, $2, $e)", NULL},
+    [ESPER_OP_LAYER_NORM] = {"F.layer_norm($0, ($w,), $1, $2, $e)", NULL},
     [ESPER_OP_RELU] = {"F.relu($0)", NULL},
     [ESPER_OP_GELU] = {"F.gelu($0)", NULL},
     [ESPER_OP_SIGMOID] = {"torch.sigmoid($0)", NULL},
@@ -219,7 +192,7 @@ static const struct {
     [ESPER_OP_LINEAR] = {NULL, write_linear},
     [ESPER_OP_EMBEDDING] = {NULL, write_embedding},
     [ESPER_OP_ATTENTION] = {NULL, write_attention},
-    [ESPER_OP_DROPOUT] = {NULL, write_dropout},
+    [ESPER_OP_DROPOUT] = {"F.dropout($0, $d, self.training)", NULL},
     [ESPER_OP_ADD] = {"$0 + $1", NULL},
     [ESPER_OP_MUL] = {NULL, write_mul},
     [ESPER_OP_CHANNEL_SCALE] = {"$0 * $1[:, None, None]", NULL},
@@ -377,10 +350,13 @@ static void print_op(forward *f, int i)
 {
     const esper_op *op = &f->net->ops[i];
     esper_page line = {0}, *page = f->page;
-    int number;
+    int layer = op->kind == ESPER_OP_EMBEDDING ? ESPER_TORCH_NONE : esper_torch_layer_of(f->tree, op, 1), number;
 
     f->page = &line; /* inputs are named before the output may take over one of their variables */
-    if (writers[op->kind].call != NULL)
+    if (layer != ESPER_TORCH_NONE) {
+        esper_torch_print_place(f->tree, layer, f->page);
+        print_call(f, op, "($0)");
+    } else if (writers[op->kind].call != NULL)
         print_call(f, op, writers[op->kind].call);
     else
         writers[op->kind].write(f, op);
@@ -395,23 +371,14 @@ static void print_op(forward *f, int i)
     esper_page_fini(&line);
 }
 
-static void print_shape(esper_page *page, const esper_tensor *tensor)
-{
-    esper_page_print(page, "(N");
-    for (int i = 0; i < tensor->rank; i++)
-        esper_page_print(page, ", %d", tensor->dim[i]);
-    esper_page_print(page, ")");
-}
-
 static void print_head(const forward *f)
 {
     const esper_net *net = f->net;
 
     esper_page_print(f->page, "\n    def forward(self, %s):\n        \"\"\"", input_word(net));
-    print_shape(f->page, &net->tensors[net->input]);
-    esper_page_print(f->page, " -> ");
-    print_shape(f->page, &net->tensors[net->output]);
-    esper_page_print(f->page, "%s\"\"\"",
+    esper_torch_print_dims(f->page, "(N", &net->tensors[net->input]);
+    esper_torch_print_dims(f->page, ") -> (N", &net->tensors[net->output]);
+    esper_page_print(f->page, ")%s\"\"\"",
                      net->tensors[net->input].dtype == ESPER_I32 ? "; sequences may be shorter" : "");
 }
 

@@ -76,14 +76,6 @@ static void print_number(float value, esper_page *page)
         esper_page_print(page, "torch.tensor([%s%s])", text, strpbrk(text, ".e") == NULL ? ".0" : "");
 }
 
-static void print_zeros(const esper_tensor *tensor, esper_page *page)
-{
-    esper_page_print(page, "torch.zeros(");
-    for (int i = 0; i < tensor->rank; i++)
-        esper_page_print(page, "%s%d", i > 0 ? ", " : "", tensor->dim[i]);
-    esper_page_print(page, ")");
-}
-
 static void print_leaf(const esper_torch_tree *tree, const esper_torch_desc *desc, int node, esper_page *page)
 {
     const esper_tensor *tensor = &tree->net->tensors[tree->nodes[node].tensor];
@@ -93,8 +85,8 @@ static void print_leaf(const esper_torch_tree *tree, const esper_torch_desc *des
         return;
     }
     esper_page_print(page, "%s", tensor->role == ESPER_ROLE_PARAM ? "nn.Parameter(" : "");
-    print_zeros(tensor, page);
-    esper_page_print(page, "%s", tensor->role == ESPER_ROLE_PARAM ? ")" : "");
+    esper_torch_print_dims(page, "torch.zeros(", tensor);
+    esper_page_print(page, "%s", tensor->role == ESPER_ROLE_PARAM ? "))" : ")");
 }
 
 static void print_member(const esper_torch_tree *tree, const esper_torch_desc *desc, int node, int depth,

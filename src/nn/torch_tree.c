@@ -10,105 +10,23 @@
 /* ------------------------------------------------------------------------------------------------ words */
 
 /* What an attribute of a module cannot be called: Python's keywords, what nn.Module and our own class have already. */
-static const char *const taken_words[] = {
-    "False",
-    "None",
-    "True",
-    "and",
-    "as",
-    "assert",
-    "async",
-    "await",
-    "break",
-    "class",
-    "continue",
-    "def",
-    "del",
-    "elif",
-    "else",
-    "except",
-    "finally",
-    "for",
-    "from",
-    "global",
-    "if",
-    "import",
-    "in",
-    "is",
-    "lambda",
-    "nonlocal",
-    "not",
-    "or",
-    "pass",
-    "raise",
-    "return",
-    "try",
-    "while",
-    "with",
-    "yield",
-    "self",
-    "members",
-    "forward",
-    "loss",
-    "T_destination",
-    "add_module",
-    "apply",
-    "bfloat16",
-    "buffers",
-    "call_super_init",
-    "children",
-    "compile",
-    "cpu",
-    "cuda",
-    "double",
-    "dump_patches",
-    "eval",
-    "extra_repr",
-    "float",
-    "get_buffer",
-    "get_extra_state",
-    "get_parameter",
-    "get_submodule",
-    "half",
-    "ipu",
-    "load_state_dict",
-    "modules",
-    "mtia",
-    "named_buffers",
-    "named_children",
-    "named_modules",
-    "named_parameters",
-    "parameters",
-    "register_backward_hook",
-    "register_buffer",
-    "register_forward_hook",
-    "register_forward_pre_hook",
-    "register_full_backward_hook",
-    "register_full_backward_pre_hook",
-    "register_load_state_dict_post_hook",
-    "register_module",
-    "register_parameter",
-    "register_state_dict_pre_hook",
-    "requires_grad_",
-    "set_extra_state",
-    "set_submodule",
-    "share_memory",
-    "state_dict",
-    "to",
-    "to_empty",
-    "train",
-    "training",
-    "type",
-    "xpu",
-    "zero_grad",
-};
+static const char taken_words[] =
+    " False None True and as assert async await break class continue def del elif else except finally for from "
+    "global if import in is lambda nonlocal not or pass raise return try while with yield self members forward "
+    "loss T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double "
+    "dump_patches eval extra_repr float get_buffer get_extra_state get_parameter get_submodule half ipu "
+    "load_state_dict modules mtia named_buffers named_children named_modules named_parameters parameters "
+    "register_backward_hook register_buffer register_forward_hook register_forward_pre_hook "
+    "register_full_backward_hook register_full_backward_pre_hook register_load_state_dict_post_hook "
+    "register_module register_parameter register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule "
+    "share_memory state_dict to to_empty train training type xpu zero_grad ";
 
 static bool is_taken(const char *word)
 {
-    for (size_t i = 0; i < sizeof(taken_words) / sizeof(taken_words[0]); i++)
-        if (strcmp(word, taken_words[i]) == 0)
-            return true;
-    return false;
+    char apart[ESPER_NAME_CHARS + 4];
+
+    snprintf(apart, sizeof(apart), " %s ", word);
+    return strstr(taken_words, apart) != NULL;
 }
 
 static bool is_number(const char *word)
@@ -119,8 +37,6 @@ static bool is_number(const char *word)
 /* A part of a path, n characters of it, as Python can have it. A leaf is no index: parameters have names. */
 static void make_word(const char *part, size_t n, bool leaf, char word[ESPER_NAME_CHARS + 2])
 {
-    size_t used = 0;
-
     for (size_t i = 0; i < n; i++)
         word[i] = isalnum((unsigned char)part[i]) && (unsigned char)part[i] < 0x80 ? part[i] : '_';
     word[n] = '\0';
@@ -128,9 +44,8 @@ static void make_word(const char *part, size_t n, bool leaf, char word[ESPER_NAM
         memmove(word + 1, word, n + 1);
         word[0] = '_';
     }
-    used = strlen(word);
     if (is_taken(word))
-        memcpy(word + used, "_", 2);
+        strcat(word, "_"); /* there is room for both */
 }
 
 void esper_torch_word(const esper_torch_tree *tree, int node, char word[ESPER_NAME_CHARS + 3])
@@ -159,12 +74,8 @@ static int add_node(esper_torch_tree *tree, int parent, const char *word)
         tree->room = room;
     }
     node = &tree->nodes[tree->n_nodes++];
-    *node = (esper_torch_node){.parent = parent,
-                               .first = ESPER_TORCH_NONE,
-                               .last = ESPER_TORCH_NONE,
-                               .next = ESPER_TORCH_NONE,
-                               .tensor = ESPER_NO_TENSOR,
-                               .op = ESPER_TORCH_NONE};
+    *node = (esper_torch_node){.parent = parent, .tensor = ESPER_NO_TENSOR, .op = ESPER_TORCH_NONE};
+    node->first = node->last = node->next = ESPER_TORCH_NONE;
     snprintf(node->name, sizeof(node->name), "%s", word);
     if (parent == ESPER_TORCH_NONE)
         return id;
@@ -250,26 +161,25 @@ void esper_torch_tree_name(const esper_torch_tree *tree, int node, char name[ESP
 
 void esper_torch_print_place(const esper_torch_tree *tree, int node, esper_page *page)
 {
+    static const char *const before[] = {"[", "[\"", "."}, *const after[] = {"]", "\"]", ""}; /* by container */
+    esper_torch_container container;
     char word[ESPER_NAME_CHARS + 3];
-    int parent = tree->nodes[node].parent;
 
     if (node == ESPER_TORCH_ROOT) {
         esper_page_print(page, "self");
         return;
     }
-    esper_torch_print_place(tree, parent, page);
+    esper_torch_print_place(tree, tree->nodes[node].parent, page);
     esper_torch_word(tree, node, word);
-    switch (esper_torch_container_of(tree, parent)) {
-    case ESPER_TORCH_LIST:
-        esper_page_print(page, "[%s]", word);
-        break;
-    case ESPER_TORCH_DICT:
-        esper_page_print(page, "[\"%s\"]", word);
-        break;
-    case ESPER_TORCH_NAMED:
-        esper_page_print(page, ".%s", word);
-        break;
-    }
+    container = esper_torch_container_of(tree, tree->nodes[node].parent);
+    esper_page_print(page, "%s%s%s", before[container], word, after[container]);
+}
+
+void esper_torch_print_dims(esper_page *page, const char *before, const esper_tensor *tensor)
+{
+    esper_page_print(page, "%s", before);
+    for (int i = 0; i < tensor->rank; i++)
+        esper_page_print(page, "%s%d", i > 0 || before[strlen(before) - 1] != '(' ? ", " : "", tensor->dim[i]);
 }
 
 const esper_boundary *esper_torch_slot_of_name(const esper_net *net, const char *name)
@@ -318,19 +228,10 @@ static const layer *layer_for(const esper_op *op, int input)
     }
 }
 
-static int count_children(const esper_torch_tree *tree, int node)
-{
-    int n = 0;
-
-    for (int child = tree->nodes[node].first; child != ESPER_TORCH_NONE; child = tree->nodes[child].next)
-        n++;
-    return n;
-}
-
 /* The group whose members are just what the layer has; ESPER_TORCH_NONE when names or roles are others. */
 static int group_of(const esper_torch_tree *tree, const esper_op *op, const layer *like)
 {
-    int group = tree->nodes[tree->leaf[op->in[like->inputs[0]]]].parent, n = 0;
+    int group = tree->nodes[tree->leaf[op->in[like->inputs[0]]]].parent, n = 0, n_members = 0;
 
     if (group == ESPER_TORCH_ROOT)
         return ESPER_TORCH_NONE;
@@ -342,7 +243,9 @@ static int group_of(const esper_torch_tree *tree, const esper_op *op, const laye
             tree->net->tensors[tensor].role != role)
             return ESPER_TORCH_NONE;
     }
-    return count_children(tree, group) == n ? group : ESPER_TORCH_NONE;
+    for (int child = tree->nodes[group].first; child != ESPER_TORCH_NONE; child = tree->nodes[child].next)
+        n_members++;
+    return n_members == n ? group : ESPER_TORCH_NONE;
 }
 
 static bool same_settings(const esper_op *a, const esper_op *b)
@@ -386,16 +289,6 @@ static void claim(esper_torch_tree *tree, int op, int input)
 
 /* ------------------------------------------------------------------------------------------------ the tree */
 
-static esper_status add_tensors(esper_torch_tree *tree, const bool *is_number_input)
-{
-    const esper_net *net = tree->net;
-
-    for (int t = 0; t < net->n_tensors; t++)
-        if (net->tensors[t].role == ESPER_ROLE_PARAM || net->tensors[t].role == ESPER_ROLE_BUFFER || is_number_input[t])
-            ESPER_TRY(add_tensor(tree, t));
-    return ESPER_OK;
-}
-
 esper_status esper_torch_tree_init(esper_torch_tree *tree, const esper_net *net, const bool *is_number_input,
                                    const bool *needed)
 {
@@ -406,8 +299,9 @@ esper_status esper_torch_tree_init(esper_torch_tree *tree, const esper_net *net,
     status = tree->leaf != NULL && add_node(tree, ESPER_TORCH_NONE, "") == ESPER_TORCH_ROOT
                  ? ESPER_OK
                  : ESPER_FAIL(ESPER_E_NOMEM, "names of %d tensors", net->n_tensors);
-    if (status == ESPER_OK)
-        status = add_tensors(tree, is_number_input);
+    for (int t = 0; status == ESPER_OK && t < net->n_tensors; t++)
+        if (net->tensors[t].role == ESPER_ROLE_PARAM || net->tensors[t].role == ESPER_ROLE_BUFFER || is_number_input[t])
+            status = add_tensor(tree, t);
     for (int op = 0; status == ESPER_OK && op < net->n_ops; op++)
         if (needed[op]) {
             claim(tree, op, 1);

@@ -43,6 +43,9 @@ int esper_torch_layer_of(const esper_torch_tree *tree, const esper_op *op, int i
 /* The word by which a member of a named group is known. */
 void esper_torch_word(const esper_torch_tree *tree, int node, char word[ESPER_NAME_CHARS + 3]);
 
+/* "torch.zeros(8, 3", with `before` "torch.zeros(". */
+void esper_torch_print_dims(esper_page *page, const char *before, const esper_tensor *tensor);
+
 /* The slot that a name speaks of ("r0c1" in "r0c1.conv.weight"); NULL when it is of none. */
 const esper_boundary *esper_torch_slot_of_name(const esper_net *net, const char *name);
 

@@ -62,17 +62,6 @@ const char *esper_backend_identity(const esper_backend *be)
     return be->ops->identity(be);
 }
 
-esper_status esper_backend_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out)
-{
-    return be->ops->stream_open(be, kind, stream_out);
-}
-
-void esper_backend_stream_close(esper_backend_stream *stream)
-{
-    if (stream != NULL)
-        stream->backend->ops->stream_close(stream);
-}
-
 /* What kernels take for granted. Nothing here looks into the backend's memory. */
 static void assert_view(const esper_view *view, bool flat)
 {

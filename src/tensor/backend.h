@@ -14,7 +14,7 @@
 #include "esper.h"
 #include "tensor/op.h"
 
-enum { ESPER_BACKEND_ABI = 5 };
+enum { ESPER_BACKEND_ABI = 6 };
 
 struct esper_net;
 struct esper_tensor;
@@ -44,18 +44,11 @@ typedef struct esper_backend {
     atomic_llong                    n_waits; /* how often a caller has waited for a stream */
 } esper_backend;
 
-/* Who does the work of a stream on a backend that has threads. */
-typedef enum esper_stream_kind {
-    ESPER_STREAM_CREW, /* all threads of the pool together: queued by the thread that owns the pool, one at a time */
-    ESPER_STREAM_SOLO, /* the calling thread by itself, an item of the pool as well: while others run other networks */
-    ESPER_STREAM_EACH, /* the same, helped by threads that have nothing left to do: what esper_backend_each gives */
-} esper_stream_kind;
-
 /* A stream object begins with this; the rest is the backend's own. Where a stream is asked for, NULL is the one that every
- * backend has from the start, of the kind CREW. */
+ * backend has from the start, on all threads of the pool together: for the thread that owns the pool, one at a time. The
+ * others are those that esper_backend_each gives: the calling thread's own, helped by threads that have nothing left to do. */
 typedef struct esper_backend_stream {
-    esper_backend    *backend;
-    esper_stream_kind kind;
+    esper_backend *backend;
 } esper_backend_stream;
 
 /* A piece of the host's work that has nothing to do with the others. */
@@ -93,8 +86,6 @@ typedef struct esper_backend_ops {
     esper_status (*enqueue)(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch);
     esper_status (*sync)(esper_backend *be, esper_backend_stream *stream); /* asynchronous faults surface here */
     const char *(*identity)(const esper_backend *be); /* part of a run's identity: "cpu/avx2/t1a2b3c4d" */
-    esper_status (*stream_open)(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out);
-    void (*stream_close)(esper_backend_stream *stream);
     esper_status (*copy_in)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
     esper_status (*copy_out)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
     esper_status (*copy)(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
@@ -117,10 +108,6 @@ bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind)
 size_t       esper_backend_bytes(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
 const char  *esper_backend_name(const esper_backend *be);
 const char  *esper_backend_identity(const esper_backend *be);
-
-/* A stream is used by one thread at a time and closed before its backend, with nothing on it that is not done. */
-esper_status esper_backend_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out);
-void         esper_backend_stream_close(esper_backend_stream *stream);
 
 /* Queue work. A launch's lanes, and the tables of programs, stay as they are until it is done. Of `bytes` and `count` 0 is
  * nothing to do, and no address is looked at. */

@@ -62,22 +62,6 @@ const char *esper_ram_backend_identity(const esper_backend *be)
     return ((const esper_ram_backend *)be)->identity;
 }
 
-esper_status esper_ram_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out)
-{
-    esper_backend_stream *stream = esper_mem_alloc(sizeof(*stream));
-
-    if (stream == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "stream of backend %s", be->ops->name);
-    *stream = (esper_backend_stream){.backend = be, .kind = kind};
-    *stream_out = stream;
-    return ESPER_OK;
-}
-
-void esper_ram_stream_close(esper_backend_stream *stream)
-{
-    esper_mem_free(stream);
-}
-
 esper_status esper_ram_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes)
 {
     (void)be;
@@ -93,4 +77,14 @@ esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, flo
     for (size_t i = 0; i < count; i++)
         to[i] = value;
     return ESPER_OK;
+}
+
+size_t esper_ram_scratch(const esper_op_kernels *op, const esper_launch *launch, int max_samples)
+{
+    return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
+}
+
+size_t esper_ram_sums(const esper_op_kernels *op, const esper_launch *launch, size_t *offset_out)
+{
+    return op->shared == NULL ? 0 : op->shared->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
 }

@@ -33,9 +33,17 @@ void         esper_ram_backend_release(esper_backend *be, void *mem);
 bool         esper_ram_backend_supports(const esper_backend *be, esper_op_kind kind);
 esper_status esper_ram_backend_sync(esper_backend *be, esper_backend_stream *stream);
 const char  *esper_ram_backend_identity(const esper_backend *be);
-esper_status esper_ram_stream_open(esper_backend *be, esper_stream_kind kind, esper_backend_stream **stream_out);
-void         esper_ram_stream_close(esper_backend_stream *stream);
 esper_status esper_ram_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
 esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+
+/* What the table of an operation says while planning (esper_backend_ops.scratch and sums). */
+size_t esper_ram_scratch(const esper_op_kernels *op, const esper_launch *launch, int max_samples);
+size_t esper_ram_sums(const esper_op_kernels *op, const esper_launch *launch, size_t *offset_out);
+
+/* The members of their tables that are alike. */
+#define ESPER_RAM_BACKEND_OPS                                                                                       \
+    .abi = ESPER_BACKEND_ABI, .alloc = esper_ram_backend_alloc, .release = esper_ram_backend_release,               \
+    .supports = esper_ram_backend_supports, .sync = esper_ram_backend_sync, .identity = esper_ram_backend_identity, \
+    .copy_in = esper_ram_copy, .copy_out = esper_ram_copy, .copy = esper_ram_copy, .fill = esper_ram_fill
 
 #endif

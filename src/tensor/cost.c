@@ -2,8 +2,6 @@
  * a product (to the data, to the weights) costs as much as the product itself. */
 #include "tensor/cost.h"
 
-#include <string.h>
-
 #include "tensor/net.h"
 
 /* FLOPs of the forward product for one sample. */
@@ -37,12 +35,6 @@ static double backward_products(esper_op_kind kind, const esper_lane *lane)
     return (lane->in[0].grad != NULL) + (lane->in[1].grad != NULL);
 }
 
-/* The statistics of a batch norm are the batch's, not each sample's. */
-static bool is_per_sample(esper_op_kind kind, int output)
-{
-    return !(kind == ESPER_OP_BATCH_NORM && output > 0) && !(kind == ESPER_OP_CONV_NORM && output > 1);
-}
-
 /* Bytes of a tensor with all its samples. Parameters and batch statistics do not repeat. */
 static double view_bytes(const esper_view *view, int n_samples, bool per_sample)
 {
@@ -68,7 +60,8 @@ esper_cost esper_op_cost(esper_op_kind kind, esper_direction direction, const es
             cost.bytes += in->add ? 2 * bytes : bytes;
     }
     for (int i = 0; i < info->n_out; i++) {
-        double bytes = view_bytes(&lane->out[i], n_samples, is_per_sample(kind, i));
+        bool statistics = (kind == ESPER_OP_BATCH_NORM && i > 0) || (kind == ESPER_OP_CONV_NORM && i > 1);
+        double bytes = view_bytes(&lane->out[i], n_samples, !statistics); /* those are the batch's */
 
         if (direction == ESPER_FORWARD || (info->saved_out & ESPER_BIT(i)) != 0)
             cost.bytes += bytes;
@@ -78,32 +71,14 @@ esper_cost esper_op_cost(esper_op_kind kind, esper_direction direction, const es
     return cost;
 }
 
-static esper_view shape_of(const esper_net *net, int t)
-{
-    esper_view view = {.dim = {1, 1, 1, 1}};
-
-    if (t == ESPER_NO_TENSOR)
-        return view;
-    view.count = net->tensors[t].count;
-    view.rank = net->tensors[t].rank;
-    memcpy(view.dim, net->tensors[t].dim, sizeof(view.dim));
-    return view;
-}
-
 double esper_net_flops(const esper_net *net)
 {
     double flops = 0.0;
 
     for (int o = 0; o < net->n_ops; o++) {
-        const esper_op *op = &net->ops[o];
-        const esper_op_info *info = esper_op_info_of(op->kind);
-        esper_lane lane = {.attr = op->attr};
+        esper_lane lane = esper_net_lane(net, &net->ops[o]);
 
-        for (int i = 0; i < info->n_in; i++)
-            lane.in[i] = shape_of(net, op->in[i]);
-        for (int i = 0; i < info->n_out; i++)
-            lane.out[i] = shape_of(net, op->out[i]);
-        flops += esper_op_cost(op->kind, ESPER_FORWARD, &lane, 1).flops;
+        flops += esper_op_cost(net->ops[o].kind, ESPER_FORWARD, &lane, 1).flops;
     }
     return flops;
 }

@@ -11,13 +11,8 @@
 /* A set, and whether this processor has the instructions it was compiled for. */
 typedef struct choice {
     const esper_kernel_set *set;
-    bool (*can_run)(void);
+    bool (*can_run)(void); /* NULL: any does */
 } choice;
-
-static bool always(void)
-{
-    return true;
-}
 
 #ifndef ESPER_NO_X86_KERNELS
 
@@ -45,7 +40,7 @@ static const choice choices[] = {
 #endif
     {&esper_kernels_avx2, has_avx2},
 #endif
-    {&esper_kernels_portable, always},
+    {&esper_kernels_portable, NULL},
 };
 
 void esper_kernels_names(char *text, size_t chars)
@@ -54,7 +49,7 @@ void esper_kernels_names(char *text, size_t chars)
 
     text[0] = '\0';
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++)
-        if (choices[i].can_run() && used < chars)
+        if ((choices[i].can_run == NULL || choices[i].can_run()) && used < chars)
             used += (size_t)snprintf(text + used, chars - used, "%s%s", used > 0 ? " or " : "", choices[i].set->name);
 }
 
@@ -65,7 +60,7 @@ const esper_kernel_set *esper_kernels_choose(void)
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         if (wanted != NULL && wanted[0] != '\0' && strcmp(wanted, choices[i].set->name) != 0)
             continue;
-        if (choices[i].can_run())
+        if (choices[i].can_run == NULL || choices[i].can_run())
             return choices[i].set;
     }
     return NULL;

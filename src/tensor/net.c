@@ -2,6 +2,7 @@
  * net_cut.c and printed by net_print.c; what runs them: plan.c. */
 #include "tensor/net.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -343,4 +344,34 @@ int64_t esper_net_count_params(const esper_net *net, int region)
         if (net->tensors[i].role == ESPER_ROLE_PARAM && (region < 0 || net->tensors[i].region == region))
             count += net->tensors[i].count;
     return count;
+}
+
+static esper_view shape_of(const esper_net *net, int t)
+{
+    esper_view view = {.dim = {1, 1, 1, 1}};
+
+    if (t == ESPER_NO_TENSOR)
+        return view;
+    view.count = net->tensors[t].count;
+    view.rank = net->tensors[t].rank;
+    memcpy(view.dim, net->tensors[t].dim, sizeof(view.dim));
+    return view;
+}
+
+esper_lane esper_net_lane(const esper_net *net, const esper_op *op)
+{
+    const esper_op_info *info = esper_op_info_of(op->kind);
+    esper_lane lane = {.attr = op->attr};
+
+    for (int i = 0; i < info->n_in; i++)
+        lane.in[i] = shape_of(net, op->in[i]);
+    for (int i = 0; i < info->n_out; i++)
+        lane.out[i] = shape_of(net, op->out[i]);
+    return lane;
+}
+
+bool esper_net_is_shared(const esper_net *net, int tensor)
+{
+    assert(tensor >= 0 && tensor < net->n_tensors);
+    return net->tensors[tensor].role == ESPER_ROLE_INPUT || net->tensors[tensor].keep || tensor == net->output;
 }

@@ -186,6 +186,12 @@ int64_t               esper_net_count_params(const esper_net *net, int region); 
  * each sample. */
 bool esper_op_takes_state(esper_op_kind kind, int input);
 
+/* The shapes and settings of an operation as a lane without memory. */
+esper_lane esper_net_lane(const esper_net *net, const esper_op *op);
+
+/* Tensors the caller reads or writes between passes keep their memory to themselves all the time. */
+bool esper_net_is_shared(const esper_net *net, int tensor);
+
 /* Whether the operation was built in a slot's region: its place lies between two of the host's. */
 bool esper_op_is_seeds(const esper_op *op);
 

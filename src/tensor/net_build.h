@@ -34,8 +34,10 @@ static inline bool esper_tensor_same_shape(const esper_tensor *a, const esper_te
     return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof(a->dim)) == 0;
 }
 
-static inline bool esper_tensor_is_vector(const esper_tensor *tensor, int64_t count)
+static inline bool esper_net_is_vector(const esper_net *net, int id, int64_t count)
 {
+    const esper_tensor *tensor = esper_net_get(net, id);
+
     return tensor != NULL && tensor->rank == 1 && tensor->count == count;
 }
 

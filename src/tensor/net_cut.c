@@ -15,15 +15,6 @@ static bool is_made_by(const esper_net *net, int n_ops, int tensor)
     return false;
 }
 
-static bool is_read(const esper_net *net, int tensor)
-{
-    for (int o = 0; o < net->n_ops; o++)
-        for (int i = 0; i < esper_op_info_of(net->ops[o].kind)->n_in; i++)
-            if (net->ops[o].in[i] == tensor)
-                return true;
-    return false;
-}
-
 /* Whether all that remains can do without the first n_ops operations but for `tensor`. */
 static esper_status check_cut(const esper_net *net, int n_ops, int tensor)
 {
@@ -44,44 +35,27 @@ static esper_status check_cut(const esper_net *net, int n_ops, int tensor)
     return ESPER_OK;
 }
 
-static void drop_boundaries(esper_net *net, int n_ops, int tensor)
-{
-    int n = 0;
-
-    for (int i = 0; i < net->n_boundaries; i++) {
-        int at = net->boundaries[i].tensor;
-
-        if (at == tensor || !(net->tensors[at].role == ESPER_ROLE_INPUT || is_made_by(net, n_ops, at)))
-            net->boundaries[n++] = net->boundaries[i];
-    }
-    net->n_boundaries = n;
-}
-
-static void drop_ops(esper_net *net, int n_ops)
-{
-    for (int o = 0; o < n_ops; o++)
-        for (int i = 0; i < esper_op_info_of(net->ops[o].kind)->n_out; i++)
-            if (net->ops[o].out[i] != ESPER_NO_TENSOR)
-                net->tensors[net->ops[o].out[i]].keep = false;
-    net->n_ops -= n_ops;
-    memmove(net->ops, net->ops + n_ops, (size_t)net->n_ops * sizeof(*net->ops));
-}
-
 /* An input costs memory, and a lowered network changes its layout in every pass, whether anybody reads it or not. */
 static void drop_inputs(esper_net *net)
 {
-    for (int t = 0; t < net->n_tensors; t++)
-        if (net->tensors[t].role == ESPER_ROLE_INPUT && !is_read(net, t)) {
-            net->tensors[t].role = ESPER_ROLE_ACTIVATION;
-            net->tensors[t].keep = net->tensors[t].want_grad = false;
-            if (net->target == t)
-                net->target = ESPER_NO_TENSOR;
-        }
+    for (int t = 0; t < net->n_tensors; t++) {
+        bool is_read = false;
+
+        for (int o = 0; o < net->n_ops; o++)
+            for (int i = 0; i < esper_op_info_of(net->ops[o].kind)->n_in; i++)
+                is_read = is_read || net->ops[o].in[i] == t;
+        if (net->tensors[t].role != ESPER_ROLE_INPUT || is_read)
+            continue;
+        net->tensors[t].role = ESPER_ROLE_ACTIVATION;
+        net->tensors[t].keep = net->tensors[t].want_grad = false;
+        if (net->target == t)
+            net->target = ESPER_NO_TENSOR;
+    }
 }
 
 esper_status esper_net_cut(esper_net *net, int tensor)
 {
-    int n_ops = 0;
+    int n_ops = 0, n_boundaries = 0;
 
     ESPER_TRY(net->status);
     while (n_ops <= net->n_ops && !is_made_by(net, n_ops, tensor))
@@ -91,24 +65,30 @@ esper_status esper_net_cut(esper_net *net, int tensor)
     if (!net->tensors[tensor].per_sample)
         return ESPER_FAIL(ESPER_E_ARG, "cut at %s: an input has a slice for each sample", net->tensors[tensor].name);
     ESPER_TRY(check_cut(net, n_ops, tensor));
-    drop_boundaries(net, n_ops, tensor);
-    drop_ops(net, n_ops);
+    for (int i = 0; i < net->n_boundaries; i++) {
+        int at = net->boundaries[i].tensor;
+
+        if (at == tensor || !(net->tensors[at].role == ESPER_ROLE_INPUT || is_made_by(net, n_ops, at)))
+            net->boundaries[n_boundaries++] = net->boundaries[i];
+    }
+    net->n_boundaries = n_boundaries;
+    for (int o = 0; o < n_ops; o++)
+        for (int i = 0; i < esper_op_info_of(net->ops[o].kind)->n_out; i++)
+            if (net->ops[o].out[i] != ESPER_NO_TENSOR)
+                net->tensors[net->ops[o].out[i]].keep = false;
+    net->n_ops -= n_ops;
+    memmove(net->ops, net->ops + n_ops, (size_t)net->n_ops * sizeof(*net->ops));
     drop_inputs(net);
     net->tensors[tensor].role = ESPER_ROLE_INPUT;
     net->input = tensor;
     return ESPER_OK;
 }
 
-static bool is_asked_for(const esper_net *net, int t)
-{
-    return t == net->loss || t == net->output || t == net->correct || net->tensors[t].keep;
-}
-
 /* Backwards over the list: an operation is used when something used needs one of its outputs. */
 static void find_used(const esper_net *net, bool *needed, bool *used)
 {
     for (int t = 0; t < net->n_tensors; t++)
-        needed[t] = is_asked_for(net, t);
+        needed[t] = t == net->loss || t == net->output || t == net->correct || net->tensors[t].keep;
     for (int o = net->n_ops - 1; o >= 0; o--) {
         const esper_op_info *info = esper_op_info_of(net->ops[o].kind);
 

@@ -7,20 +7,22 @@
 enum { HOST_TAGS = 2048, SLOT_TAGS = 64, MAX_DROP_COUNT = 1 << 22 };
 _Static_assert(HOST_TAGS + (ESPER_MAX_REGIONS - 1) * SLOT_TAGS <= 1 << 12, "a tag has 12 bits");
 
+/* What a layer needs of its inputs, or the net's first mistake. */
+#define NEED(...)                                \
+    do {                                         \
+        if (!esper_net_require(net, __VA_ARGS__)) \
+            return ESPER_NO_TENSOR;              \
+    } while (0)
+
 int esper_net_conv2d(esper_net *net, int x, int weight, int pad, int groups)
 {
     const esper_tensor *in = esper_net_get(net, x), *w = esper_net_get(net, weight);
     int id;
 
-    if (!esper_net_require(net, in != NULL && w != NULL && in->rank == 3 && w->rank == 4, "conv2d",
-                           "needs x (C,H,W) and w (O,C,k,k)"))
-        return ESPER_NO_TENSOR;
-    if (!esper_net_require(net, w->dim[2] == w->dim[3] && pad >= 0, "conv2d",
-                           "needs a square kernel, and padding of 0 or more"))
-        return ESPER_NO_TENSOR;
-    if (!esper_net_require(net, groups > 0 && in->dim[0] == w->dim[1] * groups && w->dim[0] % groups == 0, "conv2d",
-                           "channels and groups do not fit the weights"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && w != NULL && in->rank == 3 && w->rank == 4, "conv2d", "needs x (C,H,W) and w (O,C,k,k)");
+    NEED(w->dim[2] == w->dim[3] && pad >= 0, "conv2d", "needs a square kernel, and padding of 0 or more");
+    NEED(groups > 0 && in->dim[0] == w->dim[1] * groups && w->dim[0] % groups == 0, "conv2d",
+         "channels and groups do not fit the weights");
     id = esper_net_push_op(
         net, ESPER_OP_CONV2D, (int[]){x, weight}, 3,
         (int[]){w->dim[0], in->dim[1] + 2 * pad - w->dim[2] + 1, in->dim[2] + 2 * pad - w->dim[3] + 1});
@@ -36,14 +38,10 @@ int esper_net_batch_norm(esper_net *net, int x, int scale, int shift, int mean, 
     const esper_tensor *in = esper_net_get(net, x);
     int channels, id;
 
-    if (!esper_net_require(net,
-                           in != NULL && in->rank == 3 &&
-                               esper_tensor_is_vector(esper_net_get(net, scale), in->dim[0]) &&
-                               esper_tensor_is_vector(esper_net_get(net, shift), in->dim[0]) &&
-                               esper_tensor_is_vector(esper_net_get(net, mean), in->dim[0]) &&
-                               esper_tensor_is_vector(esper_net_get(net, var), in->dim[0]),
-                           "batch_norm", "needs x (C,H,W) and four vectors of C"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && in->rank == 3 && esper_net_is_vector(net, scale, in->dim[0]) &&
+             esper_net_is_vector(net, shift, in->dim[0]) && esper_net_is_vector(net, mean, in->dim[0]) &&
+             esper_net_is_vector(net, var, in->dim[0]),
+         "batch_norm", "needs x (C,H,W) and four vectors of C");
     channels = in->dim[0];
     id = esper_net_push_op(net, ESPER_OP_BATCH_NORM, (int[]){x, scale, shift, mean, var}, 3, in->dim);
     esper_net_push_extra_out(net, 1, false, 1, &channels);
@@ -60,12 +58,9 @@ int esper_net_group_norm(esper_net *net, int x, int scale, int shift, int groups
     const esper_tensor *in = esper_net_get(net, x);
     int id;
 
-    if (!esper_net_require(net,
-                           in != NULL && in->rank == 3 && groups > 0 && in->dim[0] % groups == 0 &&
-                               esper_tensor_is_vector(esper_net_get(net, scale), in->dim[0]) &&
-                               esper_tensor_is_vector(esper_net_get(net, shift), in->dim[0]),
-                           "group_norm", "needs x (C,H,W), two vectors of C, and groups that divide C"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && in->rank == 3 && groups > 0 && in->dim[0] % groups == 0 &&
+             esper_net_is_vector(net, scale, in->dim[0]) && esper_net_is_vector(net, shift, in->dim[0]),
+         "group_norm", "needs x (C,H,W), two vectors of C, and groups that divide C");
     id = esper_net_push_op(net, ESPER_OP_GROUP_NORM, (int[]){x, scale, shift}, 3, in->dim);
     esper_net_push_extra_out(net, 1, true, 2, (int[]){groups, 2});
     if (net->status != ESPER_OK)
@@ -80,11 +75,9 @@ int esper_net_layer_norm(esper_net *net, int x, int scale, int shift, float eps)
     const esper_tensor *in = esper_net_get(net, x);
     int rows, id;
 
-    if (!esper_net_require(net,
-                           in != NULL && esper_tensor_is_vector(esper_net_get(net, scale), in->dim[in->rank - 1]) &&
-                               esper_tensor_is_vector(esper_net_get(net, shift), in->dim[in->rank - 1]),
-                           "layer_norm", "needs x (..,D) and two vectors of D"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && esper_net_is_vector(net, scale, in->dim[in->rank - 1]) &&
+             esper_net_is_vector(net, shift, in->dim[in->rank - 1]),
+         "layer_norm", "needs x (..,D) and two vectors of D");
     rows = (int)(in->count / in->dim[in->rank - 1]);
     id = esper_net_push_op(net, ESPER_OP_LAYER_NORM, (int[]){x, scale, shift}, in->rank, in->dim);
     esper_net_push_extra_out(net, 1, true, 2, (int[]){rows, 2});
@@ -99,8 +92,7 @@ static int push_like(esper_net *net, esper_op_kind kind, const int *in)
 {
     const esper_tensor *first = esper_net_get(net, in[0]);
 
-    if (!esper_net_require(net, first != NULL, esper_op_info_of(kind)->name, "has no input"))
-        return ESPER_NO_TENSOR;
+    NEED(first != NULL, esper_op_info_of(kind)->name, "has no input");
     return esper_net_push_op(net, kind, in, first->rank, first->dim);
 }
 
@@ -128,11 +120,8 @@ int esper_net_max_pool(esper_net *net, int x)
 {
     const esper_tensor *in = esper_net_get(net, x);
 
-    if (!esper_net_require(net, in != NULL && in->rank == 3, "max_pool", "needs x (C,H,W)"))
-        return ESPER_NO_TENSOR;
-    if (!esper_net_require(net, in->dim[1] >= 2 && in->dim[2] >= 2, "max_pool",
-                           "the map is too small: use fewer pools"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && in->rank == 3, "max_pool", "needs x (C,H,W)");
+    NEED(in->dim[1] >= 2 && in->dim[2] >= 2, "max_pool", "the map is too small: use fewer pools");
     return esper_net_push_op(net, ESPER_OP_MAX_POOL, &x, 3, (int[]){in->dim[0], in->dim[1] / 2, in->dim[2] / 2});
 }
 
@@ -140,9 +129,7 @@ int esper_net_global_mean(esper_net *net, int x)
 {
     const esper_tensor *in = esper_net_get(net, x);
 
-    if (!esper_net_require(net, in != NULL && (in->rank == 2 || in->rank == 3), "global_mean",
-                           "needs x (C,H,W) or (T,D)"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && (in->rank == 2 || in->rank == 3), "global_mean", "needs x (C,H,W) or (T,D)");
     return esper_net_push_op(net, ESPER_OP_GLOBAL_MEAN, &x, 1, in->rank == 3 ? &in->dim[0] : &in->dim[1]);
 }
 
@@ -151,12 +138,9 @@ int esper_net_linear(esper_net *net, int x, int weight, int bias)
     const esper_tensor *in = esper_net_get(net, x), *w = esper_net_get(net, weight);
     int dim[ESPER_MAX_RANK];
 
-    if (!esper_net_require(net, in != NULL && w != NULL && w->rank == 2 && in->dim[in->rank - 1] == w->dim[1], "linear",
-                           "needs x (..,I) and w (O,I)"))
-        return ESPER_NO_TENSOR;
-    if (!esper_net_require(net, bias == ESPER_NO_TENSOR || esper_tensor_is_vector(esper_net_get(net, bias), w->dim[0]),
-                           "linear", "needs a bias of O"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && w != NULL && w->rank == 2 && in->dim[in->rank - 1] == w->dim[1], "linear",
+         "needs x (..,I) and w (O,I)");
+    NEED(bias == ESPER_NO_TENSOR || esper_net_is_vector(net, bias, w->dim[0]), "linear", "needs a bias of O");
     memcpy(dim, in->dim, sizeof(dim));
     dim[in->rank - 1] = w->dim[0];
     return esper_net_push_op(net, ESPER_OP_LINEAR, (int[]){x, weight, bias}, in->rank, dim);
@@ -168,11 +152,9 @@ int esper_net_embedding(esper_net *net, int ids, int tokens, int positions)
                        *pos = esper_net_get(net, positions);
     bool placed = positions != ESPER_NO_TENSOR;
 
-    if (!esper_net_require(net,
-                           id != NULL && tok != NULL && id->rank == 1 && tok->rank == 2 &&
-                               (!placed || (pos != NULL && pos->rank == 2 && tok->dim[1] == pos->dim[1])),
-                           "embedding", "needs ids (T), tokens (V,D), positions (P,D) or none"))
-        return ESPER_NO_TENSOR;
+    NEED(id != NULL && tok != NULL && id->rank == 1 && tok->rank == 2 &&
+             (!placed || (pos != NULL && pos->rank == 2 && tok->dim[1] == pos->dim[1])),
+         "embedding", "needs ids (T), tokens (V,D), positions (P,D) or none");
     if (placed && id->dim[0] > pos->dim[0]) {
         net->status =
             ESPER_FAIL(ESPER_E_ARG, "sequence of %d tokens, but there are only %d positions", id->dim[0], pos->dim[0]);
@@ -202,9 +184,8 @@ int esper_net_attention(esper_net *net, int qkv, int heads, float drop)
     uint32_t tag = 0;
     int tokens, id;
 
-    if (!esper_net_require(net, in != NULL && in->rank == 2 && heads > 0 && in->dim[1] % (3 * heads) == 0, "attention",
-                           "needs qkv (T,3D) with D divisible by the number of heads"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && in->rank == 2 && heads > 0 && in->dim[1] % (3 * heads) == 0, "attention",
+         "needs qkv (T,3D) with D divisible by the number of heads");
     tokens = in->dim[0];
     if (drop != 0.0f)
         tag = take_tag(net, "attention", drop, (int64_t)heads * tokens * tokens);
@@ -240,9 +221,8 @@ static int push_pair(esper_net *net, esper_op_kind kind, const int *in)
 {
     const esper_tensor *a = esper_net_get(net, in[0]), *b = esper_net_get(net, in[1]);
 
-    if (!esper_net_require(net, a != NULL && b != NULL && esper_tensor_same_shape(a, b), esper_op_info_of(kind)->name,
-                           "needs two tensors of one shape"))
-        return ESPER_NO_TENSOR;
+    NEED(a != NULL && b != NULL && esper_tensor_same_shape(a, b), esper_op_info_of(kind)->name,
+         "needs two tensors of one shape");
     return push_like(net, kind, in);
 }
 
@@ -255,12 +235,9 @@ int esper_net_mul(esper_net *net, int a, int b)
 {
     const esper_tensor *left = esper_net_get(net, a), *right = esper_net_get(net, b);
 
-    if (!esper_net_require(net,
-                           left != NULL && right != NULL &&
-                               (esper_tensor_same_shape(left, right) ||
-                                (left->rank == 3 && esper_tensor_is_vector(right, left->dim[0]))),
-                           "mul", "needs b like a, or a (C,H,W) and b (C)"))
-        return ESPER_NO_TENSOR;
+    NEED(left != NULL && right != NULL &&
+             (esper_tensor_same_shape(left, right) || (left->rank == 3 && esper_net_is_vector(net, b, left->dim[0]))),
+         "mul", "needs b like a, or a (C,H,W) and b (C)");
     return push_like(net, ESPER_OP_MUL, (int[]){a, b});
 }
 
@@ -268,17 +245,14 @@ int esper_net_channel_scale(esper_net *net, int x, int scale)
 {
     const esper_tensor *in = esper_net_get(net, x);
 
-    if (!esper_net_require(net,
-                           in != NULL && in->rank == 3 && esper_tensor_is_vector(esper_net_get(net, scale), in->dim[0]),
-                           "channel_scale", "needs x (C,H,W) and a vector of C"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && in->rank == 3 && esper_net_is_vector(net, scale, in->dim[0]), "channel_scale",
+         "needs x (C,H,W) and a vector of C");
     return push_like(net, ESPER_OP_CHANNEL_SCALE, (int[]){x, scale});
 }
 
 int esper_net_mix_tanh(esper_net *net, int x, int z, int weight)
 {
-    if (!esper_net_require(net, esper_tensor_is_vector(esper_net_get(net, weight), 1), "mix_tanh", "needs one weight"))
-        return ESPER_NO_TENSOR;
+    NEED(esper_net_is_vector(net, weight, 1), "mix_tanh", "needs one weight");
     return push_pair(net, ESPER_OP_MIX_TANH, (int[]){x, z, weight});
 }
 
@@ -287,11 +261,8 @@ int esper_net_softmax_xent(esper_net *net, int logits, int target)
     const esper_tensor *in = esper_net_get(net, logits), *want = esper_net_get(net, target);
     int one = 1, rows, id;
 
-    if (!esper_net_require(net,
-                           in != NULL && want != NULL && want->dtype == ESPER_I32 &&
-                               want->count == in->count / in->dim[in->rank - 1],
-                           "softmax_xent", "needs logits (rows,V) and a target for each row"))
-        return ESPER_NO_TENSOR;
+    NEED(in != NULL && want != NULL && want->dtype == ESPER_I32 && want->count == in->count / in->dim[in->rank - 1],
+         "softmax_xent", "needs logits (rows,V) and a target for each row");
     rows = (int)want->count;
     id = esper_net_push_op(net, ESPER_OP_SOFTMAX_XENT, (int[]){logits, target}, 1, &one);
     esper_net_push_extra_out(net, 1, true, 1, &one);
@@ -316,9 +287,7 @@ int esper_net_straight_through(esper_net *net, int h, int s)
 
 int esper_net_blend_add(esper_net *net, int h, int s, int alpha)
 {
-    if (!esper_net_require(net, esper_tensor_is_vector(esper_net_get(net, alpha), 1), "blend_add",
-                           "needs one alpha for each sample"))
-        return ESPER_NO_TENSOR;
+    NEED(esper_net_is_vector(net, alpha, 1), "blend_add", "needs one alpha for each sample");
     return push_pair(net, ESPER_OP_BLEND_ADD, (int[]){h, s, alpha});
 }
 
@@ -326,44 +295,32 @@ int esper_net_blend_mul(esper_net *net, int h, int s, int u, int alpha)
 {
     const esper_tensor *host = esper_net_get(net, h), *seen = esper_net_get(net, u);
 
-    if (!esper_net_require(net, esper_tensor_is_vector(esper_net_get(net, alpha), 1), "blend_mul",
-                           "needs one alpha for each sample") ||
-        !esper_net_require(net, host != NULL && seen != NULL && esper_tensor_same_shape(host, seen), "blend_mul",
-                           "needs h, s and u of one shape"))
-        return ESPER_NO_TENSOR;
+    NEED(esper_net_is_vector(net, alpha, 1), "blend_mul", "needs one alpha for each sample");
+    NEED(host != NULL && seen != NULL && esper_tensor_same_shape(host, seen), "blend_mul",
+         "needs h, s and u of one shape");
     return push_pair(net, ESPER_OP_BLEND_MUL, (int[]){h, s, u, alpha});
 }
 
 int esper_net_blend_gate(esper_net *net, int h, int s, int gate, int alpha)
 {
-    if (!esper_net_require(net,
-                           esper_tensor_is_vector(esper_net_get(net, alpha), 1) &&
-                               esper_tensor_is_vector(esper_net_get(net, gate), 1),
-                           "blend_gate", "needs one gate value and one alpha for each sample"))
-        return ESPER_NO_TENSOR;
+    NEED(esper_net_is_vector(net, alpha, 1) && esper_net_is_vector(net, gate, 1), "blend_gate",
+         "needs one gate value and one alpha for each sample");
     return push_pair(net, ESPER_OP_BLEND_GATE, (int[]){h, s, gate, alpha});
 }
 
 int esper_net_lstm(esper_net *net, esper_net_lstm_in in, int *cells_out)
 {
-    const esper_tensor *gates = esper_net_get(net, in.gates), *w = esper_net_get(net, in.weight),
-                       *reset = esper_net_get(net, in.reset);
+    const esper_tensor *gates = esper_net_get(net, in.gates), *w = esper_net_get(net, in.weight);
     int T, H, id;
 
-    if (!esper_net_require(net, gates != NULL && w != NULL && gates->rank == 2 && w->rank == 2, "lstm",
-                           "needs gates (T,4H) and w (4H,H)"))
-        return ESPER_NO_TENSOR;
+    NEED(gates != NULL && w != NULL && gates->rank == 2 && w->rank == 2, "lstm", "needs gates (T,4H) and w (4H,H)");
     T = gates->dim[0];
     H = w->dim[1];
-    if (!esper_net_require(net,
-                           w->dim[0] == 4 * H && gates->dim[1] == 4 * H &&
-                               esper_tensor_is_vector(esper_net_get(net, in.bias), 4 * H),
-                           "lstm", "needs gates (T,4H), w (4H,H) and a bias of 4H") ||
-        !esper_net_require(net,
-                           esper_tensor_is_vector(esper_net_get(net, in.h), H) &&
-                               esper_tensor_is_vector(esper_net_get(net, in.c), H) && esper_tensor_is_vector(reset, T),
-                           "lstm", "needs a state of H and H, and a reset for each step"))
-        return ESPER_NO_TENSOR;
+    NEED(w->dim[0] == 4 * H && gates->dim[1] == 4 * H && esper_net_is_vector(net, in.bias, 4 * H), "lstm",
+         "needs gates (T,4H), w (4H,H) and a bias of 4H");
+    NEED(esper_net_is_vector(net, in.h, H) && esper_net_is_vector(net, in.c, H) &&
+             esper_net_is_vector(net, in.reset, T),
+         "lstm", "needs a state of H and H, and a reset for each step");
     id = esper_net_push_op(net, ESPER_OP_LSTM, (int[]){in.gates, in.weight, in.bias, in.h, in.c, in.reset}, 2,
                            (int[]){T, H});
     esper_net_push_extra_out(net, 1, true, 2, (int[]){T, H});
@@ -381,9 +338,8 @@ int esper_net_concat(esper_net *net, int a, int b)
     const int in[ESPER_OP_MAX_IN] = {a, b};
     int T;
 
-    if (!esper_net_require(net, left != NULL && right != NULL && left->rank == 2 && right->count % left->dim[0] == 0,
-                           "concat", "needs a (T,A) and b with T rows"))
-        return ESPER_NO_TENSOR;
+    NEED(left != NULL && right != NULL && left->rank == 2 && right->count % left->dim[0] == 0, "concat",
+         "needs a (T,A) and b with T rows");
     T = left->dim[0];
     return esper_net_push_op(net, ESPER_OP_CONCAT, in, 2, (int[]){T, left->dim[1] + (int)(right->count / T)});
 }

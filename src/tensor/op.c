@@ -5,7 +5,7 @@
 
 static const esper_op_info op_info[ESPER_N_KINDS] = {
 #define X(kind, name, n_in, n_out, grad_in, saved_in, saved_out) \
-    [ESPER_OP_##kind] = {name, n_in, n_out, grad_in, saved_in, saved_out},
+    [ESPER_OP_##kind] = {#name, n_in, n_out, grad_in, saved_in, saved_out},
     ESPER_OP_LIST(X) ESPER_LOWERED_LIST(X)
 #undef X
 };

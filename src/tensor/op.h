@@ -46,36 +46,36 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
  *   concat        a (T,A), b with T rows of B elements             -> y (T,A+B)            side by side
  */
 #define ESPER_OP_LIST(X)                                            \
-    X(CONV2D, "conv2d", 2, 1, 0x3, 0x1, 0x0)                        \
-    X(BATCH_NORM, "batch_norm", 5, 3, 0x7, 0x1, 0x6)                \
-    X(GROUP_NORM, "group_norm", 3, 2, 0x7, 0x1, 0x2)                \
-    X(LAYER_NORM, "layer_norm", 3, 2, 0x7, 0x1, 0x2)                \
-    X(RELU, "relu", 1, 1, 0x1, 0x0, 0x1)                            \
-    X(GELU, "gelu", 1, 1, 0x1, 0x1, 0x0)                            \
-    X(SIGMOID, "sigmoid", 1, 1, 0x1, 0x0, 0x1)                      \
-    X(TANH, "tanh", 1, 1, 0x1, 0x0, 0x1)                            \
-    X(MAX_POOL, "max_pool", 1, 1, 0x1, 0x1, 0x0)                    \
-    X(GLOBAL_MEAN, "global_mean", 1, 1, 0x1, 0x0, 0x0)              \
-    X(LINEAR, "linear", 3, 1, 0x7, 0x1, 0x0)                        \
-    X(EMBEDDING, "embedding", 3, 1, 0x6, 0x1, 0x0)                  \
-    X(ATTENTION, "attention", 1, 2, 0x1, 0x1, 0x2)                  \
-    X(DROPOUT, "dropout", 1, 1, 0x1, 0x0, 0x0)                      \
-    X(ADD, "add", 2, 1, 0x3, 0x0, 0x0)                              \
-    X(MUL, "mul", 2, 1, 0x3, 0x3, 0x0)                              \
-    X(CHANNEL_SCALE, "channel_scale", 2, 1, 0x3, 0x1, 0x0)          \
-    X(MIX_TANH, "mix_tanh", 3, 1, 0x7, 0x3, 0x0)                    \
-    X(SOFTMAX_XENT, "softmax_xent", 2, 3, 0x1, 0x3, 0x4)            \
-    X(ISOLATE, "isolate", 1, 1, 0x0, 0x0, 0x0)                      \
-    X(STRAIGHT_THROUGH, "straight_through", 2, 1, 0x3, 0x0, 0x0)    \
-    X(BLEND_ADD, "blend_add", 3, 1, 0x3, 0x4, 0x0)                  \
-    X(BLEND_MUL, "blend_mul", 4, 1, 0x7, 0xf, 0x0)                  \
-    X(BLEND_GATE, "blend_gate", 4, 1, 0x7, 0xf, 0x0)                \
-    X(LSTM, "lstm", 6, 3, 0x1f, 0x38, 0x7)                          \
-    X(CONCAT, "concat", 2, 1, 0x3, 0x0, 0x0)                        \
+    X(CONV2D, conv2d, 2, 1, 0x3, 0x1, 0x0)                        \
+    X(BATCH_NORM, batch_norm, 5, 3, 0x7, 0x1, 0x6)                \
+    X(GROUP_NORM, group_norm, 3, 2, 0x7, 0x1, 0x2)                \
+    X(LAYER_NORM, layer_norm, 3, 2, 0x7, 0x1, 0x2)                \
+    X(RELU, relu, 1, 1, 0x1, 0x0, 0x1)                            \
+    X(GELU, gelu, 1, 1, 0x1, 0x1, 0x0)                            \
+    X(SIGMOID, sigmoid, 1, 1, 0x1, 0x0, 0x1)                      \
+    X(TANH, tanh, 1, 1, 0x1, 0x0, 0x1)                            \
+    X(MAX_POOL, max_pool, 1, 1, 0x1, 0x1, 0x0)                    \
+    X(GLOBAL_MEAN, global_mean, 1, 1, 0x1, 0x0, 0x0)              \
+    X(LINEAR, linear, 3, 1, 0x7, 0x1, 0x0)                        \
+    X(EMBEDDING, embedding, 3, 1, 0x6, 0x1, 0x0)                  \
+    X(ATTENTION, attention, 1, 2, 0x1, 0x1, 0x2)                  \
+    X(DROPOUT, dropout, 1, 1, 0x1, 0x0, 0x0)                      \
+    X(ADD, add, 2, 1, 0x3, 0x0, 0x0)                              \
+    X(MUL, mul, 2, 1, 0x3, 0x3, 0x0)                              \
+    X(CHANNEL_SCALE, channel_scale, 2, 1, 0x3, 0x1, 0x0)          \
+    X(MIX_TANH, mix_tanh, 3, 1, 0x7, 0x3, 0x0)                    \
+    X(SOFTMAX_XENT, softmax_xent, 2, 3, 0x1, 0x3, 0x4)            \
+    X(ISOLATE, isolate, 1, 1, 0x0, 0x0, 0x0)                      \
+    X(STRAIGHT_THROUGH, straight_through, 2, 1, 0x3, 0x0, 0x0)    \
+    X(BLEND_ADD, blend_add, 3, 1, 0x3, 0x4, 0x0)                  \
+    X(BLEND_MUL, blend_mul, 4, 1, 0x7, 0xf, 0x0)                  \
+    X(BLEND_GATE, blend_gate, 4, 1, 0x7, 0xf, 0x0)                \
+    X(LSTM, lstm, 6, 3, 0x1f, 0x38, 0x7)                          \
+    X(CONCAT, concat, 2, 1, 0x3, 0x0, 0x0)                        \
     /* Not part of a network: work on flat ranges of a slab. */     \
-    X(GRAD_NORM, "grad_norm", 1, 2, 0x0, 0x0, 0x0)                  \
-    X(SGD, "sgd", 3, 1, 0x0, 0x0, 0x0)                              \
-    X(ADAMW, "adamw", 3, 1, 0x0, 0x0, 0x0)
+    X(GRAD_NORM, grad_norm, 1, 2, 0x0, 0x0, 0x0)                  \
+    X(SGD, sgd, 3, 1, 0x0, 0x0, 0x0)                              \
+    X(ADAMW, adamw, 3, 1, 0x0, 0x0, 0x0)
 
 /* What lowering (tensor/backend.h) puts into a network for a backend with a layout of its own. No network is built of these.
  *
@@ -85,9 +85,9 @@ enum { ESPER_MAX_RANK = 4, ESPER_OP_MAX_IN = 6, ESPER_OP_MAX_OUT = 4 };
  *                 conv2d, then batch_norm, then relu and max_pool where the attributes say so; the norm's own output and
  *                 that of relu are never in memory */
 #define ESPER_LOWERED_LIST(X)                        \
-    X(PACK, "pack", 1, 1, 0x1, 0x0, 0x0)             \
-    X(UNPACK, "unpack", 1, 1, 0x1, 0x0, 0x0)         \
-    X(CONV_NORM, "conv_norm", 6, 4, 0xf, 0x1, 0xe)
+    X(PACK, pack, 1, 1, 0x1, 0x0, 0x0)             \
+    X(UNPACK, unpack, 1, 1, 0x1, 0x0, 0x0)         \
+    X(CONV_NORM, conv_norm, 6, 4, 0xf, 0x1, 0xe)
 
 typedef enum esper_op_kind {
 #define X(kind, ...) ESPER_OP_##kind,

@@ -25,16 +25,6 @@ struct esper_plan {
     esper_launches         launches;
 };
 
-/* Tables are counted, so that the memory of a run can be predicted. */
-static void *take(esper_plan *plan, size_t n, size_t element_bytes)
-{
-    void *table = esper_mem_alloc((n > 0 ? n : 1) * element_bytes);
-
-    if (table != NULL)
-        plan->table_bytes += (n > 0 ? n : 1) * element_bytes;
-    return table;
-}
-
 /* ------------------------------------------------------------------------------------------------ opening */
 
 static int64_t room(const int64_t *begin, int n_regions, int region)
@@ -78,29 +68,6 @@ static esper_status schedule_net(esper_plan *plan, const esper_plan_net *given, 
     plan->unshared_bytes += schedule->unshared_bytes;
     plan->table_bytes += cache != NULL ? 0 : schedule->table_bytes;
     return ESPER_OK;
-}
-
-/* Room for the sums that ranks add up. */
-static esper_status take_sums(esper_plan *plan)
-{
-    size_t most = 0;
-
-    for (int k = 0; k < plan->n_nets; k++)
-        if (plan->nets[k].schedule->max_sums > most)
-            most = plan->nets[k].schedule->max_sums;
-    if (most == 0)
-        return ESPER_OK;
-    plan->sums = take(plan, most, sizeof(*plan->sums));
-    return plan->sums != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "%zu sums over ranks", most);
-}
-
-/* Gradients nobody writes under this plan must read as zero, whatever an earlier plan left there. */
-static esper_status clear_gradients(const esper_slab *slab)
-{
-    if (slab->family[ESPER_FAMILY_GRAD] == NULL)
-        return ESPER_OK;
-    return esper_backend_fill(slab->backend, NULL, slab->family[ESPER_FAMILY_GRAD], 0.0f,
-                              (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD));
 }
 
 /* Memory of the caller's that nobody has written yet reads as zero, whatever was there before. */
@@ -167,23 +134,37 @@ static esper_status take_arena(esper_plan *plan, esper_plan *old)
 /* `old` loses its arena at the last point where this can fail, but for the backend itself. */
 static esper_status build(esper_plan *plan, const esper_plan_desc *desc, esper_plan *old)
 {
-    plan->nets = take(plan, (size_t)desc->n_nets, sizeof(*plan->nets));
-    plan->passes = take(plan, (size_t)desc->n_nets, sizeof(*plan->passes));
-    plan->exchanges = take(plan, (size_t)desc->n_nets, sizeof(*plan->exchanges));
+    size_t n_nets = (size_t)desc->n_nets, n_sums = 0;
+
+    plan->nets = esper_plan_take(n_nets, sizeof(*plan->nets), &plan->table_bytes);
+    plan->passes = esper_plan_take(n_nets, sizeof(*plan->passes), &plan->table_bytes);
+    plan->exchanges = esper_plan_take(n_nets, sizeof(*plan->exchanges), &plan->table_bytes);
     if (plan->nets == NULL || plan->passes == NULL || plan->exchanges == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d networks", desc->n_nets);
     for (int k = 0; k < desc->n_nets; k++) {
         ESPER_TRY(schedule_net(plan, &desc->nets[k], desc->cache, k));
         plan->n_nets = k + 1;
+        if (plan->nets[k].schedule->max_sums > n_sums)
+            n_sums = plan->nets[k].schedule->max_sums;
     }
-    ESPER_TRY(take_sums(plan));
+    if (n_sums > 0) {
+        plan->sums = esper_plan_take(n_sums, sizeof(*plan->sums), &plan->table_bytes);
+        if (plan->sums == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%zu sums over ranks", n_sums);
+    }
     ESPER_TRY(esper_launches_init(&plan->launches, plan->nets, plan->n_nets));
     plan->table_bytes += plan->launches.table_bytes;
     ESPER_TRY(take_passes(plan));
     ESPER_TRY(take_arena(plan, old));
     esper_launches_bind(&plan->launches, plan->nets);
-    for (int k = 0; k < plan->n_nets && plan->training; k++)
-        ESPER_TRY(clear_gradients(plan->nets[k].slab));
+    /* Gradients nobody writes under this plan must read as zero, whatever an earlier plan left there. */
+    for (int k = 0; k < plan->n_nets && plan->training; k++) {
+        const esper_slab *slab = plan->nets[k].slab;
+
+        if (slab->family[ESPER_FAMILY_GRAD] != NULL)
+            ESPER_TRY(esper_backend_fill(slab->backend, NULL, slab->family[ESPER_FAMILY_GRAD], 0.0f,
+                                         (size_t)esper_slab_count(slab, ESPER_FAMILY_GRAD)));
+    }
     return ESPER_OK;
 }
 
@@ -248,21 +229,6 @@ void esper_plan_close(esper_plan *plan)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-static esper_status check_pass(const esper_plan *plan, int k)
-{
-    const esper_pass *pass = plan->passes[k];
-
-    if (pass->n_samples < 1 || pass->n_samples > plan->max_samples)
-        return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass->n_samples,
-                          plan->max_samples);
-    if (pass->training && pass->n_samples < plan->nets[k].schedule->min_samples)
-        return ESPER_FAIL(ESPER_E_ARG,
-                          "batch norm cannot train on one value for each channel: use batches of 2 or more");
-    if (pass->training && plan->nets[k].schedule->draws && pass->sample_id == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "dropout needs the samples' ids");
-    return ESPER_OK;
-}
-
 static esper_status check_backward(const esper_plan *plan)
 {
     return plan->training ? ESPER_OK : ESPER_FAIL(ESPER_E_STATE, "this plan has no backward pass");
@@ -270,10 +236,18 @@ static esper_status check_backward(const esper_plan *plan)
 
 static esper_status send_pass(esper_plan *plan, esper_backend_stream *stream, int k)
 {
+    const esper_schedule *schedule = plan->nets[k].schedule;
     char *to = plan->pass_memory + (size_t)k * plan->pass_bytes;
     esper_pass pass = *plan->passes[k];
 
-    ESPER_TRY(check_pass(plan, k));
+    if (pass.n_samples < 1 || pass.n_samples > plan->max_samples)
+        return ESPER_FAIL(ESPER_E_ARG, "batch of %d samples: this plan takes 1 to %d", pass.n_samples,
+                          plan->max_samples);
+    if (pass.training && pass.n_samples < schedule->min_samples)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "batch norm cannot train on one value for each channel: use batches of 2 or more");
+    if (pass.training && schedule->draws && pass.sample_id == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "dropout needs the samples' ids");
     if (pass.sample_id != NULL) {
         ESPER_TRY(esper_backend_copy_in(plan->backend, stream, to + SAMPLE_IDS, pass.sample_id,
                                         (size_t)pass.n_samples * sizeof(*pass.sample_id)));

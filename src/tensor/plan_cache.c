@@ -119,11 +119,6 @@ static esper_status make_key(const esper_schedule_desc *desc, cache_key *key_out
     return ESPER_OK;
 }
 
-static bool same_key(const cache_key *a, const cache_key *b)
-{
-    return a->hash == b->hash && a->n_bytes == b->n_bytes && memcmp(a->bytes, b->bytes, a->n_bytes) == 0;
-}
-
 /* ------------------------------------------------------------------------------------------------ the cache */
 
 esper_status esper_plan_cache_open(const esper_backend *backend, int room, esper_plan_cache **cache_out)
@@ -168,11 +163,12 @@ void esper_plan_cache_close(esper_plan_cache *cache)
 /* Under the lock: the schedule of that key, held for the caller; NULL when there is none. */
 static esper_schedule *find(esper_plan_cache *cache, const cache_key *key)
 {
-    for (int i = 0; i < cache->n_kept; i++)
-        if (same_key(&cache->kept[i].key, key)) {
-            cache->kept[i].asked = ++cache->n_asked;
-            esper_schedule_hold(cache->kept[i].schedule);
-            return cache->kept[i].schedule;
+    for (cached *at = cache->kept; at < cache->kept + cache->n_kept; at++)
+        if (at->key.hash == key->hash && at->key.n_bytes == key->n_bytes &&
+            memcmp(at->key.bytes, key->bytes, key->n_bytes) == 0) {
+            at->asked = ++cache->n_asked;
+            esper_schedule_hold(at->schedule);
+            return at->schedule;
         }
     return NULL;
 }

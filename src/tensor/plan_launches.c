@@ -11,11 +11,7 @@
 
 static void *take(esper_launches *launches, size_t n, size_t element_bytes)
 {
-    void *table = esper_mem_alloc((n > 0 ? n : 1) * element_bytes);
-
-    if (table != NULL)
-        launches->table_bytes += (n > 0 ? n : 1) * element_bytes;
-    return table;
+    return esper_plan_take(n, element_bytes, &launches->table_bytes);
 }
 
 esper_status esper_launches_init(esper_launches *launches, const esper_bound *nets, int n_nets)
@@ -131,14 +127,8 @@ static const esper_step *next_step(const esper_launches *launches, const esper_b
                : NULL;
 }
 
-/* Operations stand in the order of their places; backward it is the last that comes first. */
-static bool comes_before(esper_direction direction, const esper_op *a, const esper_op *b)
-{
-    return direction == ESPER_FORWARD ? a->place < b->place : a->place > b->place;
-}
-
 /* A launch like the step that comes first among the networks' next ones, without lanes, and where it stands; false when all
- * are through. */
+ * are through. Operations stand in the order of their places; backward it is the last that comes first. */
 static bool first_launch(const esper_launches *launches, const esper_bound *nets, esper_direction direction,
                          esper_launch *launch_out, uint32_t *place_out)
 {
@@ -149,7 +139,8 @@ static bool first_launch(const esper_launches *launches, const esper_bound *nets
         const esper_step *step = next_step(launches, nets, direction, k);
         const esper_op *op = step == NULL ? NULL : &nets[k].schedule->net.ops[step->op];
 
-        if (op != NULL && (first == NULL || comes_before(direction, op, first))) {
+        if (op != NULL &&
+            (first == NULL || (direction == ESPER_FORWARD ? op->place < first->place : op->place > first->place))) {
             first = op;
             part = step->part;
         }
@@ -221,19 +212,6 @@ static void lay_out_programs(esper_launches *launches, const esper_bound *nets)
     }
 }
 
-static double count_flops(const esper_program *program, int max_samples)
-{
-    double flops = 0.0;
-
-    for (int i = 0; i < program->n_launches; i++) {
-        const esper_launch *launch = &program->launches[i];
-
-        if (launch->part != ESPER_PART_BEFORE) /* both parts are one operation */
-            flops += esper_op_cost(launch->kind, launch->direction, launch->lanes, max_samples).flops;
-    }
-    return flops;
-}
-
 /* Threads that begin with long programs end at about the same time. Networks that are alike keep their order. */
 static void sort_programs(esper_program *programs, int n_programs)
 {
@@ -252,7 +230,12 @@ void esper_launches_bind(esper_launches *launches, const esper_bound *nets)
     lay_out_programs(launches, nets);
     bind_direction(launches, nets, ESPER_FORWARD);
     bind_direction(launches, nets, ESPER_BACKWARD);
-    for (int k = 0; k < launches->n_nets; k++)
-        launches->gradients[k].flops = count_flops(&launches->gradients[k], nets[k].schedule->max_samples);
+    for (int k = 0; k < launches->n_nets; k++) {
+        esper_program *both = &launches->gradients[k];
+
+        for (const esper_launch *at = both->launches; at < both->launches + both->n_launches; at++)
+            if (at->part != ESPER_PART_BEFORE) /* both parts are one operation */
+                both->flops += esper_op_cost(at->kind, at->direction, at->lanes, nets[k].schedule->max_samples).flops;
+    }
     sort_programs(launches->gradients, launches->n_nets);
 }

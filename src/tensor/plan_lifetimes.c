@@ -77,11 +77,6 @@ esper_status esper_schedule_trace_gradients(esper_schedule *schedule, uint64_t f
 
 /* ------------------------------------------------------------------------------------------------ times */
 
-bool esper_net_is_shared(const esper_net *net, int tensor)
-{
-    return net->tensors[tensor].role == ESPER_ROLE_INPUT || net->tensors[tensor].keep || tensor == net->output;
-}
-
 /* The caller reads the gradients of inputs, and gives those it said, and that of the output where there is no loss to begin
  * from. */
 static bool grad_is_shared(const esper_net *net, int t)
@@ -103,36 +98,26 @@ static void live(esper_extent *range, span when)
         range->end = when.end;
 }
 
-static void live_forward(esper_schedule *schedule, const esper_op *op, span when)
+/* An operation's tensors: all of them forward; backward what was saved, and gradients. */
+static void live_op(esper_schedule *schedule, const esper_op *op, esper_direction direction, span when)
 {
     const esper_op_info *info = esper_op_info_of(op->kind);
-
-    for (int i = 0; i < info->n_in; i++)
-        if (op->in[i] != ESPER_NO_TENSOR)
-            live(&schedule->data[schedule->home[op->in[i]]], when);
-    for (int i = 0; i < info->n_out; i++)
-        live(&schedule->data[schedule->home[op->out[i]]], when);
-}
-
-/* What was saved of the forward pass, and gradients. */
-static void live_backward(esper_schedule *schedule, const esper_op *op, span when)
-{
-    const esper_op_info *info = esper_op_info_of(op->kind);
+    bool forward = direction == ESPER_FORWARD;
 
     for (int i = 0; i < info->n_in; i++) {
         int t = op->in[i];
 
         if (t == ESPER_NO_TENSOR)
             continue;
-        if ((info->saved_in & ESPER_BIT(i)) != 0)
+        if (forward || (info->saved_in & ESPER_BIT(i)) != 0)
             live(&schedule->data[schedule->home[t]], when);
-        if ((info->grad_in & ESPER_BIT(i)) != 0 && schedule->has_grad[t])
+        if (!forward && (info->grad_in & ESPER_BIT(i)) != 0 && schedule->has_grad[t])
             live(&schedule->grad[t], when);
     }
     for (int i = 0; i < info->n_out; i++)
-        if ((info->saved_out & ESPER_BIT(i)) != 0)
+        if (forward || (info->saved_out & ESPER_BIT(i)) != 0)
             live(&schedule->data[schedule->home[op->out[i]]], when);
-    if (schedule->has_grad[op->out[0]])
+    if (!forward && schedule->has_grad[op->out[0]])
         live(&schedule->grad[op->out[0]], when);
 }
 
@@ -151,12 +136,8 @@ static void live_in_chain(esper_schedule *schedule, int first, int n)
     for (int i = first; i < first + n; i++) {
         esper_direction direction = i < schedule->n_steps[ESPER_FORWARD] ? ESPER_FORWARD : ESPER_BACKWARD;
         esper_extent *scratch = &schedule->scratch[direction][schedule->steps[i].op];
-        const esper_op *op = &schedule->net.ops[schedule->steps[i].op];
 
-        if (direction == ESPER_FORWARD)
-            live_forward(schedule, op, when);
-        else
-            live_backward(schedule, op, when);
+        live_op(schedule, &schedule->net.ops[schedule->steps[i].op], direction, when);
         if (scratch->bytes > 0)
             live(scratch, when);
     }

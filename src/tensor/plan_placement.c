@@ -18,11 +18,6 @@ static int by_size_then_time(const void *a, const void *b)
     return left->order - right->order;
 }
 
-static bool times_meet(const esper_extent *a, const esper_extent *b)
-{
-    return a->begin <= b->end && b->begin <= a->end;
-}
-
 /* The lowest offset at which `wanted` meets none of the extents placed before it. */
 static size_t lowest_free(esper_extent *const *placed, int n_placed, const esper_extent *wanted)
 {
@@ -34,7 +29,7 @@ static size_t lowest_free(esper_extent *const *placed, int n_placed, const esper
         for (int i = 0; i < n_placed; i++) {
             const esper_extent *other = placed[i];
 
-            if (times_meet(other, wanted) && offset < other->offset + other->bytes &&
+            if (other->begin <= wanted->end && wanted->begin <= other->end && offset < other->offset + other->bytes &&
                 other->offset < offset + wanted->bytes) {
                 offset = other->offset + other->bytes;
                 moved = true;
@@ -49,11 +44,6 @@ static size_t align_bytes(size_t bytes)
     return (bytes + ESPER_ARENA_ALIGN - 1) / ESPER_ARENA_ALIGN * ESPER_ARENA_ALIGN;
 }
 
-static bool lives_in_arena(const esper_tensor *tensor)
-{
-    return tensor->role == ESPER_ROLE_INPUT || tensor->role == ESPER_ROLE_ACTIVATION;
-}
-
 /* All extents that are needed at some time, with their sizes. */
 static int list_extents(esper_schedule *schedule, const esper_backend *backend, esper_extent **list)
 {
@@ -63,8 +53,8 @@ static int list_extents(esper_schedule *schedule, const esper_backend *backend, 
     for (int t = 0; t < net->n_tensors; t++) {
         esper_extent *data = &schedule->data[t], *grad = &schedule->grad[t];
 
-        if (!lives_in_arena(&net->tensors[t]))
-            continue;
+        if (net->tensors[t].role == ESPER_ROLE_PARAM || net->tensors[t].role == ESPER_ROLE_BUFFER)
+            continue; /* of the slab */
         data->bytes = grad->bytes = align_bytes(esper_backend_bytes(backend, &net->tensors[t], schedule->max_samples));
         if (data->begin != ESPER_NEVER)
             list[n++] = data;

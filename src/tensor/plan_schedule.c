@@ -89,30 +89,13 @@ static esper_status take_net(esper_schedule *schedule, const esper_schedule_desc
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-static esper_view shape_of(const esper_net *net, int t)
-{
-    esper_view view = {.dim = {1, 1, 1, 1}};
-
-    if (t == ESPER_NO_TENSOR)
-        return view;
-    view.count = net->tensors[t].count;
-    view.rank = net->tensors[t].rank;
-    memcpy(view.dim, net->tensors[t].dim, sizeof(view.dim));
-    return view;
-}
-
 esper_lane esper_schedule_shape(const esper_schedule *schedule, int o)
 {
-    const esper_op *op = &schedule->net.ops[o];
-    const esper_op_info *info = esper_op_info_of(op->kind);
-    esper_lane lane = {.attr = op->attr, .spread = schedule->spread};
+    esper_lane lane = esper_net_lane(&schedule->net, &schedule->net.ops[o]);
 
-    for (int i = 0; i < info->n_in; i++) {
-        lane.in[i] = shape_of(&schedule->net, op->in[i]);
+    lane.spread = schedule->spread;
+    for (int i = 0; i < ESPER_OP_MAX_IN; i++)
         lane.in[i].add = (schedule->add_mask[o] & ESPER_BIT(i)) != 0;
-    }
-    for (int i = 0; i < info->n_out; i++)
-        lane.out[i] = shape_of(&schedule->net, op->out[i]);
     return lane;
 }
 
@@ -197,30 +180,37 @@ static void find_steps(esper_schedule *schedule, const esper_backend *backend, e
 
 /* ------------------------------------------------------------------------------------------------ making one */
 
-static void *take(esper_schedule *schedule, size_t n, size_t element_bytes)
+void *esper_plan_take(size_t n, size_t element_bytes, size_t *total)
 {
     void *table = esper_mem_alloc((n > 0 ? n : 1) * element_bytes);
 
     if (table != NULL)
-        schedule->table_bytes += (n > 0 ? n : 1) * element_bytes;
+        *total += (n > 0 ? n : 1) * element_bytes;
     return table;
 }
+
+static void *take(esper_schedule *schedule, size_t n, size_t element_bytes)
+{
+    return esper_plan_take(n, element_bytes, &schedule->table_bytes);
+}
+
+/* The tables for all tensors or operations, and their lengths. */
+#define TABLES(X)                                                                                     \
+    X(has_grad, n_tensors)                                                                            \
+    X(home, n_tensors)                                                                                \
+    X(data, n_tensors) X(grad, n_tensors) X(runs_back, n_ops) X(add_mask, n_ops) X(scratch[0], n_ops) \
+        X(scratch[1], n_ops)
 
 static esper_status take_tables(esper_schedule *schedule)
 {
     size_t n_tensors = (size_t)schedule->net.n_tensors, n_ops = (size_t)schedule->net.n_ops;
 
-    schedule->has_grad = take(schedule, n_tensors, sizeof(*schedule->has_grad));
-    schedule->runs_back = take(schedule, n_ops, sizeof(*schedule->runs_back));
-    schedule->add_mask = take(schedule, n_ops, sizeof(*schedule->add_mask));
-    schedule->home = take(schedule, n_tensors, sizeof(*schedule->home));
-    schedule->data = take(schedule, n_tensors, sizeof(*schedule->data));
-    schedule->grad = take(schedule, n_tensors, sizeof(*schedule->grad));
-    schedule->scratch[0] = take(schedule, n_ops, sizeof(esper_extent));
-    schedule->scratch[1] = take(schedule, n_ops, sizeof(esper_extent));
-    if (schedule->has_grad == NULL || schedule->runs_back == NULL || schedule->add_mask == NULL ||
-        schedule->home == NULL || schedule->data == NULL || schedule->grad == NULL || schedule->scratch[0] == NULL ||
-        schedule->scratch[1] == NULL)
+#define X(table, n) schedule->table = take(schedule, n, sizeof(*schedule->table));
+    TABLES(X)
+#undef X
+#define X(table, n) || schedule->table == NULL
+    if (false TABLES(X))
+#undef X
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %zu tensors", n_tensors);
     for (size_t t = 0; t < n_tensors; t++) {
         schedule->data[t].begin = schedule->data[t].end = ESPER_NEVER;
@@ -301,14 +291,9 @@ void esper_schedule_release(esper_schedule *schedule)
     assert(n_before > 0);
     if (n_before > 1)
         return;
-    esper_mem_free(schedule->has_grad);
-    esper_mem_free(schedule->runs_back);
-    esper_mem_free(schedule->add_mask);
-    esper_mem_free(schedule->home);
-    esper_mem_free(schedule->data);
-    esper_mem_free(schedule->grad);
-    esper_mem_free(schedule->scratch[0]);
-    esper_mem_free(schedule->scratch[1]);
+#define X(table, n) esper_mem_free(schedule->table);
+    TABLES(X)
+#undef X
     esper_mem_free(schedule->steps);
     esper_mem_free(schedule->chain);
     esper_net_fini(&schedule->net);

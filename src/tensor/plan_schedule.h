@@ -93,7 +93,7 @@ esper_status esper_schedule_trace_gradients(esper_schedule *schedule, uint64_t f
 void         esper_schedule_find_times(esper_schedule *schedule);
 esper_status esper_schedule_place(esper_schedule *schedule, const esper_backend *backend);
 
-/* Tensors the caller reads or writes between passes keep their memory to themselves all the time. */
-bool esper_net_is_shared(const esper_net *net, int tensor);
+/* A table of a plan. They are counted, so that the memory of a run can be predicted. */
+void *esper_plan_take(size_t n, size_t element_bytes, size_t *total);
 
 #endif

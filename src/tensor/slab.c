@@ -17,15 +17,12 @@ const char *esper_family_name(esper_family family)
     return family_names[family];
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Elements of a region: what is reserved or used, the larger, up to where the next tensor may begin. */
 static int64_t region_size(int64_t reserved, int64_t used)
 {
-    return (larger(reserved, used) + ESPER_SLAB_ALIGN - 1) / ESPER_SLAB_ALIGN * ESPER_SLAB_ALIGN;
+    int64_t larger = reserved > used ? reserved : used;
+
+    return (larger + ESPER_SLAB_ALIGN - 1) / ESPER_SLAB_ALIGN * ESPER_SLAB_ALIGN;
 }
 
 /* Region limits within the families; everything else follows from them. */
@@ -41,16 +38,10 @@ static void lay_out(esper_slab *slab, const esper_net *net, const esper_slab_des
 
 static bool has_family(const esper_slab_desc *desc, esper_family family)
 {
-    switch (family) {
-    case ESPER_FAMILY_PARAM:
-    case ESPER_FAMILY_BUFFER:
-        return true;
-    case ESPER_FAMILY_GRAD:
-    case ESPER_FAMILY_MOMENT1:
-        return desc->n_moments >= 1;
-    default:
-        return desc->n_moments >= 2;
-    }
+    static const int n_moments[] = {
+        [ESPER_FAMILY_GRAD] = 1, [ESPER_FAMILY_MOMENT1] = 1, [ESPER_FAMILY_MOMENT2] = 2, [ESPER_FAMILY_BUFFER] = 0};
+
+    return desc->n_moments >= n_moments[family];
 }
 
 int64_t esper_slab_count(const esper_slab *slab, esper_family family)

@@ -108,29 +108,6 @@ static bool next_line(line *at, const char **text, const char *end)
     return true;
 }
 
-static void cut_line(line *at)
-{
-    char *rest = NULL;
-
-    at->n_words = 0;
-    for (char *word = strtok_r(at->text, " \t\r", &rest); word != NULL && at->n_words < 2 + ESPER_TUNE_WIDTHS + 1;
-         word = strtok_r(NULL, " \t\r", &rest))
-        at->word[at->n_words++] = word;
-}
-
-static esper_status read_ways(const line *at, int work, uint8_t *way)
-{
-    for (int i = 0; i < ESPER_TUNE_WIDTHS; i++) {
-        int found = find(way_names[work], ESPER_WAYS, at->word[2 + i]);
-
-        if (found < 0)
-            return ESPER_FAIL(ESPER_E_CONFIG, "%s:%d: this build has no way '%s' for %s: %s or %s", at->source,
-                              at->number, at->word[2 + i], work_names[work], way_names[work][0], way_names[work][1]);
-        way[i] = (uint8_t)found;
-    }
-    return ESPER_OK;
-}
-
 typedef bool seen_lines[ESPER_TUNE_SETS][ESPER_N_WORKS];
 
 static esper_status read_line(const line *at, esper_tune_table *table, seen_lines seen)
@@ -150,18 +127,14 @@ static esper_status read_line(const line *at, esper_tune_table *table, seen_line
         return ESPER_FAIL(ESPER_E_CONFIG, "%s:%d: '%s %s' has a line already", at->source, at->number, at->word[0],
                           at->word[1]);
     seen[set][work] = true;
-    return read_ways(at, work, table->way[set][work]);
-}
+    for (int i = 0; i < ESPER_TUNE_WIDTHS; i++) {
+        int way = find(way_names[work], ESPER_WAYS, at->word[2 + i]);
 
-static esper_status check_seen(const char *source, seen_lines seen)
-{
-    for (int set = 0; set < ESPER_TUNE_SETS; set++)
-        for (int work = 0; work < ESPER_N_WORKS; work++)
-            if (!seen[set][work])
-                return ESPER_FAIL(
-                    ESPER_E_CONFIG,
-                    "%s: no line for '%s %s': unset ESPER_TUNE and write the table anew with esper bench tune", source,
-                    set_names[set], work_names[work]);
+        if (way < 0)
+            return ESPER_FAIL(ESPER_E_CONFIG, "%s:%d: this build has no way '%s' for %s: %s or %s", at->source,
+                              at->number, at->word[2 + i], work_names[work], way_names[work][0], way_names[work][1]);
+        table->way[set][work][i] = (uint8_t)way;
+    }
     return ESPER_OK;
 }
 
@@ -175,11 +148,22 @@ esper_status esper_tune_read(const char *text, size_t chars, const char *source,
     if (!next_line(&at, &text, end) || strcmp(at.text, first_line) != 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s: not a tune table: its first line is not '%s'", source, first_line);
     while (next_line(&at, &text, end)) {
-        cut_line(&at);
+        char *rest = NULL;
+
+        at.n_words = 0;
+        for (char *word = strtok_r(at.text, " \t\r", &rest); word != NULL && at.n_words < 2 + ESPER_TUNE_WIDTHS + 1;
+             word = strtok_r(NULL, " \t\r", &rest))
+            at.word[at.n_words++] = word;
         if (at.n_words > 0 && at.word[0][0] != '#')
             ESPER_TRY(read_line(&at, &table, seen));
     }
-    ESPER_TRY(check_seen(source, seen));
+    for (int set = 0; set < ESPER_TUNE_SETS; set++)
+        for (int work = 0; work < ESPER_N_WORKS; work++)
+            if (!seen[set][work])
+                return ESPER_FAIL(
+                    ESPER_E_CONFIG,
+                    "%s: no line for '%s %s': unset ESPER_TUNE and write the table anew with esper bench tune", source,
+                    set_names[set], work_names[work]);
     *table_out = table;
     return ESPER_OK;
 }

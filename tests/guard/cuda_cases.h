@@ -24,6 +24,7 @@
 #include "device/device_cuda.h"
 #include "guard/engine_cuda.h"
 #include "guard/report.h"
+#include "support/cuda_waits.h"
 
 static uint64_t large_bytes(void);
 

@@ -5,6 +5,7 @@
 
 #include "ring_cuda_cases.h"
 #include "support/cuda_devices.h"
+#include "support/cuda_waits.h"
 
 enum { SPIN_NS = 300 * 1000 * 1000, N_SPIN_WORDS = 3 };
 

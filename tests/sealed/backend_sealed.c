@@ -271,9 +271,8 @@ static esper_status open_ref(esper_pool *pool, esper_backend **be_out);
         .abi = ESPER_BACKEND_ABI, .name = #text, .about = "ref in memory that cannot be touched", .open = open_##text, \
         .close = close_sealed, .alloc = alloc_sealed, .release = release_sealed, .supports = supports_sealed,          \
         .scratch = scratch_sealed, .sums = sums_sealed, .enqueue = enqueue_sealed, .sync = esper_ram_backend_sync,     \
-        .identity = identity_##text, .stream_open = esper_ram_stream_open, .stream_close = esper_ram_stream_close,     \
-        .copy_in = copy_in_sealed, .copy_out = copy_out_sealed, .copy = copy_sealed, .fill = fill_sealed,              \
-        .address = address_sealed,                                                                                     \
+        .identity = identity_##text, .copy_in = copy_in_sealed, .copy_out = copy_out_sealed, .copy = copy_sealed,      \
+        .fill = fill_sealed, .address = address_sealed,                                                                \
     }
 
 /* Whichever backend is asked for, it is this one. */

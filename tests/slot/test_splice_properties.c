@@ -209,9 +209,9 @@ static void for_all(stream_check check)
 
 static int n_built;
 
-static int build_counted(esper_net *net, int x, esper_blend blend)
+static int build_counted(esper_net *net, int x, esper_blueprint_how how)
 {
-    (void)blend;
+    (void)how;
     n_built++;
     return esper_net_relu(net, x);
 }
@@ -410,9 +410,9 @@ static void check_multiply(const char *backend, esper_topology topology, const c
     }
 }
 
-static int build_twice(esper_net *net, int x, esper_blend blend)
+static int build_twice(esper_net *net, int x, esper_blueprint_how how)
 {
-    (void)blend;
+    (void)how;
     return esper_net_add(net, x, x);
 }
 

@@ -186,7 +186,7 @@ static esper_status check_operator(blend_case *c)
 /* ------------------------------------------------------------------------------------------------ a slot */
 
 /* w x + b: the scale of each channel, for tokens the diagonal of a matrix. */
-static int build_affine(esper_net *net, int x, esper_blend blend)
+static int build_affine(esper_net *net, int x, esper_blueprint_how how)
 {
     const esper_tensor like = net->tensors[x];
     bool image = like.rank == 3;
@@ -194,7 +194,7 @@ static int build_affine(esper_net *net, int x, esper_blend blend)
     int w = esper_net_param(net, "w", image ? 1 : 2, (int[]){channels, channels}, (esper_init){0});
     int b = esper_net_input(net, "b", ESPER_F32, like.rank, like.dim);
 
-    (void)blend;
+    (void)how;
     net->tensors[b].want_grad = true;
     return esper_net_add(net, image ? esper_net_channel_scale(net, x, w) : esper_net_linear(net, x, w, -1), b);
 }

@@ -197,49 +197,43 @@ static void check_copies(esper_backend *backend, esper_backend_stream *stream)
     esper_backend_release(backend, memory);
 }
 
+static void check_copies_of_item(void *context, int item, esper_backend_stream *stream)
+{
+    (void)item;
+    check_copies(context, stream);
+}
+
 static void test_copies(void **state)
 {
     for (int b = 0; esper_backend_list()[b] != NULL; b++) {
-        esper_backend_stream *crew, *solo;
         esper_backend *backend;
 
         assert_int_equal(esper_backend_open(esper_backend_list()[b]->name, *state, &backend), ESPER_OK);
-        assert_int_equal(esper_backend_stream_open(backend, ESPER_STREAM_CREW, &crew), ESPER_OK);
-        assert_int_equal(esper_backend_stream_open(backend, ESPER_STREAM_SOLO, &solo), ESPER_OK);
         check_copies(backend, NULL);
-        check_copies(backend, crew);
-        check_copies(backend, solo);
-        assert_int_equal(esper_backend_waits(backend), 3);
-        esper_backend_stream_close(crew);
-        esper_backend_stream_close(solo);
-        esper_backend_stream_close(NULL);
-        esper_mem_fail_at(1);
-        assert_int_equal(esper_backend_stream_open(backend, ESPER_STREAM_SOLO, &solo), ESPER_E_NOMEM);
-        esper_mem_fail_at(0);
+        esper_backend_each(backend, 1, check_copies_of_item, backend);
+        assert_int_equal(esper_backend_waits(backend), 2);
         esper_backend_close(backend);
     }
 }
 
-/* Each network by one thread on a stream of its own, the threads side by side. */
-typedef struct solo_run {
-    small_fleet          *fleet;
-    esper_backend_stream *streams[SMALL_MAX_NETS];
-    esper_status          status[SMALL_MAX_NETS];
-} solo_run;
+/* Each network an item of the backend's, with a stream of its own. */
+typedef struct item_run {
+    small_fleet *fleet;
+    esper_status status[SMALL_MAX_NETS];
+} item_run;
 
-static void step_one(void *context, int k, int worker)
+static void step_one(void *context, int k, esper_backend_stream *stream)
 {
-    solo_run *run = context;
+    item_run *run = context;
 
-    (void)worker;
-    run->status[k] = esper_plan_gradients_one(run->fleet->plan, run->streams[k], k);
+    run->status[k] = esper_plan_gradients_one(run->fleet->plan, stream, k);
     if (run->status[k] == ESPER_OK)
-        run->status[k] = esper_optim_step_one(run->fleet->optim, run->streams[k], k);
+        run->status[k] = esper_optim_step_one(run->fleet->optim, stream, k);
     if (run->status[k] == ESPER_OK)
-        run->status[k] = esper_backend_wait(run->fleet->backend, run->streams[k]);
+        run->status[k] = esper_backend_wait(run->fleet->backend, stream);
 }
 
-static void check_solo_steps(const char *backend)
+static void check_item_steps(const char *backend)
 {
     static const small_seed seeds[] = {{"r0c0", "conv_light", SMALL_ADD}, {NULL, NULL, SMALL_ADD}};
     small_desc desc = {.backend = backend,
@@ -249,33 +243,29 @@ static void check_solo_steps(const char *backend)
                        .seeds = {NULL, seeds, NULL, seeds},
                        .network = {1, 2, 3, 4}};
     static small_fleet together, apart;
-    solo_run run = {.fleet = &apart};
+    item_run run = {.fleet = &apart};
 
     assert_int_equal(small_fleet_open(&together, &desc), ESPER_OK);
     assert_int_equal(small_fleet_open(&apart, &desc), ESPER_OK);
-    for (int k = 0; k < desc.n_nets; k++)
-        assert_int_equal(esper_backend_stream_open(apart.backend, ESPER_STREAM_SOLO, &run.streams[k]), ESPER_OK);
     for (uint32_t step = 0; step < 3; step++) {
         assert_int_equal(small_fleet_step(&together, step), ESPER_OK);
         small_fleet_fill(&apart, step);
-        esper_pool_run(apart.pool, desc.n_nets, step_one, &run);
+        esper_backend_each(apart.backend, desc.n_nets, step_one, &run);
         for (int k = 0; k < desc.n_nets; k++) {
             assert_int_equal(run.status[k], ESPER_OK);
             if (small_fleet_hash(&apart, k) != small_fleet_hash(&together, k))
                 fail_msg("%s: network %d differs at step %u from the one that ran with the others", backend, k, step);
         }
     }
-    for (int k = 0; k < desc.n_nets; k++)
-        esper_backend_stream_close(run.streams[k]);
     small_fleet_close(&together);
     small_fleet_close(&apart);
 }
 
-static void test_solo_streams_give_the_same_bits(void **state)
+static void test_streams_of_items_give_the_same_bits(void **state)
 {
     (void)state;
-    check_solo_steps("cpu");
-    check_solo_steps("ref");
+    check_item_steps("cpu");
+    check_item_steps("ref");
 }
 
 /* Where each operation computes something on ref, it computes nothing on null: a pass leaves the memory as it was. */
@@ -330,7 +320,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_opening_fails_cleanly),
         cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_solo_streams_give_the_same_bits),
+        cmocka_unit_test(test_streams_of_items_give_the_same_bits),
         cmocka_unit_test(test_null_computes_nothing),
         cmocka_unit_test(test_batches_of_different_sizes),
     };

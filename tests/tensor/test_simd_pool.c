@@ -142,36 +142,12 @@ static void test_mul(void **state)
     }
 }
 
-static void test_channel_scale(void **state)
-{
-    (void)state;
-    for (uint32_t k = 0; k < 60; k++) {
-        esper_rng rng = simd_case_rng(7000 + k);
-        pool_case c;
-        float *s, *ds;
-        double *found;
-
-        open_case(&c, k, "channel_scale", 1);
-        s = simd_case_random(&rng, (size_t)c.C, 0, 1);
-        ds = simd_case_floats((size_t)c.C);
-        found = simd_case_doubles((size_t)c.C);
-        c.lane.in[1] = simd_case_view(s, ds, c.C, 0, 0);
-        run_reference(&c, ESPER_OP_CHANNEL_SCALE, c.C, c.H, c.W);
-        simd_channel_scale(c.x_in, s, c.C, c.pixels, false, c.y_in);
-        simd_channel_scale(c.g_in, s, c.C, c.pixels, c.add, c.dx_in);
-        simd_channel_scale_back_s(c.g_in, c.x_in, c.C, c.pixels, c.N, found);
-        simd_case_compare_sums(c.text, ds, found, (size_t)c.C);
-        close_case(&c);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_max_pool),
         cmocka_unit_test(test_global_mean),
         cmocka_unit_test(test_mul),
-        cmocka_unit_test(test_channel_scale),
     };
 
     return each_set_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : EACH_SET_SKIPPED;

@@ -1,4 +1,5 @@
 /* The CPU backend: the kernels built for this processor, run by a crew of threads. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -77,61 +78,38 @@ static size_t bytes_cpu(const esper_backend *be, const esper_tensor *tensor, int
 
 static size_t scratch_cpu(const esper_backend *be, const esper_launch *launch, int max_samples)
 {
-    const esper_op_kernels *op = table_of(be, launch);
-
-    return op->scratch == NULL ? 0 : op->scratch(launch->lanes, launch->direction == ESPER_BACKWARD, max_samples);
+    return esper_ram_scratch(table_of(be, launch), launch, max_samples);
 }
 
 static size_t sums_cpu(const esper_backend *be, const esper_launch *launch, size_t *offset_out)
 {
-    const esper_op_kernels *shared = table_of(be, launch)->shared;
-
-    return shared == NULL ? 0 : shared->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
-}
-
-static esper_stream_kind kind_of(const esper_backend_stream *stream)
-{
-    return stream != NULL ? stream->kind : ESPER_STREAM_CREW;
+    return esper_ram_sums(table_of(be, launch), launch, offset_out);
 }
 
 static esper_status enqueue_cpu(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
 {
-    esper_crew *crew = ((const esper_ram_backend *)be)->crew;
-
-    if (kind_of(stream) == ESPER_STREAM_EACH)
-        esper_crew_launch_each(crew, stream, launch);
-    else
-        esper_crew_run_launch(crew, launch, kind_of(stream) == ESPER_STREAM_SOLO);
+    esper_crew_run_launch(((const esper_ram_backend *)be)->crew, stream, launch);
     return ESPER_OK;
-}
-
-static bool is_local(const esper_backend *be, const esper_launch *launch)
-{
-    const esper_op_kernels *op = table_of(be, launch);
-
-    return launch->direction == ESPER_FORWARD ? op->local_forward : op->local_backward;
 }
 
 /* The results of both depend on their own parts alone, and their tensors have one shape. */
 static bool chains_cpu(const esper_backend *be, const esper_launch *before, const esper_launch *launch)
 {
     const esper_view *a = &before->lanes[0].out[0], *b = &launch->lanes[0].out[0];
+    const esper_op_kernels *first = table_of(be, before), *second = table_of(be, launch);
+    bool forward = launch->direction == ESPER_FORWARD;
 
-    return before->variant == ESPER_BLOCKED && launch->variant == ESPER_BLOCKED && is_local(be, before) &&
-           is_local(be, launch) && a->count == b->count && a->dim[0] == b->dim[0];
+    assert(before->direction == launch->direction);
+    return before->variant == ESPER_BLOCKED && launch->variant == ESPER_BLOCKED &&
+           (forward ? first->local_forward && second->local_forward
+                    : first->local_backward && second->local_backward) &&
+           a->count == b->count && a->dim[0] == b->dim[0];
 }
 
 static esper_status enqueue_programs_cpu(esper_backend *be, esper_backend_stream *stream, const esper_program *programs,
                                          int n_programs)
 {
-    esper_crew *crew = ((const esper_ram_backend *)be)->crew;
-
-    if (kind_of(stream) == ESPER_STREAM_EACH)
-        esper_crew_run_each(crew, stream, programs, n_programs);
-    else if (kind_of(stream) == ESPER_STREAM_SOLO)
-        esper_crew_run_alone(crew, programs, n_programs);
-    else
-        esper_crew_run(crew, programs, n_programs);
+    esper_crew_run(((const esper_ram_backend *)be)->crew, stream, programs, n_programs);
     return ESPER_OK;
 }
 
@@ -141,14 +119,11 @@ static void each_cpu(esper_backend *be, int n_items, esper_backend_item run_item
 }
 
 const esper_backend_ops esper_backend_cpu = {
-    .abi = ESPER_BACKEND_ABI,
+    ESPER_RAM_BACKEND_OPS,
     .name = "cpu",
     .about = "all cores, kernels for this processor",
     .open = open_cpu,
     .close = close_cpu,
-    .alloc = esper_ram_backend_alloc,
-    .release = esper_ram_backend_release,
-    .supports = esper_ram_backend_supports,
     .lower = lower_cpu,
     .bytes = bytes_cpu,
     .scratch = scratch_cpu,
@@ -156,13 +131,5 @@ const esper_backend_ops esper_backend_cpu = {
     .chains = chains_cpu,
     .enqueue_programs = enqueue_programs_cpu,
     .enqueue = enqueue_cpu,
-    .sync = esper_ram_backend_sync,
-    .identity = esper_ram_backend_identity,
-    .stream_open = esper_ram_stream_open,
-    .stream_close = esper_ram_stream_close,
-    .copy_in = esper_ram_copy,
-    .copy_out = esper_ram_copy,
-    .copy = esper_ram_copy,
-    .fill = esper_ram_fill,
     .each = each_cpu,
 };

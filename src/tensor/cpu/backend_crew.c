@@ -31,7 +31,6 @@ typedef struct crew_share {
 typedef struct crew_bench {
     _Alignas(64) _Atomic uint64_t posted;
     crew_share *shares;              /* (n_threads) of the job */
-    bool        solo;                /* nobody but its owner knows of it */
     esper_job   job;
     _Alignas(64) atomic_int n_left;  /* items not yet done */
 } crew_bench;
@@ -51,12 +50,11 @@ struct esper_crew {
     crew_bench             *benches;  /* (n_threads) */
     crew_share             *shares;   /* (n_threads, n_threads) of each bench */
     crew_stream            *streams;  /* (n_threads) */
-    const esper_program    *programs; /* of the current run */
-    int                     n_programs;
-    esper_backend_item      run_item; /* of the current items */
+    const esper_program    *programs; /* the items of the current run; NULL: they are run_item's */
+    esper_backend_item      run_item;
     void                   *item_context;
     int                     n_items;
-    atomic_int              next; /* program or item */
+    atomic_int              next;
     atomic_int              n_unfinished;
 };
 
@@ -81,8 +79,7 @@ esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_ke
     }
     for (int i = 0; i < crew->n_threads; i++) {
         crew->benches[i].shares = &crew->shares[(size_t)i * (size_t)crew->n_threads];
-        crew->streams[i] =
-            (crew_stream){.base = {.backend = be, .kind = ESPER_STREAM_EACH}, .bench = &crew->benches[i]};
+        crew->streams[i] = (crew_stream){.base = {.backend = be}, .bench = &crew->benches[i]};
     }
     *crew_out = crew;
     return ESPER_OK;
@@ -169,15 +166,15 @@ static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
 }
 
 /* While every thread has a network of its own. */
-static bool is_alone(const esper_crew *crew, const crew_bench *bench)
+static bool is_alone(const esper_crew *crew)
 {
-    return bench->solo || atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
+    return atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) >= crew->n_threads;
 }
 
 /* By the thread itself while it is alone; else in items that others can take. */
 static void run_job(const esper_crew *crew, crew_bench *bench)
 {
-    bool alone = is_alone(crew, bench);
+    bool alone = is_alone(crew);
     int n_items = esper_job_cut(&bench->job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
     if (!alone && n_items > 1)
@@ -206,7 +203,7 @@ static void run_phases(const esper_crew *crew, crew_bench *bench, const esper_la
     const esper_op_kernels *op = esper_job_kernels(crew->kernels, launch);
     const esper_phase *phase;
 
-    if (op->fine != NULL && !is_alone(crew, bench) &&
+    if (op->fine != NULL && !is_alone(crew) &&
         esper_blocks_of(launch->lanes->pass->n_samples) < BLOCKS_PER_THREAD * crew->n_threads)
         op = op->fine;
     for (int i = 0; (phase = phase_of(crew, launch, op, i)) != NULL; i++) {
@@ -258,83 +255,53 @@ static void help(esper_crew *crew, int worker)
 }
 
 /* What each thread does. One that comes late finds all done and leaves. */
-static void take_part(void *context, int item, int worker)
-{
-    esper_crew *crew = context;
-    int k;
-
-    (void)item;
-    while ((k = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed)) < crew->n_programs) {
-        run_program(crew, &crew->benches[worker], &crew->programs[k]);
-        atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
-    }
-    help(crew, worker);
-}
-
-void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs)
-{
-    crew->programs = programs;
-    crew->n_programs = n_programs;
-    atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&crew->n_unfinished, n_programs, memory_order_relaxed);
-    esper_pool_run(crew->pool, crew->n_threads, take_part, crew);
-}
-
-void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs)
-{
-    crew_bench bench = {.solo = true};
-
-    for (int k = 0; k < n_programs; k++)
-        run_program(crew, &bench, &programs[k]);
-}
-
-/* What each thread does. */
-static void take_turns(void *context, int part, int worker)
+static void take_part(void *context, int part, int worker)
 {
     esper_crew *crew = context;
     int item;
 
     (void)part;
     while ((item = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed)) < crew->n_items) {
-        crew->run_item(crew->item_context, item, &crew->streams[worker].base);
+        if (crew->programs != NULL)
+            run_program(crew, &crew->benches[worker], &crew->programs[item]);
+        else
+            crew->run_item(crew->item_context, item, &crew->streams[worker].base);
         atomic_fetch_sub_explicit(&crew->n_unfinished, 1, memory_order_release);
     }
     help(crew, worker);
 }
 
-void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context)
+static void run_items(esper_crew *crew, int n_items)
 {
-    crew->run_item = run_item;
-    crew->item_context = context;
+    assert(atomic_load_explicit(&crew->n_unfinished, memory_order_relaxed) == 0); /* one run at a time */
     crew->n_items = n_items;
     atomic_store_explicit(&crew->next, 0, memory_order_relaxed);
     atomic_store_explicit(&crew->n_unfinished, n_items, memory_order_relaxed);
-    esper_pool_run(crew->pool, crew->n_threads, take_turns, crew);
+    esper_pool_run(crew->pool, crew->n_threads, take_part, crew);
+}
+
+void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context)
+{
+    crew->programs = NULL;
+    crew->run_item = run_item;
+    crew->item_context = context;
+    run_items(crew, n_items);
 }
 
 static crew_bench *bench_of(const esper_backend_stream *stream)
 {
-    assert(stream->kind == ESPER_STREAM_EACH);
     return ((const crew_stream *)stream)->bench;
 }
 
-void esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
-                         int n_programs)
+void esper_crew_run(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs, int n_programs)
 {
+    if (stream == NULL) {
+        crew->programs = programs;
+        run_items(crew, n_programs);
+        return;
+    }
     for (int k = 0; k < n_programs; k++)
         run_program(crew, bench_of(stream), &programs[k]);
-}
-
-void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch)
-{
-    crew_bench *bench = bench_of(stream);
-    esper_launch one = *launch;
-
-    one.n_lanes = 1;
-    for (int l = 0; l < launch->n_lanes; l++) {
-        one.lanes = &launch->lanes[l];
-        run_phases(crew, bench, &one);
-    }
 }
 
 static void run_pool_item(void *context, int item, int worker)
@@ -344,18 +311,14 @@ static void run_pool_item(void *context, int item, int worker)
 }
 
 /* All lanes compute the same way. */
-static void run_alike(esper_crew *crew, const esper_launch *launch, bool alone)
+static void run_alike(esper_crew *crew, const esper_launch *launch)
 {
     const esper_phase *phase;
 
     for (int i = 0; (phase = phase_of(crew, launch, esper_job_kernels(crew->kernels, launch), i)) != NULL; i++) {
         esper_job job = {.phase = {phase}, .lanes = {launch->lanes}, .n_phases = 1, .n_lanes = launch->n_lanes};
-        int n_items = esper_job_cut(&job, alone ? 1 : ITEMS_PER_THREAD * crew->n_threads);
 
-        if (!alone)
-            esper_pool_run(crew->pool, n_items, run_pool_item, &job);
-        else
-            esper_job_run_items(&job, 0, n_items);
+        esper_pool_run(crew->pool, esper_job_cut(&job, ITEMS_PER_THREAD * crew->n_threads), run_pool_item, &job);
     }
 }
 
@@ -370,17 +333,20 @@ static bool are_alike(const esper_crew *crew, const esper_launch *launch)
     return op->ways_forward == NULL && op->ways_backward == NULL;
 }
 
-void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone)
+void esper_crew_run_launch(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch)
 {
     esper_launch one = *launch;
 
-    if (are_alike(crew, launch)) {
-        run_alike(crew, launch, alone);
+    if (stream == NULL && are_alike(crew, launch)) {
+        run_alike(crew, launch);
         return;
     }
     one.n_lanes = 1;
     for (int l = 0; l < launch->n_lanes; l++) {
         one.lanes = &launch->lanes[l];
-        run_alike(crew, &one, alone);
+        if (stream == NULL)
+            run_alike(crew, &one);
+        else
+            run_phases(crew, bench_of(stream), &one);
     }
 }

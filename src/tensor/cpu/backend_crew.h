@@ -18,23 +18,16 @@ esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_ke
                              const esper_tune *tune, esper_crew **crew_out);
 void         esper_crew_close(esper_crew *crew);
 
-/* Returns when all programs have run. Takes no memory. */
-void esper_crew_run(esper_crew *crew, const esper_program *programs, int n_programs);
+/* Returns when all programs have run. Takes no memory. On the stream of an item of esper_crew_each: one after the other, by the
+ * thread that has the item, and those that help it. */
+void esper_crew_run(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
+                    int n_programs);
 
-/* The same by the calling thread, in turn and without the others: which may be doing the same with other programs, or sharing
- * a run of the crew. */
-void esper_crew_run_alone(const esper_crew *crew, const esper_program *programs, int n_programs);
+/* One launch: its lanes and their ranges shared by all threads; or, likewise, by the item's. */
+void esper_crew_run_launch(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch);
 
-/* One launch, its lanes and their ranges shared by all threads, or done by the caller alone. */
-void esper_crew_run_launch(esper_crew *crew, const esper_launch *launch, bool alone);
-
-/* Runs items of the host's work like programs: a thread has one by itself while there are as many left as threads, and is helped
- * with its launches by those that find none. */
+/* Runs items of the host's work like programs: a thread has one by itself while there are as many left as threads, and is
+ * helped with its launches by those that find none. */
 void esper_crew_each(esper_crew *crew, int n_items, esper_backend_item run_item, void *context);
-
-/* The same as the two above for the stream of such an item. */
-void esper_crew_run_each(esper_crew *crew, const esper_backend_stream *stream, const esper_program *programs,
-                         int n_programs);
-void esper_crew_launch_each(esper_crew *crew, const esper_backend_stream *stream, const esper_launch *launch);
 
 #endif

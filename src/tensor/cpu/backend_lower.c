@@ -24,22 +24,20 @@ typedef struct chain {
     const esper_op *conv, *norm, *relu, *pool; /* relu and pool may be NULL */
 } chain;
 
-/* Blocks have linear layers and losses of one row for each sample. */
-static bool has_one_row(const esper_net *net, const esper_op *op)
-{
-    if (op->kind == ESPER_OP_LINEAR)
-        return net->tensors[op->in[0]].rank == 1;
-    return op->kind != ESPER_OP_SOFTMAX_XENT || net->tensors[op->in[0]].rank == 1;
-}
-
-/* Convolutions over blocks have kernels of limited size, and no pixel of theirs sees padding alone. */
+/* Blocks have linear layers and losses of one row for each sample. Convolutions over blocks have kernels of limited size, and
+ * no pixel of theirs sees padding alone. */
 static bool fits_blocks(const esper_net *net, const esper_op *op)
 {
-    int kernel = op->kind == ESPER_OP_CONV2D ? net->tensors[op->in[1]].dim[2] : 0;
-
-    if (op->kind == ESPER_OP_CONV2D && (kernel > ESPER_BLOCK_KERNEL || op->attr.conv.pad >= kernel))
-        return false;
-    return has_one_row(net, op);
+    switch (op->kind) {
+    case ESPER_OP_LINEAR:
+    case ESPER_OP_SOFTMAX_XENT:
+        return net->tensors[op->in[0]].rank == 1;
+    case ESPER_OP_CONV2D:
+        return net->tensors[op->in[1]].dim[2] <= ESPER_BLOCK_KERNEL &&
+               op->attr.conv.pad < net->tensors[op->in[1]].dim[2];
+    default:
+        return true;
+    }
 }
 
 bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
@@ -56,18 +54,10 @@ bool esper_lower_applies(const esper_net *net, const esper_kernel_set *kernels)
     return is_image;
 }
 
-/* The caller reads or writes it between passes. */
-static bool is_shared(const esper_net *net, int t)
-{
-    const esper_tensor *tensor = &net->tensors[t];
-
-    return tensor->role == ESPER_ROLE_INPUT || tensor->keep || t == net->output;
-}
-
 /* One number a sample lies in memory alike in both layouts. */
 static bool needs_twin(const esper_net *net, int t)
 {
-    return net->tensors[t].per_sample && net->tensors[t].count > 1 && is_shared(net, t);
+    return net->tensors[t].per_sample && net->tensors[t].count > 1 && esper_net_is_shared(net, t);
 }
 
 static void add_twin(lowering *low, int t)
@@ -116,7 +106,7 @@ static const esper_op *only_reader(const lowering *low, int t, esper_op_kind kin
 {
     const esper_op *op = &low->from->ops[low->reader[t]];
 
-    if (low->n_readers[t] != 1 || is_shared(low->from, t) || op->kind != kind || op->in[0] != t)
+    if (low->n_readers[t] != 1 || esper_net_is_shared(low->from, t) || op->kind != kind || op->in[0] != t)
         return NULL;
     return op;
 }
@@ -136,17 +126,11 @@ static chain chain_at(const lowering *low, const esper_op *op)
     return c;
 }
 
-static void push(lowering *low, const esper_op *op)
-{
-    low->to->ops[low->to->n_ops++] = *op;
-}
-
 /* pack (after an input) or unpack (after what the caller reads). */
 static void push_change(lowering *low, esper_op_kind kind, int from, int to, uint32_t place)
 {
-    esper_op op = {.kind = kind, .in = {from}, .out = {to}, .place = place, .variant = ESPER_BLOCKED};
-
-    push(low, &op);
+    low->to->ops[low->to->n_ops++] =
+        (esper_op){.kind = kind, .in = {from}, .out = {to}, .place = place, .variant = ESPER_BLOCKED};
 }
 
 static void push_plain(lowering *low, const esper_op *op)
@@ -160,7 +144,7 @@ static void push_plain(lowering *low, const esper_op *op)
             lowered.in[i] = low->stands_for[op->in[i]];
     for (int i = 0; i < info->n_out; i++)
         lowered.out[i] = low->stands_for[op->out[i]];
-    push(low, &lowered);
+    low->to->ops[low->to->n_ops++] = lowered;
 }
 
 static void push_chain(lowering *low, const chain *c)
@@ -181,15 +165,7 @@ static void push_chain(lowering *low, const chain *c)
     op.attr.conv_norm.momentum = c->norm->attr.norm.momentum;
     op.attr.conv_norm.relu = c->relu != NULL;
     op.attr.conv_norm.pool = c->pool != NULL;
-    push(low, &op);
-}
-
-/* What the caller reads is brought back into canonical layout as soon as it is there. */
-static void push_unpacks(lowering *low, const esper_op *op)
-{
-    for (int i = 0; i < esper_op_info_of(op->kind)->n_out; i++)
-        if (needs_twin(low->from, op->out[i]))
-            push_change(low, ESPER_OP_UNPACK, low->stands_for[op->out[i]], op->out[i], op->place);
+    low->to->ops[low->to->n_ops++] = op;
 }
 
 /* `swallowed` marks operations that an earlier chain has taken. */
@@ -217,7 +193,10 @@ static void lower_ops(lowering *low, bool *swallowed)
         } else {
             push_plain(low, op);
         }
-        push_unpacks(low, last);
+        for (int i = 0; i < esper_op_info_of(last->kind)->n_out;
+             i++) /* what the caller reads is brought back at once */
+            if (needs_twin(from, last->out[i]))
+                push_change(low, ESPER_OP_UNPACK, low->stands_for[last->out[i]], last->out[i], last->place);
     }
 }
 
@@ -240,17 +219,6 @@ static esper_status take_room(lowering *low, bool **swallowed_out)
     return ESPER_OK;
 }
 
-/* Chains need less than was taken; what a plan costs is counted to the byte. */
-static esper_status give_back_room(esper_net *to)
-{
-    esper_op *fewer = esper_mem_grow(to->ops, (size_t)to->n_ops * sizeof(*to->ops));
-
-    if (fewer == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "lowering a network to %d operations", to->n_ops);
-    to->ops = fewer;
-    return ESPER_OK;
-}
-
 esper_status esper_lower(const esper_net *net, esper_net *lowered_out)
 {
     esper_net to = *net;
@@ -264,10 +232,16 @@ esper_status esper_lower(const esper_net *net, esper_net *lowered_out)
     to.n_tensors = to.n_ops = to.n_boundaries = 0;
     status = take_room(&low, &swallowed);
     if (status == ESPER_OK) {
+        esper_op *fewer;
+
         copy_tensors(&low);
         count_readers(&low);
         lower_ops(&low, swallowed);
-        status = give_back_room(&to);
+        fewer = esper_mem_grow(to.ops, (size_t)to.n_ops * sizeof(*to.ops)); /* chains need less than was taken, and */
+        if (fewer != NULL)                                                  /* what a plan costs is counted to the byte */
+            to.ops = fewer;
+        else
+            status = ESPER_FAIL(ESPER_E_NOMEM, "lowering a network to %d operations", to.n_ops);
     }
     esper_mem_free(low.stands_for);
     esper_mem_free(low.n_readers);

@@ -51,16 +51,6 @@ static conv conv_of(const esper_lane *lane)
     return v;
 }
 
-static sight sight_of_input(const conv *v)
-{
-    return (sight){v->kernel, v->pad, 1, v->in_h, v->in_w, v->out_w, v->in_plane};
-}
-
-static sight sight_of_output(const conv *v)
-{
-    return (sight){v->kernel, v->pad, -1, v->out_h, v->out_w, v->in_w, v->out_plane};
-}
-
 static int clamp_int(int value, int low, int high)
 {
     return value < low ? low : value > high ? high : value;
@@ -143,7 +133,7 @@ static void forward(const esper_lane *lane, int begin, int end)
     const esper_view *x = &lane->in[0], *y = &lane->out[0];
     const real *w = lane->in[1].data;
     conv v = conv_of(lane);
-    sight s = sight_of_input(&v);
+    sight s = {v.kernel, v.pad, 1, v.in_h, v.in_w, v.out_w, v.in_plane};
     size_t kk = (size_t)(v.kernel * v.kernel);
 
     for (int n = begin; n < end; n++) {
@@ -162,7 +152,7 @@ static void backward_x(const esper_lane *lane, int begin, int end)
     const esper_view *x = &lane->in[0], *y = &lane->out[0];
     const real *w = lane->in[1].data;
     conv v = conv_of(lane);
-    sight s = sight_of_output(&v);
+    sight s = {v.kernel, v.pad, -1, v.out_h, v.out_w, v.in_w, v.out_plane};
     size_t kk = (size_t)(v.kernel * v.kernel);
 
     if (x->grad == NULL)
@@ -208,7 +198,7 @@ static void add_weights(const esper_lane *lane, const conv *v, size_t tile_begin
     int used = at_most(n_pixels - tile_begin, TILE_PIXELS);
     real *dw = (real *)lane->in[1].grad + (size_t)o * v->taps;
     real seen[TILE_TAPS * TILE_PIXELS], g[TILE_CHANNELS * TILE_PIXELS];
-    sight s = sight_of_input(v);
+    sight s = {v->kernel, v->pad, 1, v->in_h, v->in_w, v->out_w, v->in_plane};
 
     for (stretch part = {0}; next_stretch(v, tile_begin, n_pixels, &part);)
         for (int i = 0; i < rows; i++)
@@ -247,12 +237,7 @@ static void backward_w(const esper_lane *lane, int begin, int end)
     }
 }
 
-static int out_channels(const esper_lane *lane)
-{
-    return lane->out[0].dim[0];
-}
-
 const esper_op_kernels ESPER_OP_KERNELS(conv2d) = {
     .forward = {{forward, NULL}},
-    .backward = {{backward_x, NULL}, {backward_w, out_channels}},
+    .backward = {{backward_x, NULL}, {backward_w, units_of_channels}},
 };

@@ -14,6 +14,8 @@
 #ifndef ESPER_TENSOR_CPU_GEMM_H
 #define ESPER_TENSOR_CPU_GEMM_H
 
+#include <assert.h>
+
 #include "tensor/cpu/rows.h"
 
 enum {
@@ -124,28 +126,15 @@ static __attribute__((noinline)) void gemm_tile_rows(int n_k, gemm_left a, const
 /* m rows, at most GEMM_HALF. */
 static __attribute__((noinline)) void gemm_edge(size_t m, int n_k, gemm_left a, const float *panel, gemm_out c)
 {
+#define X(rows)                            \
+    case rows:                             \
+        gemm_tile(rows, n_k, a, panel, c); \
+        break;
+    assert(m <= GEMM_HALF);
     switch (m) {
-    case 6:
-        gemm_tile(6, n_k, a, panel, c);
-        break;
-    case 5:
-        gemm_tile(5, n_k, a, panel, c);
-        break;
-    case 4:
-        gemm_tile(4, n_k, a, panel, c);
-        break;
-    case 3:
-        gemm_tile(3, n_k, a, panel, c);
-        break;
-    case 2:
-        gemm_tile(2, n_k, a, panel, c);
-        break;
-    case 1:
-        gemm_tile(1, n_k, a, panel, c);
-        break;
-    default:
-        break;
+        X(6) X(5) X(4) X(3) X(2) X(1) default : break;
     }
+#undef X
 }
 
 /* m rows, at most GEMM_ROWS: one tile, or what is left of a matrix in two. */

@@ -5,20 +5,9 @@
 #include <math.h>
 
 #include "tensor/cpu/rows.h"
-#include "tensor/ref/ref.h"
+#include "tensor/ref/layer_norm.h"
 
 enum { BLOCK = 128, COLUMNS = 64 };
-
-static size_t width(const esper_lane *lane)
-{
-    return (size_t)lane->in[1].count;
-}
-
-/* Rows of x in n samples. */
-static size_t rows_in(const esper_lane *lane, int n)
-{
-    return (size_t)n * (size_t)lane->in[0].count / width(lane);
-}
 
 /* (mean, 1/std) of a row. The second sum is around the mean of the first: it does not cancel. */
 static void row_statistics(const float *x, size_t D, float eps, float *stat)
@@ -56,12 +45,12 @@ static void forward(const esper_lane *lane, int begin, int end)
     }
 }
 
-/* dx = (g scale - mean of g scale - xhat * mean of g scale xhat) / std, over one row. */
-static void backward_row(bool add, const float *x, const float *g, const float *scale, const float *stat, size_t D,
-                         float *dx)
+static void backward_row(const esper_view *view, const float *x, const float *g, const float *scale, const float *stat,
+                         size_t D, float *dx)
 {
     simd_vec sum_g = {0}, sum_gx = {0};
     float mean = stat[0], rstd = stat[1], mean_g, slope;
+    bool add = view->add; /* known not to change in the loop: the product and the addition become one */
 
     ROWS_EACH(d, some, D, {
         simd_vec weighted = rows_get(g, d, some, 0.0f) * rows_get(scale, d, some, 0.0f);
@@ -83,14 +72,7 @@ static void backward_row(bool add, const float *x, const float *g, const float *
 
 static void backward_x(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *view = &lane->in[0];
-    size_t D = width(lane), rows = rows_in(lane, end - begin);
-
-    if (view->grad == NULL)
-        return;
-    for (size_t r = 0; r < rows; r++)
-        backward_row(view->add, data_at(view, begin) + r * D, grad_at(&lane->out[0], begin) + r * D, lane->in[1].data,
-                     data_at(&lane->out[1], begin) + 2 * r, D, grad_at(view, begin) + r * D);
+    put_rows(lane, begin, end, backward_row);
 }
 
 /* Sums over rows begin .. end-1 of g xhat and g, n <= COLUMNS columns from `first` on. */

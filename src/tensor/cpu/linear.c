@@ -62,11 +62,6 @@ static size_t part_begin(size_t n, size_t parts, size_t step, size_t i)
 
 /* ------------------------------------------------------------------------------------------------ y and dx */
 
-static int product_units(size_t rows, size_t cols, size_t group)
-{
-    return (int)(parts_of(cols, group) * parts_of(rows, CHUNK_ROWS));
-}
-
 static void pack_group(const product *p, size_t col, size_t cols, size_t k, size_t n_k, float *packed)
 {
     if (p->turned)
@@ -126,24 +121,9 @@ static void forward(const esper_lane *lane, size_t group, int begin, int end)
     multiply(&p, begin, end);
 }
 
-static void forward_narrow(const esper_lane *lane, int begin, int end)
+static int forward_units(const esper_lane *lane, size_t group)
 {
-    forward(lane, NARROW_COLS, begin, end);
-}
-
-static void forward_wide(const esper_lane *lane, int begin, int end)
-{
-    forward(lane, WIDE_COLS, begin, end);
-}
-
-static int forward_narrow_units(const esper_lane *lane)
-{
-    return product_units(rows_of(lane), outputs(lane), NARROW_COLS);
-}
-
-static int forward_wide_units(const esper_lane *lane)
-{
-    return product_units(rows_of(lane), outputs(lane), WIDE_COLS);
+    return (int)(parts_of(outputs(lane), group) * parts_of(rows_of(lane), CHUNK_ROWS));
 }
 
 static void backward_x(const esper_lane *lane, size_t group, int begin, int end)
@@ -162,24 +142,9 @@ static void backward_x(const esper_lane *lane, size_t group, int begin, int end)
     multiply(&p, begin, end);
 }
 
-static void backward_x_narrow(const esper_lane *lane, int begin, int end)
+static int backward_x_units(const esper_lane *lane, size_t group)
 {
-    backward_x(lane, NARROW_COLS, begin, end);
-}
-
-static void backward_x_wide(const esper_lane *lane, int begin, int end)
-{
-    backward_x(lane, WIDE_COLS, begin, end);
-}
-
-static int backward_x_narrow_units(const esper_lane *lane)
-{
-    return lane->in[0].grad == NULL ? 0 : product_units(rows_of(lane), inputs(lane), NARROW_COLS);
-}
-
-static int backward_x_wide_units(const esper_lane *lane)
-{
-    return lane->in[0].grad == NULL ? 0 : product_units(rows_of(lane), inputs(lane), WIDE_COLS);
+    return lane->in[0].grad == NULL ? 0 : (int)(parts_of(inputs(lane), group) * parts_of(rows_of(lane), CHUNK_ROWS));
 }
 
 /* ------------------------------------------------------------------------------------------------ dw and db */
@@ -298,27 +263,31 @@ static void backward_w_b(const esper_lane *lane, bool bands, int begin, int end)
     }
 }
 
-static void backward_w_tiles(const esper_lane *lane, int begin, int end)
+static int backward_w_b_units(const esper_lane *lane, bool bands)
 {
-    backward_w_b(lane, false, begin, end);
-}
-
-static void backward_w_bands(const esper_lane *lane, int begin, int end)
-{
-    backward_w_b(lane, true, begin, end);
-}
-
-static int backward_w_tiles_units(const esper_lane *lane)
-{
-    return (int)(tiles_down(lane, false) * tiles_across(lane, false));
-}
-
-static int backward_w_bands_units(const esper_lane *lane)
-{
-    return (int)(tiles_down(lane, true) * tiles_across(lane, true));
+    return (int)(tiles_down(lane, bands) * tiles_across(lane, bands));
 }
 
 /* ------------------------------------------------------------------------------------------------ both ways */
+
+/* One way of a phase: the kernel and its units, with what it passes on. */
+#define WAY(way, kernel, setting)                               \
+    static void way(const esper_lane *lane, int begin, int end) \
+    {                                                           \
+        kernel(lane, setting, begin, end);                      \
+    }                                                           \
+                                                                \
+    static int way##_units(const esper_lane *lane)              \
+    {                                                           \
+        return kernel##_units(lane, setting);                   \
+    }
+
+WAY(forward_narrow, forward, NARROW_COLS)
+WAY(forward_wide, forward, WIDE_COLS)
+WAY(backward_x_narrow, backward_x, NARROW_COLS)
+WAY(backward_x_wide, backward_x, WIDE_COLS)
+WAY(backward_w_tiles, backward_w_b, false)
+WAY(backward_w_bands, backward_w_b, true)
 
 static int width(const esper_lane *lane)
 {

@@ -120,22 +120,15 @@ static const float *before(const esper_lane *lane, int n, size_t t, int first, i
     return (const float *)data_at(&lane->out[rows], n) + (t - 1) * width(lane);
 }
 
-/* Steps t of samples begin .. end-1 as rows of a matrix, width(lane) * parts wide. */
-static gemm_left states_before(const esper_lane *lane, int begin, size_t t)
-{
-    size_t H = width(lane);
-
-    return (gemm_left){before(lane, begin, t, 3, 0), t == 0 ? H : n_steps(lane) * H, 1};
-}
-
 /* The sums of step t: what comes in, and the states before through w. The bias follows later. */
 static void add_states(const esper_lane *lane, packed w, int begin, int end, size_t t)
 {
     size_t row = 4 * width(lane), stride = n_steps(lane) * row;
     const float *in = (const float *)data_at(&lane->in[0], begin) + t * row;
     float *to = (float *)data_at(&lane->out[2], begin) + t * row;
+    gemm_left states = {before(lane, begin, t, 3, 0), (t == 0 ? 1 : n_steps(lane)) * width(lane), 1};
 
-    multiply(w, (size_t)(end - begin), states_before(lane, begin, t), (gemm_out){to, stride, in, stride});
+    multiply(w, (size_t)(end - begin), states, (gemm_out){to, stride, in, stride});
     for (int n = begin; n < end; n++, in += stride, to += stride)
         if (begins_anew(lane, n, t)) /* whatever the state before was */
             memcpy(to, in, row * sizeof(*to));
@@ -258,14 +251,6 @@ static void pass_back(const esper_lane *lane, const back *s, int begin, int end,
             memset(dh, 0, H * sizeof(*dh));
 }
 
-static void put_all(const esper_view *view, int n, const float *values)
-{
-    float *grad = grad_at(view, n);
-
-    for (int64_t i = 0; i < view->count && grad != NULL; i++)
-        grad_put(view, &grad[i], values[i]);
-}
-
 static void backward_steps(const esper_lane *lane, int begin, int end)
 {
     back s = back_of(lane);
@@ -278,9 +263,9 @@ static void backward_steps(const esper_lane *lane, int begin, int end)
         pass_back(lane, &s, begin, end, t);
     }
     for (int n = begin; n < end; n++) {
-        put_all(&lane->in[0], n, s.sums + (size_t)n * T * 4 * H);
-        put_all(&lane->in[3], n, s.dh + (size_t)n * 2 * H);
-        put_all(&lane->in[4], n, s.dh + (size_t)n * 2 * H + H);
+        grad_put_all(&lane->in[0], n, s.sums + (size_t)n * T * 4 * H);
+        grad_put_all(&lane->in[3], n, s.dh + (size_t)n * 2 * H);
+        grad_put_all(&lane->in[4], n, s.dh + (size_t)n * 2 * H + H);
     }
 }
 

@@ -9,6 +9,7 @@
 #ifndef ESPER_TENSOR_CPU_SIMD_CONV_H
 #define ESPER_TENSOR_CPU_SIMD_CONV_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -199,44 +200,23 @@ typedef void simd_conv_walker(const simd_conv_walk *walk, const float *x, const 
             simd_conv_walk_pixels(m, walk->n_kx, walk, x, w, y);                                                 \
     }
 
-SIMD_CONV_WALKER(1)
-SIMD_CONV_WALKER(2)
-SIMD_CONV_WALKER(3)
-#if SIMD_VEC_BYTES >= 32
-SIMD_CONV_WALKER(4)
-SIMD_CONV_WALKER(5)
-SIMD_CONV_WALKER(6)
-#endif
 #if SIMD_VEC_BYTES >= 64
-SIMD_CONV_WALKER(7)
-SIMD_CONV_WALKER(8)
-SIMD_CONV_WALKER(9)
-SIMD_CONV_WALKER(10)
-SIMD_CONV_WALKER(11)
-SIMD_CONV_WALKER(12)
+#define SIMD_CONV_SIZES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#elif SIMD_VEC_BYTES >= 32
+#define SIMD_CONV_SIZES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define SIMD_CONV_SIZES(X) X(1) X(2) X(3)
 #endif
+
+SIMD_CONV_SIZES(SIMD_CONV_WALKER)
 
 SIMD_INLINE simd_conv_walker *simd_conv_walker_of(int m)
 {
-    static simd_conv_walker *const walkers[SIMD_CONV_TILE] = {
-        simd_conv_walk_1,
-        simd_conv_walk_2,
-        simd_conv_walk_3,
-#if SIMD_VEC_BYTES >= 32
-        simd_conv_walk_4,
-        simd_conv_walk_5,
-        simd_conv_walk_6,
-#endif
-#if SIMD_VEC_BYTES >= 64
-        simd_conv_walk_7,
-        simd_conv_walk_8,
-        simd_conv_walk_9,
-        simd_conv_walk_10,
-        simd_conv_walk_11,
-        simd_conv_walk_12,
-#endif
-    };
+#define X(m) simd_conv_walk_##m,
+    static simd_conv_walker *const walkers[SIMD_CONV_TILE] = {SIMD_CONV_SIZES(X)};
+#undef X
 
+    assert(m >= 1 && m <= SIMD_CONV_TILE);
     return walkers[m - 1];
 }
 

@@ -152,6 +152,7 @@ SIMD_INLINE void simd_dot_find_runs(const simd_conv *v, int kx, simd_dot *d)
             r[-1].n++;
             continue;
         }
+        assert(d->n_runs < SIMD_DOT_RUNS);
         *r = (simd_dot_run){begin, end, 1, (ptrdiff_t)(ox + kx - v->pad) * SIMD_WIDTH, (size_t)ox * SIMD_WIDTH};
         d->n_runs++;
     }
@@ -296,18 +297,10 @@ typedef void simd_outer_function(const simd_outer *d, const float *x, const floa
         simd_outer_sum(n_v, n_c, d, x, g, sums);                                                                \
     }
 
-SIMD_OUTER_FUNCTION(1, 1)
-SIMD_OUTER_FUNCTION(1, 2)
-SIMD_OUTER_FUNCTION(1, 3)
-SIMD_OUTER_FUNCTION(1, 4)
-SIMD_OUTER_FUNCTION(1, 5)
-SIMD_OUTER_FUNCTION(1, 6)
-SIMD_OUTER_FUNCTION(2, 1)
-SIMD_OUTER_FUNCTION(2, 2)
-SIMD_OUTER_FUNCTION(2, 3)
-SIMD_OUTER_FUNCTION(2, 4)
-SIMD_OUTER_FUNCTION(2, 5)
-SIMD_OUTER_FUNCTION(2, 6)
+#define SIMD_OUTER_SIZES(X, n_v) X(n_v, 1) X(n_v, 2) X(n_v, 3) X(n_v, 4) X(n_v, 5) X(n_v, 6)
+
+SIMD_OUTER_SIZES(SIMD_OUTER_FUNCTION, 1)
+SIMD_OUTER_SIZES(SIMD_OUTER_FUNCTION, 2)
 
 /* Output channels o .. o+n_o-1 of n_rows rows of g, from row oy: (pixel, sample, channel), n_v vectors of channels. */
 SIMD_INLINE void simd_outer_turn_g(const simd_conv *v, int oy, int n_rows, int n_o, int n_v, const float *g,
@@ -386,15 +379,16 @@ SIMD_INLINE int simd_outer_channel(const simd_conv *v, int tile)
 static inline void simd_outer_tile(const simd_conv *v, int oy, int end, int n_o, int first, int last, const float *x,
                                    const float *g, float *dw, bool add)
 {
-    static simd_outer_function *const functions[SIMD_OUTER_VECS][SIMD_OUTER_IN] = {
-        {simd_outer_1_1, simd_outer_1_2, simd_outer_1_3, simd_outer_1_4, simd_outer_1_5, simd_outer_1_6},
-        {simd_outer_2_1, simd_outer_2_2, simd_outer_2_3, simd_outer_2_4, simd_outer_2_5, simd_outer_2_6},
-    };
+#define X(n_v, n_c) simd_outer_##n_v##_##n_c,
+    static simd_outer_function *const functions[SIMD_OUTER_VECS][SIMD_OUTER_IN] = {{SIMD_OUTER_SIZES(X, 1)},
+                                                                                   {SIMD_OUTER_SIZES(X, 2)}};
+#undef X
     float turned[SIMD_OUTER_PIXELS * SIMD_WIDTH * SIMD_OUTER_OUT] __attribute__((aligned(64)));
     float sums[SIMD_OUTER_IN * SIMD_CONV_TAPS * SIMD_OUTER_OUT] __attribute__((aligned(64)));
     int n_v = (n_o + SIMD_VEC - 1) / SIMD_VEC;
     simd_outer d;
 
+    assert(n_o > 0 && n_o <= SIMD_OUTER_OUT && (end - oy) * v->out_w <= SIMD_OUTER_PIXELS);
     simd_outer_find_taps(v, oy, end, n_v, &d);
     simd_outer_turn_g(v, oy, end - oy, n_o, n_v, g, turned);
     for (int tile = first; tile < last; tile++) {

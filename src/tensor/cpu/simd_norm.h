@@ -150,6 +150,13 @@ static inline void simd_norm_forward(const simd_norm *n, const float *y, float *
 
 /* ------------------------------------------------------------------------------------------------ sums of gradients */
 
+SIMD_INLINE void simd_norm_end_run(simd_sums *sums, simd_acc *sum_g, simd_acc *sum_gy)
+{
+    simd_add_wide(&sums->a, *sum_g);
+    simd_add_wide(&sums->b, *sum_gy);
+    *sum_g = *sum_gy = (simd_acc){0};
+}
+
 /* The windows of two rows: of each the gradient g, where ReLU lets it through, times its largest pixel's y - mean. */
 SIMD_INLINE void simd_norm_sums_rows(const float *y, const float *g, int W, simd_affine a, bool relu, simd_acc *sum_g,
                                      simd_acc *sum_gy)
@@ -182,9 +189,7 @@ SIMD_INLINE void simd_norm_sums_pooled(const float *y, const float *g, int H, in
         windows += W / 2;
         if (windows < SIMD_RUN && h + 3 < H)
             continue;
-        simd_add_wide(&sums->a, sum_g);
-        simd_add_wide(&sums->b, sum_gy);
-        sum_g = sum_gy = (simd_acc){0};
+        simd_norm_end_run(sums, &sum_g, &sum_gy);
         windows = 0;
     }
 }
@@ -210,8 +215,7 @@ SIMD_INLINE void simd_norm_sums_rest(const float *y, const float *g, int n, size
     for (int p = 0; p < n; p++, y += step, g += step)
         for (int i = 0; i < SIMD_VECS; i++)
             simd_norm_sums_pixel(y + i * SIMD_VEC, g + i * SIMD_VEC, a, relu, &sum_g.v[i], &sum_gy.v[i]);
-    simd_add_wide(&sums->a, sum_g);
-    simd_add_wide(&sums->b, sum_gy);
+    simd_norm_end_run(sums, &sum_g, &sum_gy);
 }
 
 /* Without a pool pixels are taken in the same order, window by window: where a pool that follows by itself has left three
@@ -237,9 +241,7 @@ SIMD_INLINE void simd_norm_sums_flat(const float *y, const float *g, int H, int 
         windows += W / 2;
         if (windows < SIMD_RUN && h + 3 < H)
             continue;
-        simd_add_wide(&sums->a, sum_g);
-        simd_add_wide(&sums->b, sum_gy);
-        sum_g = sum_gy = (simd_acc){0};
+        simd_norm_end_run(sums, &sum_g, &sum_gy);
         windows = 0;
     }
     if (H % 2 != 0)

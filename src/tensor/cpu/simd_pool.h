@@ -260,28 +260,4 @@ static inline void simd_mul_back_b(const float *g, const float *a, int C, size_t
     }
 }
 
-/* channel_scale: x (C, pixels) times a parameter s (C); with the gradient of y in the place of x, the gradient of x. */
-static inline void simd_channel_scale(const float *x, const float *s, int C, size_t pixels, bool add, float *y)
-{
-    for (int c = 0; c < C; c++) {
-        simd_acc factor;
-
-        for (int i = 0; i < SIMD_VECS; i++)
-            factor.v[i] = simd_all(s[c]);
-        simd_put_scaled(x + (size_t)c * pixels * SIMD_WIDTH, factor, pixels, add, y + (size_t)c * pixels * SIMD_WIDTH);
-    }
-}
-
-/* The block's part of the gradient of s. */
-static inline void simd_channel_scale_back_s(const float *g, const float *x, int C, size_t pixels, int n_valid,
-                                             double *ds)
-{
-    for (int c = 0; c < C; c++, g += pixels * SIMD_WIDTH, x += pixels * SIMD_WIDTH) {
-        simd_sums sums = {0};
-
-        simd_product_sums(g, x, pixels, (simd_acc){0}, &sums);
-        ds[c] = simd_join(sums.b, n_valid);
-    }
-}
-
 #endif

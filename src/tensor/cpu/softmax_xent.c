@@ -4,17 +4,7 @@
 
 #include "tensor/cpu/rows.h"
 #include "tensor/cpu/vec_math.h"
-#include "tensor/ref/ref.h"
-
-static size_t classes(const esper_lane *lane)
-{
-    return (size_t)lane->in[0].dim[lane->in[0].rank - 1];
-}
-
-static const int32_t *targets_at(const esper_lane *lane, int sample)
-{
-    return (const int32_t *)lane->in[1].data + (size_t)sample * (size_t)lane->in[1].count;
-}
+#include "tensor/ref/softmax_xent.h"
 
 /* The largest of a row; NaN in a row is passed over, or not. */
 static float largest(const float *logits, size_t V)
@@ -43,34 +33,31 @@ static double log_sum_exp(const float *logits, size_t V, float top)
     return (double)top + log((double)rows_sum(sum));
 }
 
-static void forward_sample(const esper_lane *lane, int sample)
-{
-    const float *logits = data_at(&lane->in[0], sample);
-    const int32_t *targets = targets_at(lane, sample);
-    float *lse_at = data_at(&lane->out[2], sample);
-    size_t V = classes(lane);
-    double loss = 0;
-    int correct = 0;
-
-    for (int64_t row = 0; row < lane->in[1].count; row++, logits += V) {
-        float top = largest(logits, V);
-        double lse = log_sum_exp(logits, V, top); /* NaN where a logit is */
-
-        assert(targets[row] < (int64_t)V);
-        lse_at[row] = (float)lse;
-        if (targets[row] < 0)
-            continue;
-        loss += lse - (double)logits[targets[row]];
-        correct += lse == lse && logits[targets[row]] == top && first_at(logits, V, top) == (size_t)targets[row];
-    }
-    *data_at(&lane->out[0], sample) = (float)loss;
-    *data_at(&lane->out[1], sample) = (float)correct;
-}
-
 static void forward(const esper_lane *lane, int begin, int end)
 {
-    for (int n = begin; n < end; n++)
-        forward_sample(lane, n);
+    size_t V = classes(lane);
+
+    for (int sample = begin; sample < end; sample++) {
+        const float *logits = data_at(&lane->in[0], sample);
+        const int32_t *targets = targets_at(lane, sample);
+        float *lse_at = data_at(&lane->out[2], sample);
+        double loss = 0;
+        int correct = 0;
+
+        for (int64_t row = 0; row < lane->in[1].count; row++, logits += V) {
+            float top = largest(logits, V);
+            double lse = log_sum_exp(logits, V, top); /* NaN where a logit is */
+
+            assert(targets[row] < (int64_t)V);
+            lse_at[row] = (float)lse;
+            if (targets[row] < 0)
+                continue;
+            loss += lse - (double)logits[targets[row]];
+            correct += lse == lse && logits[targets[row]] == top && first_at(logits, V, top) == (size_t)targets[row];
+        }
+        *data_at(&lane->out[0], sample) = (float)loss;
+        *data_at(&lane->out[1], sample) = (float)correct;
+    }
 }
 
 /* Puts scale * exp(logit - lse) into a row of the gradient, and takes scale from the target's. */
@@ -97,15 +84,7 @@ static void backward_row(const esper_view *view, const float *logits, size_t V, 
 
 static void backward(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *view = &lane->in[0];
-    size_t V = classes(lane);
-
-    if (view->grad == NULL)
-        return;
-    for (int n = begin; n < end; n++)
-        for (int64_t row = 0; row < lane->in[1].count; row++)
-            backward_row(view, data_at(view, n) + (size_t)row * V, V, targets_at(lane, n)[row],
-                         data_at(&lane->out[2], n)[row], lane->pass->loss_scale, grad_at(view, n) + (size_t)row * V);
+    put_rows(lane, begin, end, backward_row);
 }
 
 const esper_op_kernels ESPER_OP_KERNELS(softmax_xent) = {

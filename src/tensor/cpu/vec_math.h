@@ -1,4 +1,4 @@
-/* Internal. Functions of vectors of floats: exp, log, tanh, sigmoid, erf, GELU and its slope.
+/* Internal. Functions of vectors of floats: exp, log, tanh, sigmoid, GELU and its slope.
  *
  * The polynomials are good to a few 1e-9 and what remains is a rounding or two: errors are at most 2e-7 of the result
  * (GELU, its slope and sigmoid: of 1, or of |x| where that is larger). Limits are exact (exp(-inf) = 0, tanh(inf) = 1),
@@ -116,17 +116,6 @@ SIMD_INLINE simd_vec vec_tail_factor(simd_vec t)
 
     p = 0.0766550899f + v * (-0.0158290546f + v * (-0.0035915263f + v * p));
     return u * (0.24302794f + v * (-0.169778422f + v * p));
-}
-
-SIMD_INLINE simd_vec vec_erf(simd_vec x)
-{
-    simd_vec size = vec_abs(x), z = size * size;
-    simd_vec far = 1.0f - 2.0f * (vec_exp(-z) * vec_tail_factor(size * 1.41421356f));
-    simd_vec p = -0.00150705955f + z * 0.000352170755f;
-
-    p = 0.11289864f + z * (-0.0271613486f + z * (0.00587335043f + z * p));
-    p = 0.128379167f + z * (-0.376130998f + z * p);
-    return vec_with_sign(simd_select((simd_mask)(size < 0.92f), size + size * p, far), x);
 }
 
 /* The normal distribution's mass up to x; bell = exp(-x^2 / 2). */

@@ -15,21 +15,10 @@ static esper_status enqueue_null(esper_backend *be, esper_backend_stream *stream
 }
 
 const esper_backend_ops esper_backend_null = {
-    .abi = ESPER_BACKEND_ABI,
+    ESPER_RAM_BACKEND_OPS,
     .name = "null",
     .about = "computes nothing: for tests of everything around the numbers",
     .open = open_null,
     .close = esper_ram_backend_close,
-    .alloc = esper_ram_backend_alloc,
-    .release = esper_ram_backend_release,
-    .supports = esper_ram_backend_supports,
     .enqueue = enqueue_null,
-    .sync = esper_ram_backend_sync,
-    .identity = esper_ram_backend_identity,
-    .stream_open = esper_ram_stream_open,
-    .stream_close = esper_ram_stream_close,
-    .copy_in = esper_ram_copy,
-    .copy_out = esper_ram_copy,
-    .copy = esper_ram_copy,
-    .fill = esper_ram_fill,
 };

@@ -3,27 +3,8 @@
  * Two inputs may be the same tensor and then share a gradient, so input 0 is finished before input 1 is begun. */
 #include <tgmath.h>
 
+#include "tensor/ref/elements.h"
 #include "tensor/ref/sums.h"
-
-/* Elements of samples begin .. end-1 of the first input. */
-static size_t elements(const esper_lane *lane, int begin, int end)
-{
-    return (size_t)(end - begin) * (size_t)lane->in[0].count;
-}
-
-/* Puts factor * g into the gradient of a per-sample input. */
-static void put_scaled(const esper_lane *lane, int input, real factor, int begin, int end)
-{
-    const esper_view *view = &lane->in[input];
-    const real *g = grad_at(&lane->out[0], begin);
-    real *to = grad_at(view, begin);
-    size_t n = elements(lane, begin, end);
-
-    if (view->grad == NULL)
-        return;
-    for (size_t i = 0; i < n; i++)
-        grad_put(view, &to[i], factor * g[i]);
-}
 
 static void add_forward(const esper_lane *lane, int begin, int end)
 {
@@ -139,11 +120,6 @@ static void channel_scale_backward_s(const esper_lane *lane, int begin, int end)
     }
 }
 
-static int channels(const esper_lane *lane)
-{
-    return (int)lane->in[1].count;
-}
-
 /* tanh(w), how much of z there is in mix_tanh. */
 static real mix_of(const esper_lane *lane)
 {
@@ -184,12 +160,6 @@ static void mix_tanh_backward_w(const esper_lane *lane, int begin, int end)
     grad_put(w, w->grad, (real)((1 - (double)mix * (double)mix) * sum));
 }
 
-static int one(const esper_lane *lane)
-{
-    (void)lane;
-    return 1;
-}
-
 const esper_op_kernels ESPER_OP_KERNELS(add) = {
     .forward = {{add_forward, NULL}},
     .backward = {{add_backward, NULL}},
@@ -202,10 +172,10 @@ const esper_op_kernels ESPER_OP_KERNELS(mul) = {
 
 const esper_op_kernels ESPER_OP_KERNELS(channel_scale) = {
     .forward = {{channel_scale_forward, NULL}},
-    .backward = {{channel_scale_backward_x, NULL}, {channel_scale_backward_s, channels}},
+    .backward = {{channel_scale_backward_x, NULL}, {channel_scale_backward_s, units_of_channels}},
 };
 
 const esper_op_kernels ESPER_OP_KERNELS(mix_tanh) = {
     .forward = {{mix_tanh_forward, NULL}},
-    .backward = {{mix_tanh_backward_x_z, NULL}, {mix_tanh_backward_w, one}},
+    .backward = {{mix_tanh_backward_x_z, NULL}, {mix_tanh_backward_w, one_unit}},
 };

@@ -28,15 +28,6 @@ static channel channel_of(const esper_lane *lane, int c)
     return (channel){plane, (double)plane * lane->pass->n_samples, plane * (size_t)c};
 }
 
-static void move_running(const esper_lane *lane, int c, const channel *ch, double mean, double var)
-{
-    real *running_mean = (real *)lane->in[3].data + c, *running_var = (real *)lane->in[4].data + c;
-    double share = (double)lane->attr.norm.momentum;
-
-    *running_mean = (real)((1 - share) * (double)*running_mean + share * mean);
-    *running_var = (real)((1 - share) * (double)*running_var + share * (var * ch->count / (ch->count - 1)));
-}
-
 static void batch_statistics(const esper_lane *lane, const channel *ch, double *mean_out, double *var_out)
 {
     double sum = 0, squares = 0;
@@ -62,17 +53,33 @@ static void normalise(const esper_lane *lane, int c, const channel *ch, real mea
     }
 }
 
+/* Whether the ranks have met, in scratch, with what a channel of the whole batch comes to. */
+static bool have_met(const esper_lane *lane)
+{
+    return lane->spread && lane->pass->training;
+}
+
 static void forward(const esper_lane *lane, int begin, int end)
 {
     real *mean_used = lane->out[1].data, *rstd_used = lane->out[2].data;
+    real *running_mean = lane->in[3].data, *running_var = lane->in[4].data;
+    double share = (double)lane->attr.norm.momentum;
+    const double *sums = lane->scratch;
 
     for (int c = begin; c < end; c++) {
         channel ch = channel_of(lane, c);
-        double mean = (double)((const real *)lane->in[3].data)[c], var = (double)((const real *)lane->in[4].data)[c];
+        double mean = (double)running_mean[c], var = (double)running_var[c];
 
-        if (lane->pass->training) {
+        if (have_met(lane)) {
+            ch.count = sums[0];
+            mean = sums[1 + 2 * c] / sums[0];
+            var = sums[2 + 2 * c] / sums[0] - mean * mean;
+            var = var < 0 ? 0 : var;
+        } else if (lane->pass->training)
             batch_statistics(lane, &ch, &mean, &var);
-            move_running(lane, c, &ch, mean, var);
+        if (lane->pass->training) {
+            running_mean[c] = (real)((1 - share) * (double)running_mean[c] + share * mean);
+            running_var[c] = (real)((1 - share) * (double)running_var[c] + share * (var * ch.count / (ch.count - 1)));
         }
         mean_used[c] = (real)mean;
         rstd_used[c] = (real)(1 / sqrt(var + (double)lane->attr.norm.eps));
@@ -114,64 +121,49 @@ static sums_of_g sum_gradients(const esper_lane *lane, int c, const channel *ch)
     return sum;
 }
 
-/* Of which this rank gives a share. */
-static void put_parameters(const esper_lane *lane, int c, const sums_of_g *sum, double share)
-{
-    const esper_view *scale = &lane->in[1], *shift = &lane->in[2];
-    double rstd = (double)((const real *)lane->out[2].data)[c];
-
-    if (scale->grad != NULL)
-        grad_put(scale, (real *)scale->grad + c, (real)(sum->gx * share * rstd));
-    if (shift->grad != NULL)
-        grad_put(shift, (real *)shift->grad + c, (real)(sum->g * share));
-}
-
-static void backward_channel(const esper_lane *lane, int c)
-{
-    real mean = ((const real *)lane->out[1].data)[c], rstd = ((const real *)lane->out[2].data)[c];
-    real factor = ((const real *)lane->in[1].data)[c] * rstd;
-    channel ch = channel_of(lane, c);
-    sums_of_g sum = sum_gradients(lane, c, &ch);
-
-    if (lane->in[0].grad != NULL && lane->pass->training)
-        put_dx(lane, &ch, mean, factor, (real)(sum.g / ch.count),
-               (real)(sum.gx / ch.count * (double)rstd * (double)rstd));
-    else if (lane->in[0].grad != NULL)
-        put_dx(lane, &ch, mean, factor, 0, 0);
-    put_parameters(lane, c, &sum, 1.0);
-}
-
+/* All ranks have all of the gradients of scale and shift, and as gradients are summed over ranks, each gives its share of
+ * them. With equal shares of a power of two nothing is rounded: the sum is that of one rank. */
 static void backward(const esper_lane *lane, int begin, int end)
 {
-    for (int c = begin; c < end; c++)
-        backward_channel(lane, c);
-}
+    const esper_view *scale = &lane->in[1], *shift = &lane->in[2];
+    const double *sums = lane->scratch;
 
-static int channels(const esper_lane *lane)
-{
-    return lane->in[0].dim[0];
+    for (int c = begin; c < end; c++) {
+        real mean = ((const real *)lane->out[1].data)[c], rstd = ((const real *)lane->out[2].data)[c];
+        real factor = ((const real *)scale->data)[c] * rstd, mean_g = 0, slope = 0;
+        channel ch = channel_of(lane, c);
+        sums_of_g sum = have_met(lane) ? (sums_of_g){sums[1 + 2 * c], sums[2 + 2 * c]} : sum_gradients(lane, c, &ch);
+        double count = have_met(lane) ? sums[0] : ch.count, share = ch.count / count;
+
+        if (scale->grad != NULL)
+            grad_put(scale, (real *)scale->grad + c, (real)(sum.gx * share * (double)rstd));
+        if (shift->grad != NULL)
+            grad_put(shift, (real *)shift->grad + c, (real)(sum.g * share));
+        if (lane->pass->training) {
+            mean_g = (real)(sum.g / count);
+            slope = (real)(sum.gx / count * (double)rstd * (double)rstd);
+        }
+        if (lane->in[0].grad != NULL)
+            put_dx(lane, &ch, mean, factor, mean_g, slope);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------ over ranks */
 
 /* Scratch is the values that ranks sum: the count of a channel, and two for each channel. */
-static size_t n_values(const esper_lane *lane)
-{
-    return 1 + 2 * (size_t)lane->in[0].dim[0];
-}
-
 static size_t sums(const esper_lane *lane, bool back, size_t *offset_out)
 {
     (void)back;
     *offset_out = 0;
-    return n_values(lane);
+    return 1 + 2 * (size_t)lane->in[0].dim[0];
 }
 
 static size_t scratch(const esper_lane *lane, bool back, int max_samples)
 {
-    (void)back;
+    size_t offset;
+
     (void)max_samples;
-    return lane->spread ? n_values(lane) * sizeof(double) : 0;
+    return lane->spread ? sums(lane, back, &offset) * sizeof(double) : 0;
 }
 
 static void put_values(const esper_lane *lane, int c, const channel *ch, double first, double second)
@@ -195,25 +187,6 @@ static void measure(const esper_lane *lane, int begin, int end)
     }
 }
 
-/* As forward, with the statistics of all ranks. */
-static void forward_shared(const esper_lane *lane, int begin, int end)
-{
-    const double *sums = lane->scratch;
-    real *mean_used = lane->out[1].data, *rstd_used = lane->out[2].data;
-
-    for (int c = begin; c < end; c++) {
-        channel ch = channel_of(lane, c);
-        double mean = sums[1 + 2 * c] / sums[0], var = sums[2 + 2 * c] / sums[0] - mean * mean;
-
-        ch.count = sums[0];
-        var = var < 0 ? 0 : var;
-        move_running(lane, c, &ch, mean, var);
-        mean_used[c] = (real)mean;
-        rstd_used[c] = (real)(1 / sqrt(var + (double)lane->attr.norm.eps));
-        normalise(lane, c, &ch, mean_used[c], rstd_used[c]);
-    }
-}
-
 static void take_sums(const esper_lane *lane, int begin, int end)
 {
     for (int c = begin; c < end; c++) {
@@ -224,27 +197,9 @@ static void take_sums(const esper_lane *lane, int begin, int end)
     }
 }
 
-/* All ranks have all of the gradients of scale and shift, and as gradients are summed over ranks, each gives its share of
- * them. With equal shares of a power of two nothing is rounded: the sum is that of one rank. */
-static void backward_shared(const esper_lane *lane, int begin, int end)
-{
-    const double *sums = lane->scratch;
-
-    for (int c = begin; c < end; c++) {
-        real mean = ((const real *)lane->out[1].data)[c], rstd = ((const real *)lane->out[2].data)[c];
-        channel ch = channel_of(lane, c);
-        sums_of_g sum = {sums[1 + 2 * c], sums[2 + 2 * c]};
-
-        put_parameters(lane, c, &sum, ch.count / sums[0]);
-        if (lane->in[0].grad != NULL)
-            put_dx(lane, &ch, mean, ((const real *)lane->in[1].data)[c] * rstd, (real)(sum.g / sums[0]),
-                   (real)(sum.gx / sums[0] * (double)rstd * (double)rstd));
-    }
-}
-
 static const esper_op_kernels shared = {
-    .forward = {{measure, channels}, {forward_shared, channels}},
-    .backward = {{take_sums, channels}, {backward_shared, channels}},
+    .forward = {{measure, units_of_channels}, {forward, units_of_channels}},
+    .backward = {{take_sums, units_of_channels}, {backward, units_of_channels}},
     .scratch = scratch,
     .sums = sums,
     .summed_forward = 1,
@@ -252,8 +207,8 @@ static const esper_op_kernels shared = {
 };
 
 const esper_op_kernels ESPER_OP_KERNELS(batch_norm) = {
-    .forward = {{forward, channels}},
-    .backward = {{backward, channels}},
+    .forward = {{forward, units_of_channels}},
+    .backward = {{backward, units_of_channels}},
     .scratch = scratch,
     .shared = &shared,
 };

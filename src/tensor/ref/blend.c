@@ -8,6 +8,7 @@
 #include <string.h>
 #include <tgmath.h>
 
+#include "tensor/ref/elements.h"
 #include "tensor/ref/sums.h"
 
 static real clamp01(real x)
@@ -21,32 +22,15 @@ static real number_at(const esper_lane *lane, int input, int sample)
     return *data_at(&lane->in[input], sample);
 }
 
-/* Puts factor * g into the gradient of an input. */
-static void put_scaled(const esper_lane *lane, int input, int sample, real factor)
-{
-    const esper_view *view = &lane->in[input];
-    const real *g = grad_at(&lane->out[0], sample);
-    real *to = grad_at(view, sample);
-
-    if (view->grad == NULL)
-        return;
-    for (int64_t i = 0; i < view->count; i++)
-        grad_put(view, &to[i], factor * g[i]);
-}
-
 static void straight_through_forward(const esper_lane *lane, int begin, int end)
 {
-    size_t count = (size_t)(end - begin) * (size_t)lane->in[0].count;
-
-    memmove(data_at(&lane->out[0], begin), data_at(&lane->in[0], begin), count * sizeof(real));
+    memmove(data_at(&lane->out[0], begin), data_at(&lane->in[0], begin), elements(lane, begin, end) * sizeof(real));
 }
 
 static void straight_through_backward(const esper_lane *lane, int begin, int end)
 {
-    for (int n = begin; n < end; n++) {
-        put_scaled(lane, 0, n, 1);
-        put_scaled(lane, 1, n, 1);
-    }
+    put_scaled(lane, 0, 1, begin, end);
+    put_scaled(lane, 1, 1, begin, end);
 }
 
 /* y = h + e (s - h), reckoned from the nearer end. */
@@ -77,8 +61,8 @@ static void blend_add_backward(const esper_lane *lane, int begin, int end)
     for (int n = begin; n < end; n++) {
         real a = clamp01(number_at(lane, 2, n));
 
-        put_scaled(lane, 0, n, 1 - a);
-        put_scaled(lane, 1, n, a);
+        put_scaled(lane, 0, 1 - a, n, n + 1);
+        put_scaled(lane, 1, a, n, n + 1);
     }
 }
 
@@ -124,9 +108,9 @@ static void blend_mul_backward(const esper_lane *lane, int begin, int end)
             blend_mul_backward_sample(lane, n, a);
             continue;
         }
-        put_scaled(lane, 0, n, 1);
-        put_scaled(lane, 1, n, 0);
-        put_scaled(lane, 2, n, 0);
+        put_scaled(lane, 0, 1, n, n + 1);
+        put_scaled(lane, 1, 0, n, n + 1);
+        put_scaled(lane, 2, 0, n, n + 1);
     }
 }
 
@@ -160,8 +144,8 @@ static void blend_gate_backward(const esper_lane *lane, int begin, int end)
     const esper_view *gate = &lane->in[2];
 
     for (int n = begin; n < end; n++) {
-        put_scaled(lane, 0, n, 1 - gated(lane, n));
-        put_scaled(lane, 1, n, gated(lane, n));
+        put_scaled(lane, 0, 1 - gated(lane, n), n, n + 1);
+        put_scaled(lane, 1, gated(lane, n), n, n + 1);
         if (gate->grad != NULL)
             grad_put(gate, grad_at(gate, n), gate_gradient(lane, n));
     }

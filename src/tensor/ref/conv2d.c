@@ -16,16 +16,6 @@ typedef struct tap {
         weight; /* where its input plane, output plane and weight begin: elements within a sample, within w */
 } tap;
 
-static int larger(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* Tap t of output channel o; there are C/groups * k * k of them. */
 static tap tap_of(const esper_lane *lane, int o, int t)
 {
@@ -36,10 +26,10 @@ static tap tap_of(const esper_lane *lane, int o, int t)
 
     v.in_w = x->dim[2];
     v.out_w = y->dim[2];
-    v.begin_y = larger(0, -v.step_y);
-    v.end_y = smaller(y->dim[1], x->dim[1] - v.step_y);
-    v.begin_x = larger(0, -v.step_x);
-    v.end_x = smaller(y->dim[2], x->dim[2] - v.step_x);
+    v.begin_y = v.step_y < 0 ? -v.step_y : 0;
+    v.end_y = y->dim[1] < x->dim[1] - v.step_y ? y->dim[1] : x->dim[1] - v.step_y;
+    v.begin_x = v.step_x < 0 ? -v.step_x : 0;
+    v.end_x = y->dim[2] < x->dim[2] - v.step_x ? y->dim[2] : x->dim[2] - v.step_x;
     v.in = (size_t)c * (size_t)(x->dim[1] * x->dim[2]);
     v.out = (size_t)o * (size_t)(y->dim[1] * y->dim[2]);
     v.weight = (size_t)o * (size_t)(per_group * k * k) + (size_t)t;
@@ -122,12 +112,7 @@ static void backward_w(const esper_lane *lane, int begin, int end)
         }
 }
 
-static int out_channels(const esper_lane *lane)
-{
-    return lane->out[0].dim[0];
-}
-
 const esper_op_kernels ESPER_OP_KERNELS(conv2d) = {
     .forward = {{forward, NULL}},
-    .backward = {{backward_x, NULL}, {backward_w, out_channels}},
+    .backward = {{backward_x, NULL}, {backward_w, units_of_channels}},
 };

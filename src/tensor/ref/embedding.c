@@ -32,48 +32,29 @@ static void forward(const esper_lane *lane, int begin, int end)
     }
 }
 
-/* Zeroes columns begin .. end-1 of a table's gradient unless it is to be added to. */
-static void begin_columns(const esper_view *table, int begin, int end)
+/* Columns begin .. end-1 of the gradient of a table: of the tokens by their ids, or of the positions. */
+static void put_table(const esper_lane *lane, int input, int begin, int end)
 {
-    size_t D = (size_t)table->dim[1];
+    const esper_view *table = &lane->in[input];
+    size_t D = (size_t)table->dim[1], T = (size_t)lane->in[0].count;
 
-    if (!table->add)
-        for (int row = 0; row < table->dim[0]; row++)
-            memset((real *)table->grad + (size_t)row * D + begin, 0, (size_t)(end - begin) * sizeof(real));
-}
-
-static void add_row(const esper_view *table, size_t row, const real *g, int begin, int end)
-{
-    real *to = (real *)table->grad + row * (size_t)table->dim[1];
-
-    for (int d = begin; d < end; d++)
-        to[d] += g[d];
-}
-
-static void backward_tokens(const esper_lane *lane, int begin, int end)
-{
-    const esper_view *tokens = &lane->in[1];
-    size_t D = (size_t)tokens->dim[1], T = (size_t)lane->in[0].count;
-
-    if (tokens->grad == NULL)
-        return;
-    begin_columns(tokens, begin, end);
+    for (int row = 0; row < table->dim[0] && !table->add; row++)
+        memset((real *)table->grad + (size_t)row * D + begin, 0, (size_t)(end - begin) * sizeof(real));
     for (int n = 0; n < lane->pass->n_samples; n++)
-        for (size_t t = 0; t < T; t++)
-            add_row(tokens, (size_t)ids_at(lane, n)[t], grad_at(&lane->out[0], n) + t * D, begin, end);
+        for (size_t t = 0; t < T; t++) {
+            const real *g = grad_at(&lane->out[0], n) + t * D;
+            real *to = (real *)table->grad + (input == 1 ? (size_t)ids_at(lane, n)[t] : t) * D;
+
+            for (int d = begin; d < end; d++)
+                to[d] += g[d];
+        }
 }
 
-static void backward_positions(const esper_lane *lane, int begin, int end)
+static void backward(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *positions = &lane->in[2];
-    size_t D = (size_t)positions->dim[1], T = (size_t)lane->in[0].count;
-
-    if (positions->grad == NULL)
-        return;
-    begin_columns(positions, begin, end);
-    for (int n = 0; n < lane->pass->n_samples; n++)
-        for (size_t t = 0; t < T; t++)
-            add_row(positions, t, grad_at(&lane->out[0], n) + t * D, begin, end);
+    for (int input = 1; input <= 2; input++)
+        if (lane->in[input].grad != NULL)
+            put_table(lane, input, begin, end);
 }
 
 static int columns(const esper_lane *lane)
@@ -83,5 +64,5 @@ static int columns(const esper_lane *lane)
 
 const esper_op_kernels ESPER_OP_KERNELS(embedding) = {
     .forward = {{forward, NULL}},
-    .backward = {{backward_tokens, columns}, {backward_positions, columns}},
+    .backward = {{backward, columns}},
 };

@@ -13,12 +13,6 @@ static size_t share(const esper_lane *lane)
     return (size_t)lane->in[0].count / (size_t)lane->out[0].count;
 }
 
-static void mean_of_pixels(const real *x, size_t plane, size_t C, real *y)
-{
-    for (size_t c = 0; c < C; c++)
-        y[c] = (real)(sum_of(x + c * plane, plane) / (double)plane);
-}
-
 static void mean_of_tokens(const real *x, size_t T, size_t D, real *y)
 {
     for (size_t first = 0; first < D; first += COLUMN_BLOCK) {
@@ -38,11 +32,12 @@ static void forward(const esper_lane *lane, int begin, int end)
     for (int n = begin; n < end; n++) {
         const real *x = data_at(&lane->in[0], n);
         real *y = data_at(&lane->out[0], n);
+        size_t results = (size_t)lane->out[0].count, each = share(lane);
 
-        if (over_pixels(lane))
-            mean_of_pixels(x, share(lane), (size_t)lane->out[0].count, y);
-        else
-            mean_of_tokens(x, share(lane), (size_t)lane->out[0].count, y);
+        if (!over_pixels(lane))
+            mean_of_tokens(x, each, results, y);
+        for (size_t c = 0; c < results && over_pixels(lane); c++)
+            y[c] = (real)(sum_of(x + c * each, each) / (double)each);
     }
 }
 

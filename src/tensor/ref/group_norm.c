@@ -113,12 +113,7 @@ static void backward_scale_shift(const esper_lane *lane, int begin, int end)
     }
 }
 
-static int channels(const esper_lane *lane)
-{
-    return lane->in[0].dim[0];
-}
-
 const esper_op_kernels ESPER_OP_KERNELS(group_norm) = {
     .forward = {{forward, NULL}},
-    .backward = {{backward_x, NULL}, {backward_scale_shift, channels}},
+    .backward = {{backward_x, NULL}, {backward_scale_shift, units_of_channels}},
 };

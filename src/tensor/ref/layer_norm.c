@@ -6,18 +6,8 @@
 #include <math.h>
 
 #include "tensor/ref/columns.h"
+#include "tensor/ref/layer_norm.h"
 #include "tensor/ref/sums.h"
-
-static size_t width(const esper_lane *lane)
-{
-    return (size_t)lane->in[1].count;
-}
-
-/* Rows of x in n samples. */
-static size_t rows_in(const esper_lane *lane, int n)
-{
-    return (size_t)n * (size_t)lane->in[0].count / width(lane);
-}
 
 static void forward(const esper_lane *lane, int begin, int end)
 {
@@ -36,7 +26,6 @@ static void forward(const esper_lane *lane, int begin, int end)
     }
 }
 
-/* dx = (g scale - mean of g scale - xhat * mean of g scale xhat) / std, over one row. */
 static void backward_row(const esper_view *view, const real *x, const real *g, const real *scale, const real *stat,
                          size_t D, real *dx)
 {
@@ -58,14 +47,7 @@ static void backward_row(const esper_view *view, const real *x, const real *g, c
 
 static void backward_x(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *view = &lane->in[0];
-    size_t D = width(lane), rows = rows_in(lane, end - begin);
-
-    if (view->grad == NULL)
-        return;
-    for (size_t r = 0; r < rows; r++)
-        backward_row(view, data_at(view, begin) + r * D, grad_at(&lane->out[0], begin) + r * D, lane->in[1].data,
-                     data_at(&lane->out[1], begin) + 2 * r, D, grad_at(view, begin) + r * D);
+    put_rows(lane, begin, end, backward_row);
 }
 
 /* The scale's gradient, sums of g xhat, in columns first .. first+n-1. */

@@ -153,21 +153,13 @@ static void backward_sample(const esper_lane *lane, int n)
     }
 }
 
-static void put_all(const esper_view *view, int n, const real *values)
-{
-    real *grad = grad_at(view, n);
-
-    for (int64_t i = 0; i < view->count && grad != NULL; i++)
-        grad_put(view, &grad[i], values[i]);
-}
-
 static void backward_steps(const esper_lane *lane, int begin, int end)
 {
     for (int n = begin; n < end; n++) {
         backward_sample(lane, n);
-        put_all(&lane->in[0], n, sums_at(lane, n));
-        put_all(&lane->in[3], n, state_at(lane, n));
-        put_all(&lane->in[4], n, state_at(lane, n) + lane->out[0].dim[1]);
+        grad_put_all(&lane->in[0], n, sums_at(lane, n));
+        grad_put_all(&lane->in[3], n, state_at(lane, n));
+        grad_put_all(&lane->in[4], n, state_at(lane, n) + lane->out[0].dim[1]);
     }
 }
 

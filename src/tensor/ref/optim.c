@@ -37,12 +37,6 @@ static void grad_norm_chunks(const esper_lane *lane, int begin, int end)
     }
 }
 
-static int one(const esper_lane *lane)
-{
-    (void)lane;
-    return 1;
-}
-
 static void grad_norm_join(const esper_lane *lane, int begin, int end)
 {
     const double *partial = lane->out[1].data;
@@ -113,7 +107,7 @@ static void adamw(const esper_lane *lane, int begin, int end)
 }
 
 const esper_op_kernels ESPER_OP_KERNELS(grad_norm) = {
-    .forward = {{grad_norm_chunks, chunks}, {grad_norm_join, one}},
+    .forward = {{grad_norm_chunks, chunks}, {grad_norm_join, one_unit}},
 };
 
 const esper_op_kernels ESPER_OP_KERNELS(sgd) = {

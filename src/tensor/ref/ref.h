@@ -31,10 +31,31 @@ static inline real *grad_at(const esper_view *view, int sample)
     return view->grad == NULL ? NULL : (real *)view->grad + (size_t)sample * (size_t)view->count;
 }
 
+/* Units of a phase: one, or the output's channels (or rows). */
+static inline int one_unit(const esper_lane *lane)
+{
+    (void)lane;
+    return 1;
+}
+
+static inline int units_of_channels(const esper_lane *lane)
+{
+    return lane->out[0].dim[0];
+}
+
 /* Writes one element of a gradient. */
 static inline void grad_put(const esper_view *view, real *grad, real value)
 {
     *grad = view->add ? *grad + value : value;
+}
+
+/* A sample's gradient of all elements of a view, where one is wanted. */
+static inline void grad_put_all(const esper_view *view, int sample, const real *values)
+{
+    real *grad = grad_at(view, sample);
+
+    for (int64_t i = 0; i < view->count && grad != NULL; i++)
+        grad_put(view, &grad[i], values[i]);
 }
 
 #endif

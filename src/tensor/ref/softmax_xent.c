@@ -10,17 +10,7 @@
 #include <assert.h>
 #include <tgmath.h>
 
-#include "tensor/ref/ref.h"
-
-static size_t classes(const esper_lane *lane)
-{
-    return (size_t)lane->in[0].dim[lane->in[0].rank - 1];
-}
-
-static const int32_t *targets_at(const esper_lane *lane, int sample)
-{
-    return (const int32_t *)lane->in[1].data + (size_t)sample * (size_t)lane->in[1].count;
-}
+#include "tensor/ref/softmax_xent.h"
 
 static size_t first_largest(const real *logits, size_t V)
 {
@@ -41,34 +31,31 @@ static double log_sum_exp(const real *logits, size_t V, real top)
     return (double)top + log(sum);
 }
 
-static void forward_sample(const esper_lane *lane, int sample)
-{
-    const real *logits = data_at(&lane->in[0], sample);
-    const int32_t *targets = targets_at(lane, sample);
-    real *lse_at = data_at(&lane->out[2], sample);
-    size_t V = classes(lane);
-    double loss = 0;
-    int correct = 0;
-
-    for (int64_t row = 0; row < lane->in[1].count; row++, logits += V) {
-        size_t best = first_largest(logits, V);
-        double lse = log_sum_exp(logits, V, logits[best]);
-
-        assert(targets[row] < (int64_t)V);
-        lse_at[row] = (real)lse;
-        if (targets[row] < 0)
-            continue;
-        loss += lse - (double)logits[targets[row]];
-        correct += lse == lse && best == (size_t)targets[row];
-    }
-    *data_at(&lane->out[0], sample) = (real)loss;
-    *data_at(&lane->out[1], sample) = (real)correct;
-}
-
 static void forward(const esper_lane *lane, int begin, int end)
 {
-    for (int n = begin; n < end; n++)
-        forward_sample(lane, n);
+    size_t V = classes(lane);
+
+    for (int sample = begin; sample < end; sample++) {
+        const real *logits = data_at(&lane->in[0], sample);
+        const int32_t *targets = targets_at(lane, sample);
+        real *lse_at = data_at(&lane->out[2], sample);
+        double loss = 0;
+        int correct = 0;
+
+        for (int64_t row = 0; row < lane->in[1].count; row++, logits += V) {
+            size_t best = first_largest(logits, V);
+            double lse = log_sum_exp(logits, V, logits[best]);
+
+            assert(targets[row] < (int64_t)V);
+            lse_at[row] = (real)lse;
+            if (targets[row] < 0)
+                continue;
+            loss += lse - (double)logits[targets[row]];
+            correct += lse == lse && best == (size_t)targets[row];
+        }
+        *data_at(&lane->out[0], sample) = (real)loss;
+        *data_at(&lane->out[1], sample) = (real)correct;
+    }
 }
 
 static void backward_row(const esper_view *view, const real *logits, size_t V, int32_t target, real lse, real scale,
@@ -88,16 +75,7 @@ static void backward_row(const esper_view *view, const real *logits, size_t V, i
 
 static void backward(const esper_lane *lane, int begin, int end)
 {
-    const esper_view *view = &lane->in[0];
-    size_t V = classes(lane);
-
-    if (view->grad == NULL)
-        return;
-    for (int n = begin; n < end; n++)
-        for (int64_t row = 0; row < lane->in[1].count; row++)
-            backward_row(view, data_at(view, n) + (size_t)row * V, V, targets_at(lane, n)[row],
-                         data_at(&lane->out[2], n)[row], (real)lane->pass->loss_scale,
-                         grad_at(view, n) + (size_t)row * V);
+    put_rows(lane, begin, end, backward_row);
 }
 
 const esper_op_kernels ESPER_OP_KERNELS(softmax_xent) = {

@@ -43,16 +43,21 @@ static void mul_backward(const esper_lane *lane, int begin, int end)
 
 /* ------------------------------------------------------------------------------------------------ channel_scale */
 
-static const float *scale_of(const esper_lane *lane, int plane)
+/* x, or with the gradient of y in its place the gradient of x. */
+static void scale_plane(const esper_lane *lane, int plane, const float *x, bool add, float *y)
 {
-    return (const float *)lane->in[1].data + plane % lane->out[0].dim[0];
+    float scale = ((const float *)lane->in[1].data)[plane % lane->out[0].dim[0]];
+    simd_acc factor;
+
+    for (int i = 0; i < SIMD_VECS; i++)
+        factor.v[i] = simd_all(scale);
+    simd_put_scaled(x, factor, pixels_of(&lane->in[0]), add, y);
 }
 
 static void channel_scale_forward(const esper_lane *lane, int begin, int end)
 {
     for (int p = begin; p < end; p++)
-        simd_channel_scale(data_plane(&lane->in[0], p), scale_of(lane, p), 1, pixels_of(&lane->in[0]), false,
-                           data_plane(&lane->out[0], p));
+        scale_plane(lane, p, data_plane(&lane->in[0], p), false, data_plane(&lane->out[0], p));
 }
 
 /* Scratch is the sums of each plane, (blocks, C). */
@@ -62,18 +67,15 @@ static void channel_scale_backward(const esper_lane *lane, int begin, int end)
 
     for (int p = begin; p < end; p++) {
         const float *g = grad_plane(&lane->out[0], p);
+        simd_sums sums = {0};
 
-        if (lane->in[1].grad != NULL)
-            simd_channel_scale_back_s(g, data_plane(x, p), 1, pixels_of(x), samples_in(lane, p / x->dim[0]),
-                                      (double *)lane->scratch + p);
+        if (lane->in[1].grad != NULL) {
+            simd_product_sums(g, data_plane(x, p), pixels_of(x), (simd_acc){0}, &sums);
+            ((double *)lane->scratch)[p] = simd_join(sums.b, samples_in(lane, p / x->dim[0]));
+        }
         if (x->grad != NULL)
-            simd_channel_scale(g, scale_of(lane, p), 1, pixels_of(x), x->add, grad_plane(x, p));
+            scale_plane(lane, p, g, x->add, grad_plane(x, p));
     }
-}
-
-static int channels(const esper_lane *lane)
-{
-    return (int)lane->in[1].count;
 }
 
 /* Units are channels. */
@@ -135,12 +137,6 @@ static void mix_tanh_join(const esper_lane *lane, int begin, int end)
     grad_put(w, w->grad, (float)((1 - mix * mix) * sum));
 }
 
-static int one(const esper_lane *lane)
-{
-    (void)lane;
-    return 1;
-}
-
 static size_t mix_tanh_scratch(const esper_lane *lane, bool backward, int max_samples)
 {
     (void)lane;
@@ -156,14 +152,14 @@ const esper_op_kernels ESPER_BLOCK_KERNELS(mul) = {
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(channel_scale) = {
     .forward = {{channel_scale_forward, count_planes}},
-    .backward = {{channel_scale_backward, count_planes}, {channel_scale_join, channels}},
+    .backward = {{channel_scale_backward, count_planes}, {channel_scale_join, units_of_channels}},
     .scratch = channel_scale_scratch,
     .local_forward = true,
 };
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(mix_tanh) = {
     .forward = {{mix_tanh_forward, count_planes}},
-    .backward = {{mix_tanh_backward, count_blocks}, {mix_tanh_join, one}},
+    .backward = {{mix_tanh_backward, count_blocks}, {mix_tanh_join, one_unit}},
     .scratch = mix_tanh_scratch,
     .local_forward = true,
 };

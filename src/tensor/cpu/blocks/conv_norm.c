@@ -112,11 +112,6 @@ static int groups(const esper_lane *lane)
     return lane->attr.conv.groups;
 }
 
-static int channels(const esper_lane *lane)
-{
-    return lane->out[0].dim[0];
-}
-
 /* Elements of a channel here: on all ranks together it is the first of the values. */
 static double count_of(const work *w, const esper_lane *lane)
 {
@@ -380,7 +375,7 @@ static void backward_blocks(const esper_lane *lane, bool split, int begin, int e
 /* The two apart. Units are channels of blocks, and steps of blocks. */
 static int planes(const esper_lane *lane)
 {
-    return count_blocks(lane) * channels(lane);
+    return count_blocks(lane) * units_of_channels(lane);
 }
 
 static void differentiate_planes(const esper_lane *lane, int begin, int end)
@@ -500,8 +495,14 @@ const esper_op_kernels ESPER_BLOCK_KERNELS(conv2d) = {
 };
 
 static const esper_op_kernels norm_shared = {
-    .forward = {{measure, count_blocks}, {offer, channels}, {choose, channels}, {normalise, count_blocks}},
-    .backward = {{take_sums, count_blocks}, {offer_back, channels}, {join, channels}, {backward_norm, count_blocks}},
+    .forward = {{measure, count_blocks},
+                {offer, units_of_channels},
+                {choose, units_of_channels},
+                {normalise, count_blocks}},
+    .backward = {{take_sums, count_blocks},
+                 {offer_back, units_of_channels},
+                 {join, units_of_channels},
+                 {backward_norm, count_blocks}},
     .scratch = scratch,
     .sums = sums,
     .summed_forward = 2,
@@ -509,19 +510,22 @@ static const esper_op_kernels norm_shared = {
 };
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(batch_norm) = {
-    .forward = {{measure, count_blocks}, {choose, channels}, {normalise, count_blocks}},
-    .backward = {{take_sums, count_blocks}, {join, channels}, {backward_norm, count_blocks}},
+    .forward = {{measure, count_blocks}, {choose, units_of_channels}, {normalise, count_blocks}},
+    .backward = {{take_sums, count_blocks}, {join, units_of_channels}, {backward_norm, count_blocks}},
     .scratch = scratch,
     .shared = &norm_shared,
 };
 
 static const esper_op_kernels conv_norm_shared = {
-    .forward =
-        {{pack, tiles}, {convolve_whole, parts}, {offer, channels}, {choose, channels}, {normalise, count_blocks}},
+    .forward = {{pack, tiles},
+                {convolve_whole, parts},
+                {offer, units_of_channels},
+                {choose, units_of_channels},
+                {normalise, count_blocks}},
     .backward = {{prepare, tiles_back},
                  {take_sums, count_blocks},
-                 {offer_back, channels},
-                 {join, channels},
+                 {offer_back, units_of_channels},
+                 {join, units_of_channels},
                  {backward_whole, count_blocks},
                  {finish_weights, units_of_weights}},
     .scratch = scratch,
@@ -533,10 +537,10 @@ static const esper_op_kernels conv_norm_shared = {
 };
 
 static const esper_op_kernels conv_norm_fine = {
-    .forward = {{pack, tiles}, {convolve_whole, parts}, {choose, channels}, {normalise, count_blocks}},
+    .forward = {{pack, tiles}, {convolve_whole, parts}, {choose, units_of_channels}, {normalise, count_blocks}},
     .backward = {{prepare, tiles_back},
                  {take_sums, count_blocks},
-                 {join, channels},
+                 {join, units_of_channels},
                  {differentiate_planes, planes},
                  {steps_whole, steps_back},
                  {finish_weights, units_of_weights}},
@@ -546,10 +550,10 @@ static const esper_op_kernels conv_norm_fine = {
 };
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(conv_norm) = {
-    .forward = {{pack, tiles}, {convolve_whole, parts}, {choose, channels}, {normalise, count_blocks}},
+    .forward = {{pack, tiles}, {convolve_whole, parts}, {choose, units_of_channels}, {normalise, count_blocks}},
     .backward = {{prepare, tiles_back},
                  {take_sums, count_blocks},
-                 {join, channels},
+                 {join, units_of_channels},
                  {backward_whole, count_blocks},
                  {finish_weights, units_of_weights}},
     .scratch = scratch,

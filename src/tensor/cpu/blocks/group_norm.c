@@ -39,11 +39,6 @@ static void join(const esper_lane *lane, int begin, int end)
                     (size_t)end);
 }
 
-static int channels(const esper_lane *lane)
-{
-    return lane->in[0].dim[0];
-}
-
 static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 {
     return backward ? (size_t)esper_blocks_of(max_samples) * 2 * (size_t)lane->in[0].dim[0] * sizeof(float) : 0;
@@ -51,6 +46,6 @@ static size_t scratch(const esper_lane *lane, bool backward, int max_samples)
 
 const esper_op_kernels ESPER_BLOCK_KERNELS(group_norm) = {
     .forward = {{forward, count_blocks}},
-    .backward = {{backward, count_blocks}, {join, channels}},
+    .backward = {{backward, count_blocks}, {join, units_of_channels}},
     .scratch = scratch,
 };

@@ -1,5 +1,5 @@
 /* Measuring the peak: independent chains of multiply-adds, enough of them to hide the latency of one. */
-#include "tensor/cpu_peak.h"
+#include "bench/cpu_peak.h"
 
 #include "base/clock.h"
 

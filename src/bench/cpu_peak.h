@@ -1,6 +1,6 @@
 /* Internal. What this machine can do at most, measured: the limits that benchmarks are set beside. */
-#ifndef ESPER_TENSOR_CPU_PEAK_H
-#define ESPER_TENSOR_CPU_PEAK_H
+#ifndef ESPER_BENCH_CPU_PEAK_H
+#define ESPER_BENCH_CPU_PEAK_H
 
 #include "base/pool.h"
 
