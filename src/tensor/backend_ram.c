@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/guard_internal.h"
 #include "tensor/backends.h"
 
 esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
@@ -93,4 +94,17 @@ esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, flo
     for (size_t i = 0; i < count; i++)
         to[i] = value;
     return ESPER_OK;
+}
+
+esper_status esper_ram_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                            const esper_guard_scan *request, uint32_t *flag)
+{
+    esper_guard_scan flagged = *request;
+
+    (void)stream;
+    flagged.skip_flag = esper_backend_address(be, flag);
+    if (*flagged.skip_flag != 0)
+        return ESPER_OK;
+    esper_guard_give_up(guard);
+    return esper_guard_launch(guard, &flagged);
 }

@@ -37,5 +37,7 @@ esper_status esper_ram_stream_open(esper_backend *be, esper_stream_kind kind, es
 void         esper_ram_stream_close(esper_backend_stream *stream);
 esper_status esper_ram_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
 esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+esper_status esper_ram_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                            const esper_guard_scan *request, uint32_t *flag);
 
 #endif

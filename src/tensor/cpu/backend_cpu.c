@@ -164,5 +164,6 @@ const esper_backend_ops esper_backend_cpu = {
     .copy_out = esper_ram_copy,
     .copy = esper_ram_copy,
     .fill = esper_ram_fill,
+    .scan = esper_ram_scan,
     .each = each_cpu,
 };

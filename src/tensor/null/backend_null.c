@@ -32,4 +32,5 @@ const esper_backend_ops esper_backend_null = {
     .copy_out = esper_ram_copy,
     .copy = esper_ram_copy,
     .fill = esper_ram_fill,
+    .scan = esper_ram_scan,
 };

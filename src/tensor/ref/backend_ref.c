@@ -61,4 +61,5 @@ const esper_backend_ops esper_backend_ref = {
     .copy_out = esper_ram_copy,
     .copy = esper_ram_copy,
     .fill = esper_ram_fill,
+    .scan = esper_ram_scan,
 };
