@@ -4,7 +4,6 @@
  * that is not sealed) both ways are one, and what is counted counts the same. */
 #include <inttypes.h>
 #include <math.h>
-#include <xxhash.h>
 
 #include "engine/guarded.h"
 #include "engine/helpers.h"
@@ -41,25 +40,6 @@ static esper_network *open_behind(bool behind, const char *more)
         assert_true(esper_backend_is_behind(backend) == behind);
     check_good(esper_guarded_open(network));
     return network;
-}
-
-static uint64_t hash_state(esper_network *network)
-{
-    const esper_slab *slab = &network->slab;
-    uint64_t hash = 0;
-
-    for (int f = 0; f < ESPER_N_FAMILIES; f++) {
-        size_t bytes = (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float);
-        float *values = malloc(bytes + 1);
-
-        assert_non_null(values);
-        if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL) {
-            check_good(esper_backend_read(slab->backend, values, slab->family[f], bytes));
-            hash = XXH64(values, bytes, hash);
-        }
-        free(values);
-    }
-    return hash;
 }
 
 static void note(course *it, const esper_incident *incident)
@@ -108,7 +88,8 @@ static course go(bool behind, const char *more, int64_t poison_at, esper_family 
         esper_network_next_epoch(network);
     }
     it.cursor = network->cursor;
-    it.state = hash_state(network);
+    check_good(esper_network_wait(network));
+    it.state = slab_hash(&network->slab, 0);
     esper_single_close(network);
     assert_int_equal(live_blocks(), 0);
     return it;
