@@ -302,19 +302,10 @@ static esper_status run_program(const esper_evaluator *evaluator, program *self,
 
 static esper_status run_network(const esper_evaluator *evaluator, evaluation *run, uint32_t batch)
 {
-    const esper_sampler *sampler = sampler_of(evaluator);
-    bool images = evaluator->network->engine->host.topology == ESPER_TOPOLOGY_CNN;
-    void *input = esper_backend_address(evaluator->network->engine->backend, /* as in esper_network_load */
-                                        data_of(run->network, run->network->net.input));
-    esper_batch dest = {
-        .images = images ? input : NULL,
-        .tokens = images ? NULL : input,
-        .targets = evaluator->targets,
-    };
-
-    esper_batch_fill(sampler, batch, esper_network_pool(evaluator->network), &dest);
-    return run_program(evaluator, run->network, &run->splice, (int)esper_sampler_batch_count(sampler, batch),
-                       &run->results);
+    ESPER_TRY(esper_network_put_batch(evaluator->network, run->network->plan, &run->network->net, evaluator->split,
+                                      batch, evaluator->targets));
+    return run_program(evaluator, run->network, &run->splice,
+                       (int)esper_sampler_batch_count(sampler_of(evaluator), batch), &run->results);
 }
 
 /* Begins with what the network has computed up to there. */

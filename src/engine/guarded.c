@@ -12,15 +12,78 @@
 
 /* ------------------------------------------------------------------------------------------------ scanning */
 
-esper_status guarded_scan(esper_guarded *guarded, uint32_t roles, sums what, const esper_guard_report **report_out)
+static esper_guard_scan scan_of(uint32_t roles, sums what)
 {
     esper_guard_scan request;
 
     esper_guard_scan_init(&request);
     request.roles = roles;
     request.checksum = (uint32_t)what;
-    ESPER_TRY(esper_guard_launch(guarded->guard, &request));
-    return esper_guard_read(guarded->guard, report_out);
+    return request;
+}
+
+/* Queues a scan, which raises the network's flag. */
+static esper_status queue_scan(esper_guarded *guarded, uint32_t roles, sums what)
+{
+    const esper_network *network = guarded->network;
+    esper_guard_scan request = scan_of(roles, what);
+
+    guarded->report = NULL;
+    return esper_backend_scan(network->engine->backend, network->stream, guarded->guard, &request, network->flag);
+}
+
+/* After a wait: of the scan that raised the flag, or else the last one. */
+static esper_status read_report(esper_guarded *guarded)
+{
+    return guarded->report != NULL ? ESPER_OK : esper_guard_read(guarded->guard, &guarded->report);
+}
+
+/* The flag as it is now, into a row: what is read of it later. */
+static esper_status keep_verdict(const esper_guarded *guarded, int row, esper_verdict verdict)
+{
+    const esper_network *network = guarded->network;
+
+    return esper_backend_copy(network->engine->backend, network->stream, esper_network_verdicts(network, row) + verdict,
+                              network->flag, sizeof(*network->flag));
+}
+
+/* Where it costs nothing the host looks at the flag; else it is as good as down until results are read. */
+static uint32_t look_at_flag(const esper_guarded *guarded)
+{
+    const esper_network *network = guarded->network;
+    const esper_backend *backend = network->engine->backend;
+
+    return esper_backend_is_behind(backend) ? 0 : *(const uint32_t *)esper_backend_address(backend, network->flag);
+}
+
+/* The flag with all that is queued before it: one wait, in which results are read as well. */
+static esper_status read_flag(esper_guarded *guarded, uint32_t *flag_out)
+{
+    esper_network *network = guarded->network;
+
+    ESPER_TRY(
+        esper_backend_copy_out(network->engine->backend, network->stream, flag_out, network->flag, sizeof(*flag_out)));
+    return network->n_rows > 0 ? esper_network_read(network) : esper_network_wait(network);
+}
+
+/* What any rank has found is everybody's finding: its flag goes up on all of them. */
+static esper_status share_flag(esper_guarded *guarded, uint32_t *flag)
+{
+    const esper_network *network = guarded->network;
+    uint64_t anywhere = *flag;
+
+    ESPER_TRY(esper_ranks_any(&network->engine->ranks, &anywhere));
+    if (*flag == (uint32_t)anywhere)
+        return ESPER_OK;
+    *flag = (uint32_t)anywhere;
+    return esper_backend_copy_in(network->engine->backend, network->stream, network->flag, flag, sizeof(*flag));
+}
+
+/* Where the norm buffers are kept as they were before a row's pass. */
+static float *buffers_of_row(const esper_guarded *guarded, int row)
+{
+    assert(row >= 0 && row < ESPER_NETWORK_ROWS);
+    return guarded->buffers + (size_t)row * guarded->buffer_bytes / sizeof(*guarded->buffers);
 }
 
 static esper_incident nothing_at(const esper_guarded *guarded)
@@ -125,12 +188,16 @@ static void name_finding(esper_guarded *guarded, const finding *found, esper_inc
     incident->first_index = found->first_index;
 }
 
-/* For state that was just put there by us; what it holds has been judged or will be. */
+/* What it holds has been judged or will be. */
 esper_status guarded_remember_sums(esper_guarded *guarded)
 {
-    const esper_guard_report *report;
+    esper_guard_scan request = scan_of(state_roles, SUMS_REMEMBER);
 
-    return guarded->checksum ? guarded_scan(guarded, state_roles, SUMS_REMEMBER, &report) : ESPER_OK;
+    if (!guarded->checksum)
+        return ESPER_OK;
+    ESPER_TRY(esper_network_wait(guarded->network));
+    ESPER_TRY(esper_guard_launch(guarded->guard, &request));
+    return esper_guard_read(guarded->guard, &guarded->report);
 }
 
 /* ------------------------------------------------------------------------------------------------ what follows */
@@ -140,9 +207,6 @@ static esper_status skip(esper_guarded *guarded)
 {
     esper_network *network = guarded->network;
 
-    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, network->slab.family[ESPER_FAMILY_BUFFER],
-                                 guarded->buffers, guarded->buffer_bytes));
-    esper_network_skip(network);
     guarded->has_suspect = false;
     ESPER_TRY(esper_network_pass_over(network, network->cursor.epoch, network->cursor.batch));
     esper_network_batch_due(network);
@@ -170,6 +234,14 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
     return ESPER_OK;
 }
 
+static esper_status lower_flag(const esper_guarded *guarded)
+{
+    static const uint32_t down = 0;
+    const esper_network *network = guarded->network;
+
+    return esper_backend_copy_in(network->engine->backend, network->stream, network->flag, &down, sizeof(down));
+}
+
 /* The verdict behind a forward pass. The norm buffers were found clean before it and a copy of them is kept, so what it
  * left in them is undone with the step, and counts as its gradients do: parameters and moments alone are state here. */
 static uint32_t verdict_behind_pass(const esper_guard_report *report)
@@ -188,73 +260,192 @@ static uint32_t verdict_behind_pass(const esper_guard_report *report)
     return bad;
 }
 
-/* Scans some roles (0: all, behind a forward pass) and does what follows from it. A scan that left the gradients out and found nothing tells the governor
- * nothing: it must not end a row of bad gradients. */
-static esper_status inspect(esper_guarded *guarded, uint32_t roles, sums what, esper_incident *incident)
+/* Does what follows from what was found. */
+static esper_status conclude(esper_guarded *guarded, esper_incident *incident)
 {
-    const esper_guard_report *report;
+    const esper_network *network = guarded->network;
+    bool behind_pass = guarded->found_by == ESPER_VERDICT_PASS;
     esper_governor_reading reading;
+    finding found;
     uint64_t anywhere;
     uint32_t bad;
 
-    ESPER_TRY(guarded_scan(guarded, roles, what, &report));
-    bad = roles == 0 ? verdict_behind_pass(report) : report->bad;
-    bad |= what == SUMS_COMPARE && report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
+    assert(guarded->found);
+    guarded->found = false;
+    incident->at = guarded->found_at;
+    ESPER_TRY(read_report(guarded));
+    ESPER_TRY(lower_flag(guarded));
+    bad = behind_pass ? verdict_behind_pass(guarded->report) : guarded->report->bad;
+    bad |= guarded->report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     anywhere = bad;
-    ESPER_TRY(esper_ranks_any(&guarded->network->engine->ranks, &anywhere));
-    if (anywhere == 0 && roles == state_roles)
-        return ESPER_OK;
-    if (anywhere != 0) {
-        finding found = find(guarded, report, bad);
-
-        incident->n_ranks = roles == 0 ? guarded->network->engine->ranks.n_spoiled : 0;
-        ESPER_TRY(share_finding(guarded, &found, &incident->rank));
-        name_finding(guarded, &found, incident);
-    } else if (roles == 0 && guarded->watcher != NULL)
-        guarded->watcher(guarded->watcher_context, report);
+    ESPER_TRY(esper_ranks_any(&network->engine->ranks, &anywhere));
+    assert(anywhere != 0);
+    found = find(guarded, guarded->report, bad);
+    incident->n_ranks = behind_pass ? network->engine->ranks.n_spoiled : 0;
+    ESPER_TRY(share_finding(guarded, &found, &incident->rank));
+    name_finding(guarded, &found, incident);
     ESPER_TRY(esper_governor_scan(guarded->governor, (uint32_t)anywhere, &reading));
     return obey(guarded, &reading, incident);
 }
 
-/* ------------------------------------------------------------------------------------------------ a step */
+/* ------------------------------------------------------------------------------------------------ hearing of it */
 
-static void drill_at(esper_guarded *guarded, esper_drill_point point)
+static bool is_watched(const esper_guarded *guarded, const esper_row *row)
 {
-    if (guarded->drill != NULL)
-        guarded->drill(guarded->drill_context, guarded->network, point);
+    return guarded->watcher != NULL && row->cursor.batch % guarded->watch_stride == 0;
 }
 
-static esper_status inspect_state(esper_guarded *guarded, esper_incident *incident)
+/* A watched row is read as soon as it is there: its scan is the last one. A scan that left the gradients out and found nothing
+ * tells the governor nothing: it must not end a row of bad gradients. */
+static esper_status hear_good(esper_guarded *guarded, int n_good, bool all)
 {
-    ESPER_TRY(inspect(guarded, state_roles, guarded->checksum ? SUMS_COMPARE : SUMS_OFF, incident));
-    if (incident->action == ESPER_GOVERNOR_GO)
-        guarded->has_suspect = false;
+    const esper_row *rows = guarded->network->rows;
+    esper_governor_reading reading;
+
+    for (int i = 0; i < n_good && guarded->watcher != NULL; i++) {
+        bool shown = all && i == n_good - 1 && is_watched(guarded, &rows[i]);
+
+        if (shown)
+            ESPER_TRY(read_report(guarded));
+        guarded->watcher(guarded->watcher_context, &rows[i], shown ? guarded->report : NULL);
+    }
+    ESPER_TRY(esper_governor_scan(guarded->governor, 0, &reading));
+    esper_ring_hold(guarded->ring, reading.pending != 0);
     return ESPER_OK;
 }
 
-static esper_status train_batch(esper_guarded *guarded, esper_incident *incident)
+static void note_finding(esper_guarded *guarded, const esper_cursor *at, esper_verdict by)
+{
+    guarded->found = true;
+    guarded->found_at = *at;
+    guarded->found_by = by;
+}
+
+esper_status esper_guarded_hear(esper_network *network, int n_good, const esper_verdict *verdict)
+{
+    esper_guarded *guarded = network->guarded;
+    const esper_row *rows = network->rows;
+
+    if (guarded == NULL)
+        return ESPER_OK;
+    if (n_good > 0)
+        ESPER_TRY(hear_good(guarded, n_good, verdict == NULL));
+    if (verdict == NULL)
+        return ESPER_OK;
+    note_finding(guarded, &rows[n_good].cursor, *verdict);
+    guarded->has_suspect = *verdict == ESPER_VERDICT_PASS || n_good > 0 || guarded->had_suspect;
+    guarded->suspect = *verdict == ESPER_VERDICT_PASS ? rows[n_good].cursor
+                       : n_good > 0                   ? rows[n_good - 1].cursor
+                                                      : guarded->suspect_before;
+    return esper_backend_copy(network->engine->backend, network->stream, network->slab.family[ESPER_FAMILY_BUFFER],
+                              buffers_of_row(guarded, n_good), guarded->buffer_bytes);
+}
+
+/* ------------------------------------------------------------------------------------------------ a step */
+
+/* Whoever does there what a fault would do does it by hand. */
+static esper_status drill_at(esper_guarded *guarded, esper_drill_point point)
+{
+    if (guarded->drill == NULL)
+        return ESPER_OK;
+    ESPER_TRY(esper_network_wait(guarded->network));
+    guarded->drill(guarded->drill_context, guarded->network, point);
+    return ESPER_OK;
+}
+
+/* Scans the state, and says what came of it: now, or when results are read. */
+static esper_status judge_state(esper_guarded *guarded, sums what, bool now)
 {
     esper_network *network = guarded->network;
+    esper_cursor at = network->cursor;
+    uint32_t flag;
 
-    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, guarded->buffers,
+    if (network->n_rows == 0) {
+        guarded->had_suspect = guarded->has_suspect;
+        guarded->suspect_before = guarded->suspect;
+    }
+    ESPER_TRY(queue_scan(guarded, state_roles, what));
+    if (!now && look_at_flag(guarded) == 0)
+        return keep_verdict(guarded, network->n_rows, ESPER_VERDICT_STATE);
+    ESPER_TRY(read_flag(guarded, &flag));
+    if (guarded->found)
+        return ESPER_OK; /* by an earlier one */
+    if (flag == 0 && what != SUMS_OFF) { /* checksums are the host's to remember and to compare */
+        ESPER_TRY(read_report(guarded));
+        flag = guarded->report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
+    }
+    ESPER_TRY(share_flag(guarded, &flag));
+    guarded->has_suspect = guarded->has_suspect && flag != 0;
+    if (flag != 0)
+        note_finding(guarded, &at, ESPER_VERDICT_STATE);
+    return flag != 0 ? ESPER_OK : keep_verdict(guarded, network->n_rows, ESPER_VERDICT_STATE);
+}
+
+/* Everything behind a forward pass. */
+static esper_status judge_pass(esper_guarded *guarded, int row)
+{
+    uint32_t flag;
+
+    ESPER_TRY(queue_scan(guarded, 0, SUMS_OFF));
+    if (esper_ranks_are_many(&guarded->network->engine->ranks)) {
+        ESPER_TRY(esper_backend_copy_out(guarded->network->engine->backend, guarded->network->stream, &flag,
+                                         guarded->network->flag, sizeof(flag)));
+        ESPER_TRY(esper_network_wait(guarded->network));
+        ESPER_TRY(share_flag(guarded, &flag));
+    }
+    guarded->network->rows[row].judged = true;
+    return keep_verdict(guarded, row, ESPER_VERDICT_PASS);
+}
+
+/* Nothing is decided between the gradients and the step they make: that is what the flag is for. */
+static esper_status train_batch(esper_guarded *guarded)
+{
+    esper_network *network = guarded->network;
+    int row = network->n_rows;
+
+    ESPER_TRY(esper_backend_copy(network->engine->backend, network->stream, buffers_of_row(guarded, row),
                                  network->slab.family[ESPER_FAMILY_BUFFER], guarded->buffer_bytes));
     guarded->has_suspect = true;
     guarded->suspect = network->cursor;
-    drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD);
+    ESPER_TRY(drill_at(guarded, ESPER_DRILL_BEFORE_FORWARD));
     ESPER_TRY(esper_network_gradients(network));
-    drill_at(guarded, ESPER_DRILL_GRADIENTS);
+    ESPER_TRY(drill_at(guarded, ESPER_DRILL_GRADIENTS));
     ESPER_TRY(esper_network_exchange(network));
-    ESPER_TRY(inspect(guarded, 0, SUMS_OFF, incident));
-    if (incident->action == ESPER_GOVERNOR_STOP && !incident->restored)
-        esper_network_skip(network); /* there is nothing to go back to: what the batch brought does not count */
-    if (incident->action != ESPER_GOVERNOR_GO)
+    ESPER_TRY(judge_pass(guarded, row));
+    return esper_network_apply(network);
+}
+
+/* Whether somebody has to know by now what the last steps have brought. */
+static bool is_read_due(const esper_guarded *guarded)
+{
+    const esper_network *network = guarded->network;
+
+    return look_at_flag(guarded) != 0 || network->n_rows == ESPER_NETWORK_ROWS ||
+           network->cursor.batch >= network->engine->steps_per_epoch ||
+           is_watched(guarded, &network->rows[network->n_rows - 1]) || guarded->drill != NULL || guarded->checksum ||
+           esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
+}
+
+static esper_status take_step(esper_guarded *guarded)
+{
+    esper_network *network = guarded->network;
+    bool trains = esper_network_batch_due(network), snapshot = trains && guarded_snapshot_due(guarded);
+    esper_cursor began = network->cursor;
+
+    ESPER_TRY(drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS));
+    ESPER_TRY(judge_state(guarded, guarded->checksum ? SUMS_COMPARE : SUMS_OFF,
+                          !trains || snapshot || guarded->checksum || esper_ranks_are_many(&network->engine->ranks)));
+    if (guarded->found || !trains)
         return ESPER_OK;
-    ESPER_TRY(esper_network_apply(network));
-    if (!guarded->checksum)
+    if (snapshot)
+        ESPER_TRY(guarded_take_snapshot(guarded));
+    ESPER_TRY(train_batch(guarded));
+    if (is_read_due(guarded))
+        ESPER_TRY(esper_network_read(network));
+    if (guarded->found || !guarded->checksum)
         return ESPER_OK;
-    ESPER_TRY(inspect(guarded, state_roles, SUMS_REMEMBER, incident));
-    if (incident->action == ESPER_GOVERNOR_GO)
-        guarded->has_suspect = false;
+    ESPER_TRY(judge_state(guarded, SUMS_REMEMBER, true));
+    guarded->found_at = began;
     return ESPER_OK;
 }
 
@@ -274,33 +465,33 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
 
     if (guarded == NULL) {
         *incident_out = nothing;
-        return esper_network_step(network);
+        return esper_network_queue_step(network);
     }
     ESPER_TRY(check_usable(guarded));
     if (network->cursor.batch >= network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
-    esper_network_batch_due(network);
     incident = nothing_at(guarded);
-    drill_at(guarded, ESPER_DRILL_BETWEEN_STEPS);
-    ESPER_TRY(inspect_state(guarded, &incident));
-    if (incident.action == ESPER_GOVERNOR_GO && network->cursor.batch < network->engine->steps_per_epoch) {
-        if (guarded_snapshot_due(guarded))
-            ESPER_TRY(guarded_take_snapshot(guarded));
-        ESPER_TRY(train_batch(guarded, &incident));
-    }
+    if (!guarded->found)
+        ESPER_TRY(take_step(guarded));
+    if (guarded->found)
+        ESPER_TRY(conclude(guarded, &incident));
     *incident_out = incident;
     return ESPER_OK;
 }
 
 esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out)
 {
+    esper_guarded *guarded = network->guarded;
     esper_incident incident = nothing;
 
     ESPER_TRY(esper_network_read(network));
-    if (network->guarded != NULL) {
-        incident = nothing_at(network->guarded);
-        ESPER_TRY(check_usable(network->guarded));
-        ESPER_TRY(inspect_state(network->guarded, &incident));
+    if (guarded != NULL) {
+        incident = nothing_at(guarded);
+        ESPER_TRY(check_usable(guarded));
+        if (!guarded->found)
+            ESPER_TRY(judge_state(guarded, guarded->checksum ? SUMS_COMPARE : SUMS_OFF, true));
+        if (guarded->found)
+            ESPER_TRY(conclude(guarded, &incident));
     }
     *incident_out = incident;
     return ESPER_OK;
@@ -355,8 +546,10 @@ void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *co
     network->guarded->drill_context = context;
 }
 
-void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, void *context)
+void esper_guarded_watch(esper_network *network, uint32_t stride, esper_scan_watcher watcher, void *context)
 {
+    assert(stride > 0);
+    network->guarded->watch_stride = stride;
     network->guarded->watcher = watcher;
     network->guarded->watcher_context = context;
 }

@@ -5,6 +5,10 @@
  *
  *     scan of the state ──> snapshot, when due ──> gradients, of all ranks ──> scan of everything ──> optimiser step, or skipped
  *
+ * All of it is queued, and nobody waits: a scan that finds something raises the network's flag, a word in the backend's memory,
+ * and while that is up the optimiser's launch changes nothing and what was found stays there. The host hears of it when it reads
+ * results back (before a snapshot, at an epoch's end, every so many steps), or at once where looking costs nothing.
+ *
  * Parameters, moments and norm buffers are scanned before they are used, and again with the gradients they led to; within a
  * scan, state stands before gradients. So what is named is what was hit, not what it spoiled. A forward pass that met NaN or
  * Inf leaves them in the norm buffers as well: those are put back from a copy, so the step is skipped, as the weights are
@@ -59,14 +63,18 @@ esper_status esper_guarded_restructure(esper_network *network);
 /* The governor's memory was put back behind the opening snapshot: tells it of that one, as it was told of its like before. */
 esper_status esper_guarded_tell_snapshot(esper_network *network);
 
-/* Somebody who wants to see the scans behind gradients that were found good, before the step they make. */
-typedef void (*esper_scan_watcher)(void *context, const esper_guard_report *report);
+/* Somebody who is told of every step whose gradients were found good, when it is read back: with the scan of those whose batch
+ * is a multiple of the stride, and NULL for others. */
+typedef void (*esper_scan_watcher)(void *context, const esper_row *row, const esper_guard_report *report);
 
-void esper_guarded_watch(esper_network *network, esper_scan_watcher watcher, void *context);
+void esper_guarded_watch(esper_network *network, uint32_t stride, esper_scan_watcher watcher, void *context);
+
+/* From esper_network_read: so many rows were good, and the next was not by this verdict (NULL: that were all). */
+esper_status esper_guarded_hear(esper_network *network, int n_good, const esper_verdict *verdict);
 
 /* The steps of a network without a guard are what they are, and nothing is ever met.
  *
- * One step on the cursor's batch. After a restore the cursor stands where the snapshot was taken, maybe in an earlier
+ * One step on the cursor's batch, or what is to be done about an earlier one: the incident says where. After a restore the cursor stands where the snapshot was taken, maybe in an earlier
  * epoch. After STOP the state is the last good one, if there was any, and further steps are E_STATE. */
 esper_status esper_guarded_step(esper_network *network, esper_incident *incident_out);
 

@@ -56,7 +56,7 @@ static esper_status take_into(esper_guarded *guarded, esper_ring *ring, bool *go
     const esper_network *network = guarded->network;
     esper_ring_status status;
 
-    ESPER_TRY(esper_network_read(guarded->network));
+    assert(network->n_rows == 0);
     esper_network_position(network, guarded->blob);
     if (network->companion.pack != NULL)
         network->companion.pack(network->companion.context, (char *)guarded->blob + sizeof(esper_position));
@@ -88,10 +88,12 @@ esper_status esper_guarded_keep(esper_network *network)
     esper_guarded *guarded = network->guarded;
     bool good;
 
+    ESPER_TRY(esper_network_read(network));
     if (esper_guarded_reading(network).pending)
         return ESPER_OK; /* what was kept before is of a state that nobody doubts */
     if (guarded->kept_ring == NULL)
         ESPER_TRY(guarded_open_ring(guarded, &guarded->kept_ring));
+    ESPER_TRY(esper_network_wait(network));
     ESPER_TRY(take_into(guarded, guarded->kept_ring, &good));
     if (good)
         guarded_remember(guarded, &guarded->kept);
@@ -141,10 +143,10 @@ static esper_status put_back(esper_guarded *guarded, const void *blob, bool whol
 esper_status guarded_go_back(esper_guarded *guarded, esper_incident *incident)
 {
     esper_ring_restored restored;
-    bool found =
-        esper_ring_rollback(guarded->ring, 1, &restored) == ESPER_OK && restored.blob_bytes == guarded->blob_bytes;
-    bool alike;
+    bool found, alike;
 
+    ESPER_TRY(esper_network_wait(guarded->network)); /* the ring writes where launches do */
+    found = esper_ring_rollback(guarded->ring, 1, &restored) == ESPER_OK && restored.blob_bytes == guarded->blob_bytes;
     snprintf(incident->failure, sizeof(incident->failure), "%s", found ? "" : esper_last_error());
     ESPER_TRY(esper_ranks_are_alike(&guarded->network->engine->ranks, found ? restored.step : UINT64_MAX, &alike));
     if (!alike)
@@ -176,6 +178,7 @@ static esper_status retreat_to(esper_guarded *guarded, esper_ring *ring, const t
     esper_ring_restored restored;
     esper_cursor cursor;
 
+    ESPER_TRY(esper_network_wait(network));
     ESPER_TRY(esper_ring_rollback(ring, 1, &restored));
     if (restored.blob_bytes != guarded->blob_bytes)
         return ESPER_FAIL(ESPER_E_STATE, "the snapshot is not one of this run's");

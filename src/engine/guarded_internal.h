@@ -33,14 +33,20 @@ typedef struct esper_guarded {
     esper_guard    *whole; /* knows the slab's families as they lie, room for seeds included: what snapshots are made of */
     esper_ring     *ring;
     esper_governor *governor;
-    float          *buffers; /* on the backend: the norm buffers before the forward pass; NULL when the network has none */
-    size_t          buffer_bytes;
+    float
+        *buffers; /* on the backend: the norm buffers before each row's forward pass; NULL when the network has none */
+    size_t          buffer_bytes; /* of a row */
     bool            checksum;
+    const esper_guard_report *report; /* of the last scan; NULL: it is not read yet */
+    /* Something was found, and nothing was done about it yet: where the run stood, and by which scan. */
+    bool          found;
+    esper_cursor  found_at;
+    esper_verdict found_by;
     void           *blob; /* what goes into a snapshot beside the slab: an esper_position, then the companion's */
     size_t          blob_bytes;
     /* The batch used since the last clean scan of the state: when that is bad, it is not used again. */
-    bool         has_suspect;
-    esper_cursor suspect;
+    bool         has_suspect, had_suspect; /* now; before the first batch that is not read yet */
+    esper_cursor suspect, suspect_before;
     /* The snapshots that may be gone back to, the newest first. */
     int          n_taken;
     taken        taken[N_SNAPSHOTS];
@@ -53,6 +59,7 @@ typedef struct esper_guarded {
     void              *clerk_context;
     esper_scan_watcher watcher; /* or NULL */
     void              *watcher_context;
+    uint32_t           watch_stride;
     char               named[NAME_CHARS]; /* the tensor of the last incident: the network may change before it is told */
 } esper_guarded;
 
@@ -60,7 +67,6 @@ typedef struct esper_guarded {
 esper_status guarded_open_ring(esper_guarded *guarded, esper_ring **ring_out);
 
 /* guarded.c */
-esper_status guarded_scan(esper_guarded *guarded, uint32_t roles, sums what, const esper_guard_report **report_out);
 esper_status guarded_remember_sums(esper_guarded *guarded); /* of state that was just put there by us */
 
 /* guarded_back.c */

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/guard_internal.h"
 #include "engine/guarded_internal.h"
 
 /* Below so many bytes of state one thread scans faster than several meet. */
@@ -159,13 +160,15 @@ static esper_status take_buffers(esper_guarded *guarded)
     guarded->buffer_bytes = (size_t)esper_slab_count(slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     if (guarded->buffer_bytes == 0)
         return ESPER_OK;
-    ESPER_TRY(esper_backend_alloc(slab->backend, guarded->buffer_bytes, &memory));
+    ESPER_TRY(esper_backend_alloc(slab->backend, ESPER_NETWORK_ROWS * guarded->buffer_bytes, &memory));
     guarded->buffers = memory;
     return ESPER_OK;
 }
 
 static esper_status open_parts(esper_guarded *guarded)
 {
+    ESPER_TRY(esper_network_read(guarded->network));
+    ESPER_TRY(esper_network_wait(guarded->network));
     ESPER_TRY(open_guard(guarded));
     ESPER_TRY(open_whole(guarded));
     ESPER_TRY(guarded_open_ring(guarded, &guarded->ring));
@@ -232,10 +235,10 @@ void esper_guarded_close(esper_network *network)
 
     if (guarded == NULL)
         return;
+    (void)esper_network_wait(network); /* scans that are queued */
     network->guarded = NULL;
     esper_network_drop_part(network, "governor");
-    if (guarded->buffers != NULL)
-        esper_backend_release(network->engine->backend, guarded->buffers);
+    esper_backend_release(network->engine->backend, guarded->buffers);
     esper_mem_free(guarded->blob);
     esper_governor_close(guarded->governor);
     esper_ring_close(guarded->kept_ring);
@@ -251,6 +254,8 @@ esper_status esper_guarded_restructure(esper_network *network)
 
     if (guarded == NULL)
         return ESPER_OK;
+    esper_guard_give_up(guarded->guard);
+    guarded->report = NULL;
     ESPER_TRY(esper_guard_clear(guarded->guard));
     ESPER_TRY(add_tensors(guarded));
     return guarded_remember_sums(guarded);

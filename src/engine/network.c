@@ -75,10 +75,12 @@ static esper_status open_optimiser(esper_network *network)
 {
     const esper_config *config = &network->engine->config;
     const esper_slab *slab = &network->slab;
+    const uint32_t *flag = network->flag;
     esper_optim_desc desc = {
         .backend = network->engine->backend,
         .slabs = &slab,
         .n_slabs = 1,
+        .flags = &flag,
         .kind = config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW ? ESPER_OP_ADAMW : ESPER_OP_SGD,
         .settings =
             {
@@ -95,10 +97,29 @@ static esper_status open_optimiser(esper_network *network)
     return esper_optim_open(&desc, &network->optim);
 }
 
+static esper_status take_rows(esper_network *network)
+{
+    const esper_engine *engine = network->engine;
+    const esper_net *net = &engine->plain;
+    size_t bytes = esper_network_row_bytes(network) * ESPER_NETWORK_ROWS;
+    size_t staged = (size_t)esper_engine_max_samples(engine) * sizeof(float) *
+                    (size_t)(net->tensors[net->input].count + net->tensors[net->target].count);
+    void *memory;
+
+    ESPER_TRY(esper_backend_alloc(engine->backend, bytes, &memory));
+    network->results = memory;
+    network->read = esper_mem_alloc(bytes);
+    network->staged = esper_backend_is_behind(engine->backend) ? esper_mem_alloc(staged) : NULL;
+    if (network->read == NULL || (network->staged == NULL && esper_backend_is_behind(engine->backend)))
+        return ESPER_FAIL(ESPER_E_NOMEM, "results of %d batches", (int)ESPER_NETWORK_ROWS);
+    return ESPER_OK;
+}
+
 /* Everything but weights and a program. */
 static esper_status open_record(esper_network *network)
 {
     esper_engine *engine = network->engine;
+    void *memory;
 
     ESPER_TRY(open_slots(network));
     ESPER_TRY(open_slab(network));
@@ -106,11 +127,11 @@ static esper_status open_record(esper_network *network)
     if (network->sample_ids == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "batch of %d", engine->config.batch);
     network->pass = (esper_pass){.seed = network->seed, .sample_id = network->sample_ids};
-    network->rows = esper_mem_alloc(esper_network_row_bytes(network) * ESPER_NETWORK_ROWS);
-    if (network->rows == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "results of %d batches", (int)ESPER_NETWORK_ROWS);
+    ESPER_TRY(take_rows(network));
     if (engine->use == ESPER_USE_EVALUATE)
         return ESPER_OK;
+    ESPER_TRY(esper_backend_alloc(engine->backend, sizeof(*network->flag), &memory));
+    network->flag = memory;
     ESPER_TRY(esper_ranks_reserve(&engine->ranks, &network->slab));
     ESPER_TRY(open_order(network));
     return open_optimiser(network);
@@ -154,13 +175,17 @@ void esper_network_remove(esper_network *network)
 {
     if (network == NULL)
         return;
+    (void)esper_network_wait(network); /* a backend that is lost has said so before */
     esper_guarded_close(network);
     esper_side_close_all(network->side);
     esper_optim_close(network->optim);
     esper_sampler_close(network->order);
     esper_mem_free(network->detour.passed);
     esper_mem_free(network->sample_ids);
-    esper_mem_free(network->rows);
+    esper_mem_free(network->read);
+    esper_mem_free(network->staged);
+    esper_backend_release(network->engine->backend, network->results);
+    esper_backend_release(network->engine->backend, network->flag);
     esper_plan_close(network->plan);
     esper_slab_fini(&network->slab);
     esper_net_fini(&network->net);
@@ -237,10 +262,12 @@ esper_status esper_network_replan(esper_network *network)
     esper_net old = network->net;
     esper_status status;
 
+    ESPER_TRY(esper_network_read(network));
     if (network->plan != NULL && program == network->program) {
         set_groups(network);
         return ESPER_OK;
     }
+    ESPER_TRY(esper_network_wait(network)); /* the launches of what it is now */
     esper_net_init(&network->net);
     status = rebuild(network);
     esper_net_fini(status == ESPER_OK ? &old : &network->net);
@@ -490,6 +517,7 @@ esper_memory esper_network_memory(const esper_network *network)
         .tables = sizeof(*engine) + sizeof(*network) + esper_net_bytes(&engine->plain) +
                   esper_net_bytes(&network->net) + plan.table_bytes + esper_plan_cache_stats_of(engine->plans).bytes +
                   (size_t)engine->config.batch * sizeof(*network->sample_ids) +
+                  2 * ESPER_NETWORK_ROWS * esper_network_row_bytes(network) +
                   engine->ranks.room * sizeof(*engine->ranks.bucket),
     };
 

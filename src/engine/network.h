@@ -66,6 +66,16 @@ typedef struct esper_companion {
 
 enum { ESPER_NETWORK_ROWS = 16 }; /* batches whose results are read together, at most */
 
+/* A batch whose results are not read yet: what the host knows of it. */
+typedef struct esper_row {
+    esper_cursor cursor;    /* where the run stood */
+    double       lr_before; /* the rate of the step before */
+    int          n_samples;
+    uint32_t     n_total;   /* samples of all ranks */
+    esper_batch_sums sums;  /* among ranks, which need them at once */
+    bool         judged;    /* a guard's verdicts are in the row */
+} esper_row;
+
 typedef struct esper_network {
     /* Read-only for others. */
     esper_engine *engine;
@@ -96,11 +106,13 @@ typedef struct esper_network {
     struct esper_side *side[ESPER_MAX_SLOTS];     /* where a seed learns aside; NULL elsewhere */
     esper_pass     pass;
     uint32_t      *sample_ids; /* (batch) */
-    esper_batch_sums sums;     /* among ranks: of the batch whose gradients are there */
     uint32_t       n_loaded;
-    float         *rows; /* results of batches that are not read yet, or are being evaluated (step.c) */
-    int            n_rows, row_samples[ESPER_NETWORK_ROWS];
-    uint32_t       row_totals[ESPER_NETWORK_ROWS]; /* samples of all ranks */
+    uint32_t      *flag;      /* on the backend: a guard's scan has found something, and steps are skipped; NULL for inference */
+    float         *results;   /* on the backend: of batches that are not read yet, or are being evaluated (step.c) */
+    float         *read;      /* the same on the host, when they are read */
+    esper_row      rows[ESPER_NETWORK_ROWS];
+    int            n_rows;
+    void          *staged;    /* a batch on its way to a backend that is behind; NULL where there is none */
 } esper_network;
 
 /* A network with weights born from the seed, in which the seeds that the configuration names are planted. */
@@ -129,16 +141,17 @@ esper_status esper_network_clear_region(esper_network *network, int slot);
  * epoch is to be passed over there is nothing to train on, and the cursor moves to the end. */
 esper_status esper_network_step(esper_network *network);
 
-/* The same in parts, for those who look between them: is there a batch (after those to pass over)? This rank's gradients;
- * those of all ranks; then the step they make, or none. Without the step nothing has changed but the gradients and the norm
- * buffers. */
+/* The same without the read-back; and in parts, for those who queue something between them: is there a batch (after those to
+ * pass over)? This rank's gradients; those of all ranks; then the step they make, which does nothing while the flag is up. */
+esper_status esper_network_queue_step(esper_network *network);
 bool         esper_network_batch_due(esper_network *network);
 esper_status esper_network_gradients(esper_network *network);
 esper_status esper_network_exchange(esper_network *network);
 esper_status esper_network_apply(esper_network *network);
-void         esper_network_skip(esper_network *network); /* in the place of the last */
 
-/* The one wait: what steps since the last time have brought is in the tally afterwards. esper_network_step does it itself. */
+/* The one wait: what steps since the last time have brought is in the tally afterwards. esper_network_step does it itself.
+ * Where a guard's flag went up on the way, the steps from there on were none: the network stands where it did then, and its
+ * guard tells of it in its next step. */
 esper_status esper_network_read(esper_network *network);
 
 /* Detours. Batches to pass over are places in the draw in force; those before a cursor can be forgotten when the run will
@@ -192,9 +205,19 @@ esper_status esper_network_evaluate(esper_network *network, esper_split split, c
 esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
                                 uint32_t batch);
 
+/* The batch itself: to the inputs of the plan. targets: where the targets go, or NULL: to the plan's as well. */
+esper_status esper_network_put_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
+                                     esper_split split, uint32_t batch, int32_t *targets);
+
 /* Waits for all that the network has queued; and the threads that are there for its host's work: NULL = the caller alone. */
 esper_status esper_network_wait(const esper_network *network);
 esper_pool  *esper_network_pool(const esper_network *network);
+
+/* A guard's verdicts on a batch: on the state it was to be used with, and on all behind the pass. Where those of a row are put, on
+ * the backend. */
+typedef enum esper_verdict { ESPER_VERDICT_STATE, ESPER_VERDICT_PASS, ESPER_N_VERDICTS } esper_verdict;
+
+uint32_t *esper_network_verdicts(const esper_network *network, int row);
 
 size_t esper_network_row_bytes(const esper_network *network);
 

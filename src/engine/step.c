@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "nn/schedule.h"
-#include "engine/network.h"
+#include "engine/guarded.h"
 #include "engine/side.h"
 
 /* ------------------------------------------------------------------------------------------------ a batch */
@@ -25,24 +25,39 @@ static const esper_sampler *sampler_of(const esper_network *network, esper_split
     return split == ESPER_SPLIT_TRAIN && network->order != NULL ? network->order : network->engine->samplers[split];
 }
 
-esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
-                                uint32_t batch)
+/* Batches are made where the backend's memory is the host's own, in its stead, unless the stream may be behind. */
+esper_status esper_network_put_batch(const esper_network *network, const esper_plan *plan, const esper_net *net,
+                                     esper_split split, uint32_t batch, int32_t *targets)
 {
     const esper_backend *backend = network->engine->backend;
     const esper_sampler *sampler = sampler_of(network, split);
-    /* Batches are made where the backend's memory is the host's own, in its stead: such a stream is never behind. */
-    void *input = esper_backend_address(backend, esper_plan_data(plan, 0, net->input));
-    bool images = network->engine->host.topology == ESPER_TOPOLOGY_CNN;
-    int inputs[ESPER_MAX_SLOTS];
+    bool images = network->engine->host.topology == ESPER_TOPOLOGY_CNN, behind = esper_backend_is_behind(backend);
+    int n = (int)esper_sampler_batch_count(sampler, batch);
+    void *input = behind ? network->staged : esper_backend_address(backend, esper_plan_data(plan, 0, net->input));
+    void *target = behind ? (float *)network->staged + (int64_t)n * net->tensors[net->input].count
+                          : esper_backend_address(backend, esper_plan_data(plan, 0, net->target));
     esper_batch dest = {
         .images = images ? input : NULL,
         .tokens = images ? NULL : input,
-        .targets = esper_backend_address(backend, esper_plan_data(plan, 0, net->target)),
+        .targets = targets != NULL ? targets : target,
         .ids = network->sample_ids,
     };
 
-    memcpy(inputs, network->alpha_input, sizeof(inputs));
     esper_batch_fill(sampler, batch, esper_network_pool(network), &dest);
+    if (!behind)
+        return ESPER_OK;
+    ESPER_TRY(esper_plan_write(plan, network->stream, 0, net->input, input, n));
+    return targets == NULL ? esper_plan_write(plan, network->stream, 0, net->target, target, n) : ESPER_OK;
+}
+
+esper_status esper_network_load(esper_network *network, const esper_plan *plan, const esper_net *net, esper_split split,
+                                uint32_t batch)
+{
+    const esper_sampler *sampler = sampler_of(network, split);
+    int inputs[ESPER_MAX_SLOTS];
+
+    memcpy(inputs, network->alpha_input, sizeof(inputs));
+    ESPER_TRY(esper_network_put_batch(network, plan, net, split, batch, NULL));
     network->pass.n_samples = (int32_t)esper_sampler_batch_count(sampler, batch);
     network->pass.training = split == ESPER_SPLIT_TRAIN;
     network->pass.step = (uint32_t)network->cursor.step;
@@ -65,36 +80,65 @@ uint32_t esper_network_n_loaded(const esper_network *network)
 
 /* ------------------------------------------------------------------------------------------------ results */
 
-/* A row has a batch's results as the backend leaves them, a value for each sample: losses, then right targets. Rows are queued
- * behind the passes, and read when somebody wants to know. */
+/* A row has a guard's verdicts on a batch, and its results as the backend leaves them, a value for each sample: losses, then
+ * right targets. Rows are gathered on the backend, behind the passes, and read when somebody wants to know. */
+
+static size_t row_floats(const esper_network *network)
+{
+    return ESPER_N_VERDICTS + 2 * (size_t)esper_engine_max_samples(network->engine);
+}
 
 size_t esper_network_row_bytes(const esper_network *network)
 {
-    return 2 * (size_t)esper_engine_max_samples(network->engine) * sizeof(*network->rows);
+    return row_floats(network) * sizeof(*network->results);
 }
 
-static float *row_at(const esper_network *network, int row)
+static const float *losses_of(const esper_network *network, int row)
 {
-    return network->rows + (size_t)row * esper_network_row_bytes(network) / sizeof(*network->rows);
+    return network->read + (size_t)row * row_floats(network) + ESPER_N_VERDICTS;
 }
 
-static const float *corrects_of(const esper_network *network, const float *row)
+static const float *corrects_of(const esper_network *network, int row)
 {
-    return row + esper_engine_max_samples(network->engine);
+    return losses_of(network, row) + esper_engine_max_samples(network->engine);
+}
+
+uint32_t *esper_network_verdicts(const esper_network *network, int row)
+{
+    _Static_assert(sizeof(uint32_t) == sizeof(float), "a verdict takes the place of a value");
+    assert(row >= 0 && row < ESPER_NETWORK_ROWS);
+    return (uint32_t *)(void *)(network->results + (size_t)row * row_floats(network));
+}
+
+static esper_status keep_result(const esper_network *network, int tensor, float *to)
+{
+    return esper_backend_copy(network->engine->backend, network->stream, to, esper_plan_data(network->plan, 0, tensor),
+                              (size_t)network->pass.n_samples * sizeof(*to));
 }
 
 static esper_status queue_row(esper_network *network)
 {
-    float *row = row_at(network, network->n_rows);
-    int n = network->pass.n_samples;
+    float *losses = network->results + (size_t)network->n_rows * row_floats(network) + ESPER_N_VERDICTS;
 
     assert(network->n_rows < ESPER_NETWORK_ROWS);
-    ESPER_TRY(esper_plan_read(network->plan, network->stream, 0, network->net.loss, row, n));
-    ESPER_TRY(esper_plan_read(network->plan, network->stream, 0, network->net.correct,
-                              row + esper_engine_max_samples(network->engine), n));
-    network->row_totals[network->n_rows] = network->n_loaded;
-    network->row_samples[network->n_rows++] = n;
+    ESPER_TRY(keep_result(network, network->net.loss, losses));
+    ESPER_TRY(keep_result(network, network->net.correct, losses + esper_engine_max_samples(network->engine)));
+    network->rows[network->n_rows++] = (esper_row){.cursor = network->cursor,
+                                                   .lr_before = network->lr,
+                                                   .n_samples = network->pass.n_samples,
+                                                   .n_total = network->n_loaded};
     return ESPER_OK;
+}
+
+/* Rows first and following come to the host: the one wait. */
+static esper_status fetch_rows(const esper_network *network, int first)
+{
+    size_t offset = (size_t)first * row_floats(network);
+
+    ESPER_TRY(esper_backend_copy_out(network->engine->backend, network->stream, network->read + offset,
+                                     network->results + offset,
+                                     (size_t)(network->n_rows - first) * esper_network_row_bytes(network)));
+    return esper_network_wait(network);
 }
 
 /* The sum of the first half and that of the second, as gradients are summed: the halves may be those of two ranks. */
@@ -109,11 +153,10 @@ static double sum_in_halves(const float *values, int n)
 
 static esper_batch_sums sum_row(const esper_network *network, int row)
 {
-    const float *losses = row_at(network, row);
-    int n = network->row_samples[row];
+    int n = network->rows[row].n_samples;
 
-    return (esper_batch_sums){.loss = sum_in_halves(losses, n),
-                              .correct = sum_in_halves(corrects_of(network, losses), n)};
+    return (esper_batch_sums){.loss = sum_in_halves(losses_of(network, row), n),
+                              .correct = sum_in_halves(corrects_of(network, row), n)};
 }
 
 static void count_samples(const esper_network *network, uint32_t n, esper_tally *tally)
@@ -129,19 +172,52 @@ static void add_sums(esper_network *network, const esper_batch_sums *sums, uint3
     count_samples(network, n_samples, &network->tally);
 }
 
+/* How many rows come before a guard's flag went up. */
+static int count_good(const esper_network *network, esper_verdict *verdict_out)
+{
+    int row = 0;
+
+    for (; row < network->n_rows && network->rows[row].judged; row++) {
+        const void *at = losses_of(network, row) - ESPER_N_VERDICTS;
+        uint32_t verdicts[ESPER_N_VERDICTS];
+
+        memcpy(verdicts, at, sizeof(verdicts));
+        *verdict_out = verdicts[ESPER_VERDICT_STATE] != 0 ? ESPER_VERDICT_STATE : ESPER_VERDICT_PASS;
+        if (verdicts[*verdict_out] != 0)
+            return row;
+    }
+    return network->n_rows;
+}
+
+/* The steps from a row on were skipped: the network stands where it did before them. */
+static void untake_steps(esper_network *network, int row)
+{
+    esper_optim_untake(network->optim, 0, (uint32_t)(network->n_rows - row));
+    network->cursor = network->rows[row].cursor;
+    network->lr = network->rows[row].lr_before;
+}
+
 esper_status esper_network_read(esper_network *network)
 {
-    if (network->n_rows == 0)
-        return ESPER_OK;
-    ESPER_TRY(esper_network_wait(network));
-    for (int row = 0; row < network->n_rows; row++) {
-        esper_batch_sums sums = sum_row(network, row);
+    bool many = esper_ranks_are_many(&network->engine->ranks);
+    esper_verdict verdict = ESPER_VERDICT_STATE;
+    int n_rows = network->n_rows, n_good;
 
-        add_sums(network, &sums, network->row_totals[row]);
+    if (n_rows == 0)
+        return ESPER_OK;
+    ESPER_TRY(esper_optim_read_one(network->optim, network->stream, 0));
+    ESPER_TRY(fetch_rows(network, 0));
+    n_good = count_good(network, &verdict);
+    for (int row = 0; row < n_good; row++) {
+        esper_batch_sums sums = many ? network->rows[row].sums : sum_row(network, row);
+
+        add_sums(network, &sums, network->rows[row].n_total);
     }
-    network->n_rows = 0;
     network->grad_norm = esper_optim_norm(network->optim, 0, 0);
-    return ESPER_OK;
+    if (n_good < n_rows)
+        untake_steps(network, n_good);
+    network->n_rows = 0;
+    return esper_guarded_hear(network, n_good, n_good < n_rows ? &verdict : NULL);
 }
 
 int esper_finish_epochs(const esper_config *config)
@@ -211,9 +287,7 @@ esper_status esper_network_gradients(esper_network *network)
     ESPER_TRY(esper_side_take_targets(network));
     ESPER_TRY(esper_plan_gradients_one(network->plan, network->stream, 0));
     ESPER_TRY(esper_side_gradients(network));
-    if (network->n_rows == ESPER_NETWORK_ROWS)
-        ESPER_TRY(esper_network_read(network));
-    return ESPER_OK;
+    return network->n_rows == ESPER_NETWORK_ROWS ? esper_network_read(network) : ESPER_OK;
 }
 
 /* The host's and those with a seed in them, whether it learns or not. */
@@ -231,15 +305,16 @@ esper_status esper_network_exchange(esper_network *network)
 {
     esper_ranks *ranks = &network->engine->ranks;
     double share = (double)network->pass.n_samples / network->n_loaded;
-    esper_batch_sums sums;
+    int row = network->n_rows;
 
     ESPER_TRY(queue_row(network));
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
-    ESPER_TRY(esper_network_wait(network));
-    sums = sum_row(network, --network->n_rows);
-    ESPER_TRY(esper_ranks_exchange(ranks, &network->slab, regions_in_use(network), share, &sums));
-    network->sums = sums;
+    ESPER_TRY(fetch_rows(network, row));
+    network->rows[row].sums = sum_row(network, row);
+    network->n_rows = row; /* until it has gone well */
+    ESPER_TRY(esper_ranks_exchange(ranks, &network->slab, regions_in_use(network), share, &network->rows[row].sums));
+    network->n_rows++;
     return ESPER_OK;
 }
 
@@ -252,27 +327,21 @@ esper_status esper_network_apply(esper_network *network)
     ESPER_TRY(esper_optim_step_one(network->optim, network->stream, 0));
     network->cursor.batch++;
     network->cursor.step++;
-    if (!esper_ranks_are_many(&network->engine->ranks))
-        return ESPER_OK; /* its row is read with others */
-    add_sums(network, &network->sums, network->n_loaded);
-    ESPER_TRY(esper_network_wait(network));
-    network->grad_norm = esper_optim_norm(network->optim, 0, 0);
     return ESPER_OK;
 }
 
-void esper_network_skip(esper_network *network)
-{
-    if (!esper_ranks_are_many(&network->engine->ranks))
-        network->n_rows--;
-}
-
-esper_status esper_network_step(esper_network *network)
+esper_status esper_network_queue_step(esper_network *network)
 {
     if (network->cursor.batch < network->engine->steps_per_epoch && !esper_network_batch_due(network))
         return ESPER_OK;
     ESPER_TRY(esper_network_gradients(network));
     ESPER_TRY(esper_network_exchange(network));
-    ESPER_TRY(esper_network_apply(network));
+    return esper_network_apply(network);
+}
+
+esper_status esper_network_step(esper_network *network)
+{
+    ESPER_TRY(esper_network_queue_step(network));
     return esper_network_read(network);
 }
 
@@ -283,11 +352,11 @@ static esper_status add_rows(esper_network *network, esper_batch_sums *sums, flo
 {
     float n_targets = (float)network->net.tensors[network->net.target].count;
 
-    ESPER_TRY(esper_network_wait(network));
+    ESPER_TRY(fetch_rows(network, 0));
     for (int row = 0; row < network->n_rows; row++) {
-        const float *loss = row_at(network, row), *correct = corrects_of(network, loss);
+        const float *loss = losses_of(network, row), *correct = corrects_of(network, row);
 
-        for (int i = 0; i < network->row_samples[row]; i++) {
+        for (int i = 0; i < network->rows[row].n_samples; i++) {
             sums->loss += (double)loss[i];
             sums->correct += (double)correct[i];
             if (losses != NULL)

@@ -134,7 +134,7 @@ void         growth_leave(esper_growth *growth);
 
 /* growth_measure.c */
 void         growth_count_flops(esper_growth *growth);
-void         growth_watch_gradients(void *context, const esper_guard_report *report);
+void         growth_watch_gradients(void *context, const esper_row *row, const esper_guard_report *report);
 void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_probe(esper_growth *growth);
 double       growth_evidence(const esper_growth *growth, int slot); /* what a seed there promises; NaN = not known */

@@ -49,17 +49,16 @@ static void look_at_gradients(growth_seed *seed, const esper_guard_group *group,
     seed->sampled = 1;
 }
 
-/* Called behind every scan of good gradients: the scan that guards is the one that measures. */
-void growth_watch_gradients(void *context, const esper_guard_report *report)
+/* Called for every step with good gradients: the scan that guards is the one that measures. */
+void growth_watch_gradients(void *context, const esper_row *row, const esper_guard_report *report)
 {
     esper_growth *growth = context;
     const esper_network *network = growth->network;
     const esper_guard_group *host;
 
     growth_count_flops(growth);
-    growth->facts.flops +=
-        growth->measuring.step_flops * esper_network_n_loaded(network) / network->engine->config.batch;
-    if (network->cursor.batch % GROWTH_GRADIENT_STRIDE != 0)
+    growth->facts.flops += growth->measuring.step_flops * row->n_total / network->engine->config.batch;
+    if (report == NULL)
         return;
     host = find_group(report, "host");
     for (int k = 0; k < network->slots.n; k++) {

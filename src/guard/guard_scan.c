@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "guard/engine_cuda.h"
 #include "guard/engine_host.h"
+#include "guard/guard_internal.h"
 #include "guard/guard_state.h"
 #include "guard/report.h"
 
@@ -78,7 +79,7 @@ static esper_status check_scan(const esper_guard_scan *scan)
  * every launch. */
 static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t roles)
 {
-    const bool is_known = flag == guard->known_flag && roles == guard->known_flag_roles;
+    const bool is_known = flag == guard->known_flag && (roles & ~guard->known_flag_roles) == 0;
 
     for (size_t s = 0; !is_known && s < guard->table.n_partitions; s++) {
         esper_guard_partition *part = &guard->table.partitions[s];
@@ -91,8 +92,8 @@ static esper_status check_flag(esper_guard *guard, uint32_t *flag, uint32_t role
         if (status != ESPER_OK)
             return esper_fail_within(status, "skip_flag: ");
     }
+    guard->known_flag_roles = flag == guard->known_flag ? guard->known_flag_roles | roles : roles;
     guard->known_flag = flag;
-    guard->known_flag_roles = roles;
     return ESPER_OK;
 }
 
@@ -286,12 +287,9 @@ static bool is_captured(const esper_guard *guard)
     return false;
 }
 
-/* After a failure: what other devices were given already is waited for, and forgotten. */
-static void abandon(esper_guard *guard)
+/* What devices were given already is waited for, and forgotten. */
+void esper_guard_give_up(esper_guard *guard)
 {
-    char why[512];
-
-    snprintf(why, sizeof(why), "%s", esper_last_error());
     for (size_t s = 0; s < guard->table.n_partitions; s++) {
         esper_guard_partition *part = &guard->table.partitions[s];
 
@@ -299,7 +297,17 @@ static void abandon(esper_guard *guard)
             (void)collect_partition(part);
         part->queued = false;
     }
-    (void)ESPER_FAIL(ESPER_E_STATE, "%s", why); /* the words of the failure that counts */
+    guard->launched = false;
+}
+
+/* After a failure, whose words are those that count. */
+static void abandon(esper_guard *guard)
+{
+    char why[512];
+
+    snprintf(why, sizeof(why), "%s", esper_last_error());
+    esper_guard_give_up(guard);
+    (void)ESPER_FAIL(ESPER_E_STATE, "%s", why);
 }
 
 esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan)

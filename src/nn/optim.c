@@ -74,7 +74,7 @@ static esper_view flat_view(const esper_slab *slab, int region, esper_family dat
 
 /* norms: of all regions of the slab. */
 static esper_lane group_lane(const esper_slab *slab, int region, const esper_group *settings, double *norms,
-                             double *partial)
+                             double *partial, const uint32_t *flag)
 {
     int64_t count = region_count(slab, region);
     esper_lane lane = {.group = settings};
@@ -84,6 +84,7 @@ static esper_lane group_lane(const esper_slab *slab, int region, const esper_gro
     lane.in[1] = flat_view(slab, region, ESPER_FAMILY_MOMENT1, count);
     lane.in[2] = flat_view(slab, region, ESPER_FAMILY_MOMENT2, count);
     lane.in[3] = (esper_view){.data = norms, .count = slab->n_regions, .rank = 1, .dim = {1, 1, 1, 1}};
+    lane.in[4] = (esper_view){.data = (void *)(uintptr_t)flag, .count = 1, .rank = 1, .dim = {1, 1, 1, 1}};
     lane.out[0] = (esper_view){.data = &norms[region], .count = 1, .rank = 1, .dim = {1, 1, 1, 1}};
     lane.out[1] = (esper_view){.data = partial, .count = region_chunks(slab, region), .rank = 1, .dim = {1, 1, 1, 1}};
     return lane;
@@ -128,7 +129,8 @@ static void make_groups(esper_optim *optim, const esper_optim_desc *desc)
             group->on = region_count(slab, r) > 0;
             if (!group->on)
                 continue;
-            group->lane = group_lane(slab, r, &optim->sent[g], &optim->norms_found[optim->first[k]], partial);
+            group->lane = group_lane(slab, r, &optim->sent[g], &optim->norms_found[optim->first[k]], partial,
+                                     desc->flags != NULL ? desc->flags[k] : NULL);
             partial += region_chunks(slab, r);
         }
     }
@@ -180,12 +182,9 @@ void esper_optim_close(esper_optim *optim)
     esper_mem_free(optim->lanes);
     esper_mem_free(optim->norms);
     esper_mem_free(optim->settings);
-    if (optim->sent != NULL)
-        esper_backend_release(optim->backend, optim->sent);
-    if (optim->norms_found != NULL)
-        esper_backend_release(optim->backend, optim->norms_found);
-    if (optim->partials != NULL)
-        esper_backend_release(optim->backend, optim->partials);
+    esper_backend_release(optim->backend, optim->sent);
+    esper_backend_release(optim->backend, optim->norms_found);
+    esper_backend_release(optim->backend, optim->partials);
     esper_mem_free(optim);
 }
 
@@ -283,7 +282,7 @@ static int make_lanes(esper_optim *optim, int network, esper_lane *lanes)
     return n_lanes;
 }
 
-/* The step of groups first .. last-1: their settings in, two launches, their norms out. */
+/* The step of groups first .. last-1: their settings in, two launches. */
 static esper_status launch(esper_optim *optim, esper_backend_stream *stream, int first, int last,
                            const esper_lane *lanes, int n_lanes)
 {
@@ -297,9 +296,13 @@ static esper_status launch(esper_optim *optim, esper_backend_stream *stream, int
                                     n * sizeof(*optim->sent)));
     ESPER_TRY(esper_backend_enqueue(optim->backend, stream, &launch));
     launch.kind = optim->kind;
-    ESPER_TRY(esper_backend_enqueue(optim->backend, stream, &launch));
+    return esper_backend_enqueue(optim->backend, stream, &launch);
+}
+
+static esper_status read_norms(esper_optim *optim, esper_backend_stream *stream, int first, int last)
+{
     return esper_backend_copy_out(optim->backend, stream, &optim->norms[first], &optim->norms_found[first],
-                                  n * sizeof(*optim->norms));
+                                  (size_t)(last - first) * sizeof(*optim->norms));
 }
 
 esper_status esper_optim_step(esper_optim *optim)
@@ -308,7 +311,8 @@ esper_status esper_optim_step(esper_optim *optim)
 
     for (int k = 0; k < optim->n_networks; k++)
         n_lanes += make_lanes(optim, k, &optim->lanes[n_lanes]);
-    return launch(optim, NULL, 0, optim->first[optim->n_networks], optim->lanes, n_lanes);
+    ESPER_TRY(launch(optim, NULL, 0, optim->first[optim->n_networks], optim->lanes, n_lanes));
+    return read_norms(optim, NULL, 0, optim->first[optim->n_networks]);
 }
 
 esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stream, int network)
@@ -318,4 +322,19 @@ esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stre
     assert(network >= 0 && network < optim->n_networks);
     return launch(optim, stream, optim->first[network], optim->first[network + 1], lanes,
                   make_lanes(optim, network, lanes));
+}
+
+esper_status esper_optim_read_one(esper_optim *optim, esper_backend_stream *stream, int network)
+{
+    assert(network >= 0 && network < optim->n_networks);
+    return read_norms(optim, stream, optim->first[network], optim->first[network + 1]);
+}
+
+void esper_optim_untake(esper_optim *optim, int network, uint32_t n_steps)
+{
+    for (int g = optim->first[network]; g < optim->first[network + 1]; g++)
+        if (optim->groups[g].on) {
+            assert(optim->groups[g].settings.t >= n_steps);
+            optim->groups[g].settings.t -= n_steps;
+        }
 }

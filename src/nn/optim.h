@@ -14,6 +14,9 @@ typedef struct esper_optim_desc {
     int                     n_slabs;
     esper_op_kind           kind;     /* ESPER_OP_SGD or ESPER_OP_ADAMW */
     esper_group             settings; /* of every group at first; t = 0 */
+    /* (n_slabs) words of the backend's memory: while one is not 0, steps of that network change nothing but the count of them.
+     * NULL: there are none. */
+    const uint32_t *const  *flags;
 } esper_optim_desc;
 
 esper_status esper_optim_open(const esper_optim_desc *desc, esper_optim **optim_out);
@@ -37,8 +40,13 @@ esper_status esper_optim_reset(esper_optim *optim, int network, int region);
 
 /* Enqueues a step of every group that is on: norm, clip, update. */
 esper_status esper_optim_step(esper_optim *optim);
-/* The same for one of the networks, on a stream: several threads may do this at a time, each with another network. */
+/* The same for one of the networks, on a stream: several threads may do this at a time, each with another network. Its norms
+ * are not sent to the host before they are asked for. */
 esper_status esper_optim_step_one(esper_optim *optim, esper_backend_stream *stream, int network);
+esper_status esper_optim_read_one(esper_optim *optim, esper_backend_stream *stream, int network);
+
+/* The last n_steps of a network were skipped by its flag: its groups are as old as before them. */
+void esper_optim_untake(esper_optim *optim, int network, uint32_t n_steps);
 
 /* The norm of the group's gradients before clipping, as of the last step: with all that had joined it then, and of the region
  * alone. Read after a sync. */

@@ -36,7 +36,8 @@ esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out
 
 void esper_backend_release(esper_backend *be, void *mem)
 {
-    be->ops->release(be, mem);
+    if (mem != NULL)
+        be->ops->release(be, mem);
 }
 
 bool esper_backend_supports(const esper_backend *be, esper_op_kind kind)
@@ -158,6 +159,14 @@ esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream,
     return count == 0 ? ESPER_OK : be->ops->fill(be, stream, to, value, count);
 }
 
+esper_status esper_backend_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                                const esper_guard_scan *request, uint32_t *flag)
+{
+    assert(stream == NULL || stream->backend == be);
+    assert(flag != NULL && request->skip_flag == NULL);
+    return be->ops->scan(be, stream, guard, request, flag);
+}
+
 void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context)
 {
     if (be->ops->each != NULL) {
@@ -189,6 +198,11 @@ esper_status esper_backend_read(esper_backend *be, void *to, const void *from, s
 {
     ESPER_TRY(esper_backend_copy_out(be, NULL, to, from, bytes));
     return esper_backend_sync(be);
+}
+
+bool esper_backend_is_behind(const esper_backend *be)
+{
+    return be->ops->behind;
 }
 
 void *esper_backend_address(const esper_backend *be, void *mem)

@@ -93,6 +93,9 @@ typedef struct esper_backend_ops {
     /* May be NULL: items run in turn, on the stream that is there from the start. */
     void (*each)(esper_backend *be, int n_items, esper_backend_item run_item, void *context);
     void *(*address)(const esper_backend *be, void *mem); /* may be NULL: memory lies where its address says */
+    esper_status (*scan)(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                         const esper_guard_scan *request, uint32_t *flag);
+    bool behind; /* streams may be behind the caller; false: what is queued is done when the call returns */
 } esper_backend_ops;
 
 /* All backends in order of preference, NULL at the end. */
@@ -103,7 +106,7 @@ esper_status esper_backend_open(const char *name, esper_pool *pool, esper_backen
 void         esper_backend_close(esper_backend *be);
 
 esper_status esper_backend_alloc(esper_backend *be, size_t bytes, void **mem_out);
-void         esper_backend_release(esper_backend *be, void *mem);
+void         esper_backend_release(esper_backend *be, void *mem); /* NULL: nothing */
 bool         esper_backend_supports(const esper_backend *be, esper_op_kind kind);
 size_t       esper_backend_bytes(const esper_backend *be, const struct esper_tensor *tensor, int max_samples);
 const char  *esper_backend_name(const esper_backend *be);
@@ -127,6 +130,12 @@ esper_status esper_backend_copy(esper_backend *be, esper_backend_stream *stream,
 /* Sets `count` floats; 0.0f clears memory of any kind. */
 esper_status esper_backend_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
 
+/* A guard's scan of tensors in the backend's memory. It raises the flag, a word of that memory, to the bits of what it found; while
+ * the flag is up nothing is scanned, and what it was raised for stays there to be read (esper_guard_read, after a wait). What an
+ * earlier scan found good and nobody has read is given up. */
+esper_status esper_backend_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                                const esper_guard_scan *request, uint32_t *flag);
+
 /* Runs all items, each with a stream to queue its work on, on as many threads as the backend has; returns when the last is done.
  * Items do not call it, and use no other stream. */
 void esper_backend_each(esper_backend *be, int n_items, esper_backend_item run_item, void *context);
@@ -138,8 +147,12 @@ esper_status esper_backend_sync(esper_backend *be);
 /* How often somebody has waited, in all. */
 int64_t esper_backend_waits(const esper_backend *be);
 
+/* Whether streams may be behind the caller. Where they never are, what lies in memory may be looked at without a wait. */
+bool esper_backend_is_behind(const esper_backend *be);
+
 /* Where those find memory who work on it in the backend's stead, on its own device: the guard's scans and copies. They do so
- * only between a wait and the next thing queued; to all others it is as closed as the memory itself. */
+ * only while the stream is not behind: between a wait and the next thing queued. To all others it is as closed as the memory
+ * itself. */
 void *esper_backend_address(const esper_backend *be, void *mem);
 
 /* copy_out and wait: for what is read now and then. */

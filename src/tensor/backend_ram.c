@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/guard_internal.h"
 #include "tensor/backends.h"
 
 esper_status esper_ram_backend_open(const esper_backend_ops *ops, esper_pool *pool, const esper_kernel_set *kernels,
@@ -87,4 +88,17 @@ size_t esper_ram_scratch(const esper_op_kernels *op, const esper_launch *launch,
 size_t esper_ram_sums(const esper_op_kernels *op, const esper_launch *launch, size_t *offset_out)
 {
     return op->shared == NULL ? 0 : op->shared->sums(launch->lanes, launch->direction == ESPER_BACKWARD, offset_out);
+}
+
+esper_status esper_ram_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                            const esper_guard_scan *request, uint32_t *flag)
+{
+    esper_guard_scan flagged = *request;
+
+    (void)stream;
+    flagged.skip_flag = esper_backend_address(be, flag);
+    if (*flagged.skip_flag != 0)
+        return ESPER_OK;
+    esper_guard_give_up(guard);
+    return esper_guard_launch(guard, &flagged);
 }

@@ -35,6 +35,8 @@ esper_status esper_ram_backend_sync(esper_backend *be, esper_backend_stream *str
 const char  *esper_ram_backend_identity(const esper_backend *be);
 esper_status esper_ram_copy(esper_backend *be, esper_backend_stream *stream, void *to, const void *from, size_t bytes);
 esper_status esper_ram_fill(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count);
+esper_status esper_ram_scan(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                            const esper_guard_scan *request, uint32_t *flag);
 
 /* What the table of an operation says while planning (esper_backend_ops.scratch and sums). */
 size_t esper_ram_scratch(const esper_op_kernels *op, const esper_launch *launch, int max_samples);
@@ -44,6 +46,7 @@ size_t esper_ram_sums(const esper_op_kernels *op, const esper_launch *launch, si
 #define ESPER_RAM_BACKEND_OPS                                                                                       \
     .abi = ESPER_BACKEND_ABI, .alloc = esper_ram_backend_alloc, .release = esper_ram_backend_release,               \
     .supports = esper_ram_backend_supports, .sync = esper_ram_backend_sync, .identity = esper_ram_backend_identity, \
-    .copy_in = esper_ram_copy, .copy_out = esper_ram_copy, .copy = esper_ram_copy, .fill = esper_ram_fill
+    .copy_in = esper_ram_copy, .copy_out = esper_ram_copy, .copy = esper_ram_copy, .fill = esper_ram_fill, \
+    .scan = esper_ram_scan
 
 #endif

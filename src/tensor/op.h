@@ -170,6 +170,7 @@ typedef struct esper_group {
  *              out[0] = norm of the group's gradients, one double (also in the double-precision build; written by
  *              grad_norm, read by sgd and adamw when clip > 0; NULL data = no clipping);
  *              in[3] of sgd and adamw = such norms of all regions of the network, for groups that are clipped together;
+ *              in[4] = a word that skips the step while it is not 0: nothing is written then; NULL data = there is none;
  *              out[1] of grad_norm = partial sums, one double for each ESPER_FLAT_CHUNK elements. */
 enum { ESPER_FLAT_CHUNK = 4096 };
 

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "support/effort.h"
+#include "support/slab_look.h"
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "run/single.h"

@@ -171,24 +171,11 @@ static inline esper_network *live_again(const house *it, const life *told)
 /* Of all that is state: what a snapshot holds, gradients aside. */
 static inline uint64_t hash_of(esper_network *network)
 {
-    const esper_slab *slab = &network->slab;
-    float *values = calloc(1, slab->bytes);
     esper_position position;
-    uint64_t hash = network->detour.draw;
 
-    assert_non_null(values);
     check_good(esper_network_read(network));
-    for (int f = 0; f < ESPER_N_FAMILIES; f++) {
-        size_t bytes = (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float);
-
-        if (f == ESPER_FAMILY_GRAD || slab->family[f] == NULL)
-            continue;
-        check_good(esper_backend_read(network->engine->backend, values, slab->family[f], bytes));
-        hash = XXH64(values, bytes, hash);
-    }
-    free(values);
     esper_network_position(network, &position);
-    return XXH64(&position, sizeof(position), hash);
+    return XXH64(&position, sizeof(position), slab_hash(&network->slab, network->detour.draw));
 }
 
 /* ---- a sequence ---- */

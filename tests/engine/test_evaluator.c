@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=25 */
+/* ctest: timeout=120 cost=25 sealed=also */
 /* Validation with variants: each against the same network built and run by itself; what is kept, shared, refused; and what
  * becomes of it when something goes wrong. */
 #include <math.h>
@@ -80,9 +80,10 @@ static void shake(grown *self)
     for (int k = 0; k < self->network->slots.n; k++)
         esper_init_seed(&net, &self->network->slab, &(esper_birth){.seed = 9}, k + 1);
     for (int t = 0; t < net.n_tensors; t++) {
-        float *weights = net.tensors[t].role == ESPER_ROLE_PARAM && net.tensors[t].region > 0
-                             ? esper_slab_at(&self->network->slab, ESPER_FAMILY_PARAM, &net.tensors[t])
-                             : NULL;
+        float *there = net.tensors[t].role == ESPER_ROLE_PARAM && net.tensors[t].region > 0
+                           ? esper_slab_at(&self->network->slab, ESPER_FAMILY_PARAM, &net.tensors[t])
+                           : NULL;
+        float *weights = esper_backend_address(self->network->engine->backend, there);
 
         for (int64_t i = 0; weights != NULL && i < net.tensors[t].count; i++)
             weights[i] += 0.15f * esper_rng_normal(&rng);
@@ -147,11 +148,12 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
 
     check_good(esper_plan_open(&desc, &plan));
     for (uint32_t b = 0; b < n_batches; b++) {
-        void *input = esper_plan_data(plan, 0, net->input);
+        void *input = plan_values(desc.backend, plan, net->input);
         esper_batch dest = {.images = images ? input : NULL,
                             .tokens = images ? NULL : input,
-                            .targets = esper_plan_data(plan, 0, net->target)};
-        const float *loss = esper_plan_data(plan, 0, net->loss), *correct = esper_plan_data(plan, 0, net->correct);
+                            .targets = plan_values(desc.backend, plan, net->target)};
+        const float *loss = plan_values(desc.backend, plan, net->loss);
+        const float *correct = plan_values(desc.backend, plan, net->correct);
 
         pass.n_samples = (int)esper_sampler_batch_count(sampler, b);
         pass.loss_scale = 1.0f;
@@ -161,7 +163,7 @@ static void run_alone(const grown *self, const esper_net *net, const esper_splic
             float *alpha;
 
             snprintf(name, sizeof(name), "%s.alpha", self->network->slots.slot[k].id);
-            alpha = esper_plan_data(plan, 0, esper_net_find(net, name));
+            alpha = plan_values(desc.backend, plan, esper_net_find(net, name));
             for (int i = 0; alpha != NULL && i < pass.n_samples; i++)
                 alpha[i] = esper_splice_alpha(splice, k);
         }
@@ -419,6 +421,7 @@ static void test_training_is_not_touched(void **state)
     esper_variant variants[MAX_VARIANTS];
     int n = variants_of(self, variants);
     void *before = malloc(self->network->slab.bytes);
+    float *memory = slab_values(&self->network->slab, ESPER_FAMILY_PARAM);
     esper_slots *slots = malloc(sizeof(*slots));
     esper_tally tally;
 
@@ -426,12 +429,12 @@ static void test_training_is_not_touched(void **state)
     assert_non_null(before);
     assert_non_null(slots);
     for (size_t i = 0; i < self->network->slab.bytes / sizeof(float); i++) /* gradients and moments, too */
-        if (self->network->slab.memory[i] == 0.0f)
-            self->network->slab.memory[i] = 0.125f;
-    memcpy(before, self->network->slab.memory, self->network->slab.bytes);
+        if (memory[i] == 0.0f)
+            memory[i] = 0.125f;
+    memcpy(before, memory, self->network->slab.bytes);
     *slots = self->network->slots;
     check_good(esper_evaluator_run(self->evaluator, self->n_batches, variants, n, 5, NULL, &tally, results));
-    assert_memory_equal(before, self->network->slab.memory, self->network->slab.bytes);
+    assert_memory_equal(before, memory, self->network->slab.bytes);
     assert_memory_equal(slots, &self->network->slots, sizeof(*slots));
     free(before);
     free(slots);
@@ -444,7 +447,7 @@ static void test_training_is_not_touched(void **state)
 static void poison(grown *self, const char *slot)
 {
     int region = esper_slots_find(&self->network->slots, slot) + 1;
-    float *params = self->network->slab.family[ESPER_FAMILY_PARAM];
+    float *params = slab_values(&self->network->slab, ESPER_FAMILY_PARAM);
 
     for (int64_t i = self->network->slab.param_begin[region]; i < self->network->slab.param_begin[region + 1]; i++)
         params[i] = NAN;

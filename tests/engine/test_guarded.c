@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=7 */
+/* ctest: timeout=120 cost=7 sealed=also */
 /* Training under guard, rung by rung: what is skipped, what is gone back to, what follows, when it ends; and whole runs that
  * are hit, tell of it, and can be gone on with. Random faults are in tests/fault. */
 #include <inttypes.h>
@@ -21,7 +21,7 @@ typedef struct fixture {
 /* What a NaN or Inf in the forward pass does: a weight that is huge during the pass, and good before and behind it. */
 static void spoil_pass(fixture *self, esper_drill_point point)
 {
-    float *weight = self->network->slab.family[ESPER_FAMILY_PARAM];
+    float *weight = slab_values(&self->network->slab, ESPER_FAMILY_PARAM);
 
     if (point == ESPER_DRILL_BEFORE_FORWARD) {
         self->was = *weight;
@@ -38,13 +38,13 @@ static void spoil(void *context, esper_network *network, esper_drill_point point
 
     (void)network;
     if (point == ESPER_DRILL_GRADIENTS && self->n_calls >= self->bad_grads_from && self->n_calls < self->bad_grads_to)
-        slab->family[ESPER_FAMILY_GRAD][0] = (float)INFINITY;
+        slab_values(slab, ESPER_FAMILY_GRAD)[0] = (float)INFINITY;
     if (point == ESPER_DRILL_BETWEEN_STEPS && self->n_calls == self->bad_weight_at)
-        slab->family[ESPER_FAMILY_PARAM][0] = (float)NAN;
+        slab_values(slab, ESPER_FAMILY_PARAM)[0] = (float)NAN;
     if (self->n_calls == self->bad_pass_at)
         spoil_pass(self, point);
     if (point == ESPER_DRILL_BEFORE_FORWARD && self->n_calls == self->bad_buffer_at)
-        slab->family[ESPER_FAMILY_BUFFER][0] = (float)NAN;
+        slab_values(slab, ESPER_FAMILY_BUFFER)[0] = (float)NAN;
 }
 
 static fixture *open_with(const char *more)
@@ -159,7 +159,7 @@ static void bad_gradient_is_skipped(void **state)
 
 static uint32_t n_bad_buffers(const fixture *self)
 {
-    const float *buffers = self->network->slab.family[ESPER_FAMILY_BUFFER];
+    const float *buffers = slab_values(&self->network->slab, ESPER_FAMILY_BUFFER);
     uint32_t n = 0;
 
     for (int64_t i = 0; i < (int64_t)esper_slab_count(&self->network->slab, ESPER_FAMILY_BUFFER); i++)
@@ -283,7 +283,7 @@ static void settling_finds_bad_weights(void **state)
     steps(self, 8);
     check_good(esper_guarded_settle(self->network, &incident));
     expect(incident, ESPER_GOVERNOR_GO, 0);
-    self->network->slab.family[ESPER_FAMILY_MOMENT1][0] = -(float)INFINITY;
+    slab_values(&self->network->slab, ESPER_FAMILY_MOMENT1)[0] = -(float)INFINITY;
     check_good(esper_guarded_settle(self->network, &incident));
     expect(incident, ESPER_GOVERNOR_ROLL_BACK, 6);
     assert_string_equal(incident.tensor, "moment1/blocks.0.conv.weight");
@@ -336,7 +336,7 @@ static void nowhere_to_go_back_to(void **state)
 
     (void)state;
     esper_guarded_close(self->network);
-    self->network->slab.family[ESPER_FAMILY_PARAM][0] = (float)NAN;
+    slab_values(&self->network->slab, ESPER_FAMILY_PARAM)[0] = (float)NAN;
     check_good(esper_guarded_open(self->network));
     incident = step(self);
     assert_int_equal(incident.action, ESPER_GOVERNOR_STOP);
@@ -395,7 +395,7 @@ static void no_snapshot_while_pending(void **state)
 static void checksums_find_any_bit(void **state)
 {
     fixture *self = open_with("guard_checksum = true\n");
-    uint32_t *words = (uint32_t *)(void *)self->network->slab.family[ESPER_FAMILY_PARAM];
+    uint32_t *words = (uint32_t *)(void *)slab_values(&self->network->slab, ESPER_FAMILY_PARAM);
     esper_incident incident;
 
     (void)state;
@@ -486,7 +486,7 @@ static void sabotage(void *context, const esper_run_view *view)
     saboteur *self = context;
 
     if (--self->steps_left == 0 || (self->always && self->steps_left < 0))
-        view->network->slab.family[ESPER_FAMILY_PARAM][1] = (float)NAN;
+        slab_values(&view->network->slab, ESPER_FAMILY_PARAM)[1] = (float)NAN;
 }
 
 static char *events_of(const char *run_dir)
@@ -562,7 +562,7 @@ typedef struct overflower {
 static void overflow(void *context, const esper_run_view *view)
 {
     overflower *self = context;
-    float *weights = view->network->slab.family[ESPER_FAMILY_PARAM];
+    float *weights = slab_values(&view->network->slab, ESPER_FAMILY_PARAM);
 
     if (++self->n_steps == 7) {
         self->was = weights[0];

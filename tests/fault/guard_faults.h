@@ -54,16 +54,12 @@ static inline uint64_t state_hash(esper_network *network)
 
     check_good(esper_network_read(network));
     hash = XXH64(&network->tally, sizeof(network->tally), hash);
-    for (int f = 0; f < ESPER_N_FAMILIES; f++)
-        if (f != ESPER_FAMILY_GRAD && network->slab.family[f] != NULL)
-            hash = XXH64(network->slab.family[f],
-                         (size_t)esper_slab_count(&network->slab, (esper_family)f) * sizeof(float), hash);
-    return hash;
+    return slab_hash(&network->slab, hash);
 }
 
 static inline void put_back(const lab *self, esper_network *network)
 {
-    memcpy(network->slab.memory, self->first, network->slab.bytes);
+    memcpy(slab_values(&network->slab, ESPER_FAMILY_PARAM), self->first, network->slab.bytes);
     check_good(esper_network_go_back(network, &self->start));
     network->detour.n_passed = 0;
     network->detour.lr_scale = 1.0;
@@ -88,7 +84,7 @@ static inline void lab_open(lab *self)
     assert_int_equal(self->hit->engine->steps_per_epoch, STEPS);
     self->first = esper_mem_alloc(self->hit->slab.bytes);
     assert_non_null(self->first);
-    memcpy(self->first, self->hit->slab.memory, self->hit->slab.bytes);
+    memcpy(self->first, slab_values(&self->hit->slab, ESPER_FAMILY_PARAM), self->hit->slab.bytes);
     esper_network_position(self->hit, &self->start);
     record_path(self);
 }

@@ -60,9 +60,7 @@ static uint64_t hash_all(const garden *g)
 
     g->network->companion.pack(g->network->companion.context, memory);
     hash = XXH64(memory, g->network->companion.bytes - sizeof(double), hash); /* the last are the FLOPs spent */
-    for (int f = 0; f < ESPER_N_FAMILIES; f++)
-        if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
-            hash = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), hash);
+    hash = slab_hash(slab, hash);
     hash = XXH64(&g->network->program, sizeof(g->network->program), hash);
     for (int r = 0; r < slab->n_regions; r++)
         hash = XXH64(&esper_optim_group(g->network->optim, 0, r)->t, sizeof(uint32_t), hash);

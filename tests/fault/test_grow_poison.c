@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=20 */
+/* ctest: timeout=120 cost=20 sealed=also */
 /* A dozen poisoned runs; all 200 are in grow_poison_all. */
 #include "fault/grow_poison.h"
 

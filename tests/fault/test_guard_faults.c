@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=8 */
+/* ctest: timeout=120 cost=8 sealed=also */
 /* Faults in trainings under guard: a few of each class, and some healthy steps. The many are in test_guard_faults_all.c. */
 #include "fault/guard_faults.h"
 

@@ -130,7 +130,7 @@ static inline float *region_of(const esper_network *network, int family, int reg
     const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
 
     *n_out = slab->family[family] != NULL ? (size_t)(begin[region + 1] - begin[region]) : 0;
-    return *n_out > 0 ? slab->family[family] + begin[region] : NULL;
+    return *n_out > 0 ? slab_values(slab, (esper_family)family) + begin[region] : NULL;
 }
 
 /* Weights, moments and norm buffers of a region are the same bits in both. */

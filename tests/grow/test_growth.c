@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=20 */
+/* ctest: timeout=120 cost=20 sealed=also */
 /* The life of seeds in a network that trains: what a seed may touch and what not, stage by stage. Decisions come from a file.
  * Going back is in test_growth_rollback.c, faults and kills in tests/fault and tests/replay. */
 #include <unistd.h>
@@ -141,8 +141,8 @@ static const char *const incubations[] = {"incubation = straight\n", "incubation
 /* The loss of every sample and every gradient of the host. */
 static void check_same_pass(const garden *a, const garden *b, const char *what)
 {
-    const float *x = esper_plan_data(a->network->plan, 0, a->network->net.loss);
-    const float *y = esper_plan_data(b->network->plan, 0, b->network->net.loss);
+    const float *x = plan_values(a->network->engine->backend, a->network->plan, a->network->net.loss);
+    const float *y = plan_values(b->network->engine->backend, b->network->plan, b->network->net.loss);
     size_t n;
 
     for (int i = 0; i < a->network->pass.n_samples; i++)

@@ -1,4 +1,4 @@
-/* ctest: timeout=240 cost=30 */
+/* ctest: timeout=240 cost=30 sealed=also */
 /* A network that grows by the file of a learned policy: stopped and resumed, rolled back, replayed without the file; and which
  * files a run refuses. The policy has weights by chance, so it decides something in most epochs. */
 #include <unistd.h>
@@ -18,6 +18,7 @@ static const char path[] = "best.safetensors";
 static void make_bold(esper_ppo *ppo, uint64_t seed)
 {
     const esper_net *net = esper_policy_net_program(esper_ppo_net(ppo));
+    const esper_slab *slab = esper_policy_net_slab(esper_ppo_net(ppo));
     esper_rng rng;
 
     for (int t = 0; t < net->n_tensors; t++) {
@@ -25,7 +26,7 @@ static void make_bold(esper_ppo *ppo, uint64_t seed)
 
         if (net->tensors[t].role != ESPER_ROLE_PARAM)
             continue;
-        values = esper_slab_at(esper_policy_net_slab(esper_ppo_net(ppo)), ESPER_FAMILY_PARAM, &net->tensors[t]);
+        values = esper_backend_address(slab->backend, esper_slab_at(slab, ESPER_FAMILY_PARAM, &net->tensors[t]));
         esper_rng_init(&rng, &(esper_rng_key){.seed = seed, .purpose = ESPER_RNG_TEST, .tag = (uint32_t)t});
         for (int64_t i = 0; i < net->tensors[t].count; i++)
             values[i] += 0.5f * esper_rng_normal(&rng);

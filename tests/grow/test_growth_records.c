@@ -1,4 +1,4 @@
-/* ctest: cost=12 */
+/* ctest: cost=12 sealed=also */
 /* The store's copy of the decision log: entry for entry the same, whoever decided, and still so when the run is resumed;
  * and what was shown to who decided. */
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* ctest: timeout=120 cost=10 */
+/* ctest: timeout=120 cost=10 sealed=also */
 /* Going back with structure: a snapshot brings the network of its time back, with everything that was known then; a rung of
  * the ladder is in the decision log before it acts. */
 #include <xxhash.h>
@@ -54,13 +54,10 @@ static void check_table(const garden *g)
 
 static witness look(const garden *g)
 {
-    const esper_slab *slab = &g->network->slab;
     esper_position *position = calloc(1, sizeof(*position));
     witness w = {0};
 
-    for (int f = 0; f < ESPER_N_FAMILIES; f++)
-        if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
-            w.slab = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), w.slab);
+    w.slab = slab_hash(&g->network->slab, 0);
     esper_network_position(g->network, position);
     w.position = XXH64(position, sizeof(*position), 0);
     w.tensors = hash_tensors(g);
@@ -100,7 +97,7 @@ static void check_same_memory(const garden *g, const uint8_t *then)
 
 static void spoil_host(garden *g)
 {
-    g->network->slab.family[ESPER_FAMILY_PARAM][3] = (float)NAN;
+    slab_values(&g->network->slab, ESPER_FAMILY_PARAM)[3] = (float)NAN;
 }
 
 static garden *garden_new(const char *more, const char *script, const char *log)
@@ -302,7 +299,7 @@ static void does_not_act_without_a_record(void **state)
     n_rollbacks = esper_guarded_reading(g->network).n_rollbacks;
     check_fails(esper_guarded_step(g->network, &incident), ESPER_E_IO, "no room");
     assert_int_equal(esper_guarded_reading(g->network).n_rollbacks, n_rollbacks);
-    assert_true(isnan(g->network->slab.family[ESPER_FAMILY_PARAM][3]));
+    assert_true(isnan(slab_values(&g->network->slab, ESPER_FAMILY_PARAM)[3]));
     garden_free(g);
 }
 
@@ -354,7 +351,7 @@ static void sabotage(void *context, const esper_run_view *view)
     limit.rlim_cur = LIMIT;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     assert_int_equal(truncate("unwritten/decisions.jsonl", LIMIT), 0);
-    network->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
+    slab_values(&network->slab, ESPER_FAMILY_PARAM)[3] = NAN;
 }
 
 static void allow_files(void)

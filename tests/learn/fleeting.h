@@ -60,14 +60,8 @@ typedef struct outcome {
 
 static inline outcome outcome_of(const stage *s, int env)
 {
-    const esper_slab *slab = &look_at(s, env).network->slab;
-    outcome out = {.episode = esper_fleet_episode(s->fleet, env)};
-
-    for (int f = 0; f < ESPER_N_FAMILIES; f++)
-        if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
-            out.weights =
-                XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), out.weights);
-    return out;
+    return (outcome){.episode = esper_fleet_episode(s->fleet, env),
+                     .weights = slab_hash(&look_at(s, env).network->slab, 0)};
 }
 
 static inline bool same_real(double a, double b)

@@ -1,4 +1,4 @@
-/* ctest: timeout=240 cost=20 */
+/* ctest: timeout=240 cost=20 sealed=also */
 /* A policy that learns from a fleet: what is not finite is left out, counted and told, and reaches neither weights nor statistics;
  * credit and memory end where the governor went back; its file is all that the next round depends on. */
 #include "base/file.h"
@@ -26,13 +26,7 @@ static void school_free(school *c)
 /* Weights and moments of the policy. */
 static uint64_t hash_policy(const school *c)
 {
-    const esper_slab *slab = esper_policy_net_slab(esper_ppo_net(esper_learner_ppo(c->learner)));
-    uint64_t hash = 0;
-
-    for (int f = 0; f < ESPER_N_FAMILIES; f++)
-        if (f != ESPER_FAMILY_GRAD && slab->family[f] != NULL)
-            hash = XXH64(slab->family[f], (size_t)esper_slab_count(slab, (esper_family)f) * sizeof(float), hash);
-    return hash;
+    return slab_hash(esper_policy_net_slab(esper_ppo_net(esper_learner_ppo(c->learner))), 0);
 }
 
 static void check_finite(const school *c)
@@ -46,7 +40,7 @@ static void check_finite(const school *c)
     assert_true(isfinite(l->reward_norm.mean) && isfinite(l->reward_norm.squares) && isfinite(l->reward_norm.count));
     assert_true(isfinite(l->value_norm.mean) && isfinite(l->value_norm.variance) && isfinite(l->value_norm.count));
     for (int64_t i = 0; i < esper_slab_count(slab, ESPER_FAMILY_PARAM); i++)
-        assert_true(isfinite(slab->family[ESPER_FAMILY_PARAM][i]));
+        assert_true(isfinite(slab_values(slab, ESPER_FAMILY_PARAM)[i]));
 }
 
 static esper_learner_report learn_round(school *c, uint64_t number, esper_learner_fault fault)
@@ -232,7 +226,7 @@ static void lose_all(void *context, esper_network *network, esper_drill_point po
     (void)context;
     if (point != ESPER_DRILL_BETWEEN_STEPS || network->cursor.step != 27)
         return;
-    network->slab.family[ESPER_FAMILY_PARAM][3] = NAN;
+    slab_values(&network->slab, ESPER_FAMILY_PARAM)[3] = NAN;
     for (int mirror = 0; mirror < 2; mirror++)
         for (uint32_t age = 0;
              (arena = esper_ring_arena(esper_guarded_ring(network), age, 0, mirror != 0, &bytes)) != NULL; age++)

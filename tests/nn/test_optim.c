@@ -239,7 +239,8 @@ static void check_on_paper(esper_op_kind kind, double expected)
                 list,
                 1,
                 kind,
-                {.lr = 0.1f, .momentum = 0.9f, .decay = 0.5f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f}},
+                {.lr = 0.1f, .momentum = 0.9f, .decay = 0.5f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f},
+                NULL},
             &optim),
         ESPER_OK);
     assert_int_equal(esper_optim_step(optim), ESPER_OK);
@@ -385,8 +386,8 @@ static void hall_open(hall *h, const char *backend, int n_threads, esper_op_kind
     h->list[0] = &h->slab;
     for (int64_t i = 0; i < HALL_ALL; i++)
         h->slab.family[ESPER_FAMILY_PARAM][i] = 1.0f + 0.001f * (float)(i % 37);
-    assert_int_equal(esper_optim_open(&(esper_optim_desc){h->backend, h->list, 1, kind, first_settings}, &h->optim),
-                     ESPER_OK);
+    assert_int_equal(
+        esper_optim_open(&(esper_optim_desc){h->backend, h->list, 1, kind, first_settings, NULL}, &h->optim), ESPER_OK);
 }
 
 static void hall_close(hall *h)
@@ -628,8 +629,8 @@ static void test_bytes_and_failing_allocations(void **state)
     esper_mem_stats_get(&before);
     for (nth = 1; nth < 50; nth++) {
         esper_mem_fail_at(nth);
-        status =
-            esper_optim_open(&(esper_optim_desc){b.backend, b.slab_list, N_NETS, ESPER_OP_SGD, first_settings}, &optim);
+        status = esper_optim_open(
+            &(esper_optim_desc){b.backend, b.slab_list, N_NETS, ESPER_OP_SGD, first_settings, NULL}, &optim);
         esper_mem_fail_at(0);
         esper_mem_stats_get(&after);
         if (status == ESPER_OK)

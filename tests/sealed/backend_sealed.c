@@ -1,5 +1,5 @@
 /* A backend for tests whose memory cannot be touched from outside: `ref` with real numbers, in the place of every backend
- * that computes.
+ * that computes, and `null` without any.
  *
  * Its memory is a file without a name, mapped twice: once closed, and once open at a fixed distance from that.
  *
@@ -7,7 +7,10 @@
  *       ^ address                                                    ^ address + distance
  *
  * So whoever reads or writes a slab, a plan or an optimiser's table without a launch or a copy dies at once, on any thread,
- * and nothing is opened and closed again. A lane may hold no other address than the backend's: that is looked at too. */
+ * and nothing is opened and closed again. A lane may hold no other address than the backend's: that is looked at too.
+ *
+ * With ESPER_SEALED=behind in the environment it does nothing before it is waited for, as a device might: what is queued is
+ * written down, and what is copied out is nonsense until then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +32,20 @@ typedef struct block {
     size_t        offset, bytes;
 } block;
 
+/* Something that is not done yet. */
+typedef struct order {
+    struct order *next;
+    enum { LAUNCH, COPY_IN, COPY_OUT, COPY, FILL, SCAN } what;
+    esper_launch     launch;
+    void            *to;
+    const void      *from;
+    size_t           bytes;
+    float            value;
+    esper_guard     *guard;
+    esper_guard_scan request;
+    char             copied[]; /* in: the host may have changed it since */
+} order;
+
 typedef struct sealed_backend {
     esper_backend   base;
     esper_backend  *ref;
@@ -36,6 +53,7 @@ typedef struct sealed_backend {
     char           *closed, *open; /* ROOM bytes each */
     size_t          used;
     block          *blocks;
+    order          *first, **last; /* what is queued, when it is behind */
     pthread_mutex_t lock; /* of used and blocks */
 } sealed_backend;
 
@@ -61,6 +79,7 @@ static esper_status open_as(const esper_backend_ops *ops, esper_pool *pool, espe
         return ESPER_FAIL(ESPER_E_NOMEM, "sealed backend");
     sealed->base.ops = ops;
     sealed->used = PAGE;
+    sealed->last = &sealed->first;
     pthread_mutex_init(&sealed->lock, NULL);
     sealed->file = memfd_create("sealed", MFD_CLOEXEC);
     if (sealed->file < 0 || ftruncate(sealed->file, (off_t)ROOM) != 0 ||
@@ -169,11 +188,8 @@ static void open_view(const sealed_backend *sealed, esper_view *view)
     view->grad = inside(sealed, view->grad, "the gradient of a lane");
 }
 
-static esper_status enqueue_sealed(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
+static esper_status run_launch(const sealed_backend *sealed, const esper_launch *launch)
 {
-    const sealed_backend *sealed = (const sealed_backend *)be;
-
-    (void)stream;
     for (int l = 0; l < launch->n_lanes; l++) {
         esper_lane lane = launch->lanes[l];
         esper_launch one = *launch;
@@ -197,13 +213,87 @@ static esper_status enqueue_sealed(esper_backend *be, esper_backend_stream *stre
     return ESPER_OK;
 }
 
+static bool computes(const esper_backend *be)
+{
+    return strcmp(be->ops->name, "null") != 0;
+}
+
+static esper_status carry_out(sealed_backend *sealed, const order *it)
+{
+    switch (it->what) {
+    case LAUNCH:
+        return computes(&sealed->base) ? run_launch(sealed, &it->launch) : ESPER_OK;
+    case COPY_IN:
+        memcpy(inside(sealed, it->to, "the target of a copy in"), it->from, it->bytes);
+        return ESPER_OK;
+    case COPY_OUT:
+        memcpy(it->to, inside(sealed, it->from, "the source of a copy out"), it->bytes);
+        return ESPER_OK;
+    case COPY:
+        memcpy(inside(sealed, it->to, "the target of a copy"), inside(sealed, it->from, "the source of a copy"),
+               it->bytes);
+        return ESPER_OK;
+    case FILL:
+        return esper_ram_fill(&sealed->base, NULL, inside(sealed, it->to, "the target of a fill"), it->value,
+                              it->bytes / sizeof(float));
+    case SCAN:
+        return esper_ram_scan(&sealed->base, NULL, it->guard, &it->request, it->to);
+    }
+    return ESPER_FAIL(ESPER_E_ARG, "sealed backend: order %d", (int)it->what);
+}
+
+/* Now, or written down. */
+static esper_status do_or_queue(esper_backend *be, order it)
+{
+    sealed_backend *sealed = (sealed_backend *)be;
+    size_t copied = it.what == COPY_IN ? it.bytes : 0;
+    order *queued;
+
+    if (!be->ops->behind)
+        return carry_out(sealed, &it);
+    queued = malloc(sizeof(*queued) + copied);
+    if (queued == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "sealed backend: an order");
+    *queued = it;
+    if (it.what == COPY_IN)
+        queued->from = memcpy(queued->copied, it.from, copied);
+    if (it.what == COPY_OUT)
+        memset(it.to, 0xa5, it.bytes);
+    *sealed->last = queued;
+    sealed->last = &queued->next;
+    return ESPER_OK;
+}
+
+static esper_status sync_sealed(esper_backend *be, esper_backend_stream *stream)
+{
+    sealed_backend *sealed = (sealed_backend *)be;
+    esper_status status = ESPER_OK;
+
+    (void)stream;
+    while (sealed->first != NULL) {
+        order *it = sealed->first;
+
+        if (status == ESPER_OK)
+            status = carry_out(sealed, it);
+        sealed->first = it->next;
+        free(it);
+    }
+    sealed->last = &sealed->first;
+    return status;
+}
+
+static esper_status enqueue_sealed(esper_backend *be, esper_backend_stream *stream, const esper_launch *launch)
+{
+    (void)stream;
+    return do_or_queue(be, (order){.what = LAUNCH, .launch = *launch});
+}
+
 static esper_status copy_in_sealed(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
                                    size_t bytes)
 {
     (void)stream;
     check_outside((sealed_backend *)be, from, "the source of a copy in");
-    memcpy(inside((sealed_backend *)be, to, "the target of a copy in"), from, bytes);
-    return ESPER_OK;
+    return do_or_queue(be, (order){.what = COPY_IN, .to = to, .from = from, .bytes = bytes});
 }
 
 static esper_status copy_out_sealed(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
@@ -211,22 +301,27 @@ static esper_status copy_out_sealed(esper_backend *be, esper_backend_stream *str
 {
     (void)stream;
     check_outside((sealed_backend *)be, to, "the target of a copy out");
-    memcpy(to, inside((sealed_backend *)be, from, "the source of a copy out"), bytes);
-    return ESPER_OK;
+    return do_or_queue(be, (order){.what = COPY_OUT, .to = to, .from = from, .bytes = bytes});
 }
 
 static esper_status copy_sealed(esper_backend *be, esper_backend_stream *stream, void *to, const void *from,
                                 size_t bytes)
 {
     (void)stream;
-    memcpy(inside((sealed_backend *)be, to, "the target of a copy"),
-           inside((sealed_backend *)be, from, "the source of a copy"), bytes);
-    return ESPER_OK;
+    return do_or_queue(be, (order){.what = COPY, .to = to, .from = from, .bytes = bytes});
 }
 
 static esper_status fill_sealed(esper_backend *be, esper_backend_stream *stream, float *to, float value, size_t count)
 {
-    return esper_ram_fill(be, stream, inside((sealed_backend *)be, to, "the target of a fill"), value, count);
+    (void)stream;
+    return do_or_queue(be, (order){.what = FILL, .to = to, .value = value, .bytes = count * sizeof(float)});
+}
+
+static esper_status scan_sealed(esper_backend *be, esper_backend_stream *stream, esper_guard *guard,
+                                const esper_guard_scan *request, uint32_t *flag)
+{
+    (void)stream;
+    return do_or_queue(be, (order){.what = SCAN, .guard = guard, .request = *request, .to = flag});
 }
 
 static void *address_sealed(const esper_backend *be, void *mem)
@@ -251,46 +346,48 @@ static size_t sums_sealed(const esper_backend *be, const esper_launch *launch, s
     return esper_backend_ref.sums(((const sealed_backend *)be)->ref, launch, offset_out);
 }
 
-static const char *identity_cpu(const esper_backend *be)
+static const char *identity_sealed(const esper_backend *be)
 {
-    (void)be;
-    return "cpu/sealed";
+    return strcmp(be->ops->name, "cpu") == 0   ? "cpu/sealed"
+           : strcmp(be->ops->name, "ref") == 0 ? "ref/sealed"
+                                               : "null/sealed";
 }
 
-static const char *identity_ref(const esper_backend *be)
-{
-    (void)be;
-    return "ref/sealed";
-}
-
-static esper_status open_cpu(esper_pool *pool, esper_backend **be_out);
-static esper_status open_ref(esper_pool *pool, esper_backend **be_out);
-
-#define SEALED(text)                                                                                                   \
+#define SEALED(text, opener, is_behind)                                                                                \
     {                                                                                                                  \
-        .abi = ESPER_BACKEND_ABI, .name = #text, .about = "ref in memory that cannot be touched", .open = open_##text, \
+        .abi = ESPER_BACKEND_ABI, .name = #text, .about = "in memory that cannot be touched", .open = (opener),        \
         .close = close_sealed, .alloc = alloc_sealed, .release = release_sealed, .supports = supports_sealed,          \
-        .scratch = scratch_sealed, .sums = sums_sealed, .enqueue = enqueue_sealed, .sync = esper_ram_backend_sync,     \
-        .identity = identity_##text, .copy_in = copy_in_sealed, .copy_out = copy_out_sealed, .copy = copy_sealed,      \
-        .fill = fill_sealed, .address = address_sealed,                                                                \
+        .scratch = scratch_sealed, .sums = sums_sealed, .enqueue = enqueue_sealed, .sync = sync_sealed,                \
+        .identity = identity_sealed, .copy_in = copy_in_sealed, .copy_out = copy_out_sealed, .copy = copy_sealed,      \
+        .fill = fill_sealed, .address = address_sealed, .scan = scan_sealed, .behind = (is_behind),                    \
     }
 
 /* Whichever backend is asked for, it is this one. */
-static const esper_backend_ops sealed_cpu = SEALED(cpu), sealed_ref = SEALED(ref);
+#define OPENER(ops)                                                                 \
+    static const esper_backend_ops ops;                                             \
+    static esper_status open_##ops(esper_pool *pool, esper_backend **be_out)        \
+    {                                                                               \
+        return open_as(&(ops), pool, be_out);                                       \
+    }
+OPENER(sealed_cpu)
+OPENER(sealed_ref)
+OPENER(sealed_null)
+OPENER(behind_cpu)
+OPENER(behind_ref)
+OPENER(behind_null)
 
-static esper_status open_cpu(esper_pool *pool, esper_backend **be_out)
-{
-    return open_as(&sealed_cpu, pool, be_out);
-}
-
-static esper_status open_ref(esper_pool *pool, esper_backend **be_out)
-{
-    return open_as(&sealed_ref, pool, be_out);
-}
-
-static const esper_backend_ops *const backends[] = {&sealed_cpu, &sealed_ref, &esper_backend_null, NULL};
+static const esper_backend_ops sealed_cpu = SEALED(cpu, open_sealed_cpu, false);
+static const esper_backend_ops sealed_ref = SEALED(ref, open_sealed_ref, false);
+static const esper_backend_ops sealed_null = SEALED(null, open_sealed_null, false);
+static const esper_backend_ops behind_cpu = SEALED(cpu, open_behind_cpu, true);
+static const esper_backend_ops behind_ref = SEALED(ref, open_behind_ref, true);
+static const esper_backend_ops behind_null = SEALED(null, open_behind_null, true);
 
 const esper_backend_ops *const *esper_backend_list(void)
 {
-    return backends;
+    static const esper_backend_ops *const at_once[] = {&sealed_cpu, &sealed_ref, &sealed_null, NULL};
+    static const esper_backend_ops *const behind[] = {&behind_cpu, &behind_ref, &behind_null, NULL};
+    const char *how = getenv("ESPER_SEALED");
+
+    return how != NULL && strcmp(how, "behind") == 0 ? behind : at_once;
 }

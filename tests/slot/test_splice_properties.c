@@ -486,7 +486,7 @@ static void test_gate(void **state)
 static void check_steps(const stream *s, bool frozen)
 {
     const esper_slab *list[1] = {&s->run.slab};
-    esper_optim_desc desc = {s->run.backend, list, 1, ESPER_OP_SGD, {.lr = 0.1f, .decay = 0.1f}};
+    esper_optim_desc desc = {s->run.backend, list, 1, ESPER_OP_SGD, {.lr = 0.1f, .decay = 0.1f}, NULL};
     size_t bytes = (size_t)esper_slab_count(&s->run.slab, ESPER_FAMILY_PARAM) * sizeof(float);
     const float *weights = s->run.slab.family[ESPER_FAMILY_PARAM];
     float *before;

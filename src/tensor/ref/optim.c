@@ -26,10 +26,18 @@ static stretch stretch_of(const esper_lane *lane, int begin, int end)
     return s;
 }
 
+/* Whether the step is not to be taken. */
+static bool is_skipped(const esper_lane *lane)
+{
+    return lane->in[4].data != NULL && *(const uint32_t *)lane->in[4].data != 0;
+}
+
 static void grad_norm_chunks(const esper_lane *lane, int begin, int end)
 {
     double *partial = lane->out[1].data;
 
+    if (is_skipped(lane))
+        return;
     for (int c = begin; c < end; c++) {
         stretch s = stretch_of(lane, c, c + 1);
 
@@ -43,7 +51,7 @@ static void grad_norm_join(const esper_lane *lane, int begin, int end)
     int n = chunks(lane);
     double sum = 0;
 
-    if (begin == end)
+    if (begin == end || is_skipped(lane))
         return;
     for (int c = 0; c < n; c++)
         sum += partial[c];
@@ -77,6 +85,8 @@ static void sgd(const esper_lane *lane, int begin, int end)
     stretch s = stretch_of(lane, begin, end);
     real factor = clip_factor(lane);
 
+    if (is_skipped(lane))
+        return;
     for (size_t i = s.begin; i < s.end; i++) {
         buf[i] = momentum * buf[i] + (g[i] * factor + decay * p[i]);
         p[i] -= lr * buf[i];
@@ -97,6 +107,8 @@ static void adamw(const esper_lane *lane, int begin, int end)
     stretch s = stretch_of(lane, begin, end);
     real factor = clip_factor(lane);
 
+    if (is_skipped(lane))
+        return;
     for (size_t i = s.begin; i < s.end; i++) {
         real clipped = g[i] * factor;
 
