@@ -89,7 +89,7 @@ static int first_difference(const esper_splice *a, const esper_splice *b)
     int first = WHOLE;
 
     for (int k = 0; k < a->slots->n; k++)
-        if (differs_at(a, b, k) && (first == WHOLE || a->slots->slot[k].place < a->slots->slot[first].place))
+        if (differs_at(a, b, k) && (first == WHOLE || a->slots->slot[k].depth < a->slots->slot[first].depth))
             first = k;
     return first;
 }

@@ -192,23 +192,17 @@ static esper_status check_facts(const esper_ppo *p, const esper_safetensors *fil
 enum { N_NUMBERS = 3 }; /* tensors of them */
 
 typedef struct numbers {
-    uint64_t counters[N_COUNTERS];
-    double   means[2];
-    uint64_t detector[N_DETECTOR];
+    uint64_t       counters[N_COUNTERS];
+    esper_detector detector; /* two means, then counts */
 } numbers;
+
+_Static_assert(sizeof(esper_detector) == (2 + N_DETECTOR) * 8, "a detector has no holes");
 
 static numbers numbers_of(esper_ppo *p)
 {
-    numbers n = {
-        .counters = {p->n_calls, p->n_performed, p->n_failures, p->n_skipped, p->n_passes,
-                     esper_optim_group(p->optim, 0, 0)->t},
-        .means = {p->detector.ema_norm, p->detector.ema_health},
-    };
-
-    n.detector[0] = p->detector.n_updates;
-    memcpy(n.detector + 1, p->detector.streak, sizeof(p->detector.streak));
-    memcpy(n.detector + 1 + ESPER_POLICY_MAX_HEADS, p->detector.repeats, sizeof(p->detector.repeats));
-    return n;
+    return (numbers){.counters = {p->n_calls, p->n_performed, p->n_failures, p->n_skipped, p->n_passes,
+                                  esper_optim_group(p->optim, 0, 0)->t},
+                     .detector = p->detector};
 }
 
 uint64_t esper_ppo_hash_counts(esper_ppo *ppo)
@@ -226,11 +220,7 @@ static void take_numbers(esper_ppo *p, const numbers *n)
     p->n_skipped = n->counters[3];
     p->n_passes = n->counters[4];
     esper_optim_group(p->optim, 0, 0)->t = (uint32_t)n->counters[5];
-    p->detector.ema_norm = n->means[0];
-    p->detector.ema_health = n->means[1];
-    p->detector.n_updates = n->detector[0];
-    memcpy(p->detector.streak, n->detector + 1, sizeof(p->detector.streak));
-    memcpy(p->detector.repeats, n->detector + 1 + ESPER_POLICY_MAX_HEADS, sizeof(p->detector.repeats));
+    p->detector = n->detector;
 }
 
 static void list_numbers(const numbers *n, esper_safetensors_tensor list[N_NUMBERS])
@@ -238,9 +228,11 @@ static void list_numbers(const numbers *n, esper_safetensors_tensor list[N_NUMBE
     list[0] = (esper_safetensors_tensor){
         .name = "policy/counters", .dtype = ESPER_SAFETENSORS_U64, .shape = {N_COUNTERS}, .data = n->counters};
     list[1] = (esper_safetensors_tensor){
-        .name = "policy/detector_means", .dtype = ESPER_SAFETENSORS_F64, .shape = {2}, .data = n->means};
-    list[2] = (esper_safetensors_tensor){
-        .name = "policy/detector_counts", .dtype = ESPER_SAFETENSORS_U64, .shape = {N_DETECTOR}, .data = n->detector};
+        .name = "policy/detector_means", .dtype = ESPER_SAFETENSORS_F64, .shape = {2}, .data = &n->detector.ema_norm};
+    list[2] = (esper_safetensors_tensor){.name = "policy/detector_counts",
+                                         .dtype = ESPER_SAFETENSORS_U64,
+                                         .shape = {N_DETECTOR},
+                                         .data = &n->detector.n_updates};
     for (int i = 0; i < N_NUMBERS; i++)
         list[i].rank = 1;
 }
@@ -375,7 +367,7 @@ static esper_status load_families(esper_ppo *p, const esper_safetensors *file, i
 esper_status esper_ppo_load(esper_ppo *ppo, const esper_safetensors *file, bool whole)
 {
     numbers n;
-    void *const to[N_NUMBERS] = {n.counters, n.means, n.detector};
+    void *const to[N_NUMBERS] = {n.counters, &n.detector.ema_norm, &n.detector.n_updates};
     esper_safetensors_tensor list[N_NUMBERS];
 
     ESPER_TRY(check_facts(ppo, file));

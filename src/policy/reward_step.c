@@ -8,22 +8,17 @@
 #include "policy/reward_terms.h"
 
 const esper_field esper_reward_account_fields[] = {
-    ESPER_FIELD(esper_reward_account, REAL, potential),  ESPER_FIELD(esper_reward_account, REAL, alpha),
-    ESPER_FIELD(esper_reward_account, REAL, params),     ESPER_FIELD(esper_reward_account, REAL, accuracy_before),
-    ESPER_FIELD(esper_reward_account, REAL, escrow),     ESPER_FIELD(esper_reward_account, REAL, drip.total),
-    ESPER_FIELD(esper_reward_account, REAL, drip.scale), ESPER_FIELD(esper_reward_account, REAL, drip.paid),
-    ESPER_FIELD(esper_reward_account, REAL, boost),      ESPER_FIELD(esper_reward_account, I32, boosted),
-    ESPER_FIELD(esper_reward_account, I32, frozen),      ESPER_FIELDS_END,
+#define X(type, member) ESPER_FIELD(esper_reward_account, type, member),
+    X(REAL, potential) X(REAL, alpha) X(REAL, params) X(REAL, accuracy_before) X(REAL, escrow) X(REAL, drip.total)
+        X(REAL, drip.scale) X(REAL, drip.paid) X(REAL, boost) X(I32, boosted) X(I32, frozen) ESPER_FIELDS_END
+#undef X
 };
 
 const esper_field esper_reward_ledger_fields[] = {
-    ESPER_FIELD(esper_reward_ledger, REAL, accuracies),
-    ESPER_FIELD(esper_reward_ledger, REAL, accuracy_first),
-    ESPER_FIELD(esper_reward_ledger, REAL, loss),
-    ESPER_FIELD(esper_reward_ledger, I32, n_steps),
-    ESPER_FIELD(esper_reward_ledger, I32, n_fossils),
-    ESPER_FIELD(esper_reward_ledger, I32, n_contributing),
-    ESPER_FIELDS_END,
+#define X(type, member) ESPER_FIELD(esper_reward_ledger, type, member),
+    X(REAL, accuracies) X(REAL, accuracy_first) X(REAL, loss) X(I32, n_steps) X(I32, n_fossils) X(I32, n_contributing)
+    ESPER_FIELDS_END
+#undef X
 };
 
 enum { HISTORY = sizeof(((esper_reward_ledger *)0)->accuracies) / sizeof(double) };

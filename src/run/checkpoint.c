@@ -563,7 +563,7 @@ static esper_status check_slots(const esper_safetensors *file, const esper_slots
     for (int k = 0; same && k < read->n; k++)
         same = strcmp(read->slot[k].id, network->slots.slot[k].id) == 0 &&
                read->slot[k].channels == network->slots.slot[k].channels &&
-               read->slot[k].place == network->slots.slot[k].place;
+               read->slot[k].depth == network->slots.slot[k].depth;
     if (!same)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
     return ESPER_OK;

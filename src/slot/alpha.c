@@ -14,11 +14,6 @@ static double clamp01(double x)
     return x < 0.0 ? 0.0 : x > 1.0 ? 1.0 : x;
 }
 
-static double steep_enough(double steepness)
-{
-    return steepness < min_steepness ? min_steepness : steepness;
-}
-
 /* The logistic function, written so that exp() never overflows. */
 static double logistic(double x)
 {
@@ -30,22 +25,17 @@ static double logistic(double x)
     return e / (1.0 + e);
 }
 
-static double sigmoid_progress(double steepness, double t)
-{
-    double r = logistic(steepness * (t - 0.5));
-    double r0 = logistic(-steepness * 0.5), r1 = logistic(steepness * 0.5);
-
-    return r1 == r0 ? t : (r - r0) / (r1 - r0);
-}
-
 double esper_alpha_progress(int curve, double steepness, double t)
 {
+    double r, r0 = logistic(-steepness * 0.5), r1 = logistic(steepness * 0.5);
+
     t = clamp01(t);
     if (curve == ESPER_CURVE_COSINE)
         return 0.5 * (1.0 - cos(pi * t));
-    if (curve == ESPER_CURVE_SIGMOID)
-        return sigmoid_progress(steepness, t);
-    return t;
+    if (curve != ESPER_CURVE_SIGMOID || r1 == r0)
+        return t;
+    r = logistic(steepness * (t - 0.5));
+    return (r - r0) / (r1 - r0);
 }
 
 const char *esper_alpha_mode_name(int mode)
@@ -74,50 +64,17 @@ const char *esper_alpha_curve_name(int curve)
     }
 }
 
-static esper_status check_finite(const char *what, double value)
+void esper_alpha_init(esper_alpha *alpha)
 {
-    if (!isfinite(value))
-        return ESPER_FAIL(ESPER_E_ARG, "alpha: %s is %g, not finite", what, value);
-    return ESPER_OK;
-}
-
-static esper_status check_curve(int curve)
-{
-    if (esper_alpha_curve_name(curve) == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "alpha: there is no curve %d", curve);
-    return ESPER_OK;
-}
-
-esper_status esper_alpha_init(const esper_alpha *wanted, esper_alpha *alpha_out)
-{
-    esper_alpha alpha = {.steepness = default_steepness, .mode = ESPER_ALPHA_HOLD, .curve = ESPER_CURVE_LINEAR};
-
-    if (wanted != NULL) {
-        alpha = *wanted;
-        ESPER_TRY(check_finite("its value", alpha.value));
-        ESPER_TRY(check_finite("its start", alpha.start));
-        ESPER_TRY(check_finite("its target", alpha.target));
-        ESPER_TRY(check_finite("its steepness", alpha.steepness));
-        ESPER_TRY(check_curve(alpha.curve));
-        if (esper_alpha_mode_name(alpha.mode) == NULL)
-            return ESPER_FAIL(ESPER_E_ARG, "alpha: there is no mode %d", alpha.mode);
-        alpha.value = clamp01(alpha.value);
-        alpha.start = clamp01(alpha.start);
-        alpha.target = clamp01(alpha.target);
-        alpha.steepness = steep_enough(alpha.steepness);
-        alpha.n_steps = alpha.n_steps < 0 ? 0 : alpha.n_steps;
-        alpha.n_done = alpha.n_done < 0 ? 0 : alpha.n_done > alpha.n_steps ? alpha.n_steps : alpha.n_done;
-    }
-    *alpha_out = alpha;
-    return ESPER_OK;
+    *alpha = (esper_alpha){.steepness = default_steepness, .mode = ESPER_ALPHA_HOLD, .curve = ESPER_CURVE_LINEAR};
 }
 
 esper_status esper_alpha_retarget(esper_alpha *alpha, double target, const esper_alpha_ramp *ramp)
 {
-    ESPER_TRY(check_finite("the target", target));
-    ESPER_TRY(check_finite("the steepness", ramp->steepness));
-    if (ramp->curve != 0)
-        ESPER_TRY(check_curve(ramp->curve));
+    if (!isfinite(target) || !isfinite(ramp->steepness))
+        return ESPER_FAIL(ESPER_E_ARG, "alpha: target %g or steepness %g is not finite", target, ramp->steepness);
+    if (ramp->curve != 0 && esper_alpha_curve_name(ramp->curve) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "alpha: there is no curve %d", ramp->curve);
     if (alpha->mode != ESPER_ALPHA_HOLD)
         return ESPER_FAIL(ESPER_E_STATE, "alpha is on its way to %g, %d of %d steps done: wait until it is there",
                           alpha->target, alpha->n_done, alpha->n_steps);
@@ -126,7 +83,7 @@ esper_status esper_alpha_retarget(esper_alpha *alpha, double target, const esper
     if (ramp->curve != 0)
         alpha->curve = ramp->curve;
     if (ramp->steepness != 0.0)
-        alpha->steepness = steep_enough(ramp->steepness);
+        alpha->steepness = fmax(ramp->steepness, min_steepness);
     alpha->n_done = 0;
     if (ramp->n_steps > 0 && alpha->target != alpha->value) {
         alpha->n_steps = ramp->n_steps;

@@ -46,8 +46,8 @@ typedef struct esper_alpha_ramp {
     double steepness; /* 0 = as before */
 } esper_alpha_ramp;
 
-/* A controller as wanted, brought into range; NULL = at rest at 0, linear. E_ARG: not finite, or codes that are none. */
-esper_status esper_alpha_init(const esper_alpha *wanted, esper_alpha *alpha_out);
+/* At rest at 0, linear. */
+void esper_alpha_init(esper_alpha *alpha);
 
 /* Begins a ramp from the value of now. E_STATE while one runs; E_ARG: not finite, no such curve. A target equal to alpha is
  * no ramp: nothing is left to be done. */

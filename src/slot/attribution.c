@@ -14,15 +14,6 @@ void esper_attribution_options_init(esper_attribution_options *options)
     *options = (esper_attribution_options){.max_shapley = ESPER_ATTRIBUTION_EXACT};
 }
 
-/* As programs see it: an alpha too small for them is none. */
-static bool takes_part(const esper_slot *slot, const esper_attribution_options *options)
-{
-    if (!((float)slot->alpha.value > 0.0f))
-        return false;
-    return slot->stage == ESPER_STAGE_BLENDING || slot->stage == ESPER_STAGE_HOLDING ||
-           (slot->stage == ESPER_STAGE_FOSSILIZED && options->include_fossils);
-}
-
 /* AS_IS is 0: a coalition starts as the network itself. */
 static esper_coalition *push_coalition(esper_attribution_plan *plan)
 {
@@ -43,16 +34,6 @@ static void push_subset(esper_attribution_plan *plan, uint32_t on)
             coalition->presence[plan->participant[i]] = ESPER_PRESENCE_OUT;
 }
 
-static void push_trial(esper_attribution_plan *plan, int slot, uint32_t all)
-{
-    esper_coalition *coalition = push_coalition(plan);
-
-    assert(slot >= 0 && slot < ESPER_MAX_SLOTS);
-    coalition->on = all;
-    coalition->trial = slot;
-    coalition->presence[slot] = ESPER_PRESENCE_FULL;
-}
-
 /* Bits of all n participants. */
 static uint32_t all_of(int n)
 {
@@ -71,9 +52,14 @@ void esper_attribution_plan_make(const esper_slots *slots, const esper_attributi
     if (options == NULL)
         options = &usual;
     memset(plan, 0, sizeof(*plan));
-    for (int k = 0; k < slots->n; k++)
-        if (takes_part(&slots->slot[k], options))
+    for (int k = 0; k < slots->n; k++) {
+        const esper_slot *slot = &slots->slot[k];
+        bool blended = slot->stage == ESPER_STAGE_BLENDING || slot->stage == ESPER_STAGE_HOLDING ||
+                       (slot->stage == ESPER_STAGE_FOSSILIZED && options->include_fossils);
+
+        if (blended && (float)slot->alpha.value > 0.0f) /* as programs see it: an alpha too small for them is none */
             plan->participant[plan->n_participants++] = k;
+    }
     all = all_of(plan->n_participants);
     plan->exact = plan->n_participants <= ESPER_ATTRIBUTION_EXACT && plan->n_participants <= options->max_shapley;
     for (uint32_t on = 0; plan->exact && on < all; on++)
@@ -81,21 +67,16 @@ void esper_attribution_plan_make(const esper_slots *slots, const esper_attributi
     for (int i = 0; !plan->exact && i < plan->n_participants; i++)
         push_subset(plan, all & ~(1u << i));
     for (int k = 0; k < slots->n; k++)
-        if (slots->slot[k].stage == ESPER_STAGE_TRAINING)
-            push_trial(plan, k, all);
+        if (slots->slot[k].stage == ESPER_STAGE_TRAINING) {
+            esper_coalition *trial = push_coalition(plan);
+
+            trial->on = all;
+            trial->trial = k;
+            trial->presence[k] = ESPER_PRESENCE_FULL;
+        }
 }
 
 /* ------------------------------------------------------------------------------------------------ its price */
-
-static uint32_t smallest_slice(const esper_attribution_cost *cost)
-{
-    uint32_t n = cost->min_samples / cost->batch + (cost->min_samples % cost->batch != 0);
-
-    assert(cost->batch > 0 && cost->n_batches > 0);
-    if (n < 1)
-        n = 1;
-    return n < cost->n_batches ? n : cost->n_batches;
-}
 
 esper_attribution_pace esper_attribution_budget(const esper_attribution_cost *cost)
 {
@@ -108,7 +89,8 @@ esper_attribution_pace esper_attribution_budget(const esper_attribution_cost *co
         return never;
     if (per_batch * cost->n_batches <= budget)
         return (esper_attribution_pace){cost->n_batches, 1};
-    least = smallest_slice(cost);
+    least = cost->min_samples / cost->batch + (cost->min_samples % cost->batch != 0);
+    least = least < 1 ? 1 : least < cost->n_batches ? least : cost->n_batches;
     most = (uint32_t)(budget / per_batch); /* below n_batches */
     if (most >= least)
         return (esper_attribution_pace){most, 1};
@@ -129,40 +111,12 @@ typedef struct value_table {
     double of[1 << ESPER_ATTRIBUTION_EXACT];
 } value_table;
 
-static void set_nothing(esper_attribution *attribution)
-{
-    static const esper_estimate unknown = {(double)NAN, (double)NAN};
-
-    memset(attribution, 0, sizeof(*attribution));
-    attribution->total = unknown;
-    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
-        attribution->contribution[k] = attribution->trial[k] = unknown;
-        attribution->shapley[k] = (double)NAN;
-    }
-}
-
 /* An estimate has both its numbers or none. */
 static esper_estimate estimate_of(double value, double error)
 {
     if (!isfinite(value) || !isfinite(error) || error < 0.0)
         return (esper_estimate){(double)NAN, (double)NAN};
     return (esper_estimate){value, error};
-}
-
-static void take_one(const esper_attribution_plan *plan, const esper_coalition *coalition,
-                     const esper_attribution_reading *reading, esper_attribution *attribution)
-{
-    uint32_t all = all_of(plan->n_participants);
-
-    if (coalition->trial >= 0) {
-        attribution->trial[coalition->trial] = estimate_of(-reading->difference, reading->error);
-        return;
-    }
-    if (coalition->on == 0)
-        attribution->total = estimate_of(reading->difference, reading->error);
-    for (int i = 0; i < plan->n_participants; i++)
-        if (coalition->on == (all & ~(1u << i)))
-            attribution->contribution[plan->participant[i]] = estimate_of(reading->difference, reading->error);
 }
 
 static double factorial(int n)
@@ -187,19 +141,6 @@ static double shapley_of(const value_table *value, int n, int i)
     return sum;
 }
 
-static void take_pair(const esper_attribution_plan *plan, const value_table *value, int i, int j,
-                      esper_attribution *attribution)
-{
-    uint32_t first = 1u << i, second = 1u << j;
-
-    assert(attribution->n_synergies < (int)(sizeof(attribution->synergy) / sizeof(attribution->synergy[0])));
-    attribution->synergy[attribution->n_synergies++] = (esper_synergy){
-        .first = plan->participant[i],
-        .second = plan->participant[j],
-        .value = value->of[first | second] - value->of[first] - value->of[second] + value->of[0],
-    };
-}
-
 /* Whatever rests on all coalitions. */
 static void take_exact(const esper_attribution_plan *plan, const esper_attribution_reading *readings,
                        esper_attribution *attribution)
@@ -213,22 +154,51 @@ static void take_exact(const esper_attribution_plan *plan, const esper_attributi
             value.of[plan->coalition[c].on] = isfinite(readings[c].difference) ? -readings[c].difference : (double)NAN;
     for (int i = 0; i < n; i++) {
         attribution->shapley[plan->participant[i]] = shapley_of(&value, n, i);
-        for (int j = i + 1; j < n; j++)
-            take_pair(plan, &value, i, j, attribution);
+        for (int j = i + 1; j < n; j++) {
+            uint32_t first = 1u << i, second = 1u << j;
+
+            assert(attribution->n_synergies < (int)(sizeof(attribution->synergy) / sizeof(attribution->synergy[0])));
+            attribution->synergy[attribution->n_synergies++] = (esper_synergy){
+                .first = plan->participant[i],
+                .second = plan->participant[j],
+                .value = value.of[first | second] - value.of[first] - value.of[second] + value.of[0],
+            };
+        }
     }
 }
 
 void esper_attribution_take(const esper_attribution_plan *plan, const esper_attribution_reading *readings,
                             esper_attribution *attribution_out)
 {
-    set_nothing(attribution_out);
+    static const esper_estimate unknown = {(double)NAN, (double)NAN};
+    esper_attribution *a = attribution_out;
+    uint32_t all = all_of(plan->n_participants);
+
+    memset(a, 0, sizeof(*a));
+    a->total = unknown;
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
+        a->contribution[k] = a->trial[k] = unknown;
+        a->shapley[k] = (double)NAN;
+    }
     for (int c = 0; c < plan->n_coalitions; c++) {
-        take_one(plan, &plan->coalition[c], &readings[c], attribution_out);
-        if (c == 0 || readings[c].n_samples < attribution_out->n_samples)
-            attribution_out->n_samples = readings[c].n_samples;
+        const esper_coalition *coalition = &plan->coalition[c];
+        double difference = readings[c].difference;
+        esper_estimate loss = estimate_of(difference, readings[c].error);
+
+        if (c == 0 || readings[c].n_samples < a->n_samples)
+            a->n_samples = readings[c].n_samples;
+        if (coalition->trial >= 0) {
+            a->trial[coalition->trial] = estimate_of(-difference, readings[c].error);
+            continue;
+        }
+        if (coalition->on == 0)
+            a->total = loss;
+        for (int i = 0; i < plan->n_participants; i++)
+            if (coalition->on == (all & ~(1u << i)))
+                a->contribution[plan->participant[i]] = loss;
     }
     if (plan->exact)
-        take_exact(plan, readings, attribution_out);
+        take_exact(plan, readings, a);
 }
 
 /* ------------------------------------------------------------------------------------------------ over epochs */

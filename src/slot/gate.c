@@ -1,6 +1,7 @@
 /* The gates. */
 #include "slot/gate.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -31,6 +32,7 @@ __attribute__((format(printf, 6, 7))) static void add(esper_gate_result *result,
     esper_gate_check *check = &result->checks[result->n_checks++];
     va_list args;
 
+    assert(result->n_checks <= ESPER_GATE_MAX_CHECKS);
     check->kind = (int32_t)kind;
     check->passed = passed;
     check->value = value;
@@ -74,119 +76,62 @@ static int epochs_asked(const esper_gate_input *input)
     return input->min_epochs > 0 ? input->min_epochs : ESPER_GATE_MIN_EPOCHS;
 }
 
-/* ------------------------------------------------------------------------------------------------------- G0, G1 */
-
-static void judge_birth(const esper_gate_input *input, esper_gate_result *result)
-{
-    add_yes_no(result, ESPER_CHECK_SEED_ID, has_text(input->seed_id), "seed_id_present", "seed_id_missing");
-    add_yes_no(result, ESPER_CHECK_BLUEPRINT, has_text(input->blueprint), "blueprint_id_present",
-               "blueprint_id_missing");
-    result->score = result->passed;
-    say(result, result->passed ? "Germination gate" : "Missing required fields", "", "");
-}
-
-static void judge_training(const esper_gate_input *input, esper_gate_result *result)
-{
-    add_yes_no(result, ESPER_CHECK_STAGE, input->stage == ESPER_STAGE_GERMINATED, "germinated", "not_germinated");
-    result->score = result->passed;
-    say(result, result->passed ? "Ready for training" : "Not germinated", "", "");
-}
-
 /* ----------------------------------------------------------------------------------------------------------- G2 */
-
-static void check_improvement(const esper_merit *merit, esper_gate_result *result)
-{
-    const char *name = merit->how == ESPER_MERIT_TRIAL ? "trial_gain" : "global_improvement";
-    bool measured = merit->how == ESPER_MERIT_PLAIN || merit->how == ESPER_MERIT_TRIAL;
-    bool passed = measured && reaches(merit->value, ESPER_GATE_MIN_IMPROVEMENT);
-
-    if (measured)
-        add(result, ESPER_CHECK_IMPROVEMENT, passed, merit->value, ESPER_GATE_MIN_IMPROVEMENT, "%s_%s%s%%", name,
-            passed ? "" : "insufficient_", in_words(merit->value).text);
-    else
-        add(result, ESPER_CHECK_IMPROVEMENT, false, (double)NAN, ESPER_GATE_MIN_IMPROVEMENT,
-            "improvement_never_measured");
-}
-
-static void check_ratio(const esper_gate_input *input, esper_gate_result *result)
-{
-    double ratio = input->gradient_ratio;
-    bool passed = input->has_gradient_ratio && reaches(ratio, ESPER_GATE_MIN_RATIO);
-
-    if (input->has_gradient_ratio)
-        add(result, ESPER_CHECK_GRADIENT_RATIO, passed, ratio, ESPER_GATE_MIN_RATIO, "seed_gradient_%s_%s",
-            passed ? "active" : "low", in_words(ratio).text);
-    else
-        add(result, ESPER_CHECK_GRADIENT_RATIO, false, (double)NAN, ESPER_GATE_MIN_RATIO,
-            "gradient_stats_never_measured");
-}
 
 static void judge_blending_strict(const esper_gate_input *input, esper_gate_result *result)
 {
-    int asked = epochs_asked(input);
+    const esper_merit *merit = &input->improvement;
+    bool measured = merit->how == ESPER_MERIT_PLAIN || merit->how == ESPER_MERIT_TRIAL;
+    bool enough = reaches(merit->value, ESPER_GATE_MIN_IMPROVEMENT);
+    bool lasted = input->epochs_in_stage >= epochs_asked(input);
+    bool active = reaches(input->gradient_ratio, ESPER_GATE_MIN_RATIO);
 
-    check_improvement(&input->improvement, result);
-    add(result, ESPER_CHECK_EPOCHS, input->epochs_in_stage >= asked, input->epochs_in_stage, asked, "%s",
-        input->epochs_in_stage >= asked ? "seed_ready" : "seed_not_ready");
-    check_ratio(input, result);
-    say(result, "Improvement: ", in_words(input->improvement.value).text, "%");
-}
-
-/* Exploding gradients need no second word: their health then fails in silence, as recorded. */
-static void check_health(const esper_gate_input *input, esper_gate_result *result)
-{
-    double health = input->gradient_health;
-    bool passed = reaches(health, ESPER_GATE_MIN_HEALTH);
-
-    if (!input->has_gradient_health) {
-        add(result, ESPER_CHECK_GRADIENT_MEASURED, false, (double)NAN, ESPER_GATE_MIN_HEALTH,
-            "gradient_health_not_measured");
-        return;
-    }
-    add_yes_no(result, ESPER_CHECK_EXPLODING, !input->exploding, "no_exploding_gradients", "exploding_gradients");
-    if (input->exploding)
-        add(result, ESPER_CHECK_GRADIENT_HEALTH, false, health, ESPER_GATE_MIN_HEALTH, "%s", "");
-    else if (passed)
-        add(result, ESPER_CHECK_GRADIENT_HEALTH, true, health, ESPER_GATE_MIN_HEALTH, "gradient_health_%s",
-            in_words(health).text);
+    if (measured)
+        add(result, ESPER_CHECK_IMPROVEMENT, enough, merit->value, ESPER_GATE_MIN_IMPROVEMENT, "%s_%s%s%%",
+            merit->how == ESPER_MERIT_TRIAL ? "trial_gain" : "global_improvement", enough ? "" : "insufficient_",
+            in_words(merit->value).text);
     else
-        add(result, ESPER_CHECK_GRADIENT_HEALTH, false, health, ESPER_GATE_MIN_HEALTH, "gradient_health_low_%s_need_%s",
-            in_words(health).text, in_words(ESPER_GATE_MIN_HEALTH).text);
+        add(result, ESPER_CHECK_IMPROVEMENT, false, (double)NAN, ESPER_GATE_MIN_IMPROVEMENT,
+            "improvement_never_measured");
+    add(result, ESPER_CHECK_EPOCHS, lasted, input->epochs_in_stage, epochs_asked(input), "%s",
+        lasted ? "seed_ready" : "seed_not_ready");
+    if (input->has_gradient_ratio)
+        add(result, ESPER_CHECK_GRADIENT_RATIO, active, input->gradient_ratio, ESPER_GATE_MIN_RATIO,
+            "seed_gradient_%s_%s", active ? "active" : "low", in_words(input->gradient_ratio).text);
+    else
+        add(result, ESPER_CHECK_GRADIENT_RATIO, false, (double)NAN, ESPER_GATE_MIN_RATIO,
+            "gradient_stats_never_measured");
+    say(result, "Improvement: ", in_words(merit->value).text, "%");
 }
 
 static void judge_blending_permissive(const esper_gate_input *input, esper_gate_result *result)
 {
     int epochs = input->epochs_in_stage, asked = epochs_asked(input);
+    double health = input->gradient_health, least = ESPER_GATE_MIN_HEALTH;
 
     if (epochs >= asked)
         add(result, ESPER_CHECK_EPOCHS, true, epochs, asked, "trained_%d_epochs", epochs);
     else
         add(result, ESPER_CHECK_EPOCHS, false, epochs, asked, "insufficient_training_%d_of_%d", epochs, asked);
-    check_health(input, result);
-    say(result, "Permissive G2 Safety: ", result->passed ? "PASS" : "FAIL", "");
-}
-
-static void judge_blending(const esper_gate_input *input, esper_gate_result *result)
-{
-    if (input->permissive)
-        judge_blending_permissive(input, result);
+    if (input->has_gradient_health)
+        add_yes_no(result, ESPER_CHECK_EXPLODING, !input->exploding, "no_exploding_gradients", "exploding_gradients");
+    if (!input->has_gradient_health)
+        add(result, ESPER_CHECK_GRADIENT_MEASURED, false, (double)NAN, least, "gradient_health_not_measured");
+    else if (input->exploding) /* needs no second word: the health then fails in silence, as recorded */
+        add(result, ESPER_CHECK_GRADIENT_HEALTH, false, health, least, "%s", "");
+    else if (reaches(health, least))
+        add(result, ESPER_CHECK_GRADIENT_HEALTH, true, health, least, "gradient_health_%s", in_words(health).text);
     else
-        judge_blending_strict(input, result);
-    result->score = share(input->improvement.value, 5.0);
+        add(result, ESPER_CHECK_GRADIENT_HEALTH, false, health, least, "gradient_health_low_%s_need_%s",
+            in_words(health).text, in_words(least).text);
+    say(result, "Permissive G2 Safety: ", result->passed ? "PASS" : "FAIL", "");
 }
 
 /* ----------------------------------------------------------------------------------------------------------- G3 */
 
-/* The mode's name as recorded tokens write it. */
-static const char *loud_mode(int mode)
-{
-    static const char *const names[] = {"HOLD", "UP", "DOWN"};
-
-    return mode >= 0 && mode < 3 ? names[mode] : "?";
-}
-
 static void judge_holding(const esper_gate_input *input, esper_gate_result *result)
 {
+    static const char *const modes[] = {"HOLD", "UP", "DOWN"}; /* as recorded tokens write them */
     double alpha = input->alpha, target = input->alpha_target, full = 1.0 - ESPER_ALPHA_NEAR;
     int asked = epochs_asked(input);
     bool is_there =
@@ -200,7 +145,8 @@ static void judge_holding(const esper_gate_input *input, esper_gate_result *resu
         add(result, ESPER_CHECK_ALPHA, true, alpha, target, "alpha_target_reached");
     else
         add(result, ESPER_CHECK_ALPHA, false, alpha, target, "alpha_not_at_target_%s_target_%s_mode_%s",
-            in_words(alpha).text, in_words(target).text, loud_mode(input->alpha_mode));
+            in_words(alpha).text, in_words(target).text,
+            input->alpha_mode >= 0 && input->alpha_mode < 3 ? modes[input->alpha_mode] : "?");
     if (input->permissive)
         say(result, "Permissive G3: alpha completion only", "", "");
     else if (input->epochs_in_stage >= asked)
@@ -321,13 +267,20 @@ bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result
     result.permissive = input->permissive;
     switch (gate) {
     case ESPER_GATE_G0:
-        judge_birth(input, &result);
+        add_yes_no(&result, ESPER_CHECK_SEED_ID, has_text(input->seed_id), "seed_id_present", "seed_id_missing");
+        add_yes_no(&result, ESPER_CHECK_BLUEPRINT, has_text(input->blueprint), "blueprint_id_present",
+                   "blueprint_id_missing");
+        result.score = result.passed;
+        say(&result, result.passed ? "Germination gate" : "Missing required fields", "", "");
         break;
     case ESPER_GATE_G1:
-        judge_training(input, &result);
+        add_yes_no(&result, ESPER_CHECK_STAGE, input->stage == ESPER_STAGE_GERMINATED, "germinated", "not_germinated");
+        result.score = result.passed;
+        say(&result, result.passed ? "Ready for training" : "Not germinated", "", "");
         break;
     case ESPER_GATE_G2:
-        judge_blending(input, &result);
+        (input->permissive ? judge_blending_permissive : judge_blending_strict)(input, &result);
+        result.score = share(input->improvement.value, 5.0);
         break;
     case ESPER_GATE_G3:
         judge_holding(input, &result);
@@ -352,48 +305,30 @@ void esper_gate_refuse(int gate, const char *token, esper_gate_result *result_ou
 
 /* ------------------------------------------------------------------------------------------------------- in words */
 
-/* Where there is no number to hold against another, the recorded word says it. */
-static bool is_told_by_token(const esper_gate_check *check)
-{
-    static const esper_gate_check_kind kinds[] = {ESPER_CHECK_SEED,
-                                                  ESPER_CHECK_SEED_ID,
-                                                  ESPER_CHECK_BLUEPRINT,
-                                                  ESPER_CHECK_STAGE,
-                                                  ESPER_CHECK_EXPLODING,
-                                                  ESPER_CHECK_HEALTHY,
-                                                  ESPER_CHECK_CONTRIBUTION_MEASURED};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (check->kind == (int32_t)kinds[i])
-            return true;
-    return isnan(check->value);
-}
-
-/* "epochs in stage 2, needs 10" */
-static void describe(const esper_gate_check *check, char text[ESPER_GATE_WHY_CHARS])
-{
-    if (is_told_by_token(check))
-        snprintf(text, ESPER_GATE_WHY_CHARS, "%s", check->token);
-    else
-        snprintf(text, ESPER_GATE_WHY_CHARS, "%s %.4g, needs %.4g", esper_gate_check_name(check->kind), check->value,
-                 check->threshold);
-    for (char *c = text; *c != '\0'; c++)
-        if (*c == '_')
-            *c = ' ';
-}
-
 const char *esper_gate_why(const esper_gate_result *result, char text[ESPER_GATE_WHY_CHARS])
 {
-    char one[ESPER_GATE_WHY_CHARS];
+    /* where there is no number to hold against another, the recorded word says it */
+    static const uint32_t by_token = 1u << ESPER_CHECK_SEED | 1u << ESPER_CHECK_SEED_ID | 1u << ESPER_CHECK_BLUEPRINT |
+                                     1u << ESPER_CHECK_STAGE | 1u << ESPER_CHECK_EXPLODING | 1u << ESPER_CHECK_HEALTHY |
+                                     1u << ESPER_CHECK_CONTRIBUTION_MEASURED;
     size_t used = 0;
 
     text[0] = '\0';
     for (int i = 0; !result->passed && i < result->n_checks && used < ESPER_GATE_WHY_CHARS; i++) {
-        if (result->checks[i].passed || result->checks[i].token[0] == '\0') /* what fails in silence */
+        const esper_gate_check *check = &result->checks[i];
+        const char *between = used > 0 ? "; " : "";
+        size_t left = ESPER_GATE_WHY_CHARS - used;
+
+        if (check->passed || check->token[0] == '\0') /* what fails in silence */
             continue;
-        describe(&result->checks[i], one);
-        used += (size_t)snprintf(text + used, ESPER_GATE_WHY_CHARS - used, "%s%s", used > 0 ? "; " : "", one);
+        if ((by_token >> check->kind & 1u) != 0 || isnan(check->value))
+            used += (size_t)snprintf(text + used, left, "%s%s", between, check->token);
+        else
+            used += (size_t)snprintf(text + used, left, "%s%s %.4g, needs %.4g", between,
+                                     esper_gate_check_name(check->kind), check->value, check->threshold);
     }
+    for (char *c = text; *c != '\0'; c++)
+        *c = (char)(*c == '_' ? ' ' : *c);
     if (used == 0)
         snprintf(text, ESPER_GATE_WHY_CHARS, "%s", result->message);
     return text;

@@ -79,46 +79,34 @@ int esper_ramp_find(const char *name)
     return -1;
 }
 
-/* Nothing is left of the seed; the slot itself stays. */
-static void clear(esper_slot *slot)
-{
-    size_t begin = offsetof(esper_slot, stage);
-
-    memset((char *)slot + begin, 0, sizeof(*slot) - begin);
-    slot->stage = ESPER_STAGE_DORMANT;
-}
-
-static void start_blending(esper_slot *slot)
-{
-    esper_alpha alpha;
-    esper_alpha_ramp ramp = {.n_steps = slot->tempo,
-                             .curve = slot->ramp == ESPER_RAMP_SIGMOID ? ESPER_CURVE_SIGMOID : ESPER_CURVE_LINEAR};
-    esper_status status = esper_alpha_init(NULL, &alpha);
-
-    assert(slot->tempo >= 1 && slot->target > 0.0 && slot->target <= 1.0);
-    if (status == ESPER_OK)
-        status = esper_alpha_retarget(&alpha, slot->target, &ramp);
-    assert(status == ESPER_OK); /* at rest at 0, and the target was checked when the seed germinated */
-    (void)status;
-    slot->alpha = alpha;
-    slot->acc_blending = slot->acc_now;
-    slot->blending_started = 1;
-}
-
 /* What entering a stage brings. Cannot fail. */
 static void enter(esper_slot *slot, int from, int to)
 {
+    esper_alpha_ramp ramp = {.n_steps = slot->tempo,
+                             .curve = slot->ramp == ESPER_RAMP_SIGMOID ? ESPER_CURVE_SIGMOID : ESPER_CURVE_LINEAR};
+    size_t begin = offsetof(esper_slot, stage);
+    esper_status status;
+
     assert(slot->stage == to && esper_stage_may_move(from, to));
-    if (from == ESPER_STAGE_TRAINING && to == ESPER_STAGE_BLENDING)
-        start_blending(slot);
+    if (from == ESPER_STAGE_TRAINING && to == ESPER_STAGE_BLENDING) {
+        assert(slot->tempo >= 1 && slot->target > 0.0 && slot->target <= 1.0);
+        esper_alpha_init(&slot->alpha);
+        status = esper_alpha_retarget(&slot->alpha, slot->target, &ramp);
+        assert(status == ESPER_OK); /* at rest at 0, and the target was checked when the seed germinated */
+        (void)status;
+        slot->acc_blending = slot->acc_now;
+        slot->blending_started = 1;
+    }
     if (to == ESPER_STAGE_HOLDING)
         esper_alpha_settle(&slot->alpha, 1.0, slot->alpha.n_steps);
     if (to == ESPER_STAGE_PRUNED) {
         esper_alpha_settle(&slot->alpha, 0.0, 0);
         slot->prune_pending = 0;
     }
-    if (to == ESPER_STAGE_DORMANT)
-        clear(slot);
+    if (to == ESPER_STAGE_DORMANT) { /* nothing is left of the seed; the slot itself stays */
+        memset((char *)slot + begin, 0, sizeof(*slot) - begin);
+        slot->stage = ESPER_STAGE_DORMANT;
+    }
 }
 
 esper_status esper_slot_move(esper_slot *slot, int to, esper_slot_events *events)
@@ -161,7 +149,7 @@ static bool is_blend(int blend)
     return blend >= ESPER_BLEND_ADD && blend <= ESPER_BLEND_GATE;
 }
 
-static esper_status check_names(const esper_slot *slot, const esper_germination *wanted)
+esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germination *wanted)
 {
     const char *seed_id = wanted->seed_id != NULL ? wanted->seed_id : "";
 
@@ -172,12 +160,6 @@ static esper_status check_names(const esper_slot *slot, const esper_germination 
                           slot->id, wanted->blueprint, seed_id, ESPER_BLUEPRINT_CHARS - 1, ESPER_SEED_ID_CHARS - 1);
     if (wanted->host_params < 0 || wanted->seed_params < 0 || wanted->gate_params < 0)
         return ESPER_FAIL(ESPER_E_ARG, "slot %s: a negative number of parameters", slot->id);
-    return ESPER_OK;
-}
-
-esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germination *wanted)
-{
-    ESPER_TRY(check_names(slot, wanted));
     if (!(wanted->target > 0.0 && wanted->target <= 1.0))
         return ESPER_FAIL(ESPER_E_ARG, "slot %s: alpha target %g: expected above 0, up to 1", slot->id, wanted->target);
     if (esper_ramp_name(wanted->ramp) == NULL || !is_blend(wanted->blend))
@@ -195,7 +177,7 @@ esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germ
 esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wanted, esper_slot_events *events)
 {
     ESPER_TRY(esper_slot_check_germinate(slot, wanted));
-    ESPER_TRY(esper_alpha_init(NULL, &slot->alpha));
+    esper_alpha_init(&slot->alpha);
     slot->n_seeds++;
     set_text(slot->blueprint, sizeof(slot->blueprint), wanted->blueprint);
     if (wanted->seed_id != NULL && wanted->seed_id[0] != '\0')
@@ -242,7 +224,8 @@ esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint
 
 /* ---------------------------------------------------------------------------------------------------------- advance */
 
-void esper_slot_gate_input(const esper_slot *slot, const esper_slot_merits *merits, esper_gate_input *input_out)
+/* What a gate looks at. merits may be NULL: plain numbers. */
+static void fill_input(const esper_slot *slot, const esper_slot_merits *merits, esper_gate_input *input_out)
 {
     bool has_contribution = (slot->known & ESPER_KNOWN_CONTRIBUTION) != 0;
 
@@ -271,42 +254,32 @@ void esper_slot_gate_input(const esper_slot *slot, const esper_slot_merits *meri
     }
 }
 
-/* The verdict is known: tells it, and moves. */
-static void pass_gate(esper_slot *slot, int to, esper_gate_result *result, esper_slot_events *events)
-{
-    esper_slot_event event = describe(slot, ESPER_SLOT_EVENT_GATE, to), fossil;
-
-    assert(result->gate == esper_gate_before(to));
-    event.gate = *result;
-    push(events, &event);
-    if (!result->passed)
-        return;
-    fossil = describe(slot, ESPER_SLOT_EVENT_FOSSILIZED, to); /* its figures are those before the move */
-    if (!esper_stage_may_move(slot->stage, to))
-        esper_gate_refuse(result->gate, "transition_failed", result);
-    else if (esper_slot_move(slot, to, events) == ESPER_OK && to == ESPER_STAGE_FOSSILIZED)
-        push(events, &fossil);
-}
-
 esper_status esper_slot_advance(esper_slot *slot, int to, const esper_slot_merits *merits, esper_slot_events *events,
                                 esper_gate_result *result_out)
 {
-    esper_gate_input input;
     int target = to >= 0 ? to : esper_stage_next(slot->stage);
+    bool active = esper_slot_is_active(slot);
+    esper_slot_event event, fossil;
+    esper_gate_input input;
 
-    if (!esper_slot_is_active(slot)) {
-        esper_gate_refuse(ESPER_GATE_G0, "no_active_seed", result_out);
+    if (!active || target < 0) {
+        esper_gate_refuse(ESPER_GATE_G0, active ? "no_valid_transition" : "no_active_seed", result_out);
         return ESPER_OK;
     }
-    if (target < 0) {
-        esper_gate_refuse(ESPER_GATE_G0, "no_valid_transition", result_out);
-        return ESPER_OK;
-    }
-    esper_slot_gate_input(slot, merits, &input);
+    fill_input(slot, merits, &input);
     if (!esper_gate_judge(esper_gate_before(target), &input, result_out))
         return ESPER_FAIL(ESPER_E_ARG, "slot %s: no gate leads to %s", slot->id,
                           esper_stage_name(target) != NULL ? esper_stage_name(target) : "a stage of that number");
-    pass_gate(slot, target, result_out, events);
+    event = describe(slot, ESPER_SLOT_EVENT_GATE, target);
+    event.gate = *result_out;
+    push(events, &event);
+    if (!result_out->passed)
+        return ESPER_OK;
+    fossil = describe(slot, ESPER_SLOT_EVENT_FOSSILIZED, target); /* its figures are those before the move */
+    if (!esper_stage_may_move(slot->stage, target))
+        esper_gate_refuse(result_out->gate, "transition_failed", result_out);
+    else if (esper_slot_move(slot, target, events) == ESPER_OK && target == ESPER_STAGE_FOSSILIZED)
+        push(events, &fossil);
     return ESPER_OK;
 }
 
@@ -321,29 +294,23 @@ esper_status esper_slot_fossilize(esper_slot *slot, const esper_slot_merits *mer
 
 /* ------------------------------------------------------------------------------------------------------------ alpha */
 
-static esper_status check_retarget(const esper_slot *slot, double target, int blend)
-{
-    if (!(target > 0.0))
-        return ESPER_FAIL(ESPER_E_ARG, "slot %s: alpha target %g: expected above 0; to remove a seed, prune it",
-                          slot->id, target);
-    if (blend != 0 && !is_blend(blend))
-        return ESPER_FAIL(ESPER_E_ARG, "slot %s: there is no blend %d", slot->id, blend);
-    if (slot->stage != ESPER_STAGE_BLENDING && slot->stage != ESPER_STAGE_HOLDING)
-        return ESPER_FAIL(ESPER_E_STATE, "slot %s: a seed that is %s has no alpha target", slot->id,
-                          esper_stage_name(slot->stage));
-    if (blend != 0 && blend != slot->blend && slot->alpha.value > 0.0)
-        return ESPER_FAIL(ESPER_E_STATE, "slot %s: the blend can change only at alpha 0, which is %g now", slot->id,
-                          slot->alpha.value);
-    return ESPER_OK;
-}
-
 esper_status esper_slot_set_alpha_target(esper_slot *slot, double target, const esper_alpha_ramp *ramp, int blend,
                                          esper_slot_events *events)
 {
     esper_alpha alpha = slot->alpha;
     bool holds = slot->stage == ESPER_STAGE_HOLDING;
 
-    ESPER_TRY(check_retarget(slot, target, blend));
+    if (!(target > 0.0))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: alpha target %g: expected above 0; to remove a seed, prune it",
+                          slot->id, target);
+    if (blend != 0 && !is_blend(blend))
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: there is no blend %d", slot->id, blend);
+    if (slot->stage != ESPER_STAGE_BLENDING && !holds)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: a seed that is %s has no alpha target", slot->id,
+                          esper_stage_name(slot->stage));
+    if (blend != 0 && blend != slot->blend && slot->alpha.value > 0.0)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: the blend can change only at alpha 0, which is %g now", slot->id,
+                          slot->alpha.value);
     if (holds && target >= 1.0 - ESPER_ALPHA_NEAR)
         target = 1.0; /* holding is full alpha, and does not tick */
     ESPER_TRY(esper_alpha_retarget(&alpha, target, ramp));
@@ -399,72 +366,52 @@ esper_status esper_slot_schedule_prune(esper_slot *slot, const esper_alpha_ramp 
 
 /* ------------------------------------------------------------------------------------------------------------- tick */
 
-static bool forwards(const esper_slot *slot, esper_gate gate)
+/* The ramp moves; at its end the gate ahead is due, or the prune it led to. */
+static bool tick_blending(esper_slot *slot, esper_slot_events *events)
 {
-    return (slot->auto_forward & 1u << gate) != 0;
-}
-
-/* Tries the gate ahead; whatever it says is in the events. */
-static void try_advance(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
-{
-    esper_gate_result result;
-
-    (void)esper_slot_advance(slot, -1, merits, events, &result);
-}
-
-static void tick_blending(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
-{
-    bool stayed = slot->permissive != 0 || slot->epochs_in_stage >= slot->gate_epochs;
     char reason[ESPER_REASON_CHARS], initiator[ESPER_INITIATOR_CHARS];
 
     if (!esper_alpha_step(&slot->alpha) && !esper_alpha_is_at_target(&slot->alpha))
-        return;
-    if (slot->alpha.target > ESPER_ALPHA_NEAR) {
-        if (forwards(slot, ESPER_GATE_G3) && stayed)
-            try_advance(slot, merits, events);
-        return;
-    }
+        return false;
+    if (slot->alpha.target > ESPER_ALPHA_NEAR)
+        return slot->permissive != 0 || slot->epochs_in_stage >= slot->gate_epochs;
     memcpy(reason, slot->prune_reason, sizeof(reason));
     memcpy(initiator, slot->prune_initiator, sizeof(initiator));
     (void)esper_slot_prune(slot, reason[0] != '\0' ? reason : "scheduled_prune", slot->prune_pending ? initiator : NULL,
                            events);
-}
-
-/* Rests so many ticks in its stage, then moves on. */
-static void cool_down(esper_slot *slot, int n_ticks, int to, esper_slot_events *events)
-{
-    slot->epochs_total++;
-    slot->epochs_in_stage++;
-    if (slot->epochs_in_stage >= n_ticks)
-        (void)esper_slot_move(slot, to, events);
+    return false;
 }
 
 void esper_slot_tick(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events)
 {
+    bool embargoed = slot->stage == ESPER_STAGE_EMBARGOED, due = false; /* due: the gate ahead may be tried */
+    esper_gate_result result;
+
     if (slot->stage != ESPER_STAGE_DORMANT)
         slot->n_ticks++;
     switch (slot->stage) {
     case ESPER_STAGE_GERMINATED:
-        if (forwards(slot, ESPER_GATE_G1))
-            try_advance(slot, merits, events);
+        due = (slot->auto_forward & 1u << ESPER_GATE_G1) != 0;
         break;
     case ESPER_STAGE_TRAINING:
-        if (forwards(slot, ESPER_GATE_G2) && slot->epochs_in_stage >= slot->gate_epochs)
-            try_advance(slot, merits, events);
+        due = (slot->auto_forward & 1u << ESPER_GATE_G2) != 0 && slot->epochs_in_stage >= slot->gate_epochs;
         break;
     case ESPER_STAGE_BLENDING:
-        tick_blending(slot, merits, events);
+        due = tick_blending(slot, events) && (slot->auto_forward & 1u << ESPER_GATE_G3) != 0;
         break;
     case ESPER_STAGE_PRUNED:
         (void)esper_slot_move(slot, ESPER_STAGE_EMBARGOED, events);
         break;
     case ESPER_STAGE_EMBARGOED:
-        cool_down(slot, slot->embargo_ticks, ESPER_STAGE_RESETTING, events);
-        break;
-    case ESPER_STAGE_RESETTING:
-        cool_down(slot, ESPER_RESET_TICKS, ESPER_STAGE_DORMANT, events);
+    case ESPER_STAGE_RESETTING: /* rests so many ticks, then moves on */
+        slot->epochs_total++;
+        slot->epochs_in_stage++;
+        if (slot->epochs_in_stage >= (embargoed ? slot->embargo_ticks : ESPER_RESET_TICKS))
+            (void)esper_slot_move(slot, embargoed ? ESPER_STAGE_RESETTING : ESPER_STAGE_DORMANT, events);
         break;
     default: /* an empty slot, a seed on probation and one that was kept do nothing by themselves */
         break;
     }
+    if (due)
+        (void)esper_slot_advance(slot, -1, merits, events, &result); /* whatever it says is in the events */
 }

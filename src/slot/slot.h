@@ -69,7 +69,7 @@ typedef struct esper_slot {
     /* the slot itself, which stays */
     char     id[ESPER_SLOT_CHARS];
     int32_t  row, col;
-    int32_t  place;    /* in the order of execution, from 0 */
+    int32_t  depth;    /* in the order of execution, from 0 */
     int32_t  channels;
     int32_t  permissive;       /* gates ask for safety alone */
     uint32_t auto_forward;     /* bits 1u << gate: ticks try to pass G1, G2, G3 by themselves */
@@ -109,7 +109,7 @@ typedef struct esper_slot {
 
     /* of a prune */
     int32_t prune_pending; /* the ramp to 0 ends in a prune, for reason and initiator below */
-    int32_t auto_pruned;   /* the governor did it, and nobody has asked yet (esper_slot_take_auto_pruned) */
+    int32_t auto_pruned;   /* the governor did it */
     char    prune_reason[ESPER_REASON_CHARS], prune_initiator[ESPER_INITIATOR_CHARS];
 } esper_slot;
 
@@ -178,11 +178,8 @@ typedef struct esper_slot_merits {
     esper_merit improvement, contribution;
 } esper_slot_merits;
 
-/* What a gate would look at. merits may be NULL: plain numbers. */
-void esper_slot_gate_input(const esper_slot *slot, const esper_slot_merits *merits, esper_gate_input *input_out);
-
-/* Asks the gate of stage `to` (-1 = the next one) and moves when it passes. result_out->passed: it moved. E_ARG: no gate
- * leads there. */
+/* Asks the gate of stage `to` (-1 = the next one) and moves when it passes. result_out->passed: it moved. merits may be NULL:
+ * plain numbers. E_ARG: no gate leads there. */
 esper_status esper_slot_advance(esper_slot *slot, int to, const esper_slot_merits *merits, esper_slot_events *events,
                                 esper_gate_result *result_out);
 /* The same to FOSSILIZED; E_STATE unless it is HOLDING. */
@@ -239,7 +236,6 @@ double esper_slot_improvement(const esper_slot *slot);       /* since germinatio
 double esper_slot_stage_improvement(const esper_slot *slot); /* since the stage began */
 double esper_slot_blending_delta(const esper_slot *slot);    /* since blending began; 0 before */
 double esper_slot_alpha_velocity(const esper_slot *slot);    /* of the ramp, per tick */
-bool   esper_slot_take_auto_pruned(esper_slot *slot);        /* the flag, which is then down */
 
 /* NULL when every field is what the stage allows, else what is wrong, in words. Checked after every move in debug builds,
  * and of everything that is read from a file. */

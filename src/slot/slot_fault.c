@@ -32,14 +32,14 @@ static bool is_share(double value)
     return value >= 0.0 && value <= 1.0;
 }
 
-static const char *fault_of_place(const esper_slot *slot)
+static const char *fault_of_settings(const esper_slot *slot)
 {
     int row, col;
 
     DEMAND(is_text(slot->id, sizeof(slot->id)) && esper_slot_id_parse(slot->id, &row, &col) == ESPER_OK &&
                row == slot->row && col == slot->col,
            "its name is none, or not that of its row and column");
-    DEMAND(slot->place >= 0 && slot->channels > 0, "its place or number of channels is out of range");
+    DEMAND(slot->depth >= 0 && slot->channels > 0, "its depth or number of channels is out of range");
     DEMAND(is_flag(slot->permissive) && is_flag(slot->isolate_blending), "a setting is neither 0 nor 1");
     DEMAND(slot->gate_epochs > 0 && slot->embargo_ticks > 0, "a setting is no number of epochs");
     DEMAND((slot->auto_forward & ~(1u << ESPER_GATE_G1 | 1u << ESPER_GATE_G2 | 1u << ESPER_GATE_G3)) == 0,
@@ -48,8 +48,11 @@ static const char *fault_of_place(const esper_slot *slot)
     return NULL;
 }
 
-static const char *fault_of_alpha(const esper_alpha *alpha)
+static const char *fault_of_alpha(const esper_slot *slot)
 {
+    const esper_alpha *alpha = &slot->alpha;
+    bool rests = alpha->mode == ESPER_ALPHA_HOLD && alpha->value == alpha->target;
+
     DEMAND(is_share(alpha->value) && is_share(alpha->start) && is_share(alpha->target), "alpha is not in 0..1");
     DEMAND(isfinite(alpha->steepness) && alpha->steepness >= 0.1, "alpha's steepness is out of range");
     DEMAND(esper_alpha_mode_name(alpha->mode) != NULL, "alpha's mode is none");
@@ -58,15 +61,7 @@ static const char *fault_of_alpha(const esper_alpha *alpha)
     DEMAND(alpha->mode == ESPER_ALPHA_HOLD || alpha->n_done < alpha->n_steps, "alpha has arrived, yet moves");
     DEMAND(alpha->mode != ESPER_ALPHA_UP || alpha->target > alpha->start, "alpha goes up to something lower");
     DEMAND(alpha->mode != ESPER_ALPHA_DOWN || alpha->target < alpha->start, "alpha goes down to something higher");
-    return NULL;
-}
-
-/* Where alpha stands, by stage. */
-static const char *fault_of_weight(const esper_slot *slot)
-{
-    const esper_alpha *alpha = &slot->alpha;
-    bool rests = alpha->mode == ESPER_ALPHA_HOLD && alpha->value == alpha->target;
-
+    /* where it stands, by stage */
     if (slot->stage == ESPER_STAGE_HOLDING || slot->stage == ESPER_STAGE_FOSSILIZED)
         DEMAND(rests && alpha->value == 1.0, "a seed that holds has not its full weight");
     else if (slot->stage != ESPER_STAGE_BLENDING)
@@ -96,16 +91,6 @@ static const char *fault_of_seed(const esper_slot *slot)
     return NULL;
 }
 
-/* Whether the history may have `now` as its entry number i, behind `before` (NULL = that one is no longer kept). */
-static bool may_follow(int i, const esper_slot_past *before, const esper_slot_past *now)
-{
-    if (i == 0)
-        return now->stage == ESPER_STAGE_GERMINATED;
-    if (before == NULL)
-        return esper_stage_name(now->stage) != NULL;
-    return esper_stage_may_move(before->stage, now->stage) && before->tick <= now->tick;
-}
-
 static const char *fault_of_history(const esper_slot *slot)
 {
     int n = slot->n_history, first = n > ESPER_SLOT_HISTORY ? n - ESPER_SLOT_HISTORY : 0;
@@ -114,7 +99,10 @@ static const char *fault_of_history(const esper_slot *slot)
     for (int i = first; i < n; i++) {
         now = &slot->history[i % ESPER_SLOT_HISTORY];
         DEMAND(now->tick >= 0 && now->tick <= slot->n_ticks, "its history is out of time");
-        DEMAND(may_follow(i, before, now), "its history has a move that is none");
+        DEMAND(i == 0           ? now->stage == ESPER_STAGE_GERMINATED
+               : before == NULL ? esper_stage_name(now->stage) != NULL /* the one before is no longer kept */
+                                : esper_stage_may_move(before->stage, now->stage) && before->tick <= now->tick,
+               "its history has a move that is none");
         before = now;
     }
     for (int i = n < 0 ? 0 : n; i < ESPER_SLOT_HISTORY; i++)
@@ -122,14 +110,6 @@ static const char *fault_of_history(const esper_slot *slot)
     DEMAND(before != NULL && before->stage == slot->stage, "its history does not end in its stage");
     DEMAND(esper_stage_may_move(slot->previous_stage, slot->stage), "its stage cannot follow the one before");
     return NULL;
-}
-
-static bool all_finite(const double *first, const double *end)
-{
-    for (; first < end; first++)
-        if (!isfinite(*first))
-            return false;
-    return true;
 }
 
 static const char *fault_of_readings(const esper_slot *slot)
@@ -142,7 +122,8 @@ static const char *fault_of_readings(const esper_slot *slot)
     DEMAND(slot->stage != ESPER_STAGE_EMBARGOED || slot->epochs_in_stage < slot->embargo_ticks, "it rests too long");
     DEMAND(slot->stage != ESPER_STAGE_RESETTING || slot->epochs_in_stage < ESPER_RESET_TICKS, "it resets too long");
     /* the doubles lie side by side: see the static assertion of slots_pack.c, which has them all */
-    DEMAND(all_finite(&slot->acc_initial, &slot->alpha_downstream + 1), "a reading is not finite");
+    for (const double *reading = &slot->acc_initial; reading <= &slot->alpha_downstream; reading++)
+        DEMAND(isfinite(*reading), "a reading is not finite");
     DEMAND((slot->known &
             ~(uint32_t)(ESPER_KNOWN_RATIO | ESPER_KNOWN_HEALTH | ESPER_KNOWN_CONTRIBUTION | ESPER_KNOWN_PREVIOUS)) == 0,
            "something unheard of is known");
@@ -162,26 +143,20 @@ static const char *fault_of_readings(const esper_slot *slot)
     return NULL;
 }
 
-static const char *fault_of_empty(const esper_slot *slot)
-{
-    const unsigned char *bytes = (const unsigned char *)slot;
-
-    for (size_t i = offsetof(esper_slot, previous_stage); i < sizeof(*slot); i++)
-        DEMAND(bytes[i] == 0, "an empty slot remembers a seed");
-    return NULL;
-}
-
 const char *esper_slot_fault(const esper_slot *slot)
 {
-    const char *fault = fault_of_place(slot);
+    const char *bytes = (const char *)slot, *fault = fault_of_settings(slot);
 
     if (fault != NULL)
         return fault;
     DEMAND(esper_stage_name(slot->stage) != NULL && slot->stage != ESPER_STAGE_UNKNOWN, "its stage is none");
-    if (slot->stage == ESPER_STAGE_DORMANT)
-        return fault_of_empty(slot);
-    if ((fault = fault_of_seed(slot)) != NULL || (fault = fault_of_alpha(&slot->alpha)) != NULL ||
-        (fault = fault_of_weight(slot)) != NULL || (fault = fault_of_readings(slot)) != NULL)
+    if (slot->stage == ESPER_STAGE_DORMANT) {
+        for (size_t i = offsetof(esper_slot, previous_stage); i < sizeof(*slot); i++)
+            DEMAND(bytes[i] == 0, "an empty slot remembers a seed");
+        return NULL;
+    }
+    if ((fault = fault_of_seed(slot)) != NULL || (fault = fault_of_alpha(slot)) != NULL ||
+        (fault = fault_of_readings(slot)) != NULL)
         return fault;
     return fault_of_history(slot);
 }

@@ -27,22 +27,17 @@ static bool read_number(const char **text, int *number_out)
     return true;
 }
 
-static bool parse(const char *text, int *row_out, int *col_out)
-{
-    int row, col;
-
-    if (*text++ != 'r' || !read_number(&text, &row) || *text++ != 'c' || !read_number(&text, &col) || *text != '\0')
-        return false;
-    *row_out = row;
-    *col_out = col;
-    return true;
-}
-
 esper_status esper_slot_id_parse(const char *text, int *row_out, int *col_out)
 {
-    if (text == NULL || !parse(text, row_out, col_out))
+    const char *at = text;
+    int row, col;
+
+    if (text == NULL || *at++ != 'r' || !read_number(&at, &row) || *at++ != 'c' || !read_number(&at, &col) ||
+        *at != '\0')
         return ESPER_FAIL(ESPER_E_ARG, "\"%.40s\" is no slot: expected r<row>c<column>, such as r0c1",
                           text != NULL ? text : "");
+    *row_out = row;
+    *col_out = col;
     return ESPER_OK;
 }
 

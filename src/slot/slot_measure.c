@@ -125,11 +125,3 @@ double esper_slot_alpha_velocity(const esper_slot *slot)
         return 0.0;
     return (alpha->target - alpha->start) / alpha->n_steps;
 }
-
-bool esper_slot_take_auto_pruned(esper_slot *slot)
-{
-    bool auto_pruned = slot->auto_pruned != 0;
-
-    slot->auto_pruned = 0;
-    return auto_pruned;
-}

@@ -27,16 +27,6 @@ static esper_status check_boundary(const esper_boundary *boundaries, int k)
     return ESPER_OK;
 }
 
-/* Where a boundary comes in the policy's order. */
-static int rank_of(const esper_boundary *boundaries, int n, int k)
-{
-    int rank = 0;
-
-    for (int i = 0; i < n; i++)
-        rank += boundaries[i].order < boundaries[k].order;
-    return rank;
-}
-
 esper_status esper_slots_init(esper_slots *slots, const esper_boundary *boundaries, int n_boundaries,
                               const esper_slot_rules *rules)
 {
@@ -47,12 +37,17 @@ esper_status esper_slots_init(esper_slots *slots, const esper_boundary *boundari
     memset(slots, 0, sizeof(*slots));
     slots->n = n_boundaries;
     for (int k = 0; k < n_boundaries; k++) {
-        esper_slot *slot = &slots->slot[rank_of(boundaries, n_boundaries, k)];
+        esper_slot *slot;
+        int rank = 0; /* in the policy's order */
 
+        for (int i = 0; i < n_boundaries; i++)
+            rank += boundaries[i].order < boundaries[k].order;
+        assert(rank < slots->n); /* each has an order of its own */
+        slot = &slots->slot[rank];
         memcpy(slot->id, boundaries[k].slot, strlen(boundaries[k].slot));
         slot->row = boundaries[k].row;
         slot->col = boundaries[k].col;
-        slot->place = k;
+        slot->depth = k;
         slot->channels = boundaries[k].channels;
         slot->permissive = rules->permissive;
         slot->isolate_blending = rules->isolate_blending;
@@ -94,7 +89,7 @@ void esper_slots_sum_neighbours(esper_slots *slots, uint32_t which)
             const esper_slot *other = &slots->slot[i];
 
             if ((which >> i & 1u) != 0 && i != k)
-                *(other->place < slot->place ? &slot->alpha_upstream : &slot->alpha_downstream) += other->alpha.value;
+                *(other->depth < slot->depth ? &slot->alpha_upstream : &slot->alpha_downstream) += other->alpha.value;
         }
     }
 }

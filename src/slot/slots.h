@@ -1,6 +1,6 @@
 /* Internal. All slots of a network in one plain table: copied for a snapshot, hashed for agreement, packed for a checkpoint.
  *
- * Slots stand in the policy's order (that of its action indices); where each stands in the execution is its `place`. */
+ * Slots stand in the policy's order (that of its action indices); where each stands in the execution is its `depth`. */
 #ifndef ESPER_SLOT_SLOTS_H
 #define ESPER_SLOT_SLOTS_H
 

@@ -22,7 +22,7 @@ typedef struct field {
     F(TEXT, id)                    \
     F(WORDS, row)                  \
     F(WORDS, col)                  \
-    F(WORDS, place)                \
+    F(WORDS, depth)                \
     F(WORDS, channels)             \
     F(WORDS, permissive)           \
     F(WORDS, auto_forward)         \
@@ -167,23 +167,6 @@ static esper_status check_head(const unsigned char *bytes, size_t n_bytes)
     return ESPER_OK;
 }
 
-/* Every slot for itself, and that no two are the same. */
-static esper_status check_slots(const esper_slots *slots)
-{
-    for (int k = 0; k < slots->n; k++) {
-        const esper_slot *slot = &slots->slot[k];
-        const char *fault = esper_slot_fault(slot);
-
-        if (fault != NULL)
-            return ESPER_FAIL(ESPER_E_FORMAT, "table of slots: number %d: %s", k, fault);
-        for (int i = 0; i < k; i++)
-            if (strcmp(slots->slot[i].id, slot->id) == 0 || slots->slot[i].place == slot->place)
-                return ESPER_FAIL(ESPER_E_FORMAT, "table of slots: %s and %s are in one place", slots->slot[i].id,
-                                  slot->id);
-    }
-    return ESPER_OK;
-}
-
 esper_status esper_slots_unpack(const void *bytes, size_t n_bytes, esper_slots *slots_out)
 {
     const unsigned char *at = bytes;
@@ -198,7 +181,16 @@ esper_status esper_slots_unpack(const void *bytes, size_t n_bytes, esper_slots *
             copy_field(&fields[f], (unsigned char *)&slots.slot[k] + fields[f].offset, at);
             at += fields[f].bytes;
         }
-    ESPER_TRY(check_slots(&slots));
+    for (int k = 0; k < slots.n; k++) {
+        const char *fault = esper_slot_fault(&slots.slot[k]);
+
+        if (fault != NULL)
+            return ESPER_FAIL(ESPER_E_FORMAT, "table of slots: number %d: %s", k, fault);
+        for (int i = 0; i < k; i++)
+            if (strcmp(slots.slot[i].id, slots.slot[k].id) == 0 || slots.slot[i].depth == slots.slot[k].depth)
+                return ESPER_FAIL(ESPER_E_FORMAT, "table of slots: %s and %s are in one place", slots.slot[i].id,
+                                  slots.slot[k].id);
+    }
     *slots_out = slots;
     return ESPER_OK;
 }

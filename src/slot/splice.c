@@ -17,11 +17,6 @@ typedef enum seed_part {
     PART_BLENDED,   /* by its operator */
 } seed_part;
 
-static bool is_folded(const esper_slot *slot, float alpha)
-{
-    return slot->blend == ESPER_BLEND_ADD && alpha >= 1.0f;
-}
-
 float esper_splice_alpha(const esper_splice *splice, int slot)
 {
     if (splice->presence[slot] == ESPER_PRESENCE_FULL)
@@ -64,7 +59,7 @@ static seed_part part_of(const esper_splice *splice, int k)
         return splice->training ? PART_INCUBATED : PART_NONE;
     if (!splice->training && !(esper_splice_alpha(splice, k) > 0.0f))
         return PART_NONE; /* no weight, and nothing to learn: the output is the host's own */
-    return is_folded(slot, esper_splice_alpha(splice, k)) ? PART_FOLDED : PART_BLENDED;
+    return slot->blend == ESPER_BLEND_ADD && esper_splice_alpha(splice, k) >= 1.0f ? PART_FOLDED : PART_BLENDED;
 }
 
 bool esper_splice_has_seed(const esper_splice *splice, int slot)
@@ -86,18 +81,6 @@ static int blend(esper_net *net, const esper_slot *slot, int h, int u, int s, in
     default:
         return esper_net_blend_add(net, h, s, alpha);
     }
-}
-
-/* A silent linear map beside the stream. */
-static int add_probe(esper_net *net, int x)
-{
-    const esper_tensor *tensor = &net->tensors[x];
-    bool image = tensor->rank == 3;
-    int width = image ? tensor->dim[0] : tensor->dim[1];
-    int weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 3, 3},
-                                 (esper_init){ESPER_INIT_CONSTANT, 0.0f});
-
-    return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 1, 1) : esper_net_linear(net, x, weight, -1));
 }
 
 /* No gradient reaches the host through the seed. */
@@ -129,15 +112,22 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
 int esper_splice_put(esper_net *net, const esper_boundary *boundary, int x, void *context)
 {
     const esper_splice *splice = context;
-    int k = esper_slots_find(splice->slots, boundary->slot);
+    int k = esper_slots_find(splice->slots, boundary->slot), width, weight;
     seed_part part = k >= 0 ? part_of(splice, k) : PART_NONE;
     char prefix[ESPER_SLOT_CHARS + 2];
+    bool image;
 
     if (part == PART_NONE || x == ESPER_NO_TENSOR)
         return x;
     snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
     esper_net_enter(net, prefix, k + 1);
-    return part == PART_PROBE ? add_probe(net, x) : add_seed(net, splice, k, part, x);
+    if (part != PART_PROBE)
+        return add_seed(net, splice, k, part, x);
+    image = net->tensors[x].rank == 3; /* a silent linear map beside the stream */
+    width = net->tensors[x].dim[image ? 0 : 1];
+    weight = esper_net_param(net, "probe.weight", image ? 4 : 2, (int[]){width, width, 3, 3},
+                             (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+    return esper_net_add(net, x, image ? esper_net_conv2d(net, x, weight, 1, 1) : esper_net_linear(net, x, weight, -1));
 }
 
 esper_status esper_splice_build(const esper_splice *splice, const esper_host *host, esper_net *net)
@@ -160,32 +150,23 @@ typedef struct slot_facts {
     int32_t part, blend, isolated, incubation;
 } slot_facts;
 
-static slot_facts facts_of(const esper_splice *splice, int k)
-{
-    const esper_slot *slot = &splice->slots->slot[k];
-    seed_part part = part_of(splice, k);
-    slot_facts facts = {.part = (int32_t)part};
-
-    if (part == PART_NONE || part == PART_PROBE)
-        return facts;
-    facts.blend = slot->blend;
-    if (part == PART_INCUBATED)
-        facts.incubation = (int32_t)splice->incubation;
-    else
-        facts.isolated = is_alone(splice, slot, part);
-    return facts;
-}
-
 uint64_t esper_splice_key(const esper_splice *splice)
 {
     uint64_t key = splice->training;
 
     for (int k = 0; k < splice->slots->n; k++) {
-        slot_facts facts = facts_of(splice, k);
+        const esper_slot *slot = &splice->slots->slot[k];
+        seed_part part = part_of(splice, k);
+        slot_facts facts = {.part = (int32_t)part};
 
+        if (esper_splice_has_seed(splice, k)) {
+            facts.blend = slot->blend;
+            facts.incubation = part == PART_INCUBATED ? (int32_t)splice->incubation : 0;
+            facts.isolated = part != PART_INCUBATED && is_alone(splice, slot, part);
+        }
         key = XXH64(&facts, sizeof(facts), key);
         if (esper_splice_has_seed(splice, k))
-            key = XXH64(splice->slots->slot[k].blueprint, strlen(splice->slots->slot[k].blueprint), key);
+            key = XXH64(slot->blueprint, strlen(slot->blueprint), key);
     }
     return key;
 }

@@ -196,21 +196,28 @@ static void set_large_scene(scene *s, const char *ids[ESPER_POLICY_MAX_SLOTS])
     }
 }
 
-static void large_views(void **state)
+static esper_policy *open_large(scene *s, const char *ids[ESPER_POLICY_MAX_SLOTS], const char *command)
 {
     esper_policy_setup setup = plain_setup();
+
+    set_large_scene(s, ids);
+    setup.n_slots = ESPER_POLICY_MAX_SLOTS;
+    setup.slot_ids = ids;
+    setup.command = command;
+    return open_policy("command", &setup);
+}
+
+static void large_views(void **state)
+{
     const char *ids[ESPER_POLICY_MAX_SLOTS];
     esper_policy *policy;
     esper_decision decision;
     scene s;
 
     (void)state;
-    set_large_scene(&s, ids);
-    setup.n_slots = ESPER_POLICY_MAX_SLOTS;
-    setup.slot_ids = ids;
-    setup.command = "while read -r view; do [ ${#view} -gt 70000 ] || exit 1; n=$((n + 1)); "
-                    "echo \"{\\\"epoch\\\":$n,\\\"op\\\":\\\"wait\\\"}\"; done";
-    policy = open_policy("command", &setup);
+    policy = open_large(&s, ids,
+                        "while read -r view; do [ ${#view} -gt 70000 ] || exit 1; n=$((n + 1)); "
+                        "echo \"{\\\"epoch\\\":$n,\\\"op\\\":\\\"wait\\\"}\"; done");
     for (s.view.epoch = 1; s.view.epoch <= 5; s.view.epoch++)
         check_good(esper_policy_decide(policy, &s.view, &decision));
     esper_policy_close(policy);
@@ -293,19 +300,14 @@ static void deaths(void **state)
 /* A program that closes its input while the view is larger than a pipe: no SIGPIPE, with the signal at its default. */
 static void closed_input(void **state)
 {
-    esper_policy_setup setup = plain_setup();
     const char *ids[ESPER_POLICY_MAX_SLOTS];
-    esper_policy *policy;
     esper_decision decision;
+    esper_policy *policy;
     scene s;
 
     (void)state;
     signal(SIGPIPE, SIG_DFL);
-    set_large_scene(&s, ids);
-    setup.n_slots = ESPER_POLICY_MAX_SLOTS;
-    setup.slot_ids = ids;
-    setup.command = "exec <&-; sleep 5";
-    policy = open_policy("command", &setup);
+    policy = open_large(&s, ids, "exec <&-; sleep 5");
     check_fails(esper_policy_decide(policy, &s.view, &decision), ESPER_E_IO, "closed its input, but still runs");
     check_fails(esper_policy_decide(policy, &s.view, &decision), ESPER_E_STATE, "not asked again");
     esper_policy_close(policy);

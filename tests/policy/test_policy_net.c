@@ -571,15 +571,6 @@ static void bad_shapes_are_refused(void **state)
     close_net(&f);
 }
 
-static int nothing_is_left(void **state)
-{
-    esper_mem_stats stats;
-
-    (void)state;
-    esper_mem_stats_get(&stats);
-    return stats.n_live == 0 ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -588,5 +579,5 @@ int main(void)
         cmocka_unit_test(weights_at_birth),   cmocka_unit_test(bad_shapes_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, NULL, nothing_is_left);
+    return cmocka_run_group_tests(tests, NULL, memory_is_given_back);
 }

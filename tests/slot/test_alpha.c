@@ -50,19 +50,21 @@ static void take_field(const json_t *init, const char *key, double *value)
         *value = recorded_number(json_object_get(init, key));
 }
 
+/* A controller as recorded, brought into range. */
 static esper_alpha begin(const json_t *init)
 {
-    esper_alpha wanted, alpha;
     double steps = 0.0, done = 0.0;
+    esper_alpha alpha;
 
-    assert_int_equal(esper_alpha_init(NULL, &wanted), ESPER_OK);
-    take_field(init, "alpha", &wanted.value);
-    take_field(init, "alpha_steepness", &wanted.steepness);
+    esper_alpha_init(&alpha);
+    take_field(init, "alpha", &alpha.value);
+    take_field(init, "alpha_steepness", &alpha.steepness);
     take_field(init, "alpha_steps_total", &steps);
     take_field(init, "alpha_steps_done", &done);
-    wanted.n_steps = (int32_t)steps;
-    wanted.n_done = (int32_t)done;
-    assert_int_equal(esper_alpha_init(&wanted, &alpha), ESPER_OK);
+    alpha.value = fmin(fmax(alpha.value, 0.0), 1.0);
+    alpha.steepness = fmax(alpha.steepness, 0.1);
+    alpha.n_steps = (int32_t)fmax(steps, 0.0);
+    alpha.n_done = (int32_t)fmin(fmax(done, 0.0), alpha.n_steps);
     return alpha;
 }
 
@@ -142,7 +144,7 @@ static void check_ramp(double start, double target, int steps, int curve, double
     esper_alpha_ramp ramp = {steps, curve, steepness};
     double last = start;
 
-    assert_int_equal(esper_alpha_init(NULL, &alpha), ESPER_OK);
+    esper_alpha_init(&alpha);
     alpha.value = start;
     assert_int_equal(esper_alpha_retarget(&alpha, target, &ramp), ESPER_OK);
     for (int i = 1; i <= steps && target != start; i++) {
@@ -230,7 +232,7 @@ static void test_only_from_rest(void **state)
     esper_alpha_ramp ramp = {5, ESPER_CURVE_LINEAR, 0.0};
 
     (void)state;
-    assert_int_equal(esper_alpha_init(NULL, &alpha), ESPER_OK);
+    esper_alpha_init(&alpha);
     assert_int_equal(esper_alpha_retarget(&alpha, 1.0, &ramp), ESPER_OK);
     for (int i = 0; i < 5; i++) {
         before = alpha;
@@ -251,19 +253,16 @@ static void test_only_from_rest(void **state)
 static void test_not_finite(void **state)
 {
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
-    esper_alpha alpha, before, wanted;
+    esper_alpha alpha, before;
     esper_alpha_ramp ramp = {3, 0, 0.0}, steep = {3, 0, 0.0}, no_curve = {3, 4, 0.0};
 
     (void)state;
-    assert_int_equal(esper_alpha_init(NULL, &alpha), ESPER_OK);
+    esper_alpha_init(&alpha);
     before = alpha;
     for (int i = 0; i < 3; i++) {
         steep.steepness = bad[i];
         assert_int_equal(esper_alpha_retarget(&alpha, bad[i], &ramp), ESPER_E_ARG);
         assert_int_equal(esper_alpha_retarget(&alpha, 0.5, &steep), ESPER_E_ARG);
-        wanted = before;
-        wanted.value = bad[i];
-        assert_int_equal(esper_alpha_init(&wanted, &alpha), ESPER_E_ARG);
     }
     assert_int_equal(esper_alpha_retarget(&alpha, 0.5, &no_curve), ESPER_E_ARG);
     assert_memory_equal(&before, &alpha, sizeof(alpha));

@@ -49,7 +49,7 @@ static void make_slots(esper_slots *slots, int n)
     memset(slots, 0, sizeof(*slots));
     slots->n = n;
     for (int k = 0; k < n; k++) {
-        slots->slot[k].place = k;
+        slots->slot[k].depth = k;
         slots->slot[k].stage = ESPER_STAGE_DORMANT;
     }
 }

@@ -71,21 +71,9 @@ static void build_grown(esper_net *net, const esper_host *host, const grown_seed
     check_good(esper_splice_build(&splice, host, net));
 }
 
-static char *text_of(const esper_net *net)
-{
-    char *text = NULL;
-    size_t n = 0;
-    FILE *stream = open_memstream(&text, &n);
-
-    assert_non_null(stream);
-    esper_net_print(net, stream);
-    fclose(stream);
-    return text;
-}
-
 static void check_text(const esper_net *got, const esper_net *expected, const char *what)
 {
-    char *a = text_of(got), *b = text_of(expected);
+    char *a = small_text(got), *b = small_text(expected);
     size_t at = 0;
 
     while (a[at] != '\0' && a[at] == b[at])
@@ -297,8 +285,8 @@ static void test_a_blend_is_seen(void **state)
     (void)state;
     build_grown(&grown, &host, seeds, true);
     build_static(&built, &host, seeds, false);
-    a = text_of(&grown);
-    b = text_of(&built);
+    a = small_text(&grown);
+    b = small_text(&built);
     assert_string_not_equal(a, b);
     assert_int_equal(grown.n_ops, built.n_ops + 1);
     free(a);

@@ -409,7 +409,7 @@ static void test_scheduled_prune(void **state)
     assert_true(list[1].kind == ESPER_SLOT_EVENT_PRUNED && list[1].auto_pruned);
     assert_string_equal(list[1].reason, "governor_divergence");
     assert_string_equal(list[1].initiator, "governor");
-    assert_true(esper_slot_take_auto_pruned(&slot) && !esper_slot_take_auto_pruned(&slot));
+    assert_int_equal(slot.auto_pruned, 1);
     slot = slot_in(ESPER_STAGE_TRAINING); /* without weight there is nothing to wait for */
     check_good(esper_slot_schedule_prune(&slot, &slow, NULL, NULL, no_events_yet()));
     assert_int_equal(slot.stage, ESPER_STAGE_PRUNED);
@@ -561,7 +561,7 @@ static void test_every_fault_is_found(void **state)
         WRONG(stage, slot.id[ESPER_SLOT_CHARS - 1] = 'x');
         WRONG(stage, slot.row = 2);
         WRONG(stage, slot.col = 1);
-        WRONG(stage, slot.place = -1);
+        WRONG(stage, slot.depth = -1);
         WRONG(stage, slot.channels = 0);
         WRONG(stage, slot.permissive = 2);
         WRONG(stage, slot.isolate_blending = -1);

@@ -93,7 +93,7 @@ static void test_orders(void **state)
     (void)state;
     for (int k = 0; k < 6; k++) {
         assert_string_equal(slots.slot[k].id, ids[k]);
-        assert_int_equal(slots.slot[k].place, places[k]);
+        assert_int_equal(slots.slot[k].depth, places[k]);
         assert_int_equal(esper_slots_find(&slots, ids[k]), k);
         assert_null(esper_slot_fault(&slots.slot[k]));
     }

@@ -106,18 +106,6 @@ static void uproot(garden *g, int k)
 
 /* ------------------------------------------------------------------------------------------------ programs */
 
-static char *text_of_net(const esper_net *net)
-{
-    char *text = NULL;
-    size_t chars = 0;
-    FILE *stream = open_memstream(&text, &chars);
-
-    assert_non_null(stream);
-    esper_net_print(net, stream);
-    fclose(stream);
-    return text;
-}
-
 /* To be freed by free. */
 static char *text_of(const garden *g)
 {
@@ -127,7 +115,7 @@ static char *text_of(const garden *g)
     esper_net_init(&net);
     check_good(esper_splice_build(&g->splice, &g->host, &net));
     assert_null(net.hook);
-    text = text_of_net(&net);
+    text = small_text(&net);
     esper_net_fini(&net);
     return text;
 }
@@ -159,7 +147,7 @@ static char *plain_text(const garden *g)
 
     esper_net_init(&net);
     check_good(esper_host_build(&g->host, &net));
-    text = text_of_net(&net);
+    text = small_text(&net);
     esper_net_fini(&net);
     return text;
 }

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "tensor/backend.h"
 
 static inline void memory_read(esper_backend *backend, void *to, const void *from, size_t bytes)
@@ -33,6 +34,16 @@ static inline float memory_peek(esper_backend *backend, const float *at)
 static inline void memory_poke(esper_backend *backend, float *at, float value)
 {
     memory_write(backend, at, &value, sizeof(value));
+}
+
+/* For the end of a group of tests: everything was given back. */
+static inline int memory_is_given_back(void **state)
+{
+    esper_mem_stats stats;
+
+    (void)state;
+    esper_mem_stats_get(&stats);
+    return stats.n_live == 0 ? 0 : -1;
 }
 
 #endif

@@ -138,6 +138,18 @@ esper_status small_build(esper_net *net, const esper_host *host, const small_see
     return status;
 }
 
+char *small_text(const esper_net *net)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *stream = open_memstream(&text, &n);
+
+    assert_non_null(stream);
+    esper_net_print(net, stream);
+    fclose(stream);
+    return text;
+}
+
 /* ------------------------------------------------------------------------------------------------ any net, to run */
 
 void small_run_open(small_run *run, const char *backend, int n_samples, bool training)

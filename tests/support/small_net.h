@@ -45,6 +45,9 @@ int small_hook(esper_net *net, const esper_boundary *boundary, int x, void *cont
 /* Builds the host with seeds into a net, which it initialises. */
 esper_status small_build(esper_net *net, const esper_host *host, const small_seed *seeds);
 
+/* The program as it is printed; to be freed. */
+char *small_text(const esper_net *net);
+
 /* ------------------------------------------------------------------------------------------------ any net, to run */
 
 /* The plan points into it: it may not be moved once open. */
