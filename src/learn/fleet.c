@@ -249,7 +249,7 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
     esper_env_look look = esper_env_look_at(lane->env);
     esper_episode episode = {
         .seed = lane->seed,
-        .total_reward = esper_growth_return(look.growth),
+        .total_reward = esper_growth_account_of(look.growth).total_reward,
         .accuracy_final = lane->accuracy_final,
         .accuracy_best = look.best_accuracy,
         .params = esper_network_params(look.network),
