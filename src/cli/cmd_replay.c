@@ -51,7 +51,7 @@ static esper_status read_history(original *self)
     char path[ESPER_PATH_CHARS];
 
     ESPER_TRY(esper_run_path(self->dir, ESPER_RUN_DECISIONS, path));
-    ESPER_TRY(esper_decision_history_read(path, NULL, UINT64_MAX, &self->history));
+    ESPER_TRY(esper_decision_history_read(path, UINT64_MAX, &self->history));
     if (strcmp(self->history.head.task, self->task->name) != 0 || self->history.head.seed != self->config.seed)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s is of %s, seed %" PRIu64 "; the checkpoint is of %s, seed %" PRIu64, path,
                           self->history.head.task, self->history.head.seed, self->task->name, self->config.seed);

@@ -1,6 +1,7 @@
 /* The decision log: entries judged, written and synced one at a time. */
 #include "grow/decision_log_fields.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -159,23 +160,6 @@ static void put_count(esper_json *json, uint64_t value)
         esper_json_u64(json, value);
 }
 
-/* Readers take -0 for a whole number, which has no sign: so it is a text. */
-static void put_real(esper_json *json, double value)
-{
-    if (value == 0.0 && signbit(value))
-        esper_json_text(json, "-0");
-    else
-        esper_json_real(json, value);
-}
-
-static void put_slots(esper_json *json, const esper_log_governor *governor)
-{
-    esper_json_array_begin(json);
-    for (int i = 0; i < governor->n_pruned; i++)
-        esper_json_text(json, governor->pruned[i]);
-    esper_json_array_end(json);
-}
-
 /* base: an esper_log_entry, or the head. */
 static void put_fields(esper_json *json, const log_field *field, const void *base, esper_topology topology)
 {
@@ -198,7 +182,10 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
             esper_json_hash(json, *(const uint64_t *)value);
             break;
         case LOG_REAL:
-            put_real(json, *(const double *)value);
+            if (*(const double *)value == 0.0 && signbit(*(const double *)value))
+                esper_json_text(json, "-0"); /* readers take -0 for a whole number, which has no sign */
+            else
+                esper_json_real(json, *(const double *)value);
             break;
         case LOG_CODE:
         case LOG_MAYBE_CODE:
@@ -218,7 +205,10 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
             esper_json_text(json, blueprint != NULL ? blueprint->name : NULL);
             break;
         case LOG_SLOTS:
-            put_slots(json, &((const esper_log_entry *)base)->governor);
+            esper_json_array_begin(json);
+            for (int i = 0; i < ((const esper_log_entry *)base)->governor.n_pruned; i++)
+                esper_json_text(json, ((const esper_log_entry *)base)->governor.pruned[i]);
+            esper_json_array_end(json);
             break;
         }
     }
@@ -238,51 +228,45 @@ static esper_status fail_errno(const esper_decision_log *log, const char *what)
 static esper_status write_line(esper_decision_log *log, size_t bytes)
 {
     size_t done = 0;
+    ssize_t n = 0;
+    esper_status status;
 
-    while (done < bytes) {
-        ssize_t n = write(log->fd, log->line + done, bytes - done);
-        esper_status status;
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n >= 0) {
-            done += (size_t)n;
-            continue;
-        }
-        status = fail_errno(log, "cannot be written");
-        log->broken = ftruncate(log->fd, (off_t)log->n_bytes) != 0;
-        return status;
+    assert(log->fd >= 0 && !log->broken);
+    while (done < bytes && (n >= 0 || errno == EINTR)) {
+        n = write(log->fd, log->line + done, bytes - done);
+        done += n > 0 ? (size_t)n : 0;
     }
-    if (fdatasync(log->fd) != 0) {
-        esper_status status = fail_errno(log, "cannot be synced");
-
-        log->broken = true;
-        (void)!ftruncate(log->fd, (off_t)log->n_bytes);
-        return status;
+    if (done == bytes && fdatasync(log->fd) == 0) {
+        log->n_bytes += bytes;
+        return ESPER_OK;
     }
-    log->n_bytes += bytes;
-    return ESPER_OK;
+    status = fail_errno(log, done < bytes ? "cannot be written" : "cannot be synced");
+    log->broken = ftruncate(log->fd, (off_t)log->n_bytes) != 0 || done == bytes;
+    return status;
 }
 
-static esper_status end_line(esper_decision_log *log, const esper_json *json)
-{
-    if (json->overflow)
-        return ESPER_FAIL(ESPER_E_ARG, "%s: a line of more than %d bytes", log->path, LINE_BYTES);
-    log->line[json->used] = '\n';
-    return write_line(log, json->used + 1);
-}
-
-static esper_status write_head(esper_decision_log *log, const esper_log_head *head)
+/* A line of members: the log's version or not, then one table or two. */
+static esper_status put_line(esper_decision_log *log, bool is_head, const log_field *first, const log_field *second,
+                             const void *base)
 {
     esper_json json;
 
     esper_json_init(&json, log->line, LINE_BYTES - 1);
     esper_json_object_begin(&json);
-    esper_json_key(&json, "esper_decisions");
-    esper_json_int(&json, ESPER_LOG_VERSION);
-    put_fields(&json, log_head, head, log->topology);
+    if (is_head) {
+        esper_json_key(&json, "esper_decisions");
+        esper_json_int(&json, ESPER_LOG_VERSION);
+    }
+    put_fields(&json, first, base, log->topology);
+    if (second != NULL)
+        put_fields(&json, second, base, log->topology);
     esper_json_object_end(&json);
-    return end_line(log, &json);
+    if (json.overflow)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: a line of more than %d bytes", log->path, LINE_BYTES);
+    log->line[json.used] = '\n';
+    ESPER_TRY(write_line(log, json.used + 1));
+    log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */
+    return ESPER_OK;
 }
 
 /* Its name is to last, too. A directory that cannot be opened or synced is as durable as it gets. */
@@ -310,7 +294,7 @@ static esper_status begin_file(esper_decision_log *log, const esper_log_head *he
     log->fd = open(log->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
     if (log->fd < 0)
         return fail_errno(log, "cannot be made");
-    ESPER_TRY(write_head(log, head));
+    ESPER_TRY(put_line(log, true, log_head, NULL, head));
     return sync_directory(log->path);
 }
 
@@ -334,7 +318,7 @@ static esper_status resume_file(esper_decision_log *log, const esper_log_head *h
     esper_decision_history history;
     esper_status status;
 
-    ESPER_TRY(esper_decision_history_read(log->path, NULL, n_keep, &history));
+    ESPER_TRY(esper_decision_history_read(log->path, n_keep, &history));
     status = check_head(log, &history.head, head);
     if (status == ESPER_OK && history.n < n_keep)
         status = ESPER_FAIL(ESPER_E_FORMAT,
@@ -355,18 +339,13 @@ static esper_status resume_file(esper_decision_log *log, const esper_log_head *h
     return ESPER_OK;
 }
 
-static bool is_head(const esper_log_head *head)
-{
-    return is_name(head->task, sizeof(head->task)) && is_name(head->kernels, sizeof(head->kernels));
-}
-
 esper_status esper_decision_log_open(const char *path, const esper_log_head *head, bool resume, uint64_t n_keep,
                                      esper_decision_log **log_out)
 {
     esper_decision_log *log;
     esper_status status;
 
-    if (!is_head(head))
+    if (!is_name(head->task, sizeof(head->task)) || !is_name(head->kernels, sizeof(head->kernels)))
         return ESPER_FAIL(ESPER_E_ARG, "%s: the name of its task or kernels is no text", path);
     log = esper_mem_alloc(sizeof(*log));
     if (log == NULL)
@@ -399,7 +378,6 @@ void esper_decision_log_close(esper_decision_log *log)
 esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_entry *entry)
 {
     esper_log_entry numbered = *entry;
-    esper_json json;
     esper_status status;
 
     if (log->broken)
@@ -407,14 +385,9 @@ esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_
     status = esper_log_entry_check(entry, log->topology);
     if (status != ESPER_OK)
         return esper_fail_within(status, "%s: entry %llu: ", log->path, (unsigned long long)log->n_entries);
-    esper_json_init(&json, log->line, LINE_BYTES - 1);
+    assert(log->fd >= 0 && log->n_bytes > 0); /* it has its head */
     numbered.number = log->n_entries;
-    esper_json_object_begin(&json);
-    put_fields(&json, log_entry, &numbered, log->topology);
-    put_fields(&json, log_part_of(entry->source), &numbered, log->topology);
-    esper_json_object_end(&json);
-    ESPER_TRY(end_line(log, &json));
-    log->line[json.used] = '\0'; /* in place of its end: for those who want a copy */
+    ESPER_TRY(put_line(log, false, log_entry, log_part_of(entry->source), &numbered));
     log->n_entries++;
     return ESPER_OK;
 }
@@ -422,14 +395,4 @@ esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_
 const char *esper_decision_log_line(const esper_decision_log *log)
 {
     return log->n_entries > 0 ? log->line : "";
-}
-
-uint64_t esper_decision_log_count(const esper_decision_log *log)
-{
-    return log->n_entries;
-}
-
-uint64_t esper_decision_log_bytes(const esper_decision_log *log)
-{
-    return log->n_bytes;
 }

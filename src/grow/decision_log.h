@@ -110,9 +110,6 @@ esper_status esper_decision_log_append(esper_decision_log *log, const esper_log_
 /* The line of the last entry, without its end; "" before there is one. Borrowed until the next append. */
 const char *esper_decision_log_line(const esper_decision_log *log);
 
-uint64_t esper_decision_log_count(const esper_decision_log *log);
-uint64_t esper_decision_log_bytes(const esper_decision_log *log); /* of the file */
-
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
 typedef struct esper_decision_history {
@@ -123,17 +120,9 @@ typedef struct esper_decision_history {
     bool             torn;    /* a line without an end followed: it was never acted on */
 } esper_decision_history;
 
-/* The slots there are, in the policy's order. */
-typedef struct esper_log_slots {
-    const char *const *ids; /* (n) */
-    int                n;
-} esper_log_slots;
-
-/* Reads a log. `slots` may be NULL: then every decision's slot is -1, and its id alone is there. n_most: entries to read at
- * most; what follows is not looked at. E_FORMAT names path and line: anything that the log would not have written, or a
- * slot that is not there. */
-esper_status esper_decision_history_read(const char *path, const esper_log_slots *slots, uint64_t n_most,
-                                         esper_decision_history *history_out);
+/* Reads a log. A decision's slot is -1: its id is there. n_most: entries to read at most; what follows is not looked at. E_FORMAT
+ * names path and line: anything that the log would not have written. */
+esper_status esper_decision_history_read(const char *path, uint64_t n_most, esper_decision_history *history_out);
 void         esper_decision_history_free(esper_decision_history *history);
 
 #endif

@@ -1,6 +1,7 @@
 /* Reading decision logs. Strict: an entry is read only when it is exactly what the log would have written. */
 #include "grow/decision_log_fields.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -152,46 +153,21 @@ static esper_status finish(const members *in)
 
 /* What a log is read with, and where it stands. */
 typedef struct reader {
-    const esper_log_slots  *slots; /* or NULL */
     esper_decision_history *history;
     uint64_t                line;     /* from 1 */
     uint64_t                capacity; /* entries there is room for */
 } reader;
 
-static esper_status find_slot(const reader *self, const char *id, int *index_out)
-{
-    *index_out = -1;
-    if (self->slots == NULL)
-        return ESPER_OK;
-    for (int i = 0; i < self->slots->n; i++)
-        if (strcmp(self->slots->ids[i], id) == 0) {
-            *index_out = i;
-            return ESPER_OK;
-        }
-    return ESPER_FAIL(ESPER_E_FORMAT, "this network has no slot '%.32s'", id);
-}
-
-static int hex_value(char digit)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *found = digit != '\0' ? strchr(digits, digit) : NULL;
-
-    return found != NULL ? (int)(found - digits) : -1;
-}
-
+/* Bytes of a text, none of which is its end. */
 static bool read_bytes(const char *hex, char *text_out, size_t size)
 {
     size_t n = hex != NULL ? strlen(hex) / 2 : 0;
 
-    if (n == 0 || n >= size || hex[2 * n] != '\0')
+    if (n == 0 || n >= size || strspn(hex, "0123456789abcdef") != strlen(hex) || hex[2 * n] != '\0')
         return false;
-    for (size_t i = 0; i < n; i++) {
-        int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
-
-        if (high < 0 || low < 0 || (high | low) == 0)
+    for (size_t i = 0; i < n; i++)
+        if (sscanf(hex + 2 * i, "%2hhx", (unsigned char *)&text_out[i]) != 1 || text_out[i] == '\0')
             return false;
-        text_out[i] = (char)(high << 4 | low);
-    }
     return true;
 }
 
@@ -220,35 +196,29 @@ static void take_blueprint(members *in, esper_topology topology, int32_t *index_
         in->status = ESPER_E_FORMAT; /* its message names those there are */
 }
 
-static esper_status read_slots(const reader *self, const char *key, const json_t *list, esper_log_governor *governor)
-{
-    size_t n = json_array_size(list);
-    int index;
-
-    if (!json_is_array(list) || n > ESPER_LOG_MAX_SLOTS)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s is no list of up to %d slots", key, ESPER_LOG_MAX_SLOTS);
-    for (size_t i = 0; i < n; i++) {
-        const char *id = json_string_value(json_array_get(list, i));
-
-        if (id == NULL || strlen(id) >= ESPER_SLOT_CHARS)
-            return ESPER_FAIL(ESPER_E_FORMAT, "%s holds what is no slot", key);
-        ESPER_TRY(find_slot(self, id, &index));
-        strcpy(governor->pruned[i], id);
-    }
-    governor->n_pruned = (int32_t)n;
-    return ESPER_OK;
-}
-
-static void take_slots(const reader *self, members *in, const char *key, esper_log_governor *governor)
+static void take_slots(members *in, const char *key, esper_log_governor *governor)
 {
     const json_t *list = take(in, key);
 
-    if (in->status == ESPER_OK)
-        in->status = read_slots(self, key, list, governor);
+    if (in->status != ESPER_OK)
+        return;
+    if (!json_is_array(list) || json_array_size(list) > ESPER_LOG_MAX_SLOTS) {
+        in->status = ESPER_FAIL(ESPER_E_FORMAT, "%s is no list of up to %d slots", key, ESPER_LOG_MAX_SLOTS);
+        return;
+    }
+    for (; governor->n_pruned < (int32_t)json_array_size(list); governor->n_pruned++) {
+        const char *id = json_string_value(json_array_get(list, (size_t)governor->n_pruned));
+
+        if (id == NULL || strlen(id) >= ESPER_SLOT_CHARS) {
+            in->status = ESPER_FAIL(ESPER_E_FORMAT, "%s holds what is no slot", key);
+            return;
+        }
+        strcpy(governor->pruned[governor->n_pruned], id);
+    }
 }
 
 /* base: a zeroed esper_log_entry, or head. */
-static void take_fields(const reader *self, members *in, const log_field *field, void *base)
+static void take_fields(members *in, esper_topology topology, const log_field *field, void *base)
 {
     for (; field->name != NULL; field++) {
         const char *key = field->name;
@@ -284,10 +254,10 @@ static void take_fields(const reader *self, members *in, const log_field *field,
             take_reason_text(in, value);
             break;
         case LOG_BLUEPRINT:
-            take_blueprint(in, (esper_topology)self->history->head.topology, value);
+            take_blueprint(in, topology, value);
             break;
         case LOG_SLOTS:
-            take_slots(self, in, key, &((esper_log_entry *)base)->governor);
+            take_slots(in, key, &((esper_log_entry *)base)->governor);
             break;
         }
     }
@@ -295,29 +265,27 @@ static void take_fields(const reader *self, members *in, const log_field *field,
 
 static esper_status read_entry(const reader *self, members *in, esper_log_entry *entry)
 {
+    esper_topology topology = (esper_topology)self->history->head.topology;
     uint64_t due = self->history->n;
-    int slot = -1;
 
-    take_fields(self, in, log_entry, entry);
+    assert(due < self->capacity);
+    take_fields(in, topology, log_entry, entry);
     ESPER_TRY(in->status);
     if (entry->number != due)
         return ESPER_FAIL(ESPER_E_FORMAT, "entry %llu where entry %llu belongs", (unsigned long long)entry->number,
                           (unsigned long long)due);
-    take_fields(self, in, log_part_of(entry->source), entry);
+    take_fields(in, topology, log_part_of(entry->source), entry);
     ESPER_TRY(finish(in));
-    if (entry->source == ESPER_LOG_POLICY) {
-        if (entry->slot[0] != '\0')
-            ESPER_TRY(find_slot(self, entry->slot, &slot));
-        entry->decision.slot = slot;
-    }
-    if (esper_log_entry_check(entry, (esper_topology)self->history->head.topology) != ESPER_OK)
+    if (entry->source == ESPER_LOG_POLICY)
+        entry->decision.slot = -1;
+    if (esper_log_entry_check(entry, topology) != ESPER_OK)
         return ESPER_E_FORMAT; /* its message says what is wrong */
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-static esper_status read_head(const reader *self, members *in, esper_log_head *head)
+static esper_status read_head(members *in, esper_log_head *head)
 {
     const json_t *value = json_object_get(in->object, "esper_decisions");
     json_int_t version = json_integer_value(value);
@@ -329,7 +297,7 @@ static esper_status read_head(const reader *self, members *in, esper_log_head *h
                           (long long)version, ESPER_LOG_VERSION_OLDEST, ESPER_LOG_VERSION);
     in->n_taken++;
     in->absent = version == 1 ? "epochs" : NULL;
-    take_fields(self, in, log_head, head);
+    take_fields(in, ESPER_TOPOLOGY_CNN, log_head, head); /* it has no blueprints */
     return finish(in);
 }
 
@@ -353,23 +321,6 @@ static esper_status parse(const char *line, size_t bytes, json_t **object_out)
     return ESPER_OK;
 }
 
-/* A zeroed place behind the last entry. */
-static esper_status make_room(reader *self)
-{
-    esper_decision_history *history = self->history;
-    uint64_t wanted = self->capacity < FIRST_ENTRIES ? FIRST_ENTRIES : 2 * self->capacity;
-    esper_log_entry *larger;
-
-    if (history->n < self->capacity)
-        return ESPER_OK;
-    larger = esper_mem_grow(history->entries, wanted * sizeof(*larger));
-    if (larger == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%llu decisions", (unsigned long long)wanted);
-    history->entries = larger;
-    self->capacity = wanted;
-    return ESPER_OK;
-}
-
 static esper_status read_line(reader *self, const char *line, size_t bytes)
 {
     esper_decision_history *history = self->history;
@@ -377,11 +328,19 @@ static esper_status read_line(reader *self, const char *line, size_t bytes)
     json_t *object = NULL;
     esper_status status;
 
-    ESPER_TRY(make_room(self));
+    if (history->n == self->capacity) { /* a zeroed place behind the last entry */
+        uint64_t wanted = self->capacity == 0 ? FIRST_ENTRIES : 2 * self->capacity;
+        esper_log_entry *larger = esper_mem_grow(history->entries, wanted * sizeof(*larger));
+
+        if (larger == NULL)
+            return ESPER_FAIL(ESPER_E_NOMEM, "%llu decisions", (unsigned long long)wanted);
+        history->entries = larger;
+        self->capacity = wanted;
+    }
     ESPER_TRY(parse(line, bytes, &object));
     in.object = object;
     if (self->line == 1) {
-        status = read_head(self, &in, &history->head);
+        status = read_head(&in, &history->head);
     } else {
         status = read_entry(self, &in, &history->entries[history->n]);
         history->n += status == ESPER_OK;
@@ -409,11 +368,10 @@ static esper_status read_lines(reader *self, const char *text, size_t bytes, uin
     return ESPER_OK;
 }
 
-esper_status esper_decision_history_read(const char *path, const esper_log_slots *slots, uint64_t n_most,
-                                         esper_decision_history *history_out)
+esper_status esper_decision_history_read(const char *path, uint64_t n_most, esper_decision_history *history_out)
 {
     esper_decision_history history = {0};
-    reader self = {.slots = slots, .history = &history};
+    reader self = {.history = &history};
     char *text;
     size_t bytes;
     esper_status status;

@@ -1,6 +1,8 @@
 /* The epoch. */
 #include "grow/epoch.h"
 
+#include <assert.h>
+
 #include "base/clock.h"
 #include "base/status.h"
 
@@ -30,6 +32,7 @@ static esper_status heed(esper_epoch_player *player, esper_status status, const 
     *end_out = incident->action == ESPER_GOVERNOR_STOP ? ESPER_EPOCH_STOPPED : ESPER_EPOCH_GONE_BACK;
     if (player->met != NULL)
         ESPER_TRY(player->met(player->context, incident));
+    assert(*end_out != ESPER_EPOCH_GOOD);
     if (incident->restored)
         begin_stretch(player);
     return ESPER_OK;
@@ -96,6 +99,7 @@ esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *re
     esper_status status;
     double began;
 
+    assert(player->network->cursor.batch <= player->network->engine->steps_per_epoch);
     ESPER_TRY(train(player, end_out));
     if (*end_out == ESPER_EPOCH_STOPPED)
         return ESPER_OK;

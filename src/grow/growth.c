@@ -1,6 +1,7 @@
 /* Growth: opening, and the order of things at the end of an epoch. */
 #include "grow/growth.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,16 +31,6 @@ static esper_status count_blueprints(esper_growth *growth)
         known = known && growth->deciding.gate_params[k] >= 0;
     }
     return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
-}
-
-static esper_status open_tracker(esper_growth *growth)
-{
-    esper_tracker_options options;
-
-    esper_tracker_options_init(&options);
-    esper_tracker_options_pace(&options, growth->network->engine->config.gate_epochs);
-    options.plateau_threshold = growth->network->engine->config.plateau;
-    return esper_tracker_init(&growth->deciding.tracker, &options);
 }
 
 /* Whether somebody asked for this policy: a run's record names every key, so the default there says nothing. */
@@ -94,19 +85,15 @@ esper_status esper_growth_check_config(const esper_config *config, esper_topolog
     return ESPER_OK;
 }
 
-/* The most that gates may ask for where a seed is to be kept within these epochs; 0 = even 1 is too much. */
-static int most_gate_epochs(bool permissive, int epochs)
-{
-    int least = esper_gate_least_epochs(permissive, 1), each = esper_gate_least_epochs(permissive, 2) - least;
-
-    return epochs >= least ? 1 + (epochs - least) / each : 0;
-}
-
 const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GROWTH_HINT_CHARS])
 {
     bool permissive = config->gates == ESPER_CONFIG_GATES_PERMISSIVE;
-    int least = esper_gate_least_epochs(permissive, config->gate_epochs);
-    int most = most_gate_epochs(permissive, config->epochs);
+    int least = esper_gate_least_epochs(permissive, config->gate_epochs),
+        of_one = esper_gate_least_epochs(permissive, 1);
+    /* The most that gates may ask for where a seed is to be kept within these epochs; 0 = even 1 is too much. */
+    int most = config->epochs >= of_one
+                   ? 1 + (config->epochs - of_one) / (esper_gate_least_epochs(permissive, 2) - of_one)
+                   : 0;
     int n;
 
     text[0] = '\0';
@@ -119,23 +106,18 @@ const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GRO
     if (most >= 1)
         snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs %d", most);
     else if (config->gate_epochs > 1)
-        snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs 1 --epochs %d",
-                 esper_gate_least_epochs(permissive, 1));
+        snprintf(text + n, ESPER_GROWTH_HINT_CHARS - (size_t)n, ", or --gate-epochs 1 --epochs %d", of_one);
     return text;
-}
-
-static const char *name_of_policy(const esper_config *config)
-{
-    if (config->policy_cmd[0] != '\0')
-        return esper_policy_command.name;
-    return esper_policy_is_file(config->policy) ? esper_policy_learned.name : config->policy;
 }
 
 static esper_status open_policy(esper_growth *growth)
 {
     const esper_network *network = growth->network;
     const esper_config *config = &network->engine->config;
-    const char *ids[ESPER_MAX_SLOTS], *name = name_of_policy(config);
+    const char *ids[ESPER_MAX_SLOTS];
+    const char *name = config->policy_cmd[0] != '\0'           ? esper_policy_command.name
+                       : esper_policy_is_file(config->policy) ? esper_policy_learned.name
+                                                              : config->policy;
     esper_heuristic_settings rules;
     esper_policy_setup setup = {
         .topology = network->engine->host.topology,
@@ -189,8 +171,13 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
 {
     esper_network *network = growth->network;
     int64_t n_buffers = esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER);
+    esper_tracker_options options;
 
-    ESPER_TRY(open_tracker(growth));
+    assert(network->slots.n <= ESPER_MAX_SLOTS);
+    esper_tracker_options_init(&options);
+    esper_tracker_options_pace(&options, network->engine->config.gate_epochs);
+    options.plateau_threshold = network->engine->config.plateau;
+    ESPER_TRY(esper_tracker_init(&growth->deciding.tracker, &options));
     ESPER_TRY(esper_growth_reward_config(&network->engine->config, &growth->deciding.reward_config));
     ESPER_TRY(open_policy(growth));
     ESPER_TRY(growth_read_faults(growth, inject != NULL ? inject : network->engine->config.inject));
@@ -301,15 +288,6 @@ static esper_status decide_by_program(esper_growth *growth, esper_decision *deci
     return ESPER_OK;
 }
 
-static esper_status ask(esper_growth *growth, esper_decision *decision_out)
-{
-    if (growth->deciding.history != NULL)
-        return decide_again(growth, decision_out);
-    if (growth->deciding.follows || strcmp(esper_policy_name(growth->deciding.policy), esper_policy_command.name) == 0)
-        return decide_by_program(growth, decision_out);
-    return esper_policy_decide(growth->deciding.policy, &growth->deciding.view, decision_out);
-}
-
 static esper_status observe(esper_growth *growth)
 {
     growth->recording.events.n = growth->recording.events.n_dropped = 0;
@@ -338,11 +316,15 @@ static esper_status carry_out(esper_growth *growth, const esper_decision *decisi
     return growth_rebuild(growth);
 }
 
-/* Slots, state and network as they were when the end of the epoch began. */
-static void undo(esper_growth *growth)
+/* After a failure: slots, state and network as they were when the end of the epoch began. */
+static esper_status undo_unless(esper_growth *growth, esper_status status)
 {
     esper_network *network = growth->network;
+    char message[1024];
 
+    if (status == ESPER_OK)
+        return ESPER_OK;
+    snprintf(message, sizeof(message), "%s", esper_last_error());
     network->slots = growth->slots_before;
     growth->state = growth->state_before;
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
@@ -351,16 +333,6 @@ static void undo(esper_growth *growth)
         if (esper_slot_is_empty(&network->slots.slot[k]))
             esper_network_clear_region(network, k);
     (void)growth_spread(growth); /* bytes that it packed itself a moment ago */
-}
-
-static esper_status undo_unless(esper_growth *growth, esper_status status)
-{
-    char message[1024];
-
-    if (status == ESPER_OK)
-        return ESPER_OK;
-    snprintf(message, sizeof(message), "%s", esper_last_error());
-    undo(growth);
     return ESPER_FAIL(status, "%s", message);
 }
 
@@ -379,11 +351,17 @@ esper_status esper_growth_observe(esper_growth *growth, const esper_epoch_record
 
 esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out)
 {
-    return undo_unless(growth, ask(growth, decision_out));
+    esper_policy *policy = growth->deciding.policy;
+    bool by_program = growth->deciding.follows || strcmp(esper_policy_name(policy), esper_policy_command.name) == 0;
+
+    return undo_unless(growth, growth->deciding.history != NULL ? decide_again(growth, decision_out)
+                               : by_program                     ? decide_by_program(growth, decision_out)
+                                            : esper_policy_decide(policy, &growth->deciding.view, decision_out));
 }
 
 esper_status esper_growth_decide(esper_growth *growth, const esper_decision *decision, bool last)
 {
+    assert(growth->recording.record.epoch > 0); /* it was observed */
     ESPER_TRY(undo_unless(growth, carry_out(growth, decision, last)));
     growth->measuring.measured = false;
     return ESPER_OK;
@@ -402,15 +380,15 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 /* ------------------------------------------------------------------------------------------------ going back */
 
 /* Rung (c) of the ladder: what is not kept is removed. The reason begins with "governor_", as slots expect it. */
-static esper_status prune_all(esper_growth *growth, const char *reason, int *n_pruned_out)
+static esper_status prune_all(esper_growth *growth, const char *reason)
 {
     esper_slots *slots = &growth->network->slots;
-    *n_pruned_out = 0;
+
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]) || slots->slot[k].stage == ESPER_STAGE_FOSSILIZED)
             continue;
         ESPER_TRY(esper_slot_prune(&slots->slot[k], reason, "governor", &growth->recording.events));
-        ++*n_pruned_out;
+        growth->facts.n_auto_pruned++;
     }
     growth_record_events(growth, growth->network->cursor.epoch + 1);
     return growth_rebuild(growth);
@@ -418,8 +396,6 @@ static esper_status prune_all(esper_growth *growth, const char *reason, int *n_p
 
 esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incident)
 {
-    int n_pruned = 0;
-
     if (incident->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
     growth->measuring.measured = false;
@@ -427,8 +403,7 @@ esper_status esper_growth_heed(esper_growth *growth, const esper_incident *incid
         growth->facts.went_back = growth->facts.n_logged + 1;
     growth->recording.events.n = growth->recording.events.n_dropped = 0; /* those of before are told */
     if (incident->restored && incident->action == ESPER_GOVERNOR_PRUNE)
-        ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason), &n_pruned));
-    growth->facts.n_auto_pruned += n_pruned;
+        ESPER_TRY(prune_all(growth, esper_governor_reason_name(incident->reason)));
     if (incident->restored || incident->action == ESPER_GOVERNOR_STOP)
         growth_forfeit(growth);
     return ESPER_OK;
@@ -451,24 +426,25 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth)
     };
 }
 
+esper_growth_account esper_growth_account_of(const esper_growth *growth)
+{
+    const esper_decision_history *history = growth->deciding.history;
+
+    return (esper_growth_account){
+        .flops_train = growth->facts.flops,
+        .flops_sample = growth->measuring.sample_flops,
+        .flops_host = esper_net_flops(&growth->network->engine->plain),
+        .total_reward = growth->facts.earned,
+        .n_logged = growth->facts.n_logged,
+        .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
+        .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,
+    };
+}
+
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot)
 {
+    assert(slot >= 0 && slot < growth->network->slots.n);
     return growth->state.seed[slot].bound;
-}
-
-double esper_growth_flops_train(const esper_growth *growth)
-{
-    return growth->facts.flops;
-}
-
-double esper_growth_flops_sample(const esper_growth *growth)
-{
-    return growth->measuring.sample_flops;
-}
-
-uint64_t esper_growth_n_faults_left(const esper_growth *growth)
-{
-    return (uint64_t)growth->drills.n_faults - growth->facts.n_injected;
 }
 
 uint64_t esper_growth_verdict(const esper_growth *growth)
@@ -485,21 +461,11 @@ uint64_t esper_growth_verdict(const esper_growth *growth)
     return XXH64(&growth->facts.n_logged, sizeof(growth->facts.n_logged), hash);
 }
 
-bool esper_growth_is_replayed(const esper_growth *growth)
-{
-    return growth->deciding.history != NULL && growth->deciding.n_replayed == growth->deciding.history->n;
-}
-
 const char *esper_growth_decider(const esper_growth *growth)
 {
     const char *name = esper_policy_describe(growth->deciding.policy);
 
     return growth->deciding.follows || strcmp(name, esper_policy_command.name) == 0 ? "a program" : name;
-}
-
-uint64_t esper_growth_n_logged(const esper_growth *growth)
-{
-    return growth->facts.n_logged;
 }
 
 void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_CHARS])

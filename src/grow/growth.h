@@ -96,10 +96,23 @@ esper_growth_look esper_growth_look_at(const esper_growth *growth);
 /* What several epochs say of a seed's contribution together, while it is HOLDING. */
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot);
 
-/* What the last decision was worth, by the settings `reward` and `reward_weights`; and all of them together: once the run went
- * back, or was stopped, what had been earned since the last time is forfeited, and a penalty is due. */
+/* What the last decision was worth, by the settings `reward` and `reward_weights`. */
 const esper_reward *esper_growth_reward(const esper_growth *growth);
-double              esper_growth_return(const esper_growth *growth);
+
+/* What it has cost and brought so far. */
+typedef struct esper_growth_account {
+    double   flops_train;  /* spent on training, attribution included */
+    double   flops_sample; /* of a forward pass of one sample now */
+    double   flops_host;   /* of one through the host alone, without seeds */
+    double
+        total_reward; /* of all decisions: once the run went back, or was stopped, what had been earned since the last time is
+                              forfeited, and a penalty is due */
+    uint64_t n_logged;      /* entries of the decision log */
+    uint64_t n_faults_left; /* that were asked for and have not been injected */
+    bool     is_replayed;   /* of a replay: every entry of the history has come again */
+} esper_growth_account;
+
+esper_growth_account esper_growth_account_of(const esper_growth *growth);
 
 /* Reads the two settings. E_CONFIG names the key. */
 esper_status esper_growth_reward_config(const esper_config *config, esper_reward_config *reward_out);
@@ -112,25 +125,13 @@ const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GRO
 #define ESPER_GROWTH_PENALTY (-10.0) /* for a decision that the governor had to undo */
 
 /* Of the host and of every seed in a slot, also of one that has germinated and does not train yet. */
-int64_t  esper_growth_params(const esper_growth *growth);
-double   esper_growth_flops_train(const esper_growth *growth); /* spent so far, attribution included */
-double   esper_growth_flops_sample(const esper_growth *growth); /* of a forward pass of one sample now */
-uint64_t esper_growth_n_logged(const esper_growth *growth);     /* entries of the decision log */
-
-/* FLOPs of a forward pass of one sample through the host alone, without seeds. */
-double esper_growth_flops_host(const esper_growth *growth);
-
-/* Faults that were asked for and have not been injected. */
-uint64_t esper_growth_n_faults_left(const esper_growth *growth);
+int64_t esper_growth_params(const esper_growth *growth);
 
 /* A hash of the last decision and what became of it: ranks compare it. */
 uint64_t esper_growth_verdict(const esper_growth *growth);
 
 /* Who decides, for records: "heuristic", "a program", "learned 0123456789abcdef best.safetensors". */
 const char *esper_growth_decider(const esper_growth *growth);
-
-/* Of a replay: every entry of the history has come again. */
-bool esper_growth_is_replayed(const esper_growth *growth);
 
 /* The seeds that are kept, as the setting `plant` takes them. */
 void esper_growth_kept(const esper_growth *growth, char text[ESPER_CONFIG_TEXT_CHARS]);

@@ -146,15 +146,16 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
 /* Validated and built first, committed last. */
 static esper_status germinate(esper_growth *growth, int k)
 {
+    growth_deciding *deciding = &growth->deciding;
     esper_network *network = growth->network;
-    const esper_decision *decision = &growth->deciding.decision;
+    const esper_decision *decision = &deciding->decision;
     const esper_blueprint *blueprint = esper_policy_blueprint(network->engine->host.topology, decision->blueprint);
     esper_slot *slot = &network->slots.slot[k];
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
     esper_status status;
 
-    assert(blueprint != NULL && growth->deciding.blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
+    assert(blueprint != NULL && deciding->blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;
@@ -163,15 +164,15 @@ static esper_status germinate(esper_growth *growth, int k)
     wanted.tempo = decision->tempo;
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&network->net, 0);
-    wanted.seed_params = growth->deciding.blueprint_params[k][blueprint->index];
-    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? growth->deciding.gate_params[k] : 0;
+    wanted.seed_params = deciding->blueprint_params[k][blueprint->index];
+    wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? deciding->gate_params[k] : 0;
     status = esper_slot_check_germinate(slot, &wanted);
     if (status == ESPER_OK)
         status = esper_slot_germinate(slot, &wanted, &growth->recording.events);
     if (status != ESPER_OK)
         return unless_refused(growth, status);
     growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
-    growth->deciding.gates[k].gate = -1;
+    deciding->gates[k].gate = -1;
     return esper_network_bear(network, k);
 }
 
@@ -225,21 +226,23 @@ static esper_status set_alpha_target(esper_growth *growth, esper_slot *slot)
 /* Carries out what was decided about a slot of the view, where it is legal. */
 static esper_status operate(esper_growth *growth)
 {
-    int k = growth->deciding.decision.slot;
-    esper_status status = esper_mask_approve(&growth->deciding.view, &growth->deciding.decision);
+    growth_deciding *deciding = &growth->deciding;
+    int k = deciding->decision.slot;
+    esper_status status = esper_mask_approve(&deciding->view, &deciding->decision);
 
-    growth->deciding.accepted = true;
-    growth->deciding.refusal[0] = '\0';
+    deciding->accepted = true;
+    deciding->refusal[0] = '\0';
     if (status != ESPER_OK)
         return unless_refused(growth, status);
-    switch (growth->deciding.decision.op) {
+    assert(deciding->decision.op == ESPER_SLOT_OP_WAIT || (k >= 0 && k < growth->network->slots.n));
+    switch (deciding->decision.op) {
     case ESPER_SLOT_OP_WAIT:
         return ESPER_OK;
     case ESPER_SLOT_OP_GERMINATE:
         return germinate(growth, k);
     case ESPER_SLOT_OP_ADVANCE:
     case ESPER_SLOT_OP_FOSSILIZE:
-        return pass_gate(growth, k, growth->deciding.decision.op == ESPER_SLOT_OP_FOSSILIZE);
+        return pass_gate(growth, k, deciding->decision.op == ESPER_SLOT_OP_FOSSILIZE);
     case ESPER_SLOT_OP_PRUNE:
         return prune(growth, &growth->network->slots.slot[k]);
     default:
@@ -248,17 +251,6 @@ static esper_status operate(esper_growth *growth)
 }
 
 /* ------------------------------------------------------------------------------------------------ and after it */
-
-static void keep_gates(esper_growth *growth)
-{
-    for (int i = 0; i < growth->recording.events.n; i++) {
-        const esper_slot_event *event = &growth->recording.event_room[i];
-        int k = esper_slots_find(&growth->network->slots, event->slot);
-
-        if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
-            growth->deciding.gates[k] = event->gate;
-    }
-}
 
 esper_status growth_act(esper_growth *growth)
 {
@@ -270,7 +262,13 @@ esper_status growth_act(esper_growth *growth)
 
         esper_slot_tick(&slots->slot[k], slots->slot[k].permissive ? NULL : &merits, &growth->recording.events);
     }
-    keep_gates(growth);
+    for (int i = 0; i < growth->recording.events.n; i++) {
+        const esper_slot_event *event = &growth->recording.event_room[i];
+        int k = esper_slots_find(slots, event->slot);
+
+        if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
+            growth->deciding.gates[k] = event->gate;
+    }
     growth->state.decided = growth->facts.n_logged;
     growth->state.refused = !growth->deciding.accepted;
     return ESPER_OK;

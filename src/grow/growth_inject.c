@@ -2,6 +2,7 @@
  * of those, drawn by the run's random numbers, as the element is. FAULT may end with @RANK: then it strikes that rank alone. A
  * fault that finds nothing to spoil waits until there is something; one of a rank that does not exist strikes nobody, as a run may
  * be resumed with fewer. Each is written to the decision log before it is done. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +96,7 @@ static esper_status spoil(esper_growth *growth, esper_guard *guard, const growth
     entry.injection.point = (int32_t)point;
     entry.injection.bit = 1;
     entry.injection.element = esper_rng_below(&rng, (uint32_t)tensor->count);
+    assert(entry.injection.element < tensor->count);
     ESPER_TRY(growth_log(growth, &entry));
     growth_record_injection(growth, &entry);
     growth->facts.n_injected++;

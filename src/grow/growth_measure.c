@@ -1,4 +1,5 @@
 /* What growth measures: accuracies of coalitions, gradients of seeds, and what an empty slot promises. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,21 +11,17 @@
 /* FLOPs of the present program; looked up when it has changed. */
 void growth_count_flops(esper_growth *growth)
 {
+    growth_measuring *measuring = &growth->measuring;
     const esper_network *network = growth->network;
     double none;
 
-    if (growth->measuring.counted_program == network->program && growth->measuring.step_flops > 0.0)
+    if (measuring->counted_program == network->program && measuring->step_flops > 0.0)
         return;
-    growth->measuring.step_flops = esper_network_step_flops(network);
-    if (esper_evaluator_flops(growth->measuring.evaluator, NULL, 0, &growth->measuring.sample_flops, &none) != ESPER_OK)
-        growth->measuring.sample_flops =
+    measuring->step_flops = esper_network_step_flops(network);
+    if (esper_evaluator_flops(measuring->evaluator, NULL, 0, &measuring->sample_flops, &none) != ESPER_OK)
+        measuring->sample_flops =
             esper_plan_stats_of(network->plan).forward.flops / esper_engine_max_samples(network->engine);
-    growth->measuring.counted_program = network->program;
-}
-
-double esper_growth_flops_host(const esper_growth *growth)
-{
-    return esper_net_flops(&growth->network->engine->plain);
+    measuring->counted_program = network->program;
 }
 
 /* ------------------------------------------------------------------------------------------------ gradients */
@@ -35,18 +32,6 @@ static const esper_guard_group *find_group(const esper_guard_report *report, con
         if (report->groups[i].role == ESPER_GUARD_ROLE_GRAD && strcmp(report->groups[i].name, name) == 0)
             return &report->groups[i];
     return NULL;
-}
-
-static void look_at_gradients(growth_seed *seed, const esper_guard_group *group, const esper_guard_group *host)
-{
-    if (group == NULL || host == NULL || !group->measured)
-        return; /* no gradients: that is neither healthy nor ill */
-    seed->sample[0] = group->norm;
-    seed->sample[1] = group->health;
-    seed->sample[2] = esper_guard_ratio(group, host);
-    seed->vanishing = group->n_vanishing > 0;
-    seed->exploding = group->n_exploding > 0;
-    seed->sampled = 1;
 }
 
 /* Called for every step with good gradients: the scan that guards is the one that measures. */
@@ -62,10 +47,20 @@ void growth_watch_gradients(void *context, const esper_row *row, const esper_gua
         return;
     host = find_group(report, "host");
     for (int k = 0; k < network->slots.n; k++) {
+        const esper_guard_group *group = find_group(report, network->slots.slot[k].id);
+        growth_seed *seed = &growth->state.seed[k];
         int stage = network->slots.slot[k].stage;
 
-        if (stage == ESPER_STAGE_TRAINING || stage == ESPER_STAGE_BLENDING || stage == ESPER_STAGE_HOLDING)
-            look_at_gradients(&growth->state.seed[k], find_group(report, network->slots.slot[k].id), host);
+        if (stage != ESPER_STAGE_TRAINING && stage != ESPER_STAGE_BLENDING && stage != ESPER_STAGE_HOLDING)
+            continue;
+        if (group == NULL || host == NULL || !group->measured)
+            continue; /* no gradients: that is neither healthy nor ill */
+        seed->sample[0] = group->norm;
+        seed->sample[1] = group->health;
+        seed->sample[2] = esper_guard_ratio(group, host);
+        seed->vanishing = group->n_vanishing > 0;
+        seed->exploding = group->n_exploding > 0;
+        seed->sampled = 1;
     }
 }
 
@@ -91,6 +86,7 @@ static void take_gradients(growth_seed *seed, esper_slot *slot)
 static esper_status plan_coalitions(esper_growth *growth, esper_variant *variants, uint32_t *n_slice_out,
                                     double *flops_out)
 {
+    growth_measuring *measuring = &growth->measuring;
     const esper_network *network = growth->network;
     esper_attribution_options options;
     esper_attribution_cost cost = {
@@ -106,18 +102,17 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
     options.include_fossils =
         network->cursor.epoch + 1 >= (uint32_t)network->engine->config.epochs /* for the report */ ||
         growth->deciding.reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
-    esper_attribution_plan_make(&network->slots, &options, &growth->measuring.plan);
+    esper_attribution_plan_make(&network->slots, &options, &measuring->plan);
     *n_slice_out = 0;
-    if (growth->measuring.plan.n_coalitions == 0)
+    if (measuring->plan.n_coalitions == 0)
         return ESPER_OK;
-    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
-        memcpy(variants[i].presence, growth->measuring.plan.coalition[i].presence, sizeof(variants[i].presence));
-    ESPER_TRY(esper_evaluator_flops(growth->measuring.evaluator, variants, growth->measuring.plan.n_coalitions, &whole,
-                                    each));
-    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
+    for (int i = 0; i < measuring->plan.n_coalitions; i++)
+        memcpy(variants[i].presence, measuring->plan.coalition[i].presence, sizeof(variants[i].presence));
+    ESPER_TRY(esper_evaluator_flops(measuring->evaluator, variants, measuring->plan.n_coalitions, &whole, each));
+    for (int i = 0; i < measuring->plan.n_coalitions; i++)
         cost.variant_flops += each[i];
     growth_count_flops(growth);
-    cost.training_flops = growth->measuring.step_flops * network->engine->steps_per_epoch;
+    cost.training_flops = measuring->step_flops * network->engine->steps_per_epoch;
     pace = esper_attribution_budget(&cost);
     *flops_out = cost.variant_flops;
     if (esper_attribution_is_due(pace, network->cursor.epoch + 1))
@@ -128,55 +123,59 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
 /* What the network would lose without any seed on probation: the coalition of fossils alone. */
 static void take_probation(esper_growth *growth, const esper_attribution_reading *readings)
 {
+    growth_measuring *measuring = &growth->measuring;
     const esper_slots *slots = &growth->network->slots;
     uint32_t fossils = 0, all = 0;
 
-    for (int i = 0; i < growth->measuring.plan.n_participants; i++) {
+    for (int i = 0; i < measuring->plan.n_participants; i++) {
         all |= 1u << i;
-        if (slots->slot[growth->measuring.plan.participant[i]].stage == ESPER_STAGE_FOSSILIZED)
+        if (slots->slot[measuring->plan.participant[i]].stage == ESPER_STAGE_FOSSILIZED)
             fossils |= 1u << i;
         else
-            growth->measuring.n_probation++;
+            measuring->n_probation++;
     }
     if (fossils == all)
-        growth->measuring.probation = 0.0;
-    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
-        if (growth->measuring.plan.coalition[i].trial < 0 && growth->measuring.plan.coalition[i].on == fossils)
-            growth->measuring.probation = readings[i].difference;
+        measuring->probation = 0.0;
+    for (int i = 0; i < measuring->plan.n_coalitions; i++)
+        if (measuring->plan.coalition[i].trial < 0 && measuring->plan.coalition[i].on == fossils)
+            measuring->probation = readings[i].difference;
 }
 
 static void take_results(esper_growth *growth, const esper_variant_result *results, double flops)
 {
+    growth_measuring *measuring = &growth->measuring;
     esper_attribution_reading readings[ESPER_MAX_COALITIONS];
 
-    for (int i = 0; i < growth->measuring.plan.n_coalitions; i++)
+    assert(measuring->plan.n_coalitions > 0 && measuring->plan.n_coalitions <= ESPER_MAX_COALITIONS);
+    for (int i = 0; i < measuring->plan.n_coalitions; i++)
         readings[i] = (esper_attribution_reading){.difference = results[i].difference,
                                                   .error = results[i].error,
                                                   .accuracy = esper_tally_accuracy(&results[i].tally),
                                                   .n_samples = results[i].n_samples};
-    esper_attribution_take(&growth->measuring.plan, readings, &growth->measuring.found);
+    esper_attribution_take(&measuring->plan, readings, &measuring->found);
     take_probation(growth, readings);
-    growth->measuring.measured = true;
+    measuring->measured = true;
     growth->facts.flops += flops * (double)results[0].n_samples;
 }
 
 esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out)
 {
+    growth_measuring *measuring = &growth->measuring;
     esper_variant *variants = esper_mem_alloc(ESPER_MAX_COALITIONS * sizeof(*variants));
     esper_variant_result *results = esper_mem_alloc(ESPER_MAX_COALITIONS * sizeof(*results));
     uint32_t n_slice = 0;
     double flops = 0.0;
     esper_status status = variants != NULL && results != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "coalitions");
 
-    growth->measuring.measured = false;
-    growth->measuring.probation = (double)NAN;
-    growth->measuring.n_probation = 0;
+    measuring->measured = false;
+    measuring->probation = (double)NAN;
+    measuring->n_probation = 0;
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
         status = esper_evaluator_run(
-            growth->measuring.evaluator, esper_engine_batches(growth->network->engine, ESPER_SPLIT_VALID), variants,
-            n_slice > 0 ? growth->measuring.plan.n_coalitions : 0, n_slice, follower, tally_out, results);
+            measuring->evaluator, esper_engine_batches(growth->network->engine, ESPER_SPLIT_VALID), variants,
+            n_slice > 0 ? measuring->plan.n_coalitions : 0, n_slice, follower, tally_out, results);
     if (status == ESPER_OK && n_slice > 0)
         take_results(growth, results, flops);
     esper_mem_free(variants);
@@ -218,9 +217,10 @@ static uint32_t count_probe_batches(esper_growth *growth)
 /* The host with a silent linear map in every empty slot. */
 static esper_status plan_probe(esper_growth *growth)
 {
+    growth_measuring *measuring = &growth->measuring;
     esper_network *network = growth->network;
     esper_splice splice = network->splice;
-    esper_plan_net net = {.net = &growth->measuring.probe_net, .slab = &network->slab, .pass = &network->pass};
+    esper_plan_net net = {.net = &measuring->probe_net, .slab = &network->slab, .pass = &network->pass};
     esper_plan_desc desc = {
         .backend = network->engine->backend,
         .cache = network->engine->plans,
@@ -233,15 +233,15 @@ static esper_status plan_probe(esper_growth *growth)
 
     splice.probes = true;
     key = esper_splice_key(&splice);
-    if (growth->measuring.probe_plan != NULL && key == growth->measuring.probe_program)
+    if (measuring->probe_plan != NULL && key == measuring->probe_program)
         return ESPER_OK;
-    esper_plan_close(growth->measuring.probe_plan);
-    growth->measuring.probe_plan = NULL;
-    esper_net_fini(&growth->measuring.probe_net);
-    esper_net_init(&growth->measuring.probe_net);
-    ESPER_TRY(esper_splice_build(&splice, &network->engine->host, &growth->measuring.probe_net));
-    growth->measuring.probe_program = key;
-    return esper_plan_open(&desc, &growth->measuring.probe_plan);
+    esper_plan_close(measuring->probe_plan);
+    measuring->probe_plan = NULL;
+    esper_net_fini(&measuring->probe_net);
+    esper_net_init(&measuring->probe_net);
+    ESPER_TRY(esper_splice_build(&splice, &network->engine->host, &measuring->probe_net));
+    measuring->probe_program = key;
+    return esper_plan_open(&desc, &measuring->probe_plan);
 }
 
 /* What several batches say of a probe: the sum of their gradients, and the sum of these gradients' squared norms. */
@@ -288,6 +288,7 @@ static double expected_fall(const float *sum, int64_t n_weights, double squares,
 {
     double of_sum = 0.0, signal, noise;
 
+    assert(n_batches > 1.0 && n_samples > 0.0);
     for (int64_t i = 0; i < n_weights; i++)
         of_sum += (double)sum[i] * (double)sum[i];
     signal = (of_sum - squares) / (n_batches * (n_batches - 1.0));
@@ -331,15 +332,15 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
 
 static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 {
+    growth_measuring *measuring = &growth->measuring;
     esper_network *network = growth->network;
     uint32_t n = count_probe_batches(growth);
-    double flops = esper_engine_plan_flops(network->engine, growth->measuring.probe_plan);
+    double flops = esper_engine_plan_flops(network->engine, measuring->probe_plan);
 
     for (uint32_t batch = 0; batch < n; batch++) {
-        ESPER_TRY(esper_network_load(network, growth->measuring.probe_plan, &growth->measuring.probe_net,
-                                     ESPER_SPLIT_VALID, batch));
+        ESPER_TRY(esper_network_load(network, measuring->probe_plan, &measuring->probe_net, ESPER_SPLIT_VALID, batch));
         network->pass.training = true; /* batch statistics: the ones that gradients go through */
-        ESPER_TRY(esper_plan_gradients_one(growth->measuring.probe_plan, network->stream, 0));
+        ESPER_TRY(esper_plan_gradients_one(measuring->probe_plan, network->stream, 0));
         ESPER_TRY(add_probes(growth, sums));
         growth->facts.flops += flops * esper_network_n_loaded(network) / network->engine->config.batch;
     }
@@ -350,6 +351,7 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
 /* The norm buffers are put back: a probe leaves nothing behind but its readings. */
 esper_status growth_probe(esper_growth *growth)
 {
+    growth_measuring *measuring = &growth->measuring;
     esper_network *network = growth->network;
     const esper_slots *slots = &network->slots;
     size_t bytes = (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
@@ -359,7 +361,7 @@ esper_status growth_probe(esper_growth *growth)
     esper_status status, put_back;
 
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
-        growth->measuring.probed[k] = (double)NAN;
+        measuring->probed[k] = (double)NAN;
     if (!probe_is_due(growth))
         return ESPER_OK;
     for (int k = 0; k < slots->n; k++) {
@@ -377,14 +379,14 @@ esper_status growth_probe(esper_growth *growth)
             sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
     for (int k = 0; k < slots->n; k++)
         sums[k].grad = memory + room;
-    status = esper_backend_read(network->engine->backend, growth->measuring.buffers,
-                                network->slab.family[ESPER_FAMILY_BUFFER], bytes);
+    status = esper_backend_read(network->engine->backend, measuring->buffers, network->slab.family[ESPER_FAMILY_BUFFER],
+                                bytes);
     if (status == ESPER_OK) {
         status = plan_probe(growth);
         if (status == ESPER_OK)
             status = run_probe(growth, sums);
         put_back = esper_backend_copy_in(network->engine->backend, NULL, network->slab.family[ESPER_FAMILY_BUFFER],
-                                         growth->measuring.buffers, bytes);
+                                         measuring->buffers, bytes);
         status = status != ESPER_OK ? status : put_back;
     }
     esper_mem_free(memory);
@@ -396,45 +398,33 @@ esper_status growth_probe(esper_growth *growth)
 /* Contributions, and bounds on them while the seed is fully blended in: those at less weight are of another network. */
 static void take_contributions(esper_growth *growth)
 {
+    growth_measuring *measuring = &growth->measuring;
     esper_slots *slots = &growth->network->slots;
     uint32_t measured = 0;
 
     for (int k = 0; k < slots->n; k++) {
-        const esper_estimate *found = &growth->measuring.found.contribution[k];
+        const esper_estimate *found = &measuring->found.contribution[k];
         esper_slot *slot = &slots->slot[k];
 
         if (slot->stage != ESPER_STAGE_HOLDING)
             esper_bound_reset(&growth->state.seed[k].bound);
-        if (!growth->measuring.measured || isnan(found->value) || slot->stage == ESPER_STAGE_FOSSILIZED)
+        if (!measuring->measured || isnan(found->value) || slot->stage == ESPER_STAGE_FOSSILIZED)
             continue;
         esper_slot_set_contribution(slot, found->value);
         if (slot->stage == ESPER_STAGE_HOLDING)
             esper_bound_add(&growth->state.seed[k].bound, found->value, found->error);
         measured |= 1u << k;
     }
-    if (!growth->measuring.measured)
+    if (!measuring->measured)
         return;
     for (int k = 0; k < slots->n; k++)
         if (esper_slot_is_active(&slots->slot[k]))
             esper_slot_clear_interactions(&slots->slot[k]);
-    for (int i = 0; i < growth->measuring.found.n_synergies; i++) {
-        esper_slot_add_interaction(&slots->slot[growth->measuring.found.synergy[i].first],
-                                   growth->measuring.found.synergy[i].value);
-        esper_slot_add_interaction(&slots->slot[growth->measuring.found.synergy[i].second],
-                                   growth->measuring.found.synergy[i].value);
+    for (int i = 0; i < measuring->found.n_synergies; i++) {
+        esper_slot_add_interaction(&slots->slot[measuring->found.synergy[i].first], measuring->found.synergy[i].value);
+        esper_slot_add_interaction(&slots->slot[measuring->found.synergy[i].second], measuring->found.synergy[i].value);
     }
     esper_slots_sum_neighbours(slots, measured);
-}
-
-/* Smoothed from epoch to epoch: one probe of a settled host is still half noise. */
-static void take_probes(esper_growth *growth)
-{
-    for (int k = 0; k < growth->network->slots.n; k++) {
-        double *promise = &growth->state.promise[k], probed = growth->measuring.probed[k];
-
-        if (!isnan(probed))
-            *promise = isnan(*promise) ? probed : 0.7 * *promise + 0.3 * probed;
-    }
 }
 
 /* Each seed that was removed there halves it: what was tried in vain is evidence too. */
@@ -449,7 +439,13 @@ void growth_take_readings(esper_growth *growth, const esper_epoch_record *record
 {
     esper_slots *slots = &growth->network->slots;
 
-    take_probes(growth);
+    for (int k = 0; k < slots->n;
+         k++) { /* smoothed from epoch to epoch: one probe of a settled host is still half noise */
+        double *promise = &growth->state.promise[k], probed = growth->measuring.probed[k];
+
+        if (!isnan(probed))
+            *promise = isnan(*promise) ? probed : 0.7 * *promise + 0.3 * probed;
+    }
     take_contributions(growth);
     for (int k = 0; k < slots->n; k++) {
         if (!esper_slot_is_active(&slots->slot[k]))

@@ -1,4 +1,5 @@
 /* What growth remembers: into snapshots as it lies in memory, into checkpoints as lines with names. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@ void growth_gather(esper_growth *growth)
         return;
     memset(growth->state.policy, 0, sizeof(growth->state.policy));
     growth->state.policy_bytes = esper_policy_pack_bytes(growth->deciding.policy);
+    assert(growth->state.policy_bytes <= GROWTH_POLICY_BYTES);
     esper_policy_pack(growth->deciding.policy, growth->state.policy);
 }
 
@@ -213,6 +215,7 @@ static esper_status read_memory(void *context, const char *text)
 
 void growth_join(esper_growth *growth)
 {
+    assert(growth->network->companion.context == NULL);
     growth->network->companion = (esper_companion){
         .context = growth, .bytes = sizeof(growth_memory), .pack = pack_memory, .unpack = unpack_memory};
     esper_network_add_part(

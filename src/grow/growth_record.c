@@ -1,4 +1,5 @@
 /* What growth does, written down: the decision log, which must hold, and facts for those who watch. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ static esper_fact copy_of_entry(const esper_growth *growth, esper_log_source sou
 {
     esper_fact fact = fact_of(growth, ESPER_FACT_DECISION, epoch);
 
+    assert(growth->facts.n_logged > 0);
     fact.decision.number = (int64_t)growth->facts.n_logged - 1;
     fact.decision.source = esper_log_source_name(source);
     fact.decision.op = op;
@@ -181,26 +183,40 @@ static void record_seed(const esper_growth *growth, int k, uint32_t epoch)
     tell(growth, &fact);
 }
 
+/* What a slot's seed, or the slot without one, is worth by some measure, over this epoch. */
+static esper_fact worth_of(const esper_growth *growth, int k, uint32_t epoch, esper_measure measure, double value)
+{
+    esper_fact fact = fact_of(growth, ESPER_FACT_ATTRIBUTION, epoch);
+
+    assert(k >= 0 && k < growth->network->slots.n);
+    fact.attribution.measure = measure;
+    fact.attribution.slot = growth->network->slots.slot[k].id;
+    fact.attribution.value = esper_fact_known(value);
+    fact.attribution.n_epochs = 1;
+    if (measure != ESPER_MEASURE_EVIDENCE) {
+        fact.attribution.seed = growth->state.seed[k].number;
+        fact.attribution.n_samples = (int64_t)growth->measuring.found.n_samples;
+    }
+    return fact;
+}
+
 /* One estimate of one seed, with bounds where there are any. */
 static void record_estimate(const esper_growth *growth, int k, uint32_t epoch, esper_measure measure,
                             const esper_estimate *estimate)
 {
     const esper_bound *bound = &growth->state.seed[k].bound;
-    bool pooled = measure == ESPER_MEASURE_CONTRIBUTION && bound->n_epochs >= 2;
-    esper_fact fact = fact_of(growth, ESPER_FACT_ATTRIBUTION, epoch);
+    esper_fact fact = worth_of(growth, k, epoch, measure, estimate->value);
 
     if (isnan(estimate->value))
         return;
-    fact.attribution.measure = measure;
-    fact.attribution.slot = growth->network->slots.slot[k].id;
-    fact.attribution.seed = growth->state.seed[k].number;
-    fact.attribution.value = pooled ? esper_bound_mean(bound) : estimate->value;
-    fact.attribution.lower =
-        pooled ? esper_bound_lower(bound) : esper_fact_known(estimate->value - 1.645 * estimate->error);
-    fact.attribution.upper =
-        pooled ? esper_bound_upper(bound) : esper_fact_known(estimate->value + 1.645 * estimate->error);
-    fact.attribution.n_samples = (int64_t)growth->measuring.found.n_samples;
-    fact.attribution.n_epochs = pooled ? (int64_t)bound->n_epochs : 1;
+    fact.attribution.lower = esper_fact_known(estimate->value - 1.645 * estimate->error);
+    fact.attribution.upper = esper_fact_known(estimate->value + 1.645 * estimate->error);
+    if (measure == ESPER_MEASURE_CONTRIBUTION && bound->n_epochs >= 2) { /* several epochs together */
+        fact.attribution.value = esper_bound_mean(bound);
+        fact.attribution.lower = esper_bound_lower(bound);
+        fact.attribution.upper = esper_bound_upper(bound);
+        fact.attribution.n_epochs = (int64_t)bound->n_epochs;
+    }
     tell(growth, &fact);
 }
 
@@ -216,43 +232,12 @@ static void record_attribution(const esper_growth *growth, uint32_t epoch)
         record_estimate(growth, k, epoch, ESPER_MEASURE_SHAPLEY, &shapley);
     }
     for (int i = 0; i < found->n_synergies; i++) {
-        esper_fact fact = fact_of(growth, ESPER_FACT_ATTRIBUTION, epoch);
+        esper_fact fact =
+            worth_of(growth, found->synergy[i].first, epoch, ESPER_MEASURE_SYNERGY, found->synergy[i].value);
 
-        fact.attribution.measure = ESPER_MEASURE_SYNERGY;
-        fact.attribution.slot = growth->network->slots.slot[found->synergy[i].first].id;
-        fact.attribution.seed = growth->state.seed[found->synergy[i].first].number;
         fact.attribution.other_seed = growth->state.seed[found->synergy[i].second].number;
-        fact.attribution.value = esper_fact_known(found->synergy[i].value);
-        fact.attribution.n_samples = (int64_t)found->n_samples;
-        fact.attribution.n_epochs = 1;
         tell(growth, &fact);
     }
-}
-
-/* What the policy is shown of empty slots. */
-static void record_evidence(const esper_growth *growth, uint32_t epoch)
-{
-    for (int k = 0; k < growth->network->slots.n; k++) {
-        esper_fact fact = fact_of(growth, ESPER_FACT_ATTRIBUTION, epoch);
-
-        if (isnan(growth->measuring.probed[k]))
-            continue;
-        fact.attribution.measure = ESPER_MEASURE_EVIDENCE;
-        fact.attribution.slot = growth->network->slots.slot[k].id;
-        fact.attribution.value = esper_fact_known(growth_evidence(growth, k));
-        fact.attribution.n_epochs = 1;
-        tell(growth, &fact);
-    }
-}
-
-static void record_reward(const esper_growth *growth, uint32_t epoch)
-{
-    esper_fact fact = fact_of(growth, ESPER_FACT_REWARD, epoch);
-
-    fact.reward.episode_epoch = epoch;
-    fact.reward.op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
-    esper_fact_set_reward(&fact, growth->deciding.reward.total, growth->deciding.reward.part);
-    tell(growth, &fact);
 }
 
 esper_fact esper_epoch_fact(const esper_network *network, const esper_epoch_record *done)
@@ -287,9 +272,17 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
     tell(growth, &fact);
     if (growth->measuring.measured)
         record_attribution(growth, done->epoch);
-    record_evidence(growth, done->epoch);
+    for (int k = 0; k < network->slots.n; k++) /* what the policy is shown of empty slots */
+        if (!isnan(growth->measuring.probed[k])) {
+            fact = worth_of(growth, k, done->epoch, ESPER_MEASURE_EVIDENCE, growth_evidence(growth, k));
+            tell(growth, &fact);
+        }
     record_decision(growth, done->epoch);
-    record_reward(growth, done->epoch);
+    fact = fact_of(growth, ESPER_FACT_REWARD, done->epoch);
+    fact.reward.episode_epoch = done->epoch;
+    fact.reward.op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
+    esper_fact_set_reward(&fact, growth->deciding.reward.total, growth->deciding.reward.part);
+    tell(growth, &fact);
     for (int k = 0; k < network->slots.n; k++)
         if (esper_slot_is_active(&network->slots.slot[k]))
             record_seed(growth, k, done->epoch);
@@ -363,10 +356,12 @@ static void record_gate(const esper_growth *growth, int k, const esper_slot_even
 
 void growth_record_events(esper_growth *growth, uint32_t epoch)
 {
+    assert(growth->recording.events.n <= GROWTH_MAX_EVENTS);
     for (int i = 0; i < growth->recording.events.n; i++) {
         const esper_slot_event *event = &growth->recording.event_room[i];
         int k = esper_slots_find(&growth->network->slots, event->slot);
 
+        assert(k >= 0); /* slots tell of themselves alone */
         if (event->kind == ESPER_SLOT_EVENT_GATE)
             record_gate(growth, k, event, epoch);
         if (event->kind == ESPER_SLOT_EVENT_GERMINATED)

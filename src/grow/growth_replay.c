@@ -1,4 +1,5 @@
 /* A run held against the decision log of another: entry by entry they must be the same. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,7 @@ esper_status growth_next_entry(esper_growth *growth, int source, const esper_log
     const esper_log_entry *entry;
     char text[160];
 
+    assert(growth->deciding.n_replayed <= history->n);
     if (growth->deciding.n_replayed == history->n)
         return ESPER_FAIL(ESPER_E_STOPPED, "the log ends here");
     entry = &history->entries[growth->deciding.n_replayed];

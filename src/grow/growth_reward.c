@@ -1,4 +1,5 @@
 /* What decisions are worth: readings of the engine, put before the reward of a step. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,7 @@ void growth_begin_ledger(esper_growth *growth)
 /* After the operation and the ticks. What was not legal came to nothing; what was and is refused has failed. */
 static esper_reward_facts facts_of(const esper_growth *growth, bool last)
 {
+    const growth_measuring *measuring = &growth->measuring;
     int op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
 
     return (esper_reward_facts){
@@ -84,10 +86,10 @@ static esper_reward_facts facts_of(const esper_growth *growth, bool last)
         .failed = op != ESPER_SLOT_OP_WAIT && !growth->deciding.accepted,
         .last = last,
         .params_host = (double)esper_net_count_params(&growth->network->net, 0),
-        .improvement = growth->measuring.measured ? growth->measuring.probation : (double)NAN,
-        .n_measured = growth->measuring.measured ? growth->measuring.n_probation : 0,
-        .accuracy_committed = growth->measuring.measured && growth->measuring.n_probation > 0
-                                  ? growth->recording.record.acc_valid - growth->measuring.probation
+        .improvement = measuring->measured ? measuring->probation : (double)NAN,
+        .n_measured = measuring->measured ? measuring->n_probation : 0,
+        .accuracy_committed = measuring->measured && measuring->n_probation > 0
+                                  ? growth->recording.record.acc_valid - measuring->probation
                                   : (double)NAN,
         .n_auto_pruned = (int)growth->facts.n_auto_pruned,
     };
@@ -95,6 +97,7 @@ static esper_reward_facts facts_of(const esper_growth *growth, bool last)
 
 esper_status growth_pay(esper_growth *growth, bool last)
 {
+    growth_measuring *measuring = &growth->measuring;
     const esper_slots *slots = &growth->network->slots;
     int stages[ESPER_MAX_SLOTS], epochs[ESPER_MAX_SLOTS];
     esper_reward_pair pairs[ESPER_ATTRIBUTION_PAIRS];
@@ -107,10 +110,11 @@ esper_status growth_pay(esper_growth *growth, bool last)
     facts.stages = stages;
     facts.epochs = epochs;
     facts.pairs = pairs;
-    for (int i = 0; growth->measuring.measured && i < growth->measuring.found.n_synergies; i++)
-        pairs[facts.n_pairs++] = (esper_reward_pair){.first = growth->measuring.found.synergy[i].first,
-                                                     .second = growth->measuring.found.synergy[i].second,
-                                                     .value = growth->measuring.found.synergy[i].value};
+    for (int i = 0; measuring->measured && i < measuring->found.n_synergies; i++)
+        pairs[facts.n_pairs++] = (esper_reward_pair){.first = measuring->found.synergy[i].first,
+                                                     .second = measuring->found.synergy[i].second,
+                                                     .value = measuring->found.synergy[i].value};
+    assert(growth->facts.ledger_open && facts.n_pairs <= ESPER_ATTRIBUTION_PAIRS);
     ESPER_TRY(
         esper_reward_step(&growth->deciding.reward_config, &facts, &growth->state.ledger, &growth->deciding.reward));
     growth->facts.n_auto_pruned = 0;
@@ -134,9 +138,4 @@ void growth_forfeit(esper_growth *growth)
 const esper_reward *esper_growth_reward(const esper_growth *growth)
 {
     return &growth->deciding.reward;
-}
-
-double esper_growth_return(const esper_growth *growth)
-{
-    return growth->facts.earned;
 }

@@ -122,7 +122,8 @@ static esper_status open_env(esper_fleet *fleet, int index, esper_backend_stream
     return status;
 }
 
-static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, bool last)
+static esper_status decide(esper_fleet *fleet, int index, const esper_policy_view *view, esper_backend_stream *stream,
+                           bool last)
 {
     fleet_member *member = &fleet->members[index];
     esper_status status = ESPER_OK;
@@ -134,7 +135,7 @@ static esper_status decide(esper_fleet *fleet, int index, const esper_policy_vie
         return esper_env_decide(member->env, NULL, last);
     pthread_mutex_lock(&fleet->mind_lock);
     fleet->seconds_mind -= esper_clock_seconds();
-    status = fleet->mind->decide(fleet->mind->context, index, view, &decision);
+    status = fleet->mind->decide(fleet->mind->context, index, view, stream, &decision);
     fleet->seconds_mind += esper_clock_seconds();
     pthread_mutex_unlock(&fleet->mind_lock);
     return status == ESPER_OK ? esper_env_decide(member->env, &decision, last) : status;
@@ -163,7 +164,7 @@ static esper_status play_env(esper_fleet *fleet, int index, esper_backend_stream
     assert(member->begun || view == NULL);
     esper_env_move(member->env, stream);
     if (view != NULL)
-        ESPER_TRY(decide(fleet, index, view, last));
+        ESPER_TRY(decide(fleet, index, view, stream, last));
     if (!last)
         ESPER_TRY(esper_env_advance(member->env));
     member->begun = true;
@@ -293,9 +294,11 @@ esper_status esper_fleet_play(esper_fleet *fleet, int n_decisions, bool last, co
 }
 
 /* Decisions that somebody has made before. */
-static esper_status look_up(void *context, int env, const esper_policy_view *view, esper_decision *decision_out)
+static esper_status look_up(void *context, int env, const esper_policy_view *view, esper_backend_stream *stream,
+                            esper_decision *decision_out)
 {
     (void)view;
+    (void)stream;
     *decision_out = ((const esper_decision *)context)[env];
     return ESPER_OK;
 }
@@ -343,7 +346,7 @@ esper_episode esper_fleet_episode(const esper_fleet *fleet, int index)
     const esper_slots *slots = &look.network->slots;
     esper_episode episode = {
         .seed = member->seed,
-        .total_reward = esper_growth_return(look.growth),
+        .total_reward = esper_growth_account_of(look.growth).total_reward,
         .accuracy_final = member->accuracy_final,
         .accuracy_best = look.best_accuracy,
         .params = esper_network_params(look.network),

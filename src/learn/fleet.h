@@ -35,7 +35,9 @@ esper_status esper_fleet_begin_at(esper_fleet *fleet, const uint64_t *seeds, int
 /* Who decides, and hears what became of it. Called by any thread, by one at a time. */
 typedef struct esper_fleet_mind {
     void *context;
-    esper_status (*decide)(void *context, int env, const esper_policy_view *view, esper_decision *decision_out);
+    /* stream: of the thread that asks */
+    esper_status (*decide)(void *context, int env, const esper_policy_view *view, esper_backend_stream *stream,
+                           esper_decision *decision_out);
     /* May be NULL. After an environment has trained, and after its last decision. */
     esper_status (*settle)(void *context, int env, const esper_env_look *look);
 } esper_fleet_mind;

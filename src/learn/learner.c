@@ -62,8 +62,7 @@ static esper_status open_parts(esper_learner *learner, const esper_learner_desc 
         ppo.floors[head] *= config->ppo_floor;
     ppo.seed = config->seed;
     ESPER_TRY(esper_growth_reward_config(config, &learner->reward));
-    ESPER_TRY(esper_backend_open("cpu", desc->pool, &learner->backend));
-    ESPER_TRY(esper_ppo_open(learner->backend, &ppo, &learner->ppo));
+    ESPER_TRY(esper_ppo_open(desc->backend, &ppo, &learner->ppo));
     ESPER_TRY(esper_learned_normaliser(&learner->identity, 0.0, &learner->norm));
     ESPER_TRY(esper_rollout_open(&shape, &learner->rollout));
     return open_memory(learner);
@@ -100,7 +99,6 @@ void esper_learner_close(esper_learner *learner)
     esper_rollout_close(learner->rollout);
     esper_normaliser_close(learner->norm);
     esper_ppo_close(learner->ppo);
-    esper_backend_close(learner->backend);
     esper_mem_free(learner->envs);
     esper_mem_free(learner->obs);
     esper_mem_free(learner->ids);
@@ -194,10 +192,12 @@ static esper_status choose(esper_learner *learner, int i, const esper_policy_vie
     return ESPER_OK;
 }
 
-static esper_status decide(void *context, int i, const esper_policy_view *view, esper_decision *decision_out)
+static esper_status decide(void *context, int i, const esper_policy_view *view, esper_backend_stream *stream,
+                           esper_decision *decision_out)
 {
     esper_learner *learner = context;
-    esper_ppo_step step = {.n_envs = 1,
+    esper_ppo_step step = {.stream = stream,
+                           .n_envs = 1,
                            .obs = learner->obs + (size_t)i * (size_t)learner->identity.n_features,
                            .ids = learner->ids + (size_t)i * (size_t)learner->identity.n_slots,
                            .h = learner->h + (size_t)i * learner->width,

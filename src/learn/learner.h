@@ -16,7 +16,7 @@
 typedef struct esper_learner esper_learner;
 
 typedef struct esper_learner_desc {
-    esper_pool          *pool;     /* borrowed */
+    esper_backend       *backend;  /* borrowed: that of the environments, so that a thread can decide on its stream */
     const esper_config  *config;
     const esper_learned_identity *identity;
     const esper_ranks   *ranks;    /* borrowed; each plays an equal part of the environments */

@@ -18,7 +18,6 @@ typedef struct learner_env {
 struct esper_learner {
     esper_learned_identity identity;
     const esper_ranks     *ranks;
-    esper_backend         *backend;
     esper_ppo             *ppo;
     esper_normaliser      *norm;
     esper_reward_norm      reward_norm;

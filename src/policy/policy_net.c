@@ -353,9 +353,7 @@ esper_status esper_policy_net_open(esper_backend *backend, const esper_policy_ne
         return ESPER_FAIL(ESPER_E_NOMEM, "policy network");
     net->desc = *desc;
     net->backend = backend;
-    status = esper_backend_stream_open(backend, ESPER_STREAM_SOLO, &net->alone);
-    if (status == ESPER_OK)
-        status = open_parts(net, sizes, seed);
+    status = open_parts(net, sizes, seed);
     if (status != ESPER_OK) {
         esper_policy_net_close(net);
         return status;
@@ -368,7 +366,6 @@ void esper_policy_net_close(esper_policy_net *net)
 {
     if (net == NULL)
         return;
-    esper_backend_stream_close(net->alone);
     for (int i = 0; i < ESPER_POLICY_N_SIDES; i++) {
         esper_plan_close(net->sides[i].plan);
         esper_net_fini(&net->sides[i].net);
@@ -388,10 +385,9 @@ esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_si
     return net->sides[which].io;
 }
 
-static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool training, uint32_t number)
+static esper_status forward(esper_policy_net *net, side *s, esper_backend_stream *stream, int n_samples, bool training,
+                            uint32_t number)
 {
-    esper_backend_stream *stream = s == &net->sides[ESPER_POLICY_ACT] ? net->alone : NULL;
-
     assert(n_samples > 0 && n_samples <= s->io.n_samples);
     s->pass.n_samples = n_samples;
     s->pass.training = training;
@@ -406,14 +402,15 @@ static esper_status forward(esper_policy_net *net, side *s, int n_samples, bool 
     return esper_backend_wait(net->backend, stream);
 }
 
-esper_status esper_policy_net_forward(esper_policy_net *net, esper_policy_side which, int n_samples)
+esper_status esper_policy_net_forward(esper_policy_net *net, esper_policy_side which, esper_backend_stream *stream,
+                                      int n_samples)
 {
-    return forward(net, &net->sides[which], n_samples, false, 0);
+    return forward(net, &net->sides[which], stream, n_samples, false, 0);
 }
 
 esper_status esper_policy_net_forward_training(esper_policy_net *net, int n_samples, uint32_t number)
 {
-    return forward(net, &net->sides[ESPER_POLICY_LEARN], n_samples, true, number);
+    return forward(net, &net->sides[ESPER_POLICY_LEARN], NULL, n_samples, true, number);
 }
 
 esper_status esper_policy_net_backward(esper_policy_net *net)

@@ -73,7 +73,8 @@ typedef struct esper_policy_io {
 esper_policy_io esper_policy_net_io(const esper_policy_net *net, esper_policy_side which);
 
 /* n_samples of what is in the inputs. `training`: with dropout, drawn by the number of the pass. */
-esper_status esper_policy_net_forward(esper_policy_net *net, esper_policy_side which, int n_samples);
+esper_status esper_policy_net_forward(esper_policy_net *net, esper_policy_side which, esper_backend_stream *stream,
+                                      int n_samples);
 esper_status esper_policy_net_forward_training(esper_policy_net *net, int n_samples, uint32_t number);
 /* Gradients of the parameters, of the forward pass before it on the learning side. */
 esper_status esper_policy_net_backward(esper_policy_net *net);

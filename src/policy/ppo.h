@@ -141,6 +141,7 @@ void esper_ppo_drill(esper_ppo *ppo);
 
 /* What one step of all environments draws with and gives back: (n_envs, ..) arrays of the caller's. */
 typedef struct esper_ppo_step {
+    esper_backend_stream *stream; /* NULL: all threads */
     int          n_envs;
     const float *obs;     /* (E,n_features) */
     const int32_t *ids;   /* (E,n_ids) */

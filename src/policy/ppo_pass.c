@@ -138,7 +138,7 @@ static esper_status evaluate_envs(esper_ppo *p, const esper_ppo_batch *b, int ti
 
         ppo_load_chunk(p, b, &io, s, &c);
     }
-    ESPER_TRY(esper_policy_net_forward(p->net, ESPER_POLICY_LEARN, n));
+    ESPER_TRY(esper_policy_net_forward(p->net, ESPER_POLICY_LEARN, NULL, n));
     for (int s = 0; s < n; s++) {
         ppo_chunk c = ppo_chunk_at(p, b, time, env + s);
 
@@ -237,7 +237,7 @@ esper_status esper_ppo_act(esper_ppo *ppo, const esper_ppo_step *step)
             memcpy(io.h[layer] + env * H, step->h + (env * layers + layer) * H, H * sizeof(float));
             memcpy(io.c[layer] + env * H, step->c + (env * layers + layer) * H, H * sizeof(float));
         }
-    ESPER_TRY(esper_policy_net_forward(ppo->net, ESPER_POLICY_ACT, step->n_envs));
+    ESPER_TRY(esper_policy_net_forward(ppo->net, ESPER_POLICY_ACT, step->stream, step->n_envs));
     for (size_t env = 0; env < n; env++)
         for (size_t layer = 0; layer < layers; layer++) {
             memcpy(step->h + (env * layers + layer) * H, io.h_after[layer] + env * H, H * sizeof(float));

@@ -634,6 +634,7 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
     ESPER_TRY(visit_state(network, &network->slab, copy_tensor, &in));
     ESPER_TRY(check_weights(checkpoint->file, network));
     ESPER_TRY(read_cursor(checkpoint->file, &network->cursor));
+    assert(network->splice.training == (network->optim != NULL));
     if (network->optim == NULL)
         return ESPER_OK;
     ESPER_TRY(read_position(checkpoint->file, network));

@@ -150,6 +150,7 @@ static esper_status insert_line(esper_compare *compare, int at, const esper_comp
     if (compare->n_lines == ESPER_COMPARE_MAX_LINES)
         return ESPER_FAIL(ESPER_E_CONFIG, "--policies: more than %d lines, with a %s of each learned policy",
                           ESPER_COMPARE_MAX_LINES, name_final);
+    assert(at >= 0 && at <= compare->n_lines);
     memmove(&compare->lines[at + 1], &compare->lines[at], (size_t)(compare->n_lines - at) * sizeof(*line));
     compare->lines[at] = *line;
     compare->n_lines++;
@@ -376,6 +377,7 @@ static void add_run(esper_compare *compare, int line, int seed, bool equal_flops
 {
     esper_compare_run *run = &compare->runs[compare->n_runs++];
 
+    assert(compare->n_runs <= compare->n_lines * 2 * compare->n_seeds);
     *run = (esper_compare_run){.line = line, .seed = seed, .equal_flops = equal_flops, .same_as = -1};
     run->result = (esper_compare_result){.outcome = ESPER_COMPARE_PENDING,
                                          .acc_test = (double)NAN,
@@ -616,6 +618,7 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
                                                              : esper_policy_none.name;
     char seed[ESPER_NUMBER_CHARS];
 
+    assert(run->prepared);
     *config_out = compare->config;
     snprintf(seed, sizeof(seed), "%" PRIu64, esper_compare_seed(compare, run->seed));
     ESPER_TRY(set(config_out, "seed", seed));

@@ -133,6 +133,7 @@ double esper_compare_t95(int n_free)
 {
     double low = 0.0, high = 20.0;
 
+    assert(n_free >= 1);
     for (int i = 0; i < 60; i++) {
         double middle = (low + high) / 2.0;
 

@@ -13,14 +13,6 @@
 /* What may differ between two runs that are the same. */
 static const char *const free_keys[] = {"threads", "progress", "log_level", "checkpoint_every", "run_dir", NULL};
 
-static bool is_free(const esper_config_key *key)
-{
-    for (int i = 0; free_keys[i] != NULL; i++)
-        if (strcmp(free_keys[i], key->name) == 0)
-            return true;
-    return false;
-}
-
 /* What has no effect on a run may differ, too. */
 static esper_status check_config(esper_store_reader *reader, const esper_store_run *run, const char *run_dir,
                                  const esper_config *wanted)
@@ -44,7 +36,8 @@ static esper_status check_config(esper_store_reader *reader, const esper_store_r
 
         esper_config_value_text(&config, i, was);
         esper_config_value_text(wanted, i, now);
-        if (strcmp(was, now) != 0 && !is_free(key) && esper_config_why_not(wanted, i, &use, &instead) == NULL)
+        if (strcmp(was, now) != 0 && !esper_settings_list_has(free_keys, key->name) &&
+            esper_config_why_not(wanted, i, &use, &instead) == NULL)
             return ESPER_FAIL(
                 ESPER_E_CONFIG,
                 "%s holds a run with %s = %s, and %s is wanted now: ask as before to go on, or choose another "
@@ -73,40 +66,25 @@ static esper_status find_run(esper_store_reader *reader, esper_store_run *run_ou
 }
 
 /* The test is of the network as it stands at the end: seeds that blend or hold are part of it like those that were kept. */
-static bool is_tested(const esper_store_seed *seed)
-{
-    return strcmp(seed->stage, esper_stage_name(ESPER_STAGE_BLENDING)) == 0 ||
-           strcmp(seed->stage, esper_stage_name(ESPER_STAGE_HOLDING)) == 0 ||
-           strcmp(seed->stage, esper_stage_name(ESPER_STAGE_FOSSILIZED)) == 0;
-}
-
-static esper_status add_seed(const esper_store_seed *seed, char tested[ESPER_CONFIG_TEXT_CHARS])
-{
-    size_t n = strlen(tested);
-
-    if (!is_tested(seed))
-        return ESPER_OK;
-    if (snprintf(tested + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "", seed->slot, seed->blueprint,
-                 seed->blend) >= (int)(ESPER_CONFIG_TEXT_CHARS - n))
-        return ESPER_FAIL(ESPER_E_CONFIG, "the network has more seeds than the setting plant can name");
-    return ESPER_OK;
-}
-
 static esper_status read_tested(esper_store_reader *reader, int64_t run, char tested[ESPER_CONFIG_TEXT_CHARS])
 {
+    static const esper_stage stages[] = {ESPER_STAGE_BLENDING, ESPER_STAGE_HOLDING, ESPER_STAGE_FOSSILIZED};
     esper_store_cursor *cursor;
     esper_store_seed seed;
     esper_status status;
+    size_t n = 0;
     bool found = true;
 
     tested[0] = '\0';
     ESPER_TRY(esper_store_read_seeds(reader, run, &cursor));
-    while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found) {
-        status = add_seed(&seed, tested);
-        if (status != ESPER_OK)
-            break;
-    }
+    while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found)
+        for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+            if (n < ESPER_CONFIG_TEXT_CHARS && strcmp(seed.stage, esper_stage_name(stages[i])) == 0)
+                n += (size_t)snprintf(tested + n, ESPER_CONFIG_TEXT_CHARS - n, "%s%s:%s:%s", n > 0 ? "," : "",
+                                      seed.slot, seed.blueprint, seed.blend);
     esper_store_cursor_close(cursor);
+    if (status == ESPER_OK && n >= ESPER_CONFIG_TEXT_CHARS)
+        return ESPER_FAIL(ESPER_E_CONFIG, "the network has more seeds than the setting plant can name");
     return status;
 }
 
@@ -199,12 +177,10 @@ esper_status esper_compare_read(const char *run_dir, const esper_config *config,
     struct stat info;
     esper_status status;
 
-    result.outcome = ESPER_COMPARE_PENDING;
+    result_out->outcome = result.outcome = ESPER_COMPARE_PENDING;
     ESPER_TRY(esper_run_path(run_dir, ESPER_RUN_STORE, path));
-    if (stat(path, &info) != 0 || info.st_size == 0) {
-        *result_out = result;
+    if (stat(path, &info) != 0 || info.st_size == 0)
         return ESPER_OK;
-    }
     ESPER_TRY(esper_store_reader_open(path, &reader));
     status = read_store(reader, run_dir, config, &result);
     esper_store_reader_close(reader);

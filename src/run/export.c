@@ -93,24 +93,6 @@ esper_status esper_export_weights(const esper_export *what, const char *path)
 
 /* ------------------------------------------------------------------------------------------------ module and weights */
 
-/* The module is written first, under its temporary name, and put in place last: when the disk is full, most likely neither
- * file has changed yet. */
-static esper_status write_pair(const esper_export *what, const esper_torch *torch, const char *model,
-                               const char *weights)
-{
-    esper_draft *draft;
-    esper_status status;
-
-    ESPER_TRY(esper_draft_open(model, &draft));
-    status = esper_draft_write(draft, torch->text, strlen(torch->text));
-    if (status == ESPER_OK)
-        status = write_weights(what, torch, weights);
-    if (status == ESPER_OK)
-        status = esper_draft_commit(draft);
-    esper_draft_close(draft);
-    return status;
-}
-
 static bool exists(const char *path)
 {
     struct stat info;
@@ -118,10 +100,13 @@ static bool exists(const char *path)
     return lstat(path, &info) == 0;
 }
 
+/* The module is written first, under its temporary name, and put in place last: when the disk is full, most likely neither
+ * file has changed yet. */
 static esper_status write_into(const esper_export *what, const esper_torch *torch, const char *dir)
 {
     char model[ESPER_PATH_CHARS], weights[ESPER_PATH_CHARS];
     bool had_weights, had_dir = exists(dir);
+    esper_draft *draft = NULL;
     esper_status status;
 
     ESPER_TRY(esper_run_path(dir, ESPER_EXPORT_MODEL, model));
@@ -130,7 +115,14 @@ static esper_status write_into(const esper_export *what, const esper_torch *torc
     ESPER_TRY(check_free(what, weights));
     ESPER_TRY(esper_file_make_dirs(dir));
     had_weights = exists(weights);
-    status = write_pair(what, torch, model, weights);
+    status = esper_draft_open(model, &draft);
+    if (status == ESPER_OK)
+        status = esper_draft_write(draft, torch->text, strlen(torch->text));
+    if (status == ESPER_OK)
+        status = write_weights(what, torch, weights);
+    if (status == ESPER_OK)
+        status = esper_draft_commit(draft);
+    esper_draft_close(draft);
     if (status != ESPER_OK && !had_weights)
         unlink(weights);
     if (status != ESPER_OK && !had_dir)

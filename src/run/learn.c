@@ -71,7 +71,7 @@ static esper_status open_parts(learn *self)
     ESPER_TRY(run_base_settle(&self->base, status));
     if (esper_ranks_are_many(&self->base.ranks)) /* can they work together? */
         ESPER_TRY(esper_pact_check(self->base.engine, true, self->base.ranks.comm));
-    learner.pool = self->base.engine->pool;
+    learner.backend = self->base.engine->backend;
     ESPER_TRY(esper_learner_open(&learner, &self->learner));
     fleet.engine = self->base.engine;
     fleet.n_envs = esper_learner_own_envs(self->learner);
@@ -88,11 +88,9 @@ static esper_status open_parts(learn *self)
 
 /* ------------------------------------------------------------------------------------------------ the file */
 
-enum { RECENT = LEARN_RECENT };
-
 static esper_status save(learn *self)
 {
-    char round[32], episodes[32], steps[32], history[RECENT * 32 + 96];
+    char round[32], episodes[32], steps[32], history[LEARN_RECENT * 32 + 96];
     const esper_safetensors_note notes[] = {
         {ESPER_LEARNED_CONFIG_NOTE, self->record_file},
         {"learn_round", round},
@@ -108,7 +106,7 @@ static esper_status save(learn *self)
     snprintf(episodes, sizeof(episodes), "%" PRIu64, self->n_episodes);
     snprintf(steps, sizeof(steps), "%" PRIu64, self->n_steps);
     n = snprintf(history, sizeof(history), "%a %" PRIu32, self->best, self->best_round);
-    for (int i = 0; i < RECENT; i++)
+    for (int i = 0; i < LEARN_RECENT; i++)
         n += snprintf(history + n, sizeof(history) - (size_t)n, " %a", self->returns[i]);
     if (self->base.writes && self->program == NULL)
         status = esper_learner_save(self->learner, notes, sizeof(notes) / sizeof(notes[0]), self->result.policy);
@@ -140,7 +138,7 @@ static esper_status read_history(learn *self, const esper_safetensors *file)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s does not say its returns", esper_safetensors_name(file));
     self->best = strtod(text, &at);
     self->best_round = (uint32_t)strtoul(at, &at, 10);
-    for (int i = 0; i < RECENT; i++)
+    for (int i = 0; i < LEARN_RECENT; i++)
         self->returns[i] = strtod(at, &at);
     return *at == '\0' ? ESPER_OK
                        : ESPER_FAIL(ESPER_E_FORMAT, "%s: its returns are damaged", esper_safetensors_name(file));
@@ -243,7 +241,7 @@ static esper_status begin(learn *self)
     esper_config config, usual;
 
     self->best = (double)NAN;
-    for (int i = 0; i < RECENT; i++)
+    for (int i = 0; i < LEARN_RECENT; i++)
         self->returns[i] = (double)NAN;
     if (self->desc->resume != NULL) {
         ESPER_TRY(resume(self, path));
@@ -271,17 +269,11 @@ static esper_status begin(learn *self)
 
 /* ------------------------------------------------------------------------------------------------ a round */
 
-static double seconds_left(const learn *self, double part)
-{
-    double done = self->round - self->first_round + part;
-
-    if (done < 0.25)
-        return -1.0;
-    return (esper_clock_seconds() - self->began) / done * ((double)self->base.config.rounds - self->round - part);
-}
-
 static esper_learn_view view_of(learn *self, double part)
 {
+    double done = self->round - self->first_round + part;
+    double each = (esper_clock_seconds() - self->began) / done; /* seconds of a round */
+
     return (esper_learn_view){
         .task = self->base.task,
         .config = &self->base.config,
@@ -294,7 +286,7 @@ static esper_learn_view view_of(learn *self, double part)
         .n_threads = esper_pool_threads(self->base.engine->pool),
         .round = self->round + 1,
         .part = part,
-        .seconds_left = seconds_left(self, part),
+        .seconds_left = done < 0.25 ? -1.0 : each * ((double)self->base.config.rounds - self->round - part),
     };
 }
 
@@ -310,18 +302,20 @@ static esper_status settle_step(learn *self, esper_status status)
     return wanted == 0 ? ESPER_OK : ESPER_FAIL(ESPER_E_STOPPED, "somebody wants the learning to stop");
 }
 
-static void show_part(learn *self, double part)
+static void show(learn *self, double part, const esper_learn_round *round)
 {
     const esper_learn_observer *observer = self->desc->observer;
     esper_learn_view view = view_of(self, part);
 
-    if (observer != NULL && observer->step != NULL)
+    if (observer != NULL && round != NULL && observer->round != NULL)
+        observer->round(observer->context, &view, round);
+    if (observer != NULL && round == NULL && observer->step != NULL)
         observer->step(observer->context, &view);
 }
 
-static void show_all(void *context, double part)
+static void show_part(void *context, double part)
 {
-    show_part(context, part);
+    show(context, part, NULL);
 }
 
 /* Decisions of all environments from this one on, and the way to the next. Returns how many: all that are left where nobody has
@@ -330,7 +324,7 @@ static esper_status play_steps(learn *self, int step, int *n_out)
 {
     int epochs = self->base.config.epochs;
     esper_fleet_mind mind = esper_learner_mind(self->learner);
-    esper_fleet_follower all = {.stop = self->desc->stop, .context = self, .step = show_all};
+    esper_fleet_follower all = {.stop = self->desc->stop, .context = self, .step = show_part};
     double began = esper_clock_seconds();
 
     *n_out = 1;
@@ -347,28 +341,21 @@ static esper_status play_steps(learn *self, int step, int *n_out)
 
 static esper_status begin_round(learn *self)
 {
-    uint64_t first = self->n_episodes;
-
-    ESPER_TRY(esper_fleet_begin(self->fleet, first + (uint64_t)esper_learner_first_env(self->learner)));
-    esper_learner_begin(self->learner, first);
+    ESPER_TRY(esper_fleet_begin(self->fleet, self->n_episodes + (uint64_t)esper_learner_first_env(self->learner)));
+    esper_learner_begin(self->learner, self->n_episodes);
     return self->program != NULL ? esper_fleet_advance(self->fleet, NULL) : ESPER_OK;
 }
 
-/* Episodes of all ranks, in the order of environments. */
-static esper_status gather_episodes(learn *self)
+/* Episodes of all ranks, in the order of environments, and what they come to. */
+static esper_status sum_up(learn *self, esper_learn_round *round)
 {
     int own = esper_learner_own_envs(self->learner);
+    double n = self->base.config.envs, squares = 0.0, sum = 0.0;
 
     for (int i = 0; i < own; i++)
         self->own_episodes[i] = esper_fleet_episode(self->fleet, i);
-    return esper_ranks_gather(&self->base.ranks, self->own_episodes, (size_t)own * sizeof(*self->own_episodes),
-                              self->episodes);
-}
-
-static void take_means(learn *self, esper_learn_round *round)
-{
-    double n = self->base.config.envs, sum = 0.0, squares = 0.0;
-
+    ESPER_TRY(esper_ranks_gather(&self->base.ranks, self->own_episodes, (size_t)own * sizeof(*self->own_episodes),
+                                 self->episodes));
     for (int i = 0; i < self->base.config.envs; i++) {
         const esper_episode *episode = &self->episodes[i];
 
@@ -382,6 +369,7 @@ static void take_means(learn *self, esper_learn_round *round)
     for (int i = 0; i < self->base.config.envs; i++)
         squares += pow(self->episodes[i].total_reward - round->total_reward, 2.0);
     round->total_reward_error = n > 1.0 ? sqrt(squares / (n - 1.0) / n) : (double)NAN;
+    return ESPER_OK;
 }
 
 /* The mean of the last rounds, and whether it is the highest so far. */
@@ -389,9 +377,9 @@ static void take_recent(learn *self, esper_learn_round *round)
 {
     double mean = 0.0;
 
-    self->returns[self->round % RECENT] = round->total_reward;
-    for (int i = 0; i < RECENT; i++)
-        mean += self->returns[i] / RECENT;
+    self->returns[self->round % LEARN_RECENT] = round->total_reward;
+    for (int i = 0; i < LEARN_RECENT; i++)
+        mean += self->returns[i] / LEARN_RECENT;
     round->recent = mean; /* NaN until there are enough */
     if (isfinite(mean) && !(mean <= self->best)) {
         self->best = mean;
@@ -461,30 +449,20 @@ static esper_status play_round(learn *self, esper_learn_round *round_out)
     for (int step = 0, n; status == ESPER_OK && step < self->base.config.epochs; step += n) {
         status = settle_step(self, play_steps(self, step, &n));
         if (status == ESPER_OK)
-            show_part(self, (double)(step + n) / self->base.config.epochs);
+            show(self, (double)(step + n) / self->base.config.epochs, NULL);
     }
     ESPER_TRY(status);
-    ESPER_TRY(gather_episodes(self));
+    ESPER_TRY(sum_up(self, &round));
     updating = esper_clock_seconds();
     ESPER_TRY(run_base_settle(&self->base, learn_from(self, &round)));
     ESPER_TRY(agree(self));
     self->times.policy += esper_clock_seconds() - updating;
-    take_means(self, &round);
     take_recent(self, &round);
     round.seconds = esper_clock_seconds() - began;
     round.steps_per_s = round.report.n_steps / round.seconds;
     add_times(self, round.seconds, &before);
     *round_out = round;
     return ESPER_OK;
-}
-
-static void show_round(learn *self, const esper_learn_round *round)
-{
-    const esper_learn_observer *observer = self->desc->observer;
-    esper_learn_view view = view_of(self, 0.0);
-
-    if (observer != NULL && observer->round != NULL)
-        observer->round(observer->context, &view, round);
 }
 
 const char *learn_failures(const esper_ppo_report *report, char text[LEARN_FAILURES_CHARS])
@@ -522,6 +500,7 @@ static esper_status end_round(learn *self, const esper_learn_round *round)
 {
     char names[LEARN_FAILURES_CHARS];
 
+    assert(round->round == self->round + 1);
     self->round++;
     self->n_episodes += (uint64_t)self->base.config.envs;
     self->n_steps += (uint64_t)round->report.n_steps;
@@ -533,7 +512,7 @@ static esper_status end_round(learn *self, const esper_learn_round *round)
     warn_about(self, round);
     learn_record_round(self, &self->result.last);
     ESPER_TRY(save(self));
-    show_round(self, &self->result.last);
+    show(self, 0.0, &self->result.last);
     if (round->report.update.health != ESPER_PPO_HALTED)
         return ESPER_OK;
     return ESPER_FAIL(
@@ -541,12 +520,6 @@ static esper_status end_round(learn *self, const esper_learn_round *round)
         "%d updates in a row failed, the last because of what is not finite: %s. The policy is saved as it "
         "was before them: %s. A lower ppo_lr may help",
         (int)ESPER_PPO_MAX_FAILURES, learn_failures(&round->report.update, names), self->result.policy);
-}
-
-static bool has_settled(const learn *self)
-{
-    return self->base.config.patience > 0 && isfinite(self->best) &&
-           self->round - self->best_round >= (uint32_t)self->base.config.patience;
 }
 
 static esper_status play_rounds(learn *self)
@@ -559,7 +532,8 @@ static esper_status play_rounds(learn *self)
         played = esper_clock_seconds();
         ESPER_TRY(end_round(self, &round));
         self->round_wall += esper_clock_seconds() - played; /* records and the file: bookkeeping, too */
-        self->result.settled = has_settled(self);
+        self->result.settled = self->base.config.patience > 0 && isfinite(self->best) &&
+                               self->round - self->best_round >= (uint32_t)self->base.config.patience;
     }
     return ESPER_OK;
 }
@@ -602,25 +576,18 @@ static void take_result(learn *self)
     self->result.times.policy = self->times.policy * threads + self->deciding; /* all threads are there for the first */
 }
 
-/* Said once, at the start, before there is a view to write into. */
-static void warn_if_short(const learn *self)
-{
-    char text[ESPER_GROWTH_HINT_CHARS];
-
-    if (self->base.writes && esper_growth_foresee(&self->base.config, text)[0] != '\0')
-        esper_log_warn(self->desc->log, "%s", text);
-}
-
 static esper_status run_all(learn *self)
 {
     const esper_learn_observer *observer = self->desc->observer;
+    char text[ESPER_GROWTH_HINT_CHARS];
     esper_learn_view view;
     esper_status status;
 
     ESPER_TRY(begin(self));
     self->began = esper_clock_seconds();
     learn_open_records(self);
-    warn_if_short(self);
+    if (self->base.writes && esper_growth_foresee(&self->base.config, text)[0] != '\0')
+        esper_log_warn(self->desc->log, "%s", text); /* before there is a view to write into */
     view = view_of(self, 0.0);
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);

@@ -1,5 +1,6 @@
 /* Learning outside: one program is asked about every environment in turn. It sees which one a view is of and what its decision
  * before was worth; how it learns from that is its own affair. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static esper_status ask(learn *self, int env, const esper_policy_view *seen, dou
                                     .over = over};
     esper_policy_view view = *seen;
 
+    assert(self->program != NULL && lane >= 0 && lane < esper_fleet_lanes(self->fleet));
     view.episode = &episode;
     return esper_policy_decide(self->program, &view, decision_out);
 }

@@ -1,6 +1,7 @@
 /* What ranks have to have in common. */
 #include "run/pact.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/build_info.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "run/settings.h"
 
 enum { TEXT_CHARS = ESPER_CONFIG_TEXT_CHARS, SAYING_CHARS = 512 };
 
@@ -24,6 +26,7 @@ static void add(clause *clauses, int *n, const char *what, const char *value, co
 {
     clause *next = &clauses[(*n)++];
 
+    assert(*n <= MAX_CLAUSES);
     snprintf(next->what, sizeof(next->what), "%s", what);
     snprintf(next->value, sizeof(next->value), "%s", value);
     snprintf(next->remedy, sizeof(next->remedy), "%s", remedy);
@@ -36,15 +39,7 @@ size_t esper_pact_kernel_chars(const char *identity)
     return slash != NULL && slash[1] == 't' ? (size_t)(slash - identity) : strlen(identity);
 }
 
-static bool may_differ(const char *key)
-{
-    static const char *const keys[] = {"threads", "progress", "log_level", "run_dir", "data", "rank_deadline", NULL};
-
-    for (int i = 0; keys[i] != NULL; i++)
-        if (strcmp(keys[i], key) == 0)
-            return true;
-    return false;
-}
+static const char *const may_differ[] = {"threads", "progress", "log_level", "run_dir", "data", "rank_deadline", NULL};
 
 /* The same list, in the same order, on every rank. */
 static int list_clauses(const esper_engine *engine, bool grows, clause *clauses)
@@ -65,7 +60,7 @@ static int list_clauses(const esper_engine *engine, bool grows, clause *clauses)
     for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
         const char *key = esper_config_key_at(i)->name;
 
-        if (may_differ(key))
+        if (esper_settings_list_has(may_differ, key))
             continue;
         esper_config_value_text(&engine->config, i, text);
         esper_config_flag_name(key, flag);
@@ -75,29 +70,20 @@ static int list_clauses(const esper_engine *engine, bool grows, clause *clauses)
     return n;
 }
 
-/* Empty where there is nothing to say. */
-static void compare(const clause *ours, const clause *theirs, int n, int rank, char saying[SAYING_CHARS])
+/* What differs first, in words. The first rank with something to say speaks for all. */
+static esper_status compare(const clause *ours, const clause *theirs, int n, esper_comm *comm)
 {
-    for (int i = 0; i < n; i++)
-        if (strcmp(ours[i].value, theirs[i].value) != 0) {
-            const char *is = i < N_FIXED ? "" : " =";
-
-            snprintf(saying, SAYING_CHARS,
-                     "rank 0 and rank %d differ: %s%s '%.120s' on rank 0 and '%.120s' on rank %d: %s", rank,
-                     ours[i].what, is, theirs[i].value, ours[i].value, rank, ours[i].remedy);
-            return;
-        }
-}
-
-/* The first rank with something to say speaks for all. */
-static esper_status hear(esper_comm *comm, const char saying[SAYING_CHARS])
-{
-    int size = esper_comm_size(comm);
-    char *all = esper_mem_alloc((size_t)size * SAYING_CHARS);
+    int size = esper_comm_size(comm), rank = esper_comm_rank(comm), i = 0;
+    char saying[SAYING_CHARS] = "", *all = esper_mem_alloc((size_t)size * SAYING_CHARS);
     esper_status status;
 
     if (all == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "what %d ranks say", size);
+    while (i < n && strcmp(ours[i].value, theirs[i].value) == 0)
+        i++;
+    if (i < n)
+        snprintf(saying, SAYING_CHARS, "rank 0 and rank %d differ: %s%s '%.120s' on rank 0 and '%.120s' on rank %d: %s",
+                 rank, ours[i].what, i < N_FIXED ? "" : " =", theirs[i].value, ours[i].value, rank, ours[i].remedy);
     status = esper_comm_gather(comm, saying, SAYING_CHARS, all);
     for (int r = 0; r < size && status == ESPER_OK; r++)
         if (all[(size_t)r * SAYING_CHARS] != '\0')
@@ -109,7 +95,6 @@ static esper_status hear(esper_comm *comm, const char saying[SAYING_CHARS])
 esper_status esper_pact_check(const esper_engine *engine, bool grows, esper_comm *comm)
 {
     clause *ours = esper_mem_alloc(2 * MAX_CLAUSES * sizeof(*ours)), *theirs = ours + MAX_CLAUSES;
-    char saying[SAYING_CHARS] = "";
     esper_status status;
     int n;
 
@@ -118,10 +103,8 @@ esper_status esper_pact_check(const esper_engine *engine, bool grows, esper_comm
     n = list_clauses(engine, grows, ours);
     memcpy(theirs, ours, (size_t)n * sizeof(*ours));
     status = esper_comm_broadcast(comm, theirs, (size_t)n * sizeof(*theirs), 0);
-    if (status == ESPER_OK) {
-        compare(ours, theirs, n, esper_comm_rank(comm), saying);
-        status = hear(comm, saying);
-    }
+    if (status == ESPER_OK)
+        status = compare(ours, theirs, n, comm);
     esper_mem_free(ours);
     return status;
 }

@@ -12,28 +12,19 @@
 enum { MOST_SETTINGS = 4 }; /* that are named one by one */
 
 /* Settings of these sections make the network, its data and its life what they are to a policy ... */
-static const char *const sections[] = {"Training", "Growth", "Data", "Network"};
+static const char *const sections[] = {"Training", "Growth", "Data", "Network", NULL};
 
 /* ... but for these: who decides and what it is paid, which faults are made, where data lies; and what is told apart. */
 static const char *const others[] = {"policy", "policy_cmd",     "policy_deadline", "decisions",
                                      "reward", "reward_weights", "inject",          "data",
-                                     "gates",  "epochs",         "lr_finish"};
+                                     "gates",  "epochs",         "lr_finish", NULL};
 
 /* Of those, what a run must be told all the same to be like the training. The gates come with the policy. */
-static const char *const told[] = {"data", "epochs", "lr_finish"};
-
-static bool is_in(const char *const *words, size_t n, const char *word)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
+static const char *const told[] = {"data", "epochs", "lr_finish", NULL};
 
 static bool is_seen(const esper_config_key *key)
 {
-    return is_in(sections, sizeof(sections) / sizeof(sections[0]), key->section) &&
-           !is_in(others, sizeof(others) / sizeof(others[0]), key->name);
+    return esper_settings_list_has(sections, key->section) && !esper_settings_list_has(others, key->name);
 }
 
 bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out)
@@ -61,25 +52,37 @@ __attribute__((format(printf, 2, 3))) static void note(char text[ESPER_POLICY_NO
     va_end(args);
 }
 
+/* The next key from `key` on that differs between the two and has an effect where the first was; its values as texts. With `more`
+ * also those that a run must be told all the same. ESPER_CONFIG_N_KEYS: there is none. */
+static int next_difference(int key, const esper_config *was, const esper_config *is, const esper_config_use *use,
+                           bool more, char old[ESPER_CONFIG_TEXT_CHARS], char new[ESPER_CONFIG_TEXT_CHARS])
+{
+    const char *instead;
+
+    for (; key < ESPER_CONFIG_N_KEYS; key++) {
+        const esper_config_key *about = esper_config_key_at(key);
+
+        esper_config_value_text(was, key, old);
+        esper_config_value_text(is, key, new);
+        if (strcmp(old, new) != 0 && (is_seen(about) || (more && esper_settings_list_has(told, about->name))) &&
+            esper_config_why_not(was, key, use, &instead) == NULL)
+            break;
+    }
+    return key;
+}
+
 /* "channels = 8, here 4". What had no effect where the policy learned, it has not met at all. */
 static void note_settings(const esper_config *was, const esper_task *task, const esper_config *config,
                           char text[ESPER_POLICY_NOTE_CHARS])
 {
     esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, was);
-    const char *instead;
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
-    int n = 0;
+    int n = 0, key = -1;
 
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const esper_config_key *key = esper_config_key_at(i);
-
-        esper_config_value_text(was, i, old);
-        esper_config_value_text(config, i, new);
-        if (strcmp(old, new) != 0 && is_seen(key) && esper_config_why_not(was, i, &use, &instead) == NULL &&
-            n++ < MOST_SETTINGS)
-            note(text, "%s = %.40s, here %.40s", key->name, old[0] != '\0' ? old : "(nothing)",
+    while ((key = next_difference(key + 1, was, config, &use, false, old, new)) < ESPER_CONFIG_N_KEYS)
+        if (n++ < MOST_SETTINGS)
+            note(text, "%s = %.40s, here %.40s", esper_config_key_at(key)->name, old[0] != '\0' ? old : "(nothing)",
                  new[0] != '\0' ? new : "(nothing)");
-    }
     if (n > MOST_SETTINGS)
         note(text, "%d more settings that are others here", n - MOST_SETTINGS);
 }
@@ -103,36 +106,23 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
 
 /* ------------------------------------------------------------------------------------------------ as flags */
 
-/* As a shell takes it. What has no room is left to whoever types it. */
-static void add_flag(const char *key, const char *value, char text[ESPER_POLICY_FLAGS_CHARS])
-{
-    char flag[ESPER_CONFIG_NAME_CHARS], quoted[ESPER_SHELL_CHARS],
-        word[ESPER_CONFIG_NAME_CHARS + ESPER_SHELL_CHARS + 8];
-
-    esper_config_flag_name(key, flag);
-    snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(value, quoted));
-    if (strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
-        strcat(text, word);
-}
-
-/* Only what can have an effect where the policy decides: other flags are refused there. */
+/* Only what can have an effect where the policy decides: other flags are refused there. As a shell takes them; what has no room
+ * is left to whoever types it. */
 static void add_flags(const esper_config *was, const esper_config *usual, const esper_task *task,
                       char text[ESPER_POLICY_FLAGS_CHARS])
 {
     esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, was);
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
-    const char *instead;
+    char flag[ESPER_CONFIG_NAME_CHARS], quoted[ESPER_SHELL_CHARS],
+        word[ESPER_CONFIG_NAME_CHARS + ESPER_SHELL_CHARS + 8];
+    int key = -1;
 
     use.deciders = ESPER_CONFIG_BY_LEARNED;
-
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
-        const esper_config_key *key = esper_config_key_at(i);
-
-        esper_config_value_text(was, i, old);
-        esper_config_value_text(usual, i, new);
-        if (strcmp(old, new) != 0 && (is_seen(key) || is_in(told, sizeof(told) / sizeof(told[0]), key->name)) &&
-            esper_config_why_not(was, i, &use, &instead) == NULL)
-            add_flag(key->name, old, text);
+    while ((key = next_difference(key + 1, was, usual, &use, true, old, new)) < ESPER_CONFIG_N_KEYS) {
+        esper_config_flag_name(esper_config_key_at(key)->name, flag);
+        snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(old, quoted));
+        if (strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
+            strcat(text, word);
     }
 }
 

@@ -62,7 +62,7 @@ static esper_status save(run *self)
 /* Of a replay: there is nothing left to make again. */
 static bool is_replayed(const run *self)
 {
-    return self->growth != NULL && esper_growth_is_replayed(self->growth);
+    return self->growth != NULL && esper_growth_account_of(self->growth).is_replayed;
 }
 
 /* Saves what the governor left, so that somebody can go on from it, and says why the run is over. */
@@ -172,6 +172,7 @@ static esper_status play_epoch(run *self)
 
     if (run_stop_wanted(self))
         return ESPER_E_STOPPED;
+    assert(self->network->cursor.epoch < (uint32_t)self->base.config.epochs);
     ESPER_TRY(esper_epoch_play(&self->player, &record, &end));
     if (end != ESPER_EPOCH_GOOD)
         return ESPER_OK;
@@ -184,14 +185,14 @@ static esper_status play_epoch(run *self)
     return run_keep_agreed(self);
 }
 
+/* Not while the state is in doubt: the file that lies there is of one that is not. The last one is saved at the end. */
 static bool checkpoint_due(const run *self)
 {
-    int every = self->base.config.checkpoint_every;
+    const esper_config *config = &self->base.config;
+    uint32_t epoch = self->network->cursor.epoch, every = (uint32_t)config->checkpoint_every;
 
-    if (esper_guarded_reading(self->network).pending)
-        return false; /* the file that lies there is of a state that nobody doubts */
-    return every > 0 && self->network->cursor.epoch % (uint32_t)every == 0 &&
-           self->network->cursor.epoch < (uint32_t)self->base.config.epochs; /* the last one is saved at the end */
+    return !esper_guarded_reading(self->network).pending && every > 0 && epoch % every == 0 &&
+           epoch < (uint32_t)config->epochs;
 }
 
 /* Saves the end of a run, or of this part of it. */

@@ -1,6 +1,7 @@
 /* Run directories and their names. */
 #include "run/run_dir.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -61,22 +62,16 @@ static bool holds(const char *dir, const char *name)
     return esper_run_path(dir, name, path) == ESPER_OK && is_file(path);
 }
 
-/* Whether the settings of a run say that a program decides. */
-static bool names_program(const char *dir)
+/* A run of `esper learn` in which a program learned leaves records, and no policy: its settings say that a program decides. */
+static bool learned_outside(const char *dir)
 {
     char path[ESPER_PATH_CHARS];
     esper_config config;
 
     esper_config_init(&config);
-    return esper_run_path(dir, ESPER_RUN_CONFIG, path) == ESPER_OK &&
+    return holds(dir, ESPER_RUN_STORE) && !holds(dir, ESPER_RUN_EVENTS) && !holds(dir, ESPER_RUN_CHECKPOINT) &&
+           !holds(dir, ESPER_RUN_POLICY) && esper_run_path(dir, ESPER_RUN_CONFIG, path) == ESPER_OK && is_file(path) &&
            esper_config_load_file(&config, path) == ESPER_OK && config.policy_cmd[0] != '\0';
-}
-
-/* A run of `esper learn` in which a program learned leaves records, and no policy. */
-static bool learned_outside(const char *dir)
-{
-    return holds(dir, ESPER_RUN_STORE) && holds(dir, ESPER_RUN_CONFIG) && !holds(dir, ESPER_RUN_EVENTS) &&
-           !holds(dir, ESPER_RUN_CHECKPOINT) && !holds(dir, ESPER_RUN_POLICY) && names_program(dir);
 }
 
 static bool holds_run(const char *dir)
@@ -126,20 +121,8 @@ esper_status esper_run_dir_make(const char *wanted, const char *task, char path_
     return ESPER_FAIL(ESPER_E_IO, "%s holds %d runs of %s today: choose a --run-dir", home, MOST_RUNS_A_DAY, task);
 }
 
-/* "last.safetensors.4711-0.tmp": see base/file.h. Nothing else in the directory is ours to remove. */
-static bool is_draft(const char *name)
-{
-    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG ".", ESPER_RUN_POLICY "."};
-    static const char end[] = ".tmp";
-    size_t n = strlen(name);
-
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-        if (n > strlen(files[i]) + strlen(end) && strncmp(name, files[i], strlen(files[i])) == 0)
-            return strcmp(name + n - strlen(end), end) == 0;
-    return false;
-}
-
-esper_status esper_run_dir_lock(const char *dir, int *fd_out)
+/* Held until the file is closed, or the process ends. */
+static esper_status lock(const char *dir, int *fd_out)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -155,18 +138,25 @@ esper_status esper_run_dir_lock(const char *dir, int *fd_out)
     return ESPER_OK;
 }
 
-void esper_run_dir_clean(const char *dir)
+/* Removes the drafts that a run which was killed while it wrote has left: "last.safetensors.4711-0.tmp", see base/file.h. Nothing
+ * else in the directory is ours to remove. */
+static void clean(const char *dir)
 {
+    static const char *const files[] = {ESPER_RUN_CHECKPOINT ".", ESPER_RUN_CONFIG ".", ESPER_RUN_POLICY "."};
     char path[ESPER_PATH_CHARS];
     DIR *handle = opendir(dir);
     const struct dirent *entry;
 
-    if (handle == NULL)
-        return;
-    while ((entry = readdir(handle)) != NULL)
-        if (is_draft(entry->d_name) && esper_run_path(dir, entry->d_name, path) == ESPER_OK)
-            unlink(path); /* one that stays does no harm but take room */
-    closedir(handle);
+    while (handle != NULL && (entry = readdir(handle)) != NULL) {
+        const char *name = entry->d_name, *dot = strrchr(name, '.');
+
+        for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+            if (strncmp(name, files[i], strlen(files[i])) == 0 && dot >= name + strlen(files[i]) &&
+                strcmp(dot, ".tmp") == 0 && esper_run_path(dir, name, path) == ESPER_OK)
+                unlink(path); /* one that stays does no harm but take room */
+    }
+    if (handle != NULL)
+        closedir(handle);
 }
 
 /* ------------------------------------------------------------------------------------------------ finding */
@@ -229,6 +219,7 @@ static void keep_name(search *wanted, const char *name)
         at--;
     if (at == MOST_NAMED)
         return;
+    assert(at >= 0 && at < MOST_NAMED);
     memmove(wanted->first[at + 1], wanted->first[at], sizeof(wanted->first[0]) * (size_t)(MOST_NAMED - 1 - at));
     snprintf(wanted->first[at], sizeof(wanted->first[at]), "%s", name);
 }
@@ -250,18 +241,6 @@ static void consider(search *wanted, const char *name)
         wanted->newest = when;
         snprintf(wanted->best, sizeof(wanted->best), "%s", dir);
     }
-}
-
-static void look_through(search *wanted)
-{
-    DIR *dir = opendir(home);
-    struct dirent *entry;
-
-    if (dir == NULL)
-        return;
-    while ((entry = readdir(dir)) != NULL)
-        consider(wanted, entry->d_name);
-    closedir(dir);
 }
 
 /* What a directory is that holds no run. */
@@ -288,24 +267,22 @@ static search search_for(const char *text, kinds of)
 {
     bool below = strncmp(text, home, strlen(home)) == 0 && text[strlen(home)] == '/';
     search wanted = {.of = of, .prefix = is_last(text) ? "" : below ? text + strlen(home) + 1 : text};
+    const struct dirent *entry;
+    DIR *dir;
 
-    look_through(&wanted);
+    dir = opendir(home);
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        consider(&wanted, entry->d_name);
+    if (dir != NULL)
+        closedir(dir);
     return wanted;
-}
-
-static esper_status fail_last(kinds of)
-{
-    return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet%s: start one with `esper %s`", home,
-                      of == OF_NETWORKS   ? " that trained a network"
-                      : of == OF_POLICIES ? " that learned a policy"
-                                          : "",
-                      of == OF_POLICIES ? "learn" : "train");
 }
 
 static esper_status fail_several(const char *text, const search *found)
 {
     char names[MOST_NAMED * (NAME_MAX + 3)] = "";
 
+    assert(found->n_found > 1);
     for (int i = 0; i < found->n_found && i < MOST_NAMED; i++) {
         strcat(names, i > 0 ? ", " : "");
         strcat(names, found->first[i]);
@@ -326,7 +303,11 @@ static esper_status find_dir(const char *text, kinds of, char path_out[ESPER_PAT
     }
     wanted = search_for(text, of);
     if (wanted.n_found == 0 && is_last(text))
-        return fail_last(of);
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "there is no run below %s/ yet%s: start one with `esper %s`", home,
+                          of == OF_NETWORKS   ? " that trained a network"
+                          : of == OF_POLICIES ? " that learned a policy"
+                                              : "",
+                          of == OF_POLICIES ? "learn" : "train");
     if (wanted.n_found == 0)
         wanted = search_for(text, OF_ALL);
     if (wanted.n_found == 0)
@@ -447,8 +428,8 @@ esper_status esper_run_dir_begin(const char *dir, const char *task, const char *
     esper_text text = {0};
     esper_status status;
 
-    ESPER_TRY(esper_run_dir_lock(dir, lock_out));
-    esper_run_dir_clean(dir);
+    ESPER_TRY(lock(dir, lock_out));
+    clean(dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));
     esper_text_add(&text, "# task: %s\n%s", task, record);
     status =

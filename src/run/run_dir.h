@@ -23,15 +23,9 @@ enum { ESPER_PATH_CHARS = 1200 };
  * refused. */
 esper_status esper_run_dir_make(const char *wanted, const char *task, char path_out[ESPER_PATH_CHARS]);
 
-/* Held until the file is closed, or the process ends: two runs in one directory would spoil each other's. E_STATE: somebody has
- * it. */
-esper_status esper_run_dir_lock(const char *dir, int *fd_out);
-
-/* Removes the drafts that a run which was killed while it wrote has left in its directory. */
-void esper_run_dir_clean(const char *dir);
-
-/* A run begins in its directory, or goes on there: locks and cleans it, and writes the configuration, to start from again; the
- * file takes no task, so that stands in a comment. */
+/* A run begins in its directory, or goes on there: removes drafts that a run which was killed has left, and writes the
+ * configuration, to start from again; the file takes no task, so that stands in a comment. The lock is held until it is closed, or
+ * the process ends: two runs in one directory would spoil each other's. E_STATE: somebody has it. */
 esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out);
 
 /* The directory that a file lies in: a run that is resumed goes on there. */

@@ -1,5 +1,5 @@
-/* Internal. What the parts of a run (run/run.h) share: run_open.c is how it begins, run.c the loop, run_tell.c what is told of it, run_policy.c what a learned
- * policy brings along, run_ranks.c what there is to it when several ranks work on one run. */
+/* Internal. What the parts of a run (run/run.h) share: run_open.c is how it begins, run.c the loop, run_tell.c what is told of it,
+ * run_ranks.c what there is to it when several ranks work on one run. */
 #ifndef ESPER_RUN_RUN_INTERNAL_H
 #define ESPER_RUN_RUN_INTERNAL_H
 
@@ -47,10 +47,6 @@ void run_warn_if_not_finite(run *self, const esper_epoch_record *record);
 /* To who watches: an epoch, an incident, or, without either, a step; and a batch of an evaluation. */
 void run_show(const run *self, const esper_epoch_record *record, const esper_incident *incident);
 void run_show_evaluation(void *context, esper_split split, uint32_t n_done, uint32_t n_batches);
-
-/* A learned policy brings the gates that it was trained with, unless others are asked for; policy_note says where else the run is
- * not like those that it was trained in. A path stays one in the record when the file has gone. */
-esper_status run_adopt_policy(run *self, esper_config *config);
 
 /* run_ranks.c. Each rank opens its engine and network by itself, with its share of the machine's cores; on the way they find out
  * whether they can work together. */

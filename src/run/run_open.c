@@ -42,6 +42,35 @@ static esper_status check_kernels(const run *self)
         head->kernels, here, (int)strcspn(name, "/"), name);
 }
 
+/* A learned policy in a run: the gates that it brings, and where the run is not like those that it was trained in. */
+static esper_status adopt_policy(run *self)
+{
+    const esper_config_source source = {.place = ESPER_CONFIG_PRESET, .name = "policy"};
+    esper_config *config = &self->base.config;
+    char path[ESPER_CONFIG_TEXT_CHARS];
+    esper_learned_file *file;
+    esper_status status = ESPER_OK;
+
+    if (!self->desc->grows || self->desc->replay != NULL || config->policy_cmd[0] != '\0' ||
+        !esper_policy_is_file(config->policy))
+        return ESPER_OK;
+    ESPER_TRY(esper_learned_open(config->policy, &file));
+    if (strchr(config->policy, '/') ==
+        NULL) { /* a name becomes a path: it stays one in the record when the file has gone */
+        if (snprintf(path, sizeof(path), "./%s", config->policy) >= (int)sizeof(path))
+            status = ESPER_FAIL(ESPER_E_CONFIG, "policy: the path is too long");
+        else
+            memcpy(config->policy, path, sizeof(path));
+    }
+    if (status == ESPER_OK)
+        status =
+            esper_config_set(config, "gates", esper_config_gates_name(esper_learned_identity_of(file)->gates), &source);
+    if (status == ESPER_OK)
+        esper_policy_note(file, config, self->policy_note);
+    esper_learned_close(file);
+    return status;
+}
+
 /* Growth comes before the guard, whose snapshots carry it, and a checkpoint's memory of it before the first snapshot. */
 static esper_status open_guard(run *self, const esper_checkpoint *checkpoint)
 {
@@ -68,7 +97,7 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
     if (self->desc->grows)
         ESPER_TRY(esper_growth_check_config(config, images ? ESPER_TOPOLOGY_CNN : ESPER_TOPOLOGY_TRANSFORMER));
     if (checkpoint == NULL)
-        ESPER_TRY(run_adopt_policy(self, config));
+        ESPER_TRY(adopt_policy(self));
     ESPER_TRY(run_open_network(self));
     if (checkpoint != NULL) {
         ESPER_TRY(esper_checkpoint_restore(checkpoint, self->network));
@@ -145,15 +174,18 @@ static esper_status count_lines(const char *path, uint64_t *n_out)
 /* The network's size and price, now. */
 void run_measure_network(run *self)
 {
+    esper_growth_account account;
+
     self->result.params = esper_network_params(self->network);
     self->result.params_host = esper_net_count_params(&self->network->net, 0);
     if (self->growth == NULL)
         return;
-    self->result.flops_sample = esper_growth_flops_sample(self->growth);
-    self->result.flops_train = esper_growth_flops_train(self->growth);
-    self->result.total_reward = esper_growth_return(self->growth);
-    self->result.n_replayed = self->desc->replay != NULL ? esper_growth_n_logged(self->growth) : 0;
-    self->result.n_faults_left = esper_growth_n_faults_left(self->growth);
+    account = esper_growth_account_of(self->growth);
+    self->result.flops_sample = account.flops_sample;
+    self->result.flops_train = account.flops_train;
+    self->result.total_reward = account.total_reward;
+    self->result.n_replayed = self->desc->replay != NULL ? account.n_logged : 0;
+    self->result.n_faults_left = account.n_faults_left;
     esper_growth_kept(self->growth, self->result.kept);
 }
 
@@ -181,6 +213,7 @@ static esper_status open_records(run *self)
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_CHECKPOINT, self->checkpoint));
         ESPER_TRY(run_base_begin_dir(&self->base));
     }
+    assert(self->desc->replay == NULL || !self->base.writes);
     if (self->base.writes)
         ESPER_TRY(open_events(self));
     if (self->growth == NULL)
@@ -189,7 +222,8 @@ static esper_status open_records(run *self)
         esper_fact start = run_start(self);
 
         run_base_open_store(&self->base, &start, self->desc->kin, self->network->cursor.epoch,
-                            (int64_t)self->network->cursor.step, (int64_t)esper_growth_n_logged(self->growth));
+                            (int64_t)self->network->cursor.step,
+                            (int64_t)esper_growth_account_of(self->growth).n_logged);
         if (self->base.store != NULL)
             ESPER_TRY(esper_bus_add(&self->bus, esper_store_sink(self->base.store)));
         ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_DECISIONS, path));

@@ -1,4 +1,5 @@
 /* One run, several ranks. */
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -155,6 +156,7 @@ esper_status run_rescue(run *self, esper_status status)
     bool is_sound = status != ESPER_E_STATE; /* ranks that are not at the same call may not have the same state */
     char message[1024];
 
+    assert(status != ESPER_OK && esper_ranks_are_many(&self->base.ranks));
     if (run_base_is_ended(&self->base))
         snprintf(message, sizeof(message), "the launcher has ended the job (Ctrl-C, or it lost a rank)");
     else

@@ -1,4 +1,5 @@
 /* What is told of a run: facts for its files, lines for the log, views for who watches. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +62,7 @@ esper_fact run_start(const run *self)
     fact.run_started.policy = esper_growth_decider(self->growth);
     fact.run_started.reward_mode = engine->config.reward;
     fact.run_started.gate_mode = esper_config_gates_name(engine->config.gates);
-    fact.run_started.flops_host = (int64_t)esper_growth_flops_host(self->growth);
+    fact.run_started.flops_host = (int64_t)esper_growth_account_of(self->growth).flops_host;
     if (kin != NULL) {
         fact.run_started.parent_run = kin->parent;
         fact.run_started.relation = kin->relation;
@@ -123,29 +124,24 @@ static void tell_resumed(run *self)
     warn(self, text);
 }
 
-static void tell_started(run *self)
-{
-    const esper_config *config = &self->base.config;
-    esper_fact fact = run_start(self);
-    char text[ESPER_GROWTH_HINT_CHARS];
-    bool decides = config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0;
-
-    run_tell(self, &fact);
-    if (self->policy_note[0] != '\0')
-        warn(self, self->policy_note);
-    if (self->growth != NULL && decides && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
-        warn(self, text); /* who decides about nothing keeps nothing */
-}
-
 void run_tell_start(run *self)
 {
     const esper_run_observer *observer = self->desc->observer;
+    const esper_config *config = &self->base.config;
+    bool decides = config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0;
     esper_run_view view = view_of(self);
+    esper_fact fact = run_start(self);
+    char text[ESPER_GROWTH_HINT_CHARS];
 
-    if (self->desc->resume != NULL)
+    if (self->desc->resume != NULL) {
         tell_resumed(self);
-    else
-        tell_started(self);
+    } else {
+        run_tell(self, &fact);
+        if (self->policy_note[0] != '\0')
+            warn(self, self->policy_note);
+        if (self->growth != NULL && decides && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
+            warn(self, text); /* who decides about nothing keeps nothing */
+    }
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);
 }

@@ -1,6 +1,7 @@
 /* Settings given in vain: the table says which those are (base/config_keys.h). */
 #include "run/settings.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,26 +37,30 @@ unsigned esper_settings_decider(const char *policy)
     return ESPER_CONFIG_BY_LEARNED;
 }
 
-/* A program that learns is named by a flag: in files and environment it is one that grows. */
-static unsigned learner_of(const esper_config *config)
+bool esper_settings_list_has(const char *const *keys, const char *key)
 {
-    bool by_flag = esper_config_place_of(config, esper_config_find("policy_cmd")) == ESPER_CONFIG_FLAG;
-
-    return by_flag && config->policy_cmd[0] != '\0' ? ESPER_CONFIG_BY_PROGRAM : ESPER_CONFIG_BY_LEARNED;
+    while (*keys != NULL && strcmp(*keys, key) != 0)
+        keys++;
+    return *keys != NULL;
 }
 
 esper_config_use esper_settings_use(const esper_task *task, esper_config_job job, const esper_config *config)
 {
+    bool has_program = config->policy_cmd[0] != '\0';
+
+    if (job ==
+        ESPER_CONFIG_IN_LEARN) /* a program that learns is named by a flag: in files and environment it is one that grows */
+        has_program &= esper_config_place_of(config, esper_config_find("policy_cmd")) == ESPER_CONFIG_FLAG;
     return (esper_config_use){
         .job = job,
         .task = task->name,
         .images = esper_source_kind(task->source) == ESPER_DATASET_IMAGES,
         .has_files = task->source != ESPER_SOURCE_SYNTH_IMAGES && task->source != ESPER_SOURCE_SYNTH_TOKENS,
         .launched = esper_launcher_look().launched,
-        .deciders = job == ESPER_CONFIG_IN_TRAIN    ? 0
-                    : job == ESPER_CONFIG_IN_LEARN  ? learner_of(config)
-                    : config->policy_cmd[0] != '\0' ? ESPER_CONFIG_BY_PROGRAM
-                                                    : esper_settings_decider(config->policy),
+        .deciders = job == ESPER_CONFIG_IN_TRAIN   ? 0
+                    : has_program                  ? ESPER_CONFIG_BY_PROGRAM
+                    : job == ESPER_CONFIG_IN_LEARN ? ESPER_CONFIG_BY_LEARNED
+                                                   : esper_settings_decider(config->policy),
     };
 }
 
@@ -70,74 +75,56 @@ typedef struct check {
     esper_config            usual;
 } check;
 
-static bool is_usual(const check *self, int key)
-{
-    char asked[ESPER_CONFIG_TEXT_CHARS], usual[ESPER_CONFIG_TEXT_CHARS];
-
-    esper_config_value_text(self->asked, key, asked);
-    esper_config_value_text(&self->usual, key, usual);
-    return strcmp(asked, usual) == 0;
-}
-
 /* Why a setting was given in vain; NULL: it was not. */
 static const char *in_vain(const check *self, int key, const char **instead_out)
 {
     esper_config_place place = esper_config_place_of(self->asked, key);
+    char asked[ESPER_CONFIG_TEXT_CHARS], usual[ESPER_CONFIG_TEXT_CHARS];
 
-    if (place <= ESPER_CONFIG_PRESET || (place == ESPER_CONFIG_FILE && is_usual(self, key)))
+    assert(key >= 0 && key < ESPER_CONFIG_N_KEYS);
+    esper_config_value_text(self->asked, key, asked);
+    esper_config_value_text(&self->usual, key, usual);
+    if (place <= ESPER_CONFIG_PRESET || (place == ESPER_CONFIG_FILE && strcmp(asked, usual) == 0))
         return NULL;
     return esper_config_why_not(self->config, key, self->use, instead_out);
 }
 
-/* The options of `esper info config` that show the setting, or else what this run has. */
-static const char *info_flag(const check *self, int key)
-{
-    unsigned jobs = esper_config_jobs_of(key), shown = jobs & self->use->job ? self->use->job : jobs;
-
-    return shown & ESPER_CONFIG_IN_TRAIN                              ? ""
-           : shown & (ESPER_CONFIG_IN_GROW | ESPER_CONFIG_IN_COMPARE) ? " --grow"
-                                                                      : " --learn";
-}
-
 static esper_status refuse(const check *self, int key, const char *why, const char *instead)
 {
+    unsigned jobs = esper_config_jobs_of(key), shown = jobs & self->use->job ? self->use->job : jobs;
+    /* The options of `esper info config` that show the setting, or else what this run has. */
+    const char *options = shown & ESPER_CONFIG_IN_TRAIN                              ? ""
+                          : shown & (ESPER_CONFIG_IN_GROW | ESPER_CONFIG_IN_COMPARE) ? " --grow"
+                                                                                     : " --learn";
     char flag[ESPER_CONFIG_NAME_CHARS];
 
     esper_config_flag_name(esper_config_key_at(key)->name, flag);
     if (self->asked != self->config) /* what a run has on record stays as it is */
         instead = "";
-    return ESPER_FAIL(
-        ESPER_E_CONFIG, "%s has no effect on %s: %s; leave it out%s%s, or see `esper info config %s%s --all`", flag,
-        self->use->task, why, instead[0] != '\0' ? ", " : "", instead, self->use->task, info_flag(self, key));
+    return ESPER_FAIL(ESPER_E_CONFIG,
+                      "%s has no effect on %s: %s; leave it out%s%s, or see `esper info config %s%s --all`", flag,
+                      self->use->task, why, instead[0] != '\0' ? ", " : "", instead, self->use->task, options);
 }
 
-/* All that is in vain for that reason, from this key on. */
+/* Tells all that is in vain for that reason, unless a key before this one has. */
 static void warn(const check *self, int first, const char *why)
 {
     char list[LIST_CHARS] = "", source[ESPER_CONFIG_TEXT_CHARS + 32];
     const char *instead;
     int n = 0;
 
-    for (int key = first; key < ESPER_CONFIG_N_KEYS; key++) {
+    for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
         size_t used = strlen(list);
 
         if (in_vain(self, key, &instead) != why)
             continue;
+        if (key < first)
+            return;
         esper_config_source_text(self->asked, key, source, sizeof(source));
         snprintf(list + used, sizeof(list) - used, "%s%s (%s)", n++ > 0 ? ", " : "", esper_config_key_at(key)->name,
                  source);
     }
     esper_log_warn(self->log, "%s %s no effect on %s: %s", list, n == 1 ? "has" : "have", self->use->task, why);
-}
-
-static bool is_told(const check *self, int key, const char *why)
-{
-    const char *instead;
-
-    for (int before = 0; before < key; before++)
-        if (in_vain(self, before, &instead) == why)
-            return true;
-    return false;
 }
 
 static esper_status check_keys(const check *self)
@@ -151,7 +138,7 @@ static esper_status check_keys(const check *self)
     }
     for (int key = 0; key < ESPER_CONFIG_N_KEYS; key++) {
         why = in_vain(self, key, &instead);
-        if (why != NULL && !is_told(self, key, why))
+        if (why != NULL)
             warn(self, key, why);
     }
     return ESPER_OK;
@@ -204,35 +191,28 @@ esper_status esper_settings_check(const esper_config *asked, const esper_config 
 
 /* ------------------------------------------------------------------------------------------------ resumed runs */
 
-/* False also for a run of the other kind: that it is one matters more than any setting. */
-static bool read_checkpoint(const char *run, esper_config_job job, const esper_task **task_out,
-                            esper_config *config_out)
+/* What the run has on record. False also for a run of the other kind: that it is one matters more than any setting. */
+static bool read_record(const char *run, esper_config_job job, const esper_task **task_out, esper_config *config_out)
 {
     esper_checkpoint checkpoint;
-    char path[ESPER_PATH_CHARS];
-    bool is_alike;
-
-    if (esper_run_checkpoint_find(run, path) != ESPER_OK || esper_checkpoint_init(path, &checkpoint) != ESPER_OK)
-        return false;
-    *task_out = checkpoint.task;
-    *config_out = checkpoint.config;
-    is_alike = esper_checkpoint_has_growth(&checkpoint) == (job == ESPER_CONFIG_IN_GROW);
-    esper_checkpoint_fini(&checkpoint);
-    return is_alike;
-}
-
-static bool read_policy(const char *run, esper_config_job job, const esper_task **task_out, esper_config *config_out)
-{
     esper_learned_file *file;
     char path[ESPER_PATH_CHARS];
     bool is_read;
 
-    (void)job;
-    if (esper_run_policy_find(run, path) != ESPER_OK || esper_learned_open(path, &file) != ESPER_OK)
+    if (job == ESPER_CONFIG_IN_LEARN) {
+        if (esper_run_policy_find(run, path) != ESPER_OK || esper_learned_open(path, &file) != ESPER_OK)
+            return false;
+        is_read = esper_policy_settings(file, config_out) &&
+                  esper_task_find(esper_learned_identity_of(file)->task, task_out) == ESPER_OK;
+        esper_learned_close(file);
+        return is_read;
+    }
+    if (esper_run_checkpoint_find(run, path) != ESPER_OK || esper_checkpoint_init(path, &checkpoint) != ESPER_OK)
         return false;
-    is_read = esper_policy_settings(file, config_out) &&
-              esper_task_find(esper_learned_identity_of(file)->task, task_out) == ESPER_OK;
-    esper_learned_close(file);
+    *task_out = checkpoint.task;
+    *config_out = checkpoint.config;
+    is_read = esper_checkpoint_has_growth(&checkpoint) == (job == ESPER_CONFIG_IN_GROW);
+    esper_checkpoint_fini(&checkpoint);
     return is_read;
 }
 
@@ -244,7 +224,7 @@ esper_status esper_settings_check_resumed(const char *run, esper_config_job job,
     esper_config config;
     esper_config_use use;
 
-    if (!(job == ESPER_CONFIG_IN_LEARN ? read_policy : read_checkpoint)(run, job, &task, &config))
+    if (!read_record(run, job, &task, &config))
         return ESPER_OK;
     ESPER_TRY(
         esper_config_lay_over(&config, asked, NULL)); /* whether a value may differ is for esper_config_merge to say */

@@ -9,6 +9,9 @@
 /* What the table of settings asks of a run. Who decides is read off the configuration; a comparison knows that better. */
 esper_config_use esper_settings_use(const esper_task *task, esper_config_job job, const esper_config *config);
 
+/* Whether a list of keys, NULL at the end, has this one. */
+bool esper_settings_list_has(const char *const *keys, const char *key);
+
 /* Who decides about seeds where that is the policy, a name or a file: ESPER_CONFIG_BY_*. */
 unsigned esper_settings_decider(const char *policy);
 

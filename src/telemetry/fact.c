@@ -121,6 +121,7 @@ esper_fact esper_fact_of(esper_fact_kind kind, int64_t epoch, int64_t step)
 {
     esper_fact fact;
 
+    assert(kind < ESPER_FACT_N_KINDS);
     memset(&fact, 0, sizeof(fact)); /* all of the union */
     fact.kind = kind;
     fact.to = ESPER_TO_LINES | ESPER_TO_ROWS;

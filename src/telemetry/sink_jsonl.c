@@ -1,5 +1,6 @@
 /* The JSON Lines sink. A line is composed in memory taken at open and written with one call, so that a crash loses at
  * most the line being written, and a reader following the file meets only whole lines. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static void write_line(jsonl_sink *sink, const char *line, size_t bytes)
 {
     size_t done = 0;
 
+    assert(bytes > 0 && line[bytes - 1] == '\n');
     while (done < bytes) {
         ssize_t n = write(sink->fd, line + done, bytes - done);
 

@@ -123,6 +123,7 @@ static int64_t enter(esper_store *store, const esper_store_record *record, bool 
         return store->run != 0 ? store->next_seq++ : -1;
     }
     place = place_of(store, store->head++);
+    assert(record->kind < ESPER_STORE_N_KINDS && store->head - store->tail <= (uint64_t)store->options.queue_records);
     *place = *record;
     place->run = store->run;
     place->seq = store->next_seq++;
@@ -135,6 +136,7 @@ static int64_t enter(esper_store *store, const esper_store_record *record, bool 
 /* Takes the description of the failure from the thread that met it. */
 static void turn_off(esper_store *store, esper_status failure)
 {
+    assert(failure != ESPER_OK);
     if (!store->is_off) {
         store->is_off = true;
         store->failure = failure;
@@ -201,6 +203,7 @@ static outcome write_some(esper_store *store)
     pthread_mutex_unlock(&store->db_lock);
     pthread_mutex_lock(&store->lock);
     if (result == WRITTEN) {
+        assert(store->tail == first && store->head - store->tail >= n); /* nobody else takes records out */
         store->tail += n;
         store->n_written += n;
         pthread_cond_broadcast(&store->settled);
@@ -423,18 +426,6 @@ typedef struct mark {
     int64_t seq_before, seq_after;
 } mark;
 
-static esper_status cut_table(esper_store *store, int64_t run, esper_store_kind kind, const mark *at)
-{
-    esper_store_text sql = {.used = 0};
-
-    esper_store_text_add(&sql,
-                         "DELETE FROM %s WHERE run = %lld AND "
-                         "(seq >= %lld OR (seq > %lld AND epoch > %lld AND step >= %lld))",
-                         esper_store_table(kind), (long long)run, (long long)at->seq_after, (long long)at->seq_before,
-                         (long long)at->epoch, (long long)at->step);
-    return execute(store, sql.text);
-}
-
 /* A run that goes on has no end yet. */
 static esper_status reopen_run(esper_store *store, int64_t run)
 {
@@ -471,8 +462,15 @@ static esper_status cut_run(esper_store *store, const char *name, mark *at, int6
     }
     sqlite3_busy_timeout(store->db, store->options.patience_ms);
     ESPER_TRY(execute(store, "BEGIN IMMEDIATE"));
-    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
-        ESPER_TRY(cut_table(store, run, kind, at));
+    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
+        sql.used = 0;
+        esper_store_text_add(&sql,
+                             "DELETE FROM %s WHERE run = %lld AND "
+                             "(seq >= %lld OR (seq > %lld AND epoch > %lld AND step >= %lld))",
+                             esper_store_table(kind), (long long)run, (long long)at->seq_after,
+                             (long long)at->seq_before, (long long)at->epoch, (long long)at->step);
+        ESPER_TRY(execute(store, sql.text));
+    }
     ESPER_TRY(reopen_run(store, run));
     ESPER_TRY(execute(store, "COMMIT"));
     *seq_out = 0; /* all rows of the run that are left have smaller ones */
@@ -527,6 +525,7 @@ int64_t esper_store_push_gate(esper_store *store, const esper_store_record *gate
     int64_t seq;
     bool room;
 
+    assert(gate->kind == ESPER_STORE_GATE && n_checks >= 0 && n_checks <= ESPER_GATE_MAX_CHECKS);
     pthread_mutex_lock(&store->lock);
     room = has_room(store, ESPER_STORE_GATE, 1 + n_checks);
     seq = enter(store, gate, room, time);

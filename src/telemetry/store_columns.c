@@ -57,6 +57,7 @@ const char *esper_store_table(esper_store_kind kind)
 
 const esper_store_column *esper_store_columns(esper_store_kind kind, int *n_columns_out)
 {
+    assert(kind < ESPER_STORE_N_KINDS);
     *n_columns_out = tables[kind].n_columns;
     return tables[kind].columns;
 }

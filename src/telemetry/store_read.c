@@ -219,18 +219,10 @@ esper_status esper_store_read_config(esper_store_reader *reader, int64_t run, ch
     return status;
 }
 
-static void count_drop(sqlite3_stmt *statement, uint64_t *n_out)
-{
-    const char *name = (const char *)sqlite3_column_text(statement, 0);
-
-    for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++)
-        if (name != NULL && strcmp(name, esper_store_table(kind)) == 0)
-            n_out[kind] = (uint64_t)sqlite3_column_int64(statement, 1);
-}
-
 esper_status esper_store_read_drops(esper_store_reader *reader, int64_t run, uint64_t *n_out)
 {
     uint64_t n[ESPER_STORE_N_KINDS] = {0};
+    const char *name;
     sqlite3_stmt *statement;
     int code;
 
@@ -239,8 +231,10 @@ esper_status esper_store_read_drops(esper_store_reader *reader, int64_t run, uin
     code = sqlite3_bind_int64(statement, 1, run);
     while (code == SQLITE_OK || code == SQLITE_ROW) {
         code = sqlite3_step(statement);
-        if (code == SQLITE_ROW)
-            count_drop(statement, n);
+        name = code == SQLITE_ROW ? (const char *)sqlite3_column_text(statement, 0) : NULL;
+        for (esper_store_kind kind = 0; name != NULL && kind < ESPER_STORE_N_KINDS; kind++)
+            if (strcmp(name, esper_store_table(kind)) == 0)
+                n[kind] = (uint64_t)sqlite3_column_int64(statement, 1);
     }
     sqlite3_finalize(statement);
     if (code != SQLITE_DONE)

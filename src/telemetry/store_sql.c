@@ -91,44 +91,6 @@ static void declare(esper_store_text *sql, const esper_store_column *columns, in
                                                                           : "TEXT");
 }
 
-static void compose_runs(esper_store_text *sql)
-{
-    esper_store_text_add(sql, "CREATE TABLE runs (id INTEGER PRIMARY KEY");
-    for (esper_store_part part = ESPER_STORE_PART_RUN_OWN; part <= ESPER_STORE_PART_RUN_END; part++) {
-        int n, first = part == ESPER_STORE_PART_RUN_OWN; /* id is declared already */
-        const esper_store_column *columns = esper_store_part_columns(part, &n);
-
-        declare(sql, columns + first, n - first);
-    }
-    esper_store_text_add(sql, ", nonfinite TEXT, config TEXT)");
-}
-
-static void compose_table(esper_store_text *sql, esper_store_kind kind)
-{
-    int n;
-    const esper_store_column *columns = esper_store_columns(kind, &n);
-
-    esper_store_text_add(sql,
-                         "CREATE TABLE %s (run INTEGER NOT NULL REFERENCES runs (id), seq INTEGER NOT NULL, "
-                         "time REAL NOT NULL, epoch INTEGER, step INTEGER, nonfinite TEXT",
-                         esper_store_table(kind));
-    declare(sql, columns, n);
-    esper_store_text_add(sql, ", PRIMARY KEY (run, seq)) WITHOUT ROWID");
-}
-
-/* A row is undone when the run later went back to a snapshot from before it. Snapshots are taken between a decision and the
- * next step, so what happened at the snapshot's own step stands. What the governor did, and faults on purpose, stand
- * always: a rollback does not undo the reason for it. */
-static void compose_standing(esper_store_text *sql, esper_store_kind kind)
-{
-    esper_store_text_add(
-        sql,
-        "CREATE VIEW %s_standing AS SELECT * FROM %s AS t WHERE %sNOT EXISTS (SELECT 1 FROM rollbacks AS b "
-        "WHERE b.run = t.run AND b.seq > t.seq AND b.to_step < t.step)",
-        esper_store_table(kind), esper_store_table(kind),
-        kind == ESPER_STORE_DECISION ? "t.source IN ('governor', 'injection') OR " : "");
-}
-
 static const char drops_sql[] = "CREATE TABLE drops (run INTEGER NOT NULL REFERENCES runs (id), records TEXT NOT NULL, "
                                 "n INTEGER NOT NULL, PRIMARY KEY (run, records)) WITHOUT ROWID";
 
@@ -225,20 +187,43 @@ static esper_status check_schema(sqlite3 *db, const char *path, bool *is_empty_o
 static esper_status create_schema(sqlite3 *db, const char *path)
 {
     esper_store_text sql = {.used = 0};
+    const esper_store_column *columns;
+    int n;
 
-    compose_runs(&sql);
+    esper_store_text_add(&sql, "CREATE TABLE runs (id INTEGER PRIMARY KEY");
+    for (esper_store_part part = ESPER_STORE_PART_RUN_OWN; part <= ESPER_STORE_PART_RUN_END; part++) {
+        bool first = part == ESPER_STORE_PART_RUN_OWN; /* id is declared already */
+
+        columns = esper_store_part_columns(part, &n);
+        declare(&sql, columns + first, n - first);
+    }
+    esper_store_text_add(&sql, ", nonfinite TEXT, config TEXT)");
     ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
     ESPER_TRY(esper_store_sql_execute(db, path, drops_sql));
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
         sql.used = 0;
-        compose_table(&sql, kind);
+        esper_store_text_add(&sql,
+                             "CREATE TABLE %s (run INTEGER NOT NULL REFERENCES runs (id), seq INTEGER NOT NULL, "
+                             "time REAL NOT NULL, epoch INTEGER, step INTEGER, nonfinite TEXT",
+                             esper_store_table(kind));
+        columns = esper_store_columns(kind, &n);
+        declare(&sql, columns, n);
+        esper_store_text_add(&sql, ", PRIMARY KEY (run, seq)) WITHOUT ROWID");
         ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
     }
+    /* A row is undone when the run later went back to a snapshot from before it. Snapshots are taken between a decision and the
+     * next step, so what happened at the snapshot's own step stands. What the governor did, and faults on purpose, stand
+     * always: a rollback does not undo the reason for it. */
     for (esper_store_kind kind = 0; kind < ESPER_STORE_N_KINDS; kind++) {
         if (!esper_store_is_undone(kind))
             continue;
         sql.used = 0;
-        compose_standing(&sql, kind);
+        esper_store_text_add(
+            &sql,
+            "CREATE VIEW %s_standing AS SELECT * FROM %s AS t WHERE %sNOT EXISTS (SELECT 1 FROM rollbacks AS b "
+            "WHERE b.run = t.run AND b.seq > t.seq AND b.to_step < t.step)",
+            esper_store_table(kind), esper_store_table(kind),
+            kind == ESPER_STORE_DECISION ? "t.source IN ('governor', 'injection') OR " : "");
         ESPER_TRY(esper_store_sql_execute(db, path, sql.text));
     }
     ESPER_TRY(esper_store_sql_execute(db, path, seeds_sql));
@@ -320,30 +305,24 @@ esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 *
     return ESPER_OK;
 }
 
-/* "file:" + the path, with the signs that mean something in such a name written as %xx, + the flag for a file that nobody
- * changes. NULL: no memory. */
-static char *immutable_name(const char *path)
-{
-    sqlite3_str *name = sqlite3_str_new(NULL);
-
-    sqlite3_str_appendall(name, "file:");
-    for (const char *s = path; *s != '\0'; s++) {
-        if (*s == '%' || *s == '?' || *s == '#')
-            sqlite3_str_appendf(name, "%%%02x", (unsigned)(unsigned char)*s);
-        else
-            sqlite3_str_appendchar(name, 1, *s);
-    }
-    sqlite3_str_appendall(name, "?immutable=1");
-    return sqlite3_str_finish(name);
-}
-
 /* A finished store in a folder that we may not write to: WAL wants to keep files beside the database there, and with none
- * left from a writer there is nothing to see in them. */
+ * left from a writer there is nothing to see in them. So it is named "file:" + the path, with the signs that mean something in
+ * such a name written as %xx, + the flag for a file that nobody changes. */
 static esper_status attach_immutable(const char *path, int patience_ms, sqlite3 **db_out)
 {
-    char *name = immutable_name(path);
+    sqlite3_str *text = sqlite3_str_new(NULL);
+    char *name;
     esper_status status;
 
+    sqlite3_str_appendall(text, "file:");
+    for (const char *s = path; *s != '\0'; s++) {
+        if (*s == '%' || *s == '?' || *s == '#')
+            sqlite3_str_appendf(text, "%%%02x", (unsigned)(unsigned char)*s);
+        else
+            sqlite3_str_appendchar(text, 1, *s);
+    }
+    sqlite3_str_appendall(text, "?immutable=1");
+    name = sqlite3_str_finish(text);
     if (name == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: no memory left for SQLite", path);
     status = open_file(path, name, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, patience_ms, db_out);

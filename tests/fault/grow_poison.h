@@ -95,7 +95,7 @@ static inline int check_answers(const poison *self, const char *path)
     esper_decision_history history;
     int n = 0;
 
-    check_good(esper_decision_history_read(path, NULL, UINT64_MAX, &history));
+    check_good(esper_decision_history_read(path, UINT64_MAX, &history));
     for (uint64_t i = 0; i < history.n; i++) {
         const esper_log_entry *hit = &history.entries[i], *found = hit + 1;
 

@@ -86,7 +86,7 @@ static void lives_a_whole_life(void **state)
     assert_int_equal(esper_net_count_params(&g->network->net, -1), host); /* not part of the network yet */
     grow_until(g, 2);
     check_stage(g, 0, ESPER_STAGE_TRAINING);
-    flops_host = esper_growth_flops_sample(g->growth);
+    flops_host = esper_growth_account_of(g->growth).flops_sample;
     assert_int_equal(esper_net_count_params(&g->network->net, -1), host + slot_at(g, 0)->seed_params);
     assert_int_equal(esper_net_count_params(&g->network->net, 0), host);
     grow_until(g, 13);
@@ -127,7 +127,7 @@ static void lives_a_whole_life(void **state)
     grow_until(g, 32); /* it has joined the host: one norm over both */
     assert_true(esper_optim_norm(g->network->optim, 0, 0) > esper_optim_norm_alone(g->network->optim, 0, 0));
     assert_false(is_copy(g, 1, &before));
-    flops_grown = esper_growth_flops_sample(g->growth);
+    flops_grown = esper_growth_account_of(g->growth).flops_sample;
     if (!(flops_grown > flops_host && flops_host > 0.0))
         fail_msg("%g FLOPs a sample, grown %g", flops_host, flops_grown);
     free_copy(&before);
@@ -327,9 +327,9 @@ static void probes_leave_no_trace(void **state)
     train_epoch(g);
     host = copy_region(g, 0);
     seed = copy_region(g, 1);
-    spent = esper_growth_flops_train(g->growth);
+    spent = esper_growth_account_of(g->growth).flops_train;
     g->last = measure_epoch(g);
-    assert_true(esper_growth_flops_train(g->growth) > spent);
+    assert_true(esper_growth_account_of(g->growth).flops_train > spent);
     assert_true(is_copy(g, 0, &host) && is_copy(g, 1, &seed));
     assert_true(region_is_zero(g->network, 1) && region_is_zero(g->network, 2));
     free_copy(&host);
@@ -350,13 +350,13 @@ static void attribution_keeps_its_budget(void **state)
 
         grow_until(g, 2);
         while (g->network->cursor.epoch < 38) {
-            before = esper_growth_flops_train(g->growth);
+            before = esper_growth_account_of(g->growth).flops_train;
             train_epoch(g);
-            training += esper_growth_flops_train(g->growth) - before;
-            before = esper_growth_flops_train(g->growth);
+            training += esper_growth_account_of(g->growth).flops_train - before;
+            before = esper_growth_account_of(g->growth).flops_train;
             g->last = measure_epoch(g);
-            measuring += esper_growth_flops_train(g->growth) - before;
-            n_measured += esper_growth_flops_train(g->growth) > before;
+            measuring += esper_growth_account_of(g->growth).flops_train - before;
+            n_measured += esper_growth_account_of(g->growth).flops_train > before;
             check_good(esper_growth_end_epoch(g->growth, &g->last));
             esper_network_next_epoch(g->network);
         }

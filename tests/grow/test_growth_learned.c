@@ -180,7 +180,7 @@ static void check_one_run(const char *more, const int *stops, const char *name)
     assert_int_equal(unlink(path), 0);
     snprintf(dir, sizeof(dir), "%s-unbroken", name);
     check_good(esper_run_path(dir, ESPER_RUN_DECISIONS, log));
-    check_good(esper_decision_history_read(log, NULL, UINT64_MAX, &history));
+    check_good(esper_decision_history_read(log, UINT64_MAX, &history));
     config = grown_config(more, "none");
     set_keys(&config, "gates = permissive\n");
     check_good(grow(&config, NULL, -1, &history, &result));

@@ -215,7 +215,7 @@ static int read_governor(const char *path, esper_log_entry *entries, int most)
     esper_decision_history history;
     int n = 0;
 
-    check_good(esper_decision_history_read(path, NULL, UINT64_MAX, &history));
+    check_good(esper_decision_history_read(path, UINT64_MAX, &history));
     for (uint64_t i = 0; i < history.n && n < most; i++)
         if (history.entries[i].source == ESPER_LOG_GOVERNOR)
             entries[n++] = history.entries[i];

@@ -137,7 +137,7 @@ static inline void school_open(school *c, const char *more, int n_envs, int n_th
     stage_open(&c->stage, more, n_envs, n_threads);
     identity = school_identity(&c->stage);
     esper_ranks_init(&c->ranks, NULL);
-    check_good(esper_learner_open(&(esper_learner_desc){.pool = c->stage.engine->pool,
+    check_good(esper_learner_open(&(esper_learner_desc){.backend = c->stage.engine->backend,
                                                         .config = &c->stage.config,
                                                         .identity = &identity,
                                                         .ranks = &c->ranks,
@@ -154,12 +154,13 @@ static inline void school_close(school *c)
 }
 
 /* The learner's decisions, counted. */
-static inline esper_status school_decide(void *context, int env, const esper_policy_view *view, esper_decision *out)
+static inline esper_status school_decide(void *context, int env, const esper_policy_view *view,
+                                         esper_backend_stream *stream, esper_decision *out)
 {
     school *c = context;
     esper_fleet_mind mind = esper_learner_mind(c->learner);
 
-    ESPER_TRY(mind.decide(mind.context, env, view, out));
+    ESPER_TRY(mind.decide(mind.context, env, view, stream, out));
     c->n_decided[out->op]++;
     return ESPER_OK;
 }

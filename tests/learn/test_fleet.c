@@ -269,8 +269,9 @@ static void keep_account(const stage *s, int env, bool decided, account *a)
         a->segment = 0.0;
         a->n_segment = 0;
     }
-    if (!same_real(a->earned, esper_growth_return(look.growth)))
-        fail_msg("environment %d: a return of %.17g, expected %.17g", env, esper_growth_return(look.growth), a->earned);
+    if (!same_real(a->earned, esper_growth_account_of(look.growth).total_reward))
+        fail_msg("environment %d: a return of %.17g, expected %.17g", env,
+                 esper_growth_account_of(look.growth).total_reward, a->earned);
 }
 
 /* In every mode. Environment 1 goes back twice: before anybody could be blamed, and in the midst. Environment 2 is stopped by it. */

@@ -104,6 +104,7 @@ static void ambiguous_prefix_lists_them(void **state)
 static void policies_are_found_among_their_own(void **state)
 {
     char path[ESPER_PATH_CHARS];
+    int lock;
 
     (void)state;
     put_run("runs/synth-1", 0, 1);
@@ -132,7 +133,8 @@ static void policies_are_found_among_their_own(void **state)
                 "is a run of `esper learn`|no network|inspect runs/learn-synth-1/" ESPER_RUN_POLICY);
     check_fails(esper_run_dir_make("runs/learn-synth-1", "synth", path), ESPER_E_CONFIG, "already holds a run");
     check_good(esper_file_write("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", "x", 1));
-    esper_run_dir_clean("runs/learn-synth-1");
+    check_good(esper_run_dir_begin("runs/learn-synth-1", "synth", "", &lock));
+    close(lock);
     assert_int_not_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY ".4711-0.tmp", F_OK), 0);
     assert_int_equal(access("runs/learn-synth-1/" ESPER_RUN_POLICY, F_OK), 0);
 }
@@ -348,12 +350,12 @@ static void locked_by_one(void **state)
 
     (void)state;
     check_good(esper_file_make_dirs("runs/one"));
-    check_good(esper_run_dir_lock("runs/one", &first));
-    check_fails(esper_run_dir_lock("runs/one", &second), ESPER_E_STATE, "is in use");
+    check_good(esper_run_dir_begin("runs/one", "synth", "", &first));
+    check_fails(esper_run_dir_begin("runs/one", "synth", "", &second), ESPER_E_STATE, "is in use");
     close(first);
-    check_good(esper_run_dir_lock("runs/one", &second));
+    check_good(esper_run_dir_begin("runs/one", "synth", "", &second));
     close(second);
-    check_fails(esper_run_dir_lock("runs/none", &first), ESPER_E_IO, "cannot be opened");
+    check_fails(esper_run_dir_begin("runs/none", "synth", "", &first), ESPER_E_IO, "cannot be opened");
 }
 
 int main(void)
