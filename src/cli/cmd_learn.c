@@ -94,12 +94,12 @@ static int learn(const esper_task *task, const esper_config *config, const char 
     esper_learn_progress_init(&progress, config->progress, stdout);
     observer = esper_learn_progress_observer(&progress);
     status = esper_learn_run(&desc, &result);
-    esper_learn_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
     if (esper_job_is_silent(job))
         return result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;
-    if (esper_learn_progress_is_shown(&progress))
+    if (esper_live_is_shown(&progress.live))
         printf("\n");
     if (result.stopped) {
         printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result.rounds,

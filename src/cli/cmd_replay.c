@@ -172,18 +172,18 @@ static int replay(const original *self, const esper_job *job)
     esper_progress_init(&progress, self->config.progress, stdout);
     progress.brief = true;
     observer = esper_progress_observer(&progress);
-    if (esper_progress_is_shown(&progress))
+    if (esper_live_is_shown(&progress.live))
         esper_terminal_print(stdout, "replay of %s: task %s, seed %" PRIu64 ", %s, %" PRIu64 " entries of its log\n\n",
                              self->dir, self->task->name, self->config.seed, self->history.head.kernels,
                              self->history.n);
     status = esper_run_train(&desc, &result);
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status == ESPER_OK && result.stopped) {
         printf("stopped in epoch %u; %" PRIu64 " entries of the log had come again with equal weights\n",
                result.cursor.epoch + 1, result.n_replayed);
         return ESPER_EXIT_STOPPED;
     }
-    if (esper_progress_is_shown(&progress) && status == ESPER_OK)
+    if (esper_live_is_shown(&progress.live) && status == ESPER_OK)
         printf("\n");
     if (status == ESPER_OK)
         status = judge(self, &result);

@@ -49,10 +49,10 @@ static int train(const esper_task *task, const esper_config *config, const char 
     observer = esper_progress_observer(&progress);
     desc.observer = &observer;
     status = esper_run_train(&desc, &result);
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status != ESPER_OK)
         return esper_cli_fail(status);
-    if (esper_progress_is_shown(&progress))
+    if (esper_live_is_shown(&progress.live))
         printf("\n");
     if (result.stopped)
         esper_job_report_stopped(&result, "train");

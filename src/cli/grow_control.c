@@ -128,12 +128,12 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
     esper_progress_init(&progress, desc->asked->progress, stdout);
     progress.brief = true;
     observer = esper_progress_observer(&progress);
-    if (esper_progress_is_shown(&progress))
+    if (esper_live_is_shown(&progress.live))
         esper_terminal_print(
             stdout, "\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n%s",
-            progress.plain ? "\n" : "");
+            progress.live.plain ? "\n" : "");
     status = esper_run_train(&run, &result);
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status == ESPER_OK)
         *stopped_out = result.stopped;
     return status;

@@ -113,10 +113,10 @@ static void begin(void *context, const esper_run_view *run)
     esper_grow_observer *watch = context;
     esper_growth_view view = view_of(watch, run);
 
-    esper_banner_print(run, watch->view.stream);
-    fflush(watch->view.stream);
+    esper_banner_print(run, watch->view.live.stream);
+    fflush(watch->view.live.stream);
     view.doing = "starting";
-    if (watch->view.bar)
+    if (watch->view.live.bar)
         esper_grow_view_step(&watch->view, &view);
 }
 
@@ -201,7 +201,7 @@ static void incident(void *context, const esper_run_view *run, const esper_incid
 
 esper_run_observer esper_grow_observer_of(esper_grow_observer *watch)
 {
-    if (!esper_grow_view_is_shown(&watch->view))
+    if (!esper_live_is_shown(&watch->view.live))
         return (esper_run_observer){0};
     return (esper_run_observer){
         .context = watch, .begin = begin, .step = step, .evaluation = evaluation, .epoch = epoch, .incident = incident};

@@ -34,30 +34,19 @@ static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
 
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream)
 {
-    bool draws;
-
-    *view = (esper_grow_view){.stream = stream, .terminal = esper_terminal_look(stream)};
-    draws = view->terminal.escapes;
-    view->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && draws);
-    view->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !draws);
-    view->adapts = kind == ESPER_CONFIG_PROGRESS_AUTO;
-    view->colour = view->bar && view->terminal.colour;
-    view->last_shown = esper_clock_seconds();
-}
-
-bool esper_grow_view_is_shown(const esper_grow_view *view)
-{
-    return view->bar || view->plain;
+    *view = (esper_grow_view){.adapts = kind == ESPER_CONFIG_PROGRESS_AUTO};
+    esper_live_init(&view->live, kind, stream);
+    view->colour = view->live.bar && view->live.terminal.colour;
 }
 
 /* Whether it is the block that is shown now. Windows change while a run goes on: in one that is too small there are plain lines,
  * until it is made larger. */
 static bool shows_block(esper_grow_view *view)
 {
-    esper_terminal_measure(&view->terminal);
-    if (!view->bar || !view->adapts)
-        return view->bar;
-    return view->terminal.room >= LEAST_ROOM && view->terminal.rows >= LEAST_ROWS;
+    esper_terminal_measure(&view->live.terminal);
+    if (!view->live.bar || !view->adapts)
+        return view->live.bar;
+    return view->live.terminal.room >= LEAST_ROOM && view->live.terminal.rows >= LEAST_ROWS;
 }
 
 /* ------------------------------------------------------------------------------------------------ figures */
@@ -348,19 +337,19 @@ static void add_slots(const esper_grow_view *view, const esper_growth_view *grow
         }
         esper_line_init(&line, out->room, view->colour);
         draw_slot(&growth->slots[i], &line);
-        frame_line(out, &line, view->stream);
+        frame_line(out, &line, view->live.stream);
     }
     if (n_hidden == 0)
         return;
     esper_line_init(&line, out->room, view->colour);
     esper_line_put(&line, "  and %d more slots", n_hidden);
-    frame_line(out, &line, view->stream);
+    frame_line(out, &line, view->live.stream);
 }
 
 static void draw_block(esper_grow_view *view, const esper_growth_view *growth)
 {
-    int rows = view->terminal.rows; /* 0: no screen */
-    frame out = {.room = view->terminal.room};
+    int rows = view->live.terminal.rows; /* 0: no screen */
+    frame out = {.room = view->live.terminal.room};
     char top[ESPER_TEXT_CHARS];
     esper_line line;
 
@@ -368,24 +357,24 @@ static void draw_block(esper_grow_view *view, const esper_growth_view *growth)
     if (out.most_lines == 0)
         out.most_lines = 1;
     go_to_top(view, out.room, top);
-    frame_add(&out, top, view->stream);
+    frame_add(&out, top, view->live.stream);
     esper_line_init(&line, out.room, view->colour);
     draw_head(growth, &line);
-    frame_line(&out, &line, view->stream);
+    frame_line(&out, &line, view->live.stream);
     esper_line_init(&line, out.room, view->colour);
     draw_figures(growth, &line);
-    frame_line(&out, &line, view->stream);
+    frame_line(&out, &line, view->live.stream);
     esper_line_init(&line, out.room, view->colour);
     draw_titles(&line);
     if (growth->n_slots > 0)
-        frame_line(&out, &line, view->stream);
+        frame_line(&out, &line, view->live.stream);
     add_slots(view, growth, &out);
     esper_line_init(&line, out.room, view->colour);
     draw_decision(&growth->decision, &line);
-    frame_line(&out, &line, view->stream);
-    frame_add(&out, "\033[J", view->stream);
-    frame_flush(&out, view->stream);
-    fflush(view->stream);
+    frame_line(&out, &line, view->live.stream);
+    frame_add(&out, "\033[J", view->live.stream);
+    frame_flush(&out, view->live.stream);
+    fflush(view->live.stream);
     view->n_lines = out.n_lines;
     memcpy(view->columns, out.columns, sizeof(view->columns));
 }
@@ -395,12 +384,12 @@ void esper_grow_view_clear(esper_grow_view *view)
     char top[ESPER_TEXT_CHARS];
 
     if (view->n_lines > 0) {
-        esper_terminal_measure(&view->terminal);
-        go_to_top(view, view->terminal.room, top);
-        fprintf(view->stream, "%s\033[J", top);
+        esper_terminal_measure(&view->live.terminal);
+        go_to_top(view, view->live.terminal.room, top);
+        fprintf(view->live.stream, "%s\033[J", top);
     }
     view->n_lines = 0;
-    fflush(view->stream);
+    fflush(view->live.stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ plain lines */
@@ -409,10 +398,10 @@ static void print_plain_step(const esper_grow_view *view, const esper_growth_vie
 {
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    fprintf(view->stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
+    fprintf(view->live.stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
             100.0 * growth->part, doing(growth), loss(growth->loss_train, b), percent(growth->acc_train, c),
             speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
-    fflush(view->stream);
+    fflush(view->live.stream);
 }
 
 static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *growth)
@@ -422,13 +411,13 @@ static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *gr
     bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
 
     if (!view->table_begun)
-        fprintf(view->stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
+        fprintf(view->live.stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
     view->table_begun = true;
-    fprintf(view->stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a), loss(growth->loss_train, b),
-            percent(growth->acc_train, c), loss(growth->loss_valid, d), percent(growth->acc_valid, e),
-            esper_text_count(growth->params_total, f), count_seeds(growth), esper_text_duration(growth->seconds, g),
-            is_last ? "-" : esper_text_duration(growth->seconds_left, h));
-    fflush(view->stream);
+    fprintf(view->live.stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a),
+            loss(growth->loss_train, b), percent(growth->acc_train, c), loss(growth->loss_valid, d),
+            percent(growth->acc_valid, e), esper_text_count(growth->params_total, f), count_seeds(growth),
+            esper_text_duration(growth->seconds, g), is_last ? "-" : esper_text_duration(growth->seconds_left, h));
+    fflush(view->live.stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ public */
@@ -436,18 +425,18 @@ static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *gr
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing_now)
 {
     bool block = shows_block(view), changed = view->last_doing == NULL || strcmp(view->last_doing, doing_now) != 0;
-    double waited = esper_clock_seconds() - view->last_shown;
+    double waited = esper_clock_seconds() - view->live.last_shown;
 
     if (block) /* a window that has been enlarged gets it at once */
         return changed || view->n_lines == 0 || waited >= bar_interval_s;
-    return esper_grow_view_is_shown(view) && (view->n_lines > 0 || waited >= plain_interval_s);
+    return esper_live_is_shown(&view->live) && (view->n_lines > 0 || waited >= plain_interval_s);
 }
 
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth)
 {
     if (!esper_grow_view_is_due(view, doing(growth)))
         return;
-    view->last_shown = esper_clock_seconds();
+    view->live.last_shown = esper_clock_seconds();
     view->last_doing = doing(growth);
     if (shows_block(view)) {
         draw_block(view, growth);
@@ -459,8 +448,8 @@ void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth
 
 void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth)
 {
-    view->last_shown = esper_clock_seconds();
-    if (!esper_grow_view_is_shown(view))
+    view->live.last_shown = esper_clock_seconds();
+    if (!esper_live_is_shown(&view->live))
         return;
     if (shows_block(view)) {
         draw_block(view, growth);
@@ -473,11 +462,11 @@ void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growt
 /* In a terminal long lines are broken here, between words; elsewhere not at all. */
 void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *text)
 {
-    int room = view->terminal.is_tty ? view->terminal.room - FOLD_INDENT : ESPER_LINE_BYTES;
+    int room = view->live.terminal.is_tty ? view->live.terminal.room - FOLD_INDENT : ESPER_LINE_BYTES;
     bool first = true;
     esper_line line;
 
-    if (!esper_grow_view_is_shown(view))
+    if (!esper_live_is_shown(&view->live))
         return;
     esper_grow_view_clear(view);
     do {
@@ -486,14 +475,14 @@ void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *tex
         esper_line_init(&line, 2 * ESPER_TERMINAL_WIDE, false);
         esper_line_put(&line, "%.*s", (int)n, text);
         if (first)
-            fprintf(view->stream, "epoch %4u  %s\n", epoch, line.text);
+            fprintf(view->live.stream, "epoch %4u  %s\n", epoch, line.text);
         else
-            fprintf(view->stream, "%*s%s\n", FOLD_INDENT, "", line.text);
+            fprintf(view->live.stream, "%*s%s\n", FOLD_INDENT, "", line.text);
         first = false;
         text += n;
         text += strspn(text, " ");
     } while (*text != '\0');
-    fflush(view->stream);
+    fflush(view->live.stream);
 }
 
 void esper_grow_view_event(esper_grow_view *view, uint32_t epoch, const esper_slot_event *event, const char *why)
