@@ -84,42 +84,22 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     return status;
 }
 
-static bool find_split(const char *name, esper_split *split_out)
-{
-    for (int split = 0; split < ESPER_N_SPLITS; split++)
-        if (strcmp(esper_split_name((esper_split)split), name) == 0) {
-            *split_out = (esper_split)split;
-            return true;
-        }
-    return false;
-}
+enum { SPLIT, JSON };
 
-static int run(int argc, char **argv)
+static const esper_command_option options[] = {[SPLIT] = {"split", true}, [JSON] = {"json", false}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
 {
-    const char *split_name = "test", *json = NULL;
-    const esper_config_option options[] = {{.name = "split", .has_value = true, .text_out = &split_name},
-                                           {.name = "json", .text_out = &json}};
+    const char *name = call->given[SPLIT] != NULL ? call->given[SPLIT] : esper_split_name(ESPER_SPLIT_TEST);
     char path[ESPER_PATH_CHARS];
-    esper_split split = ESPER_SPLIT_TEST;
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left;
+    int split = 0;
 
-    status = esper_cli_configure(&esper_command_eval, &config, argc, argv, options, 2, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_eval, "expected one run or checkpoint, got %d", n_left);
-    if (!find_split(split_name, &split))
-        return esper_cli_usage(&esper_command_eval, "no split is called '%s': there are train, valid and test",
-                               split_name);
-    status = esper_run_checkpoint_find(argv[0], path);
-    if (status == ESPER_OK)
-        status = evaluate(path, &config, split, json != NULL);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+    while (split < ESPER_N_SPLITS && strcmp(esper_split_name((esper_split)split), name) != 0)
+        split++;
+    if (split == ESPER_N_SPLITS)
+        return esper_cli_usage(call, "no split is called '%s': there are train, valid and test", name);
+    ESPER_TRY(esper_run_checkpoint_find(call->words[0], path));
+    return evaluate(path, &call->config, (esper_split)split, call->given[JSON] != NULL);
 }
 
 const esper_command esper_command_eval = {
@@ -131,5 +111,7 @@ const esper_command esper_command_eval = {
             "  --json          one JSON object instead of a sentence\n"
             "  --threads N, --backend NAME, --data PATH, --batch N   as for train",
     .keys = keys,
+    .options = options,
+    .wants = "one run or checkpoint",
     .run = run,
 };

@@ -165,38 +165,27 @@ static esper_status export(const request *asked)
     return status;
 }
 
-static int run(int argc, char **argv)
-{
-    const char *force = NULL;
-    request asked = {0};
-    const esper_config_option options[] = {{.name = "torch", .has_value = true, .text_out = &asked.torch_dir},
-                                           {.name = "safetensors", .has_value = true, .text_out = &asked.safetensors},
-                                           {.name = "force", .text_out = &force}};
-    char path[ESPER_PATH_CHARS];
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left;
+enum { TORCH, SAFETENSORS, FORCE };
 
-    status = esper_cli_configure(&esper_command_export, &config, argc, argv, options, 3, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_export, "expected one run or checkpoint, got %d", n_left);
+static const esper_command_option options[] = {
+    [TORCH] = {"torch", true}, [SAFETENSORS] = {"safetensors", true}, [FORCE] = {"force", false}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
+{
+    char path[ESPER_PATH_CHARS];
+    request asked = {.file = path,
+                     .torch_dir = call->given[TORCH],
+                     .safetensors = call->given[SAFETENSORS],
+                     .config = &call->config,
+                     .force = call->given[FORCE] != NULL};
+
     if (asked.torch_dir == NULL && asked.safetensors == NULL)
-        return esper_cli_usage(&esper_command_export, "say where to: --torch DIR, or --safetensors FILE");
+        return esper_cli_usage(call, "say where to: --torch DIR, or --safetensors FILE");
     if ((asked.torch_dir != NULL && asked.torch_dir[0] == '\0') ||
         (asked.safetensors != NULL && asked.safetensors[0] == '\0'))
-        return esper_cli_usage(&esper_command_export, "--torch and --safetensors want a place, not an empty word");
-    status = esper_run_checkpoint_find(argv[0], path);
-    asked.file = path;
-    asked.config = &config;
-    asked.force = force != NULL;
-    if (status == ESPER_OK)
-        status = export(&asked);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+        return esper_cli_usage(call, "--torch and --safetensors want a place, not an empty word");
+    ESPER_TRY(esper_run_checkpoint_find(call->words[0], path));
+    return export(&asked);
 }
 
 const esper_command esper_command_export = {
@@ -219,5 +208,7 @@ const esper_command esper_command_export = {
         "  from model import load\n"
         "  model = load(\"exported/model.safetensors\")",
     .keys = keys,
+    .options = options,
+    .wants = "one run or checkpoint",
     .run = run,
 };
