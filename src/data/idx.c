@@ -1,6 +1,8 @@
 /* The IDX reader. */
 #include "data/idx.h"
 
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/reader.h"
@@ -59,19 +61,18 @@ static esper_status read_dims(esper_idx *idx)
     return ESPER_OK;
 }
 
-/* Takes the reader, also on failure. */
-static esper_status open_reader(esper_reader *reader, esper_idx **idx_out)
+/* Over a file, or where `bytes` is not NULL over memory. */
+static esper_status open_any(const char *name, const void *bytes, size_t n_bytes, esper_idx **idx_out)
 {
     esper_idx *idx = esper_mem_alloc(sizeof(*idx));
     esper_status st;
 
-    if (idx == NULL) {
-        st = ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", esper_reader_name(reader));
-        esper_reader_close(reader);
-        return st;
-    }
-    idx->reader = reader;
-    st = read_magic(idx);
+    if (idx == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", name);
+    st = bytes == NULL ? esper_reader_open(name, ESPER_READER_AUTO, &idx->reader)
+                       : esper_reader_open_memory(name, bytes, n_bytes, ESPER_READER_AUTO, &idx->reader);
+    if (st == ESPER_OK)
+        st = read_magic(idx);
     if (st == ESPER_OK)
         st = read_dims(idx);
     if (st != ESPER_OK) {
@@ -84,18 +85,13 @@ static esper_status open_reader(esper_reader *reader, esper_idx **idx_out)
 
 esper_status esper_idx_open(const char *path, esper_idx **idx_out)
 {
-    esper_reader *reader;
-
-    ESPER_TRY(esper_reader_open(path, ESPER_READER_AUTO, &reader));
-    return open_reader(reader, idx_out);
+    return open_any(path, NULL, 0, idx_out);
 }
 
 esper_status esper_idx_open_memory(const char *name, const void *bytes, size_t n_bytes, esper_idx **idx_out)
 {
-    esper_reader *reader;
-
-    ESPER_TRY(esper_reader_open_memory(name, bytes, n_bytes, ESPER_READER_AUTO, &reader));
-    return open_reader(reader, idx_out);
+    assert(bytes != NULL);
+    return open_any(name, bytes, n_bytes, idx_out);
 }
 
 void esper_idx_close(esper_idx *idx)
