@@ -40,18 +40,6 @@ const volatile sig_atomic_t *esper_job_listen(void)
     return &stop;
 }
 
-static const char *const comm_names[] = {
-#define X(name, text) text,
-    ESPER_CONFIG_COMM_LIST(X)
-#undef X
-};
-
-/* A program that decides is asked by rank 0 while the others wait. */
-static double longest_wait(const esper_config *config)
-{
-    return config->rank_deadline + (config->policy_cmd[0] != '\0' ? config->policy_deadline : 0.0);
-}
-
 /* An equal part of the machine, or as many cores as the process is bound to where that is less. */
 static int share_of_cores(const esper_comm *comm)
 {
@@ -75,9 +63,13 @@ static bool silence(void)
 
 esper_status esper_job_open(esper_config *config, esper_job *job_out)
 {
-    esper_comm_options options = {
-        .kind = comm_names[config->comm], .deadline_s = longest_wait(config), .abort = &cut_off};
+    esper_comm_options options = {.kind = esper_config_key_at(esper_config_find("comm"))->choices[config->comm],
+                                  .deadline_s = config->rank_deadline,
+                                  .abort = &cut_off};
 
+    if (config->policy_cmd[0] != '\0')
+        options.deadline_s +=
+            config->policy_deadline; /* a program that decides is asked by rank 0 while the others wait */
     *job_out = (esper_job){.config = config, .stop = esper_job_listen(), .cut_off = &cut_off};
     is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     if (is_rank && config->comm == ESPER_CONFIG_COMM_SELF)

@@ -96,7 +96,7 @@ typedef struct draft {
     esper_safetensors_note notes[20];
     size_t n_notes;
     char  *detour, *slots; /* texts of notes of any length; NULL: there is no such note */
-    esper_text parts[ESPER_MAX_PARTS];
+    esper_page parts[ESPER_MAX_PARTS];
 } draft;
 
 static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
@@ -200,7 +200,7 @@ static void add_notes(draft *out, const esper_network *network)
     if (out->slots != NULL)
         add_note(out, "slots", out->slots);
     for (int i = 0; i < network->n_parts; i++)
-        if (out->parts[i].n > 0)
+        if (out->parts[i].used > 0)
             add_note(out, network->parts[i].name, out->parts[i].text);
     add_number(out, "weight_hash", "%016" PRIx64, esper_network_hash(network));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
@@ -271,7 +271,7 @@ static esper_status write_parts(draft *out, const esper_network *network)
 {
     for (int i = 0; i < network->n_parts; i++) {
         ESPER_TRY(network->parts[i].write(network->parts[i].context, &out->parts[i]));
-        if (out->parts[i].failed)
+        if (out->parts[i].status != ESPER_OK)
             return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: its %s", network->parts[i].name);
     }
     return ESPER_OK;
@@ -314,7 +314,7 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
         esper_mem_free(out->detour);
         esper_mem_free(out->slots);
         for (int i = 0; i < ESPER_MAX_PARTS; i++)
-            esper_text_fini(&out->parts[i]);
+            esper_page_fini(&out->parts[i]);
     }
     esper_mem_free(out);
     return status;
