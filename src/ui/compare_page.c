@@ -1,4 +1,5 @@
 /* The page of a comparison: what came out, the plot, the tables, every run. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ static void write_lead(const esper_compare *compare, esper_page *page)
     esper_compare_pair pair;
     int n_above = 0, n_below = 0, n = 0;
 
+    assert(compare->against >= 0 && compare->against < compare->n_lines);
     esper_compare_summarise(compare, compare->against, false, &summary);
     for (int line = 0; line < compare->n_lines; line++)
         if (esper_compare_pair_up(compare, line, &pair)) {
@@ -70,8 +72,7 @@ static void write_facts(const esper_compare *compare, const char *dir, esper_pag
     snprintf(text, sizeof(text), "%d from %" PRIu64, compare->n_seeds, compare->config.seed);
     esper_report_fact(page, "Seeds", text);
     esper_report_fact_int(page, "Epochs", compare->config.epochs);
-    esper_config_value_text(&compare->config, esper_config_find("gates"), text);
-    esper_report_fact(page, "Gates", text);
+    esper_report_fact(page, "Gates", esper_config_gates_name(compare->config.gates));
     esper_report_fact(page, "Reward", esper_compare_reward(compare, text));
     esper_report_fact(page, "Held against", reference(compare)->name);
     esper_report_fact(page, "Directory", dir);

@@ -1,6 +1,7 @@
 /* Accuracy against parameters. Lines are told apart by shape as well as by colour. */
 #include "ui/compare_plot.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -216,6 +217,7 @@ static void write_svg(const plot *self, esper_page *page)
 
 void esper_compare_plot_mark(int line, esper_page *page)
 {
+    assert(line >= 0 && line < ESPER_COMPARE_MAX_LINES);
     esper_html(page,
                "<svg width=\"14\" height=\"14\" aria-hidden=\"true\"><path class=\"mean c%d\" d=\"M7 7%s\"/></svg>",
                line % N_COLOURS, shapes[line % N_SHAPES]);
@@ -225,6 +227,7 @@ void esper_compare_plot(const esper_compare *compare, esper_page *page)
 {
     plot self = {.compare = compare};
 
+    assert(compare->n_lines <= ESPER_COMPARE_MAX_LINES);
     measure(&self);
     if (self.n == 0) {
         esper_html(page, "<p class=\"soft\">No run has a result that could be drawn.</p>\n");

@@ -1,6 +1,7 @@
 /* The report of a run: the page from top to bottom. */
 #include "ui/report.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -181,8 +182,7 @@ static esper_chart_mark *find_mark(mark_list *marks, esper_mark_kind kind, int64
     for (int i = 0; i < marks->n; i++)
         if (marks->at[i].kind == kind && marks->at[i].epoch == epoch)
             return &marks->at[i];
-    if (marks->n == marks->room)
-        return NULL;
+    assert(marks->n < marks->room); /* one for each time it is called at most */
     marks->at[marks->n] = (esper_chart_mark){.kind = kind, .epoch = epoch};
     snprintf(marks->at[marks->n].text, sizeof(marks->at[marks->n].text), "epoch %" PRId64 ", %s: ", epoch,
              esper_mark_name(kind));
@@ -192,11 +192,12 @@ static esper_chart_mark *find_mark(mark_list *marks, esper_mark_kind kind, int64
 /* Texts that no longer fit are cut; the lineage has them all. */
 static void add_mark(mark_list *marks, esper_mark_kind kind, int64_t epoch, const char *text)
 {
-    esper_chart_mark *mark = epoch != ESPER_STORE_NO_INT ? find_mark(marks, kind, epoch) : NULL;
+    esper_chart_mark *mark;
     size_t used;
 
-    if (mark == NULL)
+    if (epoch == ESPER_STORE_NO_INT)
         return;
+    mark = find_mark(marks, kind, epoch);
     used = strlen(mark->text);
     snprintf(mark->text + used, sizeof(mark->text) - used, "%s%s", mark->n > 0 ? ", " : "", text);
     mark->n++;

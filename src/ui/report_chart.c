@@ -28,26 +28,17 @@ static const double most = 1e30;
 
 /* ------------------------------------------------------------------------------------------------ scales */
 
-static double round_step(double step)
-{
-    double power = pow(10.0, floor(log10(step))), lead = step / power;
-
-    return power * (lead < 1.5 ? 1.0 : lead < 3.5 ? 2.0 : lead < 7.5 ? 5.0 : 10.0);
-}
-
-static int decimals_of(double step)
-{
-    int decimals = (int)-floor(log10(step) + 1e-9);
-
-    return decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
-}
-
 static void set_step(esper_scale *scale, double low, double high, int n_wanted, bool whole)
 {
-    scale->step = round_step((high - low) / n_wanted);
+    double step = (high - low) / n_wanted, power = pow(10.0, floor(log10(step))), lead = step / power;
+    int decimals;
+
+    assert(n_wanted > 0 && step > 0.0);
+    scale->step = power * (lead < 1.5 ? 1.0 : lead < 3.5 ? 2.0 : lead < 7.5 ? 5.0 : 10.0);
     if (whole && scale->step < 1.0)
         scale->step = 1.0;
-    scale->decimals = decimals_of(scale->step);
+    decimals = (int)-floor(log10(scale->step) + 1e-9);
+    scale->decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
 }
 
 /* A single value gets room around it, and so much that the labels of the axis stay short: LEFT has room for ten characters. */
@@ -88,6 +79,7 @@ esper_scale esper_scale_inside(double low, double high, int n_wanted, bool whole
 
 double esper_scale_place(const esper_scale *scale, double value, double from, double to)
 {
+    assert(scale->high > scale->low);
     return from + (value - scale->low) / (scale->high - scale->low) * (to - from);
 }
 
@@ -159,23 +151,20 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int count_drawn(const esper_chart *chart)
+/* From the values that can be drawn; *n_out of them, 0: there are no scales. */
+static esper_status set_scales(drawing *draw, int *n_out)
 {
-    int n = 0;
+    const esper_chart *chart = draw->chart;
+    double *values, low, high, usual;
+    int n = 0, used = 0;
 
     for (int l = 0; l < chart->n_lines; l++)
         for (int i = 0; i < chart->lines[l].n; i++)
             n += is_drawn(chart->lines[l].y[i]);
-    return n;
-}
-
-/* From the n values that can be drawn. */
-static esper_status set_scales(drawing *draw, int n)
-{
-    const esper_chart *chart = draw->chart;
-    double *values = esper_mem_alloc((size_t)n * sizeof(*values)), low, high, usual;
-    int used = 0;
-
+    *n_out = n;
+    if (n == 0)
+        return ESPER_OK;
+    values = esper_mem_alloc((size_t)n * sizeof(*values));
     if (values == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "report: %d points of a curve", n);
     for (int l = 0; l < chart->n_lines; l++)
@@ -192,18 +181,12 @@ static esper_status set_scales(drawing *draw, int n)
         high = usual_room * usual;
     draw->plot.y = esper_scale_round(low, high, chart->height / 48, chart->whole);
     draw->plot.x = esper_scale_inside(0.0, (double)chart->last_epoch, 12, true);
-    return ESPER_OK;
-}
-
-static void count_odd(drawing *draw)
-{
-    for (int l = 0; l < draw->chart->n_lines; l++)
-        for (int i = 0; i < draw->chart->lines[l].n; i++) {
-            double value = draw->chart->lines[l].y[i];
-
-            draw->n_lost += !isfinite(value);
-            draw->n_above += isfinite(value) && value > draw->plot.y.high;
+    for (int l = 0; l < chart->n_lines; l++)
+        for (int i = 0; i < chart->lines[l].n; i++) {
+            draw->n_lost += !isfinite(chart->lines[l].y[i]);
+            draw->n_above += isfinite(chart->lines[l].y[i]) && chart->lines[l].y[i] > draw->plot.y.high;
         }
+    return ESPER_OK;
 }
 
 static void set_band(drawing *draw)
@@ -292,6 +275,7 @@ static const struct {
 
 const char *esper_mark_name(esper_mark_kind kind)
 {
+    assert((unsigned)kind < ESPER_MARK_N_KINDS);
     return marks[kind].name;
 }
 
@@ -368,19 +352,17 @@ static void write_svg(esper_page *page, const drawing *draw)
 void esper_chart_write(esper_page *page, const esper_chart *chart)
 {
     drawing draw = {.chart = chart, .plot = {.left = ESPER_PLOT_LEFT, .right = ESPER_PLOT_WIDTH - RIGHT}};
-    int n = count_drawn(chart);
-    esper_status status;
+    int n;
+    esper_status status = set_scales(&draw, &n);
 
-    if (n == 0) {
-        esper_html(page, "<p class=\"soft\">%s: there is no finite number to draw.</p>\n", chart->title);
-        return;
-    }
-    status = set_scales(&draw, n);
     if (status != ESPER_OK) {
         page->status = status;
         return;
     }
-    count_odd(&draw);
+    if (n == 0) {
+        esper_html(page, "<p class=\"soft\">%s: there is no finite number to draw.</p>\n", chart->title);
+        return;
+    }
     set_band(&draw);
     esper_html(page, "<figure>\n");
     write_caption(page, &draw);

@@ -1,4 +1,5 @@
 /* The page of a run that learned a policy: how return, accuracy and size went, how the policy moved, and what it was paid for. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@ static int64_t window(int64_t n_rounds)
 
 static const esper_store_record *update_at(const learning *self, int i)
 {
+    assert(i >= 0 && i < self->updates.n);
     return &self->updates.at[i].record;
 }
 
@@ -104,6 +106,7 @@ static double mean_of(const learning *self, size_t offset, int first, int last)
     double sum = 0.0;
     int n = 0;
 
+    assert(first <= last && last <= self->updates.n);
     for (int i = first; i < last; i++) {
         double value = *(const double *)(const void *)((const char *)update_at(self, i) + offset);
 

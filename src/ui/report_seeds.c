@@ -1,4 +1,5 @@
 /* The seeds of a run: their lives as bars, their lineage, and the evidence at their gates. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,7 @@ static bool life_next(life *walk, stretch *stretch_out)
 {
     const esper_report_rows *moves = &walk->data->stages;
 
+    assert(walk->next <= moves->n);
     if (walk->over)
         return false;
     for (; walk->next < moves->n; walk->next++) {
@@ -407,15 +409,6 @@ static void write_seed_gates(esper_page *page, const esper_report_data *data, in
     esper_html(page, "</details>\n");
 }
 
-/* Whether a row is the first of its seed: then the seed's block is written. */
-static bool is_first_of_seed(const esper_report_rows *gates, int row)
-{
-    for (int i = 0; i < row; i++)
-        if (gates->at[i].record.gate.seed == gates->at[row].record.gate.seed)
-            return false;
-    return true;
-}
-
 void esper_report_gates(esper_page *page, const esper_report_data *data)
 {
     esper_html(page, "<h2 id=\"gates\">Gate evidence</h2>\n");
@@ -428,7 +421,13 @@ void esper_report_gates(esper_page *page, const esper_report_data *data)
         esper_html(page, " (mode: %s)", data->run.gate_mode);
     esper_html(page, ", with what was measured and what it was held against. A check without a threshold is yes or "
                      "no. What a rollback has undone is struck through.</p>\n");
-    for (int i = 0; i < data->gates.n; i++)
-        if (is_first_of_seed(&data->gates, i))
-            write_seed_gates(page, data, data->gates.at[i].record.gate.seed);
+    for (int i = 0; i < data->gates.n; i++) {
+        int64_t seed = data->gates.at[i].record.gate.seed;
+        int first = 0;
+
+        while (data->gates.at[first].record.gate.seed != seed)
+            first++;
+        if (first == i) /* the first of its seed: all of it is written here */
+            write_seed_gates(page, data, seed);
+    }
 }

@@ -1,4 +1,5 @@
 /* What was decided, what went wrong, what seeds are worth, and the numbers behind the curves. */
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -108,6 +109,7 @@ void esper_report_decisions(esper_page *page, const esper_report_data *data)
                      data->decisions.n - n_waits <= 30 ? " open=\"open\"" : "", data->decisions.n,
                      data->decisions.n == 1 ? "" : "s", n_waits);
     esper_html_table(page, "decisions", NULL, columns);
+    assert(n_waits <= data->decisions.n);
     for (int i = 0; i < data->decisions.n;)
         i += write_decision(page, &data->decisions, i);
     esper_html_table_end(page);
@@ -140,16 +142,6 @@ static void write_rollbacks(esper_page *page, const esper_report_data *data)
     esper_html_table_end(page);
 }
 
-static void write_reading(esper_page *page, const esper_store_record *record)
-{
-    esper_html(page, "<tr>");
-    esper_html_cells(page, "%" PRIi64 " %" PRIi64 " why:%s %s %s %" PRIi64 " %" PRIi64 " %.4f %s %s", record->epoch,
-                     record->step, record->health.tensor, record->health.role, record->health.problem,
-                     record->health.n_elements, record->health.n_tensors, record->health.loss, record->health.reason,
-                     record->health.action);
-    esper_html(page, "</tr>\n");
-}
-
 static void write_readings(esper_page *page, const esper_report_data *data)
 {
     static const char *const columns[] = {
@@ -167,8 +159,16 @@ static void write_readings(esper_page *page, const esper_report_data *data)
     if (n == 0)
         return;
     esper_html_table(page, "readings", NULL, columns);
-    for (int i = 0; i < n && i < MOST_READINGS; i++)
-        write_reading(page, &data->readings.at[i].record);
+    for (int i = 0; i < n && i < MOST_READINGS; i++) {
+        const esper_store_record *record = &data->readings.at[i].record;
+
+        esper_html(page, "<tr>");
+        esper_html_cells(page, "%" PRIi64 " %" PRIi64 " why:%s %s %s %" PRIi64 " %" PRIi64 " %.4f %s %s", record->epoch,
+                         record->step, record->health.tensor, record->health.role, record->health.problem,
+                         record->health.n_elements, record->health.n_tensors, record->health.loss,
+                         record->health.reason, record->health.action);
+        esper_html(page, "</tr>\n");
+    }
     esper_html_table_end(page);
     if (n > MOST_READINGS)
         esper_html(page, "<p class=\"soft\">%d more are in the store, table <code>health</code>.</p>\n",
@@ -325,6 +325,7 @@ static void write_worths(esper_page *page, const esper_report_data *data, const 
     int n = choose(data, table->measure, table->last_set, rows);
     double most = largest(rows, n);
 
+    assert(n <= data->attributions.n && most > 0.0);
     esper_html(page, "<h3>%s</h3>\n", table->title);
     if (n == 0) {
         esper_html(page, "<p>%s</p>\n", table->none);
