@@ -177,47 +177,29 @@ static void range_text(const esper_config_key *key, char *text, size_t size)
         snprintf(text, size, key->range.high_open ? " from %s to below %s" : " from %s to %s", low, high);
 }
 
-/* "auto, cpu, ref or null" */
-static void choices_text(const char *const *choices, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int i = 0; choices[i] != NULL && used < size; i++) {
-        const char *before = i == 0 ? "" : choices[i + 1] == NULL ? " or " : ", ";
-        int n = snprintf(text + used, size - used, "%s%s", before, choices[i]);
-
-        used += (size_t)n;
-    }
-}
-
 void esper_config_expected_text(const esper_config_key *key, char *text, size_t size)
 {
-    const char *of = key->unit[0] != '\0' ? " of " : "";
+    bool is_int = key->kind == ESPER_CONFIG_INT;
     char range[ESPER_SUGGEST_TEXT_CHARS];
+    size_t used = 0;
 
     range_text(key, range, sizeof(range));
-    switch (key->kind) {
-    case ESPER_CONFIG_INT:
-        snprintf(text, size, "a whole number%s%s%s", of, key->unit, range);
-        break;
-    case ESPER_CONFIG_U64:
+    if (is_int || key->kind == ESPER_CONFIG_REAL)
+        snprintf(text, size, "a %snumber%s%s%s", is_int ? "whole " : "", key->unit[0] != '\0' ? " of " : "", key->unit,
+                 range);
+    else if (key->kind == ESPER_CONFIG_U64)
         snprintf(text, size, "a whole number from 0 to %llu", ULLONG_MAX);
-        break;
-    case ESPER_CONFIG_REAL:
-        snprintf(text, size, "a number%s%s%s", of, key->unit, range);
-        break;
-    case ESPER_CONFIG_BOOL:
+    else if (key->kind == ESPER_CONFIG_BOOL)
         snprintf(text, size, "true or false");
-        break;
-    case ESPER_CONFIG_CHOICE:
-        choices_text(key->choices, text, size);
-        break;
-    case ESPER_CONFIG_TEXT:
+    else if (key->kind == ESPER_CONFIG_TEXT)
         snprintf(text, size, "at most %d bytes of UTF-8, no quotes, control characters, comments or blanks at the ends",
                  ESPER_CONFIG_TEXT_CHARS - 1);
-        break;
-    }
+    for (int i = 0; key->choices != NULL && key->choices[i] != NULL && used < size; i++) /* "auto, cpu, ref or null" */
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i == 0                        ? ""
+                                 : key->choices[i + 1] == NULL ? " or "
+                                                               : ", ",
+                                 key->choices[i]);
 }
 
 /* A value as it may be shown: short, and without characters that would upset a terminal. */
@@ -396,26 +378,16 @@ void esper_config_value_text(const esper_config *config, int index, char text[ES
     const esper_config_key *key = esper_config_key_at(index);
     const void *field = (const char *)config + key->offset;
 
-    switch (key->kind) {
-    case ESPER_CONFIG_INT:
+    if (key->kind == ESPER_CONFIG_INT)
         snprintf(text, ESPER_NUMBER_CHARS, "%d", *(const int *)field);
-        break;
-    case ESPER_CONFIG_U64:
+    else if (key->kind == ESPER_CONFIG_U64)
         snprintf(text, ESPER_NUMBER_CHARS, "%llu", (unsigned long long)*(const uint64_t *)field);
-        break;
-    case ESPER_CONFIG_REAL:
+    else if (key->kind == ESPER_CONFIG_REAL)
         esper_number_write_real(*(const double *)field, text);
-        break;
-    case ESPER_CONFIG_BOOL:
+    else if (key->kind == ESPER_CONFIG_BOOL)
         strcpy(text, *(const bool *)field ? "true" : "false");
-        break;
-    case ESPER_CONFIG_CHOICE:
-        strcpy(text, key->choices[*(const int *)field]);
-        break;
-    case ESPER_CONFIG_TEXT:
-        strcpy(text, field);
-        break;
-    }
+    else
+        strcpy(text, key->kind == ESPER_CONFIG_CHOICE ? key->choices[*(const int *)field] : field);
 }
 
 void esper_config_source_text(const esper_config *config, int index, char *text, size_t size)

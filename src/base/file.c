@@ -151,20 +151,16 @@ static esper_status open_temp(esper_draft *draft, size_t size)
     return fail_errno("cannot be created", draft->temp_path);
 }
 
-/* The directory that holds `path`. The end of the path is cut for the moment; the caller's copy comes back whole. */
+/* The directory that holds `path`. The end of the path is cut for the moment. */
 static esper_status open_directory_of(esper_draft *draft)
 {
-    char *slash = strrchr(draft->path, '/');
+    char *slash = strrchr(draft->path, '/'), after = slash != NULL ? slash[1] : '\0';
 
-    if (slash == NULL) {
-        draft->dir_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    } else {
-        char after = slash[1];
-
+    if (slash != NULL)
         slash[1] = '\0'; /* keeps the slash, so that "/file" gives "/" */
-        draft->dir_fd = open(draft->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    draft->dir_fd = open(slash != NULL ? draft->path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (slash != NULL)
         slash[1] = after;
-    }
     if (draft->dir_fd < 0 && errno != EACCES)
         return fail_errno("its directory cannot be opened", draft->path);
     return ESPER_OK;

@@ -1,4 +1,5 @@
 /* esper bench: figures beside their limits. Each subject has a file of its own. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ static int by_value(const void *a, const void *b)
 
 double esper_bench_quantile(double *values, int n_values, double part)
 {
+    assert(n_values > 0 && part >= 0.0 && part <= 1.0);
     qsort(values, (size_t)n_values, sizeof(values[0]), by_value);
     return values[(int)(part * (n_values - 1) + 0.5)];
 }

@@ -1,4 +1,5 @@
 /* esper compare: what growing is worth, against controls, over several seeds. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,36 +48,19 @@ static esper_status read_count(const char *flag, const char *text, int64_t most,
     return ESPER_OK;
 }
 
-/* As many runs at a time as there are threads to use. */
-static esper_status count_threads(const esper_config *config, int64_t *n_out)
-{
-    esper_pool *pool;
-
-    ESPER_TRY(esper_pool_open(config->threads, &pool));
-    *n_out = esper_pool_threads(pool);
-    esper_pool_close(pool);
-    return ESPER_OK;
-}
-
-/* --first-seed is --seed by a name that says what it is here. */
-static esper_status take_first_seed(const request *wish, esper_config *config)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-
-    if (wish->given[FIRST_SEED] == NULL)
-        return ESPER_OK;
-    if (esper_config_place_of(config, esper_config_find("seed")) == ESPER_CONFIG_FLAG)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed and --seed are the same here: leave one out");
-    if (esper_config_set(config, "seed", wish->given[FIRST_SEED], &source) != ESPER_OK)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed: '%.40s' is no seed: a whole number from 0",
-                          wish->given[FIRST_SEED]);
-    return ESPER_OK;
-}
-
 static esper_status read_wish(request *wish, esper_config *config)
 {
-    ESPER_TRY(take_first_seed(wish, config));
-    ESPER_TRY(count_threads(config, &wish->n_threads));
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    const char *first = wish->given[FIRST_SEED]; /* --seed by a name that says what it is here */
+    esper_pool *pool;
+
+    if (first != NULL && esper_config_place_of(config, esper_config_find("seed")) == ESPER_CONFIG_FLAG)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed and --seed are the same here: leave one out");
+    if (first != NULL && esper_config_set(config, "seed", first, &source) != ESPER_OK)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed: '%.40s' is no seed: a whole number from 0", first);
+    ESPER_TRY(esper_pool_open(config->threads, &pool));
+    wish->n_jobs = wish->n_threads = esper_pool_threads(pool); /* as many runs at a time as there are threads to use */
+    esper_pool_close(pool);
     wish->n_seeds = DEFAULT_SEEDS;
     if (wish->given[SEEDS] != NULL)
         ESPER_TRY(read_count("--seeds", wish->given[SEEDS], ESPER_COMPARE_MAX_SEEDS, &wish->n_seeds));
@@ -85,63 +69,48 @@ static esper_status read_wish(request *wish, esper_config *config)
     if (wish->given[DIR] != NULL && wish->given[DIR][0] == '\0')
         return ESPER_FAIL(ESPER_E_CONFIG, "--dir wants a directory, not an empty word");
     if (wish->given[JOBS] != NULL)
-        return read_count("--jobs", wish->given[JOBS], ESPER_COMPARE_MAX_JOBS, &wish->n_jobs);
-    wish->n_jobs = wish->n_threads;
+        ESPER_TRY(read_count("--jobs", wish->given[JOBS], ESPER_COMPARE_MAX_JOBS, &wish->n_jobs));
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ its directory */
 
+/* Makes it, and holds it until this process ends: two comparisons in one directory would run the same runs. */
 static esper_status open_dir(const request *wish, const esper_task *task, char dir_out[ESPER_PATH_CHARS])
 {
-    char name[128];
+    char name[128], path[ESPER_PATH_CHARS];
+    int lock;
 
     if (wish->given[DIR] == NULL) {
         snprintf(name, sizeof(name), "compare-%s", task->name);
-        return esper_run_dir_make("", name, dir_out);
-    }
-    if (snprintf(dir_out, ESPER_PATH_CHARS, "%s", wish->given[DIR]) >=
-        ESPER_CONFIG_TEXT_CHARS - ESPER_COMPARE_NAME_CHARS - 1)
+        ESPER_TRY(esper_run_dir_make("", name, dir_out));
+    } else if (snprintf(dir_out, ESPER_PATH_CHARS, "%s", wish->given[DIR]) >=
+               ESPER_CONFIG_TEXT_CHARS - ESPER_COMPARE_NAME_CHARS - 1)
         return ESPER_FAIL(ESPER_E_CONFIG, "--dir: the path %.60s... is too long", wish->given[DIR]);
-    return esper_file_make_dirs(dir_out);
-}
-
-/* Held until this process ends: two comparisons in one directory would run the same runs. */
-static esper_status lock_dir(const char *dir)
-{
-    char path[ESPER_PATH_CHARS];
-    int lock;
-
-    ESPER_TRY(esper_run_path(dir, ESPER_RUN_COMPARISON, path));
+    else
+        ESPER_TRY(esper_file_make_dirs(dir_out));
+    ESPER_TRY(esper_run_path(dir_out, ESPER_RUN_COMPARISON, path));
     lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (flock(lock, LOCK_EX | LOCK_NB) != 0)
-        return ESPER_FAIL(ESPER_E_STATE, "%s is in use: another comparison runs there", dir);
+        return ESPER_FAIL(ESPER_E_STATE, "%s is in use: another comparison runs there", dir_out);
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ telling */
 
-static void tell_begin(const esper_compare *compare, const request *wish, const char *dir, FILE *stream)
-{
-    char gates[ESPER_CONFIG_TEXT_CHARS];
-
-    esper_config_value_text(&compare->config, esper_config_find("gates"), gates);
-    fprintf(stream, "compare   %s:", compare->task->name);
-    for (int i = 0; i < compare->n_lines; i++)
-        fprintf(stream, " %s", compare->lines[i].name);
-    esper_terminal_print(stream, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs,
-                         (int)wish->n_jobs, dir, gates);
-    fflush(stream);
-}
-
-/* As each of its runs will note in its log. */
-static void warn_of_policies(const esper_compare *compare)
+static void tell_begin(const esper_compare *compare, const request *wish, const char *dir)
 {
     const esper_log log = {.level = compare->config.log_level, .stream = stderr};
 
+    fprintf(wish->progress, "compare   %s:", compare->task->name);
     for (int i = 0; i < compare->n_lines; i++)
+        fprintf(wish->progress, " %s", compare->lines[i].name);
+    esper_terminal_print(wish->progress, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs,
+                         (int)wish->n_jobs, dir, esper_config_gates_name(compare->config.gates));
+    fflush(wish->progress);
+    for (int i = 0; i < compare->n_lines; i++) /* as each of its runs will note in its log */
         if (compare->lines[i].note[0] != '\0')
             esper_log_warn(&log, "%s: %s", compare->lines[i].name, compare->lines[i].note);
 }
@@ -226,11 +195,10 @@ static esper_status run_all(esper_compare *compare, const request *wish, int *co
                                .threads = (int)wish->n_threads,
                                .progress = wish->progress};
 
+    assert(wish->n_jobs >= 1 && wish->n_threads >= 1);
     ESPER_TRY(open_dir(wish, compare->task, dir));
-    ESPER_TRY(lock_dir(dir));
     desc.stop = esper_job_listen();
-    tell_begin(compare, wish, dir, wish->progress);
-    warn_of_policies(compare);
+    tell_begin(compare, wish, dir);
     ESPER_TRY(esper_compare_run_all(&desc));
     return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare), code_out);
 }

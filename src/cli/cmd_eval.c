@@ -1,4 +1,5 @@
 /* esper eval: accuracy of a checkpoint. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,40 +17,34 @@
 /* Settings that may differ from those the network was trained with. */
 static const char *const keys[] = {"threads", "backend", "data", "batch", NULL};
 
-/* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
-static void print_sentence(const esper_network *network, const char *file, esper_split split, const esper_tally *tally)
-{
-    const esper_cursor *cursor = &network->cursor;
-    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
-
-    if (cursor->batch > 0)
-        snprintf(batches, sizeof(batches), " and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
-    esper_terminal_print(stdout, "%s after epoch %u%s: %s split: loss %s, accuracy %.2f %% over %s samples\n", file,
-                         cursor->epoch, batches, esper_split_name(split),
-                         esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
-                         esper_text_count((int64_t)tally->samples, count));
-}
-
 static void print_score(const esper_network *network, const char *file, esper_split split, const esper_tally *tally,
                         bool as_json)
 {
+    const esper_cursor *cursor = &network->cursor;
     char text[6 * ESPER_PATH_CHARS + 256]; /* every character of the path may need an escape */
+    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
     esper_json json;
 
-    if (!as_json) {
-        print_sentence(network, file, split, tally);
+    if (!as_json) { /* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
+        if (cursor->batch > 0)
+            snprintf(batches, sizeof(batches), " and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
+        esper_terminal_print(stdout, "%s after epoch %u%s: %s split: loss %s, accuracy %.2f %% over %s samples\n", file,
+                             cursor->epoch, batches, esper_split_name(split),
+                             esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
+                             esper_text_count((int64_t)tally->samples, count));
         return;
     }
     esper_json_init(&json, text, sizeof(text));
     esper_json_object_begin(&json);
     esper_json_key(&json, "path"), esper_json_text(&json, file);
-    esper_json_key(&json, "epoch"), esper_json_int(&json, network->cursor.epoch);
+    esper_json_key(&json, "epoch"), esper_json_int(&json, cursor->epoch);
     esper_json_key(&json, "task"), esper_json_text(&json, network->engine->task);
     esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
     esper_json_key(&json, "loss"), esper_json_real(&json, esper_tally_loss(tally));
     esper_json_key(&json, "accuracy"), esper_json_real(&json, esper_tally_accuracy(tally));
     esper_json_object_end(&json);
+    assert(!json.overflow);
     printf("%s\n", text);
 }
 

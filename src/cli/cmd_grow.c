@@ -34,21 +34,13 @@ static void print_page(const char *run_dir)
         fprintf(stderr, "esper: no report was written: %s\n", esper_last_error());
 }
 
-static void print_next(const char *run_dir, bool has_control)
-{
-    char quoted[ESPER_SHELL_CHARS];
-    const char *program = esper_cli_program(), *dir = esper_shell_quote_path(run_dir, quoted);
-
-    printf("next      %s replay %s\n", program, dir);
-    printf("          %s export %s --torch DIR\n", program, dir);
-    if (!has_control)
-        printf("          %s grow --resume %s --static-control\n", program, dir);
-}
-
 /* Table, lineage, and where everything is. result NULL: the run had ended before. */
 static esper_status close_run(const esper_job *job, const char *run_dir, const esper_run_result *result,
                               bool has_control)
 {
+    char quoted[ESPER_SHELL_CHARS];
+    const char *program = esper_cli_program(), *dir = esper_shell_quote_path(run_dir, quoted);
+
     if (job->config->progress != ESPER_CONFIG_PROGRESS_NONE)
         printf("\n");
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
@@ -63,7 +55,10 @@ static esper_status close_run(const esper_job *job, const char *run_dir, const e
         esper_job_report_saved(result);
     }
     print_page(run_dir);
-    print_next(run_dir, has_control);
+    printf("next      %s replay %s\n", program, dir);
+    printf("          %s export %s --torch DIR\n", program, dir);
+    if (!has_control)
+        printf("          %s grow --resume %s --static-control\n", program, dir);
     return ESPER_OK;
 }
 

@@ -1,4 +1,5 @@
 /* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -271,6 +272,7 @@ static esper_status print_overview(const question *asked)
                                  : i + 1 < N_TOPICS ? ","
                                                     : " or",
                                  topics[i].name);
+    assert(used < sizeof(names));
     esper_terminal_print(stdout, "\nmore: esper info TOPIC, where TOPIC is%s\n", names);
     return ESPER_OK;
 }

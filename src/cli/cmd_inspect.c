@@ -1,4 +1,5 @@
 /* esper inspect: what is in a checkpoint, or in any safetensors file. */
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,6 +53,7 @@ static void print_values(FILE *out, const esper_safetensors_tensor *tensor)
 
     if (tensor->dtype != ESPER_SAFETENSORS_F32 || n == 0)
         return;
+    assert(tensor->data != NULL);
     for (uint64_t i = 0; i < n; i++) {
         float value;
 
@@ -86,19 +88,6 @@ static void print_tensor(FILE *out, const esper_safetensors_tensor *tensor)
     fprintf(out, "\n");
 }
 
-/* Room for every key, unless one is long beyond measure. */
-static int note_width(const esper_safetensors *file)
-{
-    int width = NARROW;
-
-    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
-        int chars = (int)strlen(esper_safetensors_note_at(file, i).key) + 1;
-
-        width = chars > width && chars <= WIDE ? chars : width;
-    }
-    return width;
-}
-
 /* What is shown of a file. */
 typedef struct content {
     const esper_safetensors *file;
@@ -111,11 +100,18 @@ static void print_file(FILE *out, const void *context)
     const esper_safetensors *file = shown->file;
     uint64_t bytes = 0;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
+    int width = NARROW;
 
+    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
+        int chars = (int)strlen(esper_safetensors_note_at(file, i).key) + 1;
+
+        width =
+            chars > width && chars <= WIDE ? chars : width; /* room for every key, unless one is long beyond measure */
+    }
     for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
         esper_safetensors_note note = esper_safetensors_note_at(file, i);
 
-        print_note(out, &note, note_width(file), shown->all);
+        print_note(out, &note, width, shown->all);
     }
     fprintf(out, "\n");
     for (size_t i = 0; i < esper_safetensors_count(file); i++) {

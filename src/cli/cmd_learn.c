@@ -15,18 +15,6 @@
 
 #define FAST_TASK "fashion_fast"
 
-static void print_times(const esper_learn_times *times)
-{
-    double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
-
-    if (all > 0.0)
-        esper_terminal_print(
-            stdout,
-            "time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
-            100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
-            100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
-}
-
 /* Where everything is, and what to do with it. */
 static void print_next(const esper_learn_result *result, const char *task)
 {
@@ -52,6 +40,8 @@ static void print_next(const esper_learn_result *result, const char *task)
 
 static void report(const esper_learn_result *result, const char *task)
 {
+    const esper_learn_times *times = &result->times;
+    double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
     char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS], error[32] = "";
 
     esper_terminal_print(stdout, "learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds,
@@ -64,7 +54,12 @@ static void report(const esper_learn_result *result, const char *task)
         esper_terminal_print(stdout, "return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
                              result->last.total_reward, error, result->last.accuracy,
                              esper_text_count(llround(result->last.params), params));
-    print_times(&result->times);
+    if (all > 0.0)
+        esper_terminal_print(
+            stdout,
+            "time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
+            100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
+            100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
         esper_terminal_print(stdout,
                              "guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64

@@ -1,4 +1,5 @@
 /* esper replay: makes a grown run again from its seed and its decision log. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,18 +67,6 @@ static bool has_one_schedule(const original *self)
            self->history.head.epochs == self->config.epochs;
 }
 
-/* A log of version 1 does not say for how many epochs its run was begun. It is tried with those of the checkpoint: every entry
- * is compared. */
-static esper_status check_schedule(const original *self)
-{
-    if (has_one_schedule(self) || self->history.head.epochs == 0)
-        return ESPER_OK;
-    return ESPER_FAIL(ESPER_E_UNSUPPORTED,
-                      "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, which a "
-                      "replay cannot follow",
-                      self->dir, self->history.head.epochs, self->config.epochs);
-}
-
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
 {
     const esper_log log = {.level = asked->log_level, .stream = stderr};
@@ -88,7 +77,13 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
     ESPER_TRY(read_checkpoint(path, self));
     ESPER_TRY(read_history(self));
-    ESPER_TRY(check_schedule(self));
+    /* a log of version 1 does not say for how many epochs its run was begun. It is tried with those of the checkpoint: every entry
+     * is compared */
+    if (!has_one_schedule(self) && self->history.head.epochs != 0)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, "
+                          "which a replay cannot follow",
+                          self->dir, self->history.head.epochs, self->config.epochs);
     use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
     ESPER_TRY(esper_settings_check(asked, &self->config, &use, &log));
     return esper_config_lay_over(&self->config, asked, keys);
@@ -96,23 +91,17 @@ static esper_status read_original(const char *name, const esper_config *asked, o
 
 /* ------------------------------------------------------------------------------------------------ replaying */
 
-static uint64_t count_decisions(const esper_decision_history *history, uint64_t n)
-{
-    uint64_t n_decisions = 0;
-
-    for (uint64_t i = 0; i < n; i++)
-        n_decisions += history->entries[i].source == ESPER_LOG_POLICY;
-    return n_decisions;
-}
-
 static esper_status judge(const original *self, const esper_run_result *result)
 {
     const char *program = esper_cli_program();
-    uint64_t n_decisions = count_decisions(&self->history, result->n_replayed);
+    uint64_t n_decisions = 0;
     /* at the end of the run, or at its last checkpoint, there are weights to compare with as well */
     bool compared = self->cursor.epoch == result->cursor.epoch && self->cursor.step == result->cursor.step;
     char took[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
+    assert(result->n_replayed <= self->history.n);
+    for (uint64_t i = 0; i < result->n_replayed; i++)
+        n_decisions += self->history.entries[i].source == ESPER_LOG_POLICY;
     if (compared && self->weights != result->weight_hash)
         return ESPER_FAIL(ESPER_E_STATE,
                           "after epoch %u the weights are %016" PRIx64 ", and the checkpoint of %s says %016" PRIx64,

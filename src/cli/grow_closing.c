@@ -53,25 +53,9 @@ static esper_growth_side side_of(const esper_report_line *line)
                                .seconds = real_of(line->seconds)};
 }
 
-static esper_status print_data(const esper_report_data *data)
-{
-    esper_growth_seed *seeds = esper_mem_alloc((size_t)data->n_seeds * sizeof(*seeds) + 1);
-
-    if (seeds == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%d seeds", data->n_seeds);
-    for (int i = 0; i < data->n_seeds; i++)
-        seeds[i] = shown_of(data, &data->seeds[i]);
-    esper_grow_view_closing(stdout, &(esper_growth_closing){.grown = side_of(&data->closing.grown),
-                                                            .has_static = data->has_control,
-                                                            .fixed = side_of(&data->closing.host),
-                                                            .seeds = seeds,
-                                                            .n_seeds = data->n_seeds});
-    esper_mem_free(seeds);
-    return ESPER_OK;
-}
-
 static esper_status print_stored(const char *store)
 {
+    esper_growth_seed *seeds = NULL;
     esper_store_reader *reader;
     esper_report_data data;
     esper_status status;
@@ -81,7 +65,18 @@ static esper_status print_stored(const char *store)
     esper_store_reader_close(reader);
     if (status != ESPER_OK)
         return status;
-    status = print_data(&data);
+    seeds = esper_mem_alloc((size_t)data.n_seeds * sizeof(*seeds) + 1);
+    for (int i = 0; seeds != NULL && i < data.n_seeds; i++)
+        seeds[i] = shown_of(&data, &data.seeds[i]);
+    if (seeds == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "%d seeds", data.n_seeds);
+    else
+        esper_grow_view_closing(stdout, &(esper_growth_closing){.grown = side_of(&data.closing.grown),
+                                                                .has_static = data.has_control,
+                                                                .fixed = side_of(&data.closing.host),
+                                                                .seeds = seeds,
+                                                                .n_seeds = data.n_seeds});
+    esper_mem_free(seeds);
     esper_report_data_fini(&data);
     return status;
 }

@@ -124,6 +124,7 @@ esper_status esper_job_open_task(esper_cli_call *call, const char *usual, const 
 
 esper_run_desc esper_job_run(const esper_job *job)
 {
+    assert(job->config != NULL && job->stop != NULL);
     return (esper_run_desc){.task = job->task,
                             .config = job->config,
                             .resume = job->resume,
@@ -136,6 +137,7 @@ esper_run_desc esper_job_run(const esper_job *job)
 
 bool esper_job_is_silent(const esper_job *job)
 {
+    assert(job->comm != NULL);
     return esper_comm_rank(job->comm) > 0;
 }
 

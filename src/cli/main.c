@@ -49,20 +49,17 @@ static void print_help(void)
            "Settings and tasks:     esper info config, esper info tasks\n");
 }
 
-static bool is_in(const char *const *keys, const char *key)
-{
-    for (int i = 0; keys != NULL && keys[i] != NULL; i++)
-        if (strcmp(keys[i], key) == 0)
-            return true;
-    return false;
-}
-
 /* Whether a command takes that setting as a flag. */
 static bool takes(const esper_command *command, int key)
 {
+    const char *const *own = command->keys;
+
     if (command->job != 0)
         return (esper_config_jobs_of(key) & command->job) != 0;
-    return command->keys == NULL || is_in(command->keys, esper_config_key_at(key)->name);
+    assert(key >= 0 && key < ESPER_CONFIG_N_KEYS);
+    while (own != NULL && *own != NULL && strcmp(*own, esper_config_key_at(key)->name) != 0)
+        own++;
+    return own == NULL || *own != NULL;
 }
 
 /* What a command has to say about a setting of its own; NULL: nothing. */
@@ -242,20 +239,6 @@ static const esper_command *find_command(const char *name)
     return NULL;
 }
 
-/* The front page, or with a name the help of that command. */
-static int help(const char *name)
-{
-    const esper_command *command = name != NULL ? find_command(name) : NULL;
-
-    if (name != NULL && command == NULL)
-        return unknown_command(name);
-    if (command != NULL)
-        print_command(command);
-    else
-        print_help();
-    return ESPER_EXIT_OK;
-}
-
 static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
 {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
@@ -271,8 +254,17 @@ static int dispatch(int argc, char **argv)
         print_help();
         return ESPER_EXIT_USAGE;
     }
-    if (is_one_of(argv[1], "--help", "-h", "help"))
-        return help(argc > 2 ? argv[2] : NULL);
+    if (is_one_of(argv[1], "--help", "-h", "help") && argc > 2) {
+        call.command = find_command(argv[2]);
+        if (call.command == NULL)
+            return unknown_command(argv[2]);
+        print_command(call.command);
+        return ESPER_EXIT_OK;
+    }
+    if (is_one_of(argv[1], "--help", "-h", "help")) {
+        print_help();
+        return ESPER_EXIT_OK;
+    }
     if (is_one_of(argv[1], "--version", "-V", "version")) {
         printf("esper %s (%s, %s, %s)\n", esper_version(), esper_build_commit(), esper_build_type(),
                esper_build_compiler());

@@ -207,28 +207,12 @@ static void write_learned(const esper_compare *compare, esper_page *page)
 
 /* ------------------------------------------------------------------------------------------------ runs */
 
-static void write_run(const esper_compare *compare, const esper_compare_run *run, esper_page *page)
-{
-    const esper_compare_result *result = &run->result;
-    char name[ESPER_COMPARE_NAME_CHARS], how[ESPER_COMPARE_WHY_CHARS + 32];
-
-    esper_compare_name(compare, run, name);
-    begin_row(compare, run->line, page);
-    snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),
-             result->why[0] != '\0' ? ": " : "", result->why);
-    esper_html_cells(page, "%s %.2f %.3f %" PRIi64 " %" PRIi64 " why:%s why:%s", name, known(result->acc_test),
-                     known(esper_compare_return(compare, run)),
-                     result->params >= 0 ? result->params : ESPER_STORE_NO_INT,
-                     result->epochs >= 0 ? (int64_t)result->epochs : ESPER_STORE_NO_INT, how,
-                     result->tested[0] != '\0' ? result->tested : run->plant);
-    esper_html(page, "</tr>\n");
-}
-
 static void write_runs(const esper_compare *compare, esper_page *page)
 {
     static const char *const columns[] = {
         "",  "Line", "Run", "#Test accuracy", "#Return", "#Parameters", "#Epochs", "Outcome", "Seeds in the network",
         NULL};
+    char name[ESPER_COMPARE_NAME_CHARS], how[ESPER_COMPARE_WHY_CHARS + 32];
     int n_bad = 0;
 
     for (int i = 0; i < compare->n_runs; i++)
@@ -240,8 +224,21 @@ static void write_runs(const esper_compare *compare, esper_page *page)
     esper_page_print(page, "<details%s><summary>All %d runs</summary>\n", n_bad > 0 ? " open=\"open\"" : "",
                      compare->n_runs);
     esper_html_table(page, "runs", NULL, columns);
-    for (int i = 0; i < compare->n_runs; i++)
-        write_run(compare, &compare->runs[i], page);
+    for (int i = 0; i < compare->n_runs; i++) {
+        const esper_compare_run *run = &compare->runs[i];
+        const esper_compare_result *result = &run->result;
+
+        esper_compare_name(compare, run, name);
+        snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),
+                 result->why[0] != '\0' ? ": " : "", result->why);
+        begin_row(compare, run->line, page);
+        esper_html_cells(page, "%s %.2f %.3f %" PRIi64 " %" PRIi64 " why:%s why:%s", name, known(result->acc_test),
+                         known(esper_compare_return(compare, run)),
+                         result->params >= 0 ? result->params : ESPER_STORE_NO_INT,
+                         result->epochs >= 0 ? (int64_t)result->epochs : ESPER_STORE_NO_INT, how,
+                         result->tested[0] != '\0' ? result->tested : run->plant);
+        esper_html(page, "</tr>\n");
+    }
     esper_html_table_end(page);
     esper_html(page, "</details>\n");
 }

@@ -26,29 +26,6 @@ static void draw_cells(esper_progress *progress, const esper_run_view *view, dou
     esper_live_draw(&progress->live, where, part, words);
 }
 
-static void draw_bar(esper_progress *progress, const esper_run_view *view, double part)
-{
-    const esper_tally *tally = &view->network->tally;
-    char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS], words[ESPER_TERMINAL_WIDE];
-
-    snprintf(words, sizeof(words), "loss %s  %.2f %%  %s/s  %s left", esper_text_loss(esper_tally_loss(tally), loss),
-             esper_tally_accuracy(tally), esper_text_count((int64_t)view->samples_per_s, count),
-             esper_text_duration(view->seconds_left, left));
-    draw_cells(progress, view, part, words);
-}
-
-static void draw_plain(const esper_progress *progress, const esper_run_view *view, double part)
-{
-    const esper_network *network = view->network;
-    char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
-
-    fprintf(progress->live.stream, " %3u/%-3d %3.0f %%  loss %s  accuracy %.2f %%  %s samples/s  %s left\n",
-            network->cursor.epoch + 1, network->engine->config.epochs, 100.0 * part,
-            esper_text_loss(esper_tally_loss(&network->tally), loss), esper_tally_accuracy(&network->tally),
-            esper_text_count((int64_t)view->samples_per_s, count), esper_text_duration(view->seconds_left, left));
-    fflush(progress->live.stream);
-}
-
 static void begin(void *context, const esper_run_view *view)
 {
     esper_progress *progress = context;
@@ -69,14 +46,23 @@ static void begin(void *context, const esper_run_view *view)
 static void step(void *context, const esper_run_view *view)
 {
     esper_progress *progress = context;
-    double part = (double)view->network->cursor.batch / view->network->engine->steps_per_epoch;
+    const esper_network *network = view->network;
+    double part = (double)network->cursor.batch / network->engine->steps_per_epoch;
+    double accuracy = esper_tally_accuracy(&network->tally);
+    char loss[ESPER_TEXT_CHARS], count[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS], words[ESPER_TERMINAL_WIDE];
 
     if (!esper_live_is_due(&progress->live, plain_interval_s))
         return;
+    esper_text_loss(esper_tally_loss(&network->tally), loss);
+    esper_text_count((int64_t)view->samples_per_s, count);
+    esper_text_duration(view->seconds_left, left);
+    snprintf(words, sizeof(words), "loss %s  %.2f %%  %s/s  %s left", loss, accuracy, count, left);
     if (progress->live.bar)
-        draw_bar(progress, view, part);
+        draw_cells(progress, view, part, words);
     else
-        draw_plain(progress, view, part);
+        fprintf(progress->live.stream, " %3u/%-3d %3.0f %%  loss %s  accuracy %.2f %%  %s samples/s  %s left\n",
+                network->cursor.epoch + 1, network->engine->config.epochs, 100.0 * part, loss, accuracy, count, left);
+    fflush(progress->live.stream);
 }
 
 /* The first batch always shows: what the run does has changed. */

@@ -177,27 +177,22 @@ typedef struct mark_list {
     int               n, room;
 } mark_list;
 
-static esper_chart_mark *find_mark(mark_list *marks, esper_mark_kind kind, int64_t epoch)
-{
-    for (int i = 0; i < marks->n; i++)
-        if (marks->at[i].kind == kind && marks->at[i].epoch == epoch)
-            return &marks->at[i];
-    assert(marks->n < marks->room); /* one for each time it is called at most */
-    marks->at[marks->n] = (esper_chart_mark){.kind = kind, .epoch = epoch};
-    snprintf(marks->at[marks->n].text, sizeof(marks->at[marks->n].text), "epoch %" PRId64 ", %s: ", epoch,
-             esper_mark_name(kind));
-    return &marks->at[marks->n++];
-}
-
 /* Texts that no longer fit are cut; the lineage has them all. */
 static void add_mark(mark_list *marks, esper_mark_kind kind, int64_t epoch, const char *text)
 {
-    esper_chart_mark *mark;
+    esper_chart_mark *mark = marks->at;
     size_t used;
 
     if (epoch == ESPER_STORE_NO_INT)
         return;
-    mark = find_mark(marks, kind, epoch);
+    while (mark < marks->at + marks->n && (mark->kind != kind || mark->epoch != epoch))
+        mark++;
+    if (mark == marks->at + marks->n) {
+        assert(marks->n < marks->room); /* one for each time this is called at most */
+        *mark = (esper_chart_mark){.kind = kind, .epoch = epoch};
+        snprintf(mark->text, sizeof(mark->text), "epoch %" PRId64 ", %s: ", epoch, esper_mark_name(kind));
+        marks->n++;
+    }
     used = strlen(mark->text);
     snprintf(mark->text + used, sizeof(mark->text) - used, "%s%s", mark->n > 0 ? ", " : "", text);
     mark->n++;

@@ -141,39 +141,21 @@ static esper_status take_reading(void *to, const esper_store_record *record)
     return quiet ? ESPER_OK : add_row(&data->readings, record);
 }
 
-static bool is_same_measure(const esper_store_record *a, const esper_store_record *b)
-{
-    return a->attribution.seed == b->attribution.seed && a->attribution.other_seed == b->attribution.other_seed &&
-           strcmp(a->attribution.measure, b->attribution.measure) == 0;
-}
-
 static esper_status take_attribution(void *to, const esper_store_record *record)
 {
     esper_report_rows *rows = to;
 
-    for (int i = 0; i < rows->n; i++)
-        if (is_same_measure(&rows->at[i].record, record)) {
-            rows->at[i].record = *record;
+    for (int i = 0; i < rows->n; i++) {
+        esper_store_record *known = &rows->at[i].record;
+
+        if (known->attribution.seed == record->attribution.seed &&
+            known->attribution.other_seed == record->attribution.other_seed &&
+            strcmp(known->attribution.measure, record->attribution.measure) == 0) {
+            *known = *record;
             return ESPER_OK;
         }
-    return add_row(rows, record);
-}
-
-static esper_status add_seed(esper_report_data *data, const esper_store_seed *seed)
-{
-    if (data->n_seeds == data->seeds_room) {
-        int room = data->seeds_room + data->seeds_room / 2 + 16;
-        esper_store_seed *larger = esper_mem_grow(data->seeds, (size_t)room * sizeof(*larger));
-
-        if (larger == NULL)
-            return ESPER_FAIL(ESPER_E_NOMEM, "report: %d seeds", room);
-        data->seeds = larger;
-        data->seeds_room = room;
     }
-    data->seeds[data->n_seeds] = *seed;
-    data->seeds[data->n_seeds].germinated_epoch = likely_epoch(seed->germinated_epoch);
-    data->n_seeds++;
-    return ESPER_OK;
+    return add_row(rows, record);
 }
 
 static esper_status read_seeds(esper_store_reader *reader, esper_report_data *data)
@@ -184,9 +166,21 @@ static esper_status read_seeds(esper_store_reader *reader, esper_report_data *da
     bool found = true;
 
     ESPER_TRY(esper_store_read_seeds(reader, data->run.id, &cursor));
-    while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found)
-        if ((status = add_seed(data, &seed)) != ESPER_OK)
-            break;
+    while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found) {
+        if (data->n_seeds == data->seeds_room) {
+            int room = data->seeds_room + data->seeds_room / 2 + 16;
+            esper_store_seed *larger = esper_mem_grow(data->seeds, (size_t)room * sizeof(*larger));
+
+            if (larger == NULL) {
+                status = ESPER_FAIL(ESPER_E_NOMEM, "report: %d seeds", room);
+                break;
+            }
+            data->seeds = larger;
+            data->seeds_room = room;
+        }
+        seed.germinated_epoch = likely_epoch(seed.germinated_epoch);
+        data->seeds[data->n_seeds++] = seed;
+    }
     esper_store_cursor_close(cursor);
     return status;
 }

@@ -74,23 +74,17 @@ static esper_status take_reward(void *to, const esper_store_record *record)
     return ESPER_OK;
 }
 
-/* Whether it was a program that learned, and what from, which the run's settings know. */
-static esper_status read_settings(esper_store_reader *reader, learning *self)
+static esper_status read_all(esper_store_reader *reader, learning *self)
 {
     esper_config config;
 
     ESPER_TRY(esper_store_read_config(reader, self->run->id, &self->config));
     esper_config_init(&config);
-    if (esper_config_load_text(&config, self->config, strlen(self->config), self->run->name) != ESPER_OK)
-        return ESPER_OK; /* settings of another version tell nothing */
-    snprintf(self->program, sizeof(self->program), "%s", config.policy_cmd);
-    snprintf(self->weights, sizeof(self->weights), "%s", config.reward_weights);
-    return ESPER_OK;
-}
-
-static esper_status read_all(esper_store_reader *reader, learning *self)
-{
-    ESPER_TRY(read_settings(reader, self));
+    if (esper_config_load_text(&config, self->config, strlen(self->config), self->run->name) == ESPER_OK) {
+        /* whether it was a program that learned, and what from; settings of another version tell nothing */
+        snprintf(self->program, sizeof(self->program), "%s", config.policy_cmd);
+        snprintf(self->weights, sizeof(self->weights), "%s", config.reward_weights);
+    }
     ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_UPDATE, self->run->id, &self->updates));
     if (self->updates.n == 0)
         return ESPER_OK;
@@ -120,20 +114,14 @@ static double mean_of(const learning *self, size_t offset, int first, int last)
 
 #define UPDATE(name) offsetof(esper_store_record, update.name)
 
-/* Whether both look the same with so many decimals. */
-static bool is_alike(double a, double b, int decimals)
-{
-    double scale = pow(10.0, decimals);
-
-    return a == b || (fabs(a) < 1e12 && fabs(b) < 1e12 && llround(a * scale) == llround(b * scale));
-}
-
 /* "mean return went from 1.200 to 3.400", stayed at what it was, or, of a single round, was. */
 static void write_change(const learning *self, esper_page *page, const char *what, size_t offset, int decimals)
 {
     int n = self->updates.n, some = (int)window(n);
     double first = mean_of(self, offset, 0, some), last = mean_of(self, offset, n - some, n);
-    bool alike = is_alike(first, last, decimals);
+    double scale = pow(10.0, decimals); /* whether both look the same with so many decimals */
+    bool alike =
+        first == last || (fabs(first) < 1e12 && fabs(last) < 1e12 && llround(first * scale) == llround(last * scale));
 
     esper_html(page, "%s %s %.*f", what, n == 1 ? "was" : alike ? "stayed at" : "went from", decimals, first);
     if (n > 1 && !alike)

@@ -141,18 +141,6 @@ static const char *stage_word(int stage)
     return name == NULL ? "another stage" : stage == ESPER_STAGE_FOSSILIZED ? "fossilised" : name;
 }
 
-/* Pale over the whole height: where it was in this stage. */
-static void write_stretch(esper_page *page, const esper_scale *scale, const stretch *part)
-{
-    double x = bar_x(scale, part->from), width = bar_x(scale, part->to) - x;
-
-    if (width > 0.0)
-        esper_html(page,
-                   "<rect class=\"back s-%s\" y=\"2\" height=\"%d\" x=\"%a\" width=\"%a\"><title>%s, epochs %" PRId64
-                   " to %" PRId64 "</title></rect>",
-                   style_of(part->stage), BAR_HEIGHT - 4, x, width, stage_word(part->stage), part->from, part->to);
-}
-
 static double alpha_y(double alpha)
 {
     double share = alpha >= 0.0 && alpha <= 1.0 ? alpha : alpha > 1.0 ? 1.0 : 0.0; /* and none for NaN */
@@ -174,14 +162,20 @@ static double alpha_at(const esper_report_data *data, int64_t seed, int64_t epoc
     return alpha;
 }
 
-/* Filled up to alpha, in the full colour of the stage. */
-static void write_alpha(esper_page *page, const esper_report_data *data, const esper_scale *scale, int64_t seed,
-                        const stretch *part)
+/* Pale over the whole height: where it was in this stage. Filled up to alpha, in the full colour of the stage. */
+static void write_stretch(esper_page *page, const esper_report_data *data, const esper_scale *scale, int64_t seed,
+                          const stretch *part)
 {
+    double from = bar_x(scale, part->from), to = bar_x(scale, part->to);
+
     if (part->to <= part->from)
         return;
-    esper_html(page, "<path class=\"s-%s\" d=\"M%a %dL%a %a", style_of(part->stage), bar_x(scale, part->from),
-               BAR_HEIGHT - 2, bar_x(scale, part->from), alpha_y(alpha_at(data, seed, part->from)));
+    esper_html(page,
+               "<rect class=\"back s-%s\" y=\"2\" height=\"%d\" x=\"%a\" width=\"%a\"><title>%s, epochs %" PRId64
+               " to %" PRId64 "</title></rect>",
+               style_of(part->stage), BAR_HEIGHT - 4, from, to - from, stage_word(part->stage), part->from, part->to);
+    esper_html(page, "<path class=\"s-%s\" d=\"M%a %dL%a %a", style_of(part->stage), from, BAR_HEIGHT - 2, from,
+               alpha_y(alpha_at(data, seed, part->from)));
     for (int i = 0; i < data->seed_epochs.n; i++) {
         const esper_store_record *row = &data->seed_epochs.at[i].record;
 
@@ -189,8 +183,7 @@ static void write_alpha(esper_page *page, const esper_report_data *data, const e
             row->epoch <= part->to)
             esper_html(page, "L%a %a", bar_x(scale, row->epoch), alpha_y(row->seed_epoch.alpha));
     }
-    esper_html(page, "L%a %aL%a %dz\"/>", bar_x(scale, part->to), alpha_y(alpha_at(data, seed, part->to)),
-               bar_x(scale, part->to), BAR_HEIGHT - 2);
+    esper_html(page, "L%a %aL%a %dz\"/>", to, alpha_y(alpha_at(data, seed, part->to)), to, BAR_HEIGHT - 2);
 }
 
 static void write_bar(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
@@ -204,10 +197,8 @@ static void write_bar(esper_page *page, const esper_report_data *data, const esp
                ", epochs %" PRId64 " to %" PRId64 "</title>",
                BAR_WIDTH, BAR_HEIGHT, BAR_WIDTH, BAR_HEIGHT, seed->seed, seed->germinated_epoch,
                is_done(seed->pruned_epoch) ? seed->pruned_epoch : data->last_grown_epoch);
-    while (life_next(&walk, &part)) {
-        write_stretch(page, &scale, &part);
-        write_alpha(page, data, &scale, seed->seed, &part);
-    }
+    while (life_next(&walk, &part))
+        write_stretch(page, data, &scale, seed->seed, &part);
     esper_html(
         page, /* so that one that has just come is seen */
         "<rect class=\"s-germinated\" y=\"2\" width=\"2\" height=\"%d\" x=\"%a\"><title>germinated in epoch %" PRId64
@@ -334,14 +325,6 @@ void esper_report_lineage(esper_page *page, const esper_report_data *data)
 
 /* ------------------------------------------------------------------------------------------------ gates */
 
-static void write_check(esper_page *page, const esper_store_record *check)
-{
-    const char *word = check->check.passed == 1 ? "pass" : "fail";
-
-    esper_html_cells(page, "%s %g %g", check->check.name, check->check.value, check->check.threshold);
-    esper_html(page, "<td class=\"%s\">%s</td>", word, word);
-}
-
 /* How many checks an evaluation has. They come right after it, and rows are in the order of seq. */
 static int find_checks(const esper_report_data *data, int64_t gate, int *first_out)
 {
@@ -375,9 +358,13 @@ static void write_evaluation(esper_page *page, const esper_report_data *data, co
                        "<td class=\"%s\" rowspan=\"%d\">%s</td>",
                        span, gate->epoch, span, gate->gate.gate, gate->gate.to_stage, passed ? "pass" : "fail", span,
                        passed ? "passed" : "failed");
-        if (n > 0)
-            write_check(page, &data->checks.at[first + i].record);
-        else
+        if (n > 0) {
+            const esper_store_record *check = &data->checks.at[first + i].record;
+            const char *word = check->check.passed == 1 ? "pass" : "fail";
+
+            esper_html_cells(page, "%s %g %g", check->check.name, check->check.value, check->check.threshold);
+            esper_html(page, "<td class=\"%s\">%s</td>", word, word);
+        } else
             esper_html(page, "<td colspan=\"4\" class=\"soft\">no check was recorded</td>");
         if (i == 0)
             esper_html(page, "<td class=\"why\" rowspan=\"%d\">%s%s</td>", span, row->stands ? "" : "(undone) ",
