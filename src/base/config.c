@@ -9,19 +9,20 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "base/suggest.h"
 #include "base/utf8.h"
 
 /* The words of each choice. */
-#define X(name, text) text,
+#define X(of, name, text) text,
 static const char *const choices_backend[] = {ESPER_CONFIG_BACKEND_LIST(X) NULL};
 static const char *const choices_progress[] = {ESPER_CONFIG_PROGRESS_LIST(X) NULL};
-static const char *const choices_log_level[] = {ESPER_CONFIG_LOG_LEVEL_LIST(X) NULL};
 static const char *const choices_optimizer[] = {ESPER_CONFIG_OPTIMIZER_LIST(X) NULL};
 static const char *const choices_schedule[] = {ESPER_CONFIG_SCHEDULE_LIST(X) NULL};
 static const char *const choices_gates[] = {ESPER_CONFIG_GATES_LIST(X) NULL};
 static const char *const choices_comm[] = {ESPER_CONFIG_COMM_LIST(X) NULL};
 static const char *const choices_incubation[] = {ESPER_CONFIG_INCUBATION_LIST(X) NULL};
+#undef X
+#define X(name, text) text,
+static const char *const choices_log_level[] = {ESPER_LOG_LEVEL_LIST(X) NULL};
 #undef X
 
 #define X(name, text) static const char section_##name[] = text;
@@ -176,47 +177,29 @@ static void range_text(const esper_config_key *key, char *text, size_t size)
         snprintf(text, size, key->range.high_open ? " from %s to below %s" : " from %s to %s", low, high);
 }
 
-/* "auto, cpu, ref or null" */
-static void choices_text(const char *const *choices, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int i = 0; choices[i] != NULL && used < size; i++) {
-        const char *before = i == 0 ? "" : choices[i + 1] == NULL ? " or " : ", ";
-        int n = snprintf(text + used, size - used, "%s%s", before, choices[i]);
-
-        used += (size_t)n;
-    }
-}
-
 void esper_config_expected_text(const esper_config_key *key, char *text, size_t size)
 {
-    const char *of = key->unit[0] != '\0' ? " of " : "";
+    bool is_int = key->kind == ESPER_CONFIG_INT;
     char range[ESPER_SUGGEST_TEXT_CHARS];
+    size_t used = 0;
 
     range_text(key, range, sizeof(range));
-    switch (key->kind) {
-    case ESPER_CONFIG_INT:
-        snprintf(text, size, "a whole number%s%s%s", of, key->unit, range);
-        break;
-    case ESPER_CONFIG_U64:
+    if (is_int || key->kind == ESPER_CONFIG_REAL)
+        snprintf(text, size, "a %snumber%s%s%s", is_int ? "whole " : "", key->unit[0] != '\0' ? " of " : "", key->unit,
+                 range);
+    else if (key->kind == ESPER_CONFIG_U64)
         snprintf(text, size, "a whole number from 0 to %llu", ULLONG_MAX);
-        break;
-    case ESPER_CONFIG_REAL:
-        snprintf(text, size, "a number%s%s%s", of, key->unit, range);
-        break;
-    case ESPER_CONFIG_BOOL:
+    else if (key->kind == ESPER_CONFIG_BOOL)
         snprintf(text, size, "true or false");
-        break;
-    case ESPER_CONFIG_CHOICE:
-        choices_text(key->choices, text, size);
-        break;
-    case ESPER_CONFIG_TEXT:
+    else if (key->kind == ESPER_CONFIG_TEXT)
         snprintf(text, size, "at most %d bytes of UTF-8, no quotes, control characters, comments or blanks at the ends",
                  ESPER_CONFIG_TEXT_CHARS - 1);
-        break;
-    }
+    for (int i = 0; key->choices != NULL && key->choices[i] != NULL && used < size; i++) /* "auto, cpu, ref or null" */
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i == 0                        ? ""
+                                 : key->choices[i + 1] == NULL ? " or "
+                                                               : ", ",
+                                 key->choices[i]);
 }
 
 /* A value as it may be shown: short, and without characters that would upset a terminal. */
@@ -235,29 +218,20 @@ static void shown_text(const char *text, char *shown, size_t size)
 static void assignment_text(const esper_config_source *source, const char *key, const char *value, char *text,
                             size_t size)
 {
-    char name[ESPER_CONFIG_NAME_CHARS];
-    char shown[80];
+    char name[ESPER_CONFIG_NAME_CHARS], shown[80];
 
     shown_text(value, shown, sizeof(shown));
-    switch (source->place) {
-    case ESPER_CONFIG_DEFAULT:
-        snprintf(text, size, "default: %s = %s", key, shown);
-        break;
-    case ESPER_CONFIG_PRESET:
-        snprintf(text, size, "preset %s: %s = %s", source->name, key, shown);
-        break;
-    case ESPER_CONFIG_FILE:
-        snprintf(text, size, "%s:%d: %s = %s", source->name, source->line, key, shown);
-        break;
-    case ESPER_CONFIG_ENVIRON:
+    if (source->place == ESPER_CONFIG_ENVIRON) {
         esper_config_variable_name(key, name);
         snprintf(text, size, "environment variable %s=%s", name, shown);
-        break;
-    case ESPER_CONFIG_FLAG:
+    } else if (source->place == ESPER_CONFIG_FLAG) {
         esper_config_flag_name(key, name);
         snprintf(text, size, "%s %s", name, shown);
-        break;
-    }
+    } else if (source->place == ESPER_CONFIG_FILE)
+        snprintf(text, size, "%s:%d: %s = %s", source->name, source->line, key, shown);
+    else
+        snprintf(text, size, "%s%s: %s = %s", source->place == ESPER_CONFIG_PRESET ? "preset " : "default",
+                 source->place == ESPER_CONFIG_PRESET ? source->name : "", key, shown);
 }
 
 static esper_status fail_value(const esper_config_key *key, const char *text, outcome what,
@@ -287,9 +261,7 @@ static esper_status fail_unknown(const char *name, const esper_config_source *so
         snprintf(place, sizeof(place), "%s:%d: ", source->name, source->line);
     else if (source->place == ESPER_CONFIG_PRESET)
         snprintf(place, sizeof(place), "preset %s: ", source->name);
-    esper_suggest_init(&suggest, shown);
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++)
-        esper_suggest_offer(&suggest, keys[i].name);
+    esper_config_suggest(&suggest, shown);
     esper_suggest_text(&suggest, "", meant);
     return ESPER_FAIL(ESPER_E_CONFIG, "%sthere is no key '%s'%s", place, shown,
                       suggest.best != NULL ? meant : "; 'esper info config --all' lists them");
@@ -370,20 +342,21 @@ size_t esper_config_write(const esper_config *config, char text[ESPER_CONFIG_REC
     return used;
 }
 
-/* Whether two names are the same but for the sign that joins their words. */
-static bool same_name(const char *a, const char *b)
+static bool joins_words(char c)
 {
-    for (; *a != '\0' && *b != '\0'; a++, b++)
-        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_')))
-            return false;
-    return *a == *b;
+    return c == '-' || c == '_';
 }
 
 int esper_config_find(const char *name)
 {
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++)
-        if (same_name(name, keys[i].name))
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++) {
+        const char *a = name, *b = keys[i].name;
+
+        while (*a != '\0' && (*a == *b || (joins_words(*a) && joins_words(*b))))
+            a++, b++;
+        if (*a == *b)
             return i;
+    }
     return -1;
 }
 
@@ -393,66 +366,59 @@ const esper_config_key *esper_config_key_at(int index)
     return &keys[index];
 }
 
+void esper_config_suggest(esper_suggest *suggest, const char *name)
+{
+    esper_suggest_init(suggest, name);
+    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++)
+        esper_suggest_offer(suggest, keys[i].name);
+}
+
 void esper_config_value_text(const esper_config *config, int index, char text[ESPER_CONFIG_TEXT_CHARS])
 {
     const esper_config_key *key = esper_config_key_at(index);
     const void *field = (const char *)config + key->offset;
 
-    switch (key->kind) {
-    case ESPER_CONFIG_INT:
+    if (key->kind == ESPER_CONFIG_INT)
         snprintf(text, ESPER_NUMBER_CHARS, "%d", *(const int *)field);
-        break;
-    case ESPER_CONFIG_U64:
+    else if (key->kind == ESPER_CONFIG_U64)
         snprintf(text, ESPER_NUMBER_CHARS, "%llu", (unsigned long long)*(const uint64_t *)field);
-        break;
-    case ESPER_CONFIG_REAL:
+    else if (key->kind == ESPER_CONFIG_REAL)
         esper_number_write_real(*(const double *)field, text);
-        break;
-    case ESPER_CONFIG_BOOL:
+    else if (key->kind == ESPER_CONFIG_BOOL)
         strcpy(text, *(const bool *)field ? "true" : "false");
-        break;
-    case ESPER_CONFIG_CHOICE:
-        strcpy(text, key->choices[*(const int *)field]);
-        break;
-    case ESPER_CONFIG_TEXT:
-        strcpy(text, field);
-        break;
-    }
+    else
+        strcpy(text, key->kind == ESPER_CONFIG_CHOICE ? key->choices[*(const int *)field] : field);
 }
 
 void esper_config_source_text(const esper_config *config, int index, char *text, size_t size)
 {
     const char *name = config->names[config->origins[index].name];
+    esper_config_place place = esper_config_place_of(config, index);
     char own_name[ESPER_CONFIG_NAME_CHARS];
 
-    switch (config->origins[index].place) {
-    case ESPER_CONFIG_DEFAULT:
-        snprintf(text, size, "default");
-        break;
-    case ESPER_CONFIG_PRESET:
-        snprintf(text, size, "preset %s", name);
-        break;
-    case ESPER_CONFIG_FILE:
-        snprintf(text, size, "%s:%d", name, config->origins[index].line);
-        break;
-    case ESPER_CONFIG_ENVIRON:
+    if (place == ESPER_CONFIG_ENVIRON)
         esper_config_variable_name(keys[index].name, own_name);
-        snprintf(text, size, "environment %s", own_name);
-        break;
-    case ESPER_CONFIG_FLAG:
+    else
         esper_config_flag_name(keys[index].name, own_name);
-        snprintf(text, size, "flag %s", own_name);
-        break;
-    }
+    if (place == ESPER_CONFIG_FILE)
+        snprintf(text, size, "%s:%d", name, config->origins[index].line);
+    else if (place == ESPER_CONFIG_PRESET)
+        snprintf(text, size, "preset %s", name);
+    else if (place == ESPER_CONFIG_DEFAULT)
+        snprintf(text, size, "default");
+    else
+        snprintf(text, size, "%s %s", place == ESPER_CONFIG_ENVIRON ? "environment" : "flag", own_name);
 }
 
 esper_config_place esper_config_place_of(const esper_config *config, int index)
 {
+    assert(index >= 0 && index < ESPER_CONFIG_N_KEYS);
     return config->origins[index].place;
 }
 
 const char *esper_config_gates_name(esper_config_gates gates)
 {
+    assert((unsigned)gates < sizeof(choices_gates) / sizeof(choices_gates[0]) - 1);
     return choices_gates[gates];
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/config_keys.h"
 #include "base/number.h"
+#include "base/suggest.h"
 #include "esper.h"
 
 enum {
@@ -22,25 +23,13 @@ enum {
 };
 
 /* One enum for each choice: ESPER_CONFIG_OPTIMIZER_ADAMW and so on; log_level uses esper_log_level. */
-#define X(name, text) ESPER_CONFIG_BACKEND_##name,
+#define X(of, name, text) ESPER_CONFIG_##of##_##name,
 typedef enum esper_config_backend { ESPER_CONFIG_BACKEND_LIST(X) } esper_config_backend;
-#undef X
-#define X(name, text) ESPER_CONFIG_PROGRESS_##name,
 typedef enum esper_config_progress { ESPER_CONFIG_PROGRESS_LIST(X) } esper_config_progress;
-#undef X
-#define X(name, text) ESPER_CONFIG_OPTIMIZER_##name,
 typedef enum esper_config_optimizer { ESPER_CONFIG_OPTIMIZER_LIST(X) } esper_config_optimizer;
-#undef X
-#define X(name, text) ESPER_CONFIG_SCHEDULE_##name,
 typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_config_schedule;
-#undef X
-#define X(name, text) ESPER_CONFIG_GATES_##name,
 typedef enum esper_config_gates { ESPER_CONFIG_GATES_LIST(X) } esper_config_gates;
-#undef X
-#define X(name, text) ESPER_CONFIG_COMM_##name,
 typedef enum esper_config_comm { ESPER_CONFIG_COMM_LIST(X) } esper_config_comm;
-#undef X
-#define X(name, text) ESPER_CONFIG_INCUBATION_##name,
 typedef enum esper_config_incubation { ESPER_CONFIG_INCUBATION_LIST(X) } esper_config_incubation;
 #undef X
 typedef esper_log_level esper_config_log_level;
@@ -156,6 +145,9 @@ size_t esper_config_write(const esper_config *config, char text[ESPER_CONFIG_REC
 /* Keys by index, 0 .. ESPER_CONFIG_N_KEYS-1 in the order of the list; find gives -1 for a name that is none. */
 int                     esper_config_find(const char *name);
 const esper_config_key *esper_config_key_at(int index);
+
+/* Begins a suggestion for a name, with all keys offered. */
+void esper_config_suggest(esper_suggest *suggest, const char *name);
 
 /* One value as text, and where it came from, in words: "flag --lr", "my.conf:12", "environment ESPER_LR", "default". */
 void               esper_config_value_text(const esper_config *config, int index, char text[ESPER_CONFIG_TEXT_CHARS]);

@@ -1,4 +1,5 @@
 /* Configuration from the command line and the environment. */
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,29 +31,13 @@ static bool is_other_variable(const char *name)
     return false;
 }
 
-static esper_status fail_variable(const char *shown, const char *name)
-{
-    char variable[ESPER_CONFIG_NAME_CHARS];
-    esper_suggest suggest;
-
-    esper_suggest_init(&suggest, name);
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++)
-        esper_suggest_offer(&suggest, esper_config_key_at(i)->name);
-    for (int i = 0; i < N_OTHER_VARIABLES; i++)
-        esper_suggest_offer(&suggest, other_variables[i]);
-    if (suggest.best == NULL)
-        return ESPER_FAIL(ESPER_E_CONFIG, "environment variable %s names no configuration key; unset it", shown);
-    esper_config_variable_name(suggest.best, variable);
-    return ESPER_FAIL(ESPER_E_CONFIG, "environment variable %s names no configuration key; did you mean '%s'?", shown,
-                      variable);
-}
-
 /* `entry` is "ESPER_LR=0.1". */
 static esper_status set_from_variable(esper_config *config, const char *entry)
 {
     static const esper_config_source source = {.place = ESPER_CONFIG_ENVIRON};
     char shown[ESPER_CONFIG_NAME_CHARS], name[ESPER_CONFIG_NAME_CHARS], exact[ESPER_CONFIG_NAME_CHARS] = "";
     size_t n = strcspn(entry, "=");
+    esper_suggest suggest;
     int index;
 
     if (entry[n] == '\0')
@@ -66,9 +51,16 @@ static esper_status set_from_variable(esper_config *config, const char *entry)
     index = esper_config_find(name);
     if (index >= 0)
         esper_config_variable_name(esper_config_key_at(index)->name, exact);
-    if (strcmp(shown, exact) != 0) /* ESPER_lr is not ESPER_LR */
-        return fail_variable(shown, name);
-    return esper_config_set(config, name, entry + n + 1, &source);
+    if (strcmp(shown, exact) == 0) /* ESPER_lr is not ESPER_LR */
+        return esper_config_set(config, name, entry + n + 1, &source);
+    esper_config_suggest(&suggest, name);
+    for (int i = 0; i < N_OTHER_VARIABLES; i++)
+        esper_suggest_offer(&suggest, other_variables[i]);
+    if (suggest.best == NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "environment variable %s names no configuration key; unset it", shown);
+    esper_config_variable_name(suggest.best, exact);
+    return ESPER_FAIL(ESPER_E_CONFIG, "environment variable %s names no configuration key; did you mean '%s'?", shown,
+                      exact);
 }
 
 esper_status esper_config_load_environ(esper_config *config)
@@ -92,14 +84,6 @@ typedef struct arg_reader {
     char                     **argv;
 } arg_reader;
 
-static const esper_config_option *find_option(const arg_reader *args, const char *name)
-{
-    for (int i = 0; i < args->n_options; i++)
-        if (strcmp(args->options[i].name, name) == 0)
-            return &args->options[i];
-    return NULL;
-}
-
 /* What people call some options elsewhere; as keys are spelt in the list. */
 static const struct {
     const char *elsewhere, *here;
@@ -107,14 +91,6 @@ static const struct {
     {"learning_rate", "lr"}, {"output", "run_dir"},    {"output_dir", "run_dir"}, {"dir", "run_dir"},
     {"gpu", "backend"},      {"cuda", "backend"},      {"device", "backend"},
 };
-
-static const char *find_alias(const char *word)
-{
-    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
-        if (strcmp(word, aliases[i].elsewhere) == 0)
-            return aliases[i].here;
-    return NULL;
-}
 
 /* `name` is the argument without its dashes and value. */
 static esper_status fail_option(const arg_reader *args, const char *argument, const char *name)
@@ -125,13 +101,12 @@ static esper_status fail_option(const arg_reader *args, const char *argument, co
     snprintf(word, sizeof(word), "%s", name);
     for (char *at = word; *at != '\0'; at++)
         *at = *at == '-' ? '_' : *at; /* as the keys are spelt in the list */
-    esper_suggest_init(&suggest, word);
-    for (int i = 0; i < ESPER_CONFIG_N_KEYS; i++)
-        esper_suggest_offer(&suggest, esper_config_key_at(i)->name);
+    esper_config_suggest(&suggest, word);
     for (int i = 0; i < args->n_options; i++)
         esper_suggest_offer(&suggest, args->options[i].name);
-    if (find_alias(word) != NULL)
-        suggest.best = find_alias(word);
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+        if (strcmp(word, aliases[i].elsewhere) == 0)
+            suggest.best = aliases[i].here;
     if (suggest.best == NULL)
         return ESPER_FAIL(ESPER_E_CONFIG, "there is no option '%.60s'; --help lists them", argument);
     esper_config_flag_name(suggest.best, flag);
@@ -194,13 +169,13 @@ static esper_status take_long(arg_reader *args, const char *argument)
     char name[ESPER_CONFIG_NAME_CHARS], flag[ESPER_CONFIG_NAME_CHARS + 2];
     size_t n = strcspn(argument + 2, "=");
     const char *joined = argument[2 + n] == '=' ? argument + 2 + n + 1 : NULL;
-    const esper_config_option *option;
 
+    assert(strncmp(argument, "--", 2) == 0);
     snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name)), argument + 2);
     snprintf(flag, sizeof(flag), "--%s", name);
-    option = find_option(args, name);
-    if (option != NULL)
-        return take_option(args, option, flag, joined);
+    for (int i = 0; i < args->n_options; i++)
+        if (strcmp(args->options[i].name, name) == 0)
+            return take_option(args, &args->options[i], flag, joined);
     if (esper_config_find(name) >= 0)
         return take_key(args, esper_config_find(name), joined);
     if (find_negated(name) >= 0 && joined != NULL)

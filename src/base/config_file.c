@@ -56,18 +56,6 @@ static esper_status finish_assignment(file_reader *reader)
     return esper_config_set(&reader->config, reader->key, reader->value, &source);
 }
 
-/* The end of the line's meaning: before a comment (at the start or after a blank) and the blanks in front of it. */
-static const char *end_of_meaning(const char *line, const char *end)
-{
-    const char *at = line;
-
-    while (at < end && !((*at == ';' || *at == '#') && (at == line || is_blank(at[-1]))))
-        at++;
-    while (at > line && is_blank(at[-1]))
-        at--;
-    return at;
-}
-
 /* Refuses what inih would let pass or cut. */
 static esper_status check_line(const file_reader *reader, const char *line, const char *end)
 {
@@ -86,19 +74,6 @@ static esper_status check_line(const file_reader *reader, const char *line, cons
     return ESPER_OK;
 }
 
-/* Nothing below would see what follows a zero byte. */
-static esper_status check_text(const file_reader *reader)
-{
-    const char *zero = memchr(reader->at, '\0', (size_t)(reader->end - reader->at));
-    int line = 1;
-
-    if (zero == NULL)
-        return ESPER_OK;
-    for (const char *at = reader->at; at < zero; at++)
-        line += *at == '\n';
-    return ESPER_FAIL(ESPER_E_CONFIG, "%s:%d: a zero byte: this is not a text file", reader->name, line);
-}
-
 /* Goes to the next line that says something; false at the end of the text or at a fault. */
 static bool next_line(file_reader *reader)
 {
@@ -112,7 +87,11 @@ static bool next_line(file_reader *reader)
         reader->line++;
         while (line < line_end && is_blank(*line))
             line++; /* an indented line would be a continuation to inih */
-        line_end = end_of_meaning(line, line_end);
+        for (const char *at = line; at < line_end; at++) /* a comment begins at the start or after a blank */
+            if ((*at == ';' || *at == '#') && (at == line || is_blank(at[-1])))
+                line_end = at;
+        while (line_end > line && is_blank(line_end[-1]))
+            line_end--;
         reader->status = check_line(reader, line, line_end);
         if (reader->status != ESPER_OK)
             return false;
@@ -173,20 +152,21 @@ static int take_value(void *user, const char *section, const char *name, const c
     file_reader *reader = user;
 
     (void)section;
-    if (reader->is_continued) {
+    if (reader->is_continued)
         strncat(reader->value, value, sizeof(reader->value) - strlen(reader->value) - 1);
-        return 1;
+    else {
+        snprintf(reader->key, sizeof(reader->key), "%s", name);
+        snprintf(reader->value, sizeof(reader->value), "%s", value);
+        reader->has_assignment = true;
     }
-    snprintf(reader->key, sizeof(reader->key), "%s", name);
-    snprintf(reader->value, sizeof(reader->value), "%s", value);
-    reader->has_assignment = true;
     return 1;
 }
 
 static esper_status read_text(file_reader *reader, const char *text, size_t bytes)
 {
     static const char byte_order_mark[] = "\xEF\xBB\xBF"; /* some editors begin UTF-8 files with it */
-    int bad_line;
+    const char *zero;
+    int bad_line, line = 1;
 
     if (bytes >= 3 && memcmp(text, byte_order_mark, 3) == 0) {
         text += 3;
@@ -194,7 +174,11 @@ static esper_status read_text(file_reader *reader, const char *text, size_t byte
     }
     reader->at = text;
     reader->end = text + bytes;
-    ESPER_TRY(check_text(reader));
+    zero = memchr(text, '\0', bytes); /* nothing below would see what follows it */
+    for (const char *at = text; zero != NULL && at < zero; at++)
+        line += *at == '\n';
+    if (zero != NULL)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s:%d: a zero byte: this is not a text file", reader->name, line);
     bad_line = ini_parse_stream(hand_over, reader, take_value, reader);
     if (reader->status == ESPER_OK && bad_line != 0)
         return ESPER_FAIL(ESPER_E_CONFIG, "%s:%d: expected a line 'key = value'", reader->name, reader->line);

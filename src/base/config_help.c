@@ -11,24 +11,14 @@ static void metavar_text(const esper_config_key *key, char *text, size_t size)
     size_t used = 0;
 
     text[0] = '\0';
-    switch (key->kind) {
-    case ESPER_CONFIG_INT:
-    case ESPER_CONFIG_U64:
+    if (key->kind == ESPER_CONFIG_INT || key->kind == ESPER_CONFIG_U64)
         snprintf(text, size, " N");
-        break;
-    case ESPER_CONFIG_REAL:
+    else if (key->kind == ESPER_CONFIG_REAL)
         snprintf(text, size, " X");
-        break;
-    case ESPER_CONFIG_BOOL:
-        break;
-    case ESPER_CONFIG_TEXT:
+    else if (key->kind == ESPER_CONFIG_TEXT)
         snprintf(text, size, " %s", key->unit[0] != '\0' ? key->unit : "PATH");
-        break;
-    case ESPER_CONFIG_CHOICE:
-        for (int i = 0; key->choices[i] != NULL && used < size; i++)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", i == 0 ? " " : "|", key->choices[i]);
-        break;
-    }
+    for (int i = 0; key->kind == ESPER_CONFIG_CHOICE && key->choices[i] != NULL && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i == 0 ? " " : "|", key->choices[i]);
 }
 
 /* Prints words, breaking lines before `width` and indenting the next ones; `column` is where the cursor stands. */
@@ -54,22 +44,10 @@ static void print_wrapped(FILE *stream, int width, const char *text, int column)
     fputc('\n', stream);
 }
 
-/* "[default 128; a whole number of samples from 1 to 65536]" */
-static void default_text(const esper_config_key *key, char *text, size_t size)
-{
-    char expected[160];
-
-    if (key->kind == ESPER_CONFIG_INT || key->kind == ESPER_CONFIG_REAL) {
-        esper_config_expected_text(key, expected, sizeof(expected));
-        snprintf(text, size, "[default %s; %s]", key->preset, expected);
-    } else {
-        snprintf(text, size, key->preset[0] != '\0' ? "[default %s]" : "%s", key->preset);
-    }
-}
-
 static void print_key_help(FILE *stream, int width, const esper_config_key *key)
 {
-    char flag[ESPER_CONFIG_NAME_CHARS], metavar[80], preset[240], help[600];
+    bool is_number = key->kind == ESPER_CONFIG_INT || key->kind == ESPER_CONFIG_REAL;
+    char flag[ESPER_CONFIG_NAME_CHARS], metavar[80], expected[160] = "", help[600];
     int column;
 
     esper_config_flag_name(key->name, flag);
@@ -77,8 +55,10 @@ static void print_key_help(FILE *stream, int width, const esper_config_key *key)
     column = fprintf(stream, "  %s%s", flag, metavar);
     if (key->kind == ESPER_CONFIG_BOOL)
         column += fprintf(stream, ", --no-%s", flag + 2);
-    default_text(key, preset, sizeof(preset));
-    snprintf(help, sizeof(help), "%s %s", key->help, preset);
+    if (is_number)
+        esper_config_expected_text(key, expected, sizeof(expected));
+    snprintf(help, sizeof(help), key->preset[0] != '\0' ? "%s [default %s%s%s]" : "%s", key->help, key->preset,
+             is_number ? "; " : "", expected);
     print_wrapped(stream, width, help, column);
 }
 

@@ -22,15 +22,16 @@
     X(TRAINING, "Training")          \
     X(GROWTH, "Growth") X(LEARN, "Learn") X(GUARD, "Guard") X(RANKS, "Ranks") X(DATA, "Data") X(NETWORK, "Network")
 
-/* The words a choice may be. The log level's are those of the log. */
-#define ESPER_CONFIG_BACKEND_LIST(X)   X(AUTO, "auto") X(CPU, "cpu") X(REF, "ref") X(NULL, "null")
-#define ESPER_CONFIG_PROGRESS_LIST(X)  X(AUTO, "auto") X(BAR, "bar") X(PLAIN, "plain") X(NONE, "none")
-#define ESPER_CONFIG_LOG_LEVEL_LIST(X) ESPER_LOG_LEVEL_LIST(X)
-#define ESPER_CONFIG_OPTIMIZER_LIST(X) X(SGD, "sgd") X(ADAMW, "adamw")
-#define ESPER_CONFIG_SCHEDULE_LIST(X)  X(CONSTANT, "constant") X(COSINE, "cosine")
-#define ESPER_CONFIG_GATES_LIST(X)     X(STRICT, "strict") X(PERMISSIVE, "permissive")
-#define ESPER_CONFIG_COMM_LIST(X)      X(AUTO, "auto") X(SELF, "self") X(MPI, "mpi")
-#define ESPER_CONFIG_INCUBATION_LIST(X) X(STRAIGHT, "straight") X(ASIDE, "aside")
+/* The words a choice may be: X(of, name, text). The log level's are those of the log. */
+#define ESPER_CONFIG_BACKEND_LIST(X) \
+    X(BACKEND, AUTO, "auto") X(BACKEND, CPU, "cpu") X(BACKEND, REF, "ref") X(BACKEND, NULL, "null")
+#define ESPER_CONFIG_PROGRESS_LIST(X) \
+    X(PROGRESS, AUTO, "auto") X(PROGRESS, BAR, "bar") X(PROGRESS, PLAIN, "plain") X(PROGRESS, NONE, "none")
+#define ESPER_CONFIG_OPTIMIZER_LIST(X)  X(OPTIMIZER, SGD, "sgd") X(OPTIMIZER, ADAMW, "adamw")
+#define ESPER_CONFIG_SCHEDULE_LIST(X)   X(SCHEDULE, CONSTANT, "constant") X(SCHEDULE, COSINE, "cosine")
+#define ESPER_CONFIG_GATES_LIST(X)      X(GATES, STRICT, "strict") X(GATES, PERMISSIVE, "permissive")
+#define ESPER_CONFIG_COMM_LIST(X)       X(COMM, AUTO, "auto") X(COMM, SELF, "self") X(COMM, MPI, "mpi")
+#define ESPER_CONFIG_INCUBATION_LIST(X) X(INCUBATION, STRAIGHT, "straight") X(INCUBATION, ASIDE, "aside")
 
 /* clang-format off */
 

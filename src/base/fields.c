@@ -1,54 +1,17 @@
 /* Records as text. */
 #include "base/fields.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/mem.h"
-
-/* ------------------------------------------------------------------------------------------------ text */
-
-void esper_text_add(esper_text *out, const char *format, ...)
-{
-    va_list args, again;
-    int n;
-
-    va_start(args, format);
-    va_copy(again, args);
-    n = vsnprintf(NULL, 0, format, args);
-    if (n >= 0 && !out->failed && out->n + (size_t)n + 1 > out->room) {
-        size_t room = 2 * (out->n + (size_t)n + 1);
-        void *grown = esper_mem_grow(out->text, room);
-
-        out->failed = grown == NULL;
-        if (grown != NULL) {
-            out->text = grown;
-            out->room = room;
-        }
-    }
-    if (n >= 0 && !out->failed) {
-        vsnprintf(out->text + out->n, out->room - out->n, format, again);
-        out->n += (size_t)n;
-    }
-    va_end(again);
-    va_end(args);
-}
-
-void esper_text_fini(esper_text *out)
-{
-    esper_mem_free(out->text);
-    *out = (esper_text){0};
-}
 
 /* ------------------------------------------------------------------------------------------------ writing */
 
 static size_t bytes_of(const esper_field *field)
 {
-    return (size_t)field->count * (field->type == ESPER_FIELD_I32 ? sizeof(int32_t) : sizeof(int64_t));
+    return field->type == ESPER_FIELD_I32 ? sizeof(int32_t) : sizeof(int64_t);
 }
 
 static bool is_zero(const char *bytes, size_t n)
@@ -59,47 +22,32 @@ static bool is_zero(const char *bytes, size_t n)
     return true;
 }
 
-static void write_value(esper_text *out, const esper_field *field, const char *at, int i)
+static void write_value(esper_page *out, esper_field_type type, const void *at)
 {
-    union {
-        double   real;
-        int32_t  i32;
-        int64_t  i64;
-        uint64_t u64;
-    } value;
-    size_t bytes = field->type == ESPER_FIELD_I32 ? sizeof(int32_t) : sizeof(int64_t);
-
-    memcpy(&value, at + (size_t)i * bytes, bytes);
-    switch (field->type) {
-    case ESPER_FIELD_REAL:
-        if (isnan(value.real))
-            esper_text_add(out, " nan");
-        else
-            esper_text_add(out, " %a", value.real);
-        break;
-    case ESPER_FIELD_I32:
-        esper_text_add(out, " %" PRId32, value.i32);
-        break;
-    case ESPER_FIELD_I64:
-        esper_text_add(out, " %" PRId64, value.i64);
-        break;
-    case ESPER_FIELD_U64:
-        esper_text_add(out, " %" PRIu64, value.u64);
-        break;
-    }
+    if (type == ESPER_FIELD_I32)
+        esper_page_print(out, " %" PRId32, *(const int32_t *)at);
+    else if (type == ESPER_FIELD_I64)
+        esper_page_print(out, " %" PRId64, *(const int64_t *)at);
+    else if (type == ESPER_FIELD_U64)
+        esper_page_print(out, " %" PRIu64, *(const uint64_t *)at);
+    else if (isnan(*(const double *)at))
+        esper_page_print(out, " nan"); /* whose sign means nothing */
+    else
+        esper_page_print(out, " %a", *(const double *)at);
 }
 
-void esper_fields_write(esper_text *out, const char *prefix, const esper_field *fields, const void *record)
+void esper_fields_write(esper_page *out, const char *prefix, const esper_field *fields, const void *record)
 {
     for (const esper_field *field = fields; field->name != NULL; field++) {
         const char *at = (const char *)record + field->offset;
 
-        if (is_zero(at, bytes_of(field)))
+        assert(field->count > 0);
+        if (is_zero(at, (size_t)field->count * bytes_of(field)))
             continue;
-        esper_text_add(out, "%s%s", prefix, field->name);
+        esper_page_print(out, "%s%s", prefix, field->name);
         for (int i = 0; i < field->count; i++)
-            write_value(out, field, at, i);
-        esper_text_add(out, "\n");
+            write_value(out, field->type, at + (size_t)i * bytes_of(field));
+        esper_page_print(out, "\n");
     }
 }
 

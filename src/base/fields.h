@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "esper.h"
+#include "base/page.h"
 
 typedef enum esper_field_type { ESPER_FIELD_REAL, ESPER_FIELD_I32, ESPER_FIELD_I64, ESPER_FIELD_U64 } esper_field_type;
 
@@ -33,17 +33,7 @@ typedef struct esper_field {
         NULL, ESPER_FIELD_REAL, 0, 0 \
     }
 
-/* Text that grows. Zeroed is empty; freed by esper_text_fini. When there was no memory, `failed` stays. */
-typedef struct esper_text {
-    char  *text; /* NULL while empty */
-    size_t n, room;
-    bool   failed;
-} esper_text;
-
-void esper_text_add(esper_text *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void esper_text_fini(esper_text *out);
-
-void esper_fields_write(esper_text *out, const char *prefix, const esper_field *fields, const void *record);
+void esper_fields_write(esper_page *out, const char *prefix, const esper_field *fields, const void *record);
 
 /* The next line of a text, split: its name, and its values (to their end of line). *text moves on; false: there is none. */
 typedef struct esper_field_line {

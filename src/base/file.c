@@ -1,6 +1,7 @@
 /* Whole files over the system calls: buffering by stdio would only hide which write failed. */
 #include "base/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,30 +29,19 @@ static esper_status fail_errno(const char *what, const char *path)
     return ESPER_FAIL(code == ENOENT ? ESPER_E_NOTFOUND : ESPER_E_IO, "%s: %s: %s", path, what, strerror(code));
 }
 
-/* How much to read at first: all of a plain file at once, a step of anything else. */
-static esper_status first_room(int fd, const char *path, size_t max_bytes, size_t *room_out)
+/* Reads until the end. On failure the buffer is still the caller's. */
+static esper_status read_all(int fd, const char *path, size_t max_bytes, char **data, size_t *used)
 {
+    size_t room = READ_STEP; /* of a plain file all at once */
     struct stat info;
 
     if (fstat(fd, &info) != 0)
         return fail_errno("cannot be read", path);
-    if (!S_ISREG(info.st_mode)) {
-        *room_out = READ_STEP;
-        return ESPER_OK;
-    }
-    if ((uint64_t)info.st_size > max_bytes)
+    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > max_bytes)
         return ESPER_FAIL(ESPER_E_IO, "%s: %lld bytes, more than the %zu allowed here", path, (long long)info.st_size,
                           max_bytes);
-    *room_out = (size_t)info.st_size + 1; /* one more, so that the end is met without growing */
-    return ESPER_OK;
-}
-
-/* Reads until the end. On failure the buffer is still the caller's. */
-static esper_status read_all(int fd, const char *path, size_t max_bytes, char **data, size_t *used)
-{
-    size_t room = 0;
-
-    ESPER_TRY(first_room(fd, path, max_bytes, &room));
+    if (S_ISREG(info.st_mode))
+        room = (size_t)info.st_size + 1; /* one more, so that the end is met without growing */
     for (;;) {
         ssize_t n;
 
@@ -101,10 +91,9 @@ esper_status esper_file_read(const char *path, size_t max_bytes, char **data_out
 esper_status esper_file_write(const char *path, const void *data, size_t bytes)
 {
     esper_draft *draft;
-    esper_status st = esper_draft_open(path, &draft);
+    esper_status st;
 
-    if (st != ESPER_OK)
-        return st;
+    ESPER_TRY(esper_draft_open(path, &draft));
     st = esper_draft_write(draft, data, bytes);
     if (st == ESPER_OK)
         st = esper_draft_commit(draft);
@@ -162,20 +151,16 @@ static esper_status open_temp(esper_draft *draft, size_t size)
     return fail_errno("cannot be created", draft->temp_path);
 }
 
-/* The directory that holds `path`. The end of the path is cut for the moment; the caller's copy comes back whole. */
+/* The directory that holds `path`. The end of the path is cut for the moment. */
 static esper_status open_directory_of(esper_draft *draft)
 {
-    char *slash = strrchr(draft->path, '/');
+    char *slash = strrchr(draft->path, '/'), after = slash != NULL ? slash[1] : '\0';
 
-    if (slash == NULL) {
-        draft->dir_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    } else {
-        char after = slash[1];
-
+    if (slash != NULL)
         slash[1] = '\0'; /* keeps the slash, so that "/file" gives "/" */
-        draft->dir_fd = open(draft->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    draft->dir_fd = open(slash != NULL ? draft->path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (slash != NULL)
         slash[1] = after;
-    }
     if (draft->dir_fd < 0 && errno != EACCES)
         return fail_errno("its directory cannot be opened", draft->path);
     return ESPER_OK;
@@ -211,6 +196,7 @@ esper_status esper_draft_write(esper_draft *draft, const void *data, size_t byte
 {
     const char *at = data;
 
+    assert(draft->fd >= 0); /* nothing follows a commit */
     while (bytes > 0) {
         ssize_t n = write(draft->fd, at, bytes);
 

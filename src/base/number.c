@@ -2,6 +2,7 @@
  * which 0.5 is written 0,5. */
 #include "base/number.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -91,7 +92,8 @@ bool esper_number_read_real(const char *text, double *value_out)
     return true;
 }
 
-void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS])
+/* The shortest of so many digits that reads back as the same value. */
+static void write_shortest(double value, int least, int most, bool is_float, char text[ESPER_NUMBER_CHARS])
 {
     locale_t c_locale, previous;
 
@@ -100,35 +102,29 @@ void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS])
         return;
     }
     previous = enter_c_locale(&c_locale);
-    for (int digits = 15; digits <= 17; digits++) {
+    for (int digits = least; digits <= most; digits++) {
         snprintf(text, ESPER_NUMBER_CHARS, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        if (is_float ? (double)strtof(text, NULL) == value : strtod(text, NULL) == value)
             break;
     }
     leave_c_locale(c_locale, previous);
 }
 
+void esper_number_write_real(double value, char text[ESPER_NUMBER_CHARS])
+{
+    write_shortest(value, 15, 17, false, text);
+}
+
 void esper_number_write_float(float value, char text[ESPER_NUMBER_CHARS])
 {
-    locale_t c_locale, previous;
-
-    if (!isfinite(value)) {
-        esper_number_write_real((double)value, text);
-        return;
-    }
-    previous = enter_c_locale(&c_locale);
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, ESPER_NUMBER_CHARS, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
-            break;
-    }
-    leave_c_locale(c_locale, previous);
+    write_shortest((double)value, 6, 9, true, text);
 }
 
 void esper_number_write_fixed(double value, int decimals, char text[ESPER_NUMBER_CHARS])
 {
     locale_t c_locale, previous;
 
+    assert(decimals >= 0 && decimals <= 9);
     if (!(fabs(value) < 1e15)) { /* and what is not finite */
         esper_number_write_real(value, text);
         return;

@@ -33,16 +33,6 @@ size_t esper_suggest_distance(const char *a, const char *b)
     return rows[n_a % 3][n_b];
 }
 
-/* A word that merely goes on after a name ("batch_size"), or stops early ("optim"), is as near as one wrong letter. */
-static size_t distance_for_people(const char *word, const char *name)
-{
-    size_t shared = min_size(strlen(word), strlen(name));
-
-    if (shared >= PREFIX_MIN && strncmp(word, name, shared) == 0)
-        return min_size(1, esper_suggest_distance(word, name));
-    return esper_suggest_distance(word, name);
-}
-
 void esper_suggest_init(esper_suggest *suggest, const char *word)
 {
     suggest->word = word;
@@ -54,8 +44,12 @@ void esper_suggest_init(esper_suggest *suggest, const char *word)
 
 void esper_suggest_offer(esper_suggest *suggest, const char *name)
 {
-    size_t distance = distance_for_people(suggest->word, name);
+    size_t shared = min_size(strlen(suggest->word), strlen(name));
+    size_t distance = esper_suggest_distance(suggest->word, name);
 
+    /* A word that merely goes on after a name ("batch_size"), or stops early ("optim"), is as near as one wrong letter. */
+    if (shared >= PREFIX_MIN && strncmp(suggest->word, name, shared) == 0)
+        distance = min_size(1, distance);
     if (distance < suggest->distance) {
         suggest->distance = distance;
         suggest->best = name;

@@ -1,4 +1,5 @@
 /* esper bench: figures beside their limits. Each subject has a file of its own. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ static int by_value(const void *a, const void *b)
 
 double esper_bench_quantile(double *values, int n_values, double part)
 {
+    assert(n_values > 0 && part >= 0.0 && part <= 1.0);
     qsort(values, (size_t)n_values, sizeof(values[0]), by_value);
     return values[(int)(part * (n_values - 1) + 0.5)];
 }
@@ -30,41 +32,27 @@ bool esper_bench_is_wanted(const esper_bench_request *request, const char *name)
     return strncmp(name, request->name, n) == 0 && (name[n] == '\0' || name[n] == '.');
 }
 
-static int run(int argc, char **argv)
-{
-    const char *json = NULL, *quick = NULL, *paced = NULL;
-    esper_bench_request request = {0};
-    const esper_config_option options[] = {
-        {.name = "json", .text_out = &json},
-        {.name = "quick", .text_out = &quick},
-        {.name = "paced", .text_out = &paced},
-        {.name = "device", .has_value = true, .text_out = &request.device},
-        {.name = "out", .has_value = true, .text_out = &request.out},
-    };
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left;
+enum { JSON, QUICK, PACED, DEVICE, OUT };
 
-    status = esper_cli_configure(&esper_command_bench, &config, argc, argv, options, 5, &n_left, &help);
-    if (status == ESPER_OK && help)
-        return ESPER_EXIT_OK;
-    if (status == ESPER_OK && n_left != 1)
-        return esper_cli_usage(&esper_command_bench, "expected the name of a benchmark");
-    if (status == ESPER_OK && request.out != NULL && strncmp(argv[0], "tune", 4) != 0)
-        return esper_cli_usage(&esper_command_bench, "--out is for tune");
-    request.name = argv[0];
-    request.config = &config;
-    request.json = json != NULL;
-    request.quick = quick != NULL;
-    request.paced = paced != NULL;
-    for (int i = 0; subjects[i] != NULL && status == ESPER_OK; i++)
-        status = subjects[i]->run(&request);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (request.n_run == 0)
-        return esper_cli_usage(&esper_command_bench, "no benchmark is called '%s'", argv[0]);
-    return ESPER_EXIT_OK;
+static const esper_command_option options[] = {
+    [JSON] = {"json", false},    [QUICK] = {"quick", false}, [PACED] = {"paced", false},
+    [DEVICE] = {"device", true}, [OUT] = {"out", true},      {NULL}};
+
+static esper_status run(esper_cli_call *call)
+{
+    esper_bench_request request = {.name = call->words[0],
+                                   .config = &call->config,
+                                   .json = call->given[JSON] != NULL,
+                                   .quick = call->given[QUICK] != NULL,
+                                   .paced = call->given[PACED] != NULL,
+                                   .device = call->given[DEVICE],
+                                   .out = call->given[OUT]};
+
+    if (request.out != NULL && strncmp(request.name, "tune", 4) != 0)
+        return esper_cli_usage(call, "--out is for tune");
+    for (int i = 0; subjects[i] != NULL; i++)
+        ESPER_TRY(subjects[i]->run(&request));
+    return request.n_run > 0 ? ESPER_OK : esper_cli_usage(call, "no benchmark is called '%s'", request.name);
 }
 
 const esper_command esper_command_bench = {
@@ -113,5 +101,7 @@ const esper_command esper_command_bench = {
         "tune table than the one built in (docs/determinism.md).",
     .keys = (const char *const[]){"threads", "backend", NULL},
     .has_ranks = true, /* gate and ranks; the others are each rank's own */
+    .options = options,
+    .wants = "the name of a benchmark",
     .run = run,
 };

@@ -1,4 +1,5 @@
 /* esper compare: what growing is worth, against controls, over several seeds. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,9 +22,17 @@
 
 enum { DEFAULT_SEEDS = 3 };
 
+enum { POLICIES, SEEDS, FIRST_SEED, AGAINST, JOBS, DIR, OUT, JSON };
+
+static const esper_command_option options[] = {
+    [POLICIES] = {"policies", true}, [SEEDS] = {"seeds", true}, [FIRST_SEED] = {"first-seed", true},
+    [AGAINST] = {"against", true},   [JOBS] = {"jobs", true},   [DIR] = {"dir", true},
+    [OUT] = {"out", true},           [JSON] = {"json", false},  {NULL}};
+
 typedef struct request {
-    const char *policies, *seeds, *first_seed, *against, *dir, *jobs, *out, *json; /* as typed; NULL = not */
-    int64_t     n_seeds, n_jobs, n_threads;
+    const char *const *given; /* by `options` */
+    int64_t            n_seeds, n_jobs, n_threads;
+    FILE              *progress;
 } request;
 
 /* ------------------------------------------------------------------------------------------------ what is asked for */
@@ -39,99 +48,69 @@ static esper_status read_count(const char *flag, const char *text, int64_t most,
     return ESPER_OK;
 }
 
-/* As many runs at a time as there are threads to use. */
-static esper_status count_threads(const esper_config *config, int64_t *n_out)
-{
-    esper_pool *pool;
-
-    ESPER_TRY(esper_pool_open(config->threads, &pool));
-    *n_out = esper_pool_threads(pool);
-    esper_pool_close(pool);
-    return ESPER_OK;
-}
-
-/* --first-seed is --seed by a name that says what it is here. */
-static esper_status take_first_seed(const request *wish, esper_config *config)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
-
-    if (wish->first_seed == NULL)
-        return ESPER_OK;
-    if (esper_config_place_of(config, esper_config_find("seed")) == ESPER_CONFIG_FLAG)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed and --seed are the same here: leave one out");
-    if (esper_config_set(config, "seed", wish->first_seed, &source) != ESPER_OK)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed: '%.40s' is no seed: a whole number from 0", wish->first_seed);
-    return ESPER_OK;
-}
-
 static esper_status read_wish(request *wish, esper_config *config)
 {
-    ESPER_TRY(take_first_seed(wish, config));
-    ESPER_TRY(count_threads(config, &wish->n_threads));
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+    const char *first = wish->given[FIRST_SEED]; /* --seed by a name that says what it is here */
+    esper_pool *pool;
+
+    if (first != NULL && esper_config_place_of(config, esper_config_find("seed")) == ESPER_CONFIG_FLAG)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed and --seed are the same here: leave one out");
+    if (first != NULL && esper_config_set(config, "seed", first, &source) != ESPER_OK)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--first-seed: '%.40s' is no seed: a whole number from 0", first);
+    ESPER_TRY(esper_pool_open(config->threads, &pool));
+    wish->n_jobs = wish->n_threads = esper_pool_threads(pool); /* as many runs at a time as there are threads to use */
+    esper_pool_close(pool);
     wish->n_seeds = DEFAULT_SEEDS;
-    if (wish->seeds != NULL)
-        ESPER_TRY(read_count("--seeds", wish->seeds, ESPER_COMPARE_MAX_SEEDS, &wish->n_seeds));
-    if (wish->out != NULL && wish->out[0] == '\0')
+    if (wish->given[SEEDS] != NULL)
+        ESPER_TRY(read_count("--seeds", wish->given[SEEDS], ESPER_COMPARE_MAX_SEEDS, &wish->n_seeds));
+    if (wish->given[OUT] != NULL && wish->given[OUT][0] == '\0')
         return ESPER_FAIL(ESPER_E_CONFIG, "--out wants a file, not an empty word");
-    if (wish->dir != NULL && wish->dir[0] == '\0')
+    if (wish->given[DIR] != NULL && wish->given[DIR][0] == '\0')
         return ESPER_FAIL(ESPER_E_CONFIG, "--dir wants a directory, not an empty word");
-    if (wish->jobs != NULL)
-        return read_count("--jobs", wish->jobs, ESPER_COMPARE_MAX_JOBS, &wish->n_jobs);
-    wish->n_jobs = wish->n_threads;
+    if (wish->given[JOBS] != NULL)
+        ESPER_TRY(read_count("--jobs", wish->given[JOBS], ESPER_COMPARE_MAX_JOBS, &wish->n_jobs));
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ its directory */
 
+/* Makes it, and holds it until this process ends: two comparisons in one directory would run the same runs. */
 static esper_status open_dir(const request *wish, const esper_task *task, char dir_out[ESPER_PATH_CHARS])
 {
-    char name[128];
-
-    if (wish->dir == NULL) {
-        snprintf(name, sizeof(name), "compare-%s", task->name);
-        return esper_run_dir_make("", name, dir_out);
-    }
-    if (snprintf(dir_out, ESPER_PATH_CHARS, "%s", wish->dir) >= ESPER_CONFIG_TEXT_CHARS - ESPER_COMPARE_NAME_CHARS - 1)
-        return ESPER_FAIL(ESPER_E_CONFIG, "--dir: the path %.60s... is too long", wish->dir);
-    return esper_file_make_dirs(dir_out);
-}
-
-/* Held until this process ends: two comparisons in one directory would run the same runs. */
-static esper_status lock_dir(const char *dir)
-{
-    char path[ESPER_PATH_CHARS];
+    char name[128], path[ESPER_PATH_CHARS];
     int lock;
 
-    ESPER_TRY(esper_run_path(dir, ESPER_RUN_COMPARISON, path));
+    if (wish->given[DIR] == NULL) {
+        snprintf(name, sizeof(name), "compare-%s", task->name);
+        ESPER_TRY(esper_run_dir_make("", name, dir_out));
+    } else if (snprintf(dir_out, ESPER_PATH_CHARS, "%s", wish->given[DIR]) >=
+               ESPER_CONFIG_TEXT_CHARS - ESPER_COMPARE_NAME_CHARS - 1)
+        return ESPER_FAIL(ESPER_E_CONFIG, "--dir: the path %.60s... is too long", wish->given[DIR]);
+    else
+        ESPER_TRY(esper_file_make_dirs(dir_out));
+    ESPER_TRY(esper_run_path(dir_out, ESPER_RUN_COMPARISON, path));
     lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (lock < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (flock(lock, LOCK_EX | LOCK_NB) != 0)
-        return ESPER_FAIL(ESPER_E_STATE, "%s is in use: another comparison runs there", dir);
+        return ESPER_FAIL(ESPER_E_STATE, "%s is in use: another comparison runs there", dir_out);
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ telling */
 
-static void tell_begin(const esper_compare *compare, const request *wish, const char *dir, FILE *stream)
-{
-    char gates[ESPER_CONFIG_TEXT_CHARS];
-
-    esper_config_value_text(&compare->config, esper_config_find("gates"), gates);
-    fprintf(stream, "compare   %s:", compare->task->name);
-    for (int i = 0; i < compare->n_lines; i++)
-        fprintf(stream, " %s", compare->lines[i].name);
-    esper_terminal_print(stream, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs,
-                         (int)wish->n_jobs, dir, gates);
-    fflush(stream);
-}
-
-/* As each of its runs will note in its log. */
-static void warn_of_policies(const esper_compare *compare)
+static void tell_begin(const esper_compare *compare, const request *wish, const char *dir)
 {
     const esper_log log = {.level = compare->config.log_level, .stream = stderr};
 
+    fprintf(wish->progress, "compare   %s:", compare->task->name);
     for (int i = 0; i < compare->n_lines; i++)
+        fprintf(wish->progress, " %s", compare->lines[i].name);
+    esper_terminal_print(wish->progress, "\nruns      %d, %d at a time, in %s; gates %s for all\n", compare->n_runs,
+                         (int)wish->n_jobs, dir, esper_config_gates_name(compare->config.gates));
+    fflush(wish->progress);
+    for (int i = 0; i < compare->n_lines; i++) /* as each of its runs will note in its log */
         if (compare->lines[i].note[0] != '\0')
             esper_log_warn(&log, "%s: %s", compare->lines[i].name, compare->lines[i].note);
 }
@@ -188,48 +167,40 @@ static bool is_complete(const esper_compare *compare)
     return true;
 }
 
-static int tell_end(const esper_compare *compare, const request *wish, const char *dir, bool stopped)
+static esper_status tell_end(const esper_compare *compare, const request *wish, const char *dir, bool stopped,
+                             int *code_out)
 {
-    FILE *stream = wish->json != NULL ? stderr : stdout;
-    esper_status status = print_result(compare, wish->json != NULL);
     char quoted[ESPER_SHELL_CHARS];
 
-    if (status == ESPER_OK)
-        status = write_files(compare, dir, wish->out);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
+    ESPER_TRY(print_result(compare, wish->given[JSON] != NULL));
+    ESPER_TRY(write_files(compare, dir, wish->given[OUT]));
     if (stopped)
-        fprintf(stream, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n",
+        fprintf(wish->progress, "\nstopped: what has ended is kept; the same command with --dir %s goes on\n",
                 esper_shell_quote_path(dir, quoted));
     else
-        esper_terminal_print(stream, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME, wish->out != NULL ? ", " : "",
-                             wish->out != NULL ? wish->out : "");
-    if (stopped)
-        return ESPER_EXIT_STOPPED;
-    return is_complete(compare) ? ESPER_EXIT_OK : ESPER_EXIT_FAILED;
+        esper_terminal_print(wish->progress, "\nwritten   %s/%s%s%s\n", dir, ESPER_REPORT_NAME,
+                             wish->given[OUT] != NULL ? ", " : "", wish->given[OUT] != NULL ? wish->given[OUT] : "");
+    *code_out = stopped ? ESPER_EXIT_STOPPED : is_complete(compare) ? ESPER_EXIT_OK : ESPER_EXIT_FAILED;
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the command */
 
-static int run_all(esper_compare *compare, const request *wish)
+static esper_status run_all(esper_compare *compare, const request *wish, int *code_out)
 {
-    FILE *stream = wish->json != NULL ? stderr : stdout;
     char dir[ESPER_PATH_CHARS];
-    esper_compare_desc desc = {
-        .compare = compare, .dir = dir, .jobs = (int)wish->n_jobs, .threads = (int)wish->n_threads, .progress = stream};
-    esper_status status = open_dir(wish, compare->task, dir);
+    esper_compare_desc desc = {.compare = compare,
+                               .dir = dir,
+                               .jobs = (int)wish->n_jobs,
+                               .threads = (int)wish->n_threads,
+                               .progress = wish->progress};
 
-    if (status == ESPER_OK)
-        status = lock_dir(dir);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
+    assert(wish->n_jobs >= 1 && wish->n_threads >= 1);
+    ESPER_TRY(open_dir(wish, compare->task, dir));
     desc.stop = esper_job_listen();
-    tell_begin(compare, wish, dir, stream);
-    warn_of_policies(compare);
-    status = esper_compare_run_all(&desc);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare));
+    tell_begin(compare, wish, dir);
+    ESPER_TRY(esper_compare_run_all(&desc));
+    return tell_end(compare, wish, dir, *desc.stop != 0 && !is_complete(compare), code_out);
 }
 
 /* A setting serves where one of the lines uses it. */
@@ -246,55 +217,25 @@ static esper_status check_settings(const esper_compare *compare)
     return esper_settings_check(&compare->config, &compare->config, &use, &log);
 }
 
-static int compare_task(const char *name, esper_config *config, request *wish)
+static esper_status run(esper_cli_call *call)
 {
+    request wish = {.given = call->given, .progress = call->given[JSON] != NULL ? stderr : stdout};
+    const char *policies = wish.given[POLICIES] != NULL ? wish.given[POLICIES] : ESPER_COMPARE_POLICIES;
     const esper_task *task;
     esper_compare compare;
-    esper_status status = esper_task_find(name, &task);
-    int code;
-
-    if (status == ESPER_OK)
-        status = esper_task_configure(task, ESPER_CONFIG_IN_COMPARE, config);
-    if (status == ESPER_OK)
-        status = read_wish(wish, config);
-    if (status == ESPER_OK)
-        status = esper_compare_init(&compare, task, config,
-                                    wish->policies != NULL ? wish->policies : ESPER_COMPARE_POLICIES, wish->n_seeds);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    status = check_settings(&compare);
-    if (status == ESPER_OK && wish->against != NULL)
-        status = esper_compare_set_against(&compare, wish->against);
-    code = status == ESPER_OK ? run_all(&compare, wish) : esper_cli_fail(status);
-    esper_compare_fini(&compare);
-    return code;
-}
-
-static int run(int argc, char **argv)
-{
-    request wish = {0};
-    const esper_config_option options[] = {{.name = "policies", .has_value = true, .text_out = &wish.policies},
-                                           {.name = "seeds", .has_value = true, .text_out = &wish.seeds},
-                                           {.name = "first-seed", .has_value = true, .text_out = &wish.first_seed},
-                                           {.name = "against", .has_value = true, .text_out = &wish.against},
-                                           {.name = "jobs", .has_value = true, .text_out = &wish.jobs},
-                                           {.name = "dir", .has_value = true, .text_out = &wish.dir},
-                                           {.name = "out", .has_value = true, .text_out = &wish.out},
-                                           {.name = "json", .text_out = &wish.json}};
-    esper_config config;
     esper_status status;
-    bool help;
-    int n_left;
 
-    status = esper_cli_configure(&esper_command_compare, &config, argc, argv, options,
-                                 (int)(sizeof(options) / sizeof(options[0])), &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left > 1)
-        return esper_cli_usage(&esper_command_compare, "one task at a time: '%s' is too much", argv[1]);
-    return compare_task(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &config, &wish);
+    ESPER_TRY(esper_task_find(call->n_words == 1 ? call->words[0] : esper_task_list()[0]->name, &task));
+    ESPER_TRY(esper_task_configure(task, ESPER_CONFIG_IN_COMPARE, &call->config));
+    ESPER_TRY(read_wish(&wish, &call->config));
+    ESPER_TRY(esper_compare_init(&compare, task, &call->config, policies, wish.n_seeds));
+    status = check_settings(&compare);
+    if (status == ESPER_OK && wish.given[AGAINST] != NULL)
+        status = esper_compare_set_against(&compare, wish.given[AGAINST]);
+    if (status == ESPER_OK)
+        status = run_all(&compare, &wish, &call->code);
+    esper_compare_fini(&compare);
+    return status;
 }
 
 const esper_command esper_command_compare = {
@@ -339,5 +280,7 @@ const esper_command esper_command_compare = {
     .own = (const esper_command_own[]){{.key = "policy", .refusal = "name all of them with --policies"},
                                        {.key = "run_dir", .refusal = "--dir is for all of its runs"},
                                        {.key = NULL}},
+    .options = options,
+    .most_words = 1,
     .run = run,
 };

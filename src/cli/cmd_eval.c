@@ -1,4 +1,5 @@
 /* esper eval: accuracy of a checkpoint. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,40 +17,34 @@
 /* Settings that may differ from those the network was trained with. */
 static const char *const keys[] = {"threads", "backend", "data", "batch", NULL};
 
-/* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
-static void print_sentence(const esper_network *network, const char *file, esper_split split, const esper_tally *tally)
-{
-    const esper_cursor *cursor = &network->cursor;
-    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
-
-    if (cursor->batch > 0)
-        snprintf(batches, sizeof(batches), " and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
-    esper_terminal_print(stdout, "%s after epoch %u%s: %s split: loss %s, accuracy %.2f %% over %s samples\n", file,
-                         cursor->epoch, batches, esper_split_name(split),
-                         esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
-                         esper_text_count((int64_t)tally->samples, count));
-}
-
 static void print_score(const esper_network *network, const char *file, esper_split split, const esper_tally *tally,
                         bool as_json)
 {
+    const esper_cursor *cursor = &network->cursor;
     char text[6 * ESPER_PATH_CHARS + 256]; /* every character of the path may need an escape */
+    char count[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], batches[40] = "";
     esper_json json;
 
-    if (!as_json) {
-        print_sentence(network, file, split, tally);
+    if (!as_json) { /* "runs/x/last.safetensors after epoch 3: test split: loss ..." */
+        if (cursor->batch > 0)
+            snprintf(batches, sizeof(batches), " and %u batch%s", cursor->batch, cursor->batch == 1 ? "" : "es");
+        esper_terminal_print(stdout, "%s after epoch %u%s: %s split: loss %s, accuracy %.2f %% over %s samples\n", file,
+                             cursor->epoch, batches, esper_split_name(split),
+                             esper_text_loss(esper_tally_loss(tally), loss), esper_tally_accuracy(tally),
+                             esper_text_count((int64_t)tally->samples, count));
         return;
     }
     esper_json_init(&json, text, sizeof(text));
     esper_json_object_begin(&json);
     esper_json_key(&json, "path"), esper_json_text(&json, file);
-    esper_json_key(&json, "epoch"), esper_json_int(&json, network->cursor.epoch);
+    esper_json_key(&json, "epoch"), esper_json_int(&json, cursor->epoch);
     esper_json_key(&json, "task"), esper_json_text(&json, network->engine->task);
     esper_json_key(&json, "split"), esper_json_text(&json, esper_split_name(split));
     esper_json_key(&json, "samples"), esper_json_int(&json, (int64_t)tally->samples);
     esper_json_key(&json, "loss"), esper_json_real(&json, esper_tally_loss(tally));
     esper_json_key(&json, "accuracy"), esper_json_real(&json, esper_tally_accuracy(tally));
     esper_json_object_end(&json);
+    assert(!json.overflow);
     printf("%s\n", text);
 }
 
@@ -84,42 +79,22 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
     return status;
 }
 
-static bool find_split(const char *name, esper_split *split_out)
-{
-    for (int split = 0; split < ESPER_N_SPLITS; split++)
-        if (strcmp(esper_split_name((esper_split)split), name) == 0) {
-            *split_out = (esper_split)split;
-            return true;
-        }
-    return false;
-}
+enum { SPLIT, JSON };
 
-static int run(int argc, char **argv)
+static const esper_command_option options[] = {[SPLIT] = {"split", true}, [JSON] = {"json", false}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
 {
-    const char *split_name = "test", *json = NULL;
-    const esper_config_option options[] = {{.name = "split", .has_value = true, .text_out = &split_name},
-                                           {.name = "json", .text_out = &json}};
+    const char *name = call->given[SPLIT] != NULL ? call->given[SPLIT] : esper_split_name(ESPER_SPLIT_TEST);
     char path[ESPER_PATH_CHARS];
-    esper_split split = ESPER_SPLIT_TEST;
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left;
+    int split = 0;
 
-    status = esper_cli_configure(&esper_command_eval, &config, argc, argv, options, 2, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_eval, "expected one run or checkpoint, got %d", n_left);
-    if (!find_split(split_name, &split))
-        return esper_cli_usage(&esper_command_eval, "no split is called '%s': there are train, valid and test",
-                               split_name);
-    status = esper_run_checkpoint_find(argv[0], path);
-    if (status == ESPER_OK)
-        status = evaluate(path, &config, split, json != NULL);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+    while (split < ESPER_N_SPLITS && strcmp(esper_split_name((esper_split)split), name) != 0)
+        split++;
+    if (split == ESPER_N_SPLITS)
+        return esper_cli_usage(call, "no split is called '%s': there are train, valid and test", name);
+    ESPER_TRY(esper_run_checkpoint_find(call->words[0], path));
+    return evaluate(path, &call->config, (esper_split)split, call->given[JSON] != NULL);
 }
 
 const esper_command esper_command_eval = {
@@ -131,5 +106,7 @@ const esper_command esper_command_eval = {
             "  --json          one JSON object instead of a sentence\n"
             "  --threads N, --backend NAME, --data PATH, --batch N   as for train",
     .keys = keys,
+    .options = options,
+    .wants = "one run or checkpoint",
     .run = run,
 };

@@ -1,4 +1,5 @@
 /* esper export: a trained network for other programs. */
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,16 +43,6 @@ static size_t list_channels(const char *word, const float *values, int n, char *
     return used;
 }
 
-/* What pixels were scaled by. */
-static void describe_pixels(const esper_dataset_info *data, char *text, size_t chars)
-{
-    size_t used = (size_t)snprintf(text, chars, "Pixels go in as (value / 255 - mean) / std, channel by channel:\n");
-
-    used += list_channels("mean", data->mean, data->channels, text + used, chars - used);
-    if (used < chars)
-        list_channels("std ", data->std, data->channels, text + used, chars - used);
-}
-
 static void describe(const esper_network *network, const esper_task *task, const char *file, char about[ABOUT_CHARS])
 {
     const esper_dataset_info *data = esper_dataset_info_get(network->engine->data);
@@ -59,21 +50,16 @@ static void describe(const esper_network *network, const esper_task *task, const
         (size_t)snprintf(about, ABOUT_CHARS, "%s: %s\n\nWeights of %s after epoch %u, step %llu.\n", task->name,
                          task->about, file, network->cursor.epoch, (unsigned long long)network->cursor.step);
 
-    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN)
-        describe_pixels(data, about + used, ABOUT_CHARS - used);
-    else
+    assert(used < ABOUT_CHARS);
+    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN) { /* what pixels were scaled by */
+        used += (size_t)snprintf(about + used, ABOUT_CHARS - used,
+                                 "Pixels go in as (value / 255 - mean) / std, channel by channel:\n");
+        used += list_channels("mean", data->mean, data->channels, about + used, ABOUT_CHARS - used);
+        if (used < ABOUT_CHARS)
+            list_channels("std ", data->std, data->channels, about + used, ABOUT_CHARS - used);
+    } else
         snprintf(about + used, ABOUT_CHARS - used, "Tokens are ids from 0 to %d, at most %d of them.", data->vocab - 1,
                  network->engine->host.transformer.context);
-}
-
-/* Overwriting what is being exported would lose the run. */
-static esper_status check_not_itself(const char *file, const char *to)
-{
-    struct stat a, b;
-
-    if (stat(file, &a) == 0 && stat(to, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file", to);
-    return ESPER_OK;
 }
 
 static void print_written(const esper_network *network, const request *asked)
@@ -101,6 +87,7 @@ typedef struct alphas {
 static void list_alphas(const esper_network *network, alphas *out)
 {
     out->n = 0;
+    assert(network->slots.n <= ESPER_MAX_SLOTS);
     for (int k = 0; k < network->slots.n; k++) {
         char *name = out->names[out->n];
 
@@ -114,6 +101,7 @@ static void list_alphas(const esper_network *network, alphas *out)
 static esper_status write_out(const esper_network *network, const esper_task *task, const request *asked)
 {
     char about[ABOUT_CHARS];
+    struct stat a, b;
     alphas weights;
     esper_export what = {
         .torch = {.net = &network->net,
@@ -129,7 +117,9 @@ static esper_status write_out(const esper_network *network, const esper_task *ta
     what.torch.n_numbers = weights.n;
     describe(network, task, asked->file, about);
     if (asked->safetensors != NULL) {
-        ESPER_TRY(check_not_itself(asked->file, asked->safetensors));
+        if (stat(asked->file, &a) == 0 && stat(asked->safetensors, &b) == 0 && a.st_dev == b.st_dev &&
+            a.st_ino == b.st_ino) /* that would lose the run */
+            return ESPER_FAIL(ESPER_E_CONFIG, "%s is the checkpoint itself: choose another file", asked->safetensors);
         ESPER_TRY(esper_export_weights(&what, asked->safetensors));
     }
     if (asked->torch_dir != NULL)
@@ -165,38 +155,27 @@ static esper_status export(const request *asked)
     return status;
 }
 
-static int run(int argc, char **argv)
-{
-    const char *force = NULL;
-    request asked = {0};
-    const esper_config_option options[] = {{.name = "torch", .has_value = true, .text_out = &asked.torch_dir},
-                                           {.name = "safetensors", .has_value = true, .text_out = &asked.safetensors},
-                                           {.name = "force", .text_out = &force}};
-    char path[ESPER_PATH_CHARS];
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left;
+enum { TORCH, SAFETENSORS, FORCE };
 
-    status = esper_cli_configure(&esper_command_export, &config, argc, argv, options, 3, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_export, "expected one run or checkpoint, got %d", n_left);
+static const esper_command_option options[] = {
+    [TORCH] = {"torch", true}, [SAFETENSORS] = {"safetensors", true}, [FORCE] = {"force", false}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
+{
+    char path[ESPER_PATH_CHARS];
+    request asked = {.file = path,
+                     .torch_dir = call->given[TORCH],
+                     .safetensors = call->given[SAFETENSORS],
+                     .config = &call->config,
+                     .force = call->given[FORCE] != NULL};
+
     if (asked.torch_dir == NULL && asked.safetensors == NULL)
-        return esper_cli_usage(&esper_command_export, "say where to: --torch DIR, or --safetensors FILE");
+        return esper_cli_usage(call, "say where to: --torch DIR, or --safetensors FILE");
     if ((asked.torch_dir != NULL && asked.torch_dir[0] == '\0') ||
         (asked.safetensors != NULL && asked.safetensors[0] == '\0'))
-        return esper_cli_usage(&esper_command_export, "--torch and --safetensors want a place, not an empty word");
-    status = esper_run_checkpoint_find(argv[0], path);
-    asked.file = path;
-    asked.config = &config;
-    asked.force = force != NULL;
-    if (status == ESPER_OK)
-        status = export(&asked);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+        return esper_cli_usage(call, "--torch and --safetensors want a place, not an empty word");
+    ESPER_TRY(esper_run_checkpoint_find(call->words[0], path));
+    return export(&asked);
 }
 
 const esper_command esper_command_export = {
@@ -219,5 +198,7 @@ const esper_command esper_command_export = {
         "  from model import load\n"
         "  model = load(\"exported/model.safetensors\")",
     .keys = keys,
+    .options = options,
+    .wants = "one run or checkpoint",
     .run = run,
 };

@@ -16,16 +16,6 @@
 #include "ui/terminal.h"
 #include "ui/text.h"
 
-/* What was asked for. */
-typedef struct request {
-    const esper_task   *task; /* NULL: the checkpoint says */
-    const esper_config *config;
-    const char         *resume; /* or NULL */
-    bool                control;
-    esper_log           log;
-    esper_job           job;
-} request;
-
 /* ------------------------------------------------------------------------------------------------ the end */
 
 static void print_page(const char *run_dir)
@@ -44,24 +34,14 @@ static void print_page(const char *run_dir)
         fprintf(stderr, "esper: no report was written: %s\n", esper_last_error());
 }
 
-static void print_next(const request *asked, const char *run_dir, bool has_control)
+/* Table, lineage, and where everything is. result NULL: the run had ended before. */
+static esper_status close_run(const esper_job *job, const char *run_dir, const esper_run_result *result,
+                              bool has_control)
 {
     char quoted[ESPER_SHELL_CHARS];
     const char *program = esper_cli_program(), *dir = esper_shell_quote_path(run_dir, quoted);
 
-    printf("next      %s replay %s\n", program, dir);
-    printf("          %s export %s --torch DIR\n", program, dir);
-    if (!has_control && !asked->control)
-        printf("          %s grow --resume %s --static-control\n", program, dir);
-}
-
-/* Table, lineage, and where everything is. result NULL: the run had ended before. */
-static esper_status close_run(const request *asked, const char *run_dir, const esper_run_result *result,
-                              bool has_control)
-{
-    char took[ESPER_TEXT_CHARS];
-
-    if (asked->config->progress != ESPER_CONFIG_PROGRESS_NONE)
+    if (job->config->progress != ESPER_CONFIG_PROGRESS_NONE)
         printf("\n");
     ESPER_TRY(esper_grow_closing_print(run_dir, result));
     printf("\n");
@@ -69,41 +49,32 @@ static esper_status close_run(const request *asked, const char *run_dir, const e
         if (isfinite(result->total_reward))
             printf("return    %.2f, what its decisions earned (esper info rewards)\n", result->total_reward);
         printf("weights   %016" PRIx64 "\n", result->weight_hash);
-        if (result->n_skipped + result->n_rollbacks > 0)
-            esper_terminal_print(
-                stdout, "guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
-                result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
-                result->n_rollbacks == 1 ? "" : "s", run_dir, ESPER_RUN_EVENTS);
+        esper_job_report_guard(result);
         if (result->n_faults_left > 0)
             printf("drill     %" PRIu64 " of the faults asked for found nothing to strike\n", result->n_faults_left);
-        esper_terminal_print(stdout, "saved     %s/%s after %s\n", run_dir, ESPER_RUN_CHECKPOINT,
-                             esper_text_duration(result->seconds, took));
+        esper_job_report_saved(result);
     }
     print_page(run_dir);
-    print_next(asked, run_dir, has_control);
+    printf("next      %s replay %s\n", program, dir);
+    printf("          %s export %s --torch DIR\n", program, dir);
+    if (!has_control)
+        printf("          %s grow --resume %s --static-control\n", program, dir);
     return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ the job */
 
-static esper_status grow(const request *asked, esper_run_result *result_out)
+static esper_status grow(const esper_job *job, esper_run_result *result_out)
 {
+    esper_run_desc desc = esper_job_run(job);
     esper_grow_observer watch;
     esper_run_observer observer;
-    esper_run_desc desc = {.task = asked->task,
-                           .config = asked->config,
-                           .resume = asked->resume,
-                           .grows = true,
-                           .observer = &observer,
-                           .log = &asked->log,
-                           .stop = asked->job.stop,
-                           .comm = asked->job.comm,
-                           .cut_off = asked->job.cut_off,
-                           .threads = asked->job.threads};
     esper_status status;
 
-    esper_grow_observer_init(&watch, asked->config->progress, stdout);
+    esper_grow_observer_init(&watch, job->config->progress, stdout);
     observer = esper_grow_observer_of(&watch);
+    desc.grows = true;
+    desc.observer = &observer;
     status = esper_run_train(&desc, result_out);
     esper_grow_view_clear(&watch.view);
     return status;
@@ -111,13 +82,13 @@ static esper_status grow(const request *asked, esper_run_result *result_out)
 
 /* Whether the run that is to be resumed has ended already, so that only its control is wanted; if so, its directory. Anything
  * that is wrong with it is found again, and told, when it is resumed. */
-static bool has_ended(const request *asked, char dir[ESPER_PATH_CHARS])
+static bool has_ended(const esper_job *job, char dir[ESPER_PATH_CHARS])
 {
     bool done = false;
     char *slash;
 
-    if (asked->resume == NULL || !asked->control || esper_run_checkpoint_find(asked->resume, dir) != ESPER_OK ||
-        esper_grow_is_done(dir, asked->task, asked->config, &done) != ESPER_OK || !done)
+    if (job->resume == NULL || esper_run_checkpoint_find(job->resume, dir) != ESPER_OK ||
+        esper_grow_is_done(dir, job->task, job->config, &done) != ESPER_OK || !done)
         return false;
     slash = strrchr(dir, '/');
     if (slash == NULL)
@@ -127,49 +98,38 @@ static bool has_ended(const request *asked, char dir[ESPER_PATH_CHARS])
     return true;
 }
 
-static int end_control_stopped(const request *asked, const char *run_dir, const esper_run_result *result)
-{
-    esper_status status = close_run(asked, run_dir, result, true);
-    char quoted[ESPER_SHELL_CHARS];
-
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    printf("\nthe static control is not done; go on with it: %s grow --resume %s --static-control\n",
-           esper_cli_program(), esper_shell_quote_path(run_dir, quoted));
-    return ESPER_EXIT_STOPPED;
-}
-
-static int grow_all(const request *asked)
+static esper_status grow_all(const esper_job *job, bool has_control, int *code_out)
 {
     esper_run_result result;
-    char dir[ESPER_PATH_CHARS];
-    bool ended = has_ended(asked, dir), stopped = false;
-    esper_grow_control_desc control = {
-        .run_dir = dir, .asked = asked->config, .log = &asked->log, .stop = asked->job.stop};
-    esper_status status = ended ? ESPER_OK : grow(asked, &result);
+    char dir[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
+    bool ended = has_control && has_ended(job, dir), stopped = false;
+    esper_grow_control_desc control = {.run_dir = dir, .asked = job->config, .log = &job->log, .stop = job->stop};
 
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (!ended && result.stopped) {
-        esper_job_report_stopped(&result, asked->control ? "grow --static-control" : "grow");
-        return ESPER_EXIT_STOPPED;
-    }
-    if (esper_job_is_silent(&asked->job))
-        return ESPER_EXIT_OK; /* the rest is for the rank that writes */
-    if (!ended)
+    if (!ended) {
+        ESPER_TRY(grow(job, &result));
+        if (result.stopped) {
+            *code_out = esper_job_report_stopped(&result, has_control ? "grow --static-control" : "grow");
+            return ESPER_OK;
+        }
+        if (esper_job_is_silent(job))
+            return ESPER_OK; /* the rest is for the rank that writes */
         snprintf(dir, sizeof(dir), "%s", result.run_dir);
-    if (asked->control)
-        status = esper_grow_control_run(&control, &stopped);
-    if (stopped)
-        return end_control_stopped(asked, dir, ended ? NULL : &result);
-    if (status == ESPER_OK)
-        status = close_run(asked, dir, ended ? NULL : &result, asked->control);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+    }
+    if (has_control)
+        ESPER_TRY(esper_grow_control_run(&control, &stopped));
+    ESPER_TRY(close_run(job, dir, ended ? NULL : &result, has_control));
+    if (!stopped)
+        return ESPER_OK;
+    printf("\nthe static control is not done; go on with it: %s grow --resume %s --static-control\n",
+           esper_cli_program(), esper_shell_quote_path(dir, quoted));
+    *code_out = ESPER_EXIT_STOPPED;
+    return ESPER_OK;
 }
 
-/* A run that learned stands for its policy. */
+/* Who decides: a run that learned stands for its policy, and a decision file needs no other word. */
 static esper_status take_policy(esper_config *config)
 {
+    static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG};
     char path[ESPER_PATH_CHARS];
 
     if (esper_run_policy_take(config->policy, path) != ESPER_OK)
@@ -177,56 +137,33 @@ static esper_status take_policy(esper_config *config)
     if (snprintf(config->policy, sizeof(config->policy), "%.*s", (int)sizeof(config->policy) - 1, path) !=
         (int)strlen(path))
         return ESPER_FAIL(ESPER_E_CONFIG, "policy: the path %.60s... is too long", path);
+    if (config->decisions[0] != '\0' &&
+        esper_config_place_of(config, esper_config_find("policy")) <= ESPER_CONFIG_PRESET)
+        return esper_config_set(config, "policy", esper_policy_scripted.name, &by_flag);
     return ESPER_OK;
 }
 
-static int run(int argc, char **argv)
-{
-    static const esper_config_source by_flag = {.place = ESPER_CONFIG_FLAG}; /* a decision file says who decides */
-    const char *resume = NULL, *control = NULL;
-    const esper_config_option options[] = {{.name = "resume", .has_value = true, .text_out = &resume},
-                                           {.name = "static-control", .text_out = &control}};
-    request asked = {0};
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left, code;
+enum { RESUME, CONTROL };
 
-    status = esper_cli_configure(&esper_command_grow, &config, argc, argv, options, 2, &n_left, &help);
-    if (status == ESPER_OK && !help)
-        status = take_policy(&config);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left > 1)
-        return esper_cli_usage(&esper_command_grow, "one task at a time: '%s' is too much", argv[1]);
-    if (n_left == 1 || resume == NULL) {
-        status = esper_task_find(n_left == 1 ? argv[0] : esper_task_list()[0]->name, &asked.task);
-        if (status == ESPER_OK)
-            status = esper_task_configure(asked.task, ESPER_CONFIG_IN_GROW, &config);
-        if (status != ESPER_OK)
-            return esper_cli_fail(status);
-    }
-    if (config.decisions[0] != '\0' &&
-        esper_config_place_of(&config, esper_config_find("policy")) <= ESPER_CONFIG_PRESET) {
-        status = esper_config_set(&config, "policy", esper_policy_scripted.name, &by_flag);
-        if (status != ESPER_OK)
-            return esper_cli_fail(status);
-    }
-    asked.config = &config;
-    asked.resume = resume;
-    asked.control = control != NULL;
-    status = esper_job_open(&config, &asked.job);
-    if (status == ESPER_OK)
-        status = esper_job_check_settings(ESPER_CONFIG_IN_GROW, asked.task, resume, &config);
-    asked.log = (esper_log){.level = config.log_level, .stream = stderr};
-    if (status == ESPER_OK && asked.control && asked.job.comm != NULL && esper_comm_size(asked.job.comm) > 1)
+static const esper_command_option options[] = {
+    [RESUME] = {"resume", true}, [CONTROL] = {"static-control", false}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
+{
+    bool has_control = call->given[CONTROL] != NULL;
+    esper_job job;
+    esper_status status;
+
+    ESPER_TRY(take_policy(&call->config));
+    status =
+        esper_job_open_task(call, esper_task_list()[0]->name, call->given[RESUME], &job);
+    if (status == ESPER_OK && has_control && esper_comm_size(job.comm) > 1)
         status = ESPER_FAIL(ESPER_E_CONFIG, "--static-control is for a job of one rank: train the host by itself with "
                                             "`esper train` and the same flags, below the same launcher");
-    code = status == ESPER_OK ? grow_all(&asked) : esper_cli_fail(status);
-    esper_job_close(&asked.job);
-    return code;
+    if (status == ESPER_OK)
+        status = grow_all(&job, has_control, &call->code);
+    esper_job_close(&job);
+    return status;
 }
 
 static void more_help(void)
@@ -267,5 +204,7 @@ const esper_command esper_command_grow = {
     .has_config = true,
     .job = ESPER_CONFIG_IN_GROW,
     .has_ranks = true,
+    .options = options,
+    .most_words = 1,
     .run = run,
 };

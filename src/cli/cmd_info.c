@@ -1,4 +1,5 @@
 /* esper info: backends, operations, tasks, blueprints, features, rewards, configuration in force, programs and plans. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -160,67 +161,57 @@ static esper_status info_features(const question *asked)
     return ESPER_OK;
 }
 
-/* The task, and the configuration a run of it would have. */
-static esper_status configure(const question *asked, const esper_task **task_out, esper_config *config_out)
-{
-    const esper_task *task = esper_task_list()[0];
+/* What a run of the task would be. */
+typedef struct prospect {
+    const esper_task *task;
+    esper_config      config;
+    esper_config_use  use;
+    bool              all; /* settings that have no effect, too */
+} prospect;
 
+/* As the command whose settings these are would do. Who wants to see all settings wants to know of those without effect, too. */
+static esper_status look_ahead(const question *asked, prospect *run)
+{
+    const esper_log log = {.level = asked->config->log_level, .stream = stderr};
+    esper_config *config = &run->config;
+
+    run->task = esper_task_list()[0];
     if (asked->task != NULL)
-        ESPER_TRY(esper_task_find(asked->task, &task));
-    *config_out = *asked->config;
-    *task_out = task;
-    return esper_task_configure(task, asked->job, config_out);
+        ESPER_TRY(esper_task_find(asked->task, &run->task));
+    *config = *asked->config;
+    ESPER_TRY(esper_task_configure(run->task, asked->job, config));
+    run->use = esper_settings_use(run->task, asked->job, config);
+    run->all = asked->all;
+    return asked->all ? ESPER_OK : esper_settings_check(config, config, &run->use, &log);
 }
-
-/* As the command whose settings these are would do. Who wants to see all of them wants to know, too. */
-static esper_status check_settings(const question *asked, const esper_config *config, const esper_config_use *use)
-{
-    const esper_log log = {.level = config->log_level, .stream = stderr};
-
-    return asked->all ? ESPER_OK : esper_settings_check(config, config, use, &log);
-}
-
-typedef struct sources {
-    const esper_config     *config;
-    const esper_config_use *use;
-    bool                    all;
-} sources;
 
 static void print_sources(FILE *stream, const void *context)
 {
-    const sources *shown = context;
+    const prospect *run = context;
 
-    esper_config_print_sources(shown->config, shown->use, shown->all, stream);
+    esper_config_print_sources(&run->config, &run->use, run->all, stream);
 }
 
 static esper_status info_config(const question *asked)
 {
-    const esper_task *task;
-    esper_config_use use;
-    esper_config config;
+    prospect run;
 
-    ESPER_TRY(configure(asked, &task, &config));
-    use = esper_settings_use(task, asked->job, &config);
-    ESPER_TRY(check_settings(asked, &config, &use));
-    printf("# configuration in force for %s in `esper %s`%s\n", task->name, esper_config_job_name(asked->job),
+    ESPER_TRY(look_ahead(asked, &run));
+    printf("# configuration in force for %s in `esper %s`%s\n", run.task->name, esper_config_job_name(asked->job),
            asked->job == ESPER_CONFIG_IN_TRAIN ? "; others: --grow, --learn" : "");
     if (!asked->all)
         printf("# settings that have no effect there are left out; --all shows them, and why\n");
-    return esper_cli_print(print_sources, &(sources){&config, &use, asked->all});
+    return esper_cli_print(print_sources, &run);
 }
 
 /* Opens a task as `esper train` or `esper grow` would. */
 static esper_status open_task(const question *asked, esper_network **network_out)
 {
-    const esper_task *task;
-    esper_config_use use;
-    esper_config config;
+    prospect run;
 
-    ESPER_TRY(configure(asked, &task, &config));
-    use = esper_settings_use(task, asked->job, &config);
-    ESPER_TRY(check_settings(asked, &config, &use));
-    return esper_single_open(task, &config, asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN,
-                             network_out);
+    ESPER_TRY(look_ahead(asked, &run));
+    return esper_single_open(run.task, &run.config,
+                             asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN, network_out);
 }
 
 static void print_net(FILE *stream, const void *net)
@@ -279,6 +270,7 @@ static esper_status print_overview(const question *asked)
                                  : i + 1 < N_TOPICS ? ","
                                                     : " or",
                                  topics[i].name);
+    assert(used < sizeof(names));
     esper_terminal_print(stdout, "\nmore: esper info TOPIC, where TOPIC is%s\n", names);
     return ESPER_OK;
 }
@@ -294,11 +286,10 @@ static bool find_flag(const esper_config *config, char flag[ESPER_CONFIG_NAME_CH
     return false;
 }
 
-static int print_topic(const question *asked, const char *name)
+static esper_status print_topic(esper_cli_call *call, const question *asked, const char *name)
 {
     char hint[ESPER_SUGGEST_TEXT_CHARS], flag[ESPER_CONFIG_NAME_CHARS];
     esper_suggest suggest;
-    esper_status status;
 
     esper_suggest_init(&suggest, name);
     for (int i = 0; i < N_TOPICS; i++) {
@@ -306,62 +297,48 @@ static int print_topic(const question *asked, const char *name)
         if (strcmp(topics[i].name, name) != 0)
             continue;
         if (asked->timed && !topics[i].timed)
-            return esper_cli_usage(&esper_command_info, "--time is for `esper info plan`");
+            return esper_cli_usage(call, "--time is for `esper info plan`");
         if (asked->job != ESPER_CONFIG_IN_TRAIN && !topics[i].of_task)
-            return esper_cli_usage(&esper_command_info, "--grow and --learn are for config, net and plan");
+            return esper_cli_usage(call, "--grow and --learn are for config, net and plan");
         if (asked->task != NULL && !topics[i].of_task)
-            return esper_cli_usage(&esper_command_info, "`esper info %s` is the same for all tasks: '%s' is too much",
-                                   name, asked->task);
+            return esper_cli_usage(call, "`esper info %s` is the same for all tasks: '%s' is too much", name,
+                                   asked->task);
         if (!topics[i].of_task && find_flag(asked->config, flag))
-            return esper_cli_usage(&esper_command_info, "%s is for config, net and plan", flag);
+            return esper_cli_usage(call, "%s is for config, net and plan", flag);
         if (asked->all && topics[i].print != info_config)
-            return esper_cli_usage(&esper_command_info, "--all is for `esper info config`");
-        status = topics[i].print(asked);
-        return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+            return esper_cli_usage(call, "--all is for `esper info config`");
+        return topics[i].print(asked);
     }
-    return esper_cli_usage(&esper_command_info, "no topic is called '%s'%s", name,
-                           esper_suggest_text(&suggest, "", hint));
+    return esper_cli_usage(call, "no topic is called '%s'%s", name, esper_suggest_text(&suggest, "", hint));
 }
 
-static int run(int argc, char **argv)
-{
-    const char *timed = NULL, *grows = NULL, *learns = NULL, *all = NULL;
-    const esper_config_option options[] = {{.name = "time", .text_out = &timed},
-                                           {.name = "grow", .text_out = &grows},
-                                           {.name = "learn", .text_out = &learns},
-                                           {.name = "all", .text_out = &all}};
-    char flag[ESPER_CONFIG_NAME_CHARS];
-    esper_config config;
-    question asked = {.config = &config};
-    esper_status status;
-    bool help;
-    int n_left;
+enum { TIME, GROW, LEARN, ALL };
 
-    status = esper_cli_configure(&esper_command_info, &config, argc, argv, options, 4, &n_left, &help);
-    if (status == ESPER_OK && help)
-        return ESPER_EXIT_OK;
-    if (status == ESPER_OK && n_left > 2)
-        return esper_cli_usage(&esper_command_info, "'%s' is too much", argv[2]);
-    asked.task = status == ESPER_OK && n_left > 1 ? argv[1] : NULL;
-    asked.timed = timed != NULL;
-    asked.all = all != NULL;
-    asked.job = learns != NULL ? ESPER_CONFIG_IN_LEARN : grows != NULL ? ESPER_CONFIG_IN_GROW : ESPER_CONFIG_IN_TRAIN;
-    if (status == ESPER_OK && grows != NULL && learns != NULL)
-        return esper_cli_usage(&esper_command_info, "--grow or --learn: one of them");
-    if (status == ESPER_OK && n_left > 0)
-        return print_topic(&asked, argv[0]);
-    if (status == ESPER_OK && (asked.timed || asked.all || asked.job != ESPER_CONFIG_IN_TRAIN))
-        return esper_cli_usage(&esper_command_info, "%s is for `esper info %s`",
-                               asked.timed      ? "--time"
-                               : asked.all      ? "--all"
-                               : learns != NULL ? "--learn"
-                                                : "--grow",
-                               asked.timed ? "plan" : "config");
-    if (status == ESPER_OK && find_flag(&config, flag))
-        return esper_cli_usage(&esper_command_info, "%s is for config, net and plan", flag);
-    if (status == ESPER_OK)
-        status = print_overview(&asked);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+static const esper_command_option options[] = {
+    [TIME] = {"time", false}, [GROW] = {"grow", false}, [LEARN] = {"learn", false}, [ALL] = {"all", false}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
+{
+    bool grows = call->given[GROW] != NULL, learns = call->given[LEARN] != NULL;
+    question asked = {.config = &call->config,
+                      .task = call->n_words > 1 ? call->words[1] : NULL,
+                      .timed = call->given[TIME] != NULL,
+                      .all = call->given[ALL] != NULL,
+                      .job = learns  ? ESPER_CONFIG_IN_LEARN
+                             : grows ? ESPER_CONFIG_IN_GROW
+                                     : ESPER_CONFIG_IN_TRAIN};
+    char flag[ESPER_CONFIG_NAME_CHARS];
+
+    if (grows && learns)
+        return esper_cli_usage(call, "--grow or --learn: one of them");
+    if (call->n_words > 0)
+        return print_topic(call, &asked, call->words[0]);
+    for (int i = 0; options[i].name != NULL; i++)
+        if (call->given[i] != NULL)
+            return esper_cli_usage(call, "--%s is for `esper info %s`", options[i].name, i == TIME ? "plan" : "config");
+    if (find_flag(&call->config, flag))
+        return esper_cli_usage(call, "%s is for config, net and plan", flag);
+    return print_overview(&asked);
 }
 
 const esper_command esper_command_info = {
@@ -384,5 +361,7 @@ const esper_command esper_command_info = {
         "config, net and plan take the flags of `esper train`; --grow shows them as `esper grow` has them, whose\n"
         "settings for a task may be others, and --learn as `esper learn` does. Without a topic: version, backends and\n"
         "tasks.",
+    .options = options,
+    .most_words = 2,
     .run = run,
 };

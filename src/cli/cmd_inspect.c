@@ -1,4 +1,5 @@
 /* esper inspect: what is in a checkpoint, or in any safetensors file. */
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -52,6 +53,7 @@ static void print_values(FILE *out, const esper_safetensors_tensor *tensor)
 
     if (tensor->dtype != ESPER_SAFETENSORS_F32 || n == 0)
         return;
+    assert(tensor->data != NULL);
     for (uint64_t i = 0; i < n; i++) {
         float value;
 
@@ -86,19 +88,6 @@ static void print_tensor(FILE *out, const esper_safetensors_tensor *tensor)
     fprintf(out, "\n");
 }
 
-/* Room for every key, unless one is long beyond measure. */
-static int note_width(const esper_safetensors *file)
-{
-    int width = NARROW;
-
-    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
-        int chars = (int)strlen(esper_safetensors_note_at(file, i).key) + 1;
-
-        width = chars > width && chars <= WIDE ? chars : width;
-    }
-    return width;
-}
-
 /* What is shown of a file. */
 typedef struct content {
     const esper_safetensors *file;
@@ -111,11 +100,18 @@ static void print_file(FILE *out, const void *context)
     const esper_safetensors *file = shown->file;
     uint64_t bytes = 0;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
+    int width = NARROW;
 
+    for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
+        int chars = (int)strlen(esper_safetensors_note_at(file, i).key) + 1;
+
+        width =
+            chars > width && chars <= WIDE ? chars : width; /* room for every key, unless one is long beyond measure */
+    }
     for (size_t i = 0; i < esper_safetensors_note_count(file); i++) {
         esper_safetensors_note note = esper_safetensors_note_at(file, i);
 
-        print_note(out, &note, note_width(file), shown->all);
+        print_note(out, &note, width, shown->all);
     }
     fprintf(out, "\n");
     for (size_t i = 0; i < esper_safetensors_count(file); i++) {
@@ -126,42 +122,26 @@ static void print_file(FILE *out, const void *context)
             esper_text_bytes((double)bytes, b));
 }
 
-static bool is_ours(const esper_safetensors *file)
-{
-    const char *format = esper_safetensors_note_find(file, "format");
+enum { ALL };
 
-    return format != NULL && strcmp(format, ESPER_CHECKPOINT_FORMAT) == 0;
-}
+static const esper_command_option options[] = {[ALL] = {"all", false}, {NULL}};
 
-static int run(int argc, char **argv)
+static esper_status run(esper_cli_call *call)
 {
-    const char *all = NULL;
-    const esper_config_option options[] = {{.name = "all", .text_out = &all}};
     char path[ESPER_PATH_CHARS];
     esper_safetensors *file;
-    esper_config config;
     esper_status status;
-    bool help;
-    int n_left;
+    const char *format;
 
-    status = esper_cli_configure(&esper_command_inspect, &config, argc, argv, options, 1, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_inspect, "expected one run or file, got %d", n_left);
-    status = esper_run_checkpoint_find(argv[0], path);
-    if (status == ESPER_OK)
-        status = esper_safetensors_open(path, &file);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
+    ESPER_TRY(esper_run_checkpoint_find(call->words[0], path));
+    ESPER_TRY(esper_safetensors_open(path, &file));
     esper_terminal_print(stdout, "%s\n\n", path);
-    status = esper_cli_print(print_file, &(content){file, all != NULL});
-    if (status == ESPER_OK && is_ours(file))
+    status = esper_cli_print(print_file, &(content){file, call->given[ALL] != NULL});
+    format = esper_safetensors_note_find(file, "format");
+    if (status == ESPER_OK && format != NULL && strcmp(format, ESPER_CHECKPOINT_FORMAT) == 0)
         status = esper_checkpoint_check(file, path);
     esper_safetensors_close(file);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
+    return status;
 }
 
 const esper_command esper_command_inspect = {
@@ -174,5 +154,7 @@ const esper_command esper_command_inspect = {
         "FILE is a file; RUN a directory, the beginning of its name below runs/, or 'last'.\n\n"
         "  --all           long notes, such as the configuration, in full",
     .keys = (const char *const[]){NULL},
+    .options = options,
+    .wants = "one run or file",
     .run = run,
 };

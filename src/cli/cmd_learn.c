@@ -15,18 +15,6 @@
 
 #define FAST_TASK "fashion_fast"
 
-static void print_times(const esper_learn_times *times)
-{
-    double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
-
-    if (all > 0.0)
-        esper_terminal_print(
-            stdout,
-            "time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
-            100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
-            100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
-}
-
 /* Where everything is, and what to do with it. */
 static void print_next(const esper_learn_result *result, const char *task)
 {
@@ -52,6 +40,8 @@ static void print_next(const esper_learn_result *result, const char *task)
 
 static void report(const esper_learn_result *result, const char *task)
 {
+    const esper_learn_times *times = &result->times;
+    double all = times->hosts + times->validation + times->policy + times->bookkeeping + times->waiting;
     char took[ESPER_TEXT_CHARS], episodes[ESPER_TEXT_CHARS], params[ESPER_TEXT_CHARS], error[32] = "";
 
     esper_terminal_print(stdout, "learned   %" PRIu32 " round%s, %s episode%s, in %s%s\n", result->rounds,
@@ -64,7 +54,12 @@ static void report(const esper_learn_result *result, const char *task)
         esper_terminal_print(stdout, "return    %.2f%s in the last round, validation accuracy %.2f %%, %s parameters\n",
                              result->last.total_reward, error, result->last.accuracy,
                              esper_text_count(llround(result->last.params), params));
-    print_times(&result->times);
+    if (all > 0.0)
+        esper_terminal_print(
+            stdout,
+            "time      hosts %.1f %%, validation %.1f %%, policy %.1f %%, bookkeeping %.1f %%, waiting %.1f %%\n",
+            100.0 * times->hosts / all, 100.0 * times->validation / all, 100.0 * times->policy / all,
+            100.0 * times->bookkeeping / all, 100.0 * times->waiting / all);
     if (result->n_skipped + result->n_bad_rewards + result->n_bad_observations > 0)
         esper_terminal_print(stdout,
                              "guard     %" PRIu64 " minibatches skipped, %" PRIu64 " rewards and %" PRIu64
@@ -73,78 +68,65 @@ static void report(const esper_learn_result *result, const char *task)
     print_next(result, task);
 }
 
-static int learn(const esper_task *task, const esper_config *config, const char *resume, const esper_job *job)
+static void report_stopped(const esper_learn_result *result)
 {
-    esper_log log = {.level = config->log_level, .stream = stderr};
+    char quoted[ESPER_SHELL_CHARS];
+
+    printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result->rounds,
+           result->rounds_asked, result->rounds_asked == 1 ? "" : "s");
+    if (result->policy[0] != '\0')
+        printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(),
+               esper_shell_quote_path(result->run_dir, quoted));
+    printf("\n");
+}
+
+static esper_status learn(const esper_job *job, int *code_out)
+{
     esper_learn_progress progress;
     esper_learn_observer observer;
     esper_learn_result result;
-    char quoted[ESPER_SHELL_CHARS];
-    esper_learn_desc desc = {.task = task,
-                             .config = config,
-                             .resume = resume,
+    esper_learn_desc desc = {.task = job->task,
+                             .config = job->config,
+                             .resume = job->resume,
                              .observer = &observer,
-                             .log = &log,
+                             .log = &job->log,
                              .stop = job->stop,
                              .comm = job->comm,
                              .cut_off = job->cut_off,
                              .threads = job->threads};
     esper_status status;
 
-    esper_learn_progress_init(&progress, config->progress, stdout);
+    esper_learn_progress_init(&progress, job->config->progress, stdout);
     observer = esper_learn_progress_observer(&progress);
     status = esper_learn_run(&desc, &result);
-    esper_learn_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status != ESPER_OK)
-        return esper_cli_fail(status);
+        return status;
+    *code_out = result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;
     if (esper_job_is_silent(job))
-        return result.stopped ? ESPER_EXIT_STOPPED : ESPER_EXIT_OK;
-    if (esper_learn_progress_is_shown(&progress))
+        return ESPER_OK;
+    if (esper_live_is_shown(&progress.live))
         printf("\n");
-    if (result.stopped) {
-        printf("stopped after %" PRIu32 " of %" PRIu32 " round%s; the round that was begun is lost", result.rounds,
-               result.rounds_asked, result.rounds_asked == 1 ? "" : "s");
-        if (result.policy[0] != '\0')
-            printf(", all before it is saved. Go on with: %s learn --resume %s", esper_cli_program(),
-                   esper_shell_quote_path(result.run_dir, quoted));
-        printf("\n");
-        return ESPER_EXIT_STOPPED;
-    }
-    report(&result, result.task);
-    return ESPER_EXIT_OK;
+    if (result.stopped)
+        report_stopped(&result);
+    else
+        report(&result, result.task);
+    return ESPER_OK;
 }
 
-static int run(int argc, char **argv)
-{
-    const char *resume = NULL;
-    const esper_config_option options[] = {{.name = "resume", .has_value = true, .text_out = &resume}};
-    const esper_task *task = NULL;
-    esper_config config;
-    esper_status status;
-    esper_job job;
-    bool help;
-    int n_left, code;
+enum { RESUME };
 
-    status = esper_cli_configure(&esper_command_learn, &config, argc, argv, options, 1, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left > 1)
-        return esper_cli_usage(&esper_command_learn, "one task at a time: '%s' is too much", argv[1]);
-    if (n_left == 1 || resume == NULL) {
-        status = esper_task_find(n_left == 1 ? argv[0] : FAST_TASK, &task);
-        if (status == ESPER_OK)
-            status = esper_task_configure(task, ESPER_CONFIG_IN_LEARN, &config);
-        if (status != ESPER_OK)
-            return esper_cli_fail(status);
-    }
-    status = esper_job_open(&config, &job);
+static const esper_command_option options[] = {[RESUME] = {"resume", true}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
+{
+    esper_job job;
+    esper_status status = esper_job_open_task(call, FAST_TASK, call->given[RESUME], &job);
+
     if (status == ESPER_OK)
-        status = esper_job_check_settings(ESPER_CONFIG_IN_LEARN, task, resume, &config);
-    code = status == ESPER_OK ? learn(task, &config, resume, &job) : esper_cli_fail(status);
+        status = learn(&job, &call->code);
     esper_job_close(&job);
-    return code;
+    return status;
 }
 
 #define WHO_DECIDES                                                                                                    \
@@ -192,5 +174,7 @@ const esper_command esper_command_learn = {
     .job = ESPER_CONFIG_IN_LEARN,
     .has_ranks = true,
     .own = own,
+    .options = options,
+    .most_words = 1,
     .run = run,
 };

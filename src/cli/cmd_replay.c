@@ -1,4 +1,5 @@
 /* esper replay: makes a grown run again from its seed and its decision log. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,18 +67,6 @@ static bool has_one_schedule(const original *self)
            self->history.head.epochs == self->config.epochs;
 }
 
-/* A log of version 1 does not say for how many epochs its run was begun. It is tried with those of the checkpoint: every entry
- * is compared. */
-static esper_status check_schedule(const original *self)
-{
-    if (has_one_schedule(self) || self->history.head.epochs == 0)
-        return ESPER_OK;
-    return ESPER_FAIL(ESPER_E_UNSUPPORTED,
-                      "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, which a "
-                      "replay cannot follow",
-                      self->dir, self->history.head.epochs, self->config.epochs);
-}
-
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
 {
     const esper_log log = {.level = asked->log_level, .stream = stderr};
@@ -88,7 +77,13 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
     ESPER_TRY(read_checkpoint(path, self));
     ESPER_TRY(read_history(self));
-    ESPER_TRY(check_schedule(self));
+    /* a log of version 1 does not say for how many epochs its run was begun. It is tried with those of the checkpoint: every entry
+     * is compared */
+    if (!has_one_schedule(self) && self->history.head.epochs != 0)
+        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                          "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, "
+                          "which a replay cannot follow",
+                          self->dir, self->history.head.epochs, self->config.epochs);
     use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
     ESPER_TRY(esper_settings_check(asked, &self->config, &use, &log));
     return esper_config_lay_over(&self->config, asked, keys);
@@ -96,28 +91,17 @@ static esper_status read_original(const char *name, const esper_config *asked, o
 
 /* ------------------------------------------------------------------------------------------------ replaying */
 
-/* At the end of the run, or at its last checkpoint, there are weights to compare with as well. */
-static bool stands_there(const original *self, const esper_run_result *result)
-{
-    return self->cursor.epoch == result->cursor.epoch && self->cursor.step == result->cursor.step;
-}
-
-static uint64_t count_decisions(const esper_decision_history *history, uint64_t n)
-{
-    uint64_t n_decisions = 0;
-
-    for (uint64_t i = 0; i < n; i++)
-        n_decisions += history->entries[i].source == ESPER_LOG_POLICY;
-    return n_decisions;
-}
-
 static esper_status judge(const original *self, const esper_run_result *result)
 {
     const char *program = esper_cli_program();
-    uint64_t n_decisions = count_decisions(&self->history, result->n_replayed);
-    bool compared = stands_there(self, result);
+    uint64_t n_decisions = 0;
+    /* at the end of the run, or at its last checkpoint, there are weights to compare with as well */
+    bool compared = self->cursor.epoch == result->cursor.epoch && self->cursor.step == result->cursor.step;
     char took[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
 
+    assert(result->n_replayed <= self->history.n);
+    for (uint64_t i = 0; i < result->n_replayed; i++)
+        n_decisions += self->history.entries[i].source == ESPER_LOG_POLICY;
     if (compared && self->weights != result->weight_hash)
         return ESPER_FAIL(ESPER_E_STATE,
                           "after epoch %u the weights are %016" PRIx64 ", and the checkpoint of %s says %016" PRIx64,
@@ -151,68 +135,56 @@ static esper_status explain(const original *self, esper_status status)
                                  "learning rate falls towards the last of them");
 }
 
-static int replay(const original *self, const esper_job *job)
+static esper_status replay(const original *self, esper_job *job, int *code_out)
 {
-    esper_log log = {.level = self->config.log_level, .stream = stderr};
+    esper_run_desc desc;
     esper_progress progress;
     esper_run_observer observer;
     esper_run_result result;
-    esper_run_desc desc = {.task = self->task,
-                           .config = &self->config,
-                           .grows = true,
-                           .replay = &self->history,
-                           .observer = &observer,
-                           .log = &log,
-                           .stop = job->stop,
-                           .comm = job->comm,
-                           .cut_off = job->cut_off,
-                           .threads = job->threads};
     esper_status status;
 
+    desc = esper_job_run(job);
+    desc.task = self->task;
+    desc.config = &self->config;
+    desc.grows = true;
+    desc.replay = &self->history;
+    desc.observer = &observer;
+    job->log.level = self->config.log_level;
     esper_progress_init(&progress, self->config.progress, stdout);
     progress.brief = true;
     observer = esper_progress_observer(&progress);
-    if (esper_progress_is_shown(&progress))
+    if (esper_live_is_shown(&progress.live))
         esper_terminal_print(stdout, "replay of %s: task %s, seed %" PRIu64 ", %s, %" PRIu64 " entries of its log\n\n",
                              self->dir, self->task->name, self->config.seed, self->history.head.kernels,
                              self->history.n);
     status = esper_run_train(&desc, &result);
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status == ESPER_OK && result.stopped) {
         printf("stopped in epoch %u; %" PRIu64 " entries of the log had come again with equal weights\n",
                result.cursor.epoch + 1, result.n_replayed);
-        return ESPER_EXIT_STOPPED;
+        *code_out = ESPER_EXIT_STOPPED;
+        return ESPER_OK;
     }
-    if (esper_progress_is_shown(&progress) && status == ESPER_OK)
+    if (esper_live_is_shown(&progress.live) && status == ESPER_OK)
         printf("\n");
     if (status == ESPER_OK)
         status = judge(self, &result);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(explain(self, status));
+    return status == ESPER_OK ? ESPER_OK : explain(self, status);
 }
 
-static int run(int argc, char **argv)
+static esper_status run(esper_cli_call *call)
 {
-    esper_config config;
     original self = {0};
-    esper_status status;
     esper_job job;
-    bool help;
-    int n_left, code;
+    esper_status status = esper_job_open(&call->config, &job);
 
-    status = esper_cli_configure(&esper_command_replay, &config, argc, argv, NULL, 0, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_replay, "expected one run, got %d", n_left);
-    status = esper_job_open(&config, &job);
     if (status == ESPER_OK)
-        status = read_original(argv[0], &config, &self);
-    code = status == ESPER_OK ? replay(&self, &job) : esper_cli_fail(status);
+        status = read_original(call->words[0], &call->config, &self);
+    if (status == ESPER_OK)
+        status = replay(&self, &job, &call->code);
     esper_job_close(&job);
     esper_decision_history_free(&self.history);
-    return code;
+    return status;
 }
 
 const esper_command esper_command_replay = {
@@ -233,5 +205,6 @@ const esper_command esper_command_replay = {
         "  --data PATH     as for grow, when the data has moved",
     .keys = keys,
     .has_ranks = true,
+    .wants = "one run",
     .run = run,
 };

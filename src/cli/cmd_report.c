@@ -19,40 +19,25 @@ static void print_written(const char *dir, const char *out, const esper_report_n
     printf("next      open it in a browser: xdg-open %s\n", esper_shell_quote_path(out, quoted));
 }
 
-static esper_status report(const char *name, const char *out)
+enum { OUT };
+
+static const esper_command_option options[] = {[OUT] = {"out", true}, {NULL}};
+
+static esper_status run(esper_cli_call *call)
 {
+    const char *out = call->given[OUT];
     char dir[ESPER_PATH_CHARS], path[ESPER_PATH_CHARS];
     esper_report_numbers numbers;
     size_t bytes;
 
-    ESPER_TRY(esper_run_dir_find(name, dir));
+    if (out != NULL && out[0] == '\0')
+        return esper_cli_usage(call, "--out wants a file, not an empty word");
+    ESPER_TRY(esper_run_dir_find(call->words[0], dir));
     ESPER_TRY(esper_run_path(dir, ESPER_REPORT_NAME, path));
     out = out != NULL ? out : path;
     ESPER_TRY(esper_report_page_write(dir, out, &numbers, &bytes));
     print_written(dir, out, &numbers, bytes);
     return ESPER_OK;
-}
-
-static int run(int argc, char **argv)
-{
-    const char *out = NULL;
-    const esper_config_option options[] = {{.name = "out", .has_value = true, .text_out = &out}};
-    esper_config config;
-    esper_status status;
-    bool help;
-    int n_left;
-
-    status = esper_cli_configure(&esper_command_report, &config, argc, argv, options, 1, &n_left, &help);
-    if (status != ESPER_OK)
-        return esper_cli_fail(status);
-    if (help)
-        return ESPER_EXIT_OK;
-    if (n_left != 1)
-        return esper_cli_usage(&esper_command_report, "expected one run, got %d", n_left);
-    if (out != NULL && out[0] == '\0')
-        return esper_cli_usage(&esper_command_report, "--out wants a file, not an empty word");
-    status = report(argv[0], out);
-    return status == ESPER_OK ? ESPER_EXIT_OK : esper_cli_fail(status);
 }
 
 const esper_command esper_command_report = {
@@ -68,5 +53,7 @@ const esper_command esper_command_report = {
         "RUN is a directory, the beginning of its name below runs/, or 'last'.\n\n"
         "  --out FILE      where to write it (default: report.html in the run's directory); replaced when it is there",
     .keys = (const char *const[]){NULL},
+    .options = options,
+    .wants = "one run",
     .run = run,
 };

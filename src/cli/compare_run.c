@@ -1,6 +1,7 @@
 /* Starting, watching and reading the runs of a comparison. */
 #include "cli/compare_run.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -41,39 +42,26 @@ typedef struct fleet {
 
 /* ------------------------------------------------------------------------------------------------ places */
 
-static esper_status dir_of(const fleet *self, const esper_compare_run *run, char path_out[ESPER_PATH_CHARS])
-{
-    char name[ESPER_COMPARE_NAME_CHARS];
-
-    esper_compare_name(self->desc->compare, run, name);
-    return esper_run_path(self->desc->dir, name, path_out);
-}
-
-static esper_status log_of(const fleet *self, const esper_compare_run *run, char path_out[ESPER_PATH_CHARS])
+/* The directory of a run, or with ".log" its log. */
+static esper_status path_of(const fleet *self, const esper_compare_run *run, const char *ending,
+                            char path_out[ESPER_PATH_CHARS])
 {
     char name[ESPER_COMPARE_NAME_CHARS + 8];
 
     esper_compare_name(self->desc->compare, run, name);
-    strcat(name, ".log");
+    strcat(name, ending);
     return esper_run_path(self->desc->dir, name, path_out);
 }
 
 /* Several at a time share the threads. Results do not depend on it. */
-static int threads_of(const fleet *self)
-{
-    int share = self->desc->threads / self->desc->jobs;
-
-    if (self->desc->jobs == 1)
-        return self->desc->compare->config.threads;
-    return share > 1 ? share : 1;
-}
-
 static esper_status configure(const fleet *self, const esper_compare_run *run, esper_config *config_out)
 {
+    int share = self->desc->threads / self->desc->jobs;
+    int threads = self->desc->jobs == 1 ? self->desc->compare->config.threads : share > 1 ? share : 1;
     char dir[ESPER_PATH_CHARS];
 
-    ESPER_TRY(dir_of(self, run, dir));
-    ESPER_TRY(esper_compare_configure(self->desc->compare, run, dir, threads_of(self), config_out));
+    ESPER_TRY(path_of(self, run, "", dir));
+    ESPER_TRY(esper_compare_configure(self->desc->compare, run, dir, threads, config_out));
     config_out->progress = ESPER_CONFIG_PROGRESS_PLAIN;
     return ESPER_OK;
 }
@@ -118,51 +106,23 @@ static void read_complaint(const char *path, char why_out[ESPER_COMPARE_WHY_CHAR
 
 /* ------------------------------------------------------------------------------------------------ telling */
 
-static int count_left(const fleet *self)
-{
-    const esper_compare *compare = self->desc->compare;
-    int n = 0;
-
-    for (int i = 0; i < compare->n_runs; i++)
-        n += compare->runs[i].result.outcome == ESPER_COMPARE_PENDING ||
-             compare->runs[i].result.outcome == ESPER_COMPARE_RUNNING;
-    return n;
-}
-
-static const char *return_text(double value, char text[ESPER_TEXT_CHARS])
-{
-    text[0] = '\0';
-    if (!isnan(value))
-        snprintf(text, ESPER_TEXT_CHARS, "return %.2f, ", value);
-    return text;
-}
-
-/* All of a comparison stand in one column. */
-static int name_width(const esper_compare *compare)
-{
-    char name[ESPER_COMPARE_NAME_CHARS];
-    int width = 0;
-
-    for (int i = 0; i < compare->n_runs; i++) {
-        esper_compare_name(compare, &compare->runs[i], name);
-        width = (int)strlen(name) > width ? (int)strlen(name) : width;
-    }
-    return width;
-}
-
 /* "  3/40  heuristic-1  88.12 %, 12,345 parameters, 1:02; 37 left, about 40:10" */
 static void tell(const fleet *self, const esper_compare_run *run, const char *remark)
 {
-    char name[ESPER_COMPARE_NAME_CHARS], params[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], earned[ESPER_TEXT_CHARS];
+    const esper_compare *compare = self->desc->compare;
     const esper_compare_result *result = &run->result;
-    int n_left = count_left(self), n_runs = self->desc->compare->n_runs;
-    char what[256], about[ESPER_TEXT_CHARS + 16] = "";
-    FILE *stream = self->desc->progress;
+    char name[ESPER_COMPARE_NAME_CHARS], params[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS];
+    char earned[ESPER_TEXT_CHARS] = "", what[256], about[ESPER_TEXT_CHARS + 16] = "";
+    int n_left = 0;
 
-    esper_compare_name(self->desc->compare, run, name);
+    for (int i = 0; i < compare->n_runs; i++)
+        n_left += compare->runs[i].result.outcome == ESPER_COMPARE_PENDING ||
+                  compare->runs[i].result.outcome == ESPER_COMPARE_RUNNING;
+    esper_compare_name(compare, run, name);
+    if (!isnan(esper_compare_return(compare, run)))
+        snprintf(earned, sizeof(earned), "return %.2f, ", esper_compare_return(compare, run));
     if (result->outcome == ESPER_COMPARE_GOOD)
-        snprintf(what, sizeof(what), "%6.2f %%, %s%s parameters, %s", result->acc_test,
-                 return_text(esper_compare_return(self->desc->compare, run), earned),
+        snprintf(what, sizeof(what), "%6.2f %%, %s%s parameters, %s", result->acc_test, earned,
                  esper_text_count(result->params, params), esper_text_duration(result->seconds, took));
     else
         snprintf(what, sizeof(what), "%s%s%.100s", esper_compare_outcome_name(result->outcome),
@@ -170,9 +130,9 @@ static void tell(const fleet *self, const esper_compare_run *run, const char *re
     if (n_left > 0 && self->n_begun > 0)
         snprintf(about, sizeof(about), ", about %s",
                  esper_text_duration((esper_clock_seconds() - self->began) / self->n_begun * n_left, took));
-    esper_terminal_print(stream, "%4d/%d  %-*s  %s%s; %d left%s\n", n_runs - n_left, n_runs, self->name_width, name,
-                         what, remark, n_left, about);
-    fflush(stream);
+    esper_terminal_print(self->desc->progress, "%4d/%d  %-*s  %s%s; %d left%s\n", compare->n_runs - n_left,
+                         compare->n_runs, self->name_width, name, what, remark, n_left, about);
+    fflush(self->desc->progress);
 }
 
 /* ------------------------------------------------------------------------------------------------ starting */
@@ -208,6 +168,7 @@ static void write_command(command_line *line, const esper_compare *compare, cons
         snprintf(line->texts[i], sizeof(line->texts[i]), "%s=%s", flag, value);
         line->argv[n++] = line->texts[i];
     }
+    assert(n < MAX_ARGS);
     line->argv[n] = NULL;
 }
 
@@ -237,7 +198,7 @@ static esper_status spawn(const fleet *self, const esper_compare_run *run, const
     pid_t parent = getpid();
     int log;
 
-    ESPER_TRY(log_of(self, run, path));
+    ESPER_TRY(path_of(self, run, ".log", path));
     log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
     if (log < 0)
         return ESPER_FAIL(ESPER_E_IO, "%s: cannot be written: %s", path, strerror(errno));
@@ -260,6 +221,7 @@ static esper_status start(fleet *self, esper_compare_run *run, const esper_confi
 {
     child *place = self->children;
 
+    assert(self->n_children < self->desc->jobs && self->desc->jobs <= ESPER_COMPARE_MAX_JOBS);
     while (place->pid != 0)
         place++;
     if (!resume)
@@ -302,7 +264,7 @@ static esper_status take_up(fleet *self, esper_compare_run *run)
         return status;
     if (status == ESPER_OK && run->result.outcome != ESPER_COMPARE_PENDING) {
         ESPER_TRY(check_policy(self, run, config.run_dir));
-        ESPER_TRY(log_of(self, run, path));
+        ESPER_TRY(path_of(self, run, ".log", path));
         if (run->result.outcome == ESPER_COMPARE_BROKEN_OFF)
             read_complaint(path, run->result.why);
         self->n_found++;
@@ -327,16 +289,8 @@ static void describe_end(const fleet *self, esper_compare_run *run, int code)
         snprintf(run->result.why, sizeof(run->result.why), "the program could not be started again");
     else
         snprintf(run->result.why, sizeof(run->result.why), "it ended with code %d", WEXITSTATUS(code));
-    if (!WIFSIGNALED(code) && log_of(self, run, path) == ESPER_OK)
+    if (!WIFSIGNALED(code) && path_of(self, run, ".log", path) == ESPER_OK)
         read_complaint(path, run->result.why);
-}
-
-/* What the very first run refuses, all others will. */
-static esper_status check_refused(const fleet *self, const esper_compare_run *run, int code)
-{
-    if (self->n_begun == 1 && self->n_found == 0 && WIFEXITED(code) && WEXITSTATUS(code) == ESPER_EXIT_USAGE)
-        return ESPER_FAIL(ESPER_E_CONFIG, "%s", run->result.why);
-    return ESPER_OK;
 }
 
 static esper_status end_run(fleet *self, const child *ended, int code)
@@ -364,7 +318,9 @@ static esper_status end_run(fleet *self, const child *ended, int code)
     }
     self->n_begun++;
     tell(self, run, "");
-    return check_refused(self, run, code);
+    if (self->n_begun == 1 && self->n_found == 0 && WIFEXITED(code) && WEXITSTATUS(code) == ESPER_EXIT_USAGE)
+        return ESPER_FAIL(ESPER_E_CONFIG, "%s", run->result.why); /* what the very first run refuses, all others will */
+    return ESPER_OK;
 }
 
 static esper_status reap(fleet *self)
@@ -378,6 +334,7 @@ static esper_status reap(fleet *self)
             continue;
         self->children[i].pid = 0;
         self->n_children--;
+        assert(self->n_children >= 0);
         ESPER_TRY(end_run(self, &ended, code));
     }
     return ESPER_OK;
@@ -392,19 +349,7 @@ static void ask_to_stop(fleet *self)
     self->asked = true;
 }
 
-static void nap(void)
-{
-    const struct timespec pause = {.tv_nsec = NAP_MS * 1000000L};
-
-    nanosleep(&pause, NULL);
-}
-
 /* ------------------------------------------------------------------------------------------------ the loop */
-
-static bool stop_wanted(const fleet *self)
-{
-    return *self->desc->stop != 0;
-}
 
 /* Goes once through what is pending; *moved_out says whether anything came of it. */
 static esper_status advance(fleet *self, bool *moved_out)
@@ -435,45 +380,44 @@ static esper_status advance(fleet *self, bool *moved_out)
 
 static esper_status run_until_done(fleet *self)
 {
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000L};
     bool moved = true;
 
     while (moved || self->n_children > 0) {
         moved = false;
         ESPER_TRY(reap(self));
-        if (stop_wanted(self))
+        if (*self->desc->stop != 0)
             ask_to_stop(self);
         else
             ESPER_TRY(advance(self, &moved));
         if (self->n_children > 0)
-            nap();
+            nanosleep(&nap, NULL);
     }
     return ESPER_OK;
 }
 
-/* After a failure: no child outlives us. What they have done is saved. */
-static void abandon(fleet *self)
-{
-    ask_to_stop(self);
-    for (int i = 0; i < self->desc->jobs; i++)
-        if (self->children[i].pid != 0)
-            waitpid(self->children[i].pid, NULL, 0);
-}
-
 esper_status esper_compare_run_all(const esper_compare_desc *desc)
 {
+    const esper_compare *compare = desc->compare;
     fleet *self = esper_mem_alloc(sizeof(*self));
-    char message[1024];
+    char message[1024], name[ESPER_COMPARE_NAME_CHARS];
     esper_status status;
 
     if (self == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "the runs of a comparison");
     self->desc = desc;
-    self->name_width = name_width(desc->compare);
+    for (int i = 0; i < compare->n_runs; i++) { /* all stand in one column */
+        esper_compare_name(compare, &compare->runs[i], name);
+        self->name_width = (int)strlen(name) > self->name_width ? (int)strlen(name) : self->name_width;
+    }
     self->began = esper_clock_seconds();
     status = run_until_done(self);
     if (status != ESPER_OK) {
         snprintf(message, sizeof(message), "%s", esper_last_error());
-        abandon(self);
+        ask_to_stop(self); /* no child outlives us. What they have done is saved */
+        for (int i = 0; i < desc->jobs; i++)
+            if (self->children[i].pid != 0)
+                waitpid(self->children[i].pid, NULL, 0);
         ESPER_FAIL(status, "%s", message);
     }
     esper_mem_free(self);

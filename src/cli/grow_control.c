@@ -1,6 +1,7 @@
 /* The static control of a grown run. */
 #include "cli/grow_control.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -65,6 +66,7 @@ static esper_status derive_config(const char *grown, const esper_config *asked, 
 {
     esper_checkpoint checkpoint;
 
+    assert(self->dir[0] != '\0');
     ESPER_TRY(esper_checkpoint_init(grown, &checkpoint));
     self->task = checkpoint.task;
     self->config = checkpoint.config;
@@ -76,20 +78,9 @@ static esper_status derive_config(const char *grown, const esper_config *asked, 
     return pass_on(asked, &self->config);
 }
 
-/* For going on with it: only what may differ then. The grown run may have been given more epochs since. */
-static esper_status derive_resumed(const esper_config *asked, control *self)
-{
-    char epochs[ESPER_CONFIG_TEXT_CHARS];
-
-    esper_config_value_text(&self->config, esper_config_find("epochs"), epochs);
-    esper_config_init(&self->config);
-    ESPER_TRY(esper_config_set(&self->config, "epochs", epochs, &by_flag));
-    return pass_on(asked, &self->config);
-}
-
 static esper_status prepare(const esper_grow_control_desc *desc, control *self, bool *done_out)
 {
-    char grown[ESPER_PATH_CHARS];
+    char grown[ESPER_PATH_CHARS], epochs[ESPER_CONFIG_TEXT_CHARS];
     struct stat info;
 
     ESPER_TRY(esper_run_path(desc->run_dir, ESPER_RUN_CHECKPOINT, grown));
@@ -101,7 +92,11 @@ static esper_status prepare(const esper_grow_control_desc *desc, control *self, 
     *done_out = false;
     if (!self->begun)
         return ESPER_OK;
-    ESPER_TRY(derive_resumed(desc->asked, self));
+    /* to go on with it: only what may differ then. The grown run may have been given more epochs since */
+    esper_config_value_text(&self->config, esper_config_find("epochs"), epochs);
+    esper_config_init(&self->config);
+    ESPER_TRY(esper_config_set(&self->config, "epochs", epochs, &by_flag));
+    ESPER_TRY(pass_on(desc->asked, &self->config));
     return esper_grow_is_done(self->checkpoint, NULL, &self->config, done_out);
 }
 
@@ -128,12 +123,12 @@ static esper_status train(const esper_grow_control_desc *desc, const control *se
     esper_progress_init(&progress, desc->asked->progress, stdout);
     progress.brief = true;
     observer = esper_progress_observer(&progress);
-    if (esper_progress_is_shown(&progress))
+    if (esper_live_is_shown(&progress.live))
         esper_terminal_print(
             stdout, "\nstatic control: the same host, fixed, on the same seed and epochs (Ctrl-C saves and leaves)\n%s",
-            progress.plain ? "\n" : "");
+            progress.live.plain ? "\n" : "");
     status = esper_run_train(&run, &result);
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     if (status == ESPER_OK)
         *stopped_out = result.stopped;
     return status;

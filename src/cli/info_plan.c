@@ -2,6 +2,7 @@
  * the memory's speed, whichever is longer, where a byte costs as much as so many FLOPs. */
 #include "cli/info_plan.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -51,40 +52,24 @@ static esper_cost cost_of(const plan_table *table, const esper_launch *launch)
     return esper_op_cost(launch->kind, launch->direction, &launch->lanes[0], table->network->engine->config.batch);
 }
 
-static void predict(plan_table *table, esper_direction direction)
-{
-    for (int i = 0; i < table->n_rows[direction]; i++) {
-        esper_cost cost = cost_of(table, esper_plan_launch(table->network->plan, direction, i));
-        double by_bytes = cost.bytes * FLOPS_PER_BYTE;
-
-        table->rows[direction][i].predicted = cost.flops > by_bytes ? cost.flops : by_bytes;
-        table->predicted += table->rows[direction][i].predicted;
-    }
-}
-
-/* What runs in one go is timed in one go. */
-static esper_status run_chain(esper_backend *backend, const esper_program *program, int i)
-{
-    esper_program chain = {
-        .n_launches = program->chain[i], .launches = &program->launches[i], .chain = &program->chain[i]};
-
-    if (backend->ops->enqueue_programs == NULL)
-        ESPER_TRY(esper_backend_enqueue(backend, NULL, &program->launches[i]));
-    else
-        ESPER_TRY(backend->ops->enqueue_programs(backend, NULL, &chain, 1));
-    return esper_backend_sync(backend);
-}
-
 /* Launches run in their order, so that each finds in the caches what the one before left there. */
 static esper_status measure(plan_table *table, esper_direction direction)
 {
     const esper_program *program = esper_plan_program(table->network->plan, direction, 0);
+    esper_backend *backend = table->network->engine->backend;
 
     ESPER_TRY(esper_plan_refresh(table->network->plan));
     for (int i = 0; i < table->n_rows[direction]; i += program->chain[i]) {
+        esper_program chain = {
+            .n_launches = program->chain[i], .launches = &program->launches[i], .chain = &program->chain[i]};
         double begin = esper_clock_seconds(), took;
 
-        ESPER_TRY(run_chain(table->network->engine->backend, program, i));
+        assert(program->chain[i] > 0); /* what runs in one go is timed in one go */
+        if (backend->ops->enqueue_programs == NULL)
+            ESPER_TRY(esper_backend_enqueue(backend, NULL, &program->launches[i]));
+        else
+            ESPER_TRY(backend->ops->enqueue_programs(backend, NULL, &chain, 1));
+        ESPER_TRY(esper_backend_sync(backend));
         took = esper_clock_seconds() - begin;
         table->rows[direction][i].seconds += took;
         table->seconds += took;
@@ -155,7 +140,13 @@ static esper_status fill(plan_table *table)
         table->rows[d] = esper_mem_alloc((size_t)(table->n_rows[d] + 1) * sizeof(plan_row));
         if (table->rows[d] == NULL)
             return ESPER_FAIL(ESPER_E_NOMEM, "table of %d launches", table->n_rows[d]);
-        predict(table, (esper_direction)d);
+        for (int i = 0; i < table->n_rows[d]; i++) {
+            esper_cost cost = cost_of(table, esper_plan_launch(table->network->plan, (esper_direction)d, i));
+            double by_bytes = cost.bytes * FLOPS_PER_BYTE;
+
+            table->rows[d][i].predicted = cost.flops > by_bytes ? cost.flops : by_bytes;
+            table->predicted += table->rows[d][i].predicted;
+        }
     }
     if (table->timed)
         ESPER_TRY(esper_network_gradients(table->network)); /* a batch to work on, and warm caches */

@@ -1,13 +1,14 @@
 /* Long jobs on the command line: how they are asked to stop, and what is said then. */
 #include "cli/job.h"
 
+#include <assert.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/status.h"
-#include "cli/cli.h"
 #include "dist/launch.h"
 #include "run/settings.h"
 #include "ui/terminal.h"
@@ -39,18 +40,6 @@ const volatile sig_atomic_t *esper_job_listen(void)
     return &stop;
 }
 
-static const char *const comm_names[] = {
-#define X(name, text) text,
-    ESPER_CONFIG_COMM_LIST(X)
-#undef X
-};
-
-/* A program that decides is asked by rank 0 while the others wait. */
-static double longest_wait(const esper_config *config)
-{
-    return config->rank_deadline + (config->policy_cmd[0] != '\0' ? config->policy_deadline : 0.0);
-}
-
 /* An equal part of the machine, or as many cores as the process is bound to where that is less. */
 static int share_of_cores(const esper_comm *comm)
 {
@@ -74,16 +63,21 @@ static bool silence(void)
 
 esper_status esper_job_open(esper_config *config, esper_job *job_out)
 {
-    esper_comm_options options = {
-        .kind = comm_names[config->comm], .deadline_s = longest_wait(config), .abort = &cut_off};
+    esper_comm_options options = {.kind = esper_config_key_at(esper_config_find("comm"))->choices[config->comm],
+                                  .deadline_s = config->rank_deadline,
+                                  .abort = &cut_off};
 
-    *job_out = (esper_job){.stop = esper_job_listen(), .cut_off = &cut_off};
+    if (config->policy_cmd[0] != '\0')
+        options.deadline_s +=
+            config->policy_deadline; /* a program that decides is asked by rank 0 while the others wait */
+    *job_out = (esper_job){.config = config, .stop = esper_job_listen(), .cut_off = &cut_off};
     is_rank = esper_launcher_look().size > 1; /* from now on: opening waits, too */
     if (is_rank && config->comm == ESPER_CONFIG_COMM_SELF)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "comm = self, and a launcher has started several processes: each would do the whole job. "
                           "Leave --comm out, or call the program by itself");
     ESPER_TRY(esper_comm_open(&options, &job_out->comm));
+    job_out->log = (esper_log){.level = config->log_level, .stream = stderr};
     if (esper_comm_size(job_out->comm) == 1)
         return ESPER_OK;
     is_rank = 1;
@@ -93,7 +87,7 @@ esper_status esper_job_open(esper_config *config, esper_job *job_out)
         config->progress = ESPER_CONFIG_PROGRESS_PLAIN;
     if (esper_job_is_silent(job_out)) {
         config->progress = ESPER_CONFIG_PROGRESS_NONE;
-        config->log_level = ESPER_LOG_ERROR; /* what there is to warn of, rank 0 says */
+        config->log_level = job_out->log.level = ESPER_LOG_ERROR; /* what there is to warn of, rank 0 says */
         if (!silence())
             return ESPER_FAIL(ESPER_E_IO, "/dev/null cannot be opened");
     }
@@ -106,24 +100,46 @@ void esper_job_close(esper_job *job)
     job->comm = NULL;
 }
 
-esper_status esper_job_check_settings(esper_config_job job, const esper_task *task, const char *resume,
-                                      esper_config *config)
+esper_status esper_job_open_task(esper_cli_call *call, const char *usual, const char *resume, esper_job *job_out)
 {
-    const esper_log log = {.level = config->log_level, .stream = stderr};
+    const esper_task *task = NULL;
     esper_config_use use;
 
+    assert(call->n_words <= 1);
+    *job_out = (esper_job){0};
+    if (call->n_words == 1 || resume == NULL) {
+        ESPER_TRY(esper_task_find(call->n_words == 1 ? call->words[0] : usual, &task));
+        ESPER_TRY(esper_task_configure(task, call->command->job, &call->config));
+    }
+    ESPER_TRY(esper_job_open(&call->config, job_out));
+    job_out->task = task;
+    job_out->resume = resume;
     if (resume != NULL)
-        return esper_settings_check_resumed(resume, job, config, &log);
-    use = esper_settings_use(task, job, config);
-    return esper_settings_check(config, config, &use, &log);
+        return esper_settings_check_resumed(resume, call->command->job, &call->config, &job_out->log);
+    use = esper_settings_use(task, call->command->job, &call->config);
+    return esper_settings_check(&call->config, &call->config, &use, &job_out->log);
+}
+
+esper_run_desc esper_job_run(const esper_job *job)
+{
+    assert(job->config != NULL && job->stop != NULL);
+    return (esper_run_desc){.task = job->task,
+                            .config = job->config,
+                            .resume = job->resume,
+                            .log = &job->log,
+                            .stop = job->stop,
+                            .comm = job->comm,
+                            .cut_off = job->cut_off,
+                            .threads = job->threads};
 }
 
 bool esper_job_is_silent(const esper_job *job)
 {
+    assert(job->comm != NULL);
     return esper_comm_rank(job->comm) > 0;
 }
 
-void esper_job_report_stopped(const esper_run_result *result, const char *command)
+int esper_job_report_stopped(const esper_run_result *result, const char *command)
 {
     const esper_cursor *cursor = &result->cursor;
     char took[ESPER_TEXT_CHARS], loss[ESPER_TEXT_CHARS], quoted[ESPER_SHELL_CHARS];
@@ -133,7 +149,7 @@ void esper_job_report_stopped(const esper_run_result *result, const char *comman
         esper_terminal_print(stdout, "stopped before the end of the test\nsaved in %s after %s\n", result->run_dir,
                              esper_text_duration(result->seconds, took));
         printf("test it with: %s eval %s\n", esper_cli_program(), dir);
-        return;
+        return ESPER_EXIT_STOPPED;
     }
     printf("stopped in epoch %u after %u of %u batches", cursor->epoch + 1, cursor->batch, result->steps_per_epoch);
     if (cursor->batch > 0)
@@ -141,4 +157,22 @@ void esper_job_report_stopped(const esper_run_result *result, const char *comman
     esper_terminal_print(stdout, "\nsaved in %s after %s\n", result->run_dir,
                          esper_text_duration(result->seconds, took));
     printf("go on with: %s %s --resume %s\n", esper_cli_program(), command, dir);
+    return ESPER_EXIT_STOPPED;
+}
+
+void esper_job_report_guard(const esper_run_result *result)
+{
+    if (result->n_skipped + result->n_rollbacks > 0)
+        esper_terminal_print(stdout,
+                             "guard     %" PRIu64 " step%s skipped, %" PRIu64 " time%s back to a snapshot: see %s/%s\n",
+                             result->n_skipped, result->n_skipped == 1 ? "" : "s", result->n_rollbacks,
+                             result->n_rollbacks == 1 ? "" : "s", result->run_dir, ESPER_RUN_EVENTS);
+}
+
+void esper_job_report_saved(const esper_run_result *result)
+{
+    char took[ESPER_TEXT_CHARS];
+
+    esper_terminal_print(stdout, "saved     %s/%s after %s\n", result->run_dir, ESPER_RUN_CHECKPOINT,
+                         esper_text_duration(result->seconds, took));
 }

@@ -2,6 +2,7 @@
 #ifndef ESPER_CLI_JOB_H
 #define ESPER_CLI_JOB_H
 
+#include "cli/cli.h"
 #include "run/run.h"
 
 /* From now on Ctrl-C and other polite signals set the flag: the run saves and leaves. A second one ends the program. */
@@ -9,6 +10,10 @@ const volatile sig_atomic_t *esper_job_listen(void);
 
 /* A long job: listens to signals, and is a rank where a launcher has started several. */
 typedef struct esper_job {
+    const esper_task            *task;   /* NULL: what is resumed says */
+    esper_config                *config;
+    const char                  *resume; /* or NULL */
+    esper_log                    log;
     const volatile sig_atomic_t *stop;
     esper_comm                  *comm;
     const volatile sig_atomic_t *cut_off;
@@ -16,18 +21,24 @@ typedef struct esper_job {
 } esper_job;
 
 /* Ranks beyond the first are silent from now on, but for failures. Below a launcher SIGTERM means that the job is over: nobody is
- * waited for. */
+ * waited for. Borrows the configuration. Closed in any case. */
 esper_status esper_job_open(esper_config *config, esper_job *job_out);
 void         esper_job_close(esper_job *job);
 
-/* Settings that cannot have an effect on the run, of `task` or resumed, are refused or told (run/settings.h), and are not asked of
- * a resumed run. */
-esper_status esper_job_check_settings(esper_config_job job, const esper_task *task, const char *resume,
-                                      esper_config *config);
+/* Opens the job of a command that makes runs: of the task that was named, or else of `usual` unless something is resumed. Settings that cannot have an effect on it are refused or told (run/settings.h), and are
+ * not asked of a resumed run. */
+esper_status esper_job_open_task(esper_cli_call *call, const char *usual, const char *resume, esper_job *job_out);
+
+/* The run of a job; the caller adds an observer. */
+esper_run_desc esper_job_run(const esper_job *job);
 
 bool esper_job_is_silent(const esper_job *job);
 
-/* Where a run that was stopped stands, and how to go on with it by `command`. */
-void esper_job_report_stopped(const esper_run_result *result, const char *command);
+/* Says where a run that was stopped stands, and how to go on with it by `command`; the code of the exit. */
+int esper_job_report_stopped(const esper_run_result *result, const char *command);
+
+/* What the guard did, if anything; and where the run is saved. */
+void esper_job_report_guard(const esper_run_result *result);
+void esper_job_report_saved(const esper_run_result *result);
 
 #endif

@@ -26,11 +26,6 @@ enum { HELP_COLUMNS = 100 }; /* wider lines are hard to read */
 
 static const char *program = "esper";
 
-const esper_command *const *esper_command_list(void)
-{
-    return commands;
-}
-
 const char *esper_cli_argv0(void)
 {
     return program;
@@ -54,19 +49,17 @@ static void print_help(void)
            "Settings and tasks:     esper info config, esper info tasks\n");
 }
 
-static bool is_in(const char *const *keys, const char *key)
+/* Whether a command takes that setting as a flag. */
+static bool takes(const esper_command *command, int key)
 {
-    for (int i = 0; keys != NULL && keys[i] != NULL; i++)
-        if (strcmp(keys[i], key) == 0)
-            return true;
-    return false;
-}
+    const char *const *own = command->keys;
 
-bool esper_command_takes(const esper_command *command, int key)
-{
     if (command->job != 0)
         return (esper_config_jobs_of(key) & command->job) != 0;
-    return command->keys == NULL || is_in(command->keys, esper_config_key_at(key)->name);
+    assert(key >= 0 && key < ESPER_CONFIG_N_KEYS);
+    while (own != NULL && *own != NULL && strcmp(*own, esper_config_key_at(key)->name) != 0)
+        own++;
+    return own == NULL || *own != NULL;
 }
 
 /* What a command has to say about a setting of its own; NULL: nothing. */
@@ -88,10 +81,10 @@ static bool describe_key(esper_config_key *key, const void *context)
         key->preset = own->preset;
     if (own != NULL && own->help != NULL)
         key->help = own->help;
-    return esper_command_takes(command, esper_config_find(key->name));
+    return takes(command, esper_config_find(key->name));
 }
 
-void esper_command_help(const esper_command *command)
+static void print_command(const esper_command *command)
 {
     int room = esper_terminal_look(stdout).room;
 
@@ -113,7 +106,8 @@ void esper_cli_name_rank(int rank)
     own_rank = rank;
 }
 
-int esper_cli_fail(esper_status status)
+/* Prints "esper: " and the last error, and gives the exit code for a status. */
+static int fail(esper_status status)
 {
     if (own_rank >= 0)
         fprintf(stderr, "esper: rank %d: %s\n", own_rank, esper_last_error());
@@ -122,8 +116,9 @@ int esper_cli_fail(esper_status status)
     return status == ESPER_E_CONFIG || status == ESPER_E_ARG ? ESPER_EXIT_USAGE : ESPER_EXIT_FAILED;
 }
 
-int esper_cli_usage(const esper_command *command, const char *format, ...)
+esper_status esper_cli_usage(esper_cli_call *call, const char *format, ...)
 {
+    const esper_command *command = call->command;
     va_list args;
 
     fprintf(stderr, "esper: ");
@@ -131,7 +126,8 @@ int esper_cli_usage(const esper_command *command, const char *format, ...)
     vfprintf(stderr, format, args);
     va_end(args);
     fprintf(stderr, "\nusage: esper %s %s\nmore:  esper %s --help\n", command->name, command->arguments, command->name);
-    return ESPER_EXIT_USAGE;
+    call->code = ESPER_EXIT_USAGE;
+    return ESPER_OK;
 }
 
 esper_status esper_cli_print(void (*write)(FILE *stream, const void *context), const void *context)
@@ -160,7 +156,7 @@ static esper_status check_keys(const esper_command *command, const esper_config 
         const esper_command_own *own = find_own(command, esper_config_key_at(i)->name);
         esper_config_use use = {.job = command->job};
 
-        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || esper_command_takes(command, i))
+        if (esper_config_place_of(config, i) != ESPER_CONFIG_FLAG || takes(command, i))
             continue;
         esper_config_flag_name(esper_config_key_at(i)->name, flag);
         if (command->job == 0)
@@ -171,29 +167,46 @@ static esper_status check_keys(const esper_command *command, const esper_config 
     return ESPER_OK;
 }
 
-esper_status esper_cli_configure(const esper_command *command, esper_config *config, int argc, char **argv,
-                                 const esper_config_option *options, int n_options, int *n_left_out, bool *help_out)
+/* Reads what was typed, the environment and the file; *help_out: help is all that is wanted. */
+static esper_status configure(esper_cli_call *call, int argc, char **argv, bool *help_out)
 {
+    const esper_command_option *own = call->command->options;
     const char *help = NULL, *file = getenv("ESPER_CONFIG");
-    esper_config_option all[16] = {{.name = "help", .letter = 'h', .text_out = &help},
-                                   {.name = "config", .has_value = true, .text_out = &file}};
+    esper_config_option options[2 + ESPER_CLI_MAX_OPTIONS] = {{.name = "help", .letter = 'h', .text_out = &help},
+                                                              {.name = "config", .has_value = true, .text_out = &file}};
+    int n = 0;
 
-    assert(n_options + 2 <= (int)(sizeof(all) / sizeof(all[0])));
-    for (int i = 0; i < n_options; i++)
-        all[2 + i] = options[i];
-    esper_config_init(config);
-    *help_out = false;
-    ESPER_TRY(esper_config_parse_args(config, argc, argv, all, n_options + 2, n_left_out));
-    if (help != NULL) {
-        *help_out = true;
-        esper_command_help(command);
-        return ESPER_OK;
+    for (; own != NULL && own[n].name != NULL; n++) {
+        assert(n < ESPER_CLI_MAX_OPTIONS);
+        options[2 + n] =
+            (esper_config_option){.name = own[n].name, .has_value = own[n].has_value, .text_out = &call->given[n]};
     }
-    ESPER_TRY(check_keys(command, config));
-    ESPER_TRY(esper_config_load_environ(config));
-    if (file != NULL && file[0] != '\0')
-        ESPER_TRY(esper_config_load_file(config, file));
-    return ESPER_OK;
+    esper_config_init(&call->config);
+    call->words = argv;
+    ESPER_TRY(esper_config_parse_args(&call->config, argc, argv, options, 2 + n, &call->n_words));
+    *help_out = help != NULL;
+    if (*help_out)
+        return ESPER_OK;
+    ESPER_TRY(check_keys(call->command, &call->config));
+    ESPER_TRY(esper_config_load_environ(&call->config));
+    return file != NULL && file[0] != '\0' ? esper_config_load_file(&call->config, file) : ESPER_OK;
+}
+
+static esper_status run_command(esper_cli_call *call, int argc, char **argv)
+{
+    const esper_command *command = call->command;
+    bool help;
+
+    assert(command->wants != NULL || command->most_words > 0);
+    ESPER_TRY(configure(call, argc, argv, &help));
+    if (help)
+        print_command(command);
+    else if (command->wants != NULL && call->n_words != 1)
+        return esper_cli_usage(call, "expected %s, got %d", command->wants, call->n_words);
+    else if (command->wants == NULL && call->n_words > command->most_words)
+        return esper_cli_usage(call, "%s'%s' is too much", command->most_words == 1 ? "one task at a time: " : "",
+                               call->words[command->most_words]);
+    return help ? ESPER_OK : command->run(call);
 }
 
 static int unknown_command(const char *name)
@@ -226,20 +239,6 @@ static const esper_command *find_command(const char *name)
     return NULL;
 }
 
-/* The front page, or with a name the help of that command. */
-static int help(const char *name)
-{
-    const esper_command *command = name != NULL ? find_command(name) : NULL;
-
-    if (name != NULL && command == NULL)
-        return unknown_command(name);
-    if (command != NULL)
-        esper_command_help(command);
-    else
-        print_help();
-    return ESPER_EXIT_OK;
-}
-
 static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
 {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
@@ -248,25 +247,39 @@ static bool is_one_of(const char *word, const char *a, const char *b, const char
 static int dispatch(int argc, char **argv)
 {
     esper_launcher launcher = esper_launcher_look();
-    const esper_command *command;
+    esper_cli_call call = {.code = ESPER_EXIT_OK};
+    esper_status status;
 
     if (argc < 2) {
         print_help();
         return ESPER_EXIT_USAGE;
     }
-    if (is_one_of(argv[1], "--help", "-h", "help"))
-        return help(argc > 2 ? argv[2] : NULL);
+    if (is_one_of(argv[1], "--help", "-h", "help") && argc > 2) {
+        call.command = find_command(argv[2]);
+        if (call.command == NULL)
+            return unknown_command(argv[2]);
+        print_command(call.command);
+        return ESPER_EXIT_OK;
+    }
+    if (is_one_of(argv[1], "--help", "-h", "help")) {
+        print_help();
+        return ESPER_EXIT_OK;
+    }
     if (is_one_of(argv[1], "--version", "-V", "version")) {
         printf("esper %s (%s, %s, %s)\n", esper_version(), esper_build_commit(), esper_build_type(),
                esper_build_compiler());
         return ESPER_EXIT_OK;
     }
-    command = find_command(argv[1]);
-    if (command != NULL && !command->has_ranks && launcher.launched && launcher.size != 1)
-        return esper_cli_usage(
-            command, "`esper %s` is work for one process, and a launcher (%s) has started several: call it by itself",
-            command->name, launcher.sign);
-    return command != NULL ? command->run(argc - 2, argv + 2) : unknown_command(argv[1]);
+    call.command = find_command(argv[1]);
+    if (call.command == NULL)
+        return unknown_command(argv[1]);
+    if (!call.command->has_ranks && launcher.launched && launcher.size != 1)
+        status = esper_cli_usage(
+            &call, "`esper %s` is work for one process, and a launcher (%s) has started several: call it by itself",
+            call.command->name, launcher.sign);
+    else
+        status = run_command(&call, argc - 2, argv + 2);
+    return status == ESPER_OK ? call.code : fail(status);
 }
 
 /* Where characters beyond ASCII cannot be shown, none is printed, wherever it comes from: argument, file or program. Messages

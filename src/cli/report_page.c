@@ -31,10 +31,12 @@ static esper_status check_out(const char *dir, const char *out)
     return ESPER_OK;
 }
 
-static esper_status open_store(const char *dir, esper_store_reader **reader_out)
+static esper_status compose(const char *dir, esper_page *page, esper_report_numbers *numbers_out)
 {
     char path[ESPER_PATH_CHARS], quoted[ESPER_SHELL_CHARS];
+    esper_store_reader *reader;
     struct stat info;
+    esper_status status;
 
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_STORE, path));
     if (stat(path, &info) != 0)
@@ -42,16 +44,8 @@ static esper_status open_store(const char *dir, esper_store_reader **reader_out)
                           "%s has no run store (%s): was it made by `esper train`? Only grown runs keep one; "
                           "`esper inspect %s` shows what this run has",
                           dir, ESPER_RUN_STORE, esper_shell_quote_path(dir, quoted));
-    return esper_store_reader_open(path, reader_out);
-}
-
-static esper_status compose(const char *dir, esper_page *page, esper_report_numbers *numbers_out)
-{
-    esper_store_reader *reader = NULL;
-    esper_status status = open_store(dir, &reader);
-
-    if (status == ESPER_OK)
-        status = esper_report_closing(reader, ESPER_REPORT_RUN, numbers_out);
+    ESPER_TRY(esper_store_reader_open(path, &reader));
+    status = esper_report_closing(reader, ESPER_REPORT_RUN, numbers_out);
     if (status == ESPER_OK)
         status = esper_report_write(reader, ESPER_REPORT_RUN, page);
     esper_store_reader_close(reader);

@@ -24,23 +24,16 @@ typedef struct augment_draw {
     int  cut_y, cut_x; /* centre of the square */
 } augment_draw;
 
-static esper_status check_desc(const esper_sampler_desc *desc)
+esper_status esper_sampler_open(const esper_sampler_desc *desc, esper_sampler **sampler_out)
 {
     const esper_augment *augment = &desc->augment;
+    esper_sampler *sampler;
 
     if (desc->batch_size == 0)
         return ESPER_FAIL(ESPER_E_ARG, "batches of 0 samples");
     if (augment->crop < 0 || augment->crop > MAX_MARGIN || augment->cutout < 0 || augment->cutout > MAX_MARGIN)
         return ESPER_FAIL(ESPER_E_ARG, "crop by %d, cut-out of %d pixels: expected 0 to %d", augment->crop,
                           augment->cutout, MAX_MARGIN);
-    return ESPER_OK;
-}
-
-esper_status esper_sampler_open(const esper_sampler_desc *desc, esper_sampler **sampler_out)
-{
-    esper_sampler *sampler;
-
-    ESPER_TRY(check_desc(desc));
     sampler = esper_mem_alloc(sizeof(*sampler));
     if (sampler == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "sampler of %s", esper_split_name(desc->split));
@@ -221,21 +214,16 @@ static void fill_plain(const esper_dataset *set, const uint8_t *image, float *de
     }
 }
 
-static bool augments(const esper_sampler *sampler)
-{
-    const esper_augment *augment = &sampler->desc.augment;
-
-    return sampler->desc.training && (augment->crop > 0 || augment->flip || augment->cutout > 0);
-}
-
 static void fill_image(const esper_sampler *sampler, uint32_t id, uint32_t at, const esper_batch *dest)
 {
     const esper_dataset *set = sampler->desc.set;
     const esper_dataset_info *info = esper_dataset_info_get(set);
     size_t n_pixels = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
     const uint8_t *image = esper_dataset_image(set, sampler->desc.split, id);
+    const esper_augment *augment = &sampler->desc.augment;
+    bool augments = sampler->desc.training && (augment->crop > 0 || augment->flip || augment->cutout > 0);
 
-    if (dest->images != NULL && augments(sampler))
+    if (dest->images != NULL && augments)
         fill_augmented(sampler, id, image, dest->images + at * n_pixels);
     else if (dest->images != NULL)
         fill_plain(set, image, dest->images + at * n_pixels);

@@ -1,6 +1,7 @@
 /* The data set: measures, takes all memory, lets the source fill it, and cuts the splits. */
 #include "data/dataset.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
@@ -67,17 +68,10 @@ esper_dataset_kind esper_source_kind(esper_source source)
 
 const char *esper_split_name(esper_split split)
 {
-    switch (split) {
-    case ESPER_SPLIT_TRAIN:
-        return "train";
-    case ESPER_SPLIT_VALID:
-        return "valid";
-    case ESPER_SPLIT_TEST:
-        return "test";
-    case ESPER_N_SPLITS:
-        break;
-    }
-    return "unknown split";
+    static const char *const names[ESPER_N_SPLITS] = {
+        [ESPER_SPLIT_TRAIN] = "train", [ESPER_SPLIT_VALID] = "valid", [ESPER_SPLIT_TEST] = "test"};
+
+    return (unsigned)split < ESPER_N_SPLITS ? names[split] : "unknown split";
 }
 
 esper_dataset_desc esper_dataset_desc_default(esper_source source)
@@ -211,17 +205,10 @@ static esper_status plan_splits(const esper_dataset_desc *desc, dataset_plan *pl
     return ESPER_OK;
 }
 
-static uint64_t count_bytes(const dataset_plan *plan)
-{
-    uint64_t n_items = plan->source.n_items[ESPER_STORE_TRAIN] + plan->source.n_items[ESPER_STORE_TEST];
-    uint64_t item_bytes = plan->info.kind == ESPER_DATASET_IMAGES ? plan->image_bytes + 1 : sizeof(uint16_t);
-
-    return sizeof(esper_dataset) + n_items * item_bytes + plan->n_pool * (uint64_t)sizeof(uint32_t);
-}
-
 static esper_status make_plan(const esper_dataset_desc *desc, dataset_plan *plan)
 {
     const esper_source_plan *source = &plan->source;
+    uint64_t item_bytes = sizeof(uint16_t);
 
     ESPER_TRY(check_desc(desc));
     ESPER_TRY(sources[desc->source]->measure(desc, &plan->source));
@@ -236,11 +223,13 @@ static esper_status make_plan(const esper_dataset_desc *desc, dataset_plan *plan
         memcpy(plan->info.mean, source->mean, sizeof(source->mean));
         memcpy(plan->info.std, source->std, sizeof(source->std));
         plan->image_bytes = (uint64_t)source->channels * (uint64_t)source->height * (uint64_t)source->width;
+        item_bytes = plan->image_bytes + 1; /* and its label */
     } else {
         plan->info.context = desc->context;
         plan->info.vocab = source->vocab;
     }
-    plan->info.n_bytes = count_bytes(plan);
+    plan->info.n_bytes = sizeof(esper_dataset) + plan->n_pool * (uint64_t)sizeof(uint32_t) +
+                         (source->n_items[ESPER_STORE_TRAIN] + source->n_items[ESPER_STORE_TEST]) * item_bytes;
     return ESPER_OK;
 }
 
@@ -264,14 +253,6 @@ static esper_status store_init(esper_store *store, const dataset_plan *plan, uin
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: the whole set is held in memory and takes %" PRIu64 " bytes",
                           plan->info.name, plan->info.n_bytes);
     return ESPER_OK;
-}
-
-/* Normalised values are looked up, not computed per pixel; so they are the same everywhere, bit for bit. */
-static void fill_levels(esper_dataset *set)
-{
-    for (int c = 0; c < set->info.channels; c++)
-        for (int value = 0; value < LEVELS; value++)
-            set->levels[c][value] = ((float)value / 255.0f - set->info.mean[c]) / set->info.std[c];
 }
 
 /* Carves validation out of the training data. One random order of all samples, which only the seed decides: validation
@@ -312,7 +293,10 @@ static esper_status build(const esper_dataset_desc *desc, const dataset_plan *pl
         ESPER_TRY(store_init(&set->stores[s], plan, plan->source.n_items[s]));
     if (set->stores[ESPER_STORE_TEST].n_items == 0)
         set->test_first = plan->n_pool;
-    fill_levels(set);
+    for (int c = 0; c < set->info.channels;
+         c++) /* looked up, not computed per pixel: the same everywhere, bit for bit */
+        for (int value = 0; value < LEVELS; value++)
+            set->levels[c][value] = ((float)value / 255.0f - set->info.mean[c]) / set->info.std[c];
     ESPER_TRY(carve(set, plan->n_pool, desc->seed));
     return sources[desc->source]->load(desc, &plan->source, set->stores);
 }
@@ -396,16 +380,10 @@ uint64_t esper_dataset_hash(const esper_dataset *set)
 
 uint32_t esper_dataset_id(const esper_dataset *set, esper_split split, uint32_t index)
 {
-    switch (split) {
-    case ESPER_SPLIT_VALID:
-        return set->ids[index];
-    case ESPER_SPLIT_TRAIN:
-        return set->ids[set->info.count[ESPER_SPLIT_VALID] + index];
-    case ESPER_SPLIT_TEST:
-    case ESPER_N_SPLITS:
-        break;
-    }
-    return set->test_first + index;
+    assert((unsigned)split < ESPER_N_SPLITS && index < set->info.count[split]);
+    if (split == ESPER_SPLIT_TEST)
+        return set->test_first + index;
+    return set->ids[split == ESPER_SPLIT_VALID ? index : set->info.count[ESPER_SPLIT_VALID] + index];
 }
 
 /* Where the samples of a split lie: a test split cut from the end of the training data lies there. */
@@ -425,6 +403,7 @@ const uint8_t *esper_dataset_image(const esper_dataset *set, esper_split split, 
 
 uint8_t esper_dataset_label(const esper_dataset *set, esper_split split, uint32_t id)
 {
+    assert(id < store_of(set, split)->n_items);
     return store_of(set, split)->labels[id];
 }
 
@@ -435,5 +414,6 @@ const uint16_t *esper_dataset_window(const esper_dataset *set, esper_split split
 
 const float *esper_dataset_levels(const esper_dataset *set, int channel)
 {
+    assert(channel >= 0 && channel < set->info.channels);
     return set->levels[channel];
 }

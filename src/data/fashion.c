@@ -22,13 +22,6 @@ static const char *directory(const esper_dataset_desc *desc)
                              desc->source == ESPER_SOURCE_MNIST ? "data/mnist" : "/usr/share/datasets/fashion-mnist");
 }
 
-static esper_status missing(const esper_dataset_desc *desc)
-{
-    return esper_source_missing(desc, esper_last_error(), directory(desc),
-                                "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                                "t10k-labels-idx1-ubyte (each plain or .gz)");
-}
-
 static esper_status open_one(const char *dir, const char *stem, const char *suffix, esper_idx **idx_out)
 {
     char *bare = esper_source_join(dir, stem), *path = NULL;
@@ -54,7 +47,9 @@ static esper_status open_idx(const esper_dataset_desc *desc, const char *stem, i
     if (st == ESPER_E_NOTFOUND)
         st = open_one(directory(desc), stem, ".gz", idx_out);
     if (st == ESPER_E_NOTFOUND)
-        return missing(desc);
+        return esper_source_missing(desc, esper_last_error(), directory(desc),
+                                    "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+                                    "t10k-labels-idx1-ubyte (each plain or .gz)");
     if (st == ESPER_OK && esper_idx_shape_get(*idx_out)->rank != rank) {
         st = ESPER_FAIL(ESPER_E_FORMAT, "%s/%s: holds rank %d where rank %d is wanted: are images and labels mixed up?",
                         directory(desc), stem, esper_idx_shape_get(*idx_out)->rank, rank);

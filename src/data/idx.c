@@ -1,6 +1,8 @@
 /* The IDX reader. */
 #include "data/idx.h"
 
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/reader.h"
@@ -12,15 +14,11 @@ struct esper_idx {
     esper_idx_shape shape;
 };
 
-static uint32_t big_endian_32(const uint8_t *b)
-{
-    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-}
-
-static esper_status read_magic(esper_idx *idx)
+static esper_status read_head(esper_idx *idx)
 {
     const char *name = esper_reader_name(idx->reader);
-    uint8_t magic[4];
+    esper_idx_shape *shape = &idx->shape;
+    uint8_t magic[4], sizes[ESPER_IDX_MAX_RANK][4];
 
     ESPER_TRY(esper_reader_read_all(idx->reader, magic, sizeof(magic), "the head"));
     if (magic[0] != 0 || magic[1] != 0)
@@ -31,20 +29,15 @@ static esper_status read_magic(esper_idx *idx)
                           magic[2]);
     if (magic[3] != 1 && magic[3] != 3)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: IDX data of rank %d: expected 1 (labels) or 3 (images)", name, magic[3]);
-    idx->shape.rank = magic[3];
-    return ESPER_OK;
-}
-
-static esper_status read_dims(esper_idx *idx)
-{
-    const char *name = esper_reader_name(idx->reader);
-    esper_idx_shape *shape = &idx->shape;
-    uint8_t bytes[4 * ESPER_IDX_MAX_RANK];
-
-    ESPER_TRY(esper_reader_read_all(idx->reader, bytes, 4 * (size_t)shape->rank, "the head"));
+    shape->rank = magic[3];
+    ESPER_TRY(esper_reader_read_all(idx->reader, sizes, 4 * (size_t)shape->rank, "the head"));
     shape->n_bytes = 1;
     for (int d = 0; d < ESPER_IDX_MAX_RANK; d++) {
-        shape->dims[d] = d < shape->rank ? big_endian_32(bytes + 4 * d) : 1;
+        const uint8_t *b = sizes[d]; /* big-endian */
+
+        shape->dims[d] = 1;
+        if (d < shape->rank)
+            shape->dims[d] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
         if (shape->dims[d] == 0)
             return ESPER_FAIL(ESPER_E_FORMAT, "%s: size %d is 0: the file holds nothing", name, d + 1);
         if (d > 0 && shape->dims[d] > ESPER_IDX_MAX_SIDE)
@@ -59,21 +52,18 @@ static esper_status read_dims(esper_idx *idx)
     return ESPER_OK;
 }
 
-/* Takes the reader, also on failure. */
-static esper_status open_reader(esper_reader *reader, esper_idx **idx_out)
+/* Over a file, or where `bytes` is not NULL over memory. */
+static esper_status open_any(const char *name, const void *bytes, size_t n_bytes, esper_idx **idx_out)
 {
     esper_idx *idx = esper_mem_alloc(sizeof(*idx));
     esper_status st;
 
-    if (idx == NULL) {
-        st = ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", esper_reader_name(reader));
-        esper_reader_close(reader);
-        return st;
-    }
-    idx->reader = reader;
-    st = read_magic(idx);
+    if (idx == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", name);
+    st = bytes == NULL ? esper_reader_open(name, ESPER_READER_AUTO, &idx->reader)
+                       : esper_reader_open_memory(name, bytes, n_bytes, ESPER_READER_AUTO, &idx->reader);
     if (st == ESPER_OK)
-        st = read_dims(idx);
+        st = read_head(idx);
     if (st != ESPER_OK) {
         esper_idx_close(idx);
         return st;
@@ -84,18 +74,13 @@ static esper_status open_reader(esper_reader *reader, esper_idx **idx_out)
 
 esper_status esper_idx_open(const char *path, esper_idx **idx_out)
 {
-    esper_reader *reader;
-
-    ESPER_TRY(esper_reader_open(path, ESPER_READER_AUTO, &reader));
-    return open_reader(reader, idx_out);
+    return open_any(path, NULL, 0, idx_out);
 }
 
 esper_status esper_idx_open_memory(const char *name, const void *bytes, size_t n_bytes, esper_idx **idx_out)
 {
-    esper_reader *reader;
-
-    ESPER_TRY(esper_reader_open_memory(name, bytes, n_bytes, ESPER_READER_AUTO, &reader));
-    return open_reader(reader, idx_out);
+    assert(bytes != NULL);
+    return open_any(name, bytes, n_bytes, idx_out);
 }
 
 void esper_idx_close(esper_idx *idx)

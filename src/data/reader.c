@@ -47,26 +47,18 @@ static void zlib_free(void *opaque, void *block)
     esper_mem_free(block);
 }
 
-static size_t take_memory(esper_reader *reader, void *dest, size_t n_bytes)
-{
-    size_t n = n_bytes < reader->n_memory ? n_bytes : reader->n_memory;
-
-    assert(reader->fd < 0);
-    if (n == 0)
-        return 0;
-    memcpy(dest, reader->memory, n);
-    reader->memory += n;
-    reader->n_memory -= n;
-    return n;
-}
-
 /* Raw bytes from the file or from memory; fewer than asked only at the end. */
 static esper_status read_source(esper_reader *reader, void *dest, size_t n_bytes, size_t *got_out)
 {
     size_t got = 0;
 
     if (reader->fd < 0) {
-        *got_out = take_memory(reader, dest, n_bytes);
+        got = n_bytes < reader->n_memory ? n_bytes : reader->n_memory;
+        if (got > 0)
+            memcpy(dest, reader->memory, got);
+        reader->memory += got;
+        reader->n_memory -= got;
+        *got_out = got;
         return ESPER_OK;
     }
     while (got < n_bytes) {
@@ -110,14 +102,6 @@ static esper_status detect_gzip(esper_reader *reader)
     return ESPER_OK;
 }
 
-/* Status and words for a path that open() or fstat() refused. */
-static esper_status fail_open(const char *path, int error)
-{
-    esper_status status = error == ENOENT || error == ENOTDIR ? ESPER_E_NOTFOUND : ESPER_E_IO;
-
-    return ESPER_FAIL(status, "%s: cannot be opened: %s", path, strerror(error));
-}
-
 static esper_status open_file(esper_reader *reader)
 {
     struct stat info;
@@ -125,36 +109,31 @@ static esper_status open_file(esper_reader *reader)
     /* Without O_NONBLOCK a named pipe would keep us waiting for a writer; regular files do not mind it. */
     reader->fd = open(reader->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (reader->fd < 0 || fstat(reader->fd, &info) != 0)
-        return fail_open(reader->name, errno);
+        return ESPER_FAIL(errno == ENOENT || errno == ENOTDIR ? ESPER_E_NOTFOUND : ESPER_E_IO,
+                          "%s: cannot be opened: %s", reader->name, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return ESPER_FAIL(ESPER_E_IO, "%s: is not a regular file", reader->name);
     reader->n_file = (uint64_t)info.st_size;
     return ESPER_OK;
 }
 
-static esper_status reader_new(const char *name, esper_reader **reader_out)
+/* Over a file, or where `bytes` is not NULL over memory. */
+static esper_status open_any(const char *name, const void *bytes, size_t n_bytes, esper_reader_mode mode,
+                             esper_reader **reader_out)
 {
     esper_reader *reader = esper_mem_alloc(sizeof(*reader));
+    esper_status st = ESPER_OK;
 
     if (reader == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", name);
     reader->fd = -1;
+    reader->memory = bytes;
+    reader->n_memory = reader->n_file = n_bytes;
     reader->name = esper_mem_strdup(name);
-    if (reader->name == NULL) {
-        esper_reader_close(reader);
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", name);
-    }
-    *reader_out = reader;
-    return ESPER_OK;
-}
-
-esper_status esper_reader_open(const char *path, esper_reader_mode mode, esper_reader **reader_out)
-{
-    esper_reader *reader;
-    esper_status st;
-
-    ESPER_TRY(reader_new(path, &reader));
-    st = open_file(reader);
+    if (reader->name == NULL)
+        st = ESPER_FAIL(ESPER_E_NOMEM, "%s: reader", name);
+    else if (bytes == NULL)
+        st = open_file(reader);
     if (st == ESPER_OK && mode == ESPER_READER_AUTO)
         st = detect_gzip(reader);
     if (st != ESPER_OK) {
@@ -165,24 +144,15 @@ esper_status esper_reader_open(const char *path, esper_reader_mode mode, esper_r
     return ESPER_OK;
 }
 
+esper_status esper_reader_open(const char *path, esper_reader_mode mode, esper_reader **reader_out)
+{
+    return open_any(path, NULL, 0, mode, reader_out);
+}
+
 esper_status esper_reader_open_memory(const char *name, const void *bytes, size_t n_bytes, esper_reader_mode mode,
                                       esper_reader **reader_out)
 {
-    esper_reader *reader;
-    esper_status st = ESPER_OK;
-
-    ESPER_TRY(reader_new(name, &reader));
-    reader->memory = bytes;
-    reader->n_memory = n_bytes;
-    reader->n_file = n_bytes;
-    if (mode == ESPER_READER_AUTO)
-        st = detect_gzip(reader);
-    if (st != ESPER_OK) {
-        esper_reader_close(reader);
-        return st;
-    }
-    *reader_out = reader;
-    return ESPER_OK;
+    return open_any(name, bytes != NULL ? bytes : "", n_bytes, mode, reader_out);
 }
 
 void esper_reader_close(esper_reader *reader)
@@ -206,19 +176,6 @@ const char *esper_reader_name(const esper_reader *reader)
 uint64_t esper_reader_bound(const esper_reader *reader)
 {
     return reader->gzip ? reader->n_file * GZIP_RATIO_MAX : reader->n_file;
-}
-
-static esper_status read_plain(esper_reader *reader, void *dest, size_t n_bytes, size_t *got_out)
-{
-    size_t n = reader->n_ahead - reader->ahead_at, more = 0;
-
-    n = n < n_bytes ? n : n_bytes;
-    if (n > 0)
-        memcpy(dest, reader->buffer + reader->ahead_at, n);
-    ESPER_TRY(read_source(reader, (char *)dest + n, n_bytes - n, &more));
-    reader->ahead_at += n;
-    *got_out = n + more;
-    return ESPER_OK;
 }
 
 /* A packed member has ended. Others may follow in the same file (RFC 1952, 2.2), and nothing else may. */
@@ -263,12 +220,20 @@ static esper_status inflate_some(esper_reader *reader, void *dest, size_t room, 
     return ESPER_OK;
 }
 
-static esper_status read_gzip(esper_reader *reader, void *dest, size_t n_bytes, size_t *got_out)
+esper_status esper_reader_read(esper_reader *reader, void *dest, size_t n_bytes, size_t *got_out)
 {
     size_t got = 0, more = 0;
     bool end = false;
 
-    while (got < n_bytes) {
+    if (!reader->gzip) { /* what was read ahead, then the rest */
+        got = reader->n_ahead - reader->ahead_at < n_bytes ? reader->n_ahead - reader->ahead_at : n_bytes;
+        if (got > 0)
+            memcpy(dest, reader->buffer + reader->ahead_at, got);
+        ESPER_TRY(read_source(reader, (char *)dest + got, n_bytes - got, &more));
+        reader->ahead_at += got;
+        got += more;
+    }
+    while (reader->gzip && got < n_bytes) {
         if (reader->between_members) {
             ESPER_TRY(next_member(reader, &end));
             if (end)
@@ -277,15 +242,9 @@ static esper_status read_gzip(esper_reader *reader, void *dest, size_t n_bytes, 
         ESPER_TRY(inflate_some(reader, (char *)dest + got, n_bytes - got, &more));
         got += more;
     }
+    assert(got <= n_bytes);
     *got_out = got;
     return ESPER_OK;
-}
-
-esper_status esper_reader_read(esper_reader *reader, void *dest, size_t n_bytes, size_t *got_out)
-{
-    if (reader->gzip)
-        return read_gzip(reader, dest, n_bytes, got_out);
-    return read_plain(reader, dest, n_bytes, got_out);
 }
 
 esper_status esper_reader_read_all(esper_reader *reader, void *dest, size_t n_bytes, const char *part)

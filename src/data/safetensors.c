@@ -1,6 +1,7 @@
 /* Reading safetensors. The JSON tree stays alive with the file, since names and notes point into it. */
 #include "data/safetensors.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -60,21 +61,6 @@ size_t esper_safetensors_dtype_bytes(esper_safetensors_dtype dtype)
     (ESPER_FAIL(ESPER_E_FORMAT, __VA_ARGS__),          \
      esper_fail_within(ESPER_E_FORMAT, "%s: tensor \"%.200s\": ", (file)->name, (tensor)->name))
 
-static esper_status parse_dtype(const esper_safetensors *file, const json_t *value, esper_safetensors_tensor *tensor)
-{
-    const char *text = json_string_value(value);
-
-    if (text == NULL)
-        return FAIL_TENSOR(file, tensor, "has no \"dtype\" text");
-    for (int i = 0; i < ESPER_SAFETENSORS_N_DTYPES; i++) {
-        if (strcmp(dtypes[i].text, text) == 0) {
-            tensor->dtype = (esper_safetensors_dtype)i;
-            return ESPER_OK;
-        }
-    }
-    return FAIL_TENSOR(file, tensor, "type \"%.32s\" is not known", text);
-}
-
 /* A size or an offset: an integer that is not negative. */
 static bool parse_natural(const json_t *value, uint64_t *number_out)
 {
@@ -127,10 +113,19 @@ static esper_status parse_offsets(const esper_safetensors *file, const json_t *v
 static esper_status parse_tensor(const esper_safetensors *file, const char *name, const json_t *value,
                                  esper_safetensors_tensor *tensor)
 {
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    int i = 0;
+
     tensor->name = name;
     if (!json_is_object(value))
         return FAIL_TENSOR(file, tensor, "is not described by an object");
-    ESPER_TRY(parse_dtype(file, json_object_get(value, "dtype"), tensor));
+    if (dtype == NULL)
+        return FAIL_TENSOR(file, tensor, "has no \"dtype\" text");
+    while (i < ESPER_SAFETENSORS_N_DTYPES && strcmp(dtypes[i].text, dtype) != 0)
+        i++;
+    if (i == ESPER_SAFETENSORS_N_DTYPES)
+        return FAIL_TENSOR(file, tensor, "type \"%.32s\" is not known", dtype);
+    tensor->dtype = (esper_safetensors_dtype)i;
     ESPER_TRY(parse_shape(file, json_object_get(value, "shape"), tensor));
     return parse_offsets(file, json_object_get(value, "data_offsets"), tensor);
 }
@@ -236,16 +231,6 @@ static esper_status load_header(esper_safetensors *file, const char *header, siz
                       LENGTH_BYTES + error.position);
 }
 
-static esper_status parse_header(esper_safetensors *file, const char *header, size_t n_header)
-{
-    if (n_header == 0 || header[0] != '{')
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: not a safetensors file: its header does not begin with {", file->name);
-    ESPER_TRY(load_header(file, header, n_header));
-    ESPER_TRY(parse_notes(file));
-    ESPER_TRY(parse_tensors(file));
-    return check_cover(file);
-}
-
 /* The first eight bytes, checked against the size of the file. */
 static esper_status check_header_length(const char *name, const uint8_t *bytes, uint64_t n_bytes, size_t *n_header_out)
 {
@@ -273,25 +258,15 @@ static esper_status parse_bytes(esper_safetensors *file, const uint8_t *bytes, s
     ESPER_TRY(check_header_length(file->name, bytes, n_bytes, &n_header));
     file->data = bytes + LENGTH_BYTES + n_header;
     file->n_data = n_bytes - LENGTH_BYTES - n_header;
-    return parse_header(file, (const char *)bytes + LENGTH_BYTES, n_header);
+    if (n_header == 0 || bytes[LENGTH_BYTES] != '{')
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: not a safetensors file: its header does not begin with {", file->name);
+    ESPER_TRY(load_header(file, (const char *)bytes + LENGTH_BYTES, n_header));
+    ESPER_TRY(parse_notes(file));
+    ESPER_TRY(parse_tensors(file));
+    return check_cover(file);
 }
 
-static esper_status file_new(const char *name, esper_safetensors **file_out)
-{
-    esper_safetensors *file = esper_mem_alloc(sizeof(*file));
-
-    if (file == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s", name);
-    file->name = esper_mem_strdup(name);
-    if (file->name == NULL) {
-        esper_safetensors_close(file);
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s", name);
-    }
-    *file_out = file;
-    return ESPER_OK;
-}
-
-/* Reads all of the reader. The first bytes are looked at first: no large memory for a file that is no safetensors. */
+/* Reads a whole file. The first bytes are looked at first: no large memory for a file that is no safetensors. */
 static esper_status read_bytes(esper_safetensors *file, esper_reader *reader, size_t *n_bytes_out)
 {
     uint64_t n_bytes = esper_reader_bound(reader);
@@ -310,20 +285,24 @@ static esper_status read_bytes(esper_safetensors *file, esper_reader *reader, si
     return ESPER_OK;
 }
 
-esper_status esper_safetensors_open(const char *path, esper_safetensors **file_out)
+/* A file, or where `bytes` is not NULL what lies in memory. */
+static esper_status open_any(const char *name, const void *bytes, size_t n_bytes, esper_safetensors **file_out)
 {
-    esper_safetensors *file;
+    esper_safetensors *file = esper_mem_alloc(sizeof(*file));
     esper_reader *reader = NULL;
-    esper_status st;
-    size_t n_bytes = 0;
+    esper_status st = ESPER_OK;
 
-    ESPER_TRY(file_new(path, &file));
-    st = esper_reader_open(path, ESPER_READER_PLAIN, &reader);
-    if (st == ESPER_OK)
+    if (file != NULL)
+        file->name = esper_mem_strdup(name);
+    if (file == NULL || file->name == NULL)
+        st = ESPER_FAIL(ESPER_E_NOMEM, "%s", name);
+    if (st == ESPER_OK && bytes == NULL)
+        st = esper_reader_open(name, ESPER_READER_PLAIN, &reader);
+    if (reader != NULL)
         st = read_bytes(file, reader, &n_bytes);
     esper_reader_close(reader);
     if (st == ESPER_OK)
-        st = parse_bytes(file, file->owned, n_bytes);
+        st = parse_bytes(file, bytes != NULL ? bytes : file->owned, n_bytes);
     if (st != ESPER_OK) {
         esper_safetensors_close(file);
         return st;
@@ -332,20 +311,16 @@ esper_status esper_safetensors_open(const char *path, esper_safetensors **file_o
     return ESPER_OK;
 }
 
+esper_status esper_safetensors_open(const char *path, esper_safetensors **file_out)
+{
+    return open_any(path, NULL, 0, file_out);
+}
+
 esper_status esper_safetensors_open_memory(const char *name, const void *bytes, size_t n_bytes,
                                            esper_safetensors **file_out)
 {
-    esper_safetensors *file;
-    esper_status st;
-
-    ESPER_TRY(file_new(name, &file));
-    st = parse_bytes(file, bytes, n_bytes);
-    if (st != ESPER_OK) {
-        esper_safetensors_close(file);
-        return st;
-    }
-    *file_out = file;
-    return ESPER_OK;
+    assert(bytes != NULL);
+    return open_any(name, bytes, n_bytes, file_out);
 }
 
 void esper_safetensors_close(esper_safetensors *file)
@@ -373,6 +348,7 @@ size_t esper_safetensors_count(const esper_safetensors *file)
 
 const esper_safetensors_tensor *esper_safetensors_at(const esper_safetensors *file, size_t index)
 {
+    assert(index < file->n_tensors);
     return &file->tensors[index];
 }
 
@@ -449,5 +425,6 @@ size_t esper_safetensors_note_count(const esper_safetensors *file)
 
 esper_safetensors_note esper_safetensors_note_at(const esper_safetensors *file, size_t index)
 {
+    assert(index < file->n_notes);
     return file->note_list[index];
 }

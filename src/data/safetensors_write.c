@@ -137,48 +137,28 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
-/* Sorts the names; those that come twice then stand together. */
-static esper_status check_unique(const char *path, const char *what, const char **names, size_t n)
-{
-    if (n > 0)
-        qsort(names, n, sizeof(*names), compare_texts);
-    for (size_t i = 1; i < n; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            return ESPER_FAIL(ESPER_E_ARG, "%s: %s \"%s\" is given twice", path, what, names[i]);
-    return ESPER_OK;
-}
-
+/* Names that come twice stand together once they are sorted. */
 static esper_status check_names(const layout *file)
 {
     size_t most = file->n > file->n_notes ? file->n : file->n_notes;
-    const char **names;
-    esper_status st;
+    const char **names = esper_mem_alloc((most + 1) * sizeof(*names));
+    esper_status st = ESPER_OK;
 
-    if (most == 0)
-        return ESPER_OK;
-    names = esper_mem_alloc(most * sizeof(*names));
     if (names == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: a list of %zu names", file->path, most);
-    for (size_t i = 0; i < file->n_notes; i++)
-        names[i] = file->notes[i].key;
-    st = check_unique(file->path, "metadata", names, file->n_notes);
-    for (size_t i = 0; i < file->n; i++)
-        names[i] = file->list[i].tensor->name;
-    if (st == ESPER_OK)
-        st = check_unique(file->path, "tensor", names, file->n);
+    for (int of_tensors = 0; of_tensors < 2; of_tensors++) {
+        size_t n = of_tensors ? file->n : file->n_notes;
+
+        for (size_t i = 0; i < n; i++)
+            names[i] = of_tensors ? file->list[i].tensor->name : file->notes[i].key;
+        qsort(names, n, sizeof(*names), compare_texts);
+        for (size_t i = 1; i < n && st == ESPER_OK; i++)
+            if (strcmp(names[i - 1], names[i]) == 0)
+                st = ESPER_FAIL(ESPER_E_ARG, "%s: %s \"%s\" is given twice", file->path,
+                                of_tensors ? "tensor" : "metadata", names[i]);
+    }
     esper_mem_free(names);
     return st;
-}
-
-static void describe_notes(const layout *file, esper_json *json)
-{
-    esper_json_key(json, METADATA_KEY);
-    esper_json_object_begin(json);
-    for (size_t i = 0; i < file->n_notes; i++) {
-        esper_json_key(json, file->notes[i].key);
-        esper_json_text(json, file->notes[i].value);
-    }
-    esper_json_object_end(json);
 }
 
 static void describe_tensor(const placed *p, esper_json *json)
@@ -212,8 +192,15 @@ static esper_status make_header(layout *file)
         return ESPER_FAIL(ESPER_E_NOMEM, "%s: header for %zu tensors", file->path, file->n);
     esper_json_init(&json, file->header, n_chars);
     esper_json_object_begin(&json);
-    if (file->n_notes > 0)
-        describe_notes(file, &json);
+    if (file->n_notes > 0) {
+        esper_json_key(&json, METADATA_KEY);
+        esper_json_object_begin(&json);
+        for (size_t i = 0; i < file->n_notes; i++) {
+            esper_json_key(&json, file->notes[i].key);
+            esper_json_text(&json, file->notes[i].value);
+        }
+        esper_json_object_end(&json);
+    }
     for (size_t i = 0; i < file->n; i++)
         describe_tensor(&file->list[i], &json);
     esper_json_object_end(&json);
@@ -239,21 +226,11 @@ static esper_status write_draft(const layout *file, esper_draft *draft)
     return esper_draft_commit(draft);
 }
 
-static esper_status write_file(const layout *file)
-{
-    esper_draft *draft;
-    esper_status st;
-
-    ESPER_TRY(esper_draft_open(file->path, &draft));
-    st = write_draft(file, draft);
-    esper_draft_close(draft);
-    return st;
-}
-
 esper_status esper_safetensors_write(const char *path, const esper_safetensors_tensor *tensors, size_t n_tensors,
                                      const esper_safetensors_note *notes, size_t n_notes)
 {
     layout file = {.path = path, .n = n_tensors, .notes = notes, .n_notes = n_notes};
+    esper_draft *draft = NULL;
     esper_status st;
 
     if (n_tensors > 0) {
@@ -265,7 +242,10 @@ esper_status esper_safetensors_write(const char *path, const esper_safetensors_t
     if (st == ESPER_OK)
         st = make_header(&file);
     if (st == ESPER_OK)
-        st = write_file(&file);
+        st = esper_draft_open(path, &draft);
+    if (st == ESPER_OK)
+        st = write_draft(&file, draft);
+    esper_draft_close(draft);
     esper_mem_free(file.header);
     esper_mem_free(file.list);
     return st;

@@ -73,30 +73,23 @@ static esper_status measure(const esper_dataset_desc *desc, esper_source_plan *p
     return st;
 }
 
-static esper_status load_files(const esper_text_files *files, const esper_store *store)
-{
-    uint64_t at = 0;
-
-    if (files->n_bytes != store->n_items)
-        return ESPER_FAIL(ESPER_E_IO,
-                          "text: its files changed while they were being read (%" PRIu64 " bytes, then %" PRIu64 ")",
-                          store->n_items, files->n_bytes);
-    for (size_t i = 0; i < files->n; i++) {
-        ESPER_TRY(load_file(&files->list[i], store->tokens + at));
-        at += files->list[i].n_bytes;
-    }
-    return ESPER_OK;
-}
-
 static esper_status load(const esper_dataset_desc *desc, const esper_source_plan *plan,
                          esper_store stores[ESPER_N_STORES])
 {
+    const esper_store *store = &stores[ESPER_STORE_TRAIN];
     esper_text_files files = {0};
     esper_status st = list_files(desc, &files);
+    uint64_t at = 0;
 
     (void)plan;
-    if (st == ESPER_OK)
-        st = load_files(&files, &stores[ESPER_STORE_TRAIN]);
+    if (st == ESPER_OK && files.n_bytes != store->n_items)
+        st = ESPER_FAIL(ESPER_E_IO,
+                        "text: its files changed while they were being read (%" PRIu64 " bytes, then %" PRIu64 ")",
+                        store->n_items, files.n_bytes);
+    for (size_t i = 0; st == ESPER_OK && i < files.n; i++) {
+        st = load_file(&files.list[i], store->tokens + at);
+        at += files.list[i].n_bytes;
+    }
     esper_text_files_fini(&files);
     return st;
 }

@@ -22,32 +22,22 @@ static esper_status fail_path(const char *path, const char *what)
                       strerror(code));
 }
 
-static esper_status make_room(esper_text_files *files)
-{
-    size_t room = files->room == 0 ? ROOM_FIRST : 2 * files->room;
-    esper_text_file *larger;
-
-    if (files->n < files->room)
-        return ESPER_OK;
-    if (room > MAX_FILES)
-        return ESPER_FAIL(ESPER_E_ARG, "text: more than %d files: join them into fewer", MAX_FILES);
-    larger = esper_mem_grow(files->list, room * sizeof(*larger));
-    if (larger == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "a list of %zu text files", room);
-    files->list = larger;
-    files->room = room;
-    return ESPER_OK;
-}
-
 /* Takes the path, also on failure. */
 static esper_status add(esper_text_files *files, char *path, const struct stat *info)
 {
-    esper_status st = make_room(files);
+    size_t room = files->room == 0 ? ROOM_FIRST : 2 * files->room;
+    esper_text_file *larger = files->list;
 
-    if (st != ESPER_OK) {
+    if (files->n == files->room)
+        larger = room <= MAX_FILES ? esper_mem_grow(files->list, room * sizeof(*larger)) : NULL;
+    if (larger == NULL) {
         esper_mem_free(path);
-        return st;
+        if (room > MAX_FILES)
+            return ESPER_FAIL(ESPER_E_ARG, "text: more than %d files: join them into fewer", MAX_FILES);
+        return ESPER_FAIL(ESPER_E_NOMEM, "a list of %zu text files", room);
     }
+    files->room = files->n == files->room ? room : files->room;
+    files->list = larger;
     files->list[files->n++] = (esper_text_file){
         .path = path, .n_bytes = (uint64_t)info->st_size, .device = info->st_dev, .inode = info->st_ino};
     return ESPER_OK;
@@ -133,10 +123,21 @@ static bool seen_before(const esper_text_files *files, size_t n_kept, const espe
     return false;
 }
 
-static void drop_empty_and_repeated(esper_text_files *files)
+esper_status esper_text_files_init(esper_text_files *files, const char *paths)
 {
+    char *copy = esper_mem_strdup(paths);
+    esper_status st = ESPER_OK;
+    char *rest = copy, *path;
     size_t n_kept = 0;
 
+    if (copy == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s", paths);
+    while (st == ESPER_OK && (path = strsep(&rest, ":")) != NULL)
+        if (path[0] != '\0')
+            st = list_path(files, path);
+    esper_mem_free(copy);
+    if (st != ESPER_OK)
+        return st;
     for (size_t i = 0; i < files->n; i++) {
         esper_text_file file = files->list[i];
 
@@ -148,23 +149,7 @@ static void drop_empty_and_repeated(esper_text_files *files)
         files->n_bytes += file.n_bytes;
     }
     files->n = n_kept;
-}
-
-esper_status esper_text_files_init(esper_text_files *files, const char *paths)
-{
-    char *copy = esper_mem_strdup(paths);
-    esper_status st = ESPER_OK;
-    char *rest = copy, *path;
-
-    if (copy == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s", paths);
-    while (st == ESPER_OK && (path = strsep(&rest, ":")) != NULL)
-        if (path[0] != '\0')
-            st = list_path(files, path);
-    esper_mem_free(copy);
-    if (st == ESPER_OK)
-        drop_empty_and_repeated(files);
-    return st;
+    return ESPER_OK;
 }
 
 void esper_text_files_fini(esper_text_files *files)

@@ -26,19 +26,13 @@ static void files_fini(token_files *files)
         esper_mem_free(files->paths[s]);
 }
 
-static int is_directory(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* "dir" is dir/train.bin and dir/valid.bin; "file" is one run whose tail is the test; "file:file" is train and test. */
 static esper_status files_init(const esper_dataset_desc *desc, token_files *files)
 {
     const char *path = esper_source_path(desc, DEFAULT_PLACE);
     const char *colon = strchr(path, ':');
     bool whole = true;
+    struct stat info;
 
     if (colon != NULL && strchr(colon + 1, ':') != NULL)
         return ESPER_FAIL(ESPER_E_ARG, "tokens: %s: expected a directory, a file, or two files (training and test)",
@@ -48,7 +42,7 @@ static esper_status files_init(const esper_dataset_desc *desc, token_files *file
         files->paths[ESPER_STORE_TEST] = esper_mem_strdup(colon + 1);
         if (files->paths[ESPER_STORE_TRAIN] != NULL)
             files->paths[ESPER_STORE_TRAIN][colon - path] = '\0';
-    } else if (is_directory(path) || desc->path == NULL || desc->path[0] == '\0') {
+    } else if (desc->path == NULL || desc->path[0] == '\0' || (stat(path, &info) == 0 && S_ISDIR(info.st_mode))) {
         files->paths[ESPER_STORE_TRAIN] = esper_source_join(path, "train.bin");
         files->paths[ESPER_STORE_TEST] = esper_source_join(path, "valid.bin");
     } else {

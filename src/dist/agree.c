@@ -2,6 +2,7 @@
 #include "dist/agree.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,16 +97,6 @@ static unsigned fields_of_rank(const esper_agree_state *state, unsigned fields, 
     return differing;
 }
 
-static int first_of(unsigned fields)
-{
-    int f = 0;
-
-    assert(fields != 0);
-    while ((fields & 1u << f) == 0)
-        f++;
-    return f;
-}
-
 /* Of the fields, which differ among all; and of those, the majority. */
 static void compare(const esper_agree_state *states, int n_ranks, esper_agree_result *result, bool *has_majority,
                     uint64_t *majority)
@@ -138,7 +129,7 @@ void esper_agree_judge(const esper_agree_state *states, int n_ranks, esper_agree
         if (differing == 0)
             continue;
         if (result.n_differing == 0) {
-            result.field = first_of(differing);
+            result.field = __builtin_ctz(differing); /* the first */
             result.majority = majority[result.field];
         }
         if (result.n_differing < ESPER_AGREE_NAMED) {
@@ -153,69 +144,46 @@ void esper_agree_judge(const esper_agree_state *states, int n_ranks, esper_agree
 
 /* ------------------------------------------------------------------------------------------------------------ words */
 
-static void append(char *text, size_t chars, const char *words)
+static __attribute__((format(printf, 3, 4))) void append(char *text, size_t chars, const char *format, ...)
 {
     size_t used = strlen(text);
+    va_list args;
 
     assert(used < chars);
-    snprintf(text + used, chars - used, "%s", words);
-}
-
-static void append_ranks(const esper_agree_result *result, char *text, size_t chars)
-{
-    int n = result->n_differing < ESPER_AGREE_NAMED ? result->n_differing : ESPER_AGREE_NAMED;
-    char words[48];
-
-    for (int i = 0; i < n; i++) {
-        snprintf(words, sizeof(words), "%s%d",
-                 i == 0                        ? ""
-                 : i + 1 < result->n_differing ? ", "
-                                               : " and ",
-                 result->rank[i]);
-        append(text, chars, words);
-    }
-    if (n < result->n_differing) {
-        snprintf(words, sizeof(words), " and %d more", result->n_differing - n);
-        append(text, chars, words);
-    }
-}
-
-static void append_fields(unsigned fields, char *text, size_t chars)
-{
-    const char *between = "";
-
-    for (int f = 0; f < ESPER_AGREE_N_FIELDS; f++)
-        if ((fields & 1u << f) != 0) {
-            append(text, chars, between);
-            append(text, chars, esper_agree_field_name(f));
-            between = ", ";
-        }
+    va_start(args, format);
+    vsnprintf(text + used, chars - used, format, args);
+    va_end(args);
 }
 
 void esper_agree_text(const esper_agree_result *result, int n_ranks, char *text_out, size_t chars)
 {
-    char words[128];
+    int n = result->n_differing, n_named = n < ESPER_AGREE_NAMED ? n : ESPER_AGREE_NAMED;
+    const char *between = "";
 
-    assert(chars > 0 && (result->fields == 0 || (result->n_differing > 0 && result->field < ESPER_AGREE_N_FIELDS)));
+    assert(chars > 0 && (result->fields == 0 || (n > 0 && result->field < ESPER_AGREE_N_FIELDS)));
     text_out[0] = '\0';
     if (result->fields == 0)
         return;
-    append(text_out, chars, result->n_differing == 1 ? "rank " : "ranks ");
-    append_ranks(result, text_out, chars);
-    snprintf(words, sizeof(words), " of %d %s in: ", n_ranks,
-             !result->has_majority      ? "differ, with no majority to say who is right,"
-             : result->n_differing == 1 ? "differs from the others"
-                                        : "differ from the others");
-    append(text_out, chars, words);
-    append_fields(result->fields, text_out, chars);
-    snprintf(words, sizeof(words), " (%s: rank %d has %016llx", esper_agree_field_name(result->field), result->rank[0],
-             (unsigned long long)result->value[0]);
-    append(text_out, chars, words);
+    append(text_out, chars, n == 1 ? "rank " : "ranks ");
+    for (int i = 0; i < n_named; i++)
+        append(text_out, chars, "%s%d", i == 0 ? "" : i + 1 < n ? ", " : " and ", result->rank[i]);
+    if (n_named < n)
+        append(text_out, chars, " and %d more", n - n_named);
+    append(text_out, chars, " of %d %s in: ", n_ranks,
+           !result->has_majority ? "differ, with no majority to say who is right,"
+           : n == 1              ? "differs from the others"
+                                 : "differ from the others");
+    for (int f = 0; f < ESPER_AGREE_N_FIELDS; f++)
+        if ((result->fields & 1u << f) != 0) {
+            append(text_out, chars, "%s%s", between, esper_agree_field_name(f));
+            between = ", ";
+        }
+    append(text_out, chars, " (%s: rank %d has %016llx", esper_agree_field_name(result->field), result->rank[0],
+           (unsigned long long)result->value[0]);
     if (result->has_majority)
-        snprintf(words, sizeof(words), ", the majority %016llx)", (unsigned long long)result->majority);
+        append(text_out, chars, ", the majority %016llx)", (unsigned long long)result->majority);
     else
-        snprintf(words, sizeof(words), ", rank %d has %016llx)", result->rank[1], (unsigned long long)result->value[1]);
-    append(text_out, chars, words);
+        append(text_out, chars, ", rank %d has %016llx)", result->rank[1], (unsigned long long)result->value[1]);
 }
 
 /* --------------------------------------------------------------------------------------------------------- agreeing */

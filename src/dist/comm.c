@@ -57,19 +57,10 @@ static esper_status check_size(const esper_comm *comm, const esper_launcher *lau
                       launch->size, launch->sign, size);
 }
 
-static esper_status open_kind(esper_comm *comm, const esper_comm_options *options)
+esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out)
 {
     char why[ESPER_COMM_WHY_CHARS] = "";
     esper_comm_start start = {.options = options, .alloc = esper_mem_alloc, .release = esper_mem_free, .why = why};
-    esper_status status = comm->kind->open(&start, &comm->link);
-
-    if (status != ESPER_OK)
-        return ESPER_FAIL(status, "%s: %s", comm->kind->name, why);
-    return ESPER_OK;
-}
-
-esper_status esper_comm_open(const esper_comm_options *options, esper_comm **comm_out)
-{
     esper_launcher launch = esper_launcher_look();
     const esper_comm_kind *kind;
     esper_comm *comm;
@@ -81,8 +72,10 @@ esper_status esper_comm_open(const esper_comm_options *options, esper_comm **com
         return ESPER_FAIL(ESPER_E_NOMEM, "communicator");
     comm->kind = kind;
     comm->abort = options->abort;
-    status = open_kind(comm, options);
-    if (status == ESPER_OK)
+    status = kind->open(&start, &comm->link);
+    if (status != ESPER_OK)
+        ESPER_FAIL(status, "%s: %s", kind->name, why);
+    else
         status = check_size(comm, &launch);
     if (status != ESPER_OK) {
         esper_comm_close(comm);
@@ -140,30 +133,27 @@ bool esper_comm_is_broken(const esper_comm *comm)
 
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
-/* The first failure is the one to tell: what follows from it is no news. */
-static esper_status fail_again(const esper_comm *comm)
-{
-    assert(comm->broken != ESPER_OK && comm->link->why[0] != '\0');
-    return ESPER_FAIL(comm->broken, "%s", comm->link->why);
-}
-
 /* Whether the next call is to be made. A rank that was told to stop comes to no further call: it may have left one out
- * that the others are at, and would be taken for one that has lost its way. */
+ * that the others are at, and would be taken for one that has lost its way. A job of one has nothing to exchange. */
 static bool may_call(esper_comm *comm)
 {
-    if (comm->broken == ESPER_OK && comm->link->size > 1 && comm->abort != NULL && *comm->abort != 0) {
+    if (comm->link->size == 1)
+        return false;
+    if (comm->broken == ESPER_OK && comm->abort != NULL && *comm->abort != 0) {
         snprintf(comm->link->why, sizeof(comm->link->why), "stopped by request");
         comm->broken = ESPER_E_STOPPED;
     }
     return comm->broken == ESPER_OK;
 }
 
-/* Every call: nothing when broken, else the kind's own; a failure breaks the communicator. */
-#define CALL(comm, function, ...)                                              \
-    do {                                                                       \
-        if (may_call(comm))                                                    \
-            (comm)->broken = (comm)->kind->function((comm)->link, __VA_ARGS__); \
-        return (comm)->broken == ESPER_OK ? ESPER_OK : fail_again(comm);       \
+/* Every call: nothing when broken, else the kind's own; a failure breaks the communicator. The first one is to be told: what follows
+ * from it is no news. */
+#define CALL(comm, function, ...)                                                                                      \
+    do {                                                                                                               \
+        if (may_call(comm))                                                                                            \
+            (comm)->broken = (comm)->kind->function((comm)->link, ##__VA_ARGS__);                                      \
+        assert((comm)->broken == ESPER_OK || (comm)->link->why[0] != '\0');                                            \
+        return (comm)->broken == ESPER_OK ? ESPER_OK : ESPER_FAIL((comm)->broken, "%s", (comm)->link->why);            \
     } while (0)
 
 esper_status esper_comm_sum_f32(esper_comm *comm, float *values, size_t count)
@@ -191,12 +181,12 @@ esper_status esper_comm_broadcast(esper_comm *comm, void *bytes, size_t count, i
 esper_status esper_comm_gather(esper_comm *comm, const void *mine, size_t count, void *all_out)
 {
     assert(count == 0 || (mine != NULL && all_out != NULL));
+    if (comm->link->size == 1 && count > 0)
+        memmove(all_out, mine, count);
     CALL(comm, gather, mine, count, all_out);
 }
 
 esper_status esper_comm_barrier(esper_comm *comm)
 {
-    if (may_call(comm))
-        comm->broken = comm->kind->barrier(comm->link);
-    return comm->broken == ESPER_OK ? ESPER_OK : fail_again(comm);
+    CALL(comm, barrier);
 }

@@ -35,6 +35,7 @@ typedef struct esper_comm_kind {
     void (*about)(char *text, size_t chars); /* "Open MPI v4.1.4"; anytime */
     esper_status (*open)(const esper_comm_start *start, esper_comm_link **link_out);
     void (*close)(esper_comm_link *link, bool orderly); /* not orderly: without waiting */
+    /* called in jobs of several ranks alone: for one they are the identity */
     esper_status (*sum)(esper_comm_link *link, void *values, size_t count, esper_comm_number number);
     esper_status (*or_u64)(esper_comm_link *link, uint64_t *words, size_t count);
     esper_status (*broadcast)(esper_comm_link *link, void *bytes, size_t count, int root);

@@ -19,31 +19,20 @@ enum { PATH_CHARS = 4096 };
  * and the same seen from a test program, two folders deeper. */
 static const char *const places[] = {".", ESPER_MODULE_FROM_BIN, "lib", "../..", "../../lib"};
 
-static bool find_program_folder(char *folder, size_t chars)
-{
-    ssize_t n = readlink("/proc/self/exe", folder, chars - 1);
-    char *slash;
-
-    if (n <= 0 || (size_t)n >= chars - 1)
-        return false;
-    folder[n] = '\0';
-    slash = strrchr(folder, '/');
-    if (slash == NULL)
-        return false;
-    *slash = '\0';
-    return true;
-}
-
 static bool find_module(const char *file, char *path, size_t chars)
 {
     char folder[PATH_CHARS];
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
+    char *slash;
 
-    if (!find_program_folder(folder, sizeof(folder)))
+    if (n <= 0 || (size_t)n >= sizeof(folder) - 1)
         return false;
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        int n = snprintf(path, chars, "%s/%s/%s", folder, places[i], file);
+    folder[n] = '\0';
+    slash = strrchr(folder, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
+        int length = snprintf(path, chars, "%.*s/%s/%s", (int)(slash - folder), folder, places[i], file);
 
-        if (n > 0 && (size_t)n < chars && access(path, R_OK) == 0)
+        if (length > 0 && (size_t)length < chars && access(path, R_OK) == 0)
             return true;
     }
     return false;

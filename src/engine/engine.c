@@ -11,7 +11,7 @@
 enum { PLANS_KEPT = 256 };
 
 static const char *const backend_names[] = {
-#define X(name, text) text,
+#define X(of, name, text) text,
     ESPER_CONFIG_BACKEND_LIST(X)
 #undef X
 };

@@ -180,7 +180,7 @@ static esper_status open_parts(esper_guarded *guarded)
 }
 
 /* The governor's memory, number by number. */
-static esper_status write_governor(void *context, esper_text *out)
+static esper_status write_governor(void *context, esper_page *out)
 {
     const esper_guarded *guarded = context;
     double numbers[MOST_VITALS];
@@ -189,7 +189,7 @@ static esper_status write_governor(void *context, esper_text *out)
     assert(n <= MOST_VITALS);
     esper_governor_pack(guarded->governor, numbers);
     for (size_t i = 0; i < n; i++)
-        esper_text_add(out, i == 0 ? "%a" : " %a", numbers[i]);
+        esper_page_print(out, i == 0 ? "%a" : " %a", numbers[i]);
     return ESPER_OK;
 }
 

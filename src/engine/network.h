@@ -49,7 +49,7 @@ typedef struct esper_detour {
 typedef struct esper_state_part {
     const char *name; /* of the note */
     void       *context;
-    esper_status (*write)(void *context, esper_text *out); /* nothing is written: there is no such note */
+    esper_status (*write)(void *context, esper_page *out); /* nothing is written: there is no such note */
     esper_status (*read)(void *context, const char *text);
 } esper_state_part;
 

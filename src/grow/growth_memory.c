@@ -120,14 +120,14 @@ static const char *prefix_of(char prefix[PREFIX_CHARS], const char *what, int sl
 }
 
 /* What a policy remembers is its own: bytes, two hexadecimal digits for each. */
-static void write_policy(esper_text *out, const growth_state *state)
+static void write_policy(esper_page *out, const growth_state *state)
 {
     if (state->policy_bytes == 0)
         return;
-    esper_text_add(out, "policy ");
+    esper_page_print(out, "policy ");
     for (uint64_t i = 0; i < state->policy_bytes; i++)
-        esper_text_add(out, "%02x", state->policy[i]);
-    esper_text_add(out, "\n");
+        esper_page_print(out, "%02x", state->policy[i]);
+    esper_page_print(out, "\n");
 }
 
 static bool read_policy(const esper_field_line *line, growth_state *state)
@@ -148,7 +148,7 @@ static bool read_policy(const esper_field_line *line, growth_state *state)
     return true;
 }
 
-static esper_status write_memory(void *context, esper_text *out)
+static esper_status write_memory(void *context, esper_page *out)
 {
     esper_growth *growth = context;
     const growth_state *state = &growth->state;

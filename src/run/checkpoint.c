@@ -90,8 +90,8 @@ typedef struct draft {
     char   texts[MAX_NOTES][NOTE_CHARS];
     esper_safetensors_note notes[MAX_NOTES];
     size_t n_notes;
-    esper_text optim, detour, slots; /* notes of any length; the last two "": there is no such note */
-    esper_text parts[ESPER_MAX_PARTS];
+    esper_page optim, detour, slots; /* notes of any length; the last two "": there is no such note */
+    esper_page parts[ESPER_MAX_PARTS];
 } draft;
 
 static esper_status add_tensor(void *context, esper_family family, const esper_tensor *tensor, float *values)
@@ -167,12 +167,12 @@ static void add_notes(draft *out, const esper_network *network)
     /* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
     add_number(out, "last_step", "lr %s grad_norm %s", lr, grad_norm);
     add_note(out, "optim", out->optim.text);
-    if (out->detour.n > 0)
+    if (out->detour.used > 0)
         add_note(out, "detour", out->detour.text);
-    if (out->slots.n > 0)
+    if (out->slots.used > 0)
         add_note(out, "slots", out->slots.text);
     for (int i = 0; i < network->n_parts; i++)
-        if (out->parts[i].n > 0)
+        if (out->parts[i].used > 0)
             add_note(out, network->parts[i].name, out->parts[i].text);
     add_number(out, "weight_hash", "%016" PRIx64, esper_network_hash(network));
     add_number(out, contents_hash_note, "%016" PRIx64, hash_draft(out));
@@ -187,7 +187,7 @@ static bool is_ahead(const esper_place *place, const esper_network *network)
 }
 
 /* Only where there is one: "draw 0 lr_scale 0x1p+0 pass 3:17 3:18". Batches behind the cursor no longer matter. */
-static void write_detour(esper_text *out, const esper_network *network)
+static void write_detour(esper_page *out, const esper_network *network)
 {
     const esper_detour *detour = &network->detour;
     uint32_t n_ahead = 0;
@@ -196,14 +196,14 @@ static void write_detour(esper_text *out, const esper_network *network)
         n_ahead += is_ahead(&detour->passed[i], network);
     if (n_ahead == 0 && detour->draw == 0 && detour->lr_scale >= 1.0)
         return;
-    esper_text_add(out, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
+    esper_page_print(out, "draw %" PRIu32 " lr_scale %a pass", detour->draw, detour->lr_scale);
     for (uint32_t i = 0; i < detour->n_passed; i++)
         if (is_ahead(&detour->passed[i], network))
-            esper_text_add(out, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch, detour->passed[i].batch);
+            esper_page_print(out, " %" PRIu32 ":%" PRIu32, detour->passed[i].epoch, detour->passed[i].batch);
 }
 
 /* The slot table, where a seed is or was in it: two hexadecimal digits for each byte. */
-static esper_status write_slots(esper_text *out, const esper_slots *slots)
+static esper_status write_slots(esper_page *out, const esper_slots *slots)
 {
     size_t n = esper_slots_pack_bytes(slots);
     uint8_t *bytes;
@@ -218,7 +218,7 @@ static esper_status write_slots(esper_text *out, const esper_slots *slots)
         return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: %d slots", slots->n);
     esper_slots_pack(slots, bytes);
     for (size_t i = 0; i < n; i++)
-        esper_text_add(out, "%02x", bytes[i]);
+        esper_page_print(out, "%02x", bytes[i]);
     esper_mem_free(bytes);
     return ESPER_OK;
 }
@@ -236,15 +236,15 @@ static esper_status write_draft(draft *out, const esper_network *network, const 
     ESPER_TRY(visit_state(network, &out->mirror, add_tensor, out));
     assert(out->n_tensors <= most);
     /* The steps every region's group has taken. They are state of their own: a group that is off does not age. */
-    esper_text_add(&out->optim, "t");
+    esper_page_print(&out->optim, "t");
     for (int r = 0; network->optim != NULL && r < network->slab.n_regions; r++)
-        esper_text_add(&out->optim, " %" PRIu32, esper_optim_group(network->optim, 0, r)->t);
+        esper_page_print(&out->optim, " %" PRIu32, esper_optim_group(network->optim, 0, r)->t);
     write_detour(&out->detour, network);
     ESPER_TRY(write_slots(&out->slots, &network->slots));
-    failed = out->optim.failed || out->detour.failed || out->slots.failed;
+    failed = out->optim.status != ESPER_OK || out->detour.status != ESPER_OK || out->slots.status != ESPER_OK;
     for (int i = 0; i < network->n_parts; i++) {
         ESPER_TRY(network->parts[i].write(network->parts[i].context, &out->parts[i]));
-        failed = failed || out->parts[i].failed;
+        failed = failed || out->parts[i].status != ESPER_OK;
     }
     if (failed)
         return ESPER_FAIL(ESPER_E_NOMEM, "checkpoint: its notes");
@@ -267,11 +267,11 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
     esper_slab_fini(&out->mirror);
     esper_mem_free(out->tensors);
     esper_mem_free(out->names);
-    esper_text_fini(&out->optim);
-    esper_text_fini(&out->detour);
-    esper_text_fini(&out->slots);
+    esper_page_fini(&out->optim);
+    esper_page_fini(&out->detour);
+    esper_page_fini(&out->slots);
     for (int i = 0; i < ESPER_MAX_PARTS; i++)
-        esper_text_fini(&out->parts[i]);
+        esper_page_fini(&out->parts[i]);
     esper_mem_free(out);
     return status;
 }

@@ -425,16 +425,15 @@ esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CH
 esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out)
 {
     char path[ESPER_PATH_CHARS];
-    esper_text text = {0};
+    esper_page text = {0};
     esper_status status;
 
     ESPER_TRY(lock(dir, lock_out));
     clean(dir);
     ESPER_TRY(esper_run_path(dir, ESPER_RUN_CONFIG, path));
-    esper_text_add(&text, "# task: %s\n%s", task, record);
-    status =
-        text.failed ? ESPER_FAIL(ESPER_E_NOMEM, "configuration of %s", dir) : esper_file_write(path, text.text, text.n);
-    esper_text_fini(&text);
+    esper_page_print(&text, "# task: %s\n%s", task, record);
+    status = text.status == ESPER_OK ? esper_file_write(path, text.text, text.used) : text.status;
+    esper_page_fini(&text);
     return status;
 }
 

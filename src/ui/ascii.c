@@ -2,6 +2,7 @@
  * a beginning waits for the next call. */
 #include "ui/ascii.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,21 +42,15 @@ static bool write_all(int fd, const char *text, size_t n)
     return true;
 }
 
-static uint32_t decode(const uint8_t *at, size_t length)
-{
-    static const uint8_t lead[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
-    uint32_t code = at[0] & lead[length];
-
-    for (size_t i = 1; i < length; i++)
-        code = code << 6 | (at[i] & 0x3F);
-    return code;
-}
-
 size_t esper_ascii_escape(const uint8_t *at, size_t n, char text[ESPER_ASCII_CHARS])
 {
+    static const uint8_t lead[] = {0, 0x7F, 0x1F, 0x0F, 0x07}; /* the bits of the first byte, by the length */
     size_t length = esper_utf8_length(at, n);
-    uint32_t code = length > 0 ? decode(at, length) : 0;
+    uint32_t code = at[0] & lead[length];
 
+    assert(length <= 4);
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | (at[i] & 0x3F);
     if (length == 0 || (length == 1 && esper_utf8_is_control(at, length)))
         snprintf(text, ESPER_ASCII_CHARS, "\\x%02x", at[0]);
     else if (length == 1)
@@ -91,6 +86,7 @@ static ssize_t write_ascii(void *cookie, const char *bytes, size_t n)
     for (size_t i = 0; i < n; i++) {
         size_t took;
 
+        assert(self->n_pending < PENDING);
         self->pending[self->n_pending++] = (uint8_t)bytes[i];
         while (self->n_pending > 0 && (took = escape(self->pending, self->n_pending, text)) > 0) {
             used += (size_t)snprintf(out + used, sizeof(out) - used, "%s", text);

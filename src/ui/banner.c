@@ -1,6 +1,7 @@
 /* What stands above the progress of a run. */
 #include "ui/banner.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "ui/terminal.h"
@@ -13,29 +14,24 @@ static const char *unit_of(const esper_network *network)
     return network->engine->host.topology == ESPER_TOPOLOGY_CNN ? "images" : "sequences";
 }
 
-/* "3 blocks of 8-16-32 channels, 3x3 kernels" */
-static void print_cnn(const esper_host_cnn *host, FILE *stream)
-{
-    fprintf(stream, "%d blocks of %d", host->blocks, host->channels);
-    for (int i = 1; i < host->blocks && host->blocks <= MOST_CHANNELS_LISTED; i++)
-        fprintf(stream, "-%d", host->channels << i);
-    if (host->blocks > MOST_CHANNELS_LISTED)
-        fprintf(stream, "..%d", host->channels << (host->blocks - 1));
-    fprintf(stream, " channels, %dx%d kernels", host->kernel, host->kernel);
-    if (host->pools < host->blocks)
-        fprintf(stream, ", %d pool%s", host->pools, host->pools == 1 ? "" : "s");
-}
-
 /* The network as it is: flags may have made another one than the task tells of. */
 static void print_network(const esper_network *network, FILE *stream)
 {
+    const esper_host_cnn *cnn = &network->engine->host.cnn;
     const esper_host_transformer *host = &network->engine->host.transformer;
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
     fprintf(stream, "  network   ");
-    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN)
-        print_cnn(&network->engine->host.cnn, stream);
-    else
+    if (network->engine->host.topology == ESPER_TOPOLOGY_CNN) { /* "3 blocks of 8-16-32 channels, 3x3 kernels" */
+        fprintf(stream, "%d blocks of %d", cnn->blocks, cnn->channels);
+        for (int i = 1; i < cnn->blocks && cnn->blocks <= MOST_CHANNELS_LISTED; i++)
+            fprintf(stream, "-%d", cnn->channels << i);
+        if (cnn->blocks > MOST_CHANNELS_LISTED)
+            fprintf(stream, "..%d", cnn->channels << (cnn->blocks - 1));
+        fprintf(stream, " channels, %dx%d kernels", cnn->kernel, cnn->kernel);
+        if (cnn->pools < cnn->blocks)
+            fprintf(stream, ", %d pool%s", cnn->pools, cnn->pools == 1 ? "" : "s");
+    } else
         fprintf(stream, "transformer of %d layer%s, width %d, %d head%s, context %d", host->layers,
                 host->layers == 1 ? "" : "s", host->width, host->heads, host->heads == 1 ? "" : "s", host->context);
     fprintf(stream, "\n            %s parameters; a step of %d %s takes %s\n",
@@ -51,6 +47,7 @@ static void print_growth(const esper_network *network, FILE *stream)
     const esper_config *config = &network->engine->config;
     char count[ESPER_TEXT_CHARS];
 
+    assert(network->slots.n > 0);
     esper_terminal_print(
         stream, "  growth    %d slot%s from %s to %s; %s decides, %s gates\n", network->slots.n,
         network->slots.n == 1 ? "" : "s", network->slots.slot[0].id, network->slots.slot[network->slots.n - 1].id,

@@ -34,16 +34,28 @@ static void put_int(esper_json *json, const char *key, int64_t value)
         esper_json_int(json, value);
 }
 
+/* A value named after another one: "acc_lower". */
+static void put_part(esper_json *json, const char *key, const char *part, double value)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "%s_%s", key, part);
+    put_real(json, name, value);
+}
+
 /* The ends of the 95 % interval of a mean. */
 static void put_interval(esper_json *json, const char *key, const esper_compare_spread *spread)
 {
     double margin = esper_compare_margin(spread);
-    char name[32];
 
-    snprintf(name, sizeof(name), "%s_lower", key);
-    put_real(json, name, spread->mean - margin);
-    snprintf(name, sizeof(name), "%s_upper", key);
-    put_real(json, name, spread->mean + margin);
+    put_part(json, key, "lower", spread->mean - margin);
+    put_part(json, key, "upper", spread->mean + margin);
+}
+
+static void begin_object(esper_json *json, char text[OBJECT_BYTES])
+{
+    esper_json_init(json, text, OBJECT_BYTES);
+    esper_json_object_begin(json);
 }
 
 static void put_object(esper_json *json, esper_page *page)
@@ -52,11 +64,6 @@ static void put_object(esper_json *json, esper_page *page)
     if (json->overflow && page->status == ESPER_OK)
         page->status = ESPER_FAIL(ESPER_E_FORMAT, "an object of more than %d bytes", (int)OBJECT_BYTES);
     esper_page_print(page, "%s\n", json->text);
-}
-
-static const char *budget_of(bool equal_flops)
-{
-    return equal_flops ? "flops" : "epochs";
 }
 
 /* Whose network a static line is made after. */
@@ -72,13 +79,12 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
     char text[OBJECT_BYTES], name[ESPER_COMPARE_NAME_CHARS];
     esper_json json;
 
-    esper_json_init(&json, text, sizeof(text));
-    esper_json_object_begin(&json);
+    begin_object(&json, text);
     put_text(&json, "line", compare->lines[run->line].name);
     put_follows(&json, compare, run->line);
     esper_json_key(&json, "seed");
     esper_json_u64(&json, esper_compare_seed(compare, run->seed));
-    put_text(&json, "budget", budget_of(run->equal_flops));
+    put_text(&json, "budget", run->equal_flops ? "flops" : "epochs");
     put_text(&json, "status", esper_compare_outcome_name(result->outcome));
     if (result->why[0] != '\0')
         put_text(&json, "why", result->why);
@@ -101,20 +107,18 @@ static void write_run(const esper_compare *compare, const esper_compare_run *run
 
 static void write_summary(const esper_compare *compare, int line, bool equal_flops, esper_page *page)
 {
-    char text[OBJECT_BYTES], gates[ESPER_CONFIG_TEXT_CHARS];
+    char text[OBJECT_BYTES];
     esper_compare_summary summary;
     esper_json json;
 
     if (!esper_compare_summarise(compare, line, equal_flops, &summary))
         return;
-    esper_config_value_text(&compare->config, esper_config_find("gates"), gates);
-    esper_json_init(&json, text, sizeof(text));
-    esper_json_object_begin(&json);
+    begin_object(&json, text);
     put_text(&json, "summary", compare->lines[line].name);
     put_follows(&json, compare, line);
     put_text(&json, "task", compare->task->name);
-    put_text(&json, "gates", gates);
-    put_text(&json, "budget", budget_of(equal_flops));
+    put_text(&json, "gates", esper_config_gates_name(compare->config.gates));
+    put_text(&json, "budget", equal_flops ? "flops" : "epochs");
     put_int(&json, "n", summary.acc.n);
     put_int(&json, "n_bad", summary.n_bad);
     put_real(&json, "acc_mean", summary.acc.mean);
@@ -149,28 +153,24 @@ static void put_difference(esper_json *json, const char *key, const esper_compar
     snprintf(name, sizeof(name), "%s_n", key);
     put_int(json, name, spread->n);
     put_real(json, key, spread->mean);
-    snprintf(name, sizeof(name), "%s_sd", key);
-    put_real(json, name, spread->sd);
+    put_part(json, key, "sd", spread->sd);
     put_interval(json, key, spread);
 }
 
 /* Differences: the line that others are held against less this one. */
 static void write_pair(const esper_compare *compare, int line, esper_page *page)
 {
-    char text[OBJECT_BYTES], setting[ESPER_CONFIG_TEXT_CHARS];
+    char text[OBJECT_BYTES];
     esper_compare_pair pair;
     esper_json json;
 
     if (!esper_compare_pair_up(compare, line, &pair))
         return;
-    esper_json_init(&json, text, sizeof(text));
-    esper_json_object_begin(&json);
+    begin_object(&json, text);
     put_text(&json, "pair", compare->lines[compare->against].name);
     put_text(&json, "less", compare->lines[line].name);
-    esper_config_value_text(&compare->config, esper_config_find("reward"), setting);
-    put_text(&json, "reward", setting);
-    esper_config_value_text(&compare->config, esper_config_find("reward_weights"), setting);
-    put_text(&json, "reward_weights", setting);
+    put_text(&json, "reward", compare->config.reward);
+    put_text(&json, "reward_weights", compare->config.reward_weights);
     put_difference(&json, "return", &pair.total_reward);
     put_difference(&json, "acc_test", &pair.acc);
     put_difference(&json, "params", &pair.params);
@@ -185,8 +185,7 @@ static void write_policy(const esper_compare_line *line, esper_page *page)
     if (line->file[0] == '\0')
         return;
     snprintf(hash, sizeof(hash), "%016" PRIx64, line->hash);
-    esper_json_init(&json, text, sizeof(text));
-    esper_json_object_begin(&json);
+    begin_object(&json, text);
     put_text(&json, "policy", line->name);
     put_text(&json, "file", line->file);
     put_text(&json, "hash", hash);

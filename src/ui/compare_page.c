@@ -1,4 +1,5 @@
 /* The page of a comparison: what came out, the plot, the tables, every run. */
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,15 +27,10 @@ static void write_mean(esper_page *page, const esper_compare_spread *spread, int
 {
     double margin = esper_compare_margin(spread);
 
-    esper_html_real(page, known(spread->mean), decimals);
-    esper_page_print(page, "%s", spread->n > 0 ? unit : "");
-    if (isnan(margin))
-        return;
-    esper_page_print(page, " <span class=\"soft\">(");
-    esper_html_real(page, spread->mean - margin, decimals);
-    esper_page_print(page, " to ");
-    esper_html_real(page, spread->mean + margin, decimals);
-    esper_page_print(page, ")</span>");
+    esper_html(page, "%.*f%s", decimals, known(spread->mean), spread->n > 0 ? unit : "");
+    if (!isnan(margin))
+        esper_html(page, " <span class=\"soft\">(%.*f to %.*f)</span>", decimals, spread->mean - margin, decimals,
+                   spread->mean + margin);
 }
 
 /* What the line that others are held against came to, and which of them it beats or loses to. */
@@ -44,6 +40,7 @@ static void write_lead(const esper_compare *compare, esper_page *page)
     esper_compare_pair pair;
     int n_above = 0, n_below = 0, n = 0;
 
+    assert(compare->against >= 0 && compare->against < compare->n_lines);
     esper_compare_summarise(compare, compare->against, false, &summary);
     for (int line = 0; line < compare->n_lines; line++)
         if (esper_compare_pair_up(compare, line, &pair)) {
@@ -53,50 +50,54 @@ static void write_lead(const esper_compare *compare, esper_page *page)
             n_above += pair.acc.mean - margin > 0.0;
             n_below += pair.acc.mean + margin < 0.0;
         }
-    esper_page_print(page, "<p class=\"lead\">%s reaches ", reference(compare)->name);
+    esper_html(page, "<p class=\"lead\">%s reaches ", reference(compare)->name);
     write_mean(page, &summary.acc, 2, " %");
-    esper_page_print(page, " test accuracy with ");
+    esper_html(page, " test accuracy with ");
     write_mean(page, &summary.params, 0, "");
-    esper_page_print(page, " parameters over %d seed%s.", summary.acc.n, summary.acc.n == 1 ? "" : "s");
+    esper_html(page, " parameters over %d seed%s.", summary.acc.n, summary.acc.n == 1 ? "" : "s");
     if (n > 0)
-        esper_page_print(page,
-                         " On the same seeds its accuracy is above that of %d of %d other line%s and below that of %d, "
-                         "as far as 95 %% intervals tell.",
-                         n_above, n, n == 1 ? "" : "s", n_below);
-    esper_page_print(page, "</p>\n");
+        esper_html(page,
+                   " On the same seeds its accuracy is above that of %d of %d other line%s and below that of %d, "
+                   "as far as 95 %% intervals tell.",
+                   n_above, n, n == 1 ? "" : "s", n_below);
+    esper_html(page, "</p>\n");
 }
 
 static void write_facts(const esper_compare *compare, const char *dir, esper_page *page)
 {
     char text[ESPER_COMPARE_REWARD_CHARS];
 
-    esper_page_print(page, "<dl class=\"facts\">\n");
+    esper_html(page, "<dl class=\"facts\">\n");
     esper_report_fact(page, "Task", compare->task->name);
     snprintf(text, sizeof(text), "%d from %" PRIu64, compare->n_seeds, compare->config.seed);
     esper_report_fact(page, "Seeds", text);
     esper_report_fact_int(page, "Epochs", compare->config.epochs);
-    esper_config_value_text(&compare->config, esper_config_find("gates"), text);
-    esper_report_fact(page, "Gates", text);
+    esper_report_fact(page, "Gates", esper_config_gates_name(compare->config.gates));
     esper_report_fact(page, "Reward", esper_compare_reward(compare, text));
     esper_report_fact(page, "Held against", reference(compare)->name);
     esper_report_fact(page, "Directory", dir);
-    esper_page_print(page, "</dl>\n");
+    esper_html(page, "</dl>\n");
 }
 
 /* ------------------------------------------------------------------------------------------------ tables */
 
 static void begin_row(const esper_compare *compare, int line, esper_page *page)
 {
-    esper_page_print(page, "<tr><td>");
+    esper_html(page, "<tr><td>");
     esper_compare_plot_mark(line, page);
-    esper_page_print(page, "</td><th scope=\"row\">%s</th>", compare->lines[line].name);
+    esper_html(page, "</td><th scope=\"row\">%s</th>", compare->lines[line].name);
 }
 
 static void write_cell(esper_page *page, const esper_compare_spread *spread, int decimals, const char *unit)
 {
-    esper_page_print(page, "<td class=\"n\">");
+    esper_html(page, "<td class=\"n\">");
     write_mean(page, spread, decimals, unit);
-    esper_page_print(page, "</td>");
+    esper_html(page, "</td>");
+}
+
+static const char *flops_of(double value, char text[ESPER_TEXT_CHARS])
+{
+    return esper_html_flops(isnan(value) ? ESPER_STORE_NO_INT : (int64_t)value, text);
 }
 
 static void write_summary(const esper_compare *compare, bool equal_flops, esper_page *page)
@@ -104,6 +105,7 @@ static void write_summary(const esper_compare *compare, bool equal_flops, esper_
     static const char *const columns[] = {
         "",        "Line",  "#Runs", "#Test accuracy", "#Return", "#Parameters", "#FLOPs per sample", "#Training FLOPs",
         "#Epochs", "#Time", NULL};
+    char flops[ESPER_TEXT_CHARS], training[ESPER_TEXT_CHARS], seconds[ESPER_TEXT_CHARS];
     esper_compare_summary summary;
     char caption[160] = "At equal epochs";
 
@@ -115,20 +117,14 @@ static void write_summary(const esper_compare *compare, bool equal_flops, esper_
         if (!esper_compare_summarise(compare, line, equal_flops, &summary))
             continue;
         begin_row(compare, line, page);
-        esper_page_print(page, "<td class=\"n\">%d of %d</td>", summary.acc.n, summary.acc.n + summary.n_bad);
+        esper_html(page, "<td class=\"n\">%d of %d</td>", summary.acc.n, summary.acc.n + summary.n_bad);
         write_cell(page, &summary.acc, 2, " %");
         write_cell(page, &summary.total_reward, 3, "");
         write_cell(page, &summary.params, 0, "");
-        esper_page_print(page, "<td class=\"n\">");
-        esper_html_flops(page, isnan(summary.flops.mean) ? ESPER_STORE_NO_INT : (int64_t)summary.flops.mean);
-        esper_page_print(page, "</td><td class=\"n\">");
-        esper_html_flops(page,
-                         isnan(summary.flops_train.mean) ? ESPER_STORE_NO_INT : (int64_t)summary.flops_train.mean);
-        esper_page_print(page, "</td>");
-        esper_html_cell_real(page, known(summary.epochs.mean), 1);
-        esper_page_print(page, "<td class=\"n\">");
-        esper_html_seconds(page, known(summary.seconds.mean));
-        esper_page_print(page, "</td></tr>\n");
+        esper_html_cells(page, "n:%s n:%s %.1f n:%s", flops_of(summary.flops.mean, flops),
+                         flops_of(summary.flops_train.mean, training), known(summary.epochs.mean),
+                         esper_html_seconds(known(summary.seconds.mean), seconds));
+        esper_html(page, "</tr>\n");
     }
     esper_html_table_end(page);
 }
@@ -140,14 +136,10 @@ static void write_difference(esper_page *page, const esper_compare_spread *sprea
     bool clear = fabs(spread->mean) > margin;
 
     esper_page_print(page, "<td class=\"n\">%s", clear ? "<b>" : "");
-    esper_html_signed(page, known(spread->mean), decimals);
-    if (!isnan(margin)) {
-        esper_page_print(page, " <span class=\"soft\">(");
-        esper_html_signed(page, spread->mean - margin, decimals);
-        esper_page_print(page, " to ");
-        esper_html_signed(page, spread->mean + margin, decimals);
-        esper_page_print(page, ")</span>");
-    }
+    esper_html(page, "%+.*f", decimals, known(spread->mean));
+    if (!isnan(margin))
+        esper_html(page, " <span class=\"soft\">(%+.*f to %+.*f)</span>", decimals, spread->mean - margin, decimals,
+                   spread->mean + margin);
     esper_page_print(page, "%s</td>", clear ? "</b>" : "");
 }
 
@@ -158,9 +150,9 @@ static void write_pairs(const esper_compare *compare, esper_page *page)
     esper_compare_pair pair;
     char caption[160];
 
-    esper_page_print(page, "<h2 id=\"pairs\">Differences</h2>\n");
+    esper_html(page, "<h2 id=\"pairs\">Differences</h2>\n");
     if (compare->n_lines < 2) {
-        esper_page_print(page, "<p>There is nothing to hold %s against.</p>\n", reference(compare)->name);
+        esper_html(page, "<p>There is nothing to hold %s against.</p>\n", reference(compare)->name);
         return;
     }
     snprintf(
@@ -173,11 +165,11 @@ static void write_pairs(const esper_compare *compare, esper_page *page)
         if (!esper_compare_pair_up(compare, line, &pair))
             continue;
         begin_row(compare, line, page);
-        esper_html_cell_int(page, pair.acc.n);
+        esper_html_cells(page, "%i", pair.acc.n);
         write_difference(page, &pair.total_reward, 3);
         write_difference(page, &pair.acc, 2);
         write_difference(page, &pair.params, 0);
-        esper_page_print(page, "</tr>\n");
+        esper_html(page, "</tr>\n");
     }
     esper_html_table_end(page);
 }
@@ -199,66 +191,56 @@ static void write_learned(const esper_compare *compare, esper_page *page)
             esper_html_table(page, "learned", "Learned policies, and the reward that each was trained by",
                              weights ? columns_weights : columns);
         begin_row(compare, line, page);
-        esper_html_cell(page, "why", of->file);
-        esper_html_cell(page, NULL, of->reward);
+        esper_html_cells(page, "why:%s %s", of->file, of->reward);
         if (weights)
-            esper_html_cell(page, "why", esper_compare_weights(of));
-        esper_html_cell(page, NULL, of->gates);
+            esper_html_cells(page, "why:%s", esper_compare_weights(of));
         snprintf(hash, sizeof(hash), "%016" PRIx64, of->hash);
-        esper_html_cell(page, NULL, hash);
-        esper_page_print(page, "</tr>\n");
+        esper_html_cells(page, "%s %s", of->gates, hash);
+        esper_html(page, "</tr>\n");
     }
     if (n > 0)
         esper_html_table_end(page);
     for (int line = 0; line < compare->n_lines; line++)
-        if (compare->lines[line].note[0] != '\0') {
-            esper_page_print(page, "<p class=\"note\">%s: ", compare->lines[line].name);
-            esper_html_text(page, compare->lines[line].note);
-            esper_page_print(page, "</p>\n");
-        }
+        if (compare->lines[line].note[0] != '\0')
+            esper_html(page, "<p class=\"note\">%s: %s</p>\n", compare->lines[line].name, compare->lines[line].note);
 }
 
 /* ------------------------------------------------------------------------------------------------ runs */
-
-static void write_run(const esper_compare *compare, const esper_compare_run *run, esper_page *page)
-{
-    const esper_compare_result *result = &run->result;
-    char name[ESPER_COMPARE_NAME_CHARS], how[ESPER_COMPARE_WHY_CHARS + 32];
-
-    esper_compare_name(compare, run, name);
-    begin_row(compare, run->line, page);
-    esper_html_cell(page, NULL, name);
-    esper_html_cell_real(page, known(result->acc_test), 2);
-    esper_html_cell_real(page, known(esper_compare_return(compare, run)), 3);
-    esper_html_cell_int(page, result->params >= 0 ? result->params : ESPER_STORE_NO_INT);
-    esper_html_cell_int(page, result->epochs >= 0 ? result->epochs : ESPER_STORE_NO_INT);
-    snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),
-             result->why[0] != '\0' ? ": " : "", result->why);
-    esper_html_cell(page, "why", how);
-    esper_html_cell(page, "why", result->tested[0] != '\0' ? result->tested : run->plant);
-    esper_page_print(page, "</tr>\n");
-}
 
 static void write_runs(const esper_compare *compare, esper_page *page)
 {
     static const char *const columns[] = {
         "",  "Line", "Run", "#Test accuracy", "#Return", "#Parameters", "#Epochs", "Outcome", "Seeds in the network",
         NULL};
+    char name[ESPER_COMPARE_NAME_CHARS], how[ESPER_COMPARE_WHY_CHARS + 32];
     int n_bad = 0;
 
     for (int i = 0; i < compare->n_runs; i++)
         n_bad += compare->runs[i].result.outcome != ESPER_COMPARE_GOOD;
-    esper_page_print(page, "<h2 id=\"runs\">Runs</h2>\n");
+    esper_html(page, "<h2 id=\"runs\">Runs</h2>\n");
     if (n_bad > 0)
-        esper_page_print(page, "<p class=\"note\">%d of %d runs have no good result and are in no mean.</p>\n", n_bad,
-                         compare->n_runs);
+        esper_html(page, "<p class=\"note\">%d of %d runs have no good result and are in no mean.</p>\n", n_bad,
+                   compare->n_runs);
     esper_page_print(page, "<details%s><summary>All %d runs</summary>\n", n_bad > 0 ? " open=\"open\"" : "",
                      compare->n_runs);
     esper_html_table(page, "runs", NULL, columns);
-    for (int i = 0; i < compare->n_runs; i++)
-        write_run(compare, &compare->runs[i], page);
+    for (int i = 0; i < compare->n_runs; i++) {
+        const esper_compare_run *run = &compare->runs[i];
+        const esper_compare_result *result = &run->result;
+
+        esper_compare_name(compare, run, name);
+        snprintf(how, sizeof(how), "%s%s%s", esper_compare_outcome_name(result->outcome),
+                 result->why[0] != '\0' ? ": " : "", result->why);
+        begin_row(compare, run->line, page);
+        esper_html_cells(page, "%s %.2f %.3f %" PRIi64 " %" PRIi64 " why:%s why:%s", name, known(result->acc_test),
+                         known(esper_compare_return(compare, run)),
+                         result->params >= 0 ? result->params : ESPER_STORE_NO_INT,
+                         result->epochs >= 0 ? (int64_t)result->epochs : ESPER_STORE_NO_INT, how,
+                         result->tested[0] != '\0' ? result->tested : run->plant);
+        esper_html(page, "</tr>\n");
+    }
     esper_html_table_end(page);
-    esper_page_print(page, "</details>\n");
+    esper_html(page, "</details>\n");
 }
 
 /* ------------------------------------------------------------------------------------------------ the page */
@@ -271,20 +253,20 @@ void esper_compare_report(const esper_compare *compare, const char *dir, esper_p
     esper_report_begin(page, title, esper_compare_plot_style);
     write_lead(compare, page);
     write_facts(compare, dir, page);
-    esper_page_print(page, "<nav aria-label=\"Sections\"><a href=\"#front\">Front</a><a href=\"#result\">Result</a>"
-                           "<a href=\"#pairs\">Differences</a><a href=\"#runs\">Runs</a></nav>\n</header>\n<main>\n"
-                           "<h2 id=\"front\">Accuracy and size</h2>\n");
+    esper_html(page, "<nav aria-label=\"Sections\"><a href=\"#front\">Front</a><a href=\"#result\">Result</a>"
+                     "<a href=\"#pairs\">Differences</a><a href=\"#runs\">Runs</a></nav>\n</header>\n<main>\n"
+                     "<h2 id=\"front\">Accuracy and size</h2>\n");
     esper_compare_plot(compare, page);
-    esper_page_print(page, "<h2 id=\"result\">Result</h2>\n");
+    esper_html(page, "<h2 id=\"result\">Result</h2>\n");
     write_summary(compare, false, page);
     if (esper_compare_has_budget(compare))
         write_summary(compare, true, page);
     write_learned(compare, page);
     write_pairs(compare, page);
     write_runs(compare, page);
-    esper_page_print(page, "</main>\n<footer><p>Made by esper compare in ");
-    esper_html_text(page, dir);
-    esper_page_print(
-        page, ". Means are over the seeds whose run has a good result; what stands in brackets is the 95 %% "
-              "interval of the mean. The return is the sum of a run's rewards.</p></footer>\n</body>\n</html>\n");
+    esper_html(page,
+               "</main>\n<footer><p>Made by esper compare in %s. Means are over the seeds whose run has a good result; "
+               "what stands in brackets is the 95 %% interval of the mean. The return is the sum of a run's "
+               "rewards.</p></footer>\n</body>\n</html>\n",
+               dir);
 }

@@ -1,6 +1,8 @@
 /* Accuracy against parameters. Lines are told apart by shape as well as by colour. */
 #include "ui/compare_plot.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 #include "ui/report_chart.h"
 #include "ui/report_html.h"
 
-enum { WIDTH = 1032, LEFT = 84, RIGHT = 24, TOP = 12, HEIGHT = 400, FOOT = 44, LABEL_CHAR = 7, LABEL_HIGH = 13 };
+enum { RIGHT = 24, TOP = 12, HEIGHT = 400, FOOT = 44, LABEL_CHAR = 7, LABEL_HIGH = 13 };
 
 const char esper_compare_plot_style[] =
     ".c0{--c:var(--grown)}.c1{--c:var(--static)}.c2{--c:var(--fossilized)}.c3{--c:var(--holding)}"
@@ -36,7 +38,7 @@ enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]), N_COLOURS = 7 };
 typedef struct plot {
     const esper_compare  *compare;
     esper_compare_summary summary[ESPER_COMPARE_MAX_LINES]; /* at equal epochs */
-    esper_scale           x, y;
+    esper_plot            at;
     double                low_x, high_x, low_y, high_y; /* of all that is drawn */
     int                   n;                            /* runs */
 } plot;
@@ -85,54 +87,20 @@ static void measure(plot *self)
             include(self, summary->params.mean + side * room_of(&summary->params),
                     summary->acc.mean + side * room_of(&summary->acc));
     }
+    self->at =
+        (esper_plot){.left = ESPER_PLOT_LEFT, .right = ESPER_PLOT_WIDTH - RIGHT, .top = TOP, .bottom = TOP + HEIGHT};
     if (self->n == 0)
         return;
-    self->x = esper_scale_round(fmax(self->low_x, 0.0), self->high_x, 8, true);
-    self->y = esper_scale_round(self->low_y, self->high_y, 8, false);
-}
-
-static double x_of(const plot *self, double params)
-{
-    return fmax(esper_scale_place(&self->x, params, LEFT, WIDTH - RIGHT), LEFT);
-}
-
-static double y_of(const plot *self, double acc)
-{
-    return esper_scale_place(&self->y, acc, TOP + HEIGHT, TOP);
+    self->at.x = esper_scale_round(fmax(self->low_x, 0.0), self->high_x, 8, true);
+    self->at.y = esper_scale_round(self->low_y, self->high_y, 8, false);
 }
 
 /* ------------------------------------------------------------------------------------------------ drawing */
 
-static void write_axes(const plot *self, esper_page *page)
-{
-    for (int i = 0; i < self->y.n_ticks; i++) {
-        double value = self->y.first + i * self->y.step, y = y_of(self, value);
-
-        esper_svg_segment(page, i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, y);
-        esper_svg_text(page, NULL, LEFT - 8, y + 4.0, "end");
-        esper_html_real(page, value, self->y.decimals);
-        esper_page_print(page, " %%</text>\n");
-    }
-    for (int i = 0; i < self->x.n_ticks; i++) {
-        double value = self->x.first + i * self->x.step, x = x_of(self, value);
-
-        esper_svg_segment(page, "axis", x, TOP + HEIGHT, x, TOP + HEIGHT + 4);
-        esper_svg_text(page, NULL, x, TOP + HEIGHT + 18, "middle");
-        esper_html_int(page, (int64_t)llround(value));
-        esper_page_print(page, "</text>\n");
-    }
-    esper_svg_text(page, NULL, (LEFT + WIDTH - RIGHT) / 2.0, TOP + HEIGHT + 36, "middle");
-    esper_page_print(page, "parameters</text>\n");
-}
-
 /* Without its end, so that a tip can follow. */
-static void begin_mark(esper_page *page, const char *style, int line, double x, double y, const char *transform)
+static void begin_mark(esper_page *page, const char *style, int line, double x, double y)
 {
-    esper_page_print(page, "<path class=\"%s c%d\"%s d=\"M", style, line % N_COLOURS, transform);
-    esper_html_at(page, x);
-    esper_page_print(page, " ");
-    esper_html_at(page, y);
-    esper_page_print(page, "%s\">", shapes[line % N_SHAPES]);
+    esper_html(page, "<path class=\"%s c%d\" d=\"M%a %a%s\">", style, line % N_COLOURS, x, y, shapes[line % N_SHAPES]);
 }
 
 static void write_runs(const plot *self, esper_page *page)
@@ -146,13 +114,10 @@ static void write_runs(const plot *self, esper_page *page)
         if (!is_drawn(run))
             continue;
         esper_compare_name(compare, run, name);
-        begin_mark(page, "run", run->line, x_of(self, (double)run->result.params), y_of(self, run->result.acc_test),
-                   "");
-        esper_page_print(page, "<title>%s: ", name);
-        esper_html_real(page, run->result.acc_test, 2);
-        esper_page_print(page, " %%, ");
-        esper_html_int(page, run->result.params);
-        esper_page_print(page, " parameters</title></path>\n");
+        begin_mark(page, "run", run->line, esper_plot_x(&self->at, (double)run->result.params),
+                   esper_plot_y(&self->at, run->result.acc_test));
+        esper_html(page, "<title>%s: %.2f %%, %" PRIi64 " parameters</title></path>\n", name, run->result.acc_test,
+                   run->result.params);
     }
 }
 
@@ -162,7 +127,7 @@ static void write_front(const plot *self, esper_page *page)
     double last = -(double)INFINITY;
     bool open = false;
 
-    esper_page_print(page, "<path class=\"front\" d=\"");
+    esper_html(page, "<path class=\"front\" d=\"");
     for (;;) {
         int next = -1;
 
@@ -176,33 +141,29 @@ static void write_front(const plot *self, esper_page *page)
         if (next < 0)
             break;
         last = self->summary[next].params.mean;
-        esper_page_print(page, open ? "H" : "M");
-        esper_html_at(page, x_of(self, last));
-        esper_page_print(page, open ? "V" : " ");
-        esper_html_at(page, y_of(self, self->summary[next].acc.mean));
+        esper_html(page, "%s%a%s%a", open ? "H" : "M", esper_plot_x(&self->at, last), open ? "V" : " ",
+                   esper_plot_y(&self->at, self->summary[next].acc.mean));
         open = true;
     }
-    esper_page_print(page, "\"/>\n");
+    esper_html(page, "\"/>\n");
 }
 
 static void write_mean(const plot *self, int line, esper_page *page)
 {
     const esper_compare_summary *summary = &self->summary[line];
     double acc = room_of(&summary->acc), params = room_of(&summary->params);
-    double x = x_of(self, summary->params.mean), y = y_of(self, summary->acc.mean);
+    double x = esper_plot_x(&self->at, summary->params.mean), y = esper_plot_y(&self->at, summary->acc.mean);
     char span[24];
 
     snprintf(span, sizeof(span), "span c%d", line % N_COLOURS);
-    esper_svg_segment(page, span, x, y_of(self, summary->acc.mean - acc), x, y_of(self, summary->acc.mean + acc));
-    esper_svg_segment(page, span, x_of(self, summary->params.mean - params), y,
-                      x_of(self, summary->params.mean + params), y);
-    begin_mark(page, "mean", line, x, y, "");
-    esper_page_print(page, "<title>%s, mean of %d: ", self->compare->lines[line].name, summary->acc.n);
-    esper_html_real(page, summary->acc.mean, 2);
-    esper_page_print(page, " %%, ");
-    esper_html_int(page, (int64_t)llround(summary->params.mean));
-    esper_page_print(page, " parameters%s</title></path>\n",
-                     esper_compare_on_front(self->compare, line) ? ", on the front" : "");
+    esper_svg_segment(page, span, x, esper_plot_y(&self->at, summary->acc.mean - acc), x,
+                      esper_plot_y(&self->at, summary->acc.mean + acc));
+    esper_svg_segment(page, span, esper_plot_x(&self->at, summary->params.mean - params), y,
+                      esper_plot_x(&self->at, summary->params.mean + params), y);
+    begin_mark(page, "mean", line, x, y);
+    esper_html(page, "<title>%s, mean of %d: %.2f %%, %.0f parameters%s</title></path>\n",
+               self->compare->lines[line].name, summary->acc.n, summary->acc.mean, summary->params.mean,
+               esper_compare_on_front(self->compare, line) ? ", on the front" : "");
 }
 
 /* Names beside the means; one that would lie on another goes below it. */
@@ -212,9 +173,10 @@ static void write_names(const plot *self, esper_page *page)
     int n = 0;
 
     for (int line = 0; line < self->compare->n_lines; line++) {
-        double x = x_of(self, self->summary[line].params.mean), y = y_of(self, self->summary[line].acc.mean) - 8.0;
+        double x = esper_plot_x(&self->at, self->summary[line].params.mean),
+               y = esper_plot_y(&self->at, self->summary[line].acc.mean) - 8.0;
         double wide = LABEL_CHAR * (double)strlen(self->compare->lines[line].name), left;
-        bool right = x + 9.0 + wide > WIDTH - RIGHT;
+        bool right = x + 9.0 + wide > self->at.right;
 
         if (self->summary[line].acc.n == 0)
             continue;
@@ -228,65 +190,58 @@ static void write_names(const plot *self, esper_page *page)
         lefts[n] = left;
         ends[n] = left + wide;
         ys[n++] = y;
-        esper_svg_text(page, "name", x, y, right ? "end" : "start");
-        esper_page_print(page, "%s</text>\n", self->compare->lines[line].name);
+        esper_html(page, "<text class=\"name\" x=\"%a\" y=\"%a\" text-anchor=\"%s\">%s</text>\n", x, y,
+                   right ? "end" : "start", self->compare->lines[line].name);
     }
 }
 
 static void write_svg(const plot *self, esper_page *page)
 {
-    esper_page_print(page,
-                     "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-                     "role=\"img\" aria-labelledby=\"front-t front-d\">\n<title id=\"front-t\">Test accuracy against "
-                     "parameters</title>\n<desc id=\"front-d\">",
-                     WIDTH, TOP + HEIGHT + FOOT, WIDTH, TOP + HEIGHT + FOOT);
+    esper_plot_begin(page, &self->at, FOOT, "front", "Test accuracy against parameters");
     for (int line = 0; line < self->compare->n_lines; line++)
-        if (self->summary[line].acc.n > 0) {
-            esper_page_print(page, "%s: ", self->compare->lines[line].name);
-            esper_html_real(page, self->summary[line].acc.mean, 2);
-            esper_page_print(page, " %% with ");
-            esper_html_int(page, (int64_t)llround(self->summary[line].params.mean));
-            esper_page_print(page, " parameters. ");
-        }
-    esper_page_print(page, "</desc>\n");
-    write_axes(self, page);
+        if (self->summary[line].acc.n > 0)
+            esper_html(page, "%s: %.2f %% with %.0f parameters. ", self->compare->lines[line].name,
+                       self->summary[line].acc.mean, self->summary[line].params.mean);
+    esper_html(page, "</desc>\n");
+    esper_plot_axes(page, &self->at, false, " %", "parameters");
     write_front(self, page);
     write_runs(self, page);
     for (int line = 0; line < self->compare->n_lines; line++)
         if (self->summary[line].acc.n > 0)
             write_mean(self, line, page);
     write_names(self, page);
-    esper_page_print(page, "</svg></div>\n");
+    esper_html(page, "</svg></div>\n");
 }
 
 /* ------------------------------------------------------------------------------------------------ the figure */
 
 void esper_compare_plot_mark(int line, esper_page *page)
 {
-    esper_page_print(
-        page, "<svg width=\"14\" height=\"14\" aria-hidden=\"true\"><path class=\"mean c%d\" d=\"M7 7%s\"/></svg>",
-        line % N_COLOURS, shapes[line % N_SHAPES]);
+    assert(line >= 0 && line < ESPER_COMPARE_MAX_LINES);
+    esper_html(page,
+               "<svg width=\"14\" height=\"14\" aria-hidden=\"true\"><path class=\"mean c%d\" d=\"M7 7%s\"/></svg>",
+               line % N_COLOURS, shapes[line % N_SHAPES]);
 }
 
 void esper_compare_plot(const esper_compare *compare, esper_page *page)
 {
     plot self = {.compare = compare};
 
+    assert(compare->n_lines <= ESPER_COMPARE_MAX_LINES);
     measure(&self);
     if (self.n == 0) {
-        esper_page_print(page, "<p class=\"soft\">No run has a result that could be drawn.</p>\n");
+        esper_html(page, "<p class=\"soft\">No run has a result that could be drawn.</p>\n");
         return;
     }
-    esper_page_print(page,
-                     "<figure>\n<figcaption><b>Test accuracy against parameters</b>, at equal epochs. Small marks "
+    esper_html(page, "<figure>\n<figcaption><b>Test accuracy against parameters</b>, at equal epochs. Small marks "
                      "are runs, large ones means over seeds with 95 %% intervals; the dashed line is the front: no "
                      "other line is as accurate with as few parameters</figcaption>\n<ul class=\"key\">");
     for (int line = 0; line < compare->n_lines; line++) {
-        esper_page_print(page, "<li>");
+        esper_html(page, "<li>");
         esper_compare_plot_mark(line, page);
-        esper_page_print(page, "%s</li>", compare->lines[line].name);
+        esper_html(page, "%s</li>", compare->lines[line].name);
     }
-    esper_page_print(page, "</ul>\n");
+    esper_html(page, "</ul>\n");
     write_svg(&self, page);
-    esper_page_print(page, "</figure>\n");
+    esper_html(page, "</figure>\n");
 }

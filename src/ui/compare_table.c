@@ -1,8 +1,10 @@
 /* The closing tables of a comparison. */
 #include "ui/compare_table.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +33,7 @@ typedef struct sheet {
 
 static void begin_sheet(sheet *table, const char *const *names, int n)
 {
+    assert(n <= N_COLUMNS);
     for (int c = 0; c < n; c++)
         snprintf(table->cells[0][c], ESPER_TEXT_CHARS, "%s", names[c]);
     table->n_columns = n;
@@ -39,85 +42,42 @@ static void begin_sheet(sheet *table, const char *const *names, int n)
 
 /* ------------------------------------------------------------------------------------------------ cells */
 
-static void put_points(double value, bool is_difference, cell text)
+/* A figure, or a dash for what is not known. */
+static __attribute__((format(printf, 3, 4))) void put(cell text, double value, const char *format, ...)
 {
-    if (isnan(value))
-        snprintf(text, ESPER_TEXT_CHARS, "-");
-    else
-        snprintf(text, ESPER_TEXT_CHARS, is_difference ? "%+.2f" : "%.2f", value);
-}
+    va_list args;
 
-static void put_flops(double value, cell text)
-{
-    if (isnan(value))
-        snprintf(text, ESPER_TEXT_CHARS, "-");
-    else
-        esper_text_flops(value, text);
-}
-
-static void put_epochs(double value, cell text)
-{
-    if (isnan(value))
-        snprintf(text, ESPER_TEXT_CHARS, "-");
-    else
-        snprintf(text, ESPER_TEXT_CHARS, value == floor(value) ? "%.0f" : "%.1f", value);
+    va_start(args, format);
+    vsnprintf(text, sizeof(cell), isnan(value) ? "-" : format, args);
+    va_end(args);
 }
 
 static void put_row(const esper_compare *compare, int line, const esper_compare_summary *summary, cell *row)
 {
-    int n_good = summary->acc.n;
+    const esper_compare_spread *acc = &summary->acc, *earned = &summary->total_reward;
+    double gain = line != compare->host ? summary->gain.mean : (double)NAN, epochs = summary->epochs.mean;
+    double gain_sd = line != compare->host ? summary->gain.sd : (double)NAN;
+    double good = acc->n > 0 ? 0.0 : (double)NAN; /* there is a run to tell of */
+    char text[ESPER_TEXT_CHARS];
 
-    snprintf(row[0], sizeof(cell), "%s", compare->lines[line].name);
-    if (summary->n_bad == 0)
-        snprintf(row[1], ESPER_TEXT_CHARS, "%d", n_good);
-    else
-        snprintf(row[1], ESPER_TEXT_CHARS, "%d of %d", n_good, n_good + summary->n_bad);
-    put_points(summary->acc.mean, false, row[2]);
-    put_points(summary->acc.sd, false, row[3]);
-    put_points(summary->acc.min, false, row[4]);
-    put_points(summary->acc.max, false, row[5]);
-    put_points(line != compare->host ? summary->gain.mean : (double)NAN, true, row[OVER_NONE]);
-    put_points(line != compare->host ? summary->gain.sd : (double)NAN, false, row[OVER_NONE + 1]);
-    put_points(summary->total_reward.mean, false, row[8]);
-    put_points(summary->total_reward.sd, false, row[9]);
-    snprintf(row[10], ESPER_TEXT_CHARS, "-");
-    if (n_good > 0)
-        esper_text_count((int64_t)(summary->params.mean + 0.5), row[10]);
-    put_flops(summary->flops.mean, row[11]);
-    put_flops(summary->flops_train.mean, row[12]);
-    put_epochs(summary->epochs.mean, row[13]);
-    snprintf(row[14], ESPER_TEXT_CHARS, "-");
-    if (n_good > 0)
-        esper_text_duration(summary->seconds.mean, row[14]);
-}
-
-/* Takes columns out again that say nothing. */
-static void drop_columns(sheet *table, int first, int n)
-{
-    for (int r = 0; r < table->n_rows; r++)
-        memmove(table->cells[r][first], table->cells[r][first + n],
-                (size_t)(table->n_columns - first - n) * sizeof(cell));
-    table->n_columns -= n;
-}
-
-static void fill_table(const esper_compare *compare, bool equal_flops, sheet *table_out)
-{
-    esper_compare_summary summary;
-
-    begin_sheet(table_out, heads, N_COLUMNS);
-    for (int line = 0; line < compare->n_lines; line++)
-        if (esper_compare_summarise(compare, line, equal_flops, &summary))
-            put_row(compare, line, &summary, table_out->cells[table_out->n_rows++]);
-    if (compare->host < 0)
-        drop_columns(table_out, OVER_NONE, 2);
+    put(row[0], 0.0, "%s", compare->lines[line].name);
+    put(row[1], 0.0, summary->n_bad == 0 ? "%d" : "%d of %d", acc->n, acc->n + summary->n_bad);
+    put(row[2], acc->mean, "%.2f", acc->mean);
+    put(row[3], acc->sd, "%.2f", acc->sd);
+    put(row[4], acc->min, "%.2f", acc->min);
+    put(row[5], acc->max, "%.2f", acc->max);
+    put(row[OVER_NONE], gain, "%+.2f", gain);
+    put(row[OVER_NONE + 1], gain_sd, "%.2f", gain_sd);
+    put(row[8], earned->mean, "%.2f", earned->mean);
+    put(row[9], earned->sd, "%.2f", earned->sd);
+    put(row[10], good, "%s", esper_text_count(acc->n > 0 ? (int64_t)(summary->params.mean + 0.5) : 0, text));
+    put(row[11], summary->flops.mean, "%s", esper_text_flops(summary->flops.mean, text));
+    put(row[12], summary->flops_train.mean, "%s", esper_text_flops(summary->flops_train.mean, text));
+    put(row[13], epochs, epochs == floor(epochs) ? "%.0f" : "%.1f", epochs);
+    put(row[14], good, "%s", esper_text_duration(summary->seconds.mean, text));
 }
 
 /* ------------------------------------------------------------------------------------------------ layout */
-
-static bool is_spread(const char *head)
-{
-    return strcmp(head, "sd") == 0 || strcmp(head, "95 %") == 0;
-}
 
 static int width_of(const sheet *table, int column)
 {
@@ -135,8 +95,8 @@ static int last_fitting(const sheet *table, int first, int room)
     int used = 2 + width_of(table, 0), end = first;
 
     while (end < table->n_columns) {
-        bool is_pair = end + 1 < table->n_columns && is_spread(table->cells[0][end + 1]);
-        int n = is_pair ? 2 : 1;
+        const char *next = end + 1 < table->n_columns ? table->cells[0][end + 1] : "";
+        int n = strcmp(next, "sd") == 0 || strcmp(next, "95 %") == 0 ? 2 : 1;
 
         for (int c = end; c < end + n; c++)
             used += 2 + width_of(table, c);
@@ -190,9 +150,17 @@ static void write_sheet(const sheet *table, esper_compare_style style, esper_pag
 
 static void write_table(const esper_compare *compare, bool equal_flops, esper_compare_style style, esper_page *page)
 {
+    esper_compare_summary summary;
     sheet table;
 
-    fill_table(compare, equal_flops, &table);
+    begin_sheet(&table, heads, N_COLUMNS);
+    for (int line = 0; line < compare->n_lines; line++)
+        if (esper_compare_summarise(compare, line, equal_flops, &summary))
+            put_row(compare, line, &summary, table.cells[table.n_rows++]);
+    for (int r = 0; r < table.n_rows && compare->host < 0; r++) /* two columns that say nothing */
+        memmove(table.cells[r][OVER_NONE], table.cells[r][OVER_NONE + 2], (N_COLUMNS - OVER_NONE - 2) * sizeof(cell));
+    if (compare->host < 0)
+        table.n_columns -= 2;
     write_sheet(&table, style, page);
 }
 
@@ -226,15 +194,6 @@ static void put_difference(const esper_compare_spread *spread, int decimals, cel
                  signed_text(spread->mean + margin, decimals, high));
 }
 
-static void put_pair(const esper_compare *compare, int line, const esper_compare_pair *pair, cell *row)
-{
-    snprintf(row[0], sizeof(cell), "%s", compare->lines[line].name);
-    snprintf(row[1], ESPER_TEXT_CHARS, "%d", pair->acc.n);
-    put_difference(&pair->total_reward, 3, row[2], row[3]);
-    put_difference(&pair->acc, 2, row[4], row[5]);
-    put_difference(&pair->params, 0, row[6], row[7]);
-}
-
 static void write_pairs(const esper_compare *compare, esper_compare_style style, esper_page *page)
 {
     char reward[ESPER_COMPARE_REWARD_CHARS];
@@ -245,8 +204,15 @@ static void write_pairs(const esper_compare *compare, esper_compare_style style,
         return;
     begin_sheet(&table, pair_heads, N_PAIR_COLUMNS);
     for (int line = 0; line < compare->n_lines; line++)
-        if (esper_compare_pair_up(compare, line, &pair))
-            put_pair(compare, line, &pair, table.cells[table.n_rows++]);
+        if (esper_compare_pair_up(compare, line, &pair)) {
+            cell *row = table.cells[table.n_rows++];
+
+            put(row[0], 0.0, "%s", compare->lines[line].name);
+            put(row[1], 0.0, "%d", pair.acc.n);
+            put_difference(&pair.total_reward, 3, row[2], row[3]);
+            put_difference(&pair.acc, 2, row[4], row[5]);
+            put_difference(&pair.params, 0, row[6], row[7]);
+        }
     esper_compare_reward(compare, reward);
     esper_page_print(page,
                      "\n%s less each other line, at equal epochs on the same seeds, returns by the reward %s:\n%s",
@@ -256,33 +222,41 @@ static void write_pairs(const esper_compare *compare, esper_compare_style style,
 
 /* ------------------------------------------------------------------------------------------------ remarks */
 
-/* Text of others may hold what a line of Markdown gives a meaning. */
-static void write_remark(esper_compare_format format, const char *text, esper_page *page)
-{
-    esper_page_print(page, format == ESPER_COMPARE_MARKDOWN ? "- %s\n" : "  %s\n", text);
-}
+/* Remarks of one kind, below their title; what is printed by this is one of them. */
+typedef struct remarks {
+    esper_page          *page;
+    esper_compare_format format;
+    const char          *title;
+    int                  n;
+} remarks;
 
-static bool is_bad(const esper_compare_run *run)
+static __attribute__((format(printf, 2, 3))) void remark(remarks *all, const char *format, ...)
 {
-    return run->result.outcome != ESPER_COMPARE_GOOD;
+    bool markdown = all->format == ESPER_COMPARE_MARKDOWN;
+    char text[2 * ESPER_CONFIG_TEXT_CHARS + 256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (all->n++ == 0)
+        esper_page_print(all->page, "\n%s:\n%s", all->title, markdown ? "\n" : "");
+    esper_page_print(all->page, markdown ? "- %s\n" : "  %s\n", text);
 }
 
 static void write_bad(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char name[ESPER_COMPARE_NAME_CHARS], text[ESPER_COMPARE_NAME_CHARS + ESPER_COMPARE_WHY_CHARS + 32];
-    int n = 0;
+    remarks all = {page, format, "Runs that are not counted", 0};
+    char name[ESPER_COMPARE_NAME_CHARS];
 
     for (int i = 0; i < compare->n_runs; i++) {
-        const esper_compare_run *run = &compare->runs[i];
+        const esper_compare_result *result = &compare->runs[i].result;
 
-        if (!is_bad(run))
+        if (result->outcome == ESPER_COMPARE_GOOD)
             continue;
-        if (n++ == 0)
-            esper_page_print(page, "\nRuns that are not counted:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
-        esper_compare_name(compare, run, name);
-        snprintf(text, sizeof(text), "%s: %s%s%s", name, esper_compare_outcome_name(run->result.outcome),
-                 run->result.why[0] != '\0' ? ": " : "", run->result.why);
-        write_remark(format, text, page);
+        esper_compare_name(compare, &compare->runs[i], name);
+        remark(&all, "%s: %s%s%s", name, esper_compare_outcome_name(result->outcome),
+               result->why[0] != '\0' ? ": " : "", result->why);
     }
 }
 
@@ -309,61 +283,47 @@ const char *esper_compare_weights(const esper_compare_line *line)
 
 static void write_learned(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char text[2 * ESPER_CONFIG_TEXT_CHARS + 256];
+    remarks all = {page, format, "Learned policies", 0};
     bool weights = esper_compare_has_weights(compare);
-    int n = 0;
 
     for (int i = 0; i < compare->n_lines; i++) {
         const esper_compare_line *line = &compare->lines[i];
 
         if (line->file[0] == '\0')
             continue;
-        if (n++ == 0)
-            esper_page_print(page, "\nLearned policies:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
-        snprintf(text, sizeof(text), "%s: %s, trained by the reward %s%s%s%s with %s gates, hash %016" PRIx64,
-                 line->name, line->file, line->reward, weights ? " (weights: " : "",
-                 weights ? esper_compare_weights(line) : "", weights ? ")" : "", line->gates, line->hash);
-        write_remark(format, text, page);
+        remark(&all, "%s: %s, trained by the reward %s%s%s%s with %s gates, hash %016" PRIx64, line->name, line->file,
+               line->reward, weights ? " (weights: " : "", weights ? esper_compare_weights(line) : "",
+               weights ? ")" : "", line->gates, line->hash);
         if (line->note[0] != '\0' && format == ESPER_COMPARE_MARKDOWN) /* who watches was told when it began */
             esper_page_print(page, "  - %s: %s\n", line->name, line->note);
     }
 }
 
-static void describe_choice(const esper_compare *compare, const esper_compare_run *run, char *text, size_t chars)
-{
-    char params[ESPER_TEXT_CHARS], wanted[ESPER_TEXT_CHARS];
-    int of = compare->lines[run->line].of;
-    const esper_compare_run *grown = esper_compare_find(compare, of, run->seed, false);
-    const char *name = compare->lines[run->line].name;
-
-    if (compare->lines[run->line].kind == ESPER_COMPARE_EQUAL)
-        snprintf(text, chars, "%s, seed %" PRIu64 ": %s %d, %s parameters (%s ended with %s)", name,
-                 esper_compare_seed(compare, run->seed), esper_compare_size_key(compare->task), run->size,
-                 esper_text_count(run->size_params, params), compare->lines[of].name,
-                 esper_text_count(grown->result.params, wanted));
-    else if (run->plant[0] == '\0')
-        snprintf(text, chars,
-                 "%s, seed %" PRIu64 ": no seed of %s had a part in what was tested, so this is the static host", name,
-                 esper_compare_seed(compare, run->seed), compare->lines[of].name);
-    else
-        snprintf(text, chars, "%s, seed %" PRIu64 ": %s", name, esper_compare_seed(compare, run->seed), run->plant);
-}
-
 static void write_choices(const esper_compare *compare, esper_compare_format format, esper_page *page)
 {
-    char text[ESPER_CONFIG_TEXT_CHARS + 128];
-    int n = 0;
+    remarks all = {page, format, "What was chosen", 0};
+    char params[ESPER_TEXT_CHARS], wanted[ESPER_TEXT_CHARS];
 
     for (int i = 0; i < compare->n_runs; i++) {
         const esper_compare_run *run = &compare->runs[i];
-        esper_compare_kind kind = compare->lines[run->line].kind;
+        const esper_compare_line *line = &compare->lines[run->line];
+        uint64_t seed = esper_compare_seed(compare, run->seed);
 
-        if (!run->prepared || run->equal_flops || (kind != ESPER_COMPARE_FINAL && kind != ESPER_COMPARE_EQUAL))
+        if (!run->prepared || run->equal_flops ||
+            (line->kind != ESPER_COMPARE_FINAL && line->kind != ESPER_COMPARE_EQUAL))
             continue;
-        if (n++ == 0)
-            esper_page_print(page, "\nWhat was chosen:\n%s", format == ESPER_COMPARE_MARKDOWN ? "\n" : "");
-        describe_choice(compare, run, text, sizeof(text));
-        write_remark(format, text, page);
+        assert(line->of >= 0);
+        if (line->kind == ESPER_COMPARE_EQUAL)
+            remark(&all, "%s, seed %" PRIu64 ": %s %d, %s parameters (%s ended with %s)", line->name, seed,
+                   esper_compare_size_key(compare->task), run->size, esper_text_count(run->size_params, params),
+                   compare->lines[line->of].name,
+                   esper_text_count(esper_compare_find(compare, line->of, run->seed, false)->result.params, wanted));
+        else if (run->plant[0] == '\0')
+            remark(&all,
+                   "%s, seed %" PRIu64 ": no seed of %s had a part in what was tested, so this is the static host",
+                   line->name, seed, compare->lines[line->of].name);
+        else
+            remark(&all, "%s, seed %" PRIu64 ": %s", line->name, seed, run->plant);
     }
 }
 
@@ -371,32 +331,23 @@ static void write_choices(const esper_compare *compare, esper_compare_format for
 
 const char *esper_compare_reward(const esper_compare *compare, char text[ESPER_COMPARE_REWARD_CHARS])
 {
-    char reward[ESPER_CONFIG_TEXT_CHARS], weights[ESPER_CONFIG_TEXT_CHARS];
+    const char *weights = compare->config.reward_weights;
 
-    esper_config_value_text(&compare->config, esper_config_find("reward"), reward);
-    esper_config_value_text(&compare->config, esper_config_find("reward_weights"), weights);
-    snprintf(text, ESPER_COMPARE_REWARD_CHARS, "%s%s%s", reward, weights[0] != '\0' ? " with " : "", weights);
+    snprintf(text, ESPER_COMPARE_REWARD_CHARS, "%s%s%s", compare->config.reward, weights[0] != '\0' ? " with " : "",
+             weights);
     return text;
-}
-
-static void write_title(const esper_compare *compare, esper_compare_format format, esper_page *page)
-{
-    const esper_config *config = &compare->config;
-    char gates[ESPER_CONFIG_TEXT_CHARS];
-
-    esper_config_value_text(config, esper_config_find("gates"), gates);
-    esper_page_print(page, "%s%s: %d seed%s from %" PRIu64 ", %d epoch%s, gates %s for all\n",
-                     format == ESPER_COMPARE_MARKDOWN ? "### " : "", compare->task->name, compare->n_seeds,
-                     compare->n_seeds == 1 ? "" : "s", config->seed, config->epochs, config->epochs == 1 ? "" : "s",
-                     gates);
 }
 
 void esper_compare_write(const esper_compare *compare, esper_compare_style style, esper_page *page)
 {
+    const esper_config *config = &compare->config;
     esper_compare_format format = style.format;
     const char *gap = format == ESPER_COMPARE_MARKDOWN ? "\n" : "";
 
-    write_title(compare, format, page);
+    esper_page_print(page, "%s%s: %d seed%s from %" PRIu64 ", %d epoch%s, gates %s for all\n",
+                     format == ESPER_COMPARE_MARKDOWN ? "### " : "", compare->task->name, compare->n_seeds,
+                     compare->n_seeds == 1 ? "" : "s", config->seed, config->epochs, config->epochs == 1 ? "" : "s",
+                     esper_config_gates_name(config->gates));
     esper_page_print(page, "\nAt equal epochs:\n%s", gap);
     write_table(compare, false, style, page);
     if (esper_compare_has_budget(compare)) {

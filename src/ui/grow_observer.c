@@ -1,6 +1,7 @@
 /* From what a run says of itself to what the view of growing shows. */
 #include "ui/grow_observer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -55,32 +56,10 @@ static esper_growth_decision decision_of(const esper_growth_look *look)
                                    .refusal = look->refusal};
 }
 
-static void fill_seeds(esper_grow_observer *watch, const esper_run_view *run, esper_growth_view *view)
-{
-    esper_growth_look look = esper_growth_look_at(run->growth);
-
-    for (int k = 0; k < look.slots->n; k++)
-        watch->slots[k] = slot_of(run->growth, &look, k);
-    view->slots = watch->slots;
-    view->n_slots = look.slots->n;
-    if (watch->last.epoch > 0)
-        view->decision = decision_of(&look);
-}
-
-static void fill_guard(const esper_run_view *run, esper_growth_view *view)
-{
-    esper_governor_reading reading;
-
-    if (run->network->guarded == NULL)
-        return;
-    reading = esper_guarded_reading(run->network);
-    view->n_rollbacks = reading.n_rollbacks;
-    view->n_skips = reading.n_skipped;
-}
-
 static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_view *run)
 {
     const esper_network *network = run->network;
+    esper_growth_look look = esper_growth_look_at(run->growth);
     uint32_t n_epochs = (uint32_t)network->engine->config.epochs, epoch = network->cursor.epoch;
     bool begun = network->tally.targets > 0, known = watch->last.epoch > 0;
     esper_growth_view view = {
@@ -101,8 +80,19 @@ static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_vie
         .seconds_left = run->seconds_left,
     };
 
-    fill_seeds(watch, run, &view);
-    fill_guard(run, &view);
+    assert(look.slots->n <= ESPER_MAX_SLOTS);
+    for (int k = 0; k < look.slots->n; k++)
+        watch->slots[k] = slot_of(run->growth, &look, k);
+    view.slots = watch->slots;
+    view.n_slots = look.slots->n;
+    if (known)
+        view.decision = decision_of(&look);
+    if (network->guarded != NULL) {
+        esper_governor_reading reading = esper_guarded_reading(network);
+
+        view.n_rollbacks = reading.n_rollbacks;
+        view.n_skips = reading.n_skipped;
+    }
     return view;
 }
 
@@ -113,10 +103,10 @@ static void begin(void *context, const esper_run_view *run)
     esper_grow_observer *watch = context;
     esper_growth_view view = view_of(watch, run);
 
-    esper_banner_print(run, watch->view.stream);
-    fflush(watch->view.stream);
+    esper_banner_print(run, watch->view.live.stream);
+    fflush(watch->view.live.stream);
     view.doing = "starting";
-    if (watch->view.bar)
+    if (watch->view.live.bar)
         esper_grow_view_step(&watch->view, &view);
 }
 
@@ -201,7 +191,7 @@ static void incident(void *context, const esper_run_view *run, const esper_incid
 
 esper_run_observer esper_grow_observer_of(esper_grow_observer *watch)
 {
-    if (!esper_grow_view_is_shown(&watch->view))
+    if (!esper_live_is_shown(&watch->view.live))
         return (esper_run_observer){0};
     return (esper_run_observer){
         .context = watch, .begin = begin, .step = step, .evaluation = evaluation, .epoch = epoch, .incident = incident};

@@ -1,6 +1,7 @@
 /* The live view of growing. A block is composed whole, line by line, and written at once. */
 #include "ui/grow_view.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,60 +35,32 @@ static const double bar_interval_s = 0.1, plain_interval_s = 15.0;
 
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream)
 {
-    bool draws;
-
-    *view = (esper_grow_view){.stream = stream, .terminal = esper_terminal_look(stream)};
-    draws = view->terminal.escapes;
-    view->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && draws);
-    view->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !draws);
-    view->adapts = kind == ESPER_CONFIG_PROGRESS_AUTO;
-    view->colour = view->bar && view->terminal.colour;
-    view->last_shown = esper_clock_seconds();
-}
-
-bool esper_grow_view_is_shown(const esper_grow_view *view)
-{
-    return view->bar || view->plain;
+    *view = (esper_grow_view){.adapts = kind == ESPER_CONFIG_PROGRESS_AUTO};
+    esper_live_init(&view->live, kind, stream);
+    view->colour = view->live.bar && view->live.terminal.colour;
 }
 
 /* Whether it is the block that is shown now. Windows change while a run goes on: in one that is too small there are plain lines,
  * until it is made larger. */
 static bool shows_block(esper_grow_view *view)
 {
-    esper_terminal_measure(&view->terminal);
-    if (!view->bar || !view->adapts)
-        return view->bar;
-    return view->terminal.room >= LEAST_ROOM && view->terminal.rows >= LEAST_ROWS;
+    esper_terminal_measure(&view->live.terminal);
+    if (!view->live.bar || !view->adapts)
+        return view->live.bar;
+    return view->live.terminal.room >= LEAST_ROOM && view->live.terminal.rows >= LEAST_ROWS;
 }
 
 /* ------------------------------------------------------------------------------------------------ figures */
 
-/* "84.31 %" or "-". */
-static const char *percent(double value, char text[ESPER_TEXT_CHARS])
-{
-    if (isfinite(value))
-        snprintf(text, ESPER_TEXT_CHARS, "%.2f %%", value);
-    else
-        snprintf(text, ESPER_TEXT_CHARS, "-");
-    return text;
-}
-
 static const char *loss(double value, char text[ESPER_TEXT_CHARS])
 {
-    if (isnan(value))
-        snprintf(text, ESPER_TEXT_CHARS, "-"); /* not measured */
-    else
-        esper_text_loss(value, text);
-    return text;
+    return isnan(value) ? "-" : esper_text_loss(value, text); /* not measured */
 }
 
 /* "12/40", or "12" with an open end. */
 static const char *epochs(const esper_growth_view *growth, char text[ESPER_TEXT_CHARS])
 {
-    if (growth->max_epochs > 0)
-        snprintf(text, ESPER_TEXT_CHARS, "%u/%u", growth->epoch, growth->max_epochs);
-    else
-        snprintf(text, ESPER_TEXT_CHARS, "%u", growth->epoch);
+    snprintf(text, ESPER_TEXT_CHARS, growth->max_epochs > 0 ? "%u/%u" : "%u", growth->epoch, growth->max_epochs);
     return text;
 }
 
@@ -103,38 +76,47 @@ static const char *doing(const esper_growth_view *growth)
 
 /* ------------------------------------------------------------------------------------------------ the block */
 
-/* A block under way: text that is ready to be written, and its lines so far. */
+/* A block under way: text that is ready to be written, its lines so far, and the present one. */
 typedef struct frame {
-    char   text[FRAME_BYTES];
-    size_t used;
-    int    n_lines, most_lines, room;
-    int    columns[ESPER_GROW_MAX_LINES];
+    const esper_grow_view *view;
+    char                   text[FRAME_BYTES];
+    size_t                 used;
+    int                    n_lines, most_lines;
+    int                    columns[ESPER_GROW_MAX_LINES];
+    esper_line             line;
 } frame;
 
-static void frame_flush(frame *out, FILE *stream)
+static void frame_flush(frame *out)
 {
-    fwrite(out->text, 1, out->used, stream);
+    fwrite(out->text, 1, out->used, out->view->live.stream);
     out->used = 0;
 }
 
-static void frame_add(frame *out, const char *text, FILE *stream)
+static void frame_add(frame *out, const char *text)
 {
     size_t n = strlen(text);
 
+    assert(n <= sizeof(out->text));
     if (n > sizeof(out->text) - out->used)
-        frame_flush(out, stream);
+        frame_flush(out);
     memcpy(out->text + out->used, text, n);
     out->used += n;
 }
 
-static void frame_line(frame *out, const esper_line *line, FILE *stream)
+static esper_line *begin_line(frame *out)
+{
+    esper_line_init(&out->line, out->view->live.terminal.room, out->view->colour);
+    return &out->line;
+}
+
+static void end_line(frame *out)
 {
     if (out->n_lines == out->most_lines)
         return;
-    frame_add(out, out->n_lines > 0 ? "\n" : "", stream);
-    frame_add(out, line->text, stream);
-    frame_add(out, "\033[K", stream);
-    out->columns[out->n_lines++] = line->columns;
+    frame_add(out, out->n_lines > 0 ? "\n" : "");
+    frame_add(out, out->line.text);
+    frame_add(out, "\033[K");
+    out->columns[out->n_lines++] = out->line.columns;
 }
 
 static void draw_head(const esper_growth_view *growth, esper_line *line)
@@ -148,9 +130,9 @@ static void draw_head(const esper_growth_view *growth, esper_line *line)
         esper_line_put(line, "%s  ", growth->doing);
     esper_line_put(line, "%s", line->room < NARROW ? "" : "valid ");
     esper_line_colour(line, "1");
-    esper_line_put(line, "%s", percent(growth->acc_valid, b));
+    esper_line_put(line, "%s", esper_text_percent(growth->acc_valid, b));
     esper_line_colour(line, "0");
-    esper_line_put_whole(line, "  best %s", percent(growth->acc_best, c));
+    esper_line_put_whole(line, "  best %s", esper_text_percent(growth->acc_best, c));
     esper_line_put_whole(line, "  %s params", esper_text_count(growth->params_total, a));
     if (growth->params_total != growth->params_host)
         esper_line_put_whole(line, " (host %s)", esper_text_count(growth->params_host, b));
@@ -161,7 +143,7 @@ static void draw_figures(const esper_growth_view *growth, esper_line *line)
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS];
 
     esper_line_put_whole(line, "  loss %s", loss(growth->loss_train, a));
-    esper_line_put_whole(line, "  accuracy %s", percent(growth->acc_train, b));
+    esper_line_put_whole(line, "  accuracy %s", esper_text_percent(growth->acc_train, b));
     esper_line_put_whole(line, "  valid loss %s", loss(growth->loss_valid, a));
     esper_line_put_whole(line, "  %s left", esper_text_duration(growth->seconds_left, a));
     esper_line_put_whole(line, "  %s/s", speed(growth->samples_per_s, b));
@@ -199,23 +181,18 @@ static void draw_titles(esper_line *line)
     esper_line_colour(line, "0");
 }
 
+/* Others are faint: there is nothing to see. */
+static const char *const colours[] = {[ESPER_STAGE_GERMINATED] = "33",                                /* yellow */
+                                      [ESPER_STAGE_TRAINING] = "33",   [ESPER_STAGE_BLENDING] = "36", /* cyan */
+                                      [ESPER_STAGE_HOLDING] = "35",                                   /* magenta */
+                                      [ESPER_STAGE_FOSSILIZED] = "32",                                /* green */
+                                      [ESPER_STAGE_PRUNED] = "31"};                                   /* red */
+
 static const char *colour_of(int stage)
 {
-    switch (stage) {
-    case ESPER_STAGE_GERMINATED:
-    case ESPER_STAGE_TRAINING:
-        return "33"; /* yellow */
-    case ESPER_STAGE_BLENDING:
-        return "36"; /* cyan */
-    case ESPER_STAGE_HOLDING:
-        return "35"; /* magenta */
-    case ESPER_STAGE_FOSSILIZED:
-        return "32"; /* green */
-    case ESPER_STAGE_PRUNED:
-        return "31"; /* red */
-    default:
-        return "2"; /* faint: nothing to see */
-    }
+    bool known = stage >= 0 && (size_t)stage < sizeof(colours) / sizeof(colours[0]) && colours[stage] != NULL;
+
+    return known ? colours[stage] : "2";
 }
 
 /* What is known of a seed's worth: its contribution, with bounds where there is room, or, before it has any, the gain of a trial. */
@@ -234,24 +211,18 @@ static void draw_merit(const esper_growth_slot *slot, esper_line *line)
     esper_line_put_whole(line, "%s", words + mean);
 }
 
-/* "[===   ] 0.43": unlike a run's progress, alpha rests. */
-static void draw_alpha(double alpha, bool has_bar, esper_line *line)
-{
-    int filled = alpha > 0.0 ? (int)((alpha < 1.0 ? alpha : 1.0) * ALPHA_CELLS + 0.5) : 0;
-
-    if (has_bar)
-        esper_line_put(line, "[%.*s%*s] ", filled, "======", ALPHA_CELLS - filled, "");
-    esper_line_put(line, "%.2f", alpha);
-}
-
 static void draw_seed(const esper_growth_slot *growth, esper_line *line)
 {
     const esper_slot *slot = growth->slot;
     const layout *at = layout_of(line);
     char count[ESPER_TEXT_CHARS], words[ESPER_WORDS_CHARS];
+    double alpha = slot->alpha.value;
+    int filled = alpha > 0.0 ? (int)((alpha < 1.0 ? alpha : 1.0) * ALPHA_CELLS + 0.5) : 0;
 
     esper_line_tab(line, at->alpha);
-    draw_alpha(slot->alpha.value, at->has_bar, line);
+    if (at->has_bar) /* "[===   ] 0.43": unlike a run's progress, alpha rests */
+        esper_line_put(line, "[%.*s%*s] ", filled, "======", ALPHA_CELLS - filled, "");
+    esper_line_put(line, "%.2f", alpha);
     esper_line_tab(line, at->epochs);
     esper_line_put(line, "%4d", (int)slot->epochs_in_stage);
     esper_line_tab(line, at->params);
@@ -298,21 +269,13 @@ static void draw_decision(const esper_growth_decision *decision, esper_line *lin
         esper_line_colour(line, "0");
 }
 
-/* Rows that the block on the screen takes now: a terminal that became narrower has wrapped its lines. */
-static int rows_on_screen(const esper_grow_view *view, int room)
+/* To the first character of the block. A terminal that became narrower has wrapped its lines. */
+static void go_to_top(const esper_grow_view *view, char text[ESPER_TEXT_CHARS])
 {
     int rows = 0;
 
     for (int i = 0; i < view->n_lines; i++)
-        rows += 1 + (view->columns[i] > 0 ? (view->columns[i] - 1) / (room + 1) : 0);
-    return rows;
-}
-
-/* To the first character of the block. */
-static void go_to_top(const esper_grow_view *view, int room, char text[ESPER_TEXT_CHARS])
-{
-    int rows = rows_on_screen(view, room);
-
+        rows += 1 + (view->columns[i] > 0 ? (view->columns[i] - 1) / (view->live.terminal.room + 1) : 0);
     if (rows > 1)
         snprintf(text, ESPER_TEXT_CHARS, "\r\033[%dA", rows - 1);
     else
@@ -329,13 +292,12 @@ static int count_seeds(const esper_growth_view *growth)
 }
 
 /* As many slots as there are lines for. Those without a seed are left out first. */
-static void add_slots(const esper_grow_view *view, const esper_growth_view *growth, frame *out)
+static void add_slots(const esper_growth_view *growth, frame *out)
 {
     int left = out->most_lines - out->n_lines - 1; /* one for the decision */
     int n_hidden = growth->n_slots > left ? growth->n_slots - left + 1 : 0; /* one for the line that says so */
     int n_empty = growth->n_slots - count_seeds(growth);
     int empties = n_hidden < n_empty ? n_hidden : n_empty, seeds = n_hidden - empties; /* still to be left out */
-    esper_line line;
 
     if (left <= 0)
         return;
@@ -346,46 +308,38 @@ static void add_slots(const esper_grow_view *view, const esper_growth_view *grow
             --*to_hide;
             continue;
         }
-        esper_line_init(&line, out->room, view->colour);
-        draw_slot(&growth->slots[i], &line);
-        frame_line(out, &line, view->stream);
+        draw_slot(&growth->slots[i], begin_line(out));
+        end_line(out);
     }
     if (n_hidden == 0)
         return;
-    esper_line_init(&line, out->room, view->colour);
-    esper_line_put(&line, "  and %d more slots", n_hidden);
-    frame_line(out, &line, view->stream);
+    esper_line_put(begin_line(out), "  and %d more slots", n_hidden);
+    end_line(out);
 }
 
 static void draw_block(esper_grow_view *view, const esper_growth_view *growth)
 {
-    int rows = view->terminal.rows; /* 0: no screen */
-    frame out = {.room = view->terminal.room};
+    int rows = view->live.terminal.rows; /* 0: no screen */
+    frame out = {.view = view};
     char top[ESPER_TEXT_CHARS];
-    esper_line line;
 
-    out.most_lines = rows > 0 && rows <= ESPER_GROW_MAX_LINES ? rows - 1 : ESPER_GROW_MAX_LINES;
-    if (out.most_lines == 0)
-        out.most_lines = 1;
-    go_to_top(view, out.room, top);
-    frame_add(&out, top, view->stream);
-    esper_line_init(&line, out.room, view->colour);
-    draw_head(growth, &line);
-    frame_line(&out, &line, view->stream);
-    esper_line_init(&line, out.room, view->colour);
-    draw_figures(growth, &line);
-    frame_line(&out, &line, view->stream);
-    esper_line_init(&line, out.room, view->colour);
-    draw_titles(&line);
-    if (growth->n_slots > 0)
-        frame_line(&out, &line, view->stream);
-    add_slots(view, growth, &out);
-    esper_line_init(&line, out.room, view->colour);
-    draw_decision(&growth->decision, &line);
-    frame_line(&out, &line, view->stream);
-    frame_add(&out, "\033[J", view->stream);
-    frame_flush(&out, view->stream);
-    fflush(view->stream);
+    out.most_lines = rows <= 0 || rows > ESPER_GROW_MAX_LINES ? ESPER_GROW_MAX_LINES : rows > 1 ? rows - 1 : 1;
+    go_to_top(view, top);
+    frame_add(&out, top);
+    draw_head(growth, begin_line(&out));
+    end_line(&out);
+    draw_figures(growth, begin_line(&out));
+    end_line(&out);
+    if (growth->n_slots > 0) {
+        draw_titles(begin_line(&out));
+        end_line(&out);
+    }
+    add_slots(growth, &out);
+    draw_decision(&growth->decision, begin_line(&out));
+    end_line(&out);
+    frame_add(&out, "\033[J");
+    frame_flush(&out);
+    fflush(view->live.stream);
     view->n_lines = out.n_lines;
     memcpy(view->columns, out.columns, sizeof(view->columns));
 }
@@ -395,12 +349,12 @@ void esper_grow_view_clear(esper_grow_view *view)
     char top[ESPER_TEXT_CHARS];
 
     if (view->n_lines > 0) {
-        esper_terminal_measure(&view->terminal);
-        go_to_top(view, view->terminal.room, top);
-        fprintf(view->stream, "%s\033[J", top);
+        esper_terminal_measure(&view->live.terminal);
+        go_to_top(view, top);
+        fprintf(view->live.stream, "%s\033[J", top);
     }
     view->n_lines = 0;
-    fflush(view->stream);
+    fflush(view->live.stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ plain lines */
@@ -409,10 +363,10 @@ static void print_plain_step(const esper_grow_view *view, const esper_growth_vie
 {
     char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
 
-    fprintf(view->stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
-            100.0 * growth->part, doing(growth), loss(growth->loss_train, b), percent(growth->acc_train, c),
+    fprintf(view->live.stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
+            100.0 * growth->part, doing(growth), loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c),
             speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
-    fflush(view->stream);
+    fflush(view->live.stream);
 }
 
 static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *growth)
@@ -422,13 +376,13 @@ static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *gr
     bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
 
     if (!view->table_begun)
-        fprintf(view->stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
+        fprintf(view->live.stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
     view->table_begun = true;
-    fprintf(view->stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a), loss(growth->loss_train, b),
-            percent(growth->acc_train, c), loss(growth->loss_valid, d), percent(growth->acc_valid, e),
-            esper_text_count(growth->params_total, f), count_seeds(growth), esper_text_duration(growth->seconds, g),
-            is_last ? "-" : esper_text_duration(growth->seconds_left, h));
-    fflush(view->stream);
+    fprintf(view->live.stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a),
+            loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c), loss(growth->loss_valid, d),
+            esper_text_percent(growth->acc_valid, e), esper_text_count(growth->params_total, f), count_seeds(growth),
+            esper_text_duration(growth->seconds, g), is_last ? "-" : esper_text_duration(growth->seconds_left, h));
+    fflush(view->live.stream);
 }
 
 /* ------------------------------------------------------------------------------------------------ public */
@@ -436,18 +390,18 @@ static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *gr
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing_now)
 {
     bool block = shows_block(view), changed = view->last_doing == NULL || strcmp(view->last_doing, doing_now) != 0;
-    double waited = esper_clock_seconds() - view->last_shown;
+    double waited = esper_clock_seconds() - view->live.last_shown;
 
     if (block) /* a window that has been enlarged gets it at once */
         return changed || view->n_lines == 0 || waited >= bar_interval_s;
-    return esper_grow_view_is_shown(view) && (view->n_lines > 0 || waited >= plain_interval_s);
+    return esper_live_is_shown(&view->live) && (view->n_lines > 0 || waited >= plain_interval_s);
 }
 
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth)
 {
     if (!esper_grow_view_is_due(view, doing(growth)))
         return;
-    view->last_shown = esper_clock_seconds();
+    view->live.last_shown = esper_clock_seconds();
     view->last_doing = doing(growth);
     if (shows_block(view)) {
         draw_block(view, growth);
@@ -459,8 +413,8 @@ void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth
 
 void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth)
 {
-    view->last_shown = esper_clock_seconds();
-    if (!esper_grow_view_is_shown(view))
+    view->live.last_shown = esper_clock_seconds();
+    if (!esper_live_is_shown(&view->live))
         return;
     if (shows_block(view)) {
         draw_block(view, growth);
@@ -473,11 +427,11 @@ void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growt
 /* In a terminal long lines are broken here, between words; elsewhere not at all. */
 void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *text)
 {
-    int room = view->terminal.is_tty ? view->terminal.room - FOLD_INDENT : ESPER_LINE_BYTES;
+    int room = view->live.terminal.is_tty ? view->live.terminal.room - FOLD_INDENT : ESPER_LINE_BYTES;
     bool first = true;
     esper_line line;
 
-    if (!esper_grow_view_is_shown(view))
+    if (!esper_live_is_shown(&view->live))
         return;
     esper_grow_view_clear(view);
     do {
@@ -486,14 +440,13 @@ void esper_grow_view_note(esper_grow_view *view, uint32_t epoch, const char *tex
         esper_line_init(&line, 2 * ESPER_TERMINAL_WIDE, false);
         esper_line_put(&line, "%.*s", (int)n, text);
         if (first)
-            fprintf(view->stream, "epoch %4u  %s\n", epoch, line.text);
+            fprintf(view->live.stream, "epoch %4u  %s\n", epoch, line.text);
         else
-            fprintf(view->stream, "%*s%s\n", FOLD_INDENT, "", line.text);
+            fprintf(view->live.stream, "%*s%s\n", FOLD_INDENT, "", line.text);
         first = false;
-        text += n;
-        text += strspn(text, " ");
+        text += n + strspn(text + n, " ");
     } while (*text != '\0');
-    fflush(view->stream);
+    fflush(view->live.stream);
 }
 
 void esper_grow_view_event(esper_grow_view *view, uint32_t epoch, const esper_slot_event *event, const char *why)

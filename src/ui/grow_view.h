@@ -13,29 +13,22 @@
 #ifndef ESPER_UI_GROW_VIEW_H
 #define ESPER_UI_GROW_VIEW_H
 
-#include <stdio.h>
-
-#include "base/config.h"
 #include "grow/growth_view.h"
-#include "ui/terminal.h"
+#include "ui/live.h"
 
 enum { ESPER_GROW_MAX_LINES = 40 };
 
 typedef struct esper_grow_view {
-    FILE       *stream; /* borrowed */
-    esper_terminal terminal;
-    bool        bar, plain, colour;
+    esper_live  live;
+    bool        colour;
     bool        adapts;       /* the block gives way to plain lines while the window is too small */
     bool        table_begun;  /* plain: the heading of the epochs is there */
-    double      last_shown;   /* clock at the last block or plain line */
     const char *last_doing;   /* what the last block showed; static texts */
     int         n_lines;      /* of the block that is on the screen; 0 = none */
     int         columns[ESPER_GROW_MAX_LINES]; /* of its lines */
 } esper_grow_view;
 
-/* `auto` takes the block on a terminal that takes escapes, and plain lines elsewhere. */
 void esper_grow_view_init(esper_grow_view *view, esper_config_progress kind, FILE *stream);
-bool esper_grow_view_is_shown(const esper_grow_view *view);
 
 /* Whether the next call would show anything: asking is cheap, filling in a view is not. */
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing);

@@ -23,6 +23,13 @@ static bool has_text(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
+/* " (why)", or nothing. */
+static const char *in_brackets(const char *why, char text[ESPER_WORDS_CHARS])
+{
+    snprintf(text, ESPER_WORDS_CHARS, has_text(why) ? " (%.200s)" : "", why);
+    return text;
+}
+
 /* ------------------------------------------------------------------------------------------------ gates */
 
 static bool is_yes_no(int kind)
@@ -129,75 +136,59 @@ const char *esper_words_decision(const esper_growth_decision *decision, char tex
     return text;
 }
 
-static const char *tell_birth(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
+static const char *stage_word(int stage)
 {
-    char count[ESPER_TEXT_CHARS];
+    const char *name = esper_stage_name(stage);
 
-    snprintf(text, ESPER_WORDS_CHARS, "%s %s germinated, %s parameters%s%.200s%s", event->slot, event->blueprint,
-             esper_text_count(event->params, count), has_text(why) ? " (" : "", has_text(why) ? why : "",
-             has_text(why) ? ")" : "");
-    return text;
+    return name != NULL ? name : "?";
 }
 
 /* What leads to a fossil is told by that. */
 static const char *tell_gate(const esper_slot_event *event, char text[ESPER_WORDS_CHARS])
 {
     char words[ESPER_WORDS_CHARS];
-    const char *gate = esper_gate_name(event->gate.gate), *stage = esper_stage_name(event->to);
+    const char *gate = esper_gate_name(event->gate.gate);
 
     if (!event->gate.passed || event->to == ESPER_STAGE_FOSSILIZED || event->to == ESPER_STAGE_GERMINATED)
         return NULL;
     snprintf(text, ESPER_WORDS_CHARS, "%s %s passed %s to %s: %.360s", event->slot, event->blueprint,
-             gate != NULL ? gate : "a gate", stage != NULL ? stage : "?", esper_words_checks(&event->gate, words));
-    return text;
-}
-
-/* Moves through gates, and those of a prune, are told by their own events. */
-static const char *tell_move(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
-{
-    if (event->to == ESPER_STAGE_DORMANT)
-        snprintf(text, ESPER_WORDS_CHARS, "%s is free again", event->slot);
-    else if (event->from == ESPER_STAGE_HOLDING && event->to == ESPER_STAGE_BLENDING)
-        snprintf(text, ESPER_WORDS_CHARS, "%s %s back to blending%s%.200s%s", event->slot, event->blueprint,
-                 has_text(why) ? " (" : "", has_text(why) ? why : "", has_text(why) ? ")" : "");
-    else
-        return NULL;
-    return text;
-}
-
-static const char *tell_end(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
-{
-    char count[ESPER_TEXT_CHARS], gain[ESPER_WORDS_CHARS];
-    double none = (double)NAN;
-
-    esper_words_contribution(event->contribution, none, none, gain);
-    if (event->kind == ESPER_SLOT_EVENT_FOSSILIZED)
-        snprintf(text, ESPER_WORDS_CHARS,
-                 "%s %s fossilized after %d epochs, contribution %.32s, %s parameters%s%.200s%s", event->slot,
-                 event->blueprint, event->epochs_total, gain, esper_text_count(event->params, count),
-                 has_text(why) ? " (" : "", has_text(why) ? why : "", has_text(why) ? ")" : "");
-    else
-        snprintf(text, ESPER_WORDS_CHARS, "%s %s pruned after %d epochs in %s: %s by %s%s%.200s%s", event->slot,
-                 event->blueprint, event->epochs_total,
-                 esper_stage_name(event->from) != NULL ? esper_stage_name(event->from) : "?",
-                 event->reason[0] != '\0' ? event->reason : "no reason given",
-                 event->initiator[0] != '\0' ? event->initiator : "?", has_text(why) ? " (" : "",
-                 has_text(why) ? why : "", has_text(why) ? ")" : "");
+             gate != NULL ? gate : "a gate", stage_word(event->to), esper_words_checks(&event->gate, words));
     return text;
 }
 
 const char *esper_words_event(const esper_slot_event *event, const char *why, char text[ESPER_WORDS_CHARS])
 {
+    const char *slot = event->slot, *blueprint = event->blueprint;
+    char count[ESPER_TEXT_CHARS], gain[ESPER_WORDS_CHARS], because[ESPER_WORDS_CHARS];
+    double none = (double)NAN;
+
+    in_brackets(why, because);
+    esper_text_count(event->params, count);
     switch (event->kind) {
     case ESPER_SLOT_EVENT_GERMINATED:
-        return tell_birth(event, why, text);
+        snprintf(text, ESPER_WORDS_CHARS, "%s %s germinated, %s parameters%.210s", slot, blueprint, count, because);
+        return text;
     case ESPER_SLOT_EVENT_GATE:
         return tell_gate(event, text);
-    case ESPER_SLOT_EVENT_STAGE:
-        return tell_move(event, why, text);
+    case ESPER_SLOT_EVENT_STAGE: /* moves through gates, and those of a prune, are told by their own events */
+        if (event->to == ESPER_STAGE_DORMANT)
+            snprintf(text, ESPER_WORDS_CHARS, "%s is free again", slot);
+        else if (event->from == ESPER_STAGE_HOLDING && event->to == ESPER_STAGE_BLENDING)
+            snprintf(text, ESPER_WORDS_CHARS, "%s %s back to blending%.210s", slot, blueprint, because);
+        else
+            return NULL;
+        return text;
     case ESPER_SLOT_EVENT_FOSSILIZED:
+        esper_words_contribution(event->contribution, none, none, gain);
+        snprintf(text, ESPER_WORDS_CHARS, "%s %s fossilized after %d epochs, contribution %.32s, %s parameters%.210s",
+                 slot, blueprint, event->epochs_total, gain, count, because);
+        return text;
     case ESPER_SLOT_EVENT_PRUNED:
-        return tell_end(event, why, text);
+        snprintf(text, ESPER_WORDS_CHARS, "%s %s pruned after %d epochs in %s: %s by %s%.210s", slot, blueprint,
+                 event->epochs_total, stage_word(event->from),
+                 has_text(event->reason) ? event->reason : "no reason given",
+                 has_text(event->initiator) ? event->initiator : "?", because);
+        return text;
     }
     return NULL;
 }

@@ -7,39 +7,14 @@
 #include "base/clock.h"
 #include "ui/text.h"
 
-enum {
-    BAR_CELLS = 24,
-    NARROW_BAR_CELLS = 10,
-    NARROW = 90,
-    HEAD_EVERY = 20,
-    WHOLE = 93,
-    CELL_CHARS = 16
-}; /* WHOLE: columns of a line with entropies */
+enum { HEAD_EVERY = 20, CELL_CHARS = 16, WHOLE = 93 }; /* the last: columns of a line with entropies */
 
-static const double bar_interval_s = 0.1, plain_interval_s = 30.0;
+static const double plain_interval_s = 30.0;
 
 void esper_learn_progress_init(esper_learn_progress *progress, esper_config_progress kind, FILE *stream)
 {
-    bool draws;
-
-    *progress = (esper_learn_progress){.stream = stream, .terminal = esper_terminal_look(stream)};
-    draws = progress->terminal.escapes;
-    progress->bar = kind == ESPER_CONFIG_PROGRESS_BAR || (kind == ESPER_CONFIG_PROGRESS_AUTO && draws);
-    progress->plain = kind == ESPER_CONFIG_PROGRESS_PLAIN || (kind == ESPER_CONFIG_PROGRESS_AUTO && !draws);
-    progress->last_shown = esper_clock_seconds();
-}
-
-bool esper_learn_progress_is_shown(const esper_learn_progress *progress)
-{
-    return progress->bar || progress->plain;
-}
-
-void esper_learn_progress_clear(esper_learn_progress *progress)
-{
-    if (progress->bar_shown)
-        fprintf(progress->stream, "\r\033[K");
-    progress->bar_shown = false;
-    fflush(progress->stream);
+    *progress = (esper_learn_progress){0};
+    esper_live_init(&progress->live, kind, stream);
 }
 
 static void print_banner(const esper_learn_view *view, FILE *stream)
@@ -67,65 +42,57 @@ static void print_banner(const esper_learn_view *view, FILE *stream)
 /* The entropies are left out where the line would wrap. */
 static bool has_entropies(esper_learn_progress *progress)
 {
-    esper_terminal_measure(&progress->terminal);
-    return progress->terminal.room >= WHOLE;
+    esper_terminal_measure(&progress->live.terminal);
+    return progress->live.terminal.room >= WHOLE;
 }
 
 static void print_heads(esper_learn_progress *progress)
 {
     if (progress->n_lines++ % HEAD_EVERY == 0)
-        fprintf(progress->stream, "    round   return    +-  accuracy  params  kept%s    KL  expl  steps/s   left\n",
+        fprintf(progress->live.stream,
+                "    round   return    +-  accuracy  params  kept%s    KL  expl  steps/s   left\n",
                 has_entropies(progress) ? "   H op slot blue" : "");
 }
 
 static void draw_bar(esper_learn_progress *progress, const esper_learn_view *view)
 {
-    char cells[BAR_CELLS + 1], left[ESPER_TEXT_CHARS];
-    esper_line line;
+    bool known = view->seconds_left >= 0.0;
+    char where[32], words[sizeof(progress->words) + ESPER_TEXT_CHARS + 8], left[ESPER_TEXT_CHARS];
 
-    esper_terminal_measure(&progress->terminal);
-    esper_terminal_bar(view->part, progress->terminal.room < NARROW ? NARROW_BAR_CELLS : BAR_CELLS, cells);
-    esper_line_init(&line, progress->terminal.room, false);
-    esper_line_put(&line, " %4u/%-4d [%s] %3.0f %%  %s%s%s", view->round, view->config->rounds, cells,
-                   100.0 * view->part, progress->words,
-                   view->seconds_left >= 0.0 ? esper_text_duration(view->seconds_left, left) : "",
-                   view->seconds_left >= 0.0 ? " left" : "");
-    fprintf(progress->stream, "\r%s\033[K", line.text);
-    progress->bar_shown = true;
-    fflush(progress->stream);
+    snprintf(where, sizeof(where), "%4u/%-4d", view->round, view->config->rounds);
+    snprintf(words, sizeof(words), "%s%s%s", progress->words,
+             known ? esper_text_duration(view->seconds_left, left) : "", known ? " left" : "");
+    esper_live_draw(&progress->live, where, view->part, words);
 }
 
 static void begin(void *context, const esper_learn_view *view)
 {
     esper_learn_progress *progress = context;
 
-    if (!esper_learn_progress_is_shown(progress))
+    if (!esper_live_is_shown(&progress->live))
         return;
-    print_banner(view, progress->stream);
+    print_banner(view, progress->live.stream);
     print_heads(progress);
-    fflush(progress->stream);
-    if (progress->bar)
+    fflush(progress->live.stream);
+    if (progress->live.bar)
         draw_bar(progress, view);
 }
 
 static void step(void *context, const esper_learn_view *view)
 {
     esper_learn_progress *progress = context;
-    double now = esper_clock_seconds();
     char left[ESPER_TEXT_CHARS];
 
-    if (!esper_learn_progress_is_shown(progress) ||
-        now - progress->last_shown < (progress->bar ? bar_interval_s : plain_interval_s))
+    if (!esper_live_is_due(&progress->live, plain_interval_s))
         return;
-    progress->last_shown = now;
-    if (progress->bar) {
+    if (progress->live.bar) {
         draw_bar(progress, view);
         return;
     }
-    fprintf(progress->stream, " %4u/%-4d %3.0f %% of the round%s%s\n", view->round, view->config->rounds,
+    fprintf(progress->live.stream, " %4u/%-4d %3.0f %% of the round%s%s\n", view->round, view->config->rounds,
             100.0 * view->part, view->seconds_left >= 0.0 ? ", left " : "",
             view->seconds_left >= 0.0 ? esper_text_duration(view->seconds_left, left) : "");
-    fflush(progress->stream);
+    fflush(progress->live.stream);
 }
 
 /* What is not known is a dash. */
@@ -147,9 +114,9 @@ static void round_done(void *context, const esper_learn_view *view, const esper_
     bool is_last = (int)round->round >= view->config->rounds;
 
     snprintf(progress->words, sizeof(progress->words), "return %.2f  %.2f %%  ", round->total_reward, round->accuracy);
-    if (!esper_learn_progress_is_shown(progress))
+    if (!esper_live_is_shown(&progress->live))
         return;
-    esper_learn_progress_clear(progress);
+    esper_live_clear(&progress->live);
     if (progress->n_lines > 1)
         print_heads(progress);
     else
@@ -158,7 +125,7 @@ static void round_done(void *context, const esper_learn_view *view, const esper_
         snprintf(entropies, sizeof(entropies), "   %4s %4s %4s", text_of(report->head_entropy[ESPER_HEAD_OP], 2, op),
                  text_of(report->head_entropy[ESPER_HEAD_SLOT], 2, slot),
                  text_of(report->head_entropy[ESPER_HEAD_BLUEPRINT], 2, blueprint));
-    fprintf(progress->stream, " %4u/%-4d %7.2f %5s  %6.2f %% %7s  %4.1f%s %5s %5s  %7.1f %6s%s\n", round->round,
+    fprintf(progress->live.stream, " %4u/%-4d %7.2f %5s  %6.2f %% %7s  %4.1f%s %5s %5s  %7.1f %6s%s\n", round->round,
             view->config->rounds, round->total_reward, text_of(round->total_reward_error, 2, error), round->accuracy,
             esper_text_count((int64_t)round->params, params), round->n_kept, entropies, text_of(report->move.kl, 3, kl),
             text_of(report->explained_variance, 2, explained), round->steps_per_s,
@@ -166,8 +133,8 @@ static void round_done(void *context, const esper_learn_view *view, const esper_
             report->health == ESPER_PPO_FINE ? ""
             : report->performed              ? "  part skipped"
                                              : "  skipped");
-    fflush(progress->stream);
-    progress->last_shown = esper_clock_seconds();
+    fflush(progress->live.stream);
+    progress->live.last_shown = esper_clock_seconds();
 }
 
 esper_learn_observer esper_learn_progress_observer(esper_learn_progress *progress)

@@ -2,6 +2,7 @@
  * allocated on the way: that memory has run out is a message, too. */
 #include "ui/messages.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ static void make_plain(const messages *self, const uint8_t *at, size_t n, char l
             used += took;
         }
     }
+    assert(used < PART * ESPER_ASCII_CHARS);
     line[used] = '\0';
 }
 

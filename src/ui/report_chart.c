@@ -1,23 +1,23 @@
 /* Curves over epochs.
  *
- *     LEFT                                      WIDTH - RIGHT
+ *     left                                         right
  *      |  germinated  o      o                        |   band: a row for each kind of mark that there is
  *      |  pruned             x                        |
  *      |----------------------------------------------|   plot
  *      |        0     5     10     15                 |   epochs */
 #include "ui/report_chart.h"
 
+#include <assert.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/number.h"
 #include "base/status.h"
-#include "telemetry/store.h"
 #include "ui/report_html.h"
-#include "ui/text.h"
 
-enum { WIDTH = 1032, LEFT = 84, RIGHT = 14, TOP = 8, BAND_ROW = 17, FOOT = 38, MOST_DOTS = 120 };
+enum { RIGHT = 14, TOP = 8, BAND_ROW = 17, FOOT = 38, MOST_DOTS = 120 };
 
 /* A value so far above nearly all others that they would be squeezed into one line: when, and where the axis ends
  * instead. */
@@ -28,26 +28,17 @@ static const double most = 1e30;
 
 /* ------------------------------------------------------------------------------------------------ scales */
 
-static double round_step(double step)
-{
-    double power = pow(10.0, floor(log10(step))), lead = step / power;
-
-    return power * (lead < 1.5 ? 1.0 : lead < 3.5 ? 2.0 : lead < 7.5 ? 5.0 : 10.0);
-}
-
-static int decimals_of(double step)
-{
-    int decimals = (int)-floor(log10(step) + 1e-9);
-
-    return decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
-}
-
 static void set_step(esper_scale *scale, double low, double high, int n_wanted, bool whole)
 {
-    scale->step = round_step((high - low) / n_wanted);
+    double step = (high - low) / n_wanted, power = pow(10.0, floor(log10(step))), lead = step / power;
+    int decimals;
+
+    assert(n_wanted > 0 && step > 0.0);
+    scale->step = power * (lead < 1.5 ? 1.0 : lead < 3.5 ? 2.0 : lead < 7.5 ? 5.0 : 10.0);
     if (whole && scale->step < 1.0)
         scale->step = 1.0;
-    scale->decimals = decimals_of(scale->step);
+    decimals = (int)-floor(log10(scale->step) + 1e-9);
+    scale->decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
 }
 
 /* A single value gets room around it, and so much that the labels of the axis stay short: LEFT has room for ten characters. */
@@ -88,7 +79,54 @@ esper_scale esper_scale_inside(double low, double high, int n_wanted, bool whole
 
 double esper_scale_place(const esper_scale *scale, double value, double from, double to)
 {
+    assert(scale->high > scale->low);
     return from + (value - scale->low) / (scale->high - scale->low) * (to - from);
+}
+
+/* ------------------------------------------------------------------------------------------------ plots */
+
+double esper_plot_x(const esper_plot *plot, double value)
+{
+    return fmax(esper_scale_place(&plot->x, value, plot->left, plot->right), plot->left);
+}
+
+double esper_plot_y(const esper_plot *plot, double value)
+{
+    return fmax(esper_scale_place(&plot->y, value, plot->bottom, plot->top), plot->top);
+}
+
+void esper_svg_segment(esper_page *page, const char *style, double x1, double y1, double x2, double y2)
+{
+    esper_html(page, "<line class=\"%s\" x1=\"%a\" y1=\"%a\" x2=\"%a\" y2=\"%a\"/>\n", style, x1, y1, x2, y2);
+}
+
+void esper_plot_begin(esper_page *page, const esper_plot *plot, int foot, const char *id, const char *title)
+{
+    int height = (int)plot->bottom + foot;
+
+    esper_html(page,
+               "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
+               "aria-labelledby=\"%s-t %s-d\">\n<title id=\"%s-t\">%s</title>\n<desc id=\"%s-d\">",
+               ESPER_PLOT_WIDTH, height, ESPER_PLOT_WIDTH, height, id, id, id, title, id);
+}
+
+void esper_plot_axes(esper_page *page, const esper_plot *plot, bool whole, const char *unit, const char *x_name)
+{
+    for (int i = 0; i < plot->y.n_ticks; i++) {
+        double value = plot->y.first + i * plot->y.step, y = esper_plot_y(plot, value);
+
+        esper_svg_segment(page, i == 0 ? "axis" : "grid", plot->left, y, plot->right, y);
+        esper_html(page, "<text x=\"%a\" y=\"%a\" text-anchor=\"end\">%.*f%s</text>\n", plot->left - 8.0, y + 4.0,
+                   whole ? 0 : plot->y.decimals, value == 0.0 ? 0.0 : value, unit); /* not -0 */
+    }
+    for (int i = 0; i < plot->x.n_ticks; i++) {
+        double value = plot->x.first + i * plot->x.step, x = esper_plot_x(plot, value);
+
+        esper_svg_segment(page, "axis", x, plot->bottom, x, plot->bottom + 4.0);
+        esper_html(page, "<text x=\"%a\" y=\"%a\" text-anchor=\"middle\">%.0f</text>\n", x, plot->bottom + 18.0, value);
+    }
+    esper_html(page, "<text x=\"%a\" y=\"%a\" text-anchor=\"middle\">%s</text>\n", (plot->left + plot->right) / 2.0,
+               plot->bottom + 34.0, x_name);
 }
 
 /* ------------------------------------------------------------------------------------------------ what is drawn */
@@ -96,8 +134,7 @@ double esper_scale_place(const esper_scale *scale, double value, double from, do
 /* A chart with its measures. */
 typedef struct drawing {
     const esper_chart *chart;
-    esper_scale        x, y;
-    double             top, bottom;                  /* of the plot */
+    esper_plot         plot;
     int                row_of[ESPER_MARK_N_KINDS];   /* in the band; -1: no such mark */
     int                n_rows, n_lost, n_above;      /* values that are not finite; values above the axis */
 } drawing;
@@ -114,53 +151,42 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int count_drawn(const esper_chart *chart)
+/* From the values that can be drawn; *n_out of them, 0: there are no scales. */
+static esper_status set_scales(drawing *draw, int *n_out)
 {
-    int n = 0;
+    const esper_chart *chart = draw->chart;
+    double *values, low, high, usual;
+    int n = 0, used = 0;
 
     for (int l = 0; l < chart->n_lines; l++)
         for (int i = 0; i < chart->lines[l].n; i++)
             n += is_drawn(chart->lines[l].y[i]);
-    return n;
-}
-
-/* All values that can be drawn, sorted; free with esper_mem_free. */
-static double *sorted_values(esper_page *page, const esper_chart *chart, int n)
-{
-    double *values = esper_mem_alloc((size_t)n * sizeof(*values));
-    int used = 0;
-
-    if (values == NULL) {
-        page->status = ESPER_FAIL(ESPER_E_NOMEM, "report: %d points of a curve", n);
-        return NULL;
-    }
+    *n_out = n;
+    if (n == 0)
+        return ESPER_OK;
+    values = esper_mem_alloc((size_t)n * sizeof(*values));
+    if (values == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "report: %d points of a curve", n);
     for (int l = 0; l < chart->n_lines; l++)
         for (int i = 0; i < chart->lines[l].n; i++)
             if (is_drawn(chart->lines[l].y[i]))
                 values[used++] = chart->lines[l].y[i];
+    assert(used == n);
     qsort(values, (size_t)n, sizeof(*values), compare_reals);
-    return values;
-}
-
-static void set_y_scale(drawing *draw, const double *values, int n)
-{
-    double low = draw->chart->from_zero ? 0.0 : values[0], high = values[n - 1];
-    double usual = values[(int)(usual_share * (n - 1))];
-
+    low = chart->from_zero ? 0.0 : values[0];
+    high = values[n - 1];
+    usual = values[(int)(usual_share * (n - 1))];
+    esper_mem_free(values);
     if (usual > 0.0 && high > usual_times * usual)
         high = usual_room * usual;
-    draw->y = esper_scale_round(low, high, draw->chart->height / 48, draw->chart->whole);
-}
-
-static void count_odd(drawing *draw)
-{
-    for (int l = 0; l < draw->chart->n_lines; l++)
-        for (int i = 0; i < draw->chart->lines[l].n; i++) {
-            double value = draw->chart->lines[l].y[i];
-
-            draw->n_lost += !isfinite(value);
-            draw->n_above += isfinite(value) && value > draw->y.high;
+    draw->plot.y = esper_scale_round(low, high, chart->height / 48, chart->whole);
+    draw->plot.x = esper_scale_inside(0.0, (double)chart->last_epoch, 12, true);
+    for (int l = 0; l < chart->n_lines; l++)
+        for (int i = 0; i < chart->lines[l].n; i++) {
+            draw->n_lost += !isfinite(chart->lines[l].y[i]);
+            draw->n_above += isfinite(chart->lines[l].y[i]) && chart->lines[l].y[i] > draw->plot.y.high;
         }
+    return ESPER_OK;
 }
 
 static void set_band(drawing *draw)
@@ -171,180 +197,107 @@ static void set_band(drawing *draw)
             if ((int)draw->chart->marks[i].kind == kind)
                 draw->row_of[kind] = draw->n_rows++;
     }
-    draw->top = TOP + draw->n_rows * BAND_ROW + (draw->n_rows > 0 ? 12 : 0);
-    draw->bottom = draw->top + draw->chart->height;
-}
-
-static double x_of(const drawing *draw, double epoch)
-{
-    return esper_scale_place(&draw->x, epoch, LEFT, WIDTH - RIGHT);
-}
-
-static double y_of(const drawing *draw, double value)
-{
-    double y = esper_scale_place(&draw->y, value, draw->bottom, draw->top);
-
-    return y < draw->top ? draw->top : y;
-}
-
-/* ------------------------------------------------------------------------------------------------ axes */
-
-static const char *name_of_x(const esper_chart *chart)
-{
-    return chart->x_name != NULL ? chart->x_name : "epoch";
-}
-
-static void write_y_axis(esper_page *page, const drawing *draw)
-{
-    for (int i = 0; i < draw->y.n_ticks; i++) {
-        double value = draw->y.first + i * draw->y.step, y = y_of(draw, value);
-
-        esper_svg_segment(page, i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, y);
-        esper_svg_text(page, NULL, LEFT - 8, y + 4.0, "end");
-        if (draw->chart->whole)
-            esper_html_int(page, (int64_t)llround(value));
-        else
-            esper_html_real(page, value == 0.0 ? 0.0 : value, draw->y.decimals); /* not -0 */
-        esper_page_print(page, "%s</text>\n", draw->chart->unit[0] == '%' ? " %" : "");
-    }
-}
-
-static void write_x_axis(esper_page *page, const drawing *draw)
-{
-    for (int i = 0; i < draw->x.n_ticks; i++) {
-        double value = draw->x.first + i * draw->x.step, x = x_of(draw, value);
-
-        esper_svg_segment(page, "axis", x, draw->bottom, x, draw->bottom + 4.0);
-        esper_svg_text(page, NULL, x, draw->bottom + 18.0, "middle");
-        esper_html_int(page, (int64_t)llround(value));
-        esper_page_print(page, "</text>\n");
-    }
-    esper_svg_text(page, NULL, (LEFT + WIDTH - RIGHT) / 2.0, draw->bottom + 34.0, "middle");
-    esper_page_print(page, "%s</text>\n", name_of_x(draw->chart));
+    draw->plot.top = TOP + draw->n_rows * BAND_ROW + (draw->n_rows > 0 ? 12 : 0);
+    draw->plot.bottom = draw->plot.top + draw->chart->height;
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
+
+static bool is_percent(const esper_chart *chart)
+{
+    return chart->unit[0] == '%';
+}
 
 static void write_path(esper_page *page, const drawing *draw, const esper_chart_line *line)
 {
     bool open = false;
 
-    esper_page_print(page, "<path class=\"line %s\" d=\"", line->style);
+    esper_html(page, "<path class=\"line %s\" d=\"", line->style);
     for (int i = 0; i < line->n; i++) {
-        double x = x_of(draw, (double)line->x[i]);
+        double x = esper_plot_x(&draw->plot, (double)line->x[i]);
 
-        if (!is_drawn(line->y[i])) {
-            open = false;
-            continue;
+        if (is_drawn(line->y[i])) {
+            if (open && line->step)
+                esper_html(page, "H%a", x);
+            esper_html(page, "%s%a %a", open ? "L" : "M", x, esper_plot_y(&draw->plot, line->y[i]));
         }
-        if (open && line->step) {
-            esper_page_print(page, "H");
-            esper_html_at(page, x);
-        }
-        esper_page_print(page, open ? "L" : "M");
-        esper_html_at(page, x);
-        esper_page_print(page, " ");
-        esper_html_at(page, y_of(draw, line->y[i]));
-        open = true;
+        open = is_drawn(line->y[i]);
     }
-    esper_page_print(page, "\"/>\n");
-}
-
-static void write_tip(esper_page *page, const drawing *draw, const esper_chart_line *line, int i)
-{
-    esper_page_print(page, "<title>%s, %s %lld: ", line->name, name_of_x(draw->chart), (long long)line->x[i]);
-    if (draw->chart->whole)
-        esper_html_int(page, (int64_t)llround(line->y[i]));
-    else
-        esper_html_real(page, line->y[i], draw->chart->unit[0] == '%' ? 2 : 4);
-    esper_page_print(page, "%s</title>", draw->chart->unit[0] == '%' ? " %" : "");
+    esper_html(page, "\"/>\n");
 }
 
 /* A point that has no neighbours is drawn in any case: a line does not show it. */
 static void write_dots(esper_page *page, const drawing *draw, const esper_chart_line *line)
 {
+    const esper_chart *chart = draw->chart;
+
     for (int i = 0; i < line->n; i++) {
         bool alone = (i == 0 || !is_drawn(line->y[i - 1])) && (i + 1 == line->n || !is_drawn(line->y[i + 1]));
 
         if (!is_drawn(line->y[i]) || (!alone && (!line->dots || line->n > MOST_DOTS)))
             continue;
-        esper_page_print(page, "<circle class=\"dot %s\" r=\"%s\"", line->style, line->n > 40 && !alone ? "2" : "2.6");
-        esper_html_attribute(page, "cx", x_of(draw, (double)line->x[i]));
-        esper_html_attribute(page, "cy", y_of(draw, line->y[i]));
-        esper_page_print(page, ">");
-        write_tip(page, draw, line, i);
-        esper_page_print(page, "</circle>\n");
+        esper_html(page,
+                   "<circle class=\"dot %s\" r=\"%s\" cx=\"%a\" cy=\"%a\"><title>%s, %s %" PRId64
+                   ": %.*f%s</title></circle>\n",
+                   line->style, line->n > 40 && !alone ? "2" : "2.6", esper_plot_x(&draw->plot, (double)line->x[i]),
+                   esper_plot_y(&draw->plot, line->y[i]), line->name, chart->x_name, line->x[i],
+                   chart->whole        ? 0
+                   : is_percent(chart) ? 2
+                                       : 4,
+                   line->y[i], is_percent(chart) ? " %" : "");
     }
 }
 
 /* Crosses at the foot of the plot, where a value was not finite. */
 static void write_lost(esper_page *page, const drawing *draw, const esper_chart_line *line)
 {
-    for (int i = 0; i < line->n; i++) {
-        if (isfinite(line->y[i]))
-            continue;
-        esper_page_print(page, "<path class=\"lost\" d=\"M");
-        esper_html_at(page, x_of(draw, (double)line->x[i]) - 4.0);
-        esper_page_print(page, " ");
-        esper_html_at(page, draw->bottom - 11.0);
-        esper_page_print(page, "l8 8m0 -8l-8 8\"><title>%s, %s %lld: not finite</title></path>\n", line->name,
-                         name_of_x(draw->chart), (long long)line->x[i]);
-    }
+    for (int i = 0; i < line->n; i++)
+        if (!isfinite(line->y[i]))
+            esper_html(page,
+                       "<path class=\"lost\" d=\"M%a %al8 8m0 -8l-8 8\"><title>%s, %s %" PRId64
+                       ": not finite</title></path>\n",
+                       esper_plot_x(&draw->plot, (double)line->x[i]) - 4.0, draw->plot.bottom - 11.0, line->name,
+                       draw->chart->x_name, line->x[i]);
 }
 
 /* ------------------------------------------------------------------------------------------------ marks */
 
-const char *esper_mark_name(esper_mark_kind kind)
-{
-    static const char *const names[ESPER_MARK_N_KINDS] = {"germinated", "blending", "fossilised", "pruned",
-                                                          "rolled back"};
-
-    return names[kind];
-}
-
 /* Each kind has a shape of its own, drawn around the place moved to. */
-static const char *const mark_shapes[ESPER_MARK_N_KINDS] = {
-    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", /* a ring */
-    "m-4.5 3.5h9l-4.5 -8z",             /* a triangle */
-    "m-5 0l5 -5l5 5l-5 5z",               /* a diamond */
-    "m-4 -4l8 8m0 -8l-8 8",               /* a cross */
-    "m-5 0l8 -5v10z",                     /* an arrow head to the left */
+static const struct {
+    const char *name, *shape;
+} marks[ESPER_MARK_N_KINDS] = {
+    [ESPER_MARK_GERMINATED] = {"germinated", "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0"}, /* a ring */
+    [ESPER_MARK_BLENDED] = {"blending", "m-4.5 3.5h9l-4.5 -8z"},                    /* a triangle */
+    [ESPER_MARK_FOSSILIZED] = {"fossilised", "m-5 0l5 -5l5 5l-5 5z"},               /* a diamond */
+    [ESPER_MARK_PRUNED] = {"pruned", "m-4 -4l8 8m0 -8l-8 8"},                       /* a cross */
+    [ESPER_MARK_ROLLBACK] = {"rolled back", "m-5 0l8 -5v10z"},                      /* an arrow head to the left */
 };
 
-static void write_mark(esper_page *page, const drawing *draw, const esper_chart_mark *mark)
+const char *esper_mark_name(esper_mark_kind kind)
 {
-    double x = x_of(draw, (double)mark->epoch), y = TOP + BAND_ROW * (draw->row_of[mark->kind] + 0.5);
-
-    esper_page_print(page, "<path class=\"mark m%d\" d=\"M", (int)mark->kind);
-    esper_html_at(page, x);
-    esper_page_print(page, " ");
-    esper_html_at(page, y);
-    esper_page_print(page, "%s\"><title>", mark_shapes[mark->kind]);
-    esper_html_text(page, mark->text);
-    esper_page_print(page, "</title></path>\n");
-    if (mark->n > 1) {
-        esper_svg_text(page, NULL, x + 7.0, y + 4.0, "start");
-        esper_page_print(page, "%d</text>\n", mark->n);
-    }
+    assert((unsigned)kind < ESPER_MARK_N_KINDS);
+    return marks[kind].name;
 }
 
 static void write_band(esper_page *page, const drawing *draw)
 {
-    for (int kind = 0; kind < ESPER_MARK_N_KINDS; kind++) {
-        if (draw->row_of[kind] < 0)
-            continue;
-        esper_svg_text(page, NULL, LEFT - 8, TOP + BAND_ROW * (draw->row_of[kind] + 0.5) + 4.0, "end");
-        esper_page_print(page, "%s</text>\n", esper_mark_name((esper_mark_kind)kind));
-    }
+    for (int kind = 0; kind < ESPER_MARK_N_KINDS; kind++)
+        if (draw->row_of[kind] >= 0)
+            esper_html(page, "<text x=\"%a\" y=\"%a\" text-anchor=\"end\">%s</text>\n", draw->plot.left - 8.0,
+                       TOP + BAND_ROW * (draw->row_of[kind] + 0.5) + 4.0, marks[kind].name);
     for (int i = 0; i < draw->chart->n_marks; i++) {
         const esper_chart_mark *mark = &draw->chart->marks[i];
-        double x = x_of(draw, (double)mark->epoch);
+        double x = esper_plot_x(&draw->plot, (double)mark->epoch),
+               y = TOP + BAND_ROW * (draw->row_of[mark->kind] + 0.5);
 
-        if (mark->kind == ESPER_MARK_FOSSILIZED)
-            esper_svg_segment(page, "drop m2", x, draw->top, x, draw->bottom);
-        if (mark->kind == ESPER_MARK_ROLLBACK)
-            esper_svg_segment(page, "drop m4", x, draw->top, x, draw->bottom);
-        write_mark(page, draw, mark);
+        assert(draw->row_of[mark->kind] >= 0);
+        if (mark->kind == ESPER_MARK_FOSSILIZED || mark->kind == ESPER_MARK_ROLLBACK)
+            esper_svg_segment(page, mark->kind == ESPER_MARK_FOSSILIZED ? "drop m2" : "drop m4", x, draw->plot.top, x,
+                              draw->plot.bottom);
+        esper_html(page, "<path class=\"mark m%d\" d=\"M%a %a%s\"><title>%s</title></path>\n", (int)mark->kind, x, y,
+                   marks[mark->kind].shape, mark->text);
+        if (mark->n > 1)
+            esper_html(page, "<text x=\"%a\" y=\"%a\" text-anchor=\"start\">%d</text>\n", x + 7.0, y + 4.0, mark->n);
     }
 }
 
@@ -352,73 +305,67 @@ static void write_band(esper_page *page, const drawing *draw)
 
 static void write_caption(esper_page *page, const drawing *draw)
 {
-    esper_page_print(page, "<figcaption><b>%s</b>%s%s", draw->chart->title, draw->chart->unit[0] != '\0' ? ", " : "",
-                     draw->chart->unit);
-    if (draw->n_lost > 0)
-        esper_page_print(page, ". %d value%s not finite: a cross at the foot", draw->n_lost,
-                         draw->n_lost == 1 ? " was" : "s were");
-    if (draw->n_above > 0)
-        esper_page_print(page, ". %d value%s above the axis and cut off", draw->n_above,
-                         draw->n_above == 1 ? " lies" : "s lie");
-    esper_page_print(page, "</figcaption>\n");
-}
+    const esper_chart *chart = draw->chart;
 
-static void write_key(esper_page *page, const esper_chart *chart)
-{
-    esper_page_print(page, "<ul class=\"key\">");
+    esper_html(page, "<figcaption><b>%s</b>%s%s", chart->title, chart->unit[0] != '\0' ? ", " : "", chart->unit);
+    if (draw->n_lost > 0)
+        esper_html(page, ". %d value%s not finite: a cross at the foot", draw->n_lost,
+                   draw->n_lost == 1 ? " was" : "s were");
+    if (draw->n_above > 0)
+        esper_html(page, ". %d value%s above the axis and cut off", draw->n_above,
+                   draw->n_above == 1 ? " lies" : "s lie");
+    esper_html(page, "</figcaption>\n<ul class=\"key\">");
     for (int i = 0; i < chart->n_lines; i++)
-        esper_page_print(page,
-                         "<li><svg width=\"28\" height=\"10\" aria-hidden=\"true\"><path class=\"line %s\" "
-                         "d=\"M0 5H28\"/></svg>%s</li>",
-                         chart->lines[i].style, chart->lines[i].name);
-    esper_page_print(page, "</ul>\n");
+        esper_html(page,
+                   "<li><svg width=\"28\" height=\"10\" aria-hidden=\"true\"><path class=\"line %s\" "
+                   "d=\"M0 5H28\"/></svg>%s</li>",
+                   chart->lines[i].style, chart->lines[i].name);
+    esper_html(page, "</ul>\n");
 }
 
 static void write_svg(esper_page *page, const drawing *draw)
 {
     const esper_chart *chart = draw->chart;
+    char title[160];
 
-    esper_page_print(
-        page,
-        "<div class=\"wide\"><svg class=\"plot\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" "
-        "aria-labelledby=\"%s-t %s-d\">\n"
-        "<title id=\"%s-t\">%s over %ss</title>\n<desc id=\"%s-d\">",
-        WIDTH, (int)draw->bottom + FOOT, WIDTH, (int)draw->bottom + FOOT, chart->id, chart->id, chart->id, chart->title,
-        name_of_x(chart), chart->id);
-    esper_html_text(page, chart->about);
-    esper_page_print(page, "</desc>\n");
-    write_y_axis(page, draw);
-    write_x_axis(page, draw);
+    snprintf(title, sizeof(title), "%s over %ss", chart->title, chart->x_name);
+    esper_plot_begin(page, &draw->plot, FOOT, chart->id, title);
+    for (int l = 0; l < chart->n_lines; l++) { /* what is drawn, for those who cannot see it: the ends of each line */
+        const esper_chart_line *line = &chart->lines[l];
+        int last = line->n - 1;
+
+        assert(last >= 0);
+        esper_html(page, "%s%s: %g in %s %" PRId64 ", %g in %s %" PRId64 ".", l > 0 ? " " : "", line->name, line->y[0],
+                   chart->x_name, line->x[0], line->y[last], chart->x_name, line->x[last]);
+    }
+    esper_html(page, "</desc>\n");
+    esper_plot_axes(page, &draw->plot, chart->whole, is_percent(chart) ? " %" : "", chart->x_name);
     write_band(page, draw);
     for (int i = chart->n_lines - 1; i >= 0; i--) { /* the first on top */
         write_path(page, draw, &chart->lines[i]);
         write_dots(page, draw, &chart->lines[i]);
         write_lost(page, draw, &chart->lines[i]);
     }
-    esper_page_print(page, "</svg></div>\n");
+    esper_html(page, "</svg></div>\n");
 }
 
 void esper_chart_write(esper_page *page, const esper_chart *chart)
 {
-    drawing draw = {.chart = chart};
-    int n = count_drawn(chart);
-    double *values;
+    drawing draw = {.chart = chart, .plot = {.left = ESPER_PLOT_LEFT, .right = ESPER_PLOT_WIDTH - RIGHT}};
+    int n;
+    esper_status status = set_scales(&draw, &n);
 
-    if (n == 0) {
-        esper_page_print(page, "<p class=\"soft\">%s: there is no finite number to draw.</p>\n", chart->title);
+    if (status != ESPER_OK) {
+        page->status = status;
         return;
     }
-    values = sorted_values(page, chart, n);
-    if (values == NULL)
+    if (n == 0) {
+        esper_html(page, "<p class=\"soft\">%s: there is no finite number to draw.</p>\n", chart->title);
         return;
-    set_y_scale(&draw, values, n);
-    esper_mem_free(values);
-    draw.x = esper_scale_inside(0.0, (double)chart->last_epoch, 12, true);
-    count_odd(&draw);
+    }
     set_band(&draw);
-    esper_page_print(page, "<figure>\n");
+    esper_html(page, "<figure>\n");
     write_caption(page, &draw);
-    write_key(page, chart);
     write_svg(page, &draw);
-    esper_page_print(page, "</figure>\n");
+    esper_html(page, "</figure>\n");
 }

@@ -1,4 +1,4 @@
-/* Internal to the report. Curves over epochs as an inline SVG, with a band of marks above them, and their scales. */
+/* Internal to the report. Scales, plots with their axes, and curves over epochs with a band of marks above them, as inline SVG. */
 #ifndef ESPER_UI_REPORT_CHART_H
 #define ESPER_UI_REPORT_CHART_H
 
@@ -21,6 +21,26 @@ esper_scale esper_scale_inside(double low, double high, int n_wanted, bool whole
 
 /* Where a value lies when low is at `from` and high at `to`. */
 double esper_scale_place(const esper_scale *scale, double value, double from, double to);
+
+/* A rectangle of an SVG with its two scales, in the SVG's units. */
+typedef struct esper_plot {
+    double      left, right, top, bottom;
+    esper_scale x, y;
+} esper_plot;
+
+enum { ESPER_PLOT_WIDTH = 1032, ESPER_PLOT_LEFT = 84 }; /* of all SVGs with a plot */
+
+/* Where a value lies: not left of the plot, nor above it. */
+double esper_plot_x(const esper_plot *plot, double value);
+double esper_plot_y(const esper_plot *plot, double value);
+
+/* Begins an SVG as high as the plot and `foot` below it; the caller writes a description, </desc> and all the rest. */
+void esper_plot_begin(esper_page *page, const esper_plot *plot, int foot, const char *id, const char *title);
+/* Both axes: a whole number has commas, `unit` stands behind those of the y axis, and x_name below the x axis. */
+void esper_plot_axes(esper_page *page, const esper_plot *plot, bool whole, const char *unit, const char *x_name);
+
+/* A straight line of that class. */
+void esper_svg_segment(esper_page *page, const char *style, double x1, double y1, double x2, double y2);
 
 typedef struct esper_chart_line {
     const char    *name;  /* "grown host, validation" */
@@ -54,13 +74,12 @@ typedef struct esper_chart {
     const char             *id;    /* a word, for references inside the page */
     const char             *title; /* "Accuracy" */
     const char             *unit;  /* "%" */
-    const char             *about; /* what is drawn, for those who cannot see it */
     const esper_chart_line *lines;
     int                     n_lines;
     const esper_chart_mark *marks;
     int                     n_marks;
     int64_t                 last_epoch;
-    const char             *x_name;    /* "round"; NULL: "epoch" */
+    const char             *x_name;    /* "epoch" */
     int                     height;    /* of the plot, without the band */
     bool                    from_zero; /* the y axis begins at 0 */
     bool                    whole;     /* whole numbers, written with commas */

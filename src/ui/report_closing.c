@@ -89,14 +89,10 @@ static esper_report_line line_minus(const esper_report_line *a, const esper_repo
     return line;
 }
 
-/* Rounds of a run that learns, as far as it has come. */
-static esper_status count_rounds(esper_store_reader *reader, int64_t run, int64_t *n_out)
+static esper_status count_row(void *to, const esper_store_record *record)
 {
-    esper_report_rows rows;
-
-    ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_UPDATE, run, &rows));
-    *n_out = rows.n;
-    esper_report_rows_fini(&rows);
+    (void)record;
+    ++*(int64_t *)to;
     return ESPER_OK;
 }
 
@@ -106,12 +102,13 @@ esper_status esper_report_closing(esper_store_reader *reader, int64_t run, esper
     esper_store_run grown, control;
     bool has_control;
 
-    ESPER_TRY(esper_report_find_run(reader, run, &grown));
-    ESPER_TRY(esper_report_find_control(reader, run, &control, &has_control));
+    ESPER_TRY(esper_report_find_runs(reader, run, &grown, &control, &has_control));
     ESPER_TRY(read_line(reader, &grown, &numbers.grown));
     numbers.learns = strcmp(grown.policy, ESPER_REPORT_LEARNER) == 0;
-    if (numbers.learns)
-        ESPER_TRY(count_rounds(reader, run, &numbers.grown.epochs));
+    if (numbers.learns) { /* rounds, as far as it has come */
+        numbers.grown.epochs = 0;
+        ESPER_TRY(esper_report_walk(reader, ESPER_STORE_UPDATE, run, false, count_row, &numbers.grown.epochs));
+    }
     if (has_control)
         ESPER_TRY(read_line(reader, &control, &numbers.host));
     numbers.host.params = int_or(numbers.host.params, grown.params_host);

@@ -1,6 +1,7 @@
 /* What a report is made from, read table by table. */
 #include "ui/report_data.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -22,8 +23,11 @@ static int64_t likely_epoch(int64_t epoch)
     return epoch < 0 ? 0 : epoch > most ? most : epoch; /* not told, too: 0 */
 }
 
-static esper_status add_row(esper_report_rows *rows, const esper_store_record *record)
+static esper_status add_row(void *to, const esper_store_record *record)
 {
+    esper_report_rows *rows = to;
+
+    assert(rows->n <= rows->room);
     if (rows->n == rows->room) {
         int room = rows->room + rows->room / 2 + 32;
         esper_report_row *larger = esper_mem_grow(rows->at, (size_t)room * sizeof(*larger));
@@ -39,11 +43,8 @@ static esper_status add_row(esper_report_rows *rows, const esper_store_record *r
     return ESPER_OK;
 }
 
-/* Hands every row of a table to `take`; a failure of it ends the walk. */
-typedef esper_status (*take_row)(void *to, const esper_store_record *record);
-
-static esper_status walk(esper_store_reader *reader, esper_store_kind kind, int64_t run, bool standing, take_row take,
-                         void *to)
+esper_status esper_report_walk(esper_store_reader *reader, esper_store_kind kind, int64_t run, bool standing,
+                               esper_report_take take, void *to)
 {
     esper_store_filter filter = {.run = run, .seed = ESPER_STORE_ANY, .gate = ESPER_STORE_ANY, .standing = standing};
     esper_store_cursor *cursor;
@@ -52,18 +53,11 @@ static esper_status walk(esper_store_reader *reader, esper_store_kind kind, int6
     bool found = true;
 
     ESPER_TRY(esper_store_read(reader, kind, &filter, &cursor));
-    do {
-        status = esper_store_next(cursor, &record, &found);
-        if (status == ESPER_OK && found)
-            status = take(to, &record);
-    } while (status == ESPER_OK && found);
+    while ((status = esper_store_next(cursor, &record, &found)) == ESPER_OK && found)
+        if ((status = take(to, &record)) != ESPER_OK)
+            break;
     esper_store_cursor_close(cursor);
     return status;
-}
-
-static esper_status take_all(void *to, const esper_store_record *record)
-{
-    return add_row(to, record);
 }
 
 /* Rows come in the order of seq, so one look at each is enough. */
@@ -88,10 +82,10 @@ esper_status esper_report_rows_read(esper_store_reader *reader, esper_store_kind
 {
     esper_report_rows rows = {0};
     marking mark = {.rows = &rows};
-    esper_status status = walk(reader, kind, run, false, take_all, &rows);
+    esper_status status = esper_report_walk(reader, kind, run, false, add_row, &rows);
 
     if (status == ESPER_OK)
-        status = walk(reader, kind, run, true, take_standing, &mark);
+        status = esper_report_walk(reader, kind, run, true, take_standing, &mark);
     if (status != ESPER_OK) {
         esper_report_rows_fini(&rows);
         return status;
@@ -104,61 +98,32 @@ esper_status esper_report_rows_read(esper_store_reader *reader, esper_store_kind
 
 /* ------------------------------------------------------------------------------------------------ runs */
 
-static bool is_control(const esper_store_run *run, int64_t parent)
-{
-    return run->parent_run == parent && strcmp(run->relation, ESPER_REPORT_CONTROL) == 0;
-}
-
-/* Both from one walk: the run itself, and its control. */
-static esper_status find_runs(esper_store_reader *reader, int64_t id, esper_store_run *run, bool *has_run,
-                              esper_store_run *control, bool *has_control)
+esper_status esper_report_find_runs(esper_store_reader *reader, int64_t id, esper_store_run *run_out,
+                                    esper_store_run *control_out, bool *has_control_out)
 {
     esper_store_run row = esper_store_run_of("");
     esper_store_cursor *cursor;
     esper_status status;
-    bool found = true;
+    bool found = true, has_run = false;
 
-    *has_run = *has_control = false;
+    *has_control_out = false;
     ESPER_TRY(esper_store_read_runs(reader, &cursor));
     while ((status = esper_store_next_run(cursor, &row, &found)) == ESPER_OK && found) {
         if (row.id == id) {
-            *run = row;
-            *has_run = true;
+            *run_out = row;
+            has_run = true;
         }
-        if (is_control(&row, id) &&
-            (!*has_control || row.ended != ESPER_STORE_NO_REAL || control->ended == ESPER_STORE_NO_REAL)) {
-            *control = row;
-            *has_control = true;
+        if (row.parent_run == id && strcmp(row.relation, ESPER_REPORT_CONTROL) == 0 &&
+            (!*has_control_out || row.ended != ESPER_STORE_NO_REAL || control_out->ended == ESPER_STORE_NO_REAL)) {
+            *control_out = row;
+            *has_control_out = true;
         }
     }
     esper_store_cursor_close(cursor);
-    return status;
-}
-
-esper_status esper_report_find_run(esper_store_reader *reader, int64_t id, esper_store_run *run_out)
-{
-    esper_store_run run, control;
-    bool has_run, has_control;
-
-    ESPER_TRY(find_runs(reader, id, &run, &has_run, &control, &has_control));
-    if (!has_run)
+    if (status == ESPER_OK && !has_run)
         return ESPER_FAIL(ESPER_E_NOTFOUND, "the store holds no run %lld: nothing was recorded before it ended",
                           (long long)id);
-    *run_out = run;
-    return ESPER_OK;
-}
-
-esper_status esper_report_find_control(esper_store_reader *reader, int64_t id, esper_store_run *control_out,
-                                       bool *found_out)
-{
-    esper_store_run run, control;
-    bool has_run, has_control;
-
-    ESPER_TRY(find_runs(reader, id, &run, &has_run, &control, &has_control));
-    if (has_control)
-        *control_out = control;
-    *found_out = has_control;
-    return ESPER_OK;
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ what is condensed */
@@ -176,39 +141,21 @@ static esper_status take_reading(void *to, const esper_store_record *record)
     return quiet ? ESPER_OK : add_row(&data->readings, record);
 }
 
-static bool is_same_measure(const esper_store_record *a, const esper_store_record *b)
-{
-    return a->attribution.seed == b->attribution.seed && a->attribution.other_seed == b->attribution.other_seed &&
-           strcmp(a->attribution.measure, b->attribution.measure) == 0;
-}
-
 static esper_status take_attribution(void *to, const esper_store_record *record)
 {
     esper_report_rows *rows = to;
 
-    for (int i = 0; i < rows->n; i++)
-        if (is_same_measure(&rows->at[i].record, record)) {
-            rows->at[i].record = *record;
+    for (int i = 0; i < rows->n; i++) {
+        esper_store_record *known = &rows->at[i].record;
+
+        if (known->attribution.seed == record->attribution.seed &&
+            known->attribution.other_seed == record->attribution.other_seed &&
+            strcmp(known->attribution.measure, record->attribution.measure) == 0) {
+            *known = *record;
             return ESPER_OK;
         }
-    return add_row(rows, record);
-}
-
-static esper_status add_seed(esper_report_data *data, const esper_store_seed *seed)
-{
-    if (data->n_seeds == data->seeds_room) {
-        int room = data->seeds_room + data->seeds_room / 2 + 16;
-        esper_store_seed *larger = esper_mem_grow(data->seeds, (size_t)room * sizeof(*larger));
-
-        if (larger == NULL)
-            return ESPER_FAIL(ESPER_E_NOMEM, "report: %d seeds", room);
-        data->seeds = larger;
-        data->seeds_room = room;
     }
-    data->seeds[data->n_seeds] = *seed;
-    data->seeds[data->n_seeds].germinated_epoch = likely_epoch(seed->germinated_epoch);
-    data->n_seeds++;
-    return ESPER_OK;
+    return add_row(rows, record);
 }
 
 static esper_status read_seeds(esper_store_reader *reader, esper_report_data *data)
@@ -219,38 +166,48 @@ static esper_status read_seeds(esper_store_reader *reader, esper_report_data *da
     bool found = true;
 
     ESPER_TRY(esper_store_read_seeds(reader, data->run.id, &cursor));
-    do {
-        status = esper_store_next_seed(cursor, &seed, &found);
-        if (status == ESPER_OK && found)
-            status = add_seed(data, &seed);
-    } while (status == ESPER_OK && found);
+    while ((status = esper_store_next_seed(cursor, &seed, &found)) == ESPER_OK && found) {
+        if (data->n_seeds == data->seeds_room) {
+            int room = data->seeds_room + data->seeds_room / 2 + 16;
+            esper_store_seed *larger = esper_mem_grow(data->seeds, (size_t)room * sizeof(*larger));
+
+            if (larger == NULL) {
+                status = ESPER_FAIL(ESPER_E_NOMEM, "report: %d seeds", room);
+                break;
+            }
+            data->seeds = larger;
+            data->seeds_room = room;
+        }
+        seed.germinated_epoch = likely_epoch(seed.germinated_epoch);
+        data->seeds[data->n_seeds++] = seed;
+    }
     esper_store_cursor_close(cursor);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ all of it */
 
-static void take_last_epoch(esper_report_data *data, const esper_report_rows *rows)
+static int64_t later(int64_t a, int64_t b)
 {
-    for (int i = 0; i < rows->n; i++)
-        if (rows->at[i].stands && rows->at[i].record.epoch > data->last_epoch)
-            data->last_epoch = rows->at[i].record.epoch;
+    return a > b ? a : b;
 }
 
 static void find_last_epoch(esper_report_data *data)
 {
+    const esper_report_rows *const drawn[] = {&data->epochs, &data->stages, &data->seed_epochs, &data->control_epochs};
+
     data->last_epoch = 1;
-    take_last_epoch(data, &data->epochs);
-    take_last_epoch(data, &data->stages);
-    take_last_epoch(data, &data->seed_epochs);
     for (int i = 0; i < data->n_seeds; i++)
-        if (data->seeds[i].germinated_epoch > data->last_epoch)
-            data->last_epoch = data->seeds[i].germinated_epoch;
-    data->last_grown_epoch = data->last_epoch;
-    take_last_epoch(data, &data->control_epochs);
+        data->last_epoch = later(data->last_epoch, data->seeds[i].germinated_epoch);
+    for (int t = 0; t < 4; t++) {
+        if (drawn[t] == &data->control_epochs)
+            data->last_grown_epoch = data->last_epoch;
+        for (int i = 0; i < drawn[t]->n; i++)
+            if (drawn[t]->at[i].stands)
+                data->last_epoch = later(data->last_epoch, drawn[t]->at[i].record.epoch);
+    }
     for (int i = 0; i < data->rollbacks.n; i++)
-        if (data->rollbacks.at[i].record.rollback.from_epoch > data->last_epoch)
-            data->last_epoch = data->rollbacks.at[i].record.rollback.from_epoch;
+        data->last_epoch = later(data->last_epoch, data->rollbacks.at[i].record.rollback.from_epoch);
 }
 
 static esper_status read_tables(esper_store_reader *reader, esper_report_data *data)
@@ -267,14 +224,14 @@ static esper_status read_tables(esper_store_reader *reader, esper_report_data *d
         ESPER_TRY(esper_report_rows_read(reader, tables[i].kind, data->run.id, tables[i].rows));
     if (data->has_control)
         ESPER_TRY(esper_report_rows_read(reader, ESPER_STORE_EPOCH, data->control.id, &data->control_epochs));
-    ESPER_TRY(walk(reader, ESPER_STORE_HEALTH, data->run.id, false, take_reading, data));
-    return walk(reader, ESPER_STORE_ATTRIBUTION, data->run.id, true, take_attribution, &data->attributions);
+    ESPER_TRY(esper_report_walk(reader, ESPER_STORE_HEALTH, data->run.id, false, take_reading, data));
+    return esper_report_walk(reader, ESPER_STORE_ATTRIBUTION, data->run.id, true, take_attribution,
+                             &data->attributions);
 }
 
 static esper_status read_all(esper_store_reader *reader, int64_t run, esper_report_data *data)
 {
-    ESPER_TRY(esper_report_find_run(reader, run, &data->run));
-    ESPER_TRY(esper_report_find_control(reader, run, &data->control, &data->has_control));
+    ESPER_TRY(esper_report_find_runs(reader, run, &data->run, &data->control, &data->has_control));
     ESPER_TRY(esper_report_closing(reader, run, &data->closing));
     ESPER_TRY(esper_store_read_config(reader, run, &data->config));
     ESPER_TRY(read_tables(reader, data));

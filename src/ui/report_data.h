@@ -36,12 +36,15 @@ typedef struct esper_report_data {
 esper_status esper_report_data_read(esper_store_reader *reader, int64_t run, esper_report_data *data_out);
 void         esper_report_data_fini(esper_report_data *data);
 
-/* The run of that number. E_NOTFOUND: there is none. */
-esper_status esper_report_find_run(esper_store_reader *reader, int64_t id, esper_store_run *run_out);
+/* The run of that number (E_NOTFOUND: there is none), and its static control: the newest that has ended, else the newest. */
+esper_status esper_report_find_runs(esper_store_reader *reader, int64_t id, esper_store_run *run_out,
+                                    esper_store_run *control_out, bool *has_control_out);
 
-/* The static control of a run: the newest that has ended, else the newest. */
-esper_status esper_report_find_control(esper_store_reader *reader, int64_t id, esper_store_run *control_out,
-                                       bool *found_out);
+/* Hands every row of a table to `take`, or those that stand; a failure of it ends the walk. */
+typedef esper_status (*esper_report_take)(void *to, const esper_store_record *record);
+
+esper_status esper_report_walk(esper_store_reader *reader, esper_store_kind kind, int64_t run, bool standing,
+                               esper_report_take take, void *to);
 
 /* All rows of a table, with word on whether they stand. */
 esper_status esper_report_rows_read(esper_store_reader *reader, esper_store_kind kind, int64_t run,

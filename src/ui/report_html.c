@@ -1,48 +1,36 @@
 /* Text and numbers in HTML. */
 #include "ui/report_html.h"
 
+#include <assert.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/number.h"
 #include "base/utf8.h"
 #include "telemetry/store.h"
-#include "ui/text.h"
 
 static const char not_measured[] = "\xe2\x80\x93"; /* a dash */
 
-/* ------------------------------------------------------------------------------------------------ text */
+/* ------------------------------------------------------------------------------------------------ text and numbers */
 
 /* What stands for a character that cannot stand for itself; NULL: it can. */
 static const char *replacement(const uint8_t *s, size_t length)
 {
-    if (length == 0)
-        return "&#xFFFD;";
-    switch (*s) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
-    case '\'':
-        return "&#39;";
-    default:
-        break;
-    }
-    if ((*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f)
-        return "&#xFFFD;";
-    if (*s == 0xc2 && s[1] < 0xa0) /* the control characters of Latin-1 */
+    static const char *const named[] = {
+        ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
+
+    if (length == 1 && *s < sizeof(named) / sizeof(named[0]) && named[*s] != NULL)
+        return named[*s];
+    if (length == 0 || (esper_utf8_is_control(s, length) && *s != '\n' && *s != '\t'))
         return "&#xFFFD;";
     if (*s == 0xef && s[1] == 0xbf && s[2] >= 0xbe) /* U+FFFE and U+FFFF are no characters */
         return "&#xFFFD;";
     return NULL;
 }
 
-void esper_html_text(esper_page *page, const char *text)
+static void put_text(esper_page *page, const char *text)
 {
     const uint8_t *s = (const uint8_t *)text, *plain = s, *end = s + strlen(text);
 
@@ -60,72 +48,40 @@ void esper_html_text(esper_page *page, const char *text)
     esper_page_print(page, "%.*s", (int)(s - plain), (const char *)plain);
 }
 
-/* ------------------------------------------------------------------------------------------------ numbers */
-
-void esper_html_int(esper_page *page, int64_t value)
+static void put_count(esper_page *page, int64_t value)
 {
     char text[ESPER_TEXT_CHARS];
 
     esper_page_print(page, "%s", value != ESPER_STORE_NO_INT ? esper_text_count(value, text) : not_measured);
 }
 
-/* Numbers of so many digits are read in groups; larger ones are not read at all. */
-static const double most_grouped = 1e15;
-
-void esper_html_real(esper_page *page, double value, int decimals)
+static void put_real(esper_page *page, double value, int decimals, bool with_sign)
 {
-    char text[ESPER_NUMBER_CHARS], count[ESPER_TEXT_CHARS];
+    static const double most_grouped = 1e15; /* larger numbers are not read at all */
+    char text[ESPER_NUMBER_CHARS];
 
+    esper_page_print(page, "%s", with_sign && value > 0.0 && isfinite(value) ? "+" : "");
     if (decimals == 0 && fabs(value) < most_grouped) {
-        esper_page_print(page, "%s", esper_text_count((int64_t)llround(value), count));
+        put_count(page, (int64_t)llround(value));
         return;
     }
     esper_number_write_fixed(value, decimals, text);
     esper_page_print(page, "%s", value != ESPER_STORE_NO_REAL ? text : not_measured);
 }
 
-void esper_html_signed(esper_page *page, double value, int decimals)
-{
-    if (value > 0.0 && isfinite(value))
-        esper_page_print(page, "+");
-    esper_html_real(page, value, decimals);
-}
-
-void esper_html_general(esper_page *page, double value)
+static void put_general(esper_page *page, double value)
 {
     char text[ESPER_NUMBER_CHARS];
 
-    if (value == ESPER_STORE_NO_REAL)
-        snprintf(text, sizeof(text), "%s", not_measured);
-    else if (isfinite(value) && value == round(value) && fabs(value) < 1e9) {
-        esper_html_real(page, value, 0);
+    if (value == ESPER_STORE_NO_REAL || (value == round(value) && fabs(value) < 1e9)) {
+        put_real(page, value, 0, false);
         return;
-    } else
-        esper_number_write_float((float)value, text);
+    }
+    esper_number_write_float((float)value, text);
     esper_page_print(page, "%s", text);
 }
 
-void esper_html_flops(esper_page *page, int64_t value)
-{
-    char text[ESPER_TEXT_CHARS];
-    bool known = value != ESPER_STORE_NO_INT;
-
-    if (known && value < 0)
-        esper_page_print(page, "-");
-    esper_page_print(page, "%s", known ? esper_text_flops(fabs((double)value), text) : not_measured);
-}
-
-void esper_html_seconds(esper_page *page, double value)
-{
-    char text[ESPER_TEXT_CHARS];
-    bool known = value != ESPER_STORE_NO_REAL;
-
-    if (known && value < 0.0)
-        esper_page_print(page, "-");
-    esper_page_print(page, "%s", known ? esper_text_duration(fabs(value), text) : not_measured);
-}
-
-void esper_html_at(esper_page *page, double value)
+static void put_place(esper_page *page, double value)
 {
     long tenths = isfinite(value) && fabs(value) < 1e7 ? lround(value * 10.0) : 0;
     long size = tenths < 0 ? -tenths : tenths;
@@ -135,86 +91,159 @@ void esper_html_at(esper_page *page, double value)
         esper_page_print(page, ".%ld", size % 10);
 }
 
-void esper_html_attribute(esper_page *page, const char *name, double value)
+const char *esper_html_flops(int64_t value, char text[ESPER_TEXT_CHARS])
 {
-    esper_page_print(page, " %s=\"", name);
-    esper_html_at(page, value);
-    esper_page_print(page, "\"");
+    char size[ESPER_TEXT_CHARS];
+
+    if (value == ESPER_STORE_NO_INT)
+        return not_measured;
+    snprintf(text, ESPER_TEXT_CHARS, "%s%.30s", value < 0 ? "-" : "", esper_text_flops(fabs((double)value), size));
+    return text;
 }
 
-void esper_svg_segment(esper_page *page, const char *name, double x1, double y1, double x2, double y2)
+const char *esper_html_seconds(double value, char text[ESPER_TEXT_CHARS])
 {
-    esper_page_print(page, "<line class=\"%s\"", name);
-    esper_html_attribute(page, "x1", x1);
-    esper_html_attribute(page, "y1", y1);
-    esper_html_attribute(page, "x2", x2);
-    esper_html_attribute(page, "y2", y2);
-    esper_page_print(page, "/>\n");
+    char size[ESPER_TEXT_CHARS];
+
+    if (value == ESPER_STORE_NO_REAL)
+        return not_measured;
+    snprintf(text, ESPER_TEXT_CHARS, "%s%.30s", value < 0.0 ? "-" : "", esper_text_duration(fabs(value), size));
+    return text;
 }
 
-void esper_svg_text(esper_page *page, const char *name, double x, double y, const char *anchor)
+bool esper_html_is_known(double value)
 {
-    esper_page_print(page, "<text");
-    if (name != NULL)
-        esper_page_print(page, " class=\"%s\"", name);
-    esper_html_attribute(page, "x", x);
-    esper_html_attribute(page, "y", y);
-    esper_page_print(page, " text-anchor=\"%s\">", anchor);
+    return isfinite(value) && value != ESPER_STORE_NO_REAL;
+}
+
+/* ------------------------------------------------------------------------------------------------ formats */
+
+/* A conversion of a format: "%+.2f". */
+typedef struct conversion {
+    bool with_sign, is_long;
+    int  decimals; /* BY_ARGUMENT: the next one */
+    char kind;
+} conversion;
+
+enum { BY_ARGUMENT = -1 };
+
+/* `at` is behind the '%'; returns what stands behind the conversion. */
+static const char *read_conversion(const char *at, conversion *read_out)
+{
+    conversion read = {.with_sign = *at == '+'};
+
+    at += read.with_sign;
+    if (*at == '.') {
+        read.decimals = at[1] == '*' ? BY_ARGUMENT : at[1] - '0';
+        at += 2;
+    }
+    read.is_long = *at == 'l';
+    at += strspn(at, "l");
+    read.kind = *at;
+    assert(strchr("%sduifga", read.kind) != NULL && read.decimals >= BY_ARGUMENT && read.decimals <= 9);
+    *read_out = read;
+    return at + 1;
+}
+
+typedef struct arguments {
+    va_list list;
+} arguments;
+
+static void put_argument(esper_page *page, const conversion *as, arguments *from)
+{
+    int decimals = as->decimals == BY_ARGUMENT ? va_arg(from->list, int) : as->decimals;
+
+    switch (as->kind) {
+    case '%':
+        esper_page_print(page, "%%");
+        break;
+    case 's':
+        put_text(page, va_arg(from->list, const char *));
+        break;
+    case 'd':
+        esper_page_print(page, "%lld",
+                         (long long)(as->is_long ? va_arg(from->list, int64_t) : va_arg(from->list, int)));
+        break;
+    case 'u':
+        esper_page_print(page, "%llu", (unsigned long long)va_arg(from->list, uint64_t));
+        break;
+    case 'i':
+        put_count(page, as->is_long ? va_arg(from->list, int64_t) : va_arg(from->list, int));
+        break;
+    case 'f':
+        put_real(page, va_arg(from->list, double), decimals, as->with_sign);
+        break;
+    case 'g':
+        put_general(page, va_arg(from->list, double));
+        break;
+    case 'a':
+        put_place(page, va_arg(from->list, double));
+        break;
+    default:
+        break;
+    }
+}
+
+void esper_html(esper_page *page, const char *format, ...)
+{
+    arguments from;
+    conversion as;
+
+    va_start(from.list, format);
+    for (const char *at; (at = strchr(format, '%')) != NULL;) {
+        esper_page_print(page, "%.*s", (int)(at - format), format);
+        format = read_conversion(at + 1, &as);
+        put_argument(page, &as, &from);
+    }
+    va_end(from.list);
+    esper_page_print(page, "%s", format);
+}
+
+void esper_html_cells(esper_page *page, const char *format, ...)
+{
+    arguments from;
+    conversion as;
+
+    va_start(from.list, format);
+    while (*format != '\0') {
+        size_t n = strcspn(format, "%"); /* of the class, and the colon behind it */
+        const char *style = format;
+
+        assert(format[n] == '%' && (n == 0 || format[n - 1] == ':'));
+        format = read_conversion(format + n + 1, &as);
+        format += *format == ' ';
+        if (n == 0 && as.kind != 's')
+            style = "n:", n = 2;
+        esper_page_print(page, n > 0 ? "<td class=\"%.*s\">" : "<td>", (int)n - 1, style);
+        if (as.kind == 's') {
+            const char *text = va_arg(from.list, const char *);
+
+            put_text(page, text[0] != '\0' ? text : not_measured);
+        } else
+            put_argument(page, &as, &from);
+        esper_page_print(page, "</td>");
+    }
+    va_end(from.list);
 }
 
 /* ------------------------------------------------------------------------------------------------ tables */
 
-void esper_html_cell(esper_page *page, const char *name, const char *text)
-{
-    if (name != NULL)
-        esper_page_print(page, "<td class=\"%s\">", name);
-    else
-        esper_page_print(page, "<td>");
-    esper_html_text(page, text[0] != '\0' ? text : not_measured);
-    esper_page_print(page, "</td>");
-}
-
-void esper_html_cell_int(esper_page *page, int64_t value)
-{
-    esper_page_print(page, "<td class=\"n\">");
-    esper_html_int(page, value);
-    esper_page_print(page, "</td>");
-}
-
-void esper_html_cell_real(esper_page *page, double value, int decimals)
-{
-    esper_page_print(page, "<td class=\"n\">");
-    esper_html_real(page, value, decimals);
-    esper_page_print(page, "</td>");
-}
-
-void esper_html_cell_signed(esper_page *page, double value, int decimals)
-{
-    esper_page_print(page, "<td class=\"n\">");
-    esper_html_signed(page, value, decimals);
-    esper_page_print(page, "</td>");
-}
-
 void esper_html_table(esper_page *page, const char *name, const char *caption, const char *const *columns)
 {
-    esper_page_print(page, "<div class=\"wide\"><table class=\"%s\">\n", name);
-    if (caption != NULL) {
-        esper_page_print(page, "<caption>");
-        esper_html_text(page, caption);
-        esper_page_print(page, "</caption>\n");
-    }
-    esper_page_print(page, "<thead><tr>");
+    esper_html(page, "<div class=\"wide\"><table class=\"%s\">\n", name);
+    if (caption != NULL)
+        esper_html(page, "<caption>%s</caption>\n", caption);
+    esper_html(page, "<thead><tr>");
     for (int i = 0; columns[i] != NULL; i++) {
         bool number = columns[i][0] == '#';
 
         esper_page_print(page, "<th scope=\"col\"%s>", number ? " class=\"n\"" : "");
-        esper_html_text(page, columns[i] + number);
-        esper_page_print(page, "</th>");
+        esper_html(page, "%s</th>", columns[i] + number);
     }
-    esper_page_print(page, "</tr></thead>\n<tbody>\n");
+    esper_html(page, "</tr></thead>\n<tbody>\n");
 }
 
 void esper_html_table_end(esper_page *page)
 {
-    esper_page_print(page, "</tbody></table></div>\n");
+    esper_html(page, "</tbody></table></div>\n");
 }

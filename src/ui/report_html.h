@@ -7,32 +7,31 @@
 #include <stdint.h>
 
 #include "base/page.h"
+#include "ui/text.h"
 
-/* Text between tags or in an attribute; what is no UTF-8, and control characters but tab and newline, become U+FFFD. */
-void esper_html_text(esper_page *page, const char *text);
+/* As printf does, but the format alone is markup, and numbers are for people:
+ *
+ *     %s           text, between tags or in an attribute: escaped; what is no UTF-8, and control characters but tab and
+ *                  newline, become U+FFFD
+ *     %d  %u       digits, with l for 64 bits (PRId64)
+ *     %i           1,234; likewise
+ *     %.2f  %+.2f  0.50, +0.50; without decimals in groups of digits; the number of decimals may be a '*'
+ *     %g           as short as a float can be told: 0.05
+ *     %a           a place in an SVG: one decimal at most, cheap, and the same in every locale
+ *
+ * Of i, f and g what was not measured (ESPER_STORE_NO_INT, ESPER_STORE_NO_REAL) is a dash; "nan" and "inf" are as they are. */
+void esper_html(esper_page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A dash for what was not measured; "nan" and "inf" as they are. A number with an ESPER_STORE_NO_... is not measured. */
-void esper_html_int(esper_page *page, int64_t value);                   /* 1,234 */
-void esper_html_real(esper_page *page, double value, int decimals);     /* 0.50 */
-void esper_html_signed(esper_page *page, double value, int decimals);   /* +0.50 */
-void esper_html_general(esper_page *page, double value);                /* as short as a float can be told: 0.05 */
-void esper_html_flops(esper_page *page, int64_t value);                 /* 1.62 MFLOP */
-void esper_html_seconds(esper_page *page, double value);                /* 2:13 */
+/* Cells of a table, one for each conversion; blanks stand between them, and before one may stand the class of its cell:
+ * "%i name:%s %.2f". Numbers are of class n unless it says so; an empty text is a dash. */
+void esper_html_cells(esper_page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A place in an SVG, with one decimal: cheap, and the same in every locale. */
-void esper_html_at(esper_page *page, double value);
-void esper_html_attribute(esper_page *page, const char *name, double value); /* ' x="12.5"' */
+/* For %s: 1.62 MFLOP, 2:13; a dash for what was not measured. */
+const char *esper_html_flops(int64_t value, char text[ESPER_TEXT_CHARS]);
+const char *esper_html_seconds(double value, char text[ESPER_TEXT_CHARS]);
 
-/* Parts of an SVG: a straight line of that class, and the beginning of a text (class NULL: none), which the caller writes and ends
- * with </text>. Anchor: start, middle or end. */
-void esper_svg_segment(esper_page *page, const char *name, double x1, double y1, double x2, double y2);
-void esper_svg_text(esper_page *page, const char *name, double x, double y, const char *anchor);
-
-/* Cells. `name` may be NULL; then it is a plain cell. */
-void esper_html_cell(esper_page *page, const char *name, const char *text);
-void esper_html_cell_int(esper_page *page, int64_t value);
-void esper_html_cell_real(esper_page *page, double value, int decimals);
-void esper_html_cell_signed(esper_page *page, double value, int decimals);
+/* Whether a value was measured and is a number. */
+bool esper_html_is_known(double value);
 
 /* The head of a table: column names, NULL at the end; a name that begins with '#' is a column of numbers. */
 void esper_html_table(esper_page *page, const char *name, const char *caption, const char *const *columns);

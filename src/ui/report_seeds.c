@@ -1,10 +1,10 @@
 /* The seeds of a run: their lives as bars, their lineage, and the evidence at their gates. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "slot/stage.h"
-#include "ui/report_chart.h"
 #include "ui/report_html.h"
 #include "ui/report_sections.h"
 
@@ -18,11 +18,6 @@ static const esper_stage lived[] = {ESPER_STAGE_GERMINATED, ESPER_STAGE_TRAINING
 enum { N_LIVED = sizeof(lived) / sizeof(lived[0]) };
 
 /* ------------------------------------------------------------------------------------------------ lives */
-
-static bool is_end(const char *stage)
-{
-    return strcmp(stage, "pruned") == 0;
-}
 
 /* A stretch of a seed's life in one stage. */
 typedef struct stretch {
@@ -49,6 +44,7 @@ static bool life_next(life *walk, stretch *stretch_out)
 {
     const esper_report_rows *moves = &walk->data->stages;
 
+    assert(walk->next <= moves->n);
     if (walk->over)
         return false;
     for (; walk->next < moves->n; walk->next++) {
@@ -61,7 +57,7 @@ static bool life_next(life *walk, stretch *stretch_out)
         walk->next++;
         walk->from = move->epoch;
         walk->stage = esper_stage_find(move->stage.to_stage);
-        walk->over = is_end(move->stage.to_stage);
+        walk->over = strcmp(move->stage.to_stage, "pruned") == 0;
         return true;
     }
     *stretch_out = (stretch){.stage = walk->stage, .from = walk->from, .to = walk->data->last_grown_epoch};
@@ -84,31 +80,21 @@ static bool is_done(int64_t epoch)
     return epoch != ESPER_STORE_NO_INT;
 }
 
-/* "kept in epoch 24", and what it stands at when it has not ended. */
+/* "kept in epoch 24", or what it stands at when it has not ended; and who ended it, and why. */
 static void write_fate(esper_page *page, const esper_store_seed *seed)
 {
+    esper_html(page, "<td class=\"why\">");
     if (is_done(seed->pruned_epoch))
-        esper_page_print(page, "<span class=\"fail\">pruned</span> in epoch %" PRId64, seed->pruned_epoch);
+        esper_html(page, "<span class=\"fail\">pruned</span> in epoch %" PRId64, seed->pruned_epoch);
     else if (is_done(seed->fossilized_epoch))
-        esper_page_print(page, "<span class=\"pass\">kept</span> in epoch %" PRId64, seed->fossilized_epoch);
-    else {
-        esper_page_print(page, "not decided: ");
-        esper_html_text(page, seed->stage);
-    }
-}
-
-/* Who ended it and why. */
-static void write_reason(esper_page *page, const esper_store_seed *seed)
-{
-    bool ended = is_done(seed->pruned_epoch) || is_done(seed->fossilized_epoch);
-
-    if (!ended || (seed->initiator[0] == '\0' && seed->reason[0] == '\0'))
-        return;
-    esper_page_print(page, "<br/><span class=\"soft\">");
-    esper_html_text(page, seed->initiator);
-    esper_page_print(page, "%s", seed->initiator[0] != '\0' && seed->reason[0] != '\0' ? ": " : "");
-    esper_html_text(page, seed->reason);
-    esper_page_print(page, "</span>");
+        esper_html(page, "<span class=\"pass\">kept</span> in epoch %" PRId64, seed->fossilized_epoch);
+    else
+        esper_html(page, "not decided: %s", seed->stage);
+    if ((is_done(seed->pruned_epoch) || is_done(seed->fossilized_epoch)) &&
+        (seed->initiator[0] != '\0' || seed->reason[0] != '\0'))
+        esper_html(page, "<br/><span class=\"soft\">%s%s%s</span>", seed->initiator,
+                   seed->initiator[0] != '\0' && seed->reason[0] != '\0' ? ": " : "", seed->reason);
+    esper_html(page, "</td></tr>\n");
 }
 
 /* ------------------------------------------------------------------------------------------------ timeline */
@@ -127,18 +113,17 @@ static void write_axis(esper_page *page, const esper_report_data *data)
 {
     esper_scale scale = bar_scale(data);
 
-    esper_page_print(page,
-                     "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\"><title>epochs, 0 to %" PRId64
-                     "</title>",
-                     BAR_WIDTH, AXIS_HEIGHT, BAR_WIDTH, AXIS_HEIGHT, data->last_epoch);
+    esper_html(page,
+               "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\"><title>epochs, 0 to %" PRId64
+               "</title>",
+               BAR_WIDTH, AXIS_HEIGHT, BAR_WIDTH, AXIS_HEIGHT, data->last_epoch);
     for (int i = 0; i < scale.n_ticks; i++) {
         int64_t epoch = (int64_t)(scale.first + i * scale.step + 0.5);
 
-        esper_page_print(page, "<text y=\"14\" text-anchor=\"middle\"");
-        esper_html_attribute(page, "x", bar_x(&scale, epoch));
-        esper_page_print(page, ">%" PRId64 "</text>", epoch);
+        esper_html(page, "<text y=\"14\" text-anchor=\"middle\" x=\"%a\">%" PRId64 "</text>", bar_x(&scale, epoch),
+                   epoch);
     }
-    esper_page_print(page, "</svg>");
+    esper_html(page, "</svg>");
 }
 
 static const char *style_of(int stage)
@@ -154,20 +139,6 @@ static const char *stage_word(int stage)
     const char *name = esper_stage_name(stage);
 
     return name == NULL ? "another stage" : stage == ESPER_STAGE_FOSSILIZED ? "fossilised" : name;
-}
-
-/* Pale over the whole height: where it was in this stage. */
-static void write_stretch(esper_page *page, const esper_scale *scale, const stretch *part)
-{
-    double x = bar_x(scale, part->from), width = bar_x(scale, part->to) - x;
-
-    if (width <= 0.0)
-        return;
-    esper_page_print(page, "<rect class=\"back s-%s\" y=\"2\" height=\"%d\"", style_of(part->stage), BAR_HEIGHT - 4);
-    esper_html_attribute(page, "x", x);
-    esper_html_attribute(page, "width", width);
-    esper_page_print(page, "><title>%s, epochs %" PRId64 " to %" PRId64 "</title></rect>", stage_word(part->stage),
-                     part->from, part->to);
 }
 
 static double alpha_y(double alpha)
@@ -191,49 +162,28 @@ static double alpha_at(const esper_report_data *data, int64_t seed, int64_t epoc
     return alpha;
 }
 
-static void write_corner(esper_page *page, const char *letter, double x, double y)
+/* Pale over the whole height: where it was in this stage. Filled up to alpha, in the full colour of the stage. */
+static void write_stretch(esper_page *page, const esper_report_data *data, const esper_scale *scale, int64_t seed,
+                          const stretch *part)
 {
-    esper_page_print(page, "%s", letter);
-    esper_html_at(page, x);
-    esper_page_print(page, " ");
-    esper_html_at(page, y);
-}
+    double from = bar_x(scale, part->from), to = bar_x(scale, part->to);
 
-/* Filled up to alpha, in the full colour of the stage. */
-static void write_alpha(esper_page *page, const esper_report_data *data, const esper_scale *scale, int64_t seed,
-                        const stretch *part)
-{
     if (part->to <= part->from)
         return;
-    esper_page_print(page, "<path class=\"s-%s\" d=\"", style_of(part->stage));
-    write_corner(page, "M", bar_x(scale, part->from), BAR_HEIGHT - 2);
-    write_corner(page, "L", bar_x(scale, part->from), alpha_y(alpha_at(data, seed, part->from)));
+    esper_html(page,
+               "<rect class=\"back s-%s\" y=\"2\" height=\"%d\" x=\"%a\" width=\"%a\"><title>%s, epochs %" PRId64
+               " to %" PRId64 "</title></rect>",
+               style_of(part->stage), BAR_HEIGHT - 4, from, to - from, stage_word(part->stage), part->from, part->to);
+    esper_html(page, "<path class=\"s-%s\" d=\"M%a %dL%a %a", style_of(part->stage), from, BAR_HEIGHT - 2, from,
+               alpha_y(alpha_at(data, seed, part->from)));
     for (int i = 0; i < data->seed_epochs.n; i++) {
         const esper_store_record *row = &data->seed_epochs.at[i].record;
 
         if (data->seed_epochs.at[i].stands && row->seed_epoch.seed == seed && row->epoch > part->from &&
             row->epoch <= part->to)
-            write_corner(page, "L", bar_x(scale, row->epoch), alpha_y(row->seed_epoch.alpha));
+            esper_html(page, "L%a %a", bar_x(scale, row->epoch), alpha_y(row->seed_epoch.alpha));
     }
-    write_corner(page, "L", bar_x(scale, part->to), alpha_y(alpha_at(data, seed, part->to)));
-    write_corner(page, "L", bar_x(scale, part->to), BAR_HEIGHT - 2);
-    esper_page_print(page, "z\"/>");
-}
-
-/* So that one that has just come is seen. */
-static void write_birth(esper_page *page, const esper_scale *scale, int64_t epoch)
-{
-    esper_page_print(page, "<rect class=\"s-germinated\" y=\"2\" width=\"2\" height=\"%d\"", BAR_HEIGHT - 4);
-    esper_html_attribute(page, "x", bar_x(scale, epoch));
-    esper_page_print(page, "><title>germinated in epoch %" PRId64 "</title></rect>", epoch);
-}
-
-static void write_cut(esper_page *page, const esper_scale *scale, int64_t epoch)
-{
-    double x = bar_x(scale, epoch);
-
-    write_corner(page, "<path class=\"cut\" fill=\"none\" d=\"M", x - 5.0, 6);
-    esper_page_print(page, "l10 10m0 -10l-10 10\"><title>pruned in epoch %" PRId64 "</title></path>", epoch);
+    esper_html(page, "L%a %aL%a %dz\"/>", to, alpha_y(alpha_at(data, seed, part->to)), to, BAR_HEIGHT - 2);
 }
 
 static void write_bar(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
@@ -242,60 +192,61 @@ static void write_bar(esper_page *page, const esper_report_data *data, const esp
     life walk = life_of(data, seed);
     stretch part;
 
-    esper_page_print(page,
-                     "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\"><title>seed %" PRId64
-                     ", epochs %" PRId64 " to %" PRId64 "</title>",
-                     BAR_WIDTH, BAR_HEIGHT, BAR_WIDTH, BAR_HEIGHT, seed->seed, seed->germinated_epoch,
-                     is_done(seed->pruned_epoch) ? seed->pruned_epoch : data->last_grown_epoch);
-    while (life_next(&walk, &part)) {
-        write_stretch(page, &scale, &part);
-        write_alpha(page, data, &scale, seed->seed, &part);
-    }
-    write_birth(page, &scale, seed->germinated_epoch);
+    esper_html(page,
+               "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\"><title>seed %" PRId64
+               ", epochs %" PRId64 " to %" PRId64 "</title>",
+               BAR_WIDTH, BAR_HEIGHT, BAR_WIDTH, BAR_HEIGHT, seed->seed, seed->germinated_epoch,
+               is_done(seed->pruned_epoch) ? seed->pruned_epoch : data->last_grown_epoch);
+    while (life_next(&walk, &part))
+        write_stretch(page, data, &scale, seed->seed, &part);
+    esper_html(
+        page, /* so that one that has just come is seen */
+        "<rect class=\"s-germinated\" y=\"2\" width=\"2\" height=\"%d\" x=\"%a\"><title>germinated in epoch %" PRId64
+        "</title></rect>",
+        BAR_HEIGHT - 4, bar_x(&scale, seed->germinated_epoch), seed->germinated_epoch);
     if (is_done(seed->pruned_epoch))
-        write_cut(page, &scale, seed->pruned_epoch);
-    esper_page_print(page, "</svg>");
+        esper_html(page,
+                   "<path class=\"cut\" fill=\"none\" d=\"M%a 6l10 10m0 -10l-10 10\"><title>pruned in epoch %" PRId64
+                   "</title></path>",
+                   bar_x(&scale, seed->pruned_epoch) - 5.0, seed->pruned_epoch);
+    esper_html(page, "</svg>");
 }
 
 static void write_stage_key(esper_page *page)
 {
-    esper_page_print(page, "<ul class=\"key\">");
+    esper_html(page, "<ul class=\"key\">");
     for (int i = 0; i < N_LIVED; i++)
-        esper_page_print(page,
-                         "<li><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><rect class=\"s-%s\" width=\"14\" "
-                         "height=\"14\"/></svg>%s: %s</li>",
-                         style_of((int)lived[i]), stage_word((int)lived[i]), esper_stage_about((int)lived[i]));
-    esper_page_print(page, "<li><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><path class=\"cut\" fill=\"none\" "
-                           "d=\"M2 2l10 10m0 -10l-10 10\"/></svg>pruned</li></ul>\n");
+        esper_html(page,
+                   "<li><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><rect class=\"s-%s\" width=\"14\" "
+                   "height=\"14\"/></svg>%s: %s</li>",
+                   style_of((int)lived[i]), stage_word((int)lived[i]), esper_stage_about((int)lived[i]));
+    esper_html(page, "<li><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><path class=\"cut\" fill=\"none\" "
+                     "d=\"M2 2l10 10m0 -10l-10 10\"/></svg>pruned</li></ul>\n");
 }
 
 void esper_report_timeline(esper_page *page, const esper_report_data *data)
 {
-    esper_page_print(page, "<h2 id=\"timeline\">Seed timeline</h2>\n");
+    esper_html(page, "<h2 id=\"timeline\">Seed timeline</h2>\n");
     if (data->n_seeds == 0) {
-        esper_page_print(page, "<p>No seed has germinated.</p>\n");
+        esper_html(page, "<p>No seed has germinated.</p>\n");
         return;
     }
-    esper_page_print(page, "<p class=\"soft\">A row for each seed. Pale: in this stage. Full: up to its weight alpha, "
-                           "from 0 at the foot to 1 at the top.</p>\n");
+    esper_html(page, "<p class=\"soft\">A row for each seed. Pale: in this stage. Full: up to its weight alpha, "
+                     "from 0 at the foot to 1 at the top.</p>\n");
     write_stage_key(page);
-    esper_page_print(page,
-                     "<div class=\"wide\"><table class=\"timeline\">\n<thead><tr><th scope=\"col\">Seed</th>"
+    esper_html(page, "<div class=\"wide\"><table class=\"timeline\">\n<thead><tr><th scope=\"col\">Seed</th>"
                      "<th scope=\"col\">Slot</th><th scope=\"col\">Blueprint</th><th scope=\"col\" class=\"bar\">");
     write_axis(page, data);
-    esper_page_print(page, "</th><th scope=\"col\">What became of it</th></tr></thead>\n<tbody>\n");
+    esper_html(page, "</th><th scope=\"col\">What became of it</th></tr></thead>\n<tbody>\n");
     for (int i = 0; i < data->n_seeds; i++) {
         const esper_store_seed *seed = &data->seeds[i];
 
-        esper_page_print(page, "<tr><th scope=\"row\">%" PRId64 "</th>", seed->seed);
-        esper_html_cell(page, "name", seed->slot);
-        esper_html_cell(page, "name", seed->blueprint);
-        esper_page_print(page, "<td class=\"bar\">");
+        esper_html(page, "<tr><th scope=\"row\">%" PRId64 "</th>", seed->seed);
+        esper_html_cells(page, "name:%s name:%s", seed->slot, seed->blueprint);
+        esper_html(page, "<td class=\"bar\">");
         write_bar(page, data, seed);
-        esper_page_print(page, "</td><td class=\"why\">");
+        esper_html(page, "</td>");
         write_fate(page, seed);
-        write_reason(page, seed);
-        esper_page_print(page, "</td></tr>\n");
     }
     esper_html_table_end(page);
 }
@@ -316,58 +267,40 @@ static void write_epochs_lived(esper_page *page, const esper_report_data *data, 
                 been[i] = true;
             }
     for (int i = 0; i < N_LIVED - 1; i++) /* fossilised is for good */
-        esper_html_cell_int(page, been[i] ? epochs[i] : ESPER_STORE_NO_INT);
+        esper_html_cells(page, "%" PRIi64, been[i] ? epochs[i] : ESPER_STORE_NO_INT);
 }
 
 /* The last contribution, and below it the bounds. */
 static void write_worth(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
 {
     const esper_store_record *last = esper_report_attribution_of(data, "contribution", seed->seed);
+    double lower = last != NULL ? last->attribution.lower : ESPER_STORE_NO_REAL;
+    double upper = last != NULL ? last->attribution.upper : ESPER_STORE_NO_REAL;
 
-    esper_page_print(page, "<td class=\"n\">");
-    esper_html_signed(page, last != NULL ? last->attribution.value : ESPER_STORE_NO_REAL, 2);
-    if (last != NULL &&
-        (last->attribution.lower != ESPER_STORE_NO_REAL || last->attribution.upper != ESPER_STORE_NO_REAL)) {
-        esper_page_print(page, "<br/><span class=\"soft\">");
-        esper_html_signed(page, last->attribution.lower, 2);
-        esper_page_print(page, " to ");
-        esper_html_signed(page, last->attribution.upper, 2);
-        esper_page_print(page, "</span>");
-    }
-    esper_page_print(page, "</td>");
-}
-
-static void write_parent(esper_page *page, const esper_store_seed *seed)
-{
-    if (seed->parent_seed == ESPER_STORE_NO_INT)
-        return;
-    esper_page_print(page, "<br/><span class=\"soft\">from seed %" PRId64, seed->parent_seed);
-    if (seed->parent_run != ESPER_STORE_NO_INT)
-        esper_page_print(page, " of run %" PRId64, seed->parent_run);
-    esper_page_print(page, "</span>");
+    esper_html(page, "<td class=\"n\">%+.2f", last != NULL ? last->attribution.value : ESPER_STORE_NO_REAL);
+    if (lower != ESPER_STORE_NO_REAL || upper != ESPER_STORE_NO_REAL)
+        esper_html(page, "<br/><span class=\"soft\">%+.2f to %+.2f</span>", lower, upper);
+    esper_html(page, "</td>");
 }
 
 static void write_lineage_row(esper_page *page, const esper_report_data *data, const esper_store_seed *seed)
 {
-    esper_page_print(page, "<tr><th scope=\"row\">%" PRId64 "</th>", seed->seed);
-    esper_html_cell(page, "name", seed->slot);
-    esper_page_print(page, "<td>");
-    esper_html_text(page, seed->blueprint);
-    if (seed->blend[0] != '\0') {
-        esper_page_print(page, "<br/><span class=\"soft\">");
-        esper_html_text(page, seed->blend);
-        esper_page_print(page, "</span>");
+    esper_html(page, "<tr><th scope=\"row\">%" PRId64 "</th>", seed->seed);
+    esper_html_cells(page, "name:%s", seed->slot);
+    esper_html(page, "<td>%s", seed->blueprint);
+    if (seed->blend[0] != '\0')
+        esper_html(page, "<br/><span class=\"soft\">%s</span>", seed->blend);
+    if (seed->parent_seed != ESPER_STORE_NO_INT) {
+        esper_html(page, "<br/><span class=\"soft\">from seed %" PRId64, seed->parent_seed);
+        if (seed->parent_run != ESPER_STORE_NO_INT)
+            esper_html(page, " of run %" PRId64, seed->parent_run);
+        esper_html(page, "</span>");
     }
-    write_parent(page, seed);
-    esper_page_print(page, "</td>");
-    esper_html_cell_int(page, seed->params);
-    esper_html_cell_int(page, seed->germinated_epoch);
+    esper_html(page, "</td>");
+    esper_html_cells(page, "%" PRIi64 " %" PRIi64, seed->params, seed->germinated_epoch);
     write_epochs_lived(page, data, seed);
     write_worth(page, data, seed);
-    esper_page_print(page, "<td class=\"why\">");
     write_fate(page, seed);
-    write_reason(page, seed);
-    esper_page_print(page, "</td></tr>\n");
 }
 
 void esper_report_lineage(esper_page *page, const esper_report_data *data)
@@ -376,13 +309,12 @@ void esper_report_lineage(esper_page *page, const esper_report_data *data)
                                           "#Came in epoch", "#Germinated",   "#Training",         "#Blending",
                                           "#Holding",       "#Contribution", "What became of it", NULL};
 
-    esper_page_print(page, "<h2 id=\"lineage\">Lineage</h2>\n");
+    esper_html(page, "<h2 id=\"lineage\">Lineage</h2>\n");
     if (data->n_seeds == 0) {
-        esper_page_print(page, "<p>No seed has germinated.</p>\n");
+        esper_html(page, "<p>No seed has germinated.</p>\n");
         return;
     }
-    esper_page_print(page,
-                     "<p class=\"soft\">Germinated to holding: epochs spent in that stage. Contribution: points of "
+    esper_html(page, "<p class=\"soft\">Germinated to holding: epochs spent in that stage. Contribution: points of "
                      "validation accuracy that would be missing without the seed, as last measured, with one-sided "
                      "95 %% bounds.</p>\n");
     esper_html_table(page, "lineage", NULL, columns);
@@ -392,19 +324,6 @@ void esper_report_lineage(esper_page *page, const esper_report_data *data)
 }
 
 /* ------------------------------------------------------------------------------------------------ gates */
-
-static void write_check(esper_page *page, const esper_store_record *check)
-{
-    bool passed = check->check.passed == 1;
-
-    esper_html_cell(page, NULL, check->check.name);
-    esper_page_print(page, "<td class=\"n\">");
-    esper_html_general(page, check->check.value);
-    esper_page_print(page, "</td><td class=\"n\">");
-    esper_html_general(page, check->check.threshold);
-    esper_page_print(page, "</td>");
-    esper_html_cell(page, passed ? "pass" : "fail", passed ? "pass" : "fail");
-}
 
 /* How many checks an evaluation has. They come right after it, and rows are in the order of seq. */
 static int find_checks(const esper_report_data *data, int64_t gate, int *first_out)
@@ -432,26 +351,25 @@ static void write_evaluation(esper_page *page, const esper_report_data *data, co
     int first = 0, n = find_checks(data, gate->seq, &first), span = n > 0 ? n : 1;
 
     for (int i = 0; i < span; i++) {
-        esper_page_print(page, row->stands ? "<tr>" : "<tr class=\"undone\">");
-        if (i == 0) {
-            esper_page_print(page, "<td class=\"n\" rowspan=\"%d\">%" PRId64 "</td><td rowspan=\"%d\">", span,
-                             gate->epoch, span);
-            esper_html_text(page, gate->gate.gate);
-            esper_page_print(page, " to ");
-            esper_html_text(page, gate->gate.to_stage);
-            esper_page_print(page, "</td><td class=\"%s\" rowspan=\"%d\">%s</td>", passed ? "pass" : "fail", span,
-                             passed ? "passed" : "failed");
-        }
-        if (n > 0)
-            write_check(page, &data->checks.at[first + i].record);
-        else
-            esper_page_print(page, "<td colspan=\"4\" class=\"soft\">no check was recorded</td>");
-        if (i == 0) {
-            esper_page_print(page, "<td class=\"why\" rowspan=\"%d\">%s", span, row->stands ? "" : "(undone) ");
-            esper_html_text(page, gate->gate.message);
-            esper_page_print(page, "</td>");
-        }
-        esper_page_print(page, "</tr>\n");
+        esper_report_row_begin(page, row);
+        if (i == 0)
+            esper_html(page,
+                       "<td class=\"n\" rowspan=\"%d\">%" PRId64 "</td><td rowspan=\"%d\">%s to %s</td>"
+                       "<td class=\"%s\" rowspan=\"%d\">%s</td>",
+                       span, gate->epoch, span, gate->gate.gate, gate->gate.to_stage, passed ? "pass" : "fail", span,
+                       passed ? "passed" : "failed");
+        if (n > 0) {
+            const esper_store_record *check = &data->checks.at[first + i].record;
+            const char *word = check->check.passed == 1 ? "pass" : "fail";
+
+            esper_html_cells(page, "%s %g %g", check->check.name, check->check.value, check->check.threshold);
+            esper_html(page, "<td class=\"%s\">%s</td>", word, word);
+        } else
+            esper_html(page, "<td colspan=\"4\" class=\"soft\">no check was recorded</td>");
+        if (i == 0)
+            esper_html(page, "<td class=\"why\" rowspan=\"%d\">%s%s</td>", span, row->stands ? "" : "(undone) ",
+                       gate->gate.message);
+        esper_html(page, "</tr>\n");
     }
 }
 
@@ -468,43 +386,35 @@ static void write_seed_gates(esper_page *page, const esper_report_data *data, in
             n_passed += data->gates.at[i].record.gate.passed == 1;
         }
     esper_report_seed_name(data, seed, name, sizeof(name));
-    esper_page_print(page, "<details><summary>");
-    esper_html_text(page, name);
-    esper_page_print(page, ": %d evaluation%s, %d passed</summary>\n", n, n == 1 ? "" : "s", n_passed);
+    esper_html(page, "<details><summary>%s: %d evaluation%s, %d passed</summary>\n", name, n, n == 1 ? "" : "s",
+               n_passed);
     esper_html_table(page, "gates", NULL, columns);
     for (int i = 0; i < data->gates.n; i++)
         if (data->gates.at[i].record.gate.seed == seed)
             write_evaluation(page, data, &data->gates.at[i]);
     esper_html_table_end(page);
-    esper_page_print(page, "</details>\n");
-}
-
-/* Whether a row is the first of its seed: then the seed's block is written. */
-static bool is_first_of_seed(const esper_report_rows *gates, int row)
-{
-    for (int i = 0; i < row; i++)
-        if (gates->at[i].record.gate.seed == gates->at[row].record.gate.seed)
-            return false;
-    return true;
+    esper_html(page, "</details>\n");
 }
 
 void esper_report_gates(esper_page *page, const esper_report_data *data)
 {
-    esper_page_print(page, "<h2 id=\"gates\">Gate evidence</h2>\n");
+    esper_html(page, "<h2 id=\"gates\">Gate evidence</h2>\n");
     if (data->gates.n == 0) {
-        esper_page_print(page, "<p>No gate has been evaluated.</p>\n");
+        esper_html(page, "<p>No gate has been evaluated.</p>\n");
         return;
     }
-    esper_page_print(page, "<p class=\"soft\">Every evaluation of every gate");
-    if (data->run.gate_mode[0] != '\0') {
-        esper_page_print(page, " (mode: ");
-        esper_html_text(page, data->run.gate_mode);
-        esper_page_print(page, ")");
-    }
-    esper_page_print(page,
-                     ", with what was measured and what it was held against. A check without a threshold is yes or "
+    esper_html(page, "<p class=\"soft\">Every evaluation of every gate");
+    if (data->run.gate_mode[0] != '\0')
+        esper_html(page, " (mode: %s)", data->run.gate_mode);
+    esper_html(page, ", with what was measured and what it was held against. A check without a threshold is yes or "
                      "no. What a rollback has undone is struck through.</p>\n");
-    for (int i = 0; i < data->gates.n; i++)
-        if (is_first_of_seed(&data->gates, i))
-            write_seed_gates(page, data, data->gates.at[i].record.gate.seed);
+    for (int i = 0; i < data->gates.n; i++) {
+        int64_t seed = data->gates.at[i].record.gate.seed;
+        int first = 0;
+
+        while (data->gates.at[first].record.gate.seed != seed)
+            first++;
+        if (first == i) /* the first of its seed: all of it is written here */
+            write_seed_gates(page, data, seed);
+    }
 }

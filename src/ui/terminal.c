@@ -1,6 +1,7 @@
 /* Terminals: what they can do, bars, and lines that fit. */
 #include "ui/terminal.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -29,24 +30,20 @@ static bool is_set(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-/* Whether the name of a locale says UTF-8: "de_DE.UTF-8", "C.utf8@x". */
-static bool names_utf8(const char *name)
-{
-    const char *charset = strchr(name, '.');
-
-    return charset != NULL && (strncasecmp(charset, ".utf-8", 6) == 0 || strncasecmp(charset, ".utf8", 5) == 0);
-}
-
-/* A locale that is not installed here may still be that of the terminal, behind an ssh: then its name has to do. */
+/* A locale that is not installed here may still be that of the terminal, behind an ssh: then its name has to do ("de_DE.UTF-8",
+ * "C.utf8@x"). */
 static bool has_utf8(void)
 {
     const char *all = getenv("LC_ALL"), *characters = getenv("LC_CTYPE"), *language = getenv("LANG");
     const char *name = is_set(all) ? all : is_set(characters) ? characters : is_set(language) ? language : "C";
+    const char *charset = strchr(name, '.');
     locale_t locale = newlocale(LC_CTYPE_MASK, name, (locale_t)0);
-    bool utf8 = locale != (locale_t)0 ? strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0 : names_utf8(name);
+    bool utf8;
 
-    if (locale != (locale_t)0)
-        freelocale(locale);
+    if (locale == (locale_t)0)
+        return charset != NULL && (strncasecmp(charset, ".utf-8", 6) == 0 || strncasecmp(charset, ".utf8", 5) == 0);
+    utf8 = strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+    freelocale(locale);
     return utf8;
 }
 
@@ -167,21 +164,6 @@ static void print_line(FILE *stream, const char *line, int room)
     } while (*line != '\0');
 }
 
-/* Takes the text apart. */
-static void print_lines(FILE *stream, char *text, int room)
-{
-    char *end;
-
-    for (char *line = text; line != NULL; line = end) {
-        end = strchr(line, '\n');
-        if (end != NULL)
-            *end++ = '\0';
-        print_line(stream, line, room);
-        if (end != NULL)
-            fputc('\n', stream);
-    }
-}
-
 void esper_terminal_print(FILE *stream, const char *format, ...)
 {
     esper_terminal terminal = esper_terminal_look(stream);
@@ -198,9 +180,15 @@ void esper_terminal_print(FILE *stream, const char *format, ...)
         if (text != NULL)
             vsnprintf(text, (size_t)length + 1, format, arguments);
     }
-    if (length >= 0 && text != NULL)
-        print_lines(stream, text, terminal.room + 1);
-    else
+    for (char *line = text, *end; length >= 0 && line != NULL; line = end) { /* takes the text apart */
+        end = strchr(line, '\n');
+        if (end != NULL)
+            *end++ = '\0';
+        print_line(stream, line, terminal.room + 1);
+        if (end != NULL)
+            fputc('\n', stream);
+    }
+    if (length < 0 || text == NULL)
         vfprintf(stream, format, arguments); /* whole lines, here or for want of memory */
     va_end(arguments);
     if (text != usual)
@@ -213,6 +201,7 @@ void esper_terminal_bar(double part, int cells, char *text_out)
 {
     int filled = part > 0.0 ? (int)((part < 1.0 ? part : 1.0) * cells) : 0;
 
+    assert(cells > 0 && filled <= cells);
     for (int i = 0; i < cells; i++)
         text_out[i] = i < filled ? '=' : i == filled ? '>' : ' ';
     text_out[cells] = '\0';
@@ -220,7 +209,7 @@ void esper_terminal_bar(double part, int cells, char *text_out)
 
 void esper_line_init(esper_line *line, int room, bool colour)
 {
-    line->text[0] = '\0';
+    line->text[0] = '\0'; /* the rest of it need not be cleared */
     line->used = line->word_used = 0;
     line->columns = line->word_columns = 0;
     line->room = room < MOST_ROOM ? room : MOST_ROOM;
@@ -251,6 +240,7 @@ static size_t put_character(esper_line *line, const char *at)
     }
     if (line->columns + columns > line->room || line->used + bytes + COLOUR_BYTES >= sizeof(line->text))
         return 0;
+    assert(line->used + bytes < sizeof(line->text));
     memcpy(line->text + line->used, at, bytes);
     line->used += bytes;
     line->text[line->used] = '\0';
@@ -262,34 +252,28 @@ static size_t put_character(esper_line *line, const char *at)
     return length > 0 ? length : 1;
 }
 
-/* Half a number would be another one: the word that does not fit goes as a whole, unless it is long beyond measure. */
-static void drop_word(esper_line *line)
-{
-    enum { LONGEST_WORD = 24 };
-
-    if (line->columns - line->word_columns > LONGEST_WORD)
-        return;
-    line->used = line->word_used;
-    line->columns = line->word_columns;
-    line->text[line->used] = '\0';
-    esper_line_colour(line, "0"); /* an end of a colour may have gone with it */
-}
-
-/* Returns whether all of it has been put. */
+/* Returns whether all of it has been put. Half a number would be another one: the word that does not fit goes as a whole, unless it
+ * is long beyond measure. */
 static __attribute__((format(printf, 2, 0))) bool put_text(esper_line *line, const char *format, va_list arguments)
 {
+    enum { LONGEST_WORD = 24 };
     char text[1024];
     const char *at = text;
     size_t n;
 
+    assert(!line->full);
     vsnprintf(text, sizeof(text), format, arguments);
     while (*at != '\0' && (n = put_character(line, at)) > 0)
         at += n;
     if (*at == '\0')
         return true;
     line->full = true;
-    if (*at != ' ')
-        drop_word(line);
+    if (*at != ' ' && line->columns - line->word_columns <= LONGEST_WORD) {
+        line->used = line->word_used;
+        line->columns = line->word_columns;
+        line->text[line->used] = '\0';
+        esper_line_colour(line, "0"); /* an end of a colour may have gone with it */
+    }
     return false;
 }
 

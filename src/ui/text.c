@@ -1,6 +1,7 @@
 /* Numbers as people read them. */
 #include "ui/text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -28,6 +29,7 @@ static const char *scaled(double value, double base, const char *const *units, i
 {
     int unit = 0;
 
+    assert(n_units > 0 && base > 1.0);
     while (value >= base && unit + 1 < n_units) {
         value /= base;
         unit++;
@@ -56,6 +58,12 @@ const char *esper_text_loss(double loss, char text[ESPER_TEXT_CHARS])
         snprintf(text, ESPER_TEXT_CHARS, "nan"); /* whose sign means nothing */
     else
         snprintf(text, ESPER_TEXT_CHARS, fabs(loss) < 1000.0 ? "%.4f" : "%.2e", loss);
+    return text;
+}
+
+const char *esper_text_percent(double value, char text[ESPER_TEXT_CHARS])
+{
+    snprintf(text, ESPER_TEXT_CHARS, isfinite(value) ? "%.2f %%" : "-", value);
     return text;
 }
 

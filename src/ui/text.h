@@ -13,6 +13,7 @@ const char *esper_text_bytes(double bytes, char text[ESPER_TEXT_CHARS]);      /*
 const char *esper_text_duration(
     double seconds, char text[ESPER_TEXT_CHARS]); /* 1:02:03, 2:13 or 4.2 s; "?" when negative or no number */
 const char *esper_text_loss(double loss, char text[ESPER_TEXT_CHARS]);        /* 0.1235, 2.10e+09, nan */
+const char *esper_text_percent(double value, char text[ESPER_TEXT_CHARS]);    /* 84.31 %; "-" for what is not finite */
 const char *esper_text_flops(double flops, char text[ESPER_TEXT_CHARS]);      /* 1.62 MFLOP */
 
 #endif

@@ -48,40 +48,40 @@ static void comes_back_bit_for_bit(void **state)
         .large = INT64_MIN,
         .larger = UINT64_MAX,
     };
-    esper_text text = {0};
+    esper_page text = {0};
     record two;
 
     (void)state;
     esper_fields_write(&text, "a.3.", fields, &one);
-    assert_false(text.failed);
+    assert_int_equal(text.status, ESPER_OK);
     assert_non_null(strstr(text.text, "a.3.part.value 0x"));
     assert_true(read_all(text.text, "a.3.", &two));
     assert_memory_equal(&one, &two, sizeof(one));
-    esper_text_fini(&text);
+    esper_page_fini(&text);
 }
 
 static void zeros_are_left_out(void **state)
 {
     const record none = {.large = 1};
-    esper_text text = {0};
+    esper_page text = {0};
 
     (void)state;
     esper_fields_write(&text, "", fields, &none);
     assert_string_equal(text.text, "large 1\n");
-    esper_text_fini(&text);
+    esper_page_fini(&text);
 }
 
 static void nan_stays(void **state)
 {
     const record one = {.reals = {(double)NAN, 0.0, 1.0}};
-    esper_text text = {0};
+    esper_page text = {0};
     record two;
 
     (void)state;
     esper_fields_write(&text, "", fields, &one);
     assert_true(read_all(text.text, "", &two));
     assert_true(isnan(two.reals[0]) && two.reals[2] == 1.0);
-    esper_text_fini(&text);
+    esper_page_fini(&text);
 }
 
 static void strangers_are_refused(void **state)
@@ -100,14 +100,14 @@ static void strangers_are_refused(void **state)
 static void memory_runs_out(void **state)
 {
     const record one = {.large = 1};
-    esper_text text = {0};
+    esper_page text = {0};
 
     (void)state;
     esper_mem_fail_at(1);
     esper_fields_write(&text, "", fields, &one);
     esper_mem_fail_at(0);
-    assert_true(text.failed);
-    esper_text_fini(&text);
+    assert_int_equal(text.status, ESPER_E_NOMEM);
+    esper_page_fini(&text);
 }
 
 int main(void)

@@ -424,7 +424,7 @@ static void a_stopped_run_goes_on(void **state)
 static void memory_has_names(void **state)
 {
     garden *g = calloc(1, sizeof(*g));
-    esper_text first = {0}, second = {0};
+    esper_page first = {0}, second = {0};
     const esper_state_part *part = NULL;
 
     (void)state;
@@ -444,8 +444,8 @@ static void memory_has_names(void **state)
     assert_string_equal(first.text, second.text);
     check_fails(part->read(part->context, "657370657270"), ESPER_E_FORMAT, "growth|657370657270|Esper 0.1");
     check_fails(part->read(part->context, "facts.n_seeds -3\n"), ESPER_E_FORMAT, "cannot be|-3 seeds");
-    esper_text_fini(&first);
-    esper_text_fini(&second);
+    esper_page_fini(&first);
+    esper_page_fini(&second);
     garden_close(g);
     free(g);
 }

@@ -314,7 +314,7 @@ static void block_on_a_terminal(void **state)
     set_scene(&run);
     terminal_open(&tty, 50, 140);
     esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, tty.stream);
-    assert_true(view.bar && view.colour && !view.plain);
+    assert_true(view.live.bar && view.colour && !view.live.plain);
     screen_init(&seen, 140);
     for (int i = 0; i < 3; i++) { /* over itself */
         esper_grow_view_epoch(&view, &run.growth);
@@ -531,7 +531,7 @@ static void terminals_that_take_no_escapes(void **state)
         else
             unsetenv("TERM");
         esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, tty.stream);
-        assert_true(view.plain && !view.bar && !view.colour);
+        assert_true(view.live.plain && !view.live.bar && !view.colour);
         esper_grow_view_epoch(&view, &run.growth);
         esper_grow_view_note(&view, 14, "back to step 30");
         esper_grow_view_clear(&view);
@@ -580,9 +580,9 @@ static void plain_lines_for_logs(void **state)
     assert_non_null(stream);
     set_scene(&run);
     esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_AUTO, stream);
-    assert_true(view.plain && !view.bar && !view.colour);
+    assert_true(view.live.plain && !view.live.bar && !view.colour);
     esper_grow_view_step(&view, &run.growth); /* too soon */
-    view.last_shown -= 60.0;
+    view.live.last_shown -= 60.0;
     esper_grow_view_step(&view, &run.growth);
     esper_grow_view_step(&view, &run.growth); /* too soon again */
     esper_grow_view_epoch(&view, &run.growth);
@@ -606,8 +606,8 @@ static void none_says_nothing(void **state)
     assert_non_null(stream);
     set_scene(&run);
     esper_grow_view_init(&view, ESPER_CONFIG_PROGRESS_NONE, stream);
-    assert_false(esper_grow_view_is_shown(&view));
-    view.last_shown -= 60.0;
+    assert_false(esper_live_is_shown(&view.live));
+    view.live.last_shown -= 60.0;
     esper_grow_view_step(&view, &run.growth);
     esper_grow_view_epoch(&view, &run.growth);
     esper_grow_view_event(&view, 1, &event, NULL);

@@ -21,7 +21,7 @@ static char *shown_by(esper_config_progress kind)
     esper_progress_init(&progress, kind, stream);
     observer = esper_progress_observer(&progress);
     check_good(esper_run_train(&desc, &result));
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     fclose(stream);
     check_good(esper_file_read("shown.txt", 1 << 20, &text, &bytes));
     return text;
@@ -95,10 +95,10 @@ static void show_step_of(esper_config_progress kind, double seconds_left, char *
     observer = esper_progress_observer(&progress);
     observer.step(observer.context, &view); /* too soon after the beginning */
     assert_int_equal(ftell(stream), 0);
-    progress.last_shown -= 60.0;
+    progress.live.last_shown -= 60.0;
     observer.step(observer.context, &view);
     observer.step(observer.context, &view); /* too soon again */
-    esper_progress_clear(&progress);
+    esper_live_clear(&progress.live);
     rewind(stream);
     n = fread(text, 1, size - 1, stream);
     text[n] = '\0';

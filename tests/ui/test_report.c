@@ -865,7 +865,7 @@ static void bytes_that_are_no_text(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         esper_page page = {0};
 
-        esper_html_text(&page, cases[i].text);
+        esper_html(&page, "%s", cases[i].text);
         assert_string_equal(page.text, cases[i].expected);
         esper_page_fini(&page);
     }

@@ -1,10 +1,12 @@
 /* Exchange by messages: non-blocking calls that are tested until they are done, late, or not wanted any more. */
 #include "dist/mpi/messages.h"
 
+#include <assert.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/status.h" /* for ESPER_TRY alone: a module shares no symbol with the engine */
 #include "dist/mpi/tree.h"
 
 enum {
@@ -37,32 +39,22 @@ static esper_status fail_mpi(esper_messages *m, int error)
 /* -------------------------------------------------------------------------------------------------------- roll call */
 
 /* Whom one waits for may itself wait for another. So a rank whose wait was too long tells all others that it is there, and at
- * which call, and listens for a while who else does: ranks that wait for the same one come to this at about the same time. */
-static uint64_t roll_call_ns(const esper_wait_rules *rules)
+ * which call, and listens for a while who else does: ranks that wait for the same one come to this at about the same time. Marks
+ * the ranks that are not heard of, and those that want to end the job; returns how many are not heard of. */
+static int call_roll(esper_messages *m, MPI_Comm comm, int *n_ended_out)
 {
-    uint64_t quarter = rules->deadline_ns / 4;
+    uint64_t quarter = m->rules->deadline_ns / 4;
+    uint64_t listen_ns = quarter < ROLL_LEAST_NS ? ROLL_LEAST_NS : quarter > ROLL_MOST_NS ? ROLL_MOST_NS : quarter;
+    uint64_t end = esper_clock_ns() + listen_ns;
+    int n_missing = m->link->size - 1;
 
-    return quarter < ROLL_LEAST_NS ? ROLL_LEAST_NS : quarter > ROLL_MOST_NS ? ROLL_MOST_NS : quarter;
-}
-
-static void answer_roll_call(esper_messages *m, MPI_Comm comm)
-{
     for (int r = 0; r < m->link->size; r++) {
         MPI_Request request;
 
-        if (r != m->link->rank && MPI_Isend(&m->call, 1, MPI_BYTE, r, ROLL_TAG, comm, &request) == MPI_SUCCESS)
+        m->is_lost[r] = r != m->link->rank;
+        if (m->is_lost[r] && MPI_Isend(&m->call, 1, MPI_BYTE, r, ROLL_TAG, comm, &request) == MPI_SUCCESS)
             MPI_Request_free(&request); /* nobody waits for it */
     }
-}
-
-/* Marks the ranks that are not heard of, and those that want to end the job; returns how many are not heard of. */
-static int listen_to_roll_call(esper_messages *m, MPI_Comm comm, int *n_ended_out)
-{
-    uint64_t end = esper_clock_ns() + roll_call_ns(m->rules);
-    int n_missing = m->link->size - 1;
-
-    for (int r = 0; r < m->link->size; r++)
-        m->is_lost[r] = r != m->link->rank;
     while (n_missing > 0 && esper_clock_ns() < end && (m->rules->abort == NULL || !*m->rules->abort)) {
         MPI_Status status;
         int is_there = 0;
@@ -82,30 +74,21 @@ static int listen_to_roll_call(esper_messages *m, MPI_Comm comm, int *n_ended_ou
     return n_missing;
 }
 
-static void name_lost(const esper_messages *m, char *text, size_t chars)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int r = 0; r < m->link->size && used + 16 < chars; r++)
-        if (m->is_lost[r])
-            used += (size_t)snprintf(text + used, chars - used, "%s%d", used > 0 ? ", " : "", r);
-}
-
 static esper_status fail_wait(esper_messages *m, int rank, esper_wait_end end)
 {
-    MPI_Comm comm = *(const MPI_Comm *)m->comm;
     double seconds = 1e-9 * (double)m->rules->deadline_ns;
-    char *why = m->link->why, who[128];
+    char *why = m->link->why, who[128] = "";
     int n_missing, n_ended = 0;
+    size_t used = 0;
 
     if (end == ESPER_WAIT_ABORT) {
         snprintf(why, ESPER_COMM_WHY_CHARS, "stopped by request while waiting for rank %d", rank);
         return ESPER_E_STOPPED;
     }
-    answer_roll_call(m, comm);
-    n_missing = listen_to_roll_call(m, comm, &n_ended);
-    name_lost(m, who, sizeof(who));
+    n_missing = call_roll(m, *(const MPI_Comm *)m->comm, &n_ended);
+    for (int r = 0; r < m->link->size && used + 16 < sizeof(who); r++)
+        if (m->is_lost[r])
+            used += (size_t)snprintf(who + used, sizeof(who) - used, "%s%d", used > 0 ? ", " : "", r);
     if (n_ended > 0)
         snprintf(why, ESPER_COMM_WHY_CHARS, "%s %s has ended its part of the job",
                  n_missing + n_ended == 1 ? "rank" : "one of ranks", who);
@@ -120,14 +103,6 @@ static esper_status fail_wait(esper_messages *m, int rank, esper_wait_end end)
     return ESPER_E_PEER;
 }
 
-static esper_status fail_size(esper_messages *m, int rank, int n_came, size_t n_wanted)
-{
-    snprintf(m->link->why, ESPER_COMM_WHY_CHARS,
-             "rank %d sent %d bytes, %zu were expected: ranks must make the same calls in the same order", rank, n_came,
-             n_wanted);
-    return ESPER_E_STATE;
-}
-
 /* --------------------------------------------------------------------------------------------------------- messages */
 
 static esper_status exchange(esper_messages *m, int to, const void *sent, size_t n_sent, int from, void *received,
@@ -139,6 +114,7 @@ static esper_status exchange(esper_messages *m, int to, const void *sent, size_t
     esper_wait wait = {0};
     int done = 0, n_came = 0, error;
 
+    assert(n_sent <= ESPER_MESSAGE_BYTES && n_received <= ESPER_MESSAGE_BYTES);
     error = MPI_Irecv(received, (int)n_received, MPI_BYTE, from, m->tag, comm, &requests[0]);
     if (error == MPI_SUCCESS)
         error = MPI_Isend(sent, (int)n_sent, MPI_BYTE, to, m->tag, comm, &requests[1]);
@@ -156,7 +132,12 @@ static esper_status exchange(esper_messages *m, int to, const void *sent, size_t
         error = MPI_Get_count(&statuses[0], MPI_BYTE, &n_came);
     if (error != MPI_SUCCESS)
         return fail_mpi(m, error);
-    return from == NOBODY || n_came == (int)n_received ? ESPER_OK : fail_size(m, from, n_came, n_received);
+    if (from == NOBODY || n_came == (int)n_received)
+        return ESPER_OK;
+    snprintf(m->link->why, ESPER_COMM_WHY_CHARS,
+             "rank %d sent %d bytes, %zu were expected: ranks must make the same calls in the same order", from, n_came,
+             n_received);
+    return ESPER_E_STATE;
 }
 
 /* Round by round everybody hears from twice as many. */
@@ -166,10 +147,7 @@ static esper_status meet(esper_messages *m, int call)
 
     begin_call(m, call);
     for (int d = 1; d < size; d *= 2) {
-        esper_status status = exchange(m, (rank + d) % size, NULL, 0, (rank - d + size) % size, NULL, 0);
-
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(exchange(m, (rank + d) % size, NULL, 0, (rank - d + size) % size, NULL, 0));
     }
     return ESPER_OK;
 }
@@ -185,64 +163,43 @@ esper_status esper_messages_end(esper_messages *m)
 }
 
 /* The same with the words of all heard so far: to hear of a rank twice does no harm. */
-static esper_status or_piece(esper_messages *m, uint64_t *words, size_t n)
-{
-    int rank = m->link->rank, size = m->link->size;
-    const uint64_t *theirs = m->scratch;
-
-    for (int d = 1; d < size; d *= 2) {
-        esper_status status = exchange(m, (rank + d) % size, words, n * sizeof(*words), (rank - d + size) % size,
-                                       m->scratch, n * sizeof(*words));
-
-        if (status != ESPER_OK)
-            return status;
-        for (size_t i = 0; i < n; i++)
-            words[i] |= theirs[i];
-    }
-    return ESPER_OK;
-}
-
 esper_status esper_messages_or(esper_messages *m, uint64_t *words, size_t count)
 {
     enum { MOST = ESPER_MESSAGE_BYTES / sizeof(uint64_t) };
+    int rank = m->link->rank, size = m->link->size;
+    const uint64_t *theirs = m->scratch;
 
     begin_call(m, OR);
     for (size_t at = 0; at < count; at += MOST) {
-        esper_status status = or_piece(m, words + at, count - at < MOST ? count - at : MOST);
+        size_t n = count - at < MOST ? count - at : MOST;
 
-        if (status != ESPER_OK)
-            return status;
+        for (int d = 1; d < size; d *= 2) {
+            ESPER_TRY(exchange(m, (rank + d) % size, words + at, n * sizeof(*words), (rank - d + size) % size,
+                               m->scratch, n * sizeof(*words)));
+            for (size_t i = 0; i < n; i++)
+                words[at + i] |= theirs[i];
+        }
     }
     return ESPER_OK;
 }
 
 /* A binomial tree: in round d the first d ranks (counted from the root) tell d others. */
-static esper_status broadcast_piece(esper_messages *m, void *bytes, size_t n, int root)
+esper_status esper_messages_broadcast(esper_messages *m, void *bytes, size_t count, int root)
 {
     int size = m->link->size, place = (m->link->rank - root + size) % size;
 
-    for (int d = 1; d < size; d *= 2) {
-        esper_status status = ESPER_OK;
-
-        if (place < d && place + d < size)
-            status = exchange(m, (place + d + root) % size, bytes, n, NOBODY, NULL, 0);
-        else if (place >= d && place < 2 * d)
-            status = exchange(m, NOBODY, NULL, 0, (place - d + root) % size, bytes, n);
-        if (status != ESPER_OK)
-            return status;
-    }
-    return ESPER_OK;
-}
-
-esper_status esper_messages_broadcast(esper_messages *m, void *bytes, size_t count, int root)
-{
+    assert(root >= 0 && root < size);
     begin_call(m, BROADCAST);
     for (size_t at = 0; at < count; at += ESPER_MESSAGE_BYTES) {
-        esper_status status = broadcast_piece(
-            m, (char *)bytes + at, count - at < ESPER_MESSAGE_BYTES ? count - at : ESPER_MESSAGE_BYTES, root);
+        size_t n = count - at < ESPER_MESSAGE_BYTES ? count - at : ESPER_MESSAGE_BYTES;
+        char *piece = (char *)bytes + at;
 
-        if (status != ESPER_OK)
-            return status;
+        for (int d = 1; d < size; d *= 2) {
+            if (place < d && place + d < size)
+                ESPER_TRY(exchange(m, (place + d + root) % size, piece, n, NOBODY, NULL, 0));
+            else if (place >= d && place < 2 * d)
+                ESPER_TRY(exchange(m, NOBODY, NULL, 0, (place - d + root) % size, piece, n));
+        }
     }
     return ESPER_OK;
 }
@@ -262,10 +219,7 @@ esper_status esper_messages_gather(esper_messages *m, const void *mine, size_t c
 
         for (size_t at = 0; at < count; at += ESPER_MESSAGE_BYTES) {
             size_t n = count - at < ESPER_MESSAGE_BYTES ? count - at : ESPER_MESSAGE_BYTES;
-            esper_status status = exchange(m, to, sent + at, n, from, received + at, n);
-
-            if (status != ESPER_OK)
-                return status;
+            ESPER_TRY(exchange(m, to, sent + at, n, from, received + at, n));
         }
     }
     return ESPER_OK;
@@ -304,26 +258,20 @@ static esper_status sum_leaves(esper_messages *m, range whole, int leaf, const e
     range ranges[32];
     int n_rounds = 0;
 
+    assert(leaf >= 0 && leaf < tree->n_leaves && tree->n_leaves <= 1 << 30);
     ranges[0] = whole;
     for (int d = 1; d < tree->n_leaves; d *= 2, n_rounds++) {
-        esper_status status;
-
         ranges[n_rounds + 1] = ranges[n_rounds];
-        status = halve(m, &ranges[n_rounds + 1], esper_tree_rank(tree, leaf ^ d), (leaf & d) != 0);
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(halve(m, &ranges[n_rounds + 1], esper_tree_rank(tree, leaf ^ d), (leaf & d) != 0));
     }
     for (int i = n_rounds; i > 0; i--) {
         const range *mine = &ranges[i], *both = &ranges[i - 1];
         size_t begin = mine->begin == both->begin ? mine->end : both->begin;
         size_t end = mine->begin == both->begin ? both->end : mine->begin;
         int partner = esper_tree_rank(tree, leaf ^ 1 << (i - 1));
-        esper_status status =
-            exchange(m, partner, whole.values + mine->begin * whole.bytes, (mine->end - mine->begin) * whole.bytes,
-                     partner, whole.values + begin * whole.bytes, (end - begin) * whole.bytes);
-
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(exchange(m, partner, whole.values + mine->begin * whole.bytes,
+                           (mine->end - mine->begin) * whole.bytes, partner, whole.values + begin * whole.bytes,
+                           (end - begin) * whole.bytes));
     }
     return ESPER_OK;
 }
@@ -334,22 +282,17 @@ static esper_status sum_piece(esper_messages *m, range whole)
     size_t n = whole.end - whole.begin;
     int rank = m->link->rank;
     bool is_folded = rank < 2 * tree.n_folded;
-    esper_status status = ESPER_OK;
 
     if (is_folded && rank % 2 != 0) { /* hands its numbers to its neighbour, and hears of the sums */
-        status = exchange(m, rank - 1, whole.values, n * whole.bytes, NOBODY, NULL, 0);
-        return status == ESPER_OK ? exchange(m, NOBODY, NULL, 0, rank - 1, whole.values, n * whole.bytes) : status;
+        ESPER_TRY(exchange(m, rank - 1, whole.values, n * whole.bytes, NOBODY, NULL, 0));
+        return exchange(m, NOBODY, NULL, 0, rank - 1, whole.values, n * whole.bytes);
     }
     if (is_folded) {
-        status = exchange(m, NOBODY, NULL, 0, rank + 1, m->scratch, n * whole.bytes);
-        if (status == ESPER_OK)
-            esper_tree_add(whole.number, whole.values, m->scratch, n);
+        ESPER_TRY(exchange(m, NOBODY, NULL, 0, rank + 1, m->scratch, n * whole.bytes));
+        esper_tree_add(whole.number, whole.values, m->scratch, n);
     }
-    if (status == ESPER_OK)
-        status = sum_leaves(m, whole, is_folded ? rank / 2 : rank - tree.n_folded, &tree);
-    if (status == ESPER_OK && is_folded)
-        status = exchange(m, rank + 1, whole.values, n * whole.bytes, NOBODY, NULL, 0);
-    return status;
+    ESPER_TRY(sum_leaves(m, whole, is_folded ? rank / 2 : rank - tree.n_folded, &tree));
+    return is_folded ? exchange(m, rank + 1, whole.values, n * whole.bytes, NOBODY, NULL, 0) : ESPER_OK;
 }
 
 esper_status esper_messages_sum(esper_messages *m, void *values, size_t count, esper_comm_number number)
@@ -359,11 +302,8 @@ esper_status esper_messages_sum(esper_messages *m, void *values, size_t count, e
     begin_call(m, number == ESPER_COMM_F32 ? SUM_F32 : SUM_F64);
     for (size_t at = 0; at < count; at += most) {
         size_t n = count - at < most ? count - at : most;
-        esper_status status =
-            sum_piece(m, (range){.values = (char *)values + at * bytes, .end = n, .bytes = bytes, .number = number});
-
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(
+            sum_piece(m, (range){.values = (char *)values + at * bytes, .end = n, .bytes = bytes, .number = number}));
     }
     return ESPER_OK;
 }

@@ -1,11 +1,13 @@
 /* The module's front: MPI started and ended, and each call handed to the way of exchange that fits the job: shared memory
  * when all ranks are on one machine, messages otherwise. ESPER_MPI_SHARED=0 in the environment takes messages always. */
+#include <assert.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/status.h" /* for ESPER_TRY alone: a module shares no symbol with the engine */
 #include "dist/mpi/messages.h"
 #include "dist/mpi/window.h"
 
@@ -70,6 +72,7 @@ static mpi_link *make_link(const esper_comm_start *start)
         return NULL;
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi->link.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi->link.size);
+    assert(mpi->link.rank >= 0 && mpi->link.rank < mpi->link.size);
     size = (size_t)mpi->link.size;
     mpi->release = start->release;
     mpi->memory = MPI_WIN_NULL;
@@ -108,19 +111,6 @@ static esper_status all_say(mpi_link *mpi, bool yes, bool *all_out)
     return status;
 }
 
-static bool wants_shared_memory(const mpi_link *mpi)
-{
-    const char *setting = getenv("ESPER_MPI_SHARED");
-
-    return mpi->link.n_here == mpi->link.size && (setting == NULL || strcmp(setting, "0") != 0);
-}
-
-/* The first whole cache line: MPI gives memory of any alignment, but the same in every process. */
-static esper_seat *align_seat(void *memory)
-{
-    return (esper_seat *)(((uintptr_t)memory + 63) / 64 * 64);
-}
-
 static bool allocate_seats(mpi_link *mpi)
 {
     void *base = NULL;
@@ -136,7 +126,8 @@ static bool allocate_seats(mpi_link *mpi)
 
         if (MPI_Win_shared_query(mpi->memory, r, &bytes, &unit, &base) != MPI_SUCCESS || base == NULL)
             return false;
-        mpi->window.seats[r] = align_seat(base);
+        /* the first whole cache line: MPI gives memory of any alignment, but the same in every process */
+        mpi->window.seats[r] = (esper_seat *)(((uintptr_t)base + 63) / 64 * 64);
     }
     mpi->window.mine = mpi->window.seats[mpi->link.rank];
     MPI_Win_lock_all(MPI_MODE_NOCHECK, mpi->memory);
@@ -147,8 +138,9 @@ static bool allocate_seats(mpi_link *mpi)
 /* Ranks must not be of two minds: what one of them cannot do, none does. */
 static esper_status open_window(mpi_link *mpi)
 {
-    bool all_good;
-    esper_status status = all_say(mpi, wants_shared_memory(mpi), &all_good);
+    const char *setting = getenv("ESPER_MPI_SHARED");
+    bool wanted = mpi->link.n_here == mpi->link.size && (setting == NULL || strcmp(setting, "0") != 0), all_good;
+    esper_status status = all_say(mpi, wanted, &all_good);
 
     if (status != ESPER_OK || !all_good)
         return status;
@@ -165,12 +157,8 @@ static esper_status open_window(mpi_link *mpi)
 /* The calls that make communicators and memory wait without a deadline, so first it is seen that everybody is there. */
 static esper_status join(mpi_link *mpi)
 {
-    esper_status status;
-
     mpi->comm = MPI_COMM_WORLD;
-    status = esper_messages_barrier(&mpi->messages);
-    if (status != ESPER_OK)
-        return status;
+    ESPER_TRY(esper_messages_barrier(&mpi->messages));
     if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi->comm) != MPI_SUCCESS ||
         MPI_Comm_split_type(mpi->comm, MPI_COMM_TYPE_SHARED, mpi->link.rank, MPI_INFO_NULL, &mpi->node) !=
             MPI_SUCCESS) {
@@ -183,11 +171,10 @@ static esper_status join(mpi_link *mpi)
 
 static esper_status open_mpi(const esper_comm_start *start, esper_comm_link **link_out)
 {
-    esper_status status = start_mpi(start);
+    esper_status status;
     mpi_link *mpi;
 
-    if (status != ESPER_OK)
-        return status;
+    ESPER_TRY(start_mpi(start));
     mpi = make_link(start);
     if (mpi == NULL)
         return fail(start, ESPER_E_NOMEM, "no memory");

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/status.h" /* for ESPER_TRY alone: a module shares no symbol with the engine */
 #include "dist/mpi/tree.h"
 
 /* What a step is for; ranks compare it, with the count of the call. */
@@ -16,15 +17,6 @@ static const char *const call_names[] = {[SUM] = "a sum",       [OR] = "an OR", 
                                          [GATHER] = "a gather", [BARRIER] = "a barrier", [END] = "the end of the job"};
 
 enum { CALL_BITS = 4, WHAT_BITS = 16 };
-
-/* The step, and what it is for: the call, and as much of its count as there is room for. What else a call has (the kind of number,
- * the root) its caller puts into the count. */
-static uint64_t tag_of(uint64_t step, int call, size_t count)
-{
-    uint64_t what = (uint64_t)count % 4093 << CALL_BITS | (uint64_t)call;
-
-    return step << WHAT_BITS | what;
-}
 
 void esper_window_sit(esper_window *window)
 {
@@ -159,21 +151,20 @@ static esper_status wait_for(esper_window *window, int call, int rank)
     return ESPER_OK;
 }
 
-/* My letter of so many bytes is written: puts the tag, and waits for all. Then letters[] are everybody's. */
+/* My letter of so many bytes is written: puts the tag, and waits for all. Then letters[] are everybody's. The tag is the step, and
+ * what it is for: the call, and as much of its count as there is room for. What else a call has (the kind of number, the root) its
+ * caller puts into the count. */
 static esper_status do_step(esper_window *window, int call, size_t count, size_t bytes)
 {
-    uint64_t step = ++window->step, tag = tag_of(step, call, count);
+    uint64_t step = ++window->step, what = (uint64_t)count % 4093 << CALL_BITS | (uint64_t)call,
+             tag = step << WHAT_BITS | what;
 
+    assert(call >= SUM && call <= END && bytes <= ESPER_LETTER_BYTES);
     atomic_store_explicit(&window->mine->lines[step & 1].tag, tag, memory_order_release);
     for (int r = 0; r < window->link->size; r++) {
         esper_seat *seat = window->seats[r];
 
-        if (!has_come(window, r)) {
-            esper_status status = wait_for(window, call, r);
-
-            if (status != ESPER_OK)
-                return status;
-        }
+        ESPER_TRY(wait_for(window, call, r));
         if (seat->lines[step & 1].tag != tag)
             return fail_tag(window, call, r, seat->lines[step & 1].tag);
         window->letters[r] = letter_in(seat, step, bytes);
@@ -199,12 +190,9 @@ esper_status esper_window_or(esper_window *window, uint64_t *words, size_t count
 
     for (size_t at = 0; at < count; at += MOST) {
         size_t n = count - at < MOST ? count - at : MOST;
-        esper_status status;
 
         memcpy(my_letter(window, n * sizeof(uint64_t)), words + at, n * sizeof(uint64_t));
-        status = do_step(window, OR, count, n * sizeof(uint64_t));
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(do_step(window, OR, count, n * sizeof(uint64_t)));
         for (int r = 0; r < window->link->size; r++) {
             const uint64_t *theirs = window->letters[r];
 
@@ -219,13 +207,10 @@ esper_status esper_window_broadcast(esper_window *window, void *bytes, size_t co
 {
     for (size_t at = 0; at < count; at += ESPER_LETTER_BYTES) {
         size_t n = count - at < ESPER_LETTER_BYTES ? count - at : ESPER_LETTER_BYTES;
-        esper_status status;
 
         if (window->link->rank == root)
             memcpy(my_letter(window, n), (const char *)bytes + at, n);
-        status = do_step(window, BROADCAST, count + (size_t)root * 31, n);
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(do_step(window, BROADCAST, count + (size_t)root * 31, n));
         if (window->link->rank != root)
             memcpy((char *)bytes + at, window->letters[root], n);
     }
@@ -236,12 +221,9 @@ esper_status esper_window_gather(esper_window *window, const void *mine, size_t 
 {
     for (size_t at = 0; at < count; at += ESPER_LETTER_BYTES) {
         size_t n = count - at < ESPER_LETTER_BYTES ? count - at : ESPER_LETTER_BYTES;
-        esper_status status;
 
         memcpy(my_letter(window, n), (const char *)mine + at, n);
-        status = do_step(window, GATHER, count, n);
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(do_step(window, GATHER, count, n));
         for (int r = 0; r < window->link->size; r++)
             memcpy((char *)all_out + (size_t)r * count + at, window->letters[r], n);
     }
@@ -263,17 +245,12 @@ static esper_status sum_letter(esper_window *window, void *values, size_t n, siz
 {
     size_t bytes = esper_tree_bytes(number);
     int rank = window->link->rank, size = window->link->size;
-    esper_status status;
 
     memcpy(my_letter(window, n * bytes), values, n * bytes);
-    status = do_step(window, SUM, 2 * count + number, n * bytes);
-    if (status != ESPER_OK)
-        return status;
+    ESPER_TRY(do_step(window, SUM, 2 * count + number, n * bytes));
     esper_tree_sum(number, window->letters, size, part_begin(n, bytes, rank, size),
                    part_begin(n, bytes, rank + 1, size), my_letter(window, n * bytes));
-    status = do_step(window, SUM, 2 * count + number, n * bytes);
-    if (status != ESPER_OK)
-        return status;
+    ESPER_TRY(do_step(window, SUM, 2 * count + number, n * bytes));
     for (int r = 0; r < size; r++) {
         size_t begin = part_begin(n, bytes, r, size), end = part_begin(n, bytes, r + 1, size);
 
@@ -288,10 +265,7 @@ esper_status esper_window_sum(esper_window *window, void *values, size_t count, 
 
     for (size_t at = 0; at < count; at += most) {
         size_t n = count - at < most ? count - at : most;
-        esper_status status = sum_letter(window, (char *)values + at * bytes, n, count, number);
-
-        if (status != ESPER_OK)
-            return status;
+        ESPER_TRY(sum_letter(window, (char *)values + at * bytes, n, count, number));
     }
     return ESPER_OK;
 }
