@@ -247,9 +247,13 @@ static void write_curves(esper_page *page, const esper_report_data *data)
     }
     chart.marks = marks.at;
     chart.n_marks = marks.n;
-    chart.id = "accuracy", chart.title = "Accuracy", chart.unit = "%";
+    chart.id = "accuracy";
+    chart.title = "Accuracy";
+    chart.unit = "%";
     esper_report_chart(page, chart, accuracy, 4);
-    chart.id = "loss", chart.title = "Loss", chart.unit = "nats";
+    chart.id = "loss";
+    chart.title = "Loss";
+    chart.unit = "nats";
     esper_report_chart(page, chart, loss, 4);
     chart = (esper_chart){.id = "params",
                           .title = "Parameters",
