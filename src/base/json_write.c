@@ -145,18 +145,20 @@ void esper_json_real(esper_json *json, double value)
         esper_json_text(json, word);
 }
 
-void esper_json_u64(esper_json *json, uint64_t value)
+static void put_digits(esper_json *json, uint64_t value, bool hexadecimal)
 {
     char word[ESPER_NUMBER_CHARS];
 
-    snprintf(word, sizeof(word), "%" PRIu64, value);
+    snprintf(word, sizeof(word), hexadecimal ? "%016" PRIx64 : "%" PRIu64, value);
     esper_json_text(json, word);
+}
+
+void esper_json_u64(esper_json *json, uint64_t value)
+{
+    put_digits(json, value, false);
 }
 
 void esper_json_hash(esper_json *json, uint64_t value)
 {
-    char word[ESPER_NUMBER_CHARS];
-
-    snprintf(word, sizeof(word), "%016" PRIx64, value);
-    esper_json_text(json, word);
+    put_digits(json, value, true);
 }

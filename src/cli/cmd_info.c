@@ -39,6 +39,7 @@ static void print_communicators(void)
 /* What somebody wants to know. */
 typedef struct question {
     const esper_config *config;
+    const char         *topic; /* NULL: none */
     const char         *task;  /* NULL: the first */
     bool                timed; /* with --time */
     bool                all;   /* with --all: settings that have no effect, too */
@@ -204,39 +205,23 @@ static esper_status info_config(const question *asked)
     return esper_cli_print(print_sources, &run);
 }
 
-/* Opens a task as `esper train` or `esper grow` would. */
-static esper_status open_task(const question *asked, esper_network **network_out)
-{
-    prospect run;
-
-    ESPER_TRY(look_ahead(asked, &run));
-    return esper_single_open(run.task, &run.config,
-                             asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN, network_out);
-}
-
 static void print_net(FILE *stream, const void *net)
 {
     esper_net_print(net, stream);
 }
 
-static esper_status info_net(const question *asked)
+/* The network, or its plan, as `esper train` or `esper grow` would have it. */
+static esper_status info_network(const question *asked)
 {
+    prospect run;
     esper_network *network;
     esper_status status;
 
-    ESPER_TRY(open_task(asked, &network));
-    status = esper_cli_print(print_net, &network->net);
-    esper_single_close(network);
-    return status;
-}
-
-static esper_status info_plan(const question *asked)
-{
-    esper_network *network;
-    esper_status status;
-
-    ESPER_TRY(open_task(asked, &network));
-    status = esper_info_plan(network, asked->timed);
+    ESPER_TRY(look_ahead(asked, &run));
+    ESPER_TRY(esper_single_open(run.task, &run.config,
+                                asked->job != ESPER_CONFIG_IN_TRAIN ? ESPER_USE_GROW : ESPER_USE_TRAIN, &network));
+    status = strcmp(asked->topic, "plan") == 0 ? esper_info_plan(network, asked->timed)
+                                               : esper_cli_print(print_net, &network->net);
     esper_single_close(network);
     return status;
 }
@@ -249,8 +234,8 @@ static const struct {
     {"backends", info_backends, false, false}, {"ops", info_ops, false, false},
     {"tasks", info_tasks, false, false},       {"blueprints", info_blueprints, false, false},
     {"features", info_features, false, false}, {"rewards", info_rewards, false, false},
-    {"config", info_config, true, false},      {"net", info_net, true, false},
-    {"plan", info_plan, true, true},
+    {"config", info_config, true, false},      {"net", info_network, true, false},
+    {"plan", info_network, true, true},
 };
 
 enum { N_TOPICS = sizeof(topics) / sizeof(topics[0]) };
@@ -286,8 +271,9 @@ static bool find_flag(const esper_config *config, char flag[ESPER_CONFIG_NAME_CH
     return false;
 }
 
-static esper_status print_topic(esper_cli_call *call, const question *asked, const char *name)
+static esper_status print_topic(esper_cli_call *call, const question *asked)
 {
+    const char *name = asked->topic;
     char hint[ESPER_SUGGEST_TEXT_CHARS], flag[ESPER_CONFIG_NAME_CHARS];
     esper_suggest suggest;
 
@@ -321,6 +307,7 @@ static esper_status run(esper_cli_call *call)
 {
     bool grows = call->given[GROW] != NULL, learns = call->given[LEARN] != NULL;
     question asked = {.config = &call->config,
+                      .topic = call->n_words > 0 ? call->words[0] : NULL,
                       .task = call->n_words > 1 ? call->words[1] : NULL,
                       .timed = call->given[TIME] != NULL,
                       .all = call->given[ALL] != NULL,
@@ -332,7 +319,7 @@ static esper_status run(esper_cli_call *call)
     if (grows && learns)
         return esper_cli_usage(call, "--grow or --learn: one of them");
     if (call->n_words > 0)
-        return print_topic(call, &asked, call->words[0]);
+        return print_topic(call, &asked);
     for (int i = 0; options[i].name != NULL; i++)
         if (call->given[i] != NULL)
             return esper_cli_usage(call, "--%s is for `esper info %s`", options[i].name, i == TIME ? "plan" : "config");

@@ -47,7 +47,7 @@ esper_status esper_sampler_open(const esper_sampler_desc *desc, esper_sampler **
             return ESPER_FAIL(ESPER_E_NOMEM, "order of %u samples", esper_dataset_count(desc->set, desc->split));
         }
     }
-    esper_sampler_start(sampler, 0);
+    esper_sampler_redraw(sampler, 0, 0);
     *sampler_out = sampler;
     return ESPER_OK;
 }
@@ -63,11 +63,6 @@ void esper_sampler_close(esper_sampler *sampler)
 uint64_t esper_sampler_predict_bytes(uint32_t n_samples)
 {
     return sizeof(esper_sampler) + n_samples * (uint64_t)sizeof(uint32_t);
-}
-
-void esper_sampler_start(esper_sampler *sampler, uint32_t epoch)
-{
-    esper_sampler_redraw(sampler, epoch, 0);
 }
 
 void esper_sampler_redraw(esper_sampler *sampler, uint32_t epoch, uint32_t draw)

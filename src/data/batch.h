@@ -34,17 +34,15 @@ typedef struct esper_sampler_desc {
 
 typedef struct esper_sampler esper_sampler;
 
-/* Opens at epoch 0. */
+/* Opens at epoch 0, draw 0. */
 esper_status esper_sampler_open(const esper_sampler_desc *desc, esper_sampler **sampler_out);
 void         esper_sampler_close(esper_sampler *sampler);
 
 /* Bytes such a sampler will hold. */
 uint64_t esper_sampler_predict_bytes(uint32_t n_samples);
 
-/* Draws the order of an epoch; nothing but the epoch's number is needed to come back to it. */
-void esper_sampler_start(esper_sampler *sampler, uint32_t epoch);
-
-/* Another order for the same epoch: draw 0 is the one that esper_sampler_start gives. */
+/* Draws the order of an epoch: nothing but these two numbers is needed to come back to it. Draw 0 is the usual one, others are
+ * other orders for the same epoch. */
 enum { ESPER_SAMPLER_DRAWS = 1 << 12 };
 void esper_sampler_redraw(esper_sampler *sampler, uint32_t epoch, uint32_t draw); /* draw < ESPER_SAMPLER_DRAWS */
 

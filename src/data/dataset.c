@@ -352,11 +352,6 @@ uint32_t esper_dataset_count(const esper_dataset *set, esper_split split)
     return set->info.count[split];
 }
 
-uint64_t esper_dataset_bytes(const esper_dataset *set)
-{
-    return set->info.n_bytes;
-}
-
 static uint64_t hash_array(const void *items, uint64_t n_bytes, uint64_t hash)
 {
     return items != NULL ? XXH64(items, n_bytes, hash) : hash;

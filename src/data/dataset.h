@@ -79,7 +79,6 @@ void         esper_dataset_close(esper_dataset *set);
 
 const esper_dataset_info *esper_dataset_info_get(const esper_dataset *set);
 uint32_t                  esper_dataset_count(const esper_dataset *set, esper_split split);
-uint64_t                  esper_dataset_bytes(const esper_dataset *set); /* info->n_bytes */
 
 /* Of all contents: sets that are equal have equal ones, wherever they were loaded from. Reads everything once. */
 uint64_t esper_dataset_hash(const esper_dataset *set);

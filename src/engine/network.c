@@ -511,7 +511,7 @@ esper_memory esper_network_memory(const esper_network *network)
     esper_plan_stats plan = esper_plan_stats_of(network->plan);
     const esper_slab *slab = &network->slab;
     esper_memory memory = {
-        .data = (size_t)esper_dataset_bytes(engine->data),
+        .data = (size_t)esper_dataset_info_get(engine->data)->n_bytes,
         .slab = slab->bytes,
         .activations = plan.arena_bytes + esper_side_bytes(network),
         .tables = sizeof(*engine) + sizeof(*network) + esper_net_bytes(&engine->plain) +

@@ -357,34 +357,6 @@ void esper_grow_view_clear(esper_grow_view *view)
     fflush(view->live.stream);
 }
 
-/* ------------------------------------------------------------------------------------------------ plain lines */
-
-static void print_plain_step(const esper_grow_view *view, const esper_growth_view *growth)
-{
-    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
-
-    fprintf(view->live.stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
-            100.0 * growth->part, doing(growth), loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c),
-            speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
-    fflush(view->live.stream);
-}
-
-static void print_plain_epoch(esper_grow_view *view, const esper_growth_view *growth)
-{
-    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
-    char f[ESPER_TEXT_CHARS], g[ESPER_TEXT_CHARS], h[ESPER_TEXT_CHARS];
-    bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
-
-    if (!view->table_begun)
-        fprintf(view->live.stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
-    view->table_begun = true;
-    fprintf(view->live.stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a),
-            loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c), loss(growth->loss_valid, d),
-            esper_text_percent(growth->acc_valid, e), esper_text_count(growth->params_total, f), count_seeds(growth),
-            esper_text_duration(growth->seconds, g), is_last ? "-" : esper_text_duration(growth->seconds_left, h));
-    fflush(view->live.stream);
-}
-
 /* ------------------------------------------------------------------------------------------------ public */
 
 bool esper_grow_view_is_due(esper_grow_view *view, const char *doing_now)
@@ -399,6 +371,8 @@ bool esper_grow_view_is_due(esper_grow_view *view, const char *doing_now)
 
 void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth)
 {
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
+
     if (!esper_grow_view_is_due(view, doing(growth)))
         return;
     view->live.last_shown = esper_clock_seconds();
@@ -408,11 +382,18 @@ void esper_grow_view_step(esper_grow_view *view, const esper_growth_view *growth
         return;
     }
     esper_grow_view_clear(view);
-    print_plain_step(view, growth);
+    fprintf(view->live.stream, " %7s %3.0f %%  %s  loss %s  accuracy %s  %s/s  %s left\n", epochs(growth, a),
+            100.0 * growth->part, doing(growth), loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c),
+            speed(growth->samples_per_s, d), esper_text_duration(growth->seconds_left, e));
+    fflush(view->live.stream);
 }
 
 void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growth)
 {
+    char a[ESPER_TEXT_CHARS], b[ESPER_TEXT_CHARS], c[ESPER_TEXT_CHARS], d[ESPER_TEXT_CHARS], e[ESPER_TEXT_CHARS];
+    char f[ESPER_TEXT_CHARS], g[ESPER_TEXT_CHARS], h[ESPER_TEXT_CHARS];
+    bool is_last = growth->max_epochs > 0 && growth->epoch >= growth->max_epochs;
+
     view->live.last_shown = esper_clock_seconds();
     if (!esper_live_is_shown(&view->live))
         return;
@@ -421,7 +402,14 @@ void esper_grow_view_epoch(esper_grow_view *view, const esper_growth_view *growt
         return;
     }
     esper_grow_view_clear(view);
-    print_plain_epoch(view, growth);
+    if (!view->table_begun)
+        fprintf(view->live.stream, "   epoch     loss accuracy valid loss accuracy     params seeds    time    left\n");
+    view->table_begun = true;
+    fprintf(view->live.stream, "%8s %8s %8s %10s %8s %10s %5d %7s %7s\n", epochs(growth, a),
+            loss(growth->loss_train, b), esper_text_percent(growth->acc_train, c), loss(growth->loss_valid, d),
+            esper_text_percent(growth->acc_valid, e), esper_text_count(growth->params_total, f), count_seeds(growth),
+            esper_text_duration(growth->seconds, g), is_last ? "-" : esper_text_duration(growth->seconds_left, h));
+    fflush(view->live.stream);
 }
 
 /* In a terminal long lines are broken here, between words; elsewhere not at all. */

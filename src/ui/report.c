@@ -15,20 +15,6 @@
 
 /* ------------------------------------------------------------------------------------------------ head */
 
-static void begin_page(esper_page *page, const esper_report_data *data)
-{
-    const char *task = data->run.task[0] != '\0' ? data->run.task : "a run", *policy = data->run.policy;
-    bool grows = strcmp(policy, "none") != 0;
-    char title[256];
-
-    if (policy[0] == '\0')
-        policy = "an unnamed policy";
-    else if (strncmp(policy, "learned ", strlen("learned ")) == 0) /* the facts have its hash and file */
-        policy = "a learned policy";
-    snprintf(title, sizeof(title), "%s%s%s", task, grows ? ", grown by " : ", policy ", policy);
-    esper_report_begin(page, title, "");
-}
-
 /* How it stands, in a sentence. */
 static void write_state(esper_page *page, const esper_report_data *data)
 {
@@ -261,9 +247,13 @@ static void write_curves(esper_page *page, const esper_report_data *data)
     }
     chart.marks = marks.at;
     chart.n_marks = marks.n;
-    chart.id = "accuracy", chart.title = "Accuracy", chart.unit = "%";
+    chart.id = "accuracy";
+    chart.title = "Accuracy";
+    chart.unit = "%";
     esper_report_chart(page, chart, accuracy, 4);
-    chart.id = "loss", chart.title = "Loss", chart.unit = "nats";
+    chart.id = "loss";
+    chart.title = "Loss";
+    chart.unit = "nats";
     esper_report_chart(page, chart, loss, 4);
     chart = (esper_chart){.id = "params",
                           .title = "Parameters",
@@ -283,7 +273,15 @@ static void write_curves(esper_page *page, const esper_report_data *data)
 
 static void write_page(esper_page *page, const esper_report_data *data)
 {
-    begin_page(page, data);
+    const char *task = data->run.task[0] != '\0' ? data->run.task : "a run", *policy = data->run.policy;
+    char title[256];
+
+    if (policy[0] == '\0')
+        policy = "an unnamed policy";
+    else if (strncmp(policy, "learned ", strlen("learned ")) == 0) /* the facts have its hash and file */
+        policy = "a learned policy";
+    snprintf(title, sizeof(title), "%s%s%s", task, strcmp(policy, "none") != 0 ? ", grown by " : ", policy ", policy);
+    esper_report_begin(page, title, "");
     write_lead(page, data);
     write_state(page, data);
     write_facts(page, data);

@@ -141,6 +141,7 @@ static const char *read_conversion(const char *at, conversion *read_out)
     at += strspn(at, "l");
     read.kind = *at;
     assert(strchr("%sduifga", read.kind) != NULL && read.decimals >= BY_ARGUMENT && read.decimals <= 9);
+    assert(read.kind != 'u' || read.is_long);
     *read_out = read;
     return at + 1;
 }
@@ -212,9 +213,10 @@ void esper_html_cells(esper_page *page, const char *format, ...)
         assert(format[n] == '%' && (n == 0 || format[n - 1] == ':'));
         format = read_conversion(format + n + 1, &as);
         format += *format == ' ';
-        if (n == 0 && as.kind != 's')
-            style = "n:", n = 2;
-        esper_page_print(page, n > 0 ? "<td class=\"%.*s\">" : "<td>", (int)n - 1, style);
+        if (n > 0)
+            esper_page_print(page, "<td class=\"%.*s\">", (int)n - 1, style);
+        else
+            esper_page_print(page, as.kind == 's' ? "<td>" : "<td class=\"n\">");
         if (as.kind == 's') {
             const char *text = va_arg(from.list, const char *);
 

@@ -13,7 +13,7 @@
  *
  *     %s           text, between tags or in an attribute: escaped; what is no UTF-8, and control characters but tab and
  *                  newline, become U+FFFD
- *     %d  %u       digits, with l for 64 bits (PRId64)
+ *     %d           digits, with l for 64 bits (PRId64); unsigned ones always have 64 (PRIu64)
  *     %i           1,234; likewise
  *     %.2f  %+.2f  0.50, +0.50; without decimals in groups of digits; the number of decimals may be a '*'
  *     %g           as short as a float can be told: 0.05

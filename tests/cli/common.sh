@@ -105,6 +105,16 @@ refused() {
     fi
 }
 
+# A Python that has PyTorch; nothing where there is none. Debian's own comes before whatever else is on the path.
+python_with_torch() {
+    local candidate
+    for candidate in "${PYTHON:-}" /usr/bin/python3 python3; do
+        [ -n "$candidate" ] && "$candidate" -c 'import torch' 2>/dev/null || continue
+        echo "$candidate"
+        return
+    done
+}
+
 finish() {
     echo "$n_checks checks, $n_bad failed"
     [ "$n_bad" -eq 0 ]

@@ -3,13 +3,7 @@
 # esper export from the outside: what it writes, what PyTorch makes of it, and what it refuses, leaving no trace.
 . "$SOURCE_DIR/tests/cli/common.sh"
 
-# A Python that has PyTorch; empty where there is none. Debian's own comes before whatever else is on the path.
-python=""
-for candidate in "${PYTHON:-}" /usr/bin/python3 python3; do
-    [ -n "$candidate" ] && "$candidate" -c 'import torch' 2>/dev/null || continue
-    python=$candidate
-    break
-done
+python=$(python_with_torch)
 [ -n "$python" ] || echo "skipped: no python3 here can import torch; looked at the files only"
 
 expect_files() { # DIR "NAME NAME..."

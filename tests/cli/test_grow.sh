@@ -251,12 +251,7 @@ esper export grown --torch exported
 expect_code 0
 model=$(cat exported/model.py)
 expect_words model "alpha" "r0c1"
-python=""
-for candidate in "${PYTHON:-}" /usr/bin/python3 python3; do
-    [ -n "$candidate" ] && "$candidate" -c 'import torch' 2>/dev/null || continue
-    python=$candidate
-    break
-done
+python=$(python_with_torch)
 if [ -n "$python" ]; then
     said=$("$python" exported/model.py 2>&1)
     expect_words said "parameters, output (1, "

@@ -51,7 +51,7 @@ static esper_sampler_desc training(const esper_dataset *set, uint32_t batch_size
 
 static void read_order(esper_sampler *sampler, uint32_t epoch, uint32_t *order)
 {
-    esper_sampler_start(sampler, epoch);
+    esper_sampler_redraw(sampler, epoch, 0);
     memcpy(order, esper_sampler_batch_ids(sampler, 0), N_TRAIN * sizeof(*order));
 }
 
@@ -117,7 +117,7 @@ static void test_permutations_are_fair(void **state)
     order = training(set, N);
     sampler = open_sampler(&order);
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
-        esper_sampler_start(sampler, epoch);
+        esper_sampler_redraw(sampler, epoch, 0);
         for (int i = 0; i < N; i++)
             seen[i][esper_sampler_batch_ids(sampler, 0)[i]]++;
     }
@@ -369,7 +369,7 @@ static void check_augment(const esper_dataset *set, esper_augment augment, uint3
 
     desc.augment = augment;
     sampler = open_sampler(&desc);
-    esper_sampler_start(sampler, epoch);
+    esper_sampler_redraw(sampler, epoch, 0);
     esper_batch_fill(sampler, 0, NULL, &(esper_batch){.images = images, .ids = ids});
     for (int i = 0; i < N_TRAIN; i++) {
         change what = draw(11, epoch, ids[i], augment.crop);
@@ -440,7 +440,7 @@ static void test_augment_by_hand(void **state)
         float image[6];
         int n_matches = 0;
 
-        esper_sampler_start(sampler, epoch);
+        esper_sampler_redraw(sampler, epoch, 0);
         esper_batch_fill(sampler, 0, NULL, &(esper_batch){.images = image});
         for (int k = 0; k < 18; k++) {
             int top = k / 6, left = k / 2 % 3, flip = k % 2, n_same = 0;
@@ -469,7 +469,7 @@ static void collect_pixels(const esper_dataset *set, uint32_t batch_size, uint32
     assert_true(images != NULL && ids != NULL);
     desc.augment = (esper_augment){.crop = 2, .flip = true, .cutout = 2};
     sampler = open_sampler(&desc);
-    esper_sampler_start(sampler, epoch);
+    esper_sampler_redraw(sampler, epoch, 0);
     for (uint32_t b = 0; b < esper_sampler_batches(sampler); b++) {
         esper_batch_fill(sampler, b, NULL, &(esper_batch){.images = images, .ids = ids});
         for (uint32_t i = 0; i < esper_sampler_batch_count(sampler, b); i++)
@@ -574,7 +574,7 @@ static void test_resume_without_memory(void **state)
     sampler = open_sampler(&desc);
     esper_mem_stats_get(&before);
     for (uint32_t epoch = 0; epoch <= 3; epoch++) {
-        esper_sampler_start(sampler, epoch);
+        esper_sampler_redraw(sampler, epoch, 0);
         for (uint32_t b = 0; b < esper_sampler_batches(sampler) && (epoch < 3 || b <= 6); b++)
             esper_batch_fill(sampler, b, NULL, &(esper_batch){.images = walked});
     }
@@ -583,7 +583,7 @@ static void test_resume_without_memory(void **state)
     esper_sampler_close(sampler);
 
     sampler = open_sampler(&desc);
-    esper_sampler_start(sampler, 3);
+    esper_sampler_redraw(sampler, 3, 0);
     esper_batch_fill(sampler, 6, NULL, &(esper_batch){.images = resumed});
     assert_memory_equal(walked, resumed, sizeof(walked));
     esper_sampler_close(sampler);

@@ -44,7 +44,7 @@ static void check_measured(const esper_dataset_desc *desc)
     set = open_set(desc);
     assert_memory_equal(&info, esper_dataset_info_get(set), sizeof(info));
     assert_int_equal(bytes_live() - before, info.n_bytes);
-    assert_int_equal(esper_dataset_bytes(set), info.n_bytes);
+    assert_int_equal(esper_dataset_info_get(set)->n_bytes, info.n_bytes);
     esper_dataset_close(set);
     assert_int_equal(bytes_live(), before);
 }

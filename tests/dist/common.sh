@@ -4,14 +4,7 @@ programs=$(dirname "$ESPER")/tests/dist
 runner=$SOURCE_DIR/tests/dist/ranks.sh
 n_bad=0
 
-if ! command -v mpirun >/dev/null; then
-    echo "skipped: there is no mpirun here (Debian package openmpi-bin)"
-    exit 77
-fi
-if [ ! -f "$(dirname "$ESPER")/libesper-mpi.so" ] && [ ! -f "$(dirname "$ESPER")/lib/libesper-mpi.so" ]; then
-    echo "skipped: this build has no libesper-mpi.so (Debian package libopenmpi-dev)"
-    exit 77
-fi
+. "$SOURCE_DIR/tests/dist/need_mpi.sh"
 
 # job N SHARED PROGRAM [ARGUMENT]: output in log.txt.
 job() {

@@ -1,12 +1,5 @@
 # What the tests of training on several ranks share, after tests/cli/common.sh.
-if ! command -v mpirun >/dev/null; then
-    echo "skipped: there is no mpirun here (Debian package openmpi-bin)"
-    exit 77
-fi
-if [ ! -f "$(dirname "$ESPER")/libesper-mpi.so" ] && [ ! -f "$(dirname "$ESPER")/lib/libesper-mpi.so" ]; then
-    echo "skipped: this build has no libesper-mpi.so (Debian package libopenmpi-dev)"
-    exit 77
-fi
+. "$SOURCE_DIR/tests/dist/need_mpi.sh"
 
 # on_ranks N COMMAND...: exit status in $code, output in $out and $err, as `esper` does.
 on_ranks() {

@@ -1,14 +1,11 @@
 /* The live view of growing: what a person sees, on a screen that is played here, on a pseudo-terminal, and in a log. */
-#include <fcntl.h>
 #include <math.h>
-#include <sys/ioctl.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include "slot/slots.h"
 #include "engine/helpers.h"
 #include "ui/grow_view.h"
 #include "ui/grow_words.h"
+#include "ui/helpers.h"
 #include "ui/terminal.h"
 
 #define NONE ((double)NAN)
@@ -241,52 +238,6 @@ static void check_screen(const screen *self, const char *wanted)
     screen_text(self, text, sizeof(text));
     if (strcmp(text, wanted) != 0)
         fail_msg("the screen shows:\n%s\nexpected:\n%s", text, wanted);
-}
-
-/* ------------------------------------------------------------------------------------------------ a pseudo-terminal */
-
-typedef struct terminal {
-    int   master;
-    FILE *stream; /* the side that is written to */
-    char  text[32768];
-} terminal;
-
-static void set_size(const terminal *self, int rows, int columns)
-{
-    struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
-
-    assert_int_equal(ioctl(self->master, TIOCSWINSZ, &size), 0);
-}
-
-static void terminal_open(terminal *self, int rows, int columns)
-{
-    self->master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
-    if (self->master < 0 || grantpt(self->master) != 0 || unlockpt(self->master) != 0) {
-        print_message("skipped: no pseudo-terminal\n");
-        skip();
-    }
-    self->stream = fopen(ptsname(self->master), "w");
-    assert_non_null(self->stream);
-    set_size(self, rows, columns);
-}
-
-/* What was written since. */
-static const char *terminal_read(terminal *self)
-{
-    size_t used = 0;
-    ssize_t n;
-
-    fflush(self->stream);
-    while ((n = read(self->master, self->text + used, sizeof(self->text) - 1 - used)) > 0)
-        used += (size_t)n;
-    self->text[used] = '\0';
-    return self->text;
-}
-
-static void terminal_close(terminal *self)
-{
-    fclose(self->stream);
-    close(self->master);
 }
 
 /* ------------------------------------------------------------------------------------------------ the block */
@@ -869,6 +820,16 @@ static void gates_in_words(void **state)
 
 /* ------------------------------------------------------------------------------------------------ the end */
 
+static void check_closing(const esper_growth_closing *closing, const char *wanted)
+{
+    FILE *stream = tmpfile();
+
+    assert_non_null(stream);
+    esper_grow_view_closing(stream, closing);
+    check_text(stream, wanted);
+    fclose(stream);
+}
+
 static void closing_table(void **state)
 {
     static const char wanted[] =
@@ -917,13 +878,9 @@ static void closing_table(void **state)
         .seeds = seeds,
         .n_seeds = 3,
     };
-    FILE *stream = tmpfile();
 
     (void)state;
-    assert_non_null(stream);
-    esper_grow_view_closing(stream, &closing);
-    check_text(stream, wanted);
-    fclose(stream);
+    check_closing(&closing, wanted);
 }
 
 static void closing_table_without_a_control(void **state)
@@ -937,13 +894,9 @@ static void closing_table_without_a_control(void **state)
                                  "\n"
                                  "  no seed germinated\n";
     esper_growth_closing closing = {.grown = {NONE, 20857, NONE, 1.6e12, 4.2}};
-    FILE *stream = tmpfile();
 
     (void)state;
-    assert_non_null(stream);
-    esper_grow_view_closing(stream, &closing);
-    check_text(stream, wanted);
-    fclose(stream);
+    check_closing(&closing, wanted);
 }
 
 /* On a terminal a reason that would wrap stands below its seed. */
@@ -1002,20 +955,16 @@ static void closing_table_of_an_unknown_control(void **state)
 {
     esper_growth_closing closing = {
         .grown = {86.0, 20857, 2e6, 1e12, 200.0}, .has_static = true, .fixed = {NONE, 0, NONE, 0.0, NONE}};
-    FILE *stream = tmpfile();
 
     (void)state;
-    assert_non_null(stream);
-    esper_grow_view_closing(stream, &closing);
-    check_text(stream, "                     static host    grown host    difference\n"
-                       "  test accuracy                -       86.00 %             -\n"
-                       "  parameters                   0        20,857             -\n"
-                       "  FLOPs per sample             -    2.00 MFLOP             -\n"
-                       "  training FLOPs          0 FLOP    1.00 TFLOP             -\n"
-                       "  time                         -          3:20             -\n"
-                       "\n"
-                       "  no seed germinated\n");
-    fclose(stream);
+    check_closing(&closing, "                     static host    grown host    difference\n"
+                            "  test accuracy                -       86.00 %             -\n"
+                            "  parameters                   0        20,857             -\n"
+                            "  FLOPs per sample             -    2.00 MFLOP             -\n"
+                            "  training FLOPs          0 FLOP    1.00 TFLOP             -\n"
+                            "  time                         -          3:20             -\n"
+                            "\n"
+                            "  no seed germinated\n");
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 /* The report of a run: stores are made with the store's own functions, and pages are looked through for what they must
  * hold, for being well-formed, and for needing nothing from outside. Pages stay in the test's folder, to be seen. */
 #include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 
 #include "base/file.h"
@@ -871,6 +872,38 @@ static void bytes_that_are_no_text(void **state)
     }
 }
 
+/* Every conversion of esper_html, and what was not measured. */
+static void numbers_for_people(void **state)
+{
+    static const char dash[] = "\xe2\x80\x93";
+    char wanted[400];
+    esper_page page = {0};
+
+    (void)state;
+    esper_html(&page, "%s %d %" PRId64 " %" PRIu64 " %i %" PRIi64, "a<b", -1234, INT64_MIN, UINT64_MAX, -1234567,
+               ESPER_STORE_NO_INT);
+    snprintf(wanted, sizeof(wanted), "a&lt;b -1234 -9223372036854775808 18446744073709551615 -1,234,567 %s", dash);
+    assert_string_equal(page.text, wanted);
+    esper_page_fini(&page);
+    esper_html(&page, "%.2f %+.2f %+.1f %.0f %.*f %.3f %.1f %%", 0.505, 0.5, -0.5, 12345.6, 3, 2.0, ESPER_STORE_NO_REAL,
+               (double)NAN);
+    snprintf(wanted, sizeof(wanted), "0.51 +0.50 -0.5 12,346 2.000 %s nan %%", dash);
+    assert_string_equal(page.text, wanted);
+    esper_page_fini(&page);
+    esper_html(&page, "%g %g %g %g|%a %a %a %a", 0.05, 1200.0, ESPER_STORE_NO_REAL, -(double)INFINITY, 12.5, -0.04, 7.0,
+               (double)NAN);
+    snprintf(wanted, sizeof(wanted), "0.05 1,200 %s -inf|12.5 0 7 0", dash);
+    assert_string_equal(page.text, wanted);
+    esper_page_fini(&page);
+    esper_html_cells(&page, "%i name:%s %s why:%s %+.1f", 1234, "x&y", "plain", "", ESPER_STORE_NO_REAL);
+    snprintf(wanted, sizeof(wanted),
+             "<td class=\"n\">1,234</td><td class=\"name\">x&amp;y</td><td>plain</td><td class=\"why\">%s</td>"
+             "<td class=\"n\">%s</td>",
+             dash, dash);
+    assert_string_equal(page.text, wanted);
+    esper_page_fini(&page);
+}
+
 static void scales(void **state)
 {
     static const struct {
@@ -1093,6 +1126,7 @@ int main(void)
         cmocka_unit_test(hostile_text),
         cmocka_unit_test(numbers_that_cannot_be),
         cmocka_unit_test(bytes_that_are_no_text),
+        cmocka_unit_test(numbers_for_people),
         cmocka_unit_test(scales),
         cmocka_unit_test(odd_scales),
         cmocka_unit_test(no_such_run),

@@ -1,58 +1,10 @@
 /* What a terminal is taken for, lines that fit it, and streams of ASCII. */
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <termios.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "ui/ascii.h"
+#include "ui/helpers.h"
 #include "ui/terminal.h"
-
-typedef struct terminal {
-    int   master;
-    FILE *stream;
-    char  text[8192];
-} terminal;
-
-static void terminal_open(terminal *self, int rows, int columns)
-{
-    struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
-
-    self->master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
-    if (self->master < 0 || grantpt(self->master) != 0 || unlockpt(self->master) != 0) {
-        print_message("skipped: no pseudo-terminal\n");
-        skip();
-    }
-    self->stream = fopen(ptsname(self->master), "w");
-    assert_non_null(self->stream);
-    assert_int_equal(ioctl(self->master, TIOCSWINSZ, &size), 0);
-}
-
-static const char *terminal_read(terminal *self)
-{
-    size_t used = 0;
-    ssize_t n;
-
-    fflush(self->stream);
-    while ((n = read(self->master, self->text + used, sizeof(self->text) - 1 - used)) > 0)
-        used += (size_t)n;
-    self->text[used] = '\0';
-    return self->text;
-}
-
-static void terminal_close(terminal *self)
-{
-    fclose(self->stream);
-    close(self->master);
-}
 
 static void put_in_place(const char *name, const char *value)
 {
