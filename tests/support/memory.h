@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "tensor/backend.h"
 
 static inline void memory_read(esper_backend *backend, void *to, const void *from, size_t bytes)
@@ -33,6 +34,33 @@ static inline float memory_peek(esper_backend *backend, const float *at)
 static inline void memory_poke(esper_backend *backend, float *at, float value)
 {
     memory_write(backend, at, &value, sizeof(value));
+}
+
+/* For tests of everything around the numbers: *state is a backend that computes nothing. */
+static inline int memory_open_null(void **state)
+{
+    esper_backend *backend;
+
+    if (esper_backend_open("null", NULL, &backend) != ESPER_OK)
+        return -1;
+    *state = backend;
+    return 0;
+}
+
+static inline int memory_close_null(void **state)
+{
+    esper_backend_close(*state);
+    return 0;
+}
+
+/* At the end of a program: all memory was given back. */
+static inline int memory_all_is_free(void **state)
+{
+    esper_mem_stats stats;
+
+    (void)state;
+    esper_mem_stats_get(&stats);
+    return stats.n_live == 0 ? 0 : -1;
 }
 
 #endif
