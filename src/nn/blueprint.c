@@ -117,12 +117,20 @@ static int build_conv_heavy(esper_net *net, int x, esper_blueprint_how how)
 
 /* ------------------------------------------------------------------------------------------------ transformer */
 
+/* x + a linear layer of y, born as zeros. */
+static int add_linear(esper_net *net, int x, const char *name, int y, int in, bool bias)
+{
+    esper_linear linear = {.in = in, .out = width_of(net, x), .bias = bias, .zero = true};
+
+    return esper_net_add(net, x, esper_layer_linear(net, name, y, linear));
+}
+
 static int build_lora(esper_net *net, int x, esper_blueprint_how how)
 {
     int d = width_of(net, x), rank = how.size;
     int y = esper_layer_linear(net, "down", x, (esper_linear){.in = d, .out = rank});
 
-    return esper_net_add(net, x, esper_layer_linear(net, "up", y, (esper_linear){.in = rank, .out = d, .zero = true}));
+    return add_linear(net, x, "up", y, rank, false);
 }
 
 static int build_attention(esper_net *net, int x, esper_blueprint_how how)
@@ -130,9 +138,7 @@ static int build_attention(esper_net *net, int x, esper_blueprint_how how)
     int d = width_of(net, x);
     int y = esper_layer_linear(net, "qkv", x, (esper_linear){.in = d, .out = 3 * d, .bias = true});
 
-    y = esper_net_attention(net, y, how.size, 0.0f);
-    y = esper_layer_linear(net, "proj", y, (esper_linear){.in = d, .out = d, .bias = true, .zero = true});
-    return esper_net_add(net, x, y);
+    return add_linear(net, x, "proj", esper_net_attention(net, y, how.size, 0.0f), d, true);
 }
 
 static int build_mlp(esper_net *net, int x, esper_blueprint_how how)
@@ -140,9 +146,7 @@ static int build_mlp(esper_net *net, int x, esper_blueprint_how how)
     int d = width_of(net, x), hidden = how.size * d;
     int y = esper_layer_linear(net, "fc1", x, (esper_linear){.in = d, .out = hidden, .bias = true});
 
-    y = esper_net_gelu(net, y);
-    y = esper_layer_linear(net, "fc2", y, (esper_linear){.in = hidden, .out = d, .bias = true, .zero = true});
-    return esper_net_add(net, x, y);
+    return add_linear(net, x, "fc2", esper_net_gelu(net, y), hidden, true);
 }
 
 /* ------------------------------------------------------------------------------------------------ the lists */

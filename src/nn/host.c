@@ -61,20 +61,12 @@ static int build_cnn(esper_net *net, const esper_host_cnn *cnn)
         (esper_linear){.in = cnn->channels << (cnn->blocks - 1), .out = cnn->classes, .bias = true});
 }
 
-/* How often a map of this size can be halved. */
-static int count_pools(int height, int width)
-{
-    int n = 0;
-
-    for (int side = height < width ? height : width; side >= 2; side /= 2)
-        n++;
-    return n;
-}
-
 static esper_status check_cnn(const esper_host_cnn *cnn)
 {
-    int most_pools = count_pools(cnn->height, cnn->width);
+    int most_pools = 0; /* how often a map of this size can be halved */
 
+    for (int side = cnn->height < cnn->width ? cnn->height : cnn->width; side >= 2; side /= 2)
+        most_pools++;
     if (cnn->blocks < 2)
         return ESPER_FAIL(ESPER_E_ARG, "a cnn host requires at least 2 blocks, not %d", cnn->blocks);
     if (cnn->blocks > 16 || cnn->channels < 1 || (int64_t)cnn->channels << cnn->blocks > 1 << 24)

@@ -334,16 +334,6 @@ static const char *stage_of(const esper_net *net, int i, const section *here)
     return "a seed that has become part of the network";
 }
 
-static void print_section(const forward *f, int i, const section *here)
-{
-    if (here->slot != NULL)
-        esper_page_print(f->page, "\n        # slot %s: %s\n", here->slot->slot, stage_of(f->net, i, here));
-    else if (here->part[0] != '\0')
-        esper_page_print(f->page, "\n        # %s\n", here->part);
-    else
-        esper_page_print(f->page, "\n");
-}
-
 /* ------------------------------------------------------------------------------------------------ the method */
 
 static void print_op(forward *f, int i)
@@ -392,8 +382,12 @@ static void print_body(forward *f, const bool *needed)
 
         if (!needed[i] || f->net->ops[i].kind == ESPER_OP_SOFTMAX_XENT)
             continue;
-        if (first || here.slot != before.slot || strcmp(here.part, before.part) != 0)
-            print_section(f, i, &here);
+        if (first || here.slot != before.slot || strcmp(here.part, before.part) != 0) {
+            if (here.slot != NULL)
+                esper_page_print(f->page, "\n        # slot %s: %s\n", here.slot->slot, stage_of(f->net, i, &here));
+            else
+                esper_page_print(f->page, "%s%s\n", here.part[0] != '\0' ? "\n        # " : "", here.part);
+        }
         print_op(f, i);
         before = here;
         first = false;

@@ -25,16 +25,6 @@ static double product_flops(esper_op_kind kind, const esper_lane *lane)
     }
 }
 
-/* How many products of that size the backward pass makes. */
-static double backward_products(esper_op_kind kind, const esper_lane *lane)
-{
-    if (kind == ESPER_OP_ATTENTION)
-        return 2.0;
-    if (kind == ESPER_OP_LSTM) /* states always pass their gradients back */
-        return 1.0 + (lane->in[1].grad != NULL);
-    return (lane->in[0].grad != NULL) + (lane->in[1].grad != NULL);
-}
-
 /* Bytes of a tensor with all its samples. Parameters and batch statistics do not repeat. */
 static double view_bytes(const esper_view *view, int n_samples, bool per_sample)
 {
@@ -48,8 +38,10 @@ esper_cost esper_op_cost(esper_op_kind kind, esper_direction direction, const es
 
     if (kind == ESPER_OP_ISOLATE)
         return cost;
-    if (direction == ESPER_BACKWARD)
-        cost.flops *= backward_products(kind, lane);
+    if (direction == ESPER_BACKWARD && kind == ESPER_OP_ATTENTION)
+        cost.flops *= 2.0;
+    else if (direction == ESPER_BACKWARD) /* for x, and for w; an LSTM's states always pass their gradients back */
+        cost.flops *= (kind == ESPER_OP_LSTM || lane->in[0].grad != NULL) + (lane->in[1].grad != NULL);
     for (int i = 0; i < info->n_in; i++) {
         const esper_view *in = &lane->in[i];
         double bytes = view_bytes(in, n_samples, !esper_op_takes_state(kind, i));

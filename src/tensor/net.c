@@ -218,36 +218,29 @@ int esper_net_input(esper_net *net, const char *name, esper_dtype dtype, int ran
     return id;
 }
 
-/* Gives the tensor its place in the slab's region and lets the region grow. */
-static int place_in_region(esper_net *net, int id, int64_t *used)
+/* State has its place in the slab's region, which grows. */
+static int push_state(esper_net *net, const char *name, esper_role role, int rank, const int *dim, esper_init init)
 {
-    esper_tensor *tensor;
+    int id = push_tensor(net, name, role, rank, dim);
+    int64_t *used = &(role == ESPER_ROLE_PARAM ? net->region_params : net->region_buffers)[net->region];
 
     if (id == ESPER_NO_TENSOR)
         return id;
-    tensor = &net->tensors[id];
-    tensor->region = net->region;
-    tensor->offset = *used;
-    *used += (tensor->count + ESPER_SLAB_ALIGN - 1) / ESPER_SLAB_ALIGN * ESPER_SLAB_ALIGN;
+    net->tensors[id].init = init;
+    net->tensors[id].region = net->region;
+    net->tensors[id].offset = *used;
+    *used += (net->tensors[id].count + ESPER_SLAB_ALIGN - 1) / ESPER_SLAB_ALIGN * ESPER_SLAB_ALIGN;
     return id;
 }
 
 int esper_net_param(esper_net *net, const char *name, int rank, const int *dim, esper_init init)
 {
-    int id = push_tensor(net, name, ESPER_ROLE_PARAM, rank, dim);
-
-    if (id != ESPER_NO_TENSOR)
-        net->tensors[id].init = init;
-    return place_in_region(net, id, &net->region_params[net->region]);
+    return push_state(net, name, ESPER_ROLE_PARAM, rank, dim, init);
 }
 
 int esper_net_buffer(esper_net *net, const char *name, int rank, const int *dim, float value)
 {
-    int id = push_tensor(net, name, ESPER_ROLE_BUFFER, rank, dim);
-
-    if (id != ESPER_NO_TENSOR)
-        net->tensors[id].init = (esper_init){ESPER_INIT_CONSTANT, value};
-    return place_in_region(net, id, &net->region_buffers[net->region]);
+    return push_state(net, name, ESPER_ROLE_BUFFER, rank, dim, (esper_init){ESPER_INIT_CONSTANT, value});
 }
 
 void esper_net_enter(esper_net *net, const char *prefix, int region)

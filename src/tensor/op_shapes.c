@@ -9,12 +9,6 @@ static bool is_like(const esper_view *a, const esper_view *b)
     return a->count == b->count;
 }
 
-/* A parameter that may be left out. */
-static bool is_absent_or(const esper_view *view, int64_t count)
-{
-    return view->data == NULL || view->count == count;
-}
-
 static bool is_share(float value)
 {
     return value >= 0.0f && value < 1.0f;
@@ -118,7 +112,7 @@ void esper_assert_shapes(esper_op_kind kind, const esper_lane *lane)
     case ESPER_OP_LINEAR:
         assert(in[1].rank == 2 && in[1].dim[0] > 0 && in[1].dim[1] > 0);
         assert(x->count % in[1].dim[1] == 0 && x->count / in[1].dim[1] * in[1].dim[0] == y->count);
-        assert(is_absent_or(&in[2], in[1].dim[0]));
+        assert(in[2].data == NULL || in[2].count == in[1].dim[0]); /* it may be left out */
         break;
     case ESPER_OP_EMBEDDING:
         assert(in[1].rank == 2 && y->count == x->count * in[1].dim[1]);

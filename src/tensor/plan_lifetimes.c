@@ -77,14 +77,6 @@ esper_status esper_schedule_trace_gradients(esper_schedule *schedule, uint64_t f
 
 /* ------------------------------------------------------------------------------------------------ times */
 
-/* The caller reads the gradients of inputs, and gives those it said, and that of the output where there is no loss to begin
- * from. */
-static bool grad_is_shared(const esper_net *net, int t)
-{
-    return net->tensors[t].role == ESPER_ROLE_INPUT || net->tensors[t].take_grad ||
-           (t == net->output && net->loss == ESPER_NO_TENSOR);
-}
-
 typedef struct span {
     int begin, end; /* inclusive */
 } span;
@@ -154,7 +146,11 @@ void esper_schedule_find_times(esper_schedule *schedule)
 
         if (!has_place && esper_net_is_shared(net, t))
             live(&schedule->data[schedule->home[t]], always);
-        if (!has_place && schedule->has_grad[t] && grad_is_shared(net, t))
+        /* The caller reads the gradients of inputs, and gives those it said, and that of the output where there is no loss
+         * to begin from. */
+        if (!has_place && schedule->has_grad[t] &&
+            (net->tensors[t].role == ESPER_ROLE_INPUT || net->tensors[t].take_grad ||
+             (t == net->output && net->loss == ESPER_NO_TENSOR)))
             live(&schedule->grad[t], always);
     }
     for (int i = 0; i < n_steps; i += schedule->chain[i])

@@ -195,11 +195,15 @@ static void *take(esper_schedule *schedule, size_t n, size_t element_bytes)
 }
 
 /* The tables for all tensors or operations, and their lengths. */
-#define TABLES(X)                                                                                     \
-    X(has_grad, n_tensors)                                                                            \
-    X(home, n_tensors)                                                                                \
-    X(data, n_tensors) X(grad, n_tensors) X(runs_back, n_ops) X(add_mask, n_ops) X(scratch[0], n_ops) \
-        X(scratch[1], n_ops)
+#define TABLES(X)            \
+    X(has_grad, n_tensors)   \
+    X(home, n_tensors)       \
+    X(data, n_tensors)       \
+    X(grad, n_tensors)       \
+    X(runs_back, n_ops)      \
+    X(add_mask, n_ops)       \
+    X(scratch[0], n_ops)     \
+    X(scratch[1], n_ops)
 
 static esper_status take_tables(esper_schedule *schedule)
 {

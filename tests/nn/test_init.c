@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "nn/init.h"
+#include "support/memory.h"
 #include "support/small_net.h"
 
 enum { MANY = 40000, PIECE = 1 << 20 };
@@ -18,22 +19,6 @@ typedef struct born {
     esper_net  net;
     esper_slab slab;
 } born;
-
-static int open_backend(void **state)
-{
-    esper_backend *backend;
-
-    if (esper_backend_open("null", NULL, &backend) != ESPER_OK)
-        return -1;
-    *state = backend;
-    return 0;
-}
-
-static int close_backend(void **state)
-{
-    esper_backend_close(*state);
-    return 0;
-}
 
 static void born_close(born *b)
 {
@@ -342,5 +327,5 @@ int main(void)
         cmocka_unit_test(test_hash),
     };
 
-    return cmocka_run_group_tests(tests, open_backend, close_backend);
+    return cmocka_run_group_tests(tests, memory_open_null, memory_close_null);
 }

@@ -36,6 +36,23 @@ static inline void memory_poke(esper_backend *backend, float *at, float value)
     memory_write(backend, at, &value, sizeof(value));
 }
 
+/* For tests of everything around the numbers: *state is a backend that computes nothing. */
+static inline int memory_open_null(void **state)
+{
+    esper_backend *backend;
+
+    if (esper_backend_open("null", NULL, &backend) != ESPER_OK)
+        return -1;
+    *state = backend;
+    return 0;
+}
+
+static inline int memory_close_null(void **state)
+{
+    esper_backend_close(*state);
+    return 0;
+}
+
 /* For the end of a group of tests: everything was given back. */
 static inline int memory_is_given_back(void **state)
 {

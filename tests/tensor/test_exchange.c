@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "nn/init.h"
 #include "support/effort.h"
+#include "support/memory.h"
 #include "support/small_net.h"
 #include "tensor/kernel.h"
 
@@ -1035,15 +1036,6 @@ static void test_launches_by_themselves(void **state)
     on_each(check_launches, NULL);
 }
 
-static int all_is_closed(void **state)
-{
-    esper_mem_stats stats;
-
-    (void)state;
-    esper_mem_stats_get(&stats);
-    return stats.n_live == 0 ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1064,5 +1056,5 @@ int main(void)
     for (int i = 0; i < 3; i++)
         if (!can_run(sets[i]))
             print_message("skipped: this processor cannot run the kernels %s\n", sets[i]);
-    return cmocka_run_group_tests(tests, NULL, all_is_closed);
+    return cmocka_run_group_tests(tests, NULL, memory_is_given_back);
 }

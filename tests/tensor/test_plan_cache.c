@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "support/effort.h"
+#include "support/memory.h"
 #include "support/small_net.h"
 
 static const small_seed seeds_a[] = {{"r0c0", "norm", SMALL_TRAINING}, {0}};
@@ -384,15 +385,6 @@ static void test_threads(void **state)
     esper_backend_close(backend);
 }
 
-static int all_is_closed(void **state)
-{
-    esper_mem_stats stats;
-
-    (void)state;
-    esper_mem_stats_get(&stats);
-    return stats.n_live == 0 ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,5 +394,5 @@ int main(void)
         cmocka_unit_test(test_bytes),     cmocka_unit_test(test_threads),
     };
 
-    return cmocka_run_group_tests(tests, NULL, all_is_closed);
+    return cmocka_run_group_tests(tests, NULL, memory_is_given_back);
 }

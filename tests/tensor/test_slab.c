@@ -8,25 +8,10 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "support/memory.h"
 #include "support/small_net.h"
 
 static const small_seed grown_seeds[] = {{"r0c0", "conv_light", SMALL_TRAINING}, {"r1c1", "norm", SMALL_ADD}, {0}};
-
-static int open_backend(void **state)
-{
-    esper_backend *backend;
-
-    if (esper_backend_open("null", NULL, &backend) != ESPER_OK)
-        return -1;
-    *state = backend;
-    return 0;
-}
-
-static int close_backend(void **state)
-{
-    esper_backend_close(*state);
-    return 0;
-}
 
 /* ------------------------------------------------------------------------------------------------ layout */
 
@@ -274,5 +259,5 @@ int main(void)
         cmocka_unit_test(test_empty_net),       cmocka_unit_test(test_failing_allocation),
     };
 
-    return cmocka_run_group_tests(tests, open_backend, close_backend);
+    return cmocka_run_group_tests(tests, memory_open_null, memory_close_null);
 }

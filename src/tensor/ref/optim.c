@@ -58,22 +58,17 @@ static void grad_norm_join(const esper_lane *lane, int begin, int end)
     *(double *)lane->out[0].data = sqrt(sum);
 }
 
-/* The group's own norm, or that of all it is clipped with. */
-static double norm_of(const esper_lane *lane)
-{
-    if (lane->group->with == 0 || lane->in[3].data == NULL)
-        return *(const double *)lane->out[0].data;
-    return sqrt(esper_sum_norms(lane->in[3].data, lane->group->with));
-}
-
 /* What gradients are multiplied with; always done when clipping is on, so that it costs the same whether it acts. */
 static real clip_factor(const esper_lane *lane)
 {
-    double factor;
+    double norm, factor;
 
     if (!(lane->group->clip > 0) || lane->out[0].data == NULL)
         return 1;
-    factor = (double)lane->group->clip / (norm_of(lane) + 1e-6);
+    norm = *(const double *)lane->out[0].data; /* the group's own, or that of all it is clipped with */
+    if (lane->group->with != 0 && lane->in[3].data != NULL)
+        norm = sqrt(esper_sum_norms(lane->in[3].data, lane->group->with));
+    factor = (double)lane->group->clip / (norm + 1e-6);
     return factor > 1 ? 1 : (real)factor;
 }
 
