@@ -71,7 +71,7 @@ static void *take(esper_ppo *p, size_t n, size_t bytes)
 static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
 {
     size_t heads = (size_t)p->desc.net.n_heads;
-    double *of_heads = take(p, 4 * n * heads, sizeof(double)), *own = take(p, 5 * n, sizeof(double));
+    double *of_heads = take(p, 4 * n * heads, sizeof(double)), *own = take(p, 4 * n, sizeof(double));
     uint32_t *bits = take(p, 2 * n, sizeof(uint32_t));
     size_t *where = take(p, 2 * n, sizeof(size_t));
 
@@ -84,9 +84,8 @@ static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
     s->open_entropy = of_heads + 3 * n * heads;
     s->advantage = own;
     s->value = own + n;
-    s->old_value = own + 2 * n;
-    s->target = own + 3 * n;
-    s->q = own + 4 * n;
+    s->target = own + 2 * n;
+    s->q = own + 3 * n;
     s->asked = bits;
     s->available = bits + n;
     s->entry = where;

@@ -36,7 +36,6 @@ typedef struct esper_ppo_desc {
     double   contribution_steps;
     double entropy_start,
         entropy_updates; /* entropy weight at first, and updates to get to the given one; 0 = at once */
-    double   value_start, value_updates;     /* the same for the critics */
     double   total_updates;  /* of the whole run: what penalties scale with */
     double   collapsed[ESPER_POLICY_MAX_HEADS]; /* mean entropy below which a head has collapsed, for the detector */
     uint64_t seed;
@@ -111,7 +110,7 @@ typedef struct esper_ppo_report {
     double           learnable[ESPER_POLICY_MAX_HEADS];    /* part of the steps at which a head could learn */
     double           explained_variance; /* of returns by the rollout's values; NAN: not known */
     double           advantage_mean, advantage_std; /* before they are normalised */
-    double           entropy_weight, value_weight, penalty_scale; /* in force */
+    double           entropy_weight, penalty_scale; /* in force */
     int              n_steps, n_forced;
     esper_state_health state;   /* of the memory that the passes of the update end with */
     esper_findings   findings;  /* when performed */

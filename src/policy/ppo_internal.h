@@ -17,7 +17,7 @@ enum { ESPER_PPO_BLOCKS = 40 };
 typedef struct ppo_steps {
     size_t    n;
     double   *log_prob, *old_log_prob, *entropy, *open_entropy;
-    double   *advantage, *value, *old_value, *target, *q;
+    double   *advantage, *value, *target, *q;
     uint32_t *asked, *available;
     uint8_t  *forced;
     size_t   *entry; /* in the rollout */

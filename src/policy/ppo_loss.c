@@ -104,9 +104,9 @@ static double penalty_of(const esper_ppo_weights *w, const esper_ppo_terms *t, i
     return w->head_penalty[head] * missing * missing;
 }
 
-/* 0.5 weighted mean of squares. With `old`, clipped: the larger square counts, and its gradient. */
-static double critic_of(const esper_ppo_weights *w, const esper_ppo_terms *t, const double *value, const double *old,
-                        double weight, double *grad)
+/* 0.5 weighted mean of squares. */
+static double critic_of(const esper_ppo_weights *w, const esper_ppo_terms *t, const double *value, double weight,
+                        double *grad)
 {
     double sum = 0, all = 0;
 
@@ -114,19 +114,11 @@ static double critic_of(const esper_ppo_weights *w, const esper_ppo_terms *t, co
         all += t->forced[i] != 0 ? w->forced_weight : 1;
     all = fmax(all, 1);
     for (size_t i = 0; i < t->n; i++) {
-        double share = t->forced[i] != 0 ? w->forced_weight : 1, off = value[i] - t->target[i], slope = off;
+        double share = t->forced[i] != 0 ? w->forced_weight : 1, off = value[i] - t->target[i];
 
-        if (old != NULL && w->value_clip > 0) {
-            double kept = old[i] + cut(value[i] - old[i], -w->value_clip, w->value_clip) - t->target[i];
-
-            if (kept * kept > off * off) {
-                off = kept;
-                slope = fabs(value[i] - old[i]) <= w->value_clip ? kept : 0;
-            }
-        }
         sum += share * off * off;
         if (grad != NULL)
-            grad[i] = weight * share * slope / all;
+            grad[i] = weight * share * off / all;
     }
     return 0.5 * sum / all;
 }
@@ -154,9 +146,9 @@ esper_ppo_losses esper_ppo_loss(const esper_ppo_weights *weights, const esper_pp
         if (terms->open_entropy != NULL)
             loss.penalty += penalty_of(weights, terms, head, g->open_entropy);
     }
-    loss.value = critic_of(weights, terms, terms->value, terms->old_value, weights->value, g->value);
+    loss.value = critic_of(weights, terms, terms->value, weights->value, g->value);
     if (terms->q != NULL)
-        loss.q = critic_of(weights, terms, terms->q, NULL, weights->q, g->q);
+        loss.q = critic_of(weights, terms, terms->q, weights->q, g->q);
     loss.total = loss.policy + weights->value * loss.value + weights->entropy * loss.entropy + loss.penalty +
                  weights->q * loss.q;
     return loss;

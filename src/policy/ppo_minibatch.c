@@ -54,7 +54,6 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
 
             memcpy(p->part.old_log_prob + i * heads, p->whole.old_log_prob + p->index_of[entry] * heads,
                    heads * sizeof(double));
-            p->part.old_value[i] = p->whole.old_value[p->index_of[entry]];
             ESPER_TRY(ppo_read_step(p, b, io, &p->part, (size_t)s * (size_t)io->n_steps + (size_t)t, entry,
                                     p->masked + i * heads, p->open + i * heads, r));
         }
@@ -62,21 +61,16 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
     return ESPER_OK;
 }
 
-/* From a ramp's begin to its end, by how many updates were performed. */
-static double ramp(const esper_ppo *p, double start, double end, double updates)
-{
-    return updates > 0 ? start + fmin(1, (double)p->n_performed / updates) * (end - start) : end;
-}
-
 esper_ppo_weights ppo_weights_now(const esper_ppo *p, esper_ppo_report *r)
 {
     const esper_ppo_desc *d = &p->desc;
+    double done = (double)p->n_performed;
     esper_ppo_weights w = d->weights;
 
-    w.entropy = r->entropy_weight = ramp(p, d->entropy_start, d->weights.entropy, d->entropy_updates);
-    w.value = r->value_weight = ramp(p, d->value_start, d->weights.value, d->value_updates);
-    w.q = d->weights.value > 0 ? d->weights.q * w.value / d->weights.value : d->weights.q;
-    r->penalty_scale = esper_ppo_penalty_scale(d->total_updates > 0 ? (double)p->n_performed / d->total_updates : 0.5);
+    if (d->entropy_updates > 0)
+        w.entropy = d->entropy_start + fmin(1, done / d->entropy_updates) * (d->weights.entropy - d->entropy_start);
+    r->entropy_weight = w.entropy;
+    r->penalty_scale = esper_ppo_penalty_scale(d->total_updates > 0 ? done / d->total_updates : 0.5);
     for (int head = 0; head < d->net.n_heads; head++)
         w.head_penalty[head] *= r->penalty_scale;
     return w;

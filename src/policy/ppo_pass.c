@@ -119,7 +119,6 @@ esper_ppo_terms ppo_terms_of(const esper_ppo *p, const ppo_steps *s)
         .forced = s->forced,
         .advantage = s->advantage,
         .value = s->value,
-        .old_value = s->old_value,
         .target = s->target,
         .q = p->desc.net.q_head >= 0 ? s->q : NULL,
     };
@@ -208,7 +207,6 @@ esper_status ppo_refer(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report 
     ESPER_TRY(ppo_evaluate(p, b, r));
     n = p->whole.n * (size_t)p->desc.net.n_heads;
     memcpy(p->whole.old_log_prob, p->whole.log_prob, n * sizeof(double));
-    memcpy(p->whole.old_value, p->whole.value, p->whole.n * sizeof(double));
     r->n_steps = (int)p->whole.n;
     for (size_t i = 0; i < p->whole.n; i++)
         r->n_forced += p->whole.forced[i];

@@ -35,7 +35,7 @@ static const esper_ppo_weights recorded_weights = {
 typedef struct numbers {
     size_t   n;
     double   log_prob[MOST * HEADS], old_log_prob[MOST * HEADS], entropy[MOST * HEADS];
-    double   advantage[MOST], value[MOST], old_value[MOST], target[MOST], q[MOST];
+    double   advantage[MOST], value[MOST], target[MOST], q[MOST];
     uint32_t asked[MOST], available[MOST];
     uint8_t  forced[MOST];
     double   g_log_prob[MOST * HEADS], g_entropy[MOST * HEADS], g_open[MOST * HEADS], g_value[MOST], g_q[MOST];
@@ -54,7 +54,6 @@ static esper_ppo_terms terms_of(const numbers *x)
                              .forced = x->forced,
                              .advantage = x->advantage,
                              .value = x->value,
-                             .old_value = x->old_value,
                              .target = x->target,
                              .q = x->q};
 }
@@ -250,7 +249,6 @@ static void draw_numbers(esper_rng *rng, numbers *x)
         x->forced[i] = esper_rng_below(rng, 4) == 0;
         x->advantage[i] = draw(rng, -2, 2);
         x->value[i] = draw(rng, -2, 2);
-        x->old_value[i] = x->value[i] + draw(rng, -1, 1);
         x->target[i] = draw(rng, -2, 2);
         x->q[i] = draw(rng, -2, 2);
     }
@@ -304,7 +302,6 @@ static void gradients_by_differences(void **state)
     w.q = 0.25;
     for (int i = 0; i < 40; i++) {
         w.head_means = i % 2 == 0;
-        w.value_clip = i % 4 < 2 ? 0 : 0.4;
         draw_numbers(&rng, &x);
         check_slopes(&w, &x);
     }
