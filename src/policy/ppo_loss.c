@@ -179,11 +179,6 @@ static void move_heads(const esper_ppo_weights *w, const esper_ppo_terms *t, esp
     move->kl = sum / fmax(n_all, 1);
 }
 
-static bool is_bad(double ratio)
-{
-    return !(ratio <= RATIO_HIGH && ratio >= RATIO_LOW); /* NaN too */
-}
-
 static double joint_ratio(const esper_ppo_terms *t, size_t step)
 {
     double sum = 0;
@@ -208,38 +203,13 @@ esper_ppo_move esper_ppo_moved(const esper_ppo_weights *weights, const esper_ppo
         move.ratio_min = fmin(move.ratio_min, ratio);
         move.clip_above += (ratio > 1 + weights->clip) / n;
         move.clip_below += (ratio < 1 - weights->clip) / n;
-        move.n_bad += is_bad(ratio);
+        move.n_bad += !(ratio <= RATIO_HIGH && ratio >= RATIO_LOW); /* NaN too */
     }
     for (size_t i = 0; i < terms->n; i++)
         squares += pow(joint_ratio(terms, i) - move.ratio_mean, 2);
     move.ratio_std = terms->n > 1 ? sqrt(squares / (n - 1)) : 0;
     move.clip_fraction = move.clip_above + move.clip_below;
     return move;
-}
-
-void esper_ppo_diagnose(const esper_ppo_terms *terms, int head, esper_ppo_diagnosis *diagnosis_out)
-{
-    esper_ppo_diagnosis d = {0};
-    double n = 0;
-
-    for (size_t i = 0; i < terms->n; i++) {
-        double ratio = joint_ratio(terms, i);
-        double moved = fabs(terms->log_prob[at(terms, i, head)] - terms->old_log_prob[at(terms, i, head)]);
-
-        if (isfinite(moved)) {
-            d.moved_mean += moved;
-            d.moved_max = fmax(d.moved_max, moved);
-            n++;
-        }
-        d.n_not_finite += !isfinite(ratio);
-        d.n_bad += is_bad(ratio);
-        if (is_bad(ratio) && d.n_listed < ESPER_PPO_MAX_BAD) {
-            d.step[d.n_listed] = (uint32_t)i;
-            d.ratio[d.n_listed++] = ratio;
-        }
-    }
-    d.moved_mean /= fmax(n, 1);
-    *diagnosis_out = d;
 }
 
 /* ------------------------------------------------------------------------------------------------ others */

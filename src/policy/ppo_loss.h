@@ -67,19 +67,6 @@ typedef struct esper_ppo_move {
 
 esper_ppo_move esper_ppo_moved(const esper_ppo_weights *weights, const esper_ppo_terms *terms);
 
-/* Which steps have a joint ratio above 5, below 0.1 or not finite: the first of them, in order. */
-enum { ESPER_PPO_MAX_BAD = 100 };
-
-typedef struct esper_ppo_diagnosis {
-    size_t   n_bad, n_not_finite; /* of all */
-    int      n_listed;
-    uint32_t step[ESPER_PPO_MAX_BAD]; /* number of the step in the terms */
-    double   ratio[ESPER_PPO_MAX_BAD];
-    double   moved_mean, moved_max; /* |new - old| of one head's log-probability, where finite; 0 of none */
-} esper_ppo_diagnosis;
-
-void esper_ppo_diagnose(const esper_ppo_terms *terms, int head, esper_ppo_diagnosis *diagnosis_out);
-
 /* The loss of predicted contributions: mean of (predicted - target cut to +-10)^2 over those that are `counted`; the
  * gradient is written for all n. */
 double esper_ppo_contribution_loss(const float *predicted, const float *target, const uint8_t *counted, size_t n,

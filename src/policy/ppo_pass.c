@@ -89,7 +89,6 @@ esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const e
         s->open_entropy[at] = 0;
         if (!ppo_all_finite(logits, size)) {
             r->failed |= 1u << ESPER_PPO_SOURCE_LOGITS;
-            r->failed_heads |= 1u << head;
             s->log_prob[at] = s->entropy[at] = PPO_UNKNOWN;
             continue;
         }
@@ -169,7 +168,7 @@ esper_status ppo_evaluate(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_repo
     return ESPER_OK;
 }
 
-/* Entropy of each head where it had a choice, how often that was, and how far the rollout's log-probabilities are from those
+/* Entropy of each head where it had a choice, and how far the rollout's log-probabilities are from those
  * of the pass that ratios start from. */
 static void measure_heads(const esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r)
 {
@@ -178,7 +177,7 @@ static void measure_heads(const esper_ppo *p, const esper_ppo_batch *b, esper_pp
     int n_known = 0;
 
     for (size_t head = 0; head < heads; head++) {
-        double sum = 0, n = 0, learnable = 0;
+        double sum = 0, n = 0;
 
         for (size_t i = 0; i < p->whole.n; i++) {
             size_t at = i * heads + head, from = p->whole.entry[i] * heads + head;
@@ -190,10 +189,8 @@ static void measure_heads(const esper_ppo *p, const esper_ppo_batch *b, esper_pp
                 continue;
             sum += p->whole.entropy[at];
             n++;
-            learnable += p->whole.forced[i] == 0;
         }
         r->head_entropy[head] = n > 0 ? sum / n : PPO_UNKNOWN;
-        r->learnable[head] = p->whole.n > 0 ? learnable / (double)p->whole.n : 0;
         all += n > 0 ? sum / n : 0;
         n_known += n > 0;
     }
