@@ -43,7 +43,6 @@ typedef struct esper_learner_report {
     int      n_steps;            /* of the round, of all ranks */
     uint64_t n_bad_observations, n_bad_rewards; /* values that were not finite, and left out */
     int      n_rollbacks, n_rollbacks_lost;
-    double   reward_deviation;   /* of single rewards so far */
     double   parts[ESPER_N_REWARD_PARTS]; /* mean of an episode */
 } esper_learner_report;
 

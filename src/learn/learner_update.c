@@ -181,7 +181,6 @@ esper_status esper_learner_finish(esper_learner *learner, esper_learner_report *
     report.n_bad_rewards = sums.n_bad_rewards;
     report.n_rollbacks = (int)sums.n_rollbacks;
     report.n_rollbacks_lost = (int)sums.n_rollbacks_lost;
-    report.reward_deviation = sqrt(esper_moments_variance(&sums.rewards));
     for (int env = 0; env < rollout->shape.n_envs; env++)
         for (int t = 0; t < rollout->n_stored[env]; t++)
             for (size_t part = 0; part < ESPER_N_REWARD_PARTS; part++)

@@ -71,7 +71,7 @@ static void *take(esper_ppo *p, size_t n, size_t bytes)
 static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
 {
     size_t heads = (size_t)p->desc.net.n_heads;
-    double *of_heads = take(p, 4 * n * heads, sizeof(double)), *own = take(p, 5 * n, sizeof(double));
+    double *of_heads = take(p, 4 * n * heads, sizeof(double)), *own = take(p, 4 * n, sizeof(double));
     uint32_t *bits = take(p, 2 * n, sizeof(uint32_t));
     size_t *where = take(p, 2 * n, sizeof(size_t));
 
@@ -84,9 +84,8 @@ static void take_steps(esper_ppo *p, ppo_steps *s, size_t n)
     s->open_entropy = of_heads + 3 * n * heads;
     s->advantage = own;
     s->value = own + n;
-    s->old_value = own + 2 * n;
-    s->target = own + 3 * n;
-    s->q = own + 4 * n;
+    s->target = own + 2 * n;
+    s->q = own + 3 * n;
     s->asked = bits;
     s->available = bits + n;
     s->entry = where;
@@ -119,7 +118,6 @@ static esper_status take_memory(esper_ppo *p)
     p->seen = take(p, slots, sizeof(float));
     p->measured = take(p, slots, sizeof(float));
     p->counted = take(p, slots, sizeof(uint8_t));
-    p->group = take(p, (size_t)esper_policy_net_program(p->net)->n_tensors, sizeof(int));
     p->grads = take(p, (size_t)esper_slab_count(esper_policy_net_slab(p->net), ESPER_FAMILY_GRAD), sizeof(float));
     for (int i = 0; i < p->n_blocks; i++)
         if (p->blocks[i] == NULL)
@@ -127,33 +125,13 @@ static esper_status take_memory(esper_ppo *p)
     return ESPER_OK;
 }
 
-/* The head that a parameter belongs to; n_heads = value, n_heads + 1 = q, -1 = shared. */
-static int group_of(const esper_policy_net_desc *d, const esper_tensor *tensor)
-{
-    if (tensor->role != ESPER_ROLE_PARAM)
-        return -1;
-    for (int head = 0; head < d->n_heads; head++) {
-        size_t n = strlen(d->heads[head].name);
-
-        if (strncmp(tensor->name, d->heads[head].name, n) == 0 && strncmp(tensor->name + n, "_head.", 6) == 0)
-            return head;
-    }
-    if (strncmp(tensor->name, "state_value_head.", 17) == 0)
-        return d->n_heads;
-    return strncmp(tensor->name, "q_head.", 7) == 0 ? d->n_heads + 1 : -1;
-}
-
 static esper_status open_parts(esper_ppo *p, esper_backend *backend)
 {
     const esper_policy_net_sizes sizes = {p->desc.n_envs, p->desc.chunk_steps, p->desc.batch_chunks};
     esper_optim_desc optim = {.backend = backend, .slabs = &p->slab, .n_slabs = 1, .kind = ESPER_OP_ADAMW};
-    const esper_net *program;
 
     ESPER_TRY(esper_policy_net_open(backend, &p->desc.net, &sizes, p->desc.seed, &p->net));
     ESPER_TRY(take_memory(p));
-    program = esper_policy_net_program(p->net);
-    for (int t = 0; t < program->n_tensors; t++)
-        p->group[t] = group_of(&p->desc.net, &program->tensors[t]);
     p->slab = esper_policy_net_slab(p->net);
     optim.settings = (esper_group){
         .lr = (float)p->desc.lr, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-5f, .clip = (float)p->desc.max_grad_norm};
@@ -220,11 +198,6 @@ static esper_status look(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo
     } else {
         terms = ppo_terms_of(p, &p->whole);
         r->move = esper_ppo_moved(w, &terms);
-        if (r->move.n_bad > 0 && r->diagnosis.n_bad == 0) { /* what is found first is told, as entries of the batch */
-            esper_ppo_diagnose(&terms, p->desc.net.n_heads - 1, &r->diagnosis);
-            for (int i = 0; i < r->diagnosis.n_listed; i++)
-                r->diagnosis.step[i] = (uint32_t)p->whole.entry[r->diagnosis.step[i]];
-        }
         if (p->desc.target_kl > 0 && r->move.kl > KL_STOP * p->desc.target_kl && epoch < p->desc.epochs) {
             r->stop_epoch = epoch;
             *go_on_out = false;
@@ -236,7 +209,7 @@ static esper_status look(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo
 
 static esper_status run_epochs(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r)
 {
-    esper_ppo_weights w = ppo_weights_now(p, r);
+    esper_ppo_weights w = ppo_weights_now(p);
     bool go_on;
 
     for (int epoch = 0;; epoch++) {
@@ -254,23 +227,6 @@ static esper_status run_epochs(esper_ppo *p, const esper_ppo_batch *b, esper_ppo
 }
 
 /* ------------------------------------------------------------------------------------------------ the report */
-
-/* From sums over the minibatches that were stepped to means. */
-static void divide_sums(const esper_ppo *p, esper_ppo_report *r)
-{
-    double *const sums[] = {&r->loss.policy, &r->loss.value, &r->loss.entropy,      &r->loss.penalty,
-                            &r->loss.q,      &r->loss.total, &r->contribution_loss};
-    double n = r->n_updates > 0 ? r->n_updates : PPO_UNKNOWN;
-    int heads = p->desc.net.n_heads;
-
-    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
-        *sums[i] /= n;
-    r->grad_norm_mean = p->sum_norm / n;
-    for (int head = 0; head < heads; head++)
-        r->head_grad_norm[head] = r->learnable[head] > 0 ? p->sum_head_norm[head] / n : PPO_UNKNOWN;
-    r->value_grad_norm = p->sum_head_norm[heads] / n;
-    r->q_grad_norm = p->desc.net.q_head >= 0 ? p->sum_head_norm[heads + 1] / n : PPO_UNKNOWN;
-}
 
 static void detect(esper_ppo *p, esper_ppo_report *r, double bellman_error, const esper_state_health *state)
 {
@@ -299,10 +255,15 @@ static void detect(esper_ppo *p, esper_ppo_report *r, double bellman_error, cons
 static void close_report(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r, double bellman_error,
                          const esper_state_health *state)
 {
+    double *const sums[] = {&r->loss.policy,  &r->loss.value, &r->loss.entropy,
+                            &r->loss.penalty, &r->loss.q,     &r->loss.total};
+    double n = r->n_updates > 0 ? r->n_updates : PPO_UNKNOWN;
     int width = p->desc.net.layers * p->desc.net.hidden;
 
     r->performed = r->n_updates > 0;
-    divide_sums(p, r);
+    r->grad_norm_mean = p->sum_norm / n;
+    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
+        *sums[i] /= n;
     p->n_calls++;
     p->n_skipped += (uint64_t)r->n_skipped;
     if (r->performed) {
@@ -330,11 +291,10 @@ esper_status esper_ppo_update(esper_ppo *ppo, const esper_ppo_batch *batch, doub
     ESPER_TRY(ppo_check_batch(ppo, batch));
     for (int head = 0; head < ppo->desc.net.n_heads; head++)
         r.head_entropy[head] = PPO_UNKNOWN;
-    memset(ppo->sum_head_norm, 0, sizeof(ppo->sum_head_norm));
     ppo->sum_norm = 0;
     r.failed = ppo_scan_batch(ppo, batch);
     if (r.failed == 0) {
-        ppo_normalise_advantages(ppo, batch, &r);
+        ppo_normalise_advantages(ppo, batch);
         r.explained_variance = ppo_explained_variance(batch);
         ESPER_TRY(ppo_refer(ppo, batch, &r));
     }

@@ -30,13 +30,11 @@ typedef struct esper_ppo_desc {
     double   lr, max_grad_norm;
     double   target_kl;   /* an epoch that begins with more than 1.5 times that is the end; 0 = no stop */
     double   floors[ESPER_POLICY_MAX_HEADS]; /* smallest probability of an open choice */
-    esper_ppo_weights
-        weights; /* value and entropy at the end of their ramps; floor penalties without the run's scale */
+    esper_ppo_weights weights;    /* entropy at the end of its ramp; floor penalties without the run's scale */
     double   contribution_weight; /* of predicted contributions, reached over contribution_steps updates */
     double   contribution_steps;
     double entropy_start,
         entropy_updates; /* entropy weight at first, and updates to get to the given one; 0 = at once */
-    double   value_start, value_updates;     /* the same for the critics */
     double   total_updates;  /* of the whole run: what penalties scale with */
     double   collapsed[ESPER_POLICY_MAX_HEADS]; /* mean entropy below which a head has collapsed, for the detector */
     uint64_t seed;
@@ -95,28 +93,20 @@ typedef struct esper_ppo_report {
     bool             performed; /* at least one step was taken */
     esper_ppo_health health;
     uint32_t         failed;    /* bits 1 << source */
-    uint32_t         failed_heads; /* bits 1 << head, of logits */
     int              n_skipped; /* minibatches, or 1 for a whole update */
     int              n_updates; /* optimiser steps taken */
     int              n_epochs;  /* epochs begun */
     int              stop_epoch; /* that was not begun because the policy had moved too far; -1 = none */
     esper_ppo_losses loss;      /* means over the minibatches that were stepped */
-    double           contribution_loss;
     esper_ppo_move   move;      /* at the end, over the whole rollout */
     double           log_prob_gap; /* largest distance of the rollout's log-probabilities from the reference pass */
     double           grad_norm_max, grad_norm_mean; /* before clipping */
-    double           head_grad_norm[ESPER_POLICY_MAX_HEADS], value_grad_norm, q_grad_norm; /* means; NAN: none */
     double           head_entropy[ESPER_POLICY_MAX_HEADS]; /* mean where there was a choice, before the update; NAN: never */
     double           entropy;   /* mean of those */
-    double           learnable[ESPER_POLICY_MAX_HEADS];    /* part of the steps at which a head could learn */
     double           explained_variance; /* of returns by the rollout's values; NAN: not known */
-    double           advantage_mean, advantage_std; /* before they are normalised */
-    double           entropy_weight, value_weight, penalty_scale; /* in force */
     int              n_steps, n_forced;
     esper_state_health state;   /* of the memory that the passes of the update end with */
     esper_findings   findings;  /* when performed */
-    esper_ppo_diagnosis
-        diagnosis; /* of the first epoch's begin with bad ratios, by the last head; entries of the batch */
 } esper_ppo_report;
 
 typedef struct esper_ppo esper_ppo;

@@ -93,15 +93,13 @@ static spread spread_of(const esper_ppo_batch *b, const float *values, const flo
     return s;
 }
 
-void ppo_normalise_advantages(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r)
+void ppo_normalise_advantages(esper_ppo *p, const esper_ppo_batch *b)
 {
     spread s = spread_of(b, b->advantages, NULL);
+    double std = sqrt(s.squares / fmax(s.n, 1));
 
-    r->advantage_mean = s.mean;
-    r->advantage_std = sqrt(s.squares / fmax(s.n, 1));
     for (size_t i = 0; i < (size_t)b->n_envs * (size_t)b->n_steps; i++)
-        p->advantage[i] =
-            ((double)b->advantages[i] - s.mean) / (fmax(r->advantage_std, ADVANTAGE_STD_FLOOR) + ADVANTAGE_EPSILON);
+        p->advantage[i] = ((double)b->advantages[i] - s.mean) / (fmax(std, ADVANTAGE_STD_FLOOR) + ADVANTAGE_EPSILON);
 }
 
 double ppo_explained_variance(const esper_ppo_batch *b)

@@ -17,7 +17,7 @@ enum { ESPER_PPO_BLOCKS = 40 };
 typedef struct ppo_steps {
     size_t    n;
     double   *log_prob, *old_log_prob, *entropy, *open_entropy;
-    double   *advantage, *value, *old_value, *target, *q;
+    double   *advantage, *value, *target, *q;
     uint32_t *asked, *available;
     uint8_t  *forced;
     size_t   *entry; /* in the rollout */
@@ -29,7 +29,6 @@ struct esper_ppo {
     esper_policy_net *net;
     esper_optim      *optim;
     const esper_slab *slab; /* what the optimiser's list of one points to */
-    int              *group; /* (tensors) head of a parameter; n_heads = value, n_heads + 1 = q, -1 = shared */
     float            *grads; /* a copy of all gradients, as they lie in the slab */
     void             *blocks[ESPER_PPO_BLOCKS]; /* all other memory */
     int               n_blocks;
@@ -51,7 +50,7 @@ struct esper_ppo {
     double       *d_log_prob, *d_entropy, *d_open_entropy, *d_value, *d_q, *d_contributions; /* of a minibatch */
     float        *seen, *measured; /* (steps of a minibatch, n_contributions) */
     uint8_t      *counted;
-    double        sum_head_norm[ESPER_POLICY_MAX_HEADS + 2], sum_norm;
+    double        sum_norm;
 };
 
 /* ------------------------------------------------------------------------------------------------ entries and chunks */
@@ -107,7 +106,7 @@ esper_status ppo_check_batch(const esper_ppo *p, const esper_ppo_batch *b);
 /* Sets the bits of what is not finite in the steps that count. */
 uint32_t ppo_scan_batch(const esper_ppo *p, const esper_ppo_batch *b);
 /* Over all valid steps, forced ones too: less the mean, by the deviation. */
-void ppo_normalise_advantages(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r);
+void ppo_normalise_advantages(esper_ppo *p, const esper_ppo_batch *b);
 /* 1 - Var(R - v) / Var(R). */
 double ppo_explained_variance(const esper_ppo_batch *b);
 
@@ -130,8 +129,8 @@ esper_status ppo_refer(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report 
 
 /* Chunks with steps in them, in an order that epoch and update give. */
 void ppo_shuffle(esper_ppo *p, const esper_ppo_batch *b, int epoch);
-/* The weights of the losses in this update, which is also told in the report. */
-esper_ppo_weights ppo_weights_now(const esper_ppo *p, esper_ppo_report *r);
+/* The weights of the losses in this update. */
+esper_ppo_weights ppo_weights_now(const esper_ppo *p);
 /* One minibatch: n chunks of the order. */
 esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_weights *w, int first, int n,
                        esper_ppo_report *r);

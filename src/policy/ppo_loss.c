@@ -104,9 +104,9 @@ static double penalty_of(const esper_ppo_weights *w, const esper_ppo_terms *t, i
     return w->head_penalty[head] * missing * missing;
 }
 
-/* 0.5 weighted mean of squares. With `old`, clipped: the larger square counts, and its gradient. */
-static double critic_of(const esper_ppo_weights *w, const esper_ppo_terms *t, const double *value, const double *old,
-                        double weight, double *grad)
+/* 0.5 weighted mean of squares. */
+static double critic_of(const esper_ppo_weights *w, const esper_ppo_terms *t, const double *value, double weight,
+                        double *grad)
 {
     double sum = 0, all = 0;
 
@@ -114,19 +114,11 @@ static double critic_of(const esper_ppo_weights *w, const esper_ppo_terms *t, co
         all += t->forced[i] != 0 ? w->forced_weight : 1;
     all = fmax(all, 1);
     for (size_t i = 0; i < t->n; i++) {
-        double share = t->forced[i] != 0 ? w->forced_weight : 1, off = value[i] - t->target[i], slope = off;
+        double share = t->forced[i] != 0 ? w->forced_weight : 1, off = value[i] - t->target[i];
 
-        if (old != NULL && w->value_clip > 0) {
-            double kept = old[i] + cut(value[i] - old[i], -w->value_clip, w->value_clip) - t->target[i];
-
-            if (kept * kept > off * off) {
-                off = kept;
-                slope = fabs(value[i] - old[i]) <= w->value_clip ? kept : 0;
-            }
-        }
         sum += share * off * off;
         if (grad != NULL)
-            grad[i] = weight * share * slope / all;
+            grad[i] = weight * share * off / all;
     }
     return 0.5 * sum / all;
 }
@@ -154,9 +146,9 @@ esper_ppo_losses esper_ppo_loss(const esper_ppo_weights *weights, const esper_pp
         if (terms->open_entropy != NULL)
             loss.penalty += penalty_of(weights, terms, head, g->open_entropy);
     }
-    loss.value = critic_of(weights, terms, terms->value, terms->old_value, weights->value, g->value);
+    loss.value = critic_of(weights, terms, terms->value, weights->value, g->value);
     if (terms->q != NULL)
-        loss.q = critic_of(weights, terms, terms->q, NULL, weights->q, g->q);
+        loss.q = critic_of(weights, terms, terms->q, weights->q, g->q);
     loss.total = loss.policy + weights->value * loss.value + weights->entropy * loss.entropy + loss.penalty +
                  weights->q * loss.q;
     return loss;
@@ -187,11 +179,6 @@ static void move_heads(const esper_ppo_weights *w, const esper_ppo_terms *t, esp
     move->kl = sum / fmax(n_all, 1);
 }
 
-static bool is_bad(double ratio)
-{
-    return !(ratio <= RATIO_HIGH && ratio >= RATIO_LOW); /* NaN too */
-}
-
 static double joint_ratio(const esper_ppo_terms *t, size_t step)
 {
     double sum = 0;
@@ -216,38 +203,13 @@ esper_ppo_move esper_ppo_moved(const esper_ppo_weights *weights, const esper_ppo
         move.ratio_min = fmin(move.ratio_min, ratio);
         move.clip_above += (ratio > 1 + weights->clip) / n;
         move.clip_below += (ratio < 1 - weights->clip) / n;
-        move.n_bad += is_bad(ratio);
+        move.n_bad += !(ratio <= RATIO_HIGH && ratio >= RATIO_LOW); /* NaN too */
     }
     for (size_t i = 0; i < terms->n; i++)
         squares += pow(joint_ratio(terms, i) - move.ratio_mean, 2);
     move.ratio_std = terms->n > 1 ? sqrt(squares / (n - 1)) : 0;
     move.clip_fraction = move.clip_above + move.clip_below;
     return move;
-}
-
-void esper_ppo_diagnose(const esper_ppo_terms *terms, int head, esper_ppo_diagnosis *diagnosis_out)
-{
-    esper_ppo_diagnosis d = {0};
-    double n = 0;
-
-    for (size_t i = 0; i < terms->n; i++) {
-        double ratio = joint_ratio(terms, i);
-        double moved = fabs(terms->log_prob[at(terms, i, head)] - terms->old_log_prob[at(terms, i, head)]);
-
-        if (isfinite(moved)) {
-            d.moved_mean += moved;
-            d.moved_max = fmax(d.moved_max, moved);
-            n++;
-        }
-        d.n_not_finite += !isfinite(ratio);
-        d.n_bad += is_bad(ratio);
-        if (is_bad(ratio) && d.n_listed < ESPER_PPO_MAX_BAD) {
-            d.step[d.n_listed] = (uint32_t)i;
-            d.ratio[d.n_listed++] = ratio;
-        }
-    }
-    d.moved_mean /= fmax(n, 1);
-    *diagnosis_out = d;
 }
 
 /* ------------------------------------------------------------------------------------------------ others */

@@ -5,8 +5,7 @@
  * +-20, and r = e^d:
  *
  *     policy   - sum over heads and steps of min(r A, clip(r, 1 +- clip) A) / n
- *     value    0.5 weighted mean of (V - target)^2, forced steps weigh less; clipped: the larger of that and the same with
- *              V kept within value_clip of the old value
+ *     value    0.5 weighted mean of (V - target)^2, forced steps weigh less
  *     entropy  - sum over heads of weight * sum over steps of H / n
  *     penalty  sum over heads of penalty * max(0, floor - mean H)^2, the mean over steps where the head was available
  *     q        like value, for the critic that is told the choice
@@ -24,7 +23,6 @@
 
 typedef struct esper_ppo_weights {
     double clip;           /* 0.2 */
-    double value_clip;     /* largest distance from the old value; 0 = not clipped */
     double forced_weight;  /* of a forced step in the critics' losses: 0.2 */
     double value, q, entropy; /* weights of the losses in the total */
     bool   head_means;
@@ -42,7 +40,7 @@ typedef struct esper_ppo_terms {
     const uint32_t *asked;        /* bits 1 << head */
     const uint32_t *available;    /* the same, where open_entropy counts */
     const uint8_t  *forced;
-    const double   *advantage, *value, *old_value, *target;
+    const double   *advantage, *value, *target;
     const double   *q; /* NULL: none */
 } esper_ppo_terms;
 
@@ -68,19 +66,6 @@ typedef struct esper_ppo_move {
 } esper_ppo_move;
 
 esper_ppo_move esper_ppo_moved(const esper_ppo_weights *weights, const esper_ppo_terms *terms);
-
-/* Which steps have a joint ratio above 5, below 0.1 or not finite: the first of them, in order. */
-enum { ESPER_PPO_MAX_BAD = 100 };
-
-typedef struct esper_ppo_diagnosis {
-    size_t   n_bad, n_not_finite; /* of all */
-    int      n_listed;
-    uint32_t step[ESPER_PPO_MAX_BAD]; /* number of the step in the terms */
-    double   ratio[ESPER_PPO_MAX_BAD];
-    double   moved_mean, moved_max; /* |new - old| of one head's log-probability, where finite; 0 of none */
-} esper_ppo_diagnosis;
-
-void esper_ppo_diagnose(const esper_ppo_terms *terms, int head, esper_ppo_diagnosis *diagnosis_out);
 
 /* The loss of predicted contributions: mean of (predicted - target cut to +-10)^2 over those that are `counted`; the
  * gradient is written for all n. */

@@ -54,7 +54,6 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
 
             memcpy(p->part.old_log_prob + i * heads, p->whole.old_log_prob + p->index_of[entry] * heads,
                    heads * sizeof(double));
-            p->part.old_value[i] = p->whole.old_value[p->index_of[entry]];
             ESPER_TRY(ppo_read_step(p, b, io, &p->part, (size_t)s * (size_t)io->n_steps + (size_t)t, entry,
                                     p->masked + i * heads, p->open + i * heads, r));
         }
@@ -62,23 +61,16 @@ static esper_status gather(esper_ppo *p, const esper_ppo_batch *b, const esper_p
     return ESPER_OK;
 }
 
-/* From a ramp's begin to its end, by how many updates were performed. */
-static double ramp(const esper_ppo *p, double start, double end, double updates)
-{
-    return updates > 0 ? start + fmin(1, (double)p->n_performed / updates) * (end - start) : end;
-}
-
-esper_ppo_weights ppo_weights_now(const esper_ppo *p, esper_ppo_report *r)
+esper_ppo_weights ppo_weights_now(const esper_ppo *p)
 {
     const esper_ppo_desc *d = &p->desc;
+    double done = (double)p->n_performed;
     esper_ppo_weights w = d->weights;
 
-    w.entropy = r->entropy_weight = ramp(p, d->entropy_start, d->weights.entropy, d->entropy_updates);
-    w.value = r->value_weight = ramp(p, d->value_start, d->weights.value, d->value_updates);
-    w.q = d->weights.value > 0 ? d->weights.q * w.value / d->weights.value : d->weights.q;
-    r->penalty_scale = esper_ppo_penalty_scale(d->total_updates > 0 ? (double)p->n_performed / d->total_updates : 0.5);
+    if (d->entropy_updates > 0)
+        w.entropy = d->entropy_start + fmin(1, done / d->entropy_updates) * (d->weights.entropy - d->entropy_start);
     for (int head = 0; head < d->net.n_heads; head++)
-        w.head_penalty[head] *= r->penalty_scale;
+        w.head_penalty[head] *= esper_ppo_penalty_scale(d->total_updates > 0 ? done / d->total_updates : 0.5);
     return w;
 }
 
@@ -112,13 +104,13 @@ static void put_gradients(esper_ppo *p, const esper_ppo_batch *b, const esper_po
     }
 }
 
-static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int n)
+static void put_contributions(esper_ppo *p, const esper_ppo_batch *b, const esper_policy_io *io, int n)
 {
     size_t wide = (size_t)p->desc.net.n_contributions, count = p->part.n * wide;
-    double weight = p->desc.contribution_weight, loss;
+    double weight = p->desc.contribution_weight;
 
     if (wide == 0)
-        return 0;
+        return;
     memset(io->d_contributions, 0, (size_t)n * (size_t)io->n_steps * wide * sizeof(float));
     for (size_t i = 0; i < p->part.n; i++) {
         memcpy(p->seen + i * wide, io->contributions + p->part.row[i] * wide, wide * sizeof(float));
@@ -126,15 +118,14 @@ static double put_contributions(esper_ppo *p, const esper_ppo_batch *b, const es
         for (size_t k = i * wide; k < (i + 1) * wide; k++)
             p->counted[k] = (uint8_t)!isnan(p->measured[k]);
     }
-    loss = esper_ppo_contribution_loss(p->seen, p->measured, p->counted, count, p->d_contributions);
+    (void)esper_ppo_contribution_loss(p->seen, p->measured, p->counted, count, p->d_contributions);
     weight *= p->desc.contribution_steps > 0 ? fmin(1, (double)p->n_performed / p->desc.contribution_steps) : 1;
     for (size_t i = 0; i < count; i++)
         io->d_contributions[p->part.row[i / wide] * wide + i % wide] = (float)(weight * p->d_contributions[i]);
-    return loss;
 }
 
-/* The norm of all gradients, and the sums for each group; PPO_UNKNOWN or infinity where one of them is not finite. */
-static esper_status measure_gradients(esper_ppo *p, double head_norm[ESPER_POLICY_MAX_HEADS + 2], double *norm_out)
+/* The norm of all gradients; NAN or infinity where one of them is not finite. */
+static esper_status measure_gradients(esper_ppo *p, double *norm_out)
 {
     const esper_net *net = esper_policy_net_program(p->net);
     const float *first = p->slab->family[ESPER_FAMILY_GRAD];
@@ -142,7 +133,6 @@ static esper_status measure_gradients(esper_ppo *p, double head_norm[ESPER_POLIC
 
     ESPER_TRY(esper_backend_read(p->slab->backend, p->grads, first,
                                  (size_t)esper_slab_count(p->slab, ESPER_FAMILY_GRAD) * sizeof(*p->grads)));
-    memset(head_norm, 0, (ESPER_POLICY_MAX_HEADS + 2) * sizeof(*head_norm));
     for (int t = 0; t < net->n_tensors; t++) {
         const float *grad;
         double sum = 0;
@@ -153,8 +143,6 @@ static esper_status measure_gradients(esper_ppo *p, double head_norm[ESPER_POLIC
         for (int64_t i = 0; i < net->tensors[t].count; i++)
             sum += (double)grad[i] * (double)grad[i];
         all += sum;
-        if (p->group[t] >= 0)
-            head_norm[p->group[t]] += sum;
     }
     *norm_out = sqrt(all);
     return ESPER_OK;
@@ -163,11 +151,11 @@ static esper_status measure_gradients(esper_ppo *p, double head_norm[ESPER_POLIC
 /* Takes the step unless a gradient is not finite. */
 static esper_status step(esper_ppo *p, esper_ppo_report *r)
 {
-    double head_norm[ESPER_POLICY_MAX_HEADS + 2], norm;
+    double norm;
 
     if (p->drilled)
         ESPER_TRY(esper_backend_fill(p->slab->backend, NULL, p->slab->family[ESPER_FAMILY_GRAD], NAN, 1));
-    ESPER_TRY(measure_gradients(p, head_norm, &norm));
+    ESPER_TRY(measure_gradients(p, &norm));
     if (!isfinite(norm)) {
         r->failed |= 1u << ESPER_PPO_SOURCE_GRADIENT;
         r->n_skipped++;
@@ -177,8 +165,6 @@ static esper_status step(esper_ppo *p, esper_ppo_report *r)
     ESPER_TRY(esper_backend_sync(esper_policy_net_backend(p->net)));
     r->grad_norm_max = fmax(r->grad_norm_max, norm);
     p->sum_norm += norm;
-    for (int g = 0; g < p->desc.net.n_heads + 2; g++)
-        p->sum_head_norm[g] += sqrt(head_norm[g]);
     r->n_updates++;
     return ESPER_OK;
 }
@@ -191,7 +177,6 @@ esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_w
     uint32_t failed = r->failed;
     esper_ppo_terms terms;
     esper_ppo_losses loss;
-    double contribution;
     int before = r->n_updates;
 
     for (int s = 0; s < n; s++) {
@@ -213,7 +198,7 @@ esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_w
     }
     r->failed = failed;
     put_gradients(p, b, &io, n);
-    contribution = put_contributions(p, b, &io, n);
+    put_contributions(p, b, &io, n);
     ESPER_TRY(esper_policy_net_backward(p->net));
     ESPER_TRY(step(p, r));
     if (r->n_updates == before)
@@ -224,6 +209,5 @@ esper_status ppo_learn(esper_ppo *p, const esper_ppo_batch *b, const esper_ppo_w
     r->loss.penalty += loss.penalty;
     r->loss.q += loss.q;
     r->loss.total += loss.total;
-    r->contribution_loss += contribution;
     return ESPER_OK;
 }

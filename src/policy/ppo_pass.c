@@ -89,7 +89,6 @@ esper_status ppo_read_step(const esper_ppo *p, const esper_ppo_batch *b, const e
         s->open_entropy[at] = 0;
         if (!ppo_all_finite(logits, size)) {
             r->failed |= 1u << ESPER_PPO_SOURCE_LOGITS;
-            r->failed_heads |= 1u << head;
             s->log_prob[at] = s->entropy[at] = PPO_UNKNOWN;
             continue;
         }
@@ -119,7 +118,6 @@ esper_ppo_terms ppo_terms_of(const esper_ppo *p, const ppo_steps *s)
         .forced = s->forced,
         .advantage = s->advantage,
         .value = s->value,
-        .old_value = s->old_value,
         .target = s->target,
         .q = p->desc.net.q_head >= 0 ? s->q : NULL,
     };
@@ -170,7 +168,7 @@ esper_status ppo_evaluate(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_repo
     return ESPER_OK;
 }
 
-/* Entropy of each head where it had a choice, how often that was, and how far the rollout's log-probabilities are from those
+/* Entropy of each head where it had a choice, and how far the rollout's log-probabilities are from those
  * of the pass that ratios start from. */
 static void measure_heads(const esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report *r)
 {
@@ -179,7 +177,7 @@ static void measure_heads(const esper_ppo *p, const esper_ppo_batch *b, esper_pp
     int n_known = 0;
 
     for (size_t head = 0; head < heads; head++) {
-        double sum = 0, n = 0, learnable = 0;
+        double sum = 0, n = 0;
 
         for (size_t i = 0; i < p->whole.n; i++) {
             size_t at = i * heads + head, from = p->whole.entry[i] * heads + head;
@@ -191,10 +189,8 @@ static void measure_heads(const esper_ppo *p, const esper_ppo_batch *b, esper_pp
                 continue;
             sum += p->whole.entropy[at];
             n++;
-            learnable += p->whole.forced[i] == 0;
         }
         r->head_entropy[head] = n > 0 ? sum / n : PPO_UNKNOWN;
-        r->learnable[head] = p->whole.n > 0 ? learnable / (double)p->whole.n : 0;
         all += n > 0 ? sum / n : 0;
         n_known += n > 0;
     }
@@ -208,7 +204,6 @@ esper_status ppo_refer(esper_ppo *p, const esper_ppo_batch *b, esper_ppo_report 
     ESPER_TRY(ppo_evaluate(p, b, r));
     n = p->whole.n * (size_t)p->desc.net.n_heads;
     memcpy(p->whole.old_log_prob, p->whole.log_prob, n * sizeof(double));
-    memcpy(p->whole.old_value, p->whole.value, p->whole.n * sizeof(double));
     r->n_steps = (int)p->whole.n;
     for (size_t i = 0; i < p->whole.n; i++)
         r->n_forced += p->whole.forced[i];

@@ -35,7 +35,6 @@ static esper_slot_event describe(const esper_slot *slot, esper_slot_event_kind k
     event.to = to;
     event.alpha = slot->alpha.value;
     event.improvement = esper_stage_cools_down(slot->stage) ? 0.0 : esper_slot_improvement(slot);
-    event.blending_delta = esper_slot_blending_delta(slot);
     event.contribution = slot->known & ESPER_KNOWN_CONTRIBUTION ? slot->contribution : (double)NAN;
     event.gradient_ratio = slot->known & ESPER_KNOWN_RATIO ? slot->grad_ratio : (double)NAN;
     event.vanishing = slot->vanishing;

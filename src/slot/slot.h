@@ -130,7 +130,6 @@ typedef struct esper_slot_event {
     int     from, to;   /* stages; of GATE: where it stands and what it asks for */
     double  alpha;      /* after the move, but before a prune */
     double  improvement;   /* since germination; 0 while cooling down */
-    double  blending_delta; /* since blending began */
     double  contribution, gradient_ratio; /* NaN = never measured */
     int     vanishing, exploding;
     int     epochs_total, epochs_in_stage; /* of the stage that was left */
@@ -234,7 +233,6 @@ bool   esper_slot_is_frozen(const esper_slot *slot);   /* alpha goes down: the s
 int    esper_slot_cooldown(const esper_slot *slot);    /* ticks until it is empty; 0 when nothing cools down */
 double esper_slot_improvement(const esper_slot *slot);       /* since germination */
 double esper_slot_stage_improvement(const esper_slot *slot); /* since the stage began */
-double esper_slot_blending_delta(const esper_slot *slot);    /* since blending began; 0 before */
 double esper_slot_alpha_velocity(const esper_slot *slot);    /* of the ramp, per tick */
 
 /* NULL when every field is what the stage allows, else what is wrong, in words. Checked after every move in debug builds,

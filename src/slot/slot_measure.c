@@ -112,11 +112,6 @@ double esper_slot_stage_improvement(const esper_slot *slot)
     return slot->acc_now - slot->acc_stage;
 }
 
-double esper_slot_blending_delta(const esper_slot *slot)
-{
-    return slot->blending_started ? slot->acc_now - slot->acc_blending : 0.0;
-}
-
 double esper_slot_alpha_velocity(const esper_slot *slot)
 {
     const esper_alpha *alpha = &slot->alpha;
