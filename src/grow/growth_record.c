@@ -68,29 +68,15 @@ esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
     return growth_log(growth, &entry);
 }
 
-static void record_governor(const esper_growth *growth, const esper_log_entry *entry)
-{
-    const esper_log_governor *governor = &entry->governor;
-    const char *action = esper_governor_action_name((esper_governor_action)governor->action);
-    const char *reason = esper_governor_reason_name((esper_governor_reason)governor->reason);
-    esper_fact fact = copy_of_entry(growth, ESPER_LOG_GOVERNOR, action, (uint32_t)entry->epoch);
-    char why[ESPER_LOG_TENSOR_CHARS + 96];
-
-    if (governor->role >= 0)
-        snprintf(why, sizeof(why), "%s: %s in %s (%s)", reason, governor->problem, governor->tensor,
-                 esper_log_role_name(governor->role));
-    else
-        snprintf(why, sizeof(why), "%s: validation loss %g", reason, governor->loss);
-    fact.decision.reason = why;
-    tell(growth, &fact);
-}
-
 esper_status growth_log_governor(void *context, const esper_incident *incident)
 {
     esper_growth *growth = context;
     esper_log_entry entry = {
         .step = incident->at.step, .epoch = (int32_t)incident->at.epoch + 1, .source = ESPER_LOG_GOVERNOR};
     esper_log_governor *governor = &entry.governor;
+    const char *reason = esper_governor_reason_name(incident->reason);
+    char why[ESPER_LOG_TENSOR_CHARS + 96];
+    esper_fact fact;
 
     esper_log_governor_init(governor);
     governor->action = (int32_t)incident->action;
@@ -110,7 +96,15 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
         governor->first_index = incident->first_index;
     }
     ESPER_TRY(growth_log(growth, &entry));
-    record_governor(growth, &entry);
+    if (governor->role >= 0)
+        snprintf(why, sizeof(why), "%s: %s in %s (%s)", reason, governor->problem, governor->tensor,
+                 esper_log_role_name(governor->role));
+    else
+        snprintf(why, sizeof(why), "%s: validation loss %g", reason, governor->loss);
+    fact =
+        copy_of_entry(growth, ESPER_LOG_GOVERNOR, esper_governor_action_name(incident->action), (uint32_t)entry.epoch);
+    fact.decision.reason = why;
+    tell(growth, &fact);
     return ESPER_OK;
 }
 
