@@ -10,7 +10,9 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/suggest.h"
+#include "policy/learned.h"
 #include "policy/policy.h"
+#include "slot/slots.h"
 
 enum { LIST_CHARS = 4096, MAX_STEM_CHARS = 24 };
 
@@ -206,6 +208,54 @@ static esper_status read_lines(esper_compare *compare, const char *policies)
 
 /* ------------------------------------------------------------------------------------------------ learned policies */
 
+/* Whether it is for the run that it would decide about: the task's host, with the slots that it has. */
+static esper_status check_file(const esper_compare *compare, const esper_learned_file *file)
+{
+    const esper_slot_rules rules = {0};
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    const char *ids[ESPER_MAX_SLOTS];
+    esper_learned_identity wanted;
+    esper_net net;
+    esper_status status = slots != NULL ? esper_task_build(compare->task, &compare->config, &compare->data, &net)
+                                        : ESPER_FAIL(ESPER_E_NOMEM, "the slots of %s", compare->task->name);
+
+    if (status == ESPER_OK) {
+        status = esper_slots_init(slots, net.boundaries, net.n_boundaries, &rules);
+        esper_net_fini(&net);
+    }
+    esper_learned_identity_init(&wanted);
+    snprintf(wanted.task, sizeof(wanted.task), "%s", compare->task->name);
+    wanted.topology = esper_task_host(compare->task, &compare->config, &compare->data).topology;
+    for (int k = 0; status == ESPER_OK && k < slots->n; k++)
+        ids[k] = slots->slot[k].id;
+    if (status == ESPER_OK)
+        status = esper_learned_identity_set_slots(&wanted, ids, slots->n);
+    esper_mem_free(slots);
+    return status == ESPER_OK ? esper_learned_check(file, &wanted) : status;
+}
+
+/* What a policy's file says of itself. */
+static esper_status read_policy(const esper_compare *compare, esper_compare_line *line)
+{
+    esper_learned_file *file;
+    const esper_learned_identity *identity;
+    esper_config was;
+    esper_status status = esper_learned_open(line->file, &file);
+
+    if (status != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
+    status = check_file(compare, file);
+    identity = esper_learned_identity_of(file);
+    snprintf(line->reward, sizeof(line->reward), "%s", identity->reward);
+    snprintf(line->gates, sizeof(line->gates), "%s", esper_config_gates_name(identity->gates));
+    line->weights_known = esper_policy_settings(file, &was); /* a file without them says nothing of its weights */
+    if (line->weights_known)
+        esper_config_value_text(&was, esper_config_find("reward_weights"), line->weights);
+    line->hash = esper_learned_hash_of(file);
+    esper_learned_close(file);
+    return status == ESPER_E_CONFIG ? esper_fail_within(ESPER_E_CONFIG, "--policies: ") : status;
+}
+
 /* "runs/x/policy.safetensors": up 0 is "policy", up 1 is "x". Only what a file's name can be made of. */
 static void part_of_path(const char *path, int up, char name_out[ESPER_COMPARE_LABEL_CHARS])
 {
@@ -300,7 +350,7 @@ static esper_status read_files(esper_compare *compare)
         if (line->file[0] == '\0')
             continue;
         name_file(compare, i, n_files);
-        ESPER_TRY(esper_compare_read_policy(compare, line));
+        ESPER_TRY(read_policy(compare, line));
         first = first != NULL ? first : line;
         if (gates_asked)
             continue;
@@ -311,9 +361,15 @@ static esper_status read_files(esper_compare *compare)
                               first->file, first->gates, line->file, line->gates);
         ESPER_TRY(esper_config_set(&compare->config, "gates", line->gates, &source));
     }
-    for (int i = 0; i < compare->n_lines; i++)
-        if (compare->lines[i].file[0] != '\0')
-            ESPER_TRY(esper_compare_note_policy(compare, &compare->lines[i]));
+    for (int i = 0; i < compare->n_lines; i++) { /* the gates are chosen */
+        esper_learned_file *file;
+
+        if (compare->lines[i].file[0] == '\0')
+            continue;
+        ESPER_TRY(esper_learned_open(compare->lines[i].file, &file));
+        esper_policy_note(file, &compare->config, compare->lines[i].note);
+        esper_learned_close(file);
+    }
     name_finals(compare);
     return ESPER_OK;
 }

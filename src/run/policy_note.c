@@ -71,27 +71,13 @@ static int next_difference(int key, const esper_config *was, const esper_config 
     return key;
 }
 
-/* "channels = 8, here 4". What had no effect where the policy learned, it has not met at all. */
-static void note_settings(const esper_config *was, const esper_task *task, const esper_config *config,
-                          char text[ESPER_POLICY_NOTE_CHARS])
-{
-    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, was);
-    char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
-    int n = 0, key = -1;
-
-    while ((key = next_difference(key + 1, was, config, &use, false, old, new)) < ESPER_CONFIG_N_KEYS)
-        if (n++ < MOST_SETTINGS)
-            note(text, "%s = %.40s, here %.40s", esper_config_key_at(key)->name, old[0] != '\0' ? old : "(nothing)",
-                 new[0] != '\0' ? new : "(nothing)");
-    if (n > MOST_SETTINGS)
-        note(text, "%d more settings that are others here", n - MOST_SETTINGS);
-}
-
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
-    int epochs = config->epochs - esper_finish_epochs(config);
+    int epochs = config->epochs - esper_finish_epochs(config), n = 0, key = -1;
+    char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
     const esper_task *task;
+    esper_config_use use;
     esper_config was;
 
     text[0] = '\0';
@@ -100,8 +86,15 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
              esper_config_gates_name(config->gates));
     if (identity->max_epochs != epochs && identity->max_epochs > 0)
         note(text, "episodes of %d epochs, and here %d are for growing", identity->max_epochs, epochs);
-    if (esper_policy_settings(file, &was) && esper_task_find(identity->task, &task) == ESPER_OK)
-        note_settings(&was, task, config, text); /* a policy with settings that are unknown here decides all the same */
+    if (!esper_policy_settings(file, &was) || esper_task_find(identity->task, &task) != ESPER_OK)
+        return; /* a policy with settings that are unknown here decides all the same */
+    use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, &was); /* what had no effect there it has not met at all */
+    while ((key = next_difference(key + 1, &was, config, &use, false, old, new)) < ESPER_CONFIG_N_KEYS)
+        if (n++ < MOST_SETTINGS)
+            note(text, "%s = %.40s, here %.40s", esper_config_key_at(key)->name, old[0] != '\0' ? old : "(nothing)",
+                 new[0] != '\0' ? new : "(nothing)");
+    if (n > MOST_SETTINGS)
+        note(text, "%d more settings that are others here", n - MOST_SETTINGS);
 }
 
 /* ------------------------------------------------------------------------------------------------ as flags */
