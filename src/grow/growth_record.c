@@ -284,20 +284,6 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 
 /* ------------------------------------------------------------------------------------------------ what slots tell */
 
-static void record_germination(const esper_growth *growth, int k, uint32_t epoch)
-{
-    const esper_slot *slot = &growth->network->slots.slot[k];
-    esper_fact fact = fact_of(growth, ESPER_FACT_GERMINATION, epoch);
-
-    fact.germination.seed = growth->state.seed[k].number;
-    fact.germination.slot = slot->id;
-    fact.germination.blueprint = slot->blueprint;
-    fact.germination.blend = slot->blend;
-    fact.germination.params = slot->seed_params + slot->gate_params;
-    fact.germination.reason = growth->deciding.decision.text;
-    tell(growth, &fact);
-}
-
 static void record_move(const esper_growth *growth, int k, const esper_slot_event *what, uint32_t epoch)
 {
     bool pruned = what->kind == ESPER_SLOT_EVENT_PRUNED;
@@ -358,8 +344,18 @@ void growth_record_events(esper_growth *growth, uint32_t epoch)
         assert(k >= 0); /* slots tell of themselves alone */
         if (event->kind == ESPER_SLOT_EVENT_GATE)
             record_gate(growth, k, event, epoch);
-        if (event->kind == ESPER_SLOT_EVENT_GERMINATED)
-            record_germination(growth, k, epoch);
+        if (event->kind == ESPER_SLOT_EVENT_GERMINATED) {
+            const esper_slot *slot = &growth->network->slots.slot[k];
+            esper_fact fact = fact_of(growth, ESPER_FACT_GERMINATION, epoch);
+
+            fact.germination.seed = growth->state.seed[k].number;
+            fact.germination.slot = slot->id;
+            fact.germination.blueprint = slot->blueprint;
+            fact.germination.blend = slot->blend;
+            fact.germination.params = slot->seed_params + slot->gate_params;
+            fact.germination.reason = growth->deciding.decision.text;
+            tell(growth, &fact);
+        }
         if ((event->kind == ESPER_SLOT_EVENT_STAGE && event->to != ESPER_STAGE_PRUNED) || /* that is told by PRUNED */
             event->kind == ESPER_SLOT_EVENT_GERMINATED || event->kind == ESPER_SLOT_EVENT_PRUNED)
             record_move(growth, k, event, epoch);

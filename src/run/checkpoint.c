@@ -312,12 +312,14 @@ esper_status esper_checkpoint_check(const esper_safetensors *file, const char *p
     return ESPER_OK;
 }
 
+/* Whose it is. */
 static esper_status read_identity(esper_checkpoint *checkpoint, const char *path)
 {
     const char *task = esper_safetensors_note_find(checkpoint->file, "task");
     const char *config = esper_safetensors_note_find(checkpoint->file, "config");
     esper_status status;
 
+    ESPER_TRY(esper_checkpoint_check(checkpoint->file, path));
     checkpoint->kernels = esper_safetensors_note_find(checkpoint->file, "kernels");
     if (task == NULL || config == NULL || checkpoint->kernels == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say its task, configuration and kernels", path);
@@ -334,15 +336,12 @@ esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoin
     esper_status status;
 
     ESPER_TRY(esper_safetensors_open(path, &checkpoint.file));
-    status = esper_checkpoint_check(checkpoint.file, path);
+    status = read_identity(&checkpoint, path);
     if (status == ESPER_OK)
-        status = read_identity(&checkpoint, path);
-    if (status != ESPER_OK) {
+        *checkpoint_out = checkpoint;
+    else
         esper_safetensors_close(checkpoint.file);
-        return status;
-    }
-    *checkpoint_out = checkpoint;
-    return ESPER_OK;
+    return status;
 }
 
 void esper_checkpoint_fini(esper_checkpoint *checkpoint)

@@ -233,26 +233,6 @@ static esper_status create_schema(sqlite3 *db, const char *path)
     return esper_store_sql_execute(db, path, sql.text);
 }
 
-/* Another process may be doing the same: who comes second waits, and finds the schema there. */
-static esper_status create_if_empty(sqlite3 *db, const char *path)
-{
-    esper_status status;
-    bool is_empty;
-
-    ESPER_TRY(check_schema(db, path, &is_empty));
-    if (!is_empty)
-        return ESPER_OK;
-    ESPER_TRY(esper_store_sql_execute(db, path, "BEGIN IMMEDIATE"));
-    status = check_schema(db, path, &is_empty);
-    if (status == ESPER_OK && is_empty)
-        status = create_schema(db, path);
-    if (status == ESPER_OK)
-        status = esper_store_sql_execute(db, path, "COMMIT");
-    if (status != ESPER_OK)
-        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
-}
-
 /* Readers and the writer do not wait for each other. SQLite does not use its patience for this one switch, so we do. Where
  * the file system cannot have it, the store works without. */
 static esper_status switch_to_wal(sqlite3 *db, const char *path, int patience_ms)
@@ -291,14 +271,25 @@ static esper_status open_file(const char *path, const char *name, int flags, int
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out)
 {
     sqlite3 *db = NULL;
+    bool is_empty = false;
     esper_status status;
 
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, patience_ms, &db));
-    status = create_if_empty(db, path);
+    status = check_schema(db, path, &is_empty);
+    if (status == ESPER_OK &&
+        is_empty) { /* another process may be doing the same: who comes second waits, and finds it there */
+        status = esper_store_sql_execute(db, path, "BEGIN IMMEDIATE");
+        if (status == ESPER_OK)
+            status = check_schema(db, path, &is_empty);
+        if (status == ESPER_OK && is_empty)
+            status = create_schema(db, path);
+        if (status == ESPER_OK)
+            status = esper_store_sql_execute(db, path, "COMMIT");
+    }
     if (status == ESPER_OK)
         status = switch_to_wal(db, path, patience_ms);
     if (status != ESPER_OK) {
-        sqlite3_close(db);
+        sqlite3_close(db); /* what was begun is rolled back */
         return status;
     }
     *db_out = db;
