@@ -149,17 +149,6 @@ static void put_words(esper_json *json, const char *text)
     esper_json_text(json, bytes);
 }
 
-/* A number as far as every reader keeps it whole, beyond that a text; null for none. */
-static void put_count(esper_json *json, uint64_t value)
-{
-    if (value == ESPER_GUARD_NONE)
-        esper_json_null(json);
-    else if (value <= (uint64_t)1 << 53)
-        esper_json_int(json, (int64_t)value);
-    else
-        esper_json_u64(json, value);
-}
-
 /* base: an esper_log_entry, or the head. */
 static void put_fields(esper_json *json, const log_field *field, const void *base, esper_topology topology)
 {
@@ -173,7 +162,12 @@ static void put_fields(esper_json *json, const log_field *field, const void *bas
             esper_json_int(json, *(const int32_t *)value);
             break;
         case LOG_COUNT:
-            put_count(json, *(const uint64_t *)value);
+            if (*(const uint64_t *)value == ESPER_GUARD_NONE)
+                esper_json_null(json);
+            else if (*(const uint64_t *)value <= (uint64_t)1 << 53) /* as far as every reader keeps it whole */
+                esper_json_int(json, *(const int64_t *)value);
+            else
+                esper_json_u64(json, *(const uint64_t *)value);
             break;
         case LOG_U64:
             esper_json_u64(json, *(const uint64_t *)value);
@@ -269,33 +263,25 @@ static esper_status put_line(esper_decision_log *log, bool is_head, const log_fi
     return ESPER_OK;
 }
 
-/* Its name is to last, too. A directory that cannot be opened or synced is as durable as it gets. */
-static esper_status sync_directory(const char *path)
+static esper_status begin_file(esper_decision_log *log, const esper_log_head *head)
 {
-    const char *slash = strrchr(path, '/');
-    size_t n = slash != NULL ? (size_t)(slash - path) + 1 : 1;
-    char *dir = esper_mem_alloc(n + 1);
+    const char *slash = strrchr(log->path, '/');
+    char dir[4096];
     int fd;
 
-    if (dir == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "decisions to %s", path);
-    memcpy(dir, slash != NULL ? path : ".", n);
+    log->fd = open(log->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (log->fd < 0)
+        return fail_errno(log, "cannot be made");
+    ESPER_TRY(put_line(log, true, log_head, NULL, head));
+    /* Its name is to last, too. A directory that cannot be opened or synced is as durable as it gets. */
+    snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash - log->path) + 1 : 1,
+             slash != NULL ? log->path : ".");
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         fsync(fd);
         close(fd);
     }
-    esper_mem_free(dir);
     return ESPER_OK;
-}
-
-static esper_status begin_file(esper_decision_log *log, const esper_log_head *head)
-{
-    log->fd = open(log->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-    if (log->fd < 0)
-        return fail_errno(log, "cannot be made");
-    ESPER_TRY(put_line(log, true, log_head, NULL, head));
-    return sync_directory(log->path);
 }
 
 static esper_status check_head(const esper_decision_log *log, const esper_log_head *found, const esper_log_head *wanted)

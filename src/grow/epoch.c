@@ -82,20 +82,10 @@ static esper_status validate(esper_epoch_player *player, esper_epoch_record *rec
     return player->measured != NULL ? player->measured(player->context, record) : ESPER_OK;
 }
 
-static esper_status finish(esper_epoch_player *player, esper_epoch_record *record, esper_epoch_end *end_out)
-{
-    esper_incident incident;
-
-    ESPER_TRY(esper_epoch_settle(player, end_out));
-    if (*end_out != ESPER_EPOCH_GOOD)
-        return ESPER_OK;
-    ESPER_TRY(validate(player, record));
-    return heed(player, esper_guarded_judge(player->network, record->loss_valid, &incident), &incident, end_out);
-}
-
 esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *record_out, esper_epoch_end *end_out)
 {
     esper_epoch_record record = {0};
+    esper_incident incident;
     esper_status status;
     double began;
 
@@ -107,7 +97,13 @@ esper_status esper_epoch_play(esper_epoch_player *player, esper_epoch_record *re
     began = esper_clock_seconds();
     record.epoch = player->network->cursor.epoch + 1;
     record.samples_per_s = esper_epoch_speed(player);
-    status = finish(player, &record, end_out);
+    status = esper_epoch_settle(player, end_out);
+    if (status == ESPER_OK && *end_out == ESPER_EPOCH_GOOD) {
+        status = validate(player, &record);
+        if (status == ESPER_OK)
+            status =
+                heed(player, esper_guarded_judge(player->network, record.loss_valid, &incident), &incident, end_out);
+    }
     player->seconds_valid += esper_clock_seconds() - began;
     *record_out = record;
     return status;

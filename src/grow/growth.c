@@ -33,26 +33,21 @@ static esper_status count_blueprints(esper_growth *growth)
     return known ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "sizes of %d slots' seeds", network->slots.n);
 }
 
-/* Whether somebody asked for this policy: a run's record names every key, so the default there says nothing. */
-static bool is_policy_asked(const esper_config *config)
-{
-    int key = esper_config_find("policy");
-
-    return esper_config_place_of(config, key) > ESPER_CONFIG_FILE ||
-           strcmp(config->policy, esper_config_key_at(key)->preset) != 0;
-}
-
 static esper_status check_policy(const esper_config *config)
 {
     const esper_policy_ops *policy = &esper_policy_learned;
     bool has_program = config->policy_cmd[0] != '\0', is_file = esper_policy_is_file(config->policy);
+    int key = esper_config_find("policy");
+    /* Whether somebody asked for this policy: a run's record names every key, so the default there says nothing. */
+    bool is_asked = esper_config_place_of(config, key) > ESPER_CONFIG_FILE ||
+                    strcmp(config->policy, esper_config_key_at(key)->preset) != 0;
 
     if (!is_file && esper_policy_find(config->policy, &policy) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "policy: ");
     if (!is_file && policy == &esper_policy_learned)
         return ESPER_FAIL(ESPER_E_CONFIG, "policy = learned: give the policy's file, or the directory of the run that "
                                           "learned it, in place of the name: --policy best.safetensors");
-    if (has_program && is_policy_asked(config) && policy != &esper_policy_command)
+    if (has_program && is_asked && policy != &esper_policy_command)
         return ESPER_FAIL(ESPER_E_CONFIG,
                           "policy_cmd and policy = %s: one of them decides. Leave one out, or set policy = command",
                           policy->name);
@@ -152,21 +147,6 @@ static esper_status open_policy(esper_growth *growth)
     return ESPER_OK;
 }
 
-static void init_memory(esper_growth *growth)
-{
-    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
-        growth->state.seed[k].ratio = (double)NAN;
-        growth->deciding.gates[k].gate = -1;
-        growth->measuring.probed[k] = growth->state.promise[k] = (double)NAN;
-    }
-    for (int k = 0; k < growth->network->slots.n; k++) /* planted ones */
-        if (esper_slot_is_active(&growth->network->slots.slot[k]))
-            growth->state.seed[k].number = (int32_t)growth->facts.n_seeds++;
-    growth->recording.events =
-        (esper_slot_events){.events = growth->recording.event_room, .capacity = GROWTH_MAX_EVENTS};
-    esper_decision_init(&growth->deciding.decision, ESPER_SLOT_OP_WAIT);
-}
-
 static esper_status open_parts(esper_growth *growth, const char *inject)
 {
     esper_network *network = growth->network;
@@ -186,7 +166,17 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
     if (growth->measuring.buffers == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
     ESPER_TRY(count_blueprints(growth));
-    init_memory(growth);
+    for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
+        growth->state.seed[k].ratio = (double)NAN;
+        growth->deciding.gates[k].gate = -1;
+        growth->measuring.probed[k] = growth->state.promise[k] = (double)NAN;
+    }
+    for (int k = 0; k < network->slots.n; k++) /* planted ones */
+        if (esper_slot_is_active(&network->slots.slot[k]))
+            growth->state.seed[k].number = (int32_t)growth->facts.n_seeds++;
+    growth->recording.events =
+        (esper_slot_events){.events = growth->recording.event_room, .capacity = GROWTH_MAX_EVENTS};
+    esper_decision_init(&growth->deciding.decision, ESPER_SLOT_OP_WAIT);
     growth_count_flops(growth);
     return ESPER_OK;
 }

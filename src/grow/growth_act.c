@@ -11,20 +11,6 @@
 
 /* ------------------------------------------------------------------------------------------------ the view */
 
-/* Blueprints that fit the slot and the budget of parameters. */
-static uint32_t affordable(const esper_growth *growth, int k, int64_t params)
-{
-    const esper_network *network = growth->network;
-    int64_t limit = network->engine->config.max_params;
-    uint32_t bits = esper_policy_blueprints(network->engine->host.topology);
-
-    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++)
-        if (growth->deciding.blueprint_params[k][i] == ESPER_SPLICE_UNFIT ||
-            (limit > 0 && params + growth->deciding.blueprint_params[k][i] > limit))
-            bits &= ~(1u << i);
-    return bits;
-}
-
 static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view)
 {
     const esper_slot *slot = &growth->network->slots.slot[k];
@@ -73,14 +59,19 @@ static void show_seed(const esper_growth *growth, int k, esper_policy_slot *view
 static void show_slot(const esper_growth *growth, int k, int64_t params, esper_policy_slot *view)
 {
     const esper_slot *slot = &growth->network->slots.slot[k];
+    const int64_t *costs = growth->deciding.blueprint_params[k];
+    int64_t limit = growth->network->engine->config.max_params;
 
     esper_policy_slot_init(view, growth->network->engine->host.topology, slot->id);
     view->stage = slot->stage;
     view->channels = slot->channels;
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
-    view->blueprints = affordable(growth, k, params);
-    memcpy(view->blueprint_params, growth->deciding.blueprint_params[k], sizeof(view->blueprint_params));
+    view->blueprints = esper_policy_blueprints(growth->network->engine->host.topology);
+    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++) /* those that fit the slot and the budget of parameters */
+        if (costs[i] == ESPER_SPLICE_UNFIT || (limit > 0 && params + costs[i] > limit))
+            view->blueprints &= ~(1u << i);
+    memcpy(view->blueprint_params, costs, sizeof(view->blueprint_params));
     view->gate_params = growth->deciding.gate_params[k];
     if (esper_slot_is_active(slot))
         show_seed(growth, k, view);

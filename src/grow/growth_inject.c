@@ -47,28 +47,22 @@ esper_status growth_read_faults(esper_growth *growth, const char *text)
     return ESPER_OK;
 }
 
-static bool is_target(const growth_fault *fault, const esper_guard_tensor *tensor)
-{
-    bool in_host = strcmp(tensor->group, "host") == 0;
-
-    if ((int)tensor->role != fault->role || tensor->count == 0)
-        return false;
-    if (strcmp(fault->where, "host") == 0)
-        return in_host;
-    if (strcmp(fault->where, "seed") == 0)
-        return !in_host;
-    return strcmp(tensor->name, fault->where) == 0;
-}
-
 /* The tensor to spoil; -1 = there is none now. */
 static int64_t choose(const esper_guard *guard, const growth_fault *fault, esper_rng *rng)
 {
     int64_t chosen = -1;
     uint32_t n = 0;
 
-    for (size_t i = 0; i < esper_guard_count(guard); i++)
-        if (is_target(fault, esper_guard_tensor_at(guard, i)) && esper_rng_below(rng, ++n) == 0)
+    for (size_t i = 0; i < esper_guard_count(guard); i++) {
+        const esper_guard_tensor *tensor = esper_guard_tensor_at(guard, i);
+        bool in_host = strcmp(tensor->group, "host") == 0;
+        bool is_there = strcmp(fault->where, "host") == 0   ? in_host
+                        : strcmp(fault->where, "seed") == 0 ? !in_host
+                                                            : strcmp(tensor->name, fault->where) == 0;
+
+        if (is_there && (int)tensor->role == fault->role && tensor->count > 0 && esper_rng_below(rng, ++n) == 0)
             chosen = (int64_t)i;
+    }
     return chosen;
 }
 

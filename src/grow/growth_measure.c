@@ -64,22 +64,6 @@ void growth_watch_gradients(void *context, const esper_row *row, const esper_gua
     }
 }
 
-/* The epoch's last look becomes the slot's; the ratio is smoothed from epoch to epoch. */
-static void take_gradients(growth_seed *seed, esper_slot *slot)
-{
-    esper_slot_gradient gradient = {.norm = seed->sample[0],
-                                    .health = seed->sample[1],
-                                    .vanishing = seed->vanishing != 0,
-                                    .exploding = seed->exploding != 0};
-
-    if (!seed->sampled)
-        return;
-    if (isfinite(seed->sample[2]))
-        seed->ratio = isnan(seed->ratio) ? seed->sample[2] : 0.9 * seed->ratio + 0.1 * seed->sample[2];
-    gradient.ratio = seed->ratio;
-    esper_slot_set_gradient(slot, &gradient);
-}
-
 /* ------------------------------------------------------------------------------------------------ coalitions */
 
 /* Which coalitions, over which slice, and whether in this epoch at all. */
@@ -247,18 +231,16 @@ static esper_status plan_probe(esper_growth *growth)
 /* What several batches say of a probe: the sum of their gradients, and the sum of these gradients' squared norms. */
 typedef struct probe_sums {
     float *sum;
-    float *grad; /* of one batch; all slots share it */
     double squares;
 } probe_sums;
 
-static esper_status add_probes(const esper_growth *growth, probe_sums *sums)
+static esper_status add_probes(const esper_growth *growth, probe_sums *sums, float *grad)
 {
     const esper_network *network = growth->network;
     char name[ESPER_NAME_CHARS];
 
     for (int k = 0; k < network->slots.n; k++) {
         const esper_tensor *tensor;
-        float *grad = sums[k].grad;
         int t;
 
         snprintf(name, sizeof(name), "%s.probe.weight", network->slots.slot[k].id);
@@ -330,7 +312,7 @@ static void take_evidence(esper_growth *growth, const probe_sums *sums, uint32_t
     }
 }
 
-static esper_status run_probe(esper_growth *growth, probe_sums *sums)
+static esper_status run_probe(esper_growth *growth, probe_sums *sums, float *grad)
 {
     growth_measuring *measuring = &growth->measuring;
     esper_network *network = growth->network;
@@ -341,7 +323,7 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums)
         ESPER_TRY(esper_network_load(network, measuring->probe_plan, &measuring->probe_net, ESPER_SPLIT_VALID, batch));
         network->pass.training = true; /* batch statistics: the ones that gradients go through */
         ESPER_TRY(esper_plan_gradients_one(measuring->probe_plan, network->stream, 0));
-        ESPER_TRY(add_probes(growth, sums));
+        ESPER_TRY(add_probes(growth, sums, grad));
         growth->facts.flops += flops * esper_network_n_loaded(network) / network->engine->config.batch;
     }
     take_evidence(growth, sums, n);
@@ -356,8 +338,8 @@ esper_status growth_probe(esper_growth *growth)
     const esper_slots *slots = &network->slots;
     size_t bytes = (size_t)esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER) * sizeof(float);
     probe_sums sums[ESPER_MAX_SLOTS] = {{0}};
-    float *memory;
-    size_t room = 0, most = 0;
+    float *memory; /* for each slot as much as the largest takes, and once more for the gradient of a batch */
+    size_t most = 0;
     esper_status status, put_back;
 
     for (int k = 0; k < ESPER_MAX_SLOTS; k++)
@@ -367,24 +349,19 @@ esper_status growth_probe(esper_growth *growth)
     for (int k = 0; k < slots->n; k++) {
         size_t n = (size_t)esper_splice_count_probe(network->engine->host.topology, slots->slot[k].channels);
 
-        room += n;
         most = n > most ? n : most;
     }
-    memory = esper_mem_alloc((room + most) * sizeof(*memory));
+    memory = esper_mem_alloc(((size_t)slots->n + 1) * most * sizeof(*memory));
     if (memory == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
-    sums[0].sum = memory;
-    for (int k = 1; k < slots->n; k++)
-        sums[k].sum =
-            sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
     for (int k = 0; k < slots->n; k++)
-        sums[k].grad = memory + room;
+        sums[k].sum = memory + (size_t)k * most;
     status = esper_backend_read(network->engine->backend, measuring->buffers, network->slab.family[ESPER_FAMILY_BUFFER],
                                 bytes);
     if (status == ESPER_OK) {
         status = plan_probe(growth);
         if (status == ESPER_OK)
-            status = run_probe(growth, sums);
+            status = run_probe(growth, sums, memory + (size_t)slots->n * most);
         put_back = esper_backend_copy_in(network->engine->backend, NULL, network->slab.family[ESPER_FAMILY_BUFFER],
                                          measuring->buffers, bytes);
         status = status != ESPER_OK ? status : put_back;
@@ -447,11 +424,21 @@ void growth_take_readings(esper_growth *growth, const esper_epoch_record *record
             *promise = isnan(*promise) ? probed : 0.7 * *promise + 0.3 * probed;
     }
     take_contributions(growth);
-    for (int k = 0; k < slots->n; k++) {
+    for (int k = 0; k < slots->n; k++) { /* the epoch's last look at a seed's gradients becomes the slot's */
+        growth_seed *seed = &growth->state.seed[k];
+
         if (!esper_slot_is_active(&slots->slot[k]))
             continue;
         (void)esper_slot_record_accuracy(&slots->slot[k], record->acc_valid); /* the governor has seen to it: finite */
-        take_gradients(&growth->state.seed[k], &slots->slot[k]);
+        if (!seed->sampled)
+            continue;
+        if (isfinite(seed->sample[2])) /* smoothed from epoch to epoch */
+            seed->ratio = isnan(seed->ratio) ? seed->sample[2] : 0.9 * seed->ratio + 0.1 * seed->sample[2];
+        esper_slot_set_gradient(&slots->slot[k], &(esper_slot_gradient){.norm = seed->sample[0],
+                                                                        .health = seed->sample[1],
+                                                                        .ratio = seed->ratio,
+                                                                        .vanishing = seed->vanishing != 0,
+                                                                        .exploding = seed->exploding != 0});
     }
 }
 

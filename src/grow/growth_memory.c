@@ -119,17 +119,6 @@ static const char *prefix_of(char prefix[PREFIX_CHARS], const char *what, int sl
     return prefix;
 }
 
-/* What a policy remembers is its own: bytes, two hexadecimal digits for each. */
-static void write_policy(esper_page *out, const growth_state *state)
-{
-    if (state->policy_bytes == 0)
-        return;
-    esper_page_print(out, "policy ");
-    for (uint64_t i = 0; i < state->policy_bytes; i++)
-        esper_page_print(out, "%02x", state->policy[i]);
-    esper_page_print(out, "\n");
-}
-
 static bool read_policy(const esper_field_line *line, growth_state *state)
 {
     int n = (line->value_chars - 1) / 2;
@@ -163,7 +152,10 @@ static esper_status write_memory(void *context, esper_page *out)
         esper_fields_write(out, prefix_of(prefix, "seed", k), seed_fields, &state->seed[k]);
     for (int k = 0; k < ESPER_REWARD_MAX_SLOTS; k++)
         esper_fields_write(out, prefix_of(prefix, "account", k), esper_reward_account_fields, &state->ledger.slot[k]);
-    write_policy(out, state);
+    if (state->policy_bytes > 0)
+        esper_text_add(out, "policy "); /* what it remembers is its own: bytes, two hexadecimal digits for each */
+    for (uint64_t i = 0; i < state->policy_bytes; i++)
+        esper_text_add(out, "%02x%s", state->policy[i], i + 1 == state->policy_bytes ? "\n" : "");
     return ESPER_OK;
 }
 

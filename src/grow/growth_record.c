@@ -68,29 +68,15 @@ esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
     return growth_log(growth, &entry);
 }
 
-static void record_governor(const esper_growth *growth, const esper_log_entry *entry)
-{
-    const esper_log_governor *governor = &entry->governor;
-    const char *action = esper_governor_action_name((esper_governor_action)governor->action);
-    const char *reason = esper_governor_reason_name((esper_governor_reason)governor->reason);
-    esper_fact fact = copy_of_entry(growth, ESPER_LOG_GOVERNOR, action, (uint32_t)entry->epoch);
-    char why[ESPER_LOG_TENSOR_CHARS + 96];
-
-    if (governor->role >= 0)
-        snprintf(why, sizeof(why), "%s: %s in %s (%s)", reason, governor->problem, governor->tensor,
-                 esper_log_role_name(governor->role));
-    else
-        snprintf(why, sizeof(why), "%s: validation loss %g", reason, governor->loss);
-    fact.decision.reason = why;
-    tell(growth, &fact);
-}
-
 esper_status growth_log_governor(void *context, const esper_incident *incident)
 {
     esper_growth *growth = context;
     esper_log_entry entry = {
         .step = incident->at.step, .epoch = (int32_t)incident->at.epoch + 1, .source = ESPER_LOG_GOVERNOR};
     esper_log_governor *governor = &entry.governor;
+    const char *reason = esper_governor_reason_name(incident->reason);
+    char why[ESPER_LOG_TENSOR_CHARS + 96];
+    esper_fact fact;
 
     esper_log_governor_init(governor);
     governor->action = (int32_t)incident->action;
@@ -110,7 +96,15 @@ esper_status growth_log_governor(void *context, const esper_incident *incident)
         governor->first_index = incident->first_index;
     }
     ESPER_TRY(growth_log(growth, &entry));
-    record_governor(growth, &entry);
+    if (governor->role >= 0)
+        snprintf(why, sizeof(why), "%s: %s in %s (%s)", reason, governor->problem, governor->tensor,
+                 esper_log_role_name(governor->role));
+    else
+        snprintf(why, sizeof(why), "%s: validation loss %g", reason, governor->loss);
+    fact =
+        copy_of_entry(growth, ESPER_LOG_GOVERNOR, esper_governor_action_name(incident->action), (uint32_t)entry.epoch);
+    fact.decision.reason = why;
+    tell(growth, &fact);
     return ESPER_OK;
 }
 
@@ -290,20 +284,6 @@ void growth_record_epoch(esper_growth *growth, const esper_epoch_record *done)
 
 /* ------------------------------------------------------------------------------------------------ what slots tell */
 
-static void record_germination(const esper_growth *growth, int k, uint32_t epoch)
-{
-    const esper_slot *slot = &growth->network->slots.slot[k];
-    esper_fact fact = fact_of(growth, ESPER_FACT_GERMINATION, epoch);
-
-    fact.germination.seed = growth->state.seed[k].number;
-    fact.germination.slot = slot->id;
-    fact.germination.blueprint = slot->blueprint;
-    fact.germination.blend = slot->blend;
-    fact.germination.params = slot->seed_params + slot->gate_params;
-    fact.germination.reason = growth->deciding.decision.text;
-    tell(growth, &fact);
-}
-
 static void record_move(const esper_growth *growth, int k, const esper_slot_event *what, uint32_t epoch)
 {
     bool pruned = what->kind == ESPER_SLOT_EVENT_PRUNED;
@@ -364,8 +344,18 @@ void growth_record_events(esper_growth *growth, uint32_t epoch)
         assert(k >= 0); /* slots tell of themselves alone */
         if (event->kind == ESPER_SLOT_EVENT_GATE)
             record_gate(growth, k, event, epoch);
-        if (event->kind == ESPER_SLOT_EVENT_GERMINATED)
-            record_germination(growth, k, epoch);
+        if (event->kind == ESPER_SLOT_EVENT_GERMINATED) {
+            const esper_slot *slot = &growth->network->slots.slot[k];
+            esper_fact fact = fact_of(growth, ESPER_FACT_GERMINATION, epoch);
+
+            fact.germination.seed = growth->state.seed[k].number;
+            fact.germination.slot = slot->id;
+            fact.germination.blueprint = slot->blueprint;
+            fact.germination.blend = slot->blend;
+            fact.germination.params = slot->seed_params + slot->gate_params;
+            fact.germination.reason = growth->deciding.decision.text;
+            tell(growth, &fact);
+        }
         if ((event->kind == ESPER_SLOT_EVENT_STAGE && event->to != ESPER_STAGE_PRUNED) || /* that is told by PRUNED */
             event->kind == ESPER_SLOT_EVENT_GERMINATED || event->kind == ESPER_SLOT_EVENT_PRUNED)
             record_move(growth, k, event, epoch);

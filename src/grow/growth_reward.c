@@ -74,16 +74,19 @@ void growth_begin_ledger(esper_growth *growth)
 }
 
 /* After the operation and the ticks. What was not legal came to nothing; what was and is refused has failed. */
-static esper_reward_facts facts_of(const esper_growth *growth, bool last)
+esper_status growth_pay(esper_growth *growth, bool last)
 {
+    const esper_slots *slots = &growth->network->slots;
     const growth_measuring *measuring = &growth->measuring;
-    int op = esper_action_effective_op(&growth->deciding.view, &growth->deciding.decision);
-
-    return (esper_reward_facts){
-        .view = &growth->deciding.view,
+    growth_deciding *deciding = &growth->deciding;
+    int op = esper_action_effective_op(&deciding->view, &deciding->decision);
+    int stages[ESPER_MAX_SLOTS], epochs[ESPER_MAX_SLOTS];
+    esper_reward_pair pairs[ESPER_ATTRIBUTION_PAIRS];
+    esper_reward_facts facts = {
+        .view = &deciding->view,
         .op = op,
-        .slot = op == ESPER_SLOT_OP_WAIT ? -1 : growth->deciding.decision.slot,
-        .failed = op != ESPER_SLOT_OP_WAIT && !growth->deciding.accepted,
+        .slot = op == ESPER_SLOT_OP_WAIT ? -1 : deciding->decision.slot,
+        .failed = op != ESPER_SLOT_OP_WAIT && !deciding->accepted,
         .last = last,
         .params_host = (double)esper_net_count_params(&growth->network->net, 0),
         .improvement = measuring->measured ? measuring->probation : (double)NAN,
@@ -92,35 +95,25 @@ static esper_reward_facts facts_of(const esper_growth *growth, bool last)
                                   ? growth->recording.record.acc_valid - measuring->probation
                                   : (double)NAN,
         .n_auto_pruned = (int)growth->facts.n_auto_pruned,
+        .stages = stages,
+        .epochs = epochs,
+        .pairs = pairs,
     };
-}
-
-esper_status growth_pay(esper_growth *growth, bool last)
-{
-    growth_measuring *measuring = &growth->measuring;
-    const esper_slots *slots = &growth->network->slots;
-    int stages[ESPER_MAX_SLOTS], epochs[ESPER_MAX_SLOTS];
-    esper_reward_pair pairs[ESPER_ATTRIBUTION_PAIRS];
-    esper_reward_facts facts = facts_of(growth, last);
 
     for (int k = 0; k < slots->n; k++) {
         stages[k] = slots->slot[k].stage;
         epochs[k] = slots->slot[k].epochs_in_stage;
     }
-    facts.stages = stages;
-    facts.epochs = epochs;
-    facts.pairs = pairs;
     for (int i = 0; measuring->measured && i < measuring->found.n_synergies; i++)
         pairs[facts.n_pairs++] = (esper_reward_pair){.first = measuring->found.synergy[i].first,
                                                      .second = measuring->found.synergy[i].second,
                                                      .value = measuring->found.synergy[i].value};
     assert(growth->facts.ledger_open && facts.n_pairs <= ESPER_ATTRIBUTION_PAIRS);
-    ESPER_TRY(
-        esper_reward_step(&growth->deciding.reward_config, &facts, &growth->state.ledger, &growth->deciding.reward));
+    ESPER_TRY(esper_reward_step(&deciding->reward_config, &facts, &growth->state.ledger, &deciding->reward));
     growth->facts.n_auto_pruned = 0;
     growth->facts.n_segment++;
-    growth->facts.earned += growth->deciding.reward.total;
-    growth->facts.earned_segment += growth->deciding.reward.total;
+    growth->facts.earned += deciding->reward.total;
+    growth->facts.earned_segment += deciding->reward.total;
     return ESPER_OK;
 }
 

@@ -278,11 +278,15 @@ esper_status esper_checkpoint_save(esper_network *network, const char *path)
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static esper_status check_format(const esper_safetensors *file, const char *path)
+esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path)
 {
     const char *format = esper_safetensors_note_find(file, "format");
     const char *version = esper_safetensors_note_find(file, "format_version");
-    char ours[NOTE_CHARS];
+    size_t n_notes = esper_safetensors_note_count(file);
+    esper_safetensors_note last;
+    char ours[NOTE_CHARS], found[NOTE_CHARS];
+    uint64_t hash = 0;
+    bool is_last;
 
     snprintf(ours, sizeof(ours), "%d", ESPER_CHECKPOINT_VERSION);
     if (format == NULL || strcmp(format, ESPER_CHECKPOINT_FORMAT) != 0 || version == NULL)
@@ -290,16 +294,7 @@ static esper_status check_format(const esper_safetensors *file, const char *path
     if (strcmp(version, ours) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: checkpoint format %.20s, this is Esper %s, which reads format %s", path,
                           version, ESPER_VERSION, ours);
-    return ESPER_OK;
-}
-
-static esper_status check_contents(const esper_safetensors *file, const char *path)
-{
-    size_t n_notes = esper_safetensors_note_count(file);
-    esper_safetensors_note last = esper_safetensors_note_at(file, n_notes - 1); /* check_format has found two */
-    uint64_t hash = 0;
-    char found[NOTE_CHARS];
-
+    assert(n_notes >= 2);
     for (size_t i = 0; i + 1 < n_notes; i++) {
         esper_safetensors_note note = esper_safetensors_note_at(file, i);
 
@@ -308,25 +303,23 @@ static esper_status check_contents(const esper_safetensors *file, const char *pa
     for (size_t i = 0; i < esper_safetensors_count(file); i++)
         hash = hash_tensor(esper_safetensors_at(file, i), esper_safetensors_at(file, i)->n_bytes, hash);
     snprintf(found, sizeof(found), "%016" PRIx64, hash);
-    if (strcmp(last.key, contents_hash_note) != 0 || strcmp(last.value, found) != 0)
+    last = esper_safetensors_note_at(file, n_notes - 1);
+    is_last = strcmp(last.key, contents_hash_note) == 0;
+    if (!is_last || strcmp(last.value, found) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT,
                           "%s: the checkpoint is damaged: its contents give the hash %s, recorded is %.20s", path,
-                          found, strcmp(last.key, contents_hash_note) == 0 ? last.value : "none");
+                          found, is_last ? last.value : "none");
     return ESPER_OK;
 }
 
-esper_status esper_checkpoint_check(const esper_safetensors *file, const char *path)
-{
-    ESPER_TRY(check_format(file, path));
-    return check_contents(file, path);
-}
-
+/* Whose it is. */
 static esper_status read_identity(esper_checkpoint *checkpoint, const char *path)
 {
     const char *task = esper_safetensors_note_find(checkpoint->file, "task");
     const char *config = esper_safetensors_note_find(checkpoint->file, "config");
     esper_status status;
 
+    ESPER_TRY(esper_checkpoint_check(checkpoint->file, path));
     checkpoint->kernels = esper_safetensors_note_find(checkpoint->file, "kernels");
     if (task == NULL || config == NULL || checkpoint->kernels == NULL)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say its task, configuration and kernels", path);
@@ -343,15 +336,12 @@ esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoin
     esper_status status;
 
     ESPER_TRY(esper_safetensors_open(path, &checkpoint.file));
-    status = esper_checkpoint_check(checkpoint.file, path);
+    status = read_identity(&checkpoint, path);
     if (status == ESPER_OK)
-        status = read_identity(&checkpoint, path);
-    if (status != ESPER_OK) {
+        *checkpoint_out = checkpoint;
+    else
         esper_safetensors_close(checkpoint.file);
-        return status;
-    }
-    *checkpoint_out = checkpoint;
-    return ESPER_OK;
+    return status;
 }
 
 void esper_checkpoint_fini(esper_checkpoint *checkpoint)
@@ -496,35 +486,29 @@ static uint64_t hash_in_file(const esper_safetensors *file, const esper_net *net
     return hash;
 }
 
-/* A network that only evaluates has no place for seeds without weight: those in TRAINING, and those whose alpha is 0. So what
- * the network was that was saved is asked of the file. */
-static esper_status hash_weights(const esper_safetensors *file, const esper_network *network, uint64_t *hash_out)
-{
-    esper_splice splice = network->splice;
-    esper_net net;
-    esper_status status;
-
-    if (splice.training) {
-        *hash_out = esper_network_hash(network);
-        return ESPER_OK;
-    }
-    splice.training = true;
-    esper_net_init(&net);
-    status = esper_splice_build(&splice, &network->engine->host, &net);
-    if (status == ESPER_OK)
-        *hash_out = hash_in_file(file, &net);
-    esper_net_fini(&net);
-    return status;
-}
-
-/* The file is sound; this tells whether its weights arrived where they were when it was written. */
+/* The file is sound; this tells whether its weights arrived where they were when it was written. A network that only evaluates has
+ * no place for seeds without weight: those in TRAINING, and those whose alpha is 0. So what the network was that was saved is
+ * asked of the file. */
 static esper_status check_weights(const esper_safetensors *file, const esper_network *network)
 {
     const char *recorded = esper_safetensors_note_find(file, "weight_hash");
+    esper_splice splice = network->splice;
     char found[NOTE_CHARS];
     uint64_t hash;
+    esper_net net;
 
-    ESPER_TRY(hash_weights(file, network, &hash));
+    if (splice.training) {
+        hash = esper_network_hash(network);
+    } else {
+        esper_status status;
+
+        splice.training = true;
+        esper_net_init(&net);
+        status = esper_splice_build(&splice, &network->engine->host, &net);
+        hash = status == ESPER_OK ? hash_in_file(file, &net) : 0;
+        esper_net_fini(&net);
+        ESPER_TRY(status);
+    }
     snprintf(found, sizeof(found), "%016" PRIx64, hash);
     if (recorded == NULL || strcmp(recorded, found) != 0)
         return ESPER_FAIL(ESPER_E_FORMAT,
@@ -556,17 +540,15 @@ static esper_status read_hex(const esper_safetensors *file, const char *key, uin
     return ESPER_OK;
 }
 
-static esper_status check_slots(const esper_safetensors *file, const esper_slots *read, const esper_network *network)
+static esper_status check_slots(const esper_safetensors *file, const esper_slots *read, const esper_slots *ours)
 {
-    bool same = read->n == network->slots.n;
+    bool same = read->n == ours->n;
 
     for (int k = 0; same && k < read->n; k++)
-        same = strcmp(read->slot[k].id, network->slots.slot[k].id) == 0 &&
-               read->slot[k].channels == network->slots.slot[k].channels &&
-               read->slot[k].depth == network->slots.slot[k].depth;
-    if (!same)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
-    return ESPER_OK;
+        same = strcmp(read->slot[k].id, ours->slot[k].id) == 0 && read->slot[k].channels == ours->slot[k].channels &&
+               read->slot[k].depth == ours->slot[k].depth;
+    return same ? ESPER_OK
+                : ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
 }
 
 /* Makes the network what it was: its seeds are born again, and their weights read like all others. */
@@ -581,7 +563,7 @@ static esper_status read_slots(const esper_safetensors *file, esper_network *net
     if (status == ESPER_OK && bytes != NULL) {
         status = esper_slots_unpack(bytes, n, slots);
         if (status == ESPER_OK)
-            status = check_slots(file, slots, network);
+            status = check_slots(file, slots, &network->slots);
         if (status == ESPER_OK) {
             network->slots = *slots;
             status = esper_network_replan(network);

@@ -10,7 +10,9 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/suggest.h"
+#include "policy/learned.h"
 #include "policy/policy.h"
+#include "slot/slots.h"
 
 enum { LIST_CHARS = 4096, MAX_STEM_CHARS = 24 };
 
@@ -72,22 +74,10 @@ static const esper_policy_ops *find_policy(const char *word)
     return NULL;
 }
 
-/* A learned policy, by its file or its run. */
-static esper_status find_file(const char *word, esper_compare_line *line_out)
+static esper_status find_line(const char *word, esper_compare_line *line_out)
 {
     char path[ESPER_PATH_CHARS];
 
-    if (esper_run_policy_take(word, path) != ESPER_OK)
-        return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
-    set_line(line_out, "", ESPER_COMPARE_GROWN); /* named once all are known */
-    if (snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(path, '/') != NULL ? "" : "./", path) >=
-        (int)sizeof(line_out->file))
-        return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", path);
-    return ESPER_OK;
-}
-
-static esper_status find_line(const char *word, esper_compare_line *line_out)
-{
     if (strcmp(word, name_final) == 0)
         set_line(line_out, name_final, ESPER_COMPARE_FINAL);
     else if (strcmp(word, name_equal) == 0)
@@ -96,10 +86,16 @@ static esper_status find_line(const char *word, esper_compare_line *line_out)
         set_line(line_out, esper_policy_none.name, ESPER_COMPARE_HOST);
     else if (find_policy(word) != NULL)
         set_line(line_out, word, ESPER_COMPARE_GROWN);
-    else if (esper_policy_is_file(word) || esper_run_policy_is_named(word))
-        return find_file(word, line_out);
-    else
+    else if (!esper_policy_is_file(word) && !esper_run_policy_is_named(word))
         return fail_line(word);
+    else { /* a learned policy, by its file or its run; named once all are known */
+        if (esper_run_policy_take(word, path) != ESPER_OK)
+            return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
+        set_line(line_out, "", ESPER_COMPARE_GROWN);
+        if (snprintf(line_out->file, sizeof(line_out->file), "%s%s", strchr(path, '/') != NULL ? "" : "./", path) >=
+            (int)sizeof(line_out->file))
+            return ESPER_FAIL(ESPER_E_CONFIG, "--policies: the path %.60s... is too long", path);
+    }
     return ESPER_OK;
 }
 
@@ -212,6 +208,54 @@ static esper_status read_lines(esper_compare *compare, const char *policies)
 
 /* ------------------------------------------------------------------------------------------------ learned policies */
 
+/* Whether it is for the run that it would decide about: the task's host, with the slots that it has. */
+static esper_status check_file(const esper_compare *compare, const esper_learned_file *file)
+{
+    const esper_slot_rules rules = {0};
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    const char *ids[ESPER_MAX_SLOTS];
+    esper_learned_identity wanted;
+    esper_net net;
+    esper_status status = slots != NULL ? esper_task_build(compare->task, &compare->config, &compare->data, &net)
+                                        : ESPER_FAIL(ESPER_E_NOMEM, "the slots of %s", compare->task->name);
+
+    if (status == ESPER_OK) {
+        status = esper_slots_init(slots, net.boundaries, net.n_boundaries, &rules);
+        esper_net_fini(&net);
+    }
+    esper_learned_identity_init(&wanted);
+    snprintf(wanted.task, sizeof(wanted.task), "%s", compare->task->name);
+    wanted.topology = esper_task_host(compare->task, &compare->config, &compare->data).topology;
+    for (int k = 0; status == ESPER_OK && k < slots->n; k++)
+        ids[k] = slots->slot[k].id;
+    if (status == ESPER_OK)
+        status = esper_learned_identity_set_slots(&wanted, ids, slots->n);
+    esper_mem_free(slots);
+    return status == ESPER_OK ? esper_learned_check(file, &wanted) : status;
+}
+
+/* What a policy's file says of itself. */
+static esper_status read_policy(const esper_compare *compare, esper_compare_line *line)
+{
+    esper_learned_file *file;
+    const esper_learned_identity *identity;
+    esper_config was;
+    esper_status status = esper_learned_open(line->file, &file);
+
+    if (status != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "--policies: ");
+    status = check_file(compare, file);
+    identity = esper_learned_identity_of(file);
+    snprintf(line->reward, sizeof(line->reward), "%s", identity->reward);
+    snprintf(line->gates, sizeof(line->gates), "%s", esper_config_gates_name(identity->gates));
+    line->weights_known = esper_policy_settings(file, &was); /* a file without them says nothing of its weights */
+    if (line->weights_known)
+        esper_config_value_text(&was, esper_config_find("reward_weights"), line->weights);
+    line->hash = esper_learned_hash_of(file);
+    esper_learned_close(file);
+    return status == ESPER_E_CONFIG ? esper_fail_within(ESPER_E_CONFIG, "--policies: ") : status;
+}
+
 /* "runs/x/policy.safetensors": up 0 is "policy", up 1 is "x". Only what a file's name can be made of. */
 static void part_of_path(const char *path, int up, char name_out[ESPER_COMPARE_LABEL_CHARS])
 {
@@ -245,35 +289,29 @@ static bool is_taken(const esper_compare *compare, int line, const char *name)
     return taken;
 }
 
-/* Whether that part of the path tells the file from all others. */
-static bool tells_apart(const esper_compare *compare, int line, int up)
-{
-    char name[ESPER_COMPARE_LABEL_CHARS], other[ESPER_COMPARE_LABEL_CHARS];
-
-    part_of_path(compare->lines[line].file, up, name);
-    for (int i = 0; i < compare->n_lines; i++) {
-        part_of_path(compare->lines[i].file, up, other);
-        if (i != line && compare->lines[i].file[0] != '\0' && strcmp(name, other) == 0)
-            return false;
-    }
-    return !is_taken(compare, line, name);
-}
-
+/* After the part of its path, the file's name or the directory's, that tells it from all others; where neither does, numbered. */
 static void name_file(esper_compare *compare, int line, int n_files)
 {
-    char *name = compare->lines[line].name, stem[ESPER_COMPARE_LABEL_CHARS];
+    char *name = compare->lines[line].name, stem[ESPER_COMPARE_LABEL_CHARS], other[ESPER_COMPARE_LABEL_CHARS];
 
     if (n_files == 1) {
         snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%s", name_learned);
         return;
     }
-    for (int up = 0; up < 2; up++)
-        if (tells_apart(compare, line, up)) {
-            part_of_path(compare->lines[line].file, up, name);
-            return;
+    for (int up = 0; up < 2 && name[0] == '\0'; up++) {
+        bool taken;
+
+        part_of_path(compare->lines[line].file, up, stem);
+        taken = is_taken(compare, line, stem);
+        for (int i = 0; i < compare->n_lines; i++) {
+            part_of_path(compare->lines[i].file, up, other);
+            taken |= i != line && compare->lines[i].file[0] != '\0' && strcmp(stem, other) == 0;
         }
+        if (!taken)
+            snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%s", stem);
+    }
     part_of_path(compare->lines[line].file, 0, stem);
-    for (int n = 1; name[0] == '\0' || is_taken(compare, line, name); n++)
+    for (int n = 1; is_taken(compare, line, name); n++)
         snprintf(name, ESPER_COMPARE_LABEL_CHARS, "%.*s-%d", MAX_STEM_CHARS - 1, stem, n % 100);
 }
 
@@ -297,23 +335,10 @@ static void name_finals(esper_compare *compare)
     }
 }
 
-/* All lines grow behind the same gates: those asked for, or those that the files were trained with. */
-static esper_status take_gates(esper_compare *compare, const esper_compare_line *line, const esper_compare_line *first)
-{
-    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET};
-    esper_config_place place = esper_config_place_of(&compare->config, esper_config_find("gates"));
-
-    if (place != ESPER_CONFIG_DEFAULT && place != ESPER_CONFIG_PRESET)
-        return ESPER_OK;
-    if (strcmp(line->gates, first->gates) != 0)
-        return ESPER_FAIL(ESPER_E_CONFIG,
-                          "--policies: %s was trained with %s gates and %s with %s ones: choose --gates", first->file,
-                          first->gates, line->file, line->gates);
-    return esper_config_set(&compare->config, "gates", line->gates, &source);
-}
-
 static esper_status read_files(esper_compare *compare)
 {
+    static const esper_config_source source = {.place = ESPER_CONFIG_PRESET};
+    bool gates_asked = esper_config_place_of(&compare->config, esper_config_find("gates")) > ESPER_CONFIG_PRESET;
     const esper_compare_line *first = NULL;
     int n_files = 0;
 
@@ -325,28 +350,34 @@ static esper_status read_files(esper_compare *compare)
         if (line->file[0] == '\0')
             continue;
         name_file(compare, i, n_files);
-        ESPER_TRY(esper_compare_read_policy(compare, line));
+        ESPER_TRY(read_policy(compare, line));
         first = first != NULL ? first : line;
-        ESPER_TRY(take_gates(compare, line, first));
+        if (gates_asked)
+            continue;
+        /* All lines grow behind the same gates: those that the files were trained with. */
+        if (strcmp(line->gates, first->gates) != 0)
+            return ESPER_FAIL(ESPER_E_CONFIG,
+                              "--policies: %s was trained with %s gates and %s with %s ones: choose --gates",
+                              first->file, first->gates, line->file, line->gates);
+        ESPER_TRY(esper_config_set(&compare->config, "gates", line->gates, &source));
     }
-    for (int i = 0; i < compare->n_lines; i++)
-        if (compare->lines[i].file[0] != '\0')
-            ESPER_TRY(esper_compare_note_policy(compare, &compare->lines[i]));
+    for (int i = 0; i < compare->n_lines; i++) { /* the gates are chosen */
+        esper_learned_file *file;
+
+        if (compare->lines[i].file[0] == '\0')
+            continue;
+        ESPER_TRY(esper_learned_open(compare->lines[i].file, &file));
+        esper_policy_note(file, &compare->config, compare->lines[i].note);
+        esper_learned_close(file);
+    }
     name_finals(compare);
     return ESPER_OK;
-}
-
-/* Whether a line's policy is in this file. */
-static bool is_at(const esper_compare_line *line, const char *file)
-{
-    const char *at = line->file + (strncmp(line->file, "./", 2) == 0 ? 2 : 0);
-
-    return at[0] != '\0' && strcmp(at, file + (strncmp(file, "./", 2) == 0 ? 2 : 0)) == 0;
 }
 
 esper_status esper_compare_set_against(esper_compare *compare, const char *name)
 {
     char names[LIST_CHARS] = "", file[ESPER_PATH_CHARS] = "";
+    const char *path = file; /* of a policy, without "./" */
     int against = compare->grown >= 0 ? compare->grown : 0;
 
     for (int i = compare->n_lines - 1; i >= 0 && name == NULL; i--)
@@ -354,12 +385,14 @@ esper_status esper_compare_set_against(esper_compare *compare, const char *name)
             against = i;
     if (name != NULL && esper_run_policy_take(name, file) != ESPER_OK)
         file[0] = '\0'; /* it is something else */
+    path += strncmp(file, "./", 2) == 0 ? 2 : 0;
     for (int i = 0; i < compare->n_lines && name != NULL; i++) {
         const esper_compare_line *line = &compare->lines[i];
+        const char *at = line->file + (strncmp(line->file, "./", 2) == 0 ? 2 : 0);
         bool other = (line->kind == ESPER_COMPARE_HOST && strcmp(name, name_static) == 0) ||
                      (line->kind == ESPER_COMPARE_FINAL && strcmp(name, name_final) == 0);
 
-        if (other || strcmp(line->name, name) == 0 || is_at(line, file)) {
+        if (other || strcmp(line->name, name) == 0 || (at[0] != '\0' && strcmp(at, path) == 0)) {
             compare->against = i;
             return ESPER_OK;
         }
@@ -595,20 +628,6 @@ static esper_status set_int(esper_config *config, const char *key, int64_t value
     return set(config, key, text);
 }
 
-/* A run of other length than asked for gets the same schedule, stretched. */
-static esper_status set_epochs(const esper_compare *compare, int epochs, esper_config *config)
-{
-    const esper_config *asked = &compare->config;
-    double factor = (double)epochs / asked->epochs;
-
-    ESPER_TRY(set_int(config, "epochs", epochs));
-    if (asked->lr_epochs > 0 && epochs != asked->epochs)
-        ESPER_TRY(set_int(config, "lr_epochs", llround(fmax(asked->lr_epochs * factor, 1.0))));
-    if (asked->lr_finish > 0 && epochs != asked->epochs)
-        ESPER_TRY(set_int(config, "lr_finish", llround(asked->lr_finish * factor)));
-    return ESPER_OK;
-}
-
 esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
                                      int threads, esper_config *config_out)
 {
@@ -616,6 +635,8 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
     const char *policy = line->file[0] != '\0'               ? line->file
                          : line->kind == ESPER_COMPARE_GROWN ? line->name
                                                              : esper_policy_none.name;
+    const esper_config *asked = &compare->config;
+    double factor = (double)run->epochs / asked->epochs;
     char seed[ESPER_NUMBER_CHARS];
 
     assert(run->prepared);
@@ -629,7 +650,11 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
     if (!is_policy(line, &esper_policy_scripted))
         ESPER_TRY(set(config_out, "decisions", ""));
     ESPER_TRY(set(config_out, "plant", run->plant));
-    ESPER_TRY(set_epochs(compare, run->epochs, config_out));
+    ESPER_TRY(set_int(config_out, "epochs", run->epochs));
+    if (asked->lr_epochs > 0 && run->epochs != asked->epochs) /* of another length: the same schedule, stretched */
+        ESPER_TRY(set_int(config_out, "lr_epochs", llround(fmax(asked->lr_epochs * factor, 1.0))));
+    if (asked->lr_finish > 0 && run->epochs != asked->epochs)
+        ESPER_TRY(set_int(config_out, "lr_finish", llround(asked->lr_finish * factor)));
     ESPER_TRY(set_int(config_out, "threads", threads));
     if (run->size > 0)
         ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));

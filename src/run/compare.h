@@ -132,11 +132,6 @@ esper_status esper_compare_prepare(esper_compare *compare, esper_compare_run *ru
 esper_status esper_compare_configure(const esper_compare *compare, const esper_compare_run *run, const char *run_dir,
                                      int threads, esper_config *config_out);
 
-/* What a policy's file says of itself, for a line with `file` set; E_CONFIG: it is of another task or other slots. */
-esper_status esper_compare_read_policy(const esper_compare *compare, esper_compare_line *line);
-/* Sets its note, once the gates are chosen. */
-esper_status esper_compare_note_policy(const esper_compare *compare, esper_compare_line *line);
-
 /* What the store in a run's directory says; PENDING where it has not ended, or never began. E_CONFIG: the run there was
  * configured otherwise, with the first key that differs. */
 esper_status esper_compare_read(const char *run_dir, const esper_config *config, esper_compare_result *result_out);

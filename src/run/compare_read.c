@@ -47,24 +47,6 @@ static esper_status check_config(esper_store_reader *reader, const esper_store_r
     return ESPER_OK;
 }
 
-/* The newest run of a store. */
-static esper_status find_run(esper_store_reader *reader, esper_store_run *run_out, bool *found_out)
-{
-    esper_store_run row = esper_store_run_of("");
-    esper_store_cursor *cursor;
-    esper_status status;
-    bool found = true;
-
-    *found_out = false;
-    ESPER_TRY(esper_store_read_runs(reader, &cursor));
-    while ((status = esper_store_next_run(cursor, &row, &found)) == ESPER_OK && found) {
-        *run_out = row;
-        *found_out = true;
-    }
-    esper_store_cursor_close(cursor);
-    return status;
-}
-
 /* The test is of the network as it stands at the end: seeds that blend or hold are part of it like those that were kept. */
 static esper_status read_tested(esper_store_reader *reader, int64_t run, char tested[ESPER_CONFIG_TEXT_CHARS])
 {
@@ -162,7 +144,7 @@ static esper_status read_store(esper_store_reader *reader, const char *run_dir, 
     esper_store_run run = esper_store_run_of("");
     bool found;
 
-    ESPER_TRY(find_run(reader, &run, &found));
+    ESPER_TRY(esper_store_find_run(reader, ESPER_STORE_NO_INT, NULL, &run, &found));
     if (!found)
         return ESPER_OK;
     ESPER_TRY(check_config(reader, &run, run_dir, config));

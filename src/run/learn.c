@@ -129,32 +129,26 @@ static esper_status read_number(const esper_safetensors *file, const char *key, 
                : ESPER_FAIL(ESPER_E_FORMAT, "%s: '%.40s' is no %s", esper_safetensors_name(file), text, key);
 }
 
-static esper_status read_history(learn *self, const esper_safetensors *file)
-{
-    const char *text = esper_safetensors_note_find(file, "learn_returns");
-    char *at;
-
-    if (text == NULL)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s does not say its returns", esper_safetensors_name(file));
-    self->best = strtod(text, &at);
-    self->best_round = (uint32_t)strtoul(at, &at, 10);
-    for (int i = 0; i < LEARN_RECENT; i++)
-        self->returns[i] = strtod(at, &at);
-    return *at == '\0' ? ESPER_OK
-                       : ESPER_FAIL(ESPER_E_FORMAT, "%s: its returns are damaged", esper_safetensors_name(file));
-}
-
 /* Where it stood. */
 static esper_status take_up(learn *self, const esper_learned_file *file)
 {
     const esper_safetensors *content = esper_learned_content(file);
+    const char *returns = esper_safetensors_note_find(content, "learn_returns");
     uint64_t round;
+    char *at;
 
     ESPER_TRY(esper_learned_check(file, &self->identity));
     ESPER_TRY(read_number(content, "learn_round", &round));
     ESPER_TRY(read_number(content, "learn_episodes", &self->n_episodes));
     ESPER_TRY(read_number(content, "learn_steps", &self->n_steps));
-    ESPER_TRY(read_history(self, content));
+    if (returns == NULL)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s does not say its returns", esper_safetensors_name(content));
+    self->best = strtod(returns, &at);
+    self->best_round = (uint32_t)strtoul(at, &at, 10);
+    for (int i = 0; i < LEARN_RECENT; i++)
+        self->returns[i] = strtod(at, &at);
+    if (*at != '\0')
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: its returns are damaged", esper_safetensors_name(content));
     self->round = (uint32_t)round;
     return esper_learner_resume(self->learner, file);
 }

@@ -12,7 +12,7 @@
 
 /* ------------------------------------------------------------------------------------------------ the run */
 
-static esper_fact start_of(const learn *self)
+void learn_open_records(learn *self)
 {
     esper_fact fact = esper_fact_of(ESPER_FACT_RUN_STARTED, 0, 0);
 
@@ -25,15 +25,8 @@ static esper_fact start_of(const learn *self)
     fact.run_started.threads = esper_pool_threads(self->base.engine->pool);
     fact.run_started.build = esper_build_commit();
     fact.run_started.params_host = self->params_host;
-    return fact;
-}
-
-void learn_open_records(learn *self)
-{
-    esper_fact start = start_of(self);
-
     if (self->base.writes)
-        run_base_open_store(&self->base, &start, NULL, self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT);
+        run_base_open_store(&self->base, &fact, NULL, self->round, (int64_t)self->n_steps, ESPER_STORE_NO_INT);
 }
 
 void learn_close_records(learn *self, esper_status status)

@@ -71,27 +71,13 @@ static int next_difference(int key, const esper_config *was, const esper_config 
     return key;
 }
 
-/* "channels = 8, here 4". What had no effect where the policy learned, it has not met at all. */
-static void note_settings(const esper_config *was, const esper_task *task, const esper_config *config,
-                          char text[ESPER_POLICY_NOTE_CHARS])
-{
-    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, was);
-    char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
-    int n = 0, key = -1;
-
-    while ((key = next_difference(key + 1, was, config, &use, false, old, new)) < ESPER_CONFIG_N_KEYS)
-        if (n++ < MOST_SETTINGS)
-            note(text, "%s = %.40s, here %.40s", esper_config_key_at(key)->name, old[0] != '\0' ? old : "(nothing)",
-                 new[0] != '\0' ? new : "(nothing)");
-    if (n > MOST_SETTINGS)
-        note(text, "%d more settings that are others here", n - MOST_SETTINGS);
-}
-
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
-    int epochs = config->epochs - esper_finish_epochs(config);
+    int epochs = config->epochs - esper_finish_epochs(config), n = 0, key = -1;
+    char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
     const esper_task *task;
+    esper_config_use use;
     esper_config was;
 
     text[0] = '\0';
@@ -100,42 +86,46 @@ void esper_policy_note(const esper_learned_file *file, const esper_config *confi
              esper_config_gates_name(config->gates));
     if (identity->max_epochs != epochs && identity->max_epochs > 0)
         note(text, "episodes of %d epochs, and here %d are for growing", identity->max_epochs, epochs);
-    if (esper_policy_settings(file, &was) && esper_task_find(identity->task, &task) == ESPER_OK)
-        note_settings(&was, task, config, text); /* a policy with settings that are unknown here decides all the same */
+    if (!esper_policy_settings(file, &was) || esper_task_find(identity->task, &task) != ESPER_OK)
+        return; /* a policy with settings that are unknown here decides all the same */
+    use = esper_settings_use(task, ESPER_CONFIG_IN_LEARN, &was); /* what had no effect there it has not met at all */
+    while ((key = next_difference(key + 1, &was, config, &use, false, old, new)) < ESPER_CONFIG_N_KEYS)
+        if (n++ < MOST_SETTINGS)
+            note(text, "%s = %.40s, here %.40s", esper_config_key_at(key)->name, old[0] != '\0' ? old : "(nothing)",
+                 new[0] != '\0' ? new : "(nothing)");
+    if (n > MOST_SETTINGS)
+        note(text, "%d more settings that are others here", n - MOST_SETTINGS);
 }
 
 /* ------------------------------------------------------------------------------------------------ as flags */
 
 /* Only what can have an effect where the policy decides: other flags are refused there. As a shell takes them; what has no room
  * is left to whoever types it. */
-static void add_flags(const esper_config *was, const esper_config *usual, const esper_task *task,
-                      char text[ESPER_POLICY_FLAGS_CHARS])
+void esper_policy_flags(const char *path, const esper_task *task, char text[ESPER_POLICY_FLAGS_CHARS])
 {
-    esper_config_use use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, was);
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
     char flag[ESPER_CONFIG_NAME_CHARS], quoted[ESPER_SHELL_CHARS],
         word[ESPER_CONFIG_NAME_CHARS + ESPER_SHELL_CHARS + 8];
+    esper_config was, usual;
+    esper_config_use use;
+    esper_learned_file *file;
+    bool known;
     int key = -1;
 
+    text[0] = '\0';
+    if (esper_learned_open(path, &file) != ESPER_OK)
+        return;
+    known = esper_policy_settings(file, &was);
+    esper_learned_close(file);
+    esper_config_init(&usual);
+    if (!known || esper_task_configure(task, ESPER_CONFIG_IN_GROW, &usual) != ESPER_OK)
+        return;
+    use = esper_settings_use(task, ESPER_CONFIG_IN_GROW, &was);
     use.deciders = ESPER_CONFIG_BY_LEARNED;
-    while ((key = next_difference(key + 1, was, usual, &use, true, old, new)) < ESPER_CONFIG_N_KEYS) {
+    while ((key = next_difference(key + 1, &was, &usual, &use, true, old, new)) < ESPER_CONFIG_N_KEYS) {
         esper_config_flag_name(esper_config_key_at(key)->name, flag);
         snprintf(word, sizeof(word), " %s=%s", flag, esper_shell_quote(old, quoted));
         if (strlen(text) + strlen(word) < ESPER_POLICY_FLAGS_CHARS)
             strcat(text, word);
     }
-}
-
-void esper_policy_flags(const char *path, const esper_task *task, char text[ESPER_POLICY_FLAGS_CHARS])
-{
-    esper_config was, usual;
-    esper_learned_file *file;
-
-    text[0] = '\0';
-    if (esper_learned_open(path, &file) != ESPER_OK)
-        return;
-    esper_config_init(&usual);
-    if (esper_policy_settings(file, &was) && esper_task_configure(task, ESPER_CONFIG_IN_GROW, &usual) == ESPER_OK)
-        add_flags(&was, &usual, task, text);
-    esper_learned_close(file);
 }

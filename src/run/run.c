@@ -28,21 +28,11 @@ static bool is_lost(const run *self)
     return !isfinite(self->network->tally.loss) || (last->epoch > 0 && !isfinite(last->loss_valid));
 }
 
-static esper_status write_checkpoint(run *self)
-{
-    esper_fact fact = run_fact(self, ESPER_FACT_CHECKPOINT_SAVED);
-    struct stat info;
-
-    ESPER_TRY(esper_checkpoint_save(self->network, self->checkpoint));
-    fact.checkpoint_saved.path = self->checkpoint;
-    fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
-    run_tell(self, &fact);
-    return ESPER_OK;
-}
-
 /* Weights that are lost do not take the place of sound ones. */
 static esper_status save(run *self)
 {
+    esper_fact fact = run_fact(self, ESPER_FACT_CHECKPOINT_SAVED);
+    esper_status status = ESPER_OK;
     struct stat info;
     uint64_t keeps;
 
@@ -53,7 +43,14 @@ static esper_status save(run *self)
     ESPER_TRY(esper_ranks_any(&self->base.ranks, &keeps));
     if (keeps != 0)
         return ESPER_OK;
-    ESPER_TRY(esper_ranks_settle(&self->base.ranks, self->base.writes ? write_checkpoint(self) : ESPER_OK));
+    if (self->base.writes)
+        status = esper_checkpoint_save(self->network, self->checkpoint);
+    if (self->base.writes && status == ESPER_OK) {
+        fact.checkpoint_saved.path = self->checkpoint;
+        fact.checkpoint_saved.bytes = stat(self->checkpoint, &info) == 0 ? (int64_t)info.st_size : 0;
+        run_tell(self, &fact);
+    }
+    ESPER_TRY(esper_ranks_settle(&self->base.ranks, status));
     self->saved_epoch = self->network->cursor.epoch;
     self->saved_step = self->network->cursor.step;
     return ESPER_OK;
@@ -65,11 +62,19 @@ static bool is_replayed(const run *self)
     return self->growth != NULL && esper_growth_account_of(self->growth).is_replayed;
 }
 
-/* Saves what the governor left, so that somebody can go on from it, and says why the run is over. */
-static esper_status end_stopped(run *self, const esper_incident *incident)
+/* Tells what the guard met; afterwards the cursor may stand elsewhere. What a governor that stops has left is saved, so that
+ * somebody can go on from it. */
+static esper_status met(void *context, const esper_incident *incident)
 {
+    run *self = context;
     char text[512];
 
+    run_tell_incident(self, incident);
+    if (self->growth != NULL)
+        ESPER_TRY(esper_growth_heed(self->growth, incident));
+    run_show(self, NULL, incident);
+    if (incident->action != ESPER_GOVERNOR_STOP)
+        return ESPER_OK;
     if (is_replayed(self)) /* as it did then */
         return ESPER_FAIL(ESPER_E_STOPPED, "the governor stopped the run");
     if (incident->restored)
@@ -77,18 +82,6 @@ static esper_status end_stopped(run *self, const esper_incident *incident)
     return ESPER_FAIL(
         ESPER_E_STATE, "the governor stopped the run: %s%s%s", esper_incident_describe(incident, text, sizeof(text)),
         incident->restored ? "; that state is saved in " : "", incident->restored ? self->checkpoint : "");
-}
-
-/* Tells what the guard met; afterwards the cursor may stand elsewhere. */
-static esper_status met(void *context, const esper_incident *incident)
-{
-    run *self = context;
-
-    run_tell_incident(self, incident);
-    if (self->growth != NULL)
-        ESPER_TRY(esper_growth_heed(self->growth, incident));
-    run_show(self, NULL, incident);
-    return incident->action == ESPER_GOVERNOR_STOP ? end_stopped(self, incident) : ESPER_OK;
 }
 
 /* What the governor said could not be written down, so it is not done: the run ends, and is saved as it last stood well. */
@@ -156,9 +149,11 @@ static esper_status grow(run *self, const esper_epoch_record *record)
 static esper_status measured(void *context, const esper_epoch_record *record)
 {
     run *self = context;
+    esper_fact fact = esper_epoch_fact(self->network, record);
 
     self->result.last = *record;
-    run_tell_epoch(self, record);
+    fact.to = ESPER_TO_LINES; /* its row is growth's to tell, when it is known what follows */
+    run_tell(self, &fact);
     if (self->growth == NULL)
         run_show(self, record, NULL);
     run_warn_if_not_finite(self, record);
@@ -182,7 +177,9 @@ static esper_status play_epoch(run *self)
     }
     ESPER_TRY(run_agree(self));
     esper_network_next_epoch(self->network);
-    return run_keep_agreed(self);
+    if (!esper_ranks_are_many(&self->base.ranks) || self->network->guarded == NULL)
+        return ESPER_OK;
+    return esper_guarded_keep(self->network); /* what is saved where the ranks part later */
 }
 
 /* Not while the state is in doubt: the file that lies there is of one that is not. The last one is saved at the end. */
@@ -283,6 +280,7 @@ static esper_status run_all(run *self)
 {
     bool alone = !esper_ranks_are_many(&self->base.ranks);
     esper_status status;
+    esper_fact end;
 
     self->began = esper_clock_seconds();
     ESPER_TRY(run_base_settle(&self->base, run_open(self)));
@@ -303,7 +301,8 @@ static esper_status run_all(run *self)
     if (status == ESPER_OK)
         status = test(self);
     take_result(self);
-    run_tell_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    end = run_end(self, status == ESPER_OK && self->result.stopped ? ESPER_E_STOPPED : status);
+    run_tell(self, &end);
     return status;
 }
 

@@ -134,19 +134,15 @@ esper_status run_base_begin_dir(run_base *self)
 /* The name under which the store knows a run that is resumed: its directory may have been called otherwise then. */
 static void find_name(const run_base *self, const char *path, const esper_run_kin *kin, char name[ESPER_PATH_CHARS])
 {
-    int64_t parent = kin != NULL ? kin->parent : ESPER_STORE_NO_INT;
     esper_store_reader *reader = NULL;
-    esper_store_cursor *cursor = NULL;
-    esper_store_run found;
-    bool more = false;
+    esper_store_run run;
+    bool found = false;
 
-    snprintf(name, ESPER_PATH_CHARS, "%s", self->dir);
-    if (esper_store_reader_open(path, &reader) == ESPER_OK && esper_store_read_runs(reader, &cursor) == ESPER_OK)
-        while (esper_store_next_run(cursor, &found, &more) == ESPER_OK && more)
-            if (found.parent_run == parent && strcmp(found.relation, kin != NULL ? kin->relation : "") == 0)
-                snprintf(name, ESPER_PATH_CHARS, "%s", found.name);
-    esper_store_cursor_close(cursor);
+    if (esper_store_reader_open(path, &reader) == ESPER_OK)
+        (void)esper_store_find_run(reader, kin != NULL ? kin->parent : ESPER_STORE_NO_INT,
+                                   kin != NULL ? kin->relation : "", &run, &found);
     esper_store_reader_close(reader);
+    snprintf(name, ESPER_PATH_CHARS, "%s", found ? run.name : self->dir);
 }
 
 static const char *word_of(const run_base *self)

@@ -172,42 +172,31 @@ typedef struct search {
     const char     *prefix; /* "" = the newest of all */
     int             n_found;
     bool            exact;
-    struct timespec newest;
+    int64_t         newest;
     char            best[ESPER_PATH_CHARS];
     char            first[MOST_NAMED][NAME_MAX + 1]; /* of their names, in order, for the message */
 } search;
 
-static bool is_later(struct timespec a, struct timespec b)
-{
-    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
-}
-
-/* Whether the file is there; if so, the time is at least that of its last change. */
-static bool take_age(const char *dir, const char *name, struct timespec *when)
+/* When the file was changed last, nanoseconds since 1970; -1: it is not there. */
+static int64_t age_of_file(const char *dir, const char *name)
 {
     char path[ESPER_PATH_CHARS];
     struct stat info;
 
     if (esper_run_path(dir, name, path) != ESPER_OK || stat(path, &info) != 0)
-        return false;
-    if (is_later(info.st_mtim, *when))
-        *when = info.st_mtim;
-    return true;
+        return -1;
+    return (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
 }
 
-/* A run is as new as the last event or policy it wrote; of a program that learned, as its records. */
-static bool age_of(const char *dir, kinds of, struct timespec *when_out)
+/* A run is as new as the last event or policy it wrote; of a program that learned, as its records. -1: it is not of that kind. */
+static int64_t age_of(const char *dir, kinds of)
 {
-    bool found = false;
+    int64_t events = (of & OF_NETWORKS) != 0 ? age_of_file(dir, ESPER_RUN_EVENTS) : -1;
+    int64_t policy = (of & OF_POLICIES) != 0 ? age_of_file(dir, ESPER_RUN_POLICY) : -1;
 
-    *when_out = (struct timespec){0};
-    if ((of & OF_NETWORKS) != 0)
-        found |= take_age(dir, ESPER_RUN_EVENTS, when_out);
-    if ((of & OF_POLICIES) != 0)
-        found |= take_age(dir, ESPER_RUN_POLICY, when_out);
     if (of == OF_ALL && learned_outside(dir))
-        found |= take_age(dir, ESPER_RUN_STORE, when_out);
-    return found;
+        return age_of_file(dir, ESPER_RUN_STORE);
+    return events > policy ? events : policy;
 }
 
 /* Keeps the first ones, as they sort. */
@@ -227,34 +216,22 @@ static void keep_name(search *wanted, const char *name)
 static void consider(search *wanted, const char *name)
 {
     char dir[ESPER_PATH_CHARS];
-    struct timespec when;
+    int64_t when;
 
     if (name[0] == '.' || strncmp(name, wanted->prefix, strlen(wanted->prefix)) != 0)
         return;
-    if (esper_run_path(home, name, dir) != ESPER_OK || !age_of(dir, wanted->of, &when))
+    if (esper_run_path(home, name, dir) != ESPER_OK)
+        return;
+    when = age_of(dir, wanted->of);
+    if (when < 0)
         return;
     keep_name(wanted, name);
     wanted->n_found++;
-    if (strcmp(name, wanted->prefix) == 0 ||
-        (!wanted->exact && (wanted->n_found == 1 || is_later(when, wanted->newest)))) {
+    if (strcmp(name, wanted->prefix) == 0 || (!wanted->exact && (wanted->n_found == 1 || when > wanted->newest))) {
         wanted->exact = strcmp(name, wanted->prefix) == 0;
         wanted->newest = when;
         snprintf(wanted->best, sizeof(wanted->best), "%s", dir);
     }
-}
-
-/* What a directory is that holds no run. */
-static esper_status fail_dir(const char *dir)
-{
-    char path[ESPER_PATH_CHARS];
-
-    if (esper_run_path(dir, ESPER_RUN_COMPARISON, path) == ESPER_OK && is_file(path))
-        return ESPER_FAIL(ESPER_E_NOTFOUND,
-                          "%s is a comparison, not a run: report.html in it is its page, which `esper compare` writes; "
-                          "its runs are the directories below it, such as %s/none-1",
-                          dir, dir);
-    return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (none of %s, %s and %s is in it)", dir, ESPER_RUN_EVENTS,
-                      ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY);
 }
 
 static bool is_last(const char *text)
@@ -297,9 +274,15 @@ static esper_status find_dir(const char *text, kinds of, char path_out[ESPER_PAT
     search wanted;
 
     if (is_dir(text)) {
-        if (!holds_run(text))
-            return fail_dir(text);
-        return keep_path(text, path_out);
+        if (holds_run(text))
+            return keep_path(text, path_out);
+        if (holds(text, ESPER_RUN_COMPARISON))
+            return ESPER_FAIL(ESPER_E_NOTFOUND,
+                              "%s is a comparison, not a run: report.html in it is its page, which `esper compare` "
+                              "writes; its runs are the directories below it, such as %s/none-1",
+                              text, text);
+        return ESPER_FAIL(ESPER_E_NOTFOUND, "%s holds no run (none of %s, %s and %s is in it)", text, ESPER_RUN_EVENTS,
+                          ESPER_RUN_CHECKPOINT, ESPER_RUN_POLICY);
     }
     wanted = search_for(text, of);
     if (wanted.n_found == 0 && is_last(text))
@@ -372,25 +355,6 @@ esper_status esper_run_policy_find(const char *text, char path_out[ESPER_PATH_CH
     return ESPER_FAIL(ESPER_E_NOTFOUND, "%s is no run of `esper learn`: it has no %s", dir, ESPER_RUN_POLICY);
 }
 
-/* What a directory is that holds no policy, and what would do in its place. */
-static esper_status fail_policy(const char *dir)
-{
-    if (holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT))
-        return ESPER_FAIL(ESPER_E_NOTFOUND,
-                          "%s is a run that trained a network, and holds no policy: give the directory of a run of "
-                          "`esper learn`, or a policy's file",
-                          dir);
-    if (learned_outside(dir))
-        return ESPER_FAIL(ESPER_E_NOTFOUND,
-                          "%s holds no policy: a program learned there, and keeps what it has learned to itself. Let "
-                          "it decide with --policy-cmd COMMAND",
-                          dir);
-    return ESPER_FAIL(ESPER_E_NOTFOUND,
-                      "%s is a directory without a %s: give the directory of a run of `esper learn`, or a policy's "
-                      "file",
-                      dir, ESPER_RUN_POLICY);
-}
-
 bool esper_run_policy_is_named(const char *text)
 {
     for (int i = 0; esper_policy_list()[i] != NULL; i++)
@@ -417,9 +381,22 @@ esper_status esper_run_policy_take(const char *text, char path_out[ESPER_PATH_CH
         return keep_path(text, path_out);
     for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
         dir[n - 1] = '\0';
-    if (!holds(dir, ESPER_RUN_POLICY))
-        return fail_policy(dir);
-    return esper_run_path(dir, ESPER_RUN_POLICY, path_out);
+    if (holds(dir, ESPER_RUN_POLICY))
+        return esper_run_path(dir, ESPER_RUN_POLICY, path_out);
+    if (holds(dir, ESPER_RUN_EVENTS) || holds(dir, ESPER_RUN_CHECKPOINT))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s is a run that trained a network, and holds no policy: give the directory of a run of "
+                          "`esper learn`, or a policy's file",
+                          dir);
+    if (learned_outside(dir))
+        return ESPER_FAIL(ESPER_E_NOTFOUND,
+                          "%s holds no policy: a program learned there, and keeps what it has learned to itself. Let "
+                          "it decide with --policy-cmd COMMAND",
+                          dir);
+    return ESPER_FAIL(ESPER_E_NOTFOUND,
+                      "%s is a directory without a %s: give the directory of a run of `esper learn`, or a policy's "
+                      "file",
+                      dir, ESPER_RUN_POLICY);
 }
 
 esper_status esper_run_dir_begin(const char *dir, const char *task, const char *record, int *lock_out)

@@ -39,9 +39,7 @@ esper_fact run_start(const run *self);                        /* its identity, f
 esper_fact run_end(const run *self, esper_status status);     /* what came of it, for the last line and the row */
 void run_tell(run *self, esper_fact *fact);
 void run_tell_start(run *self);
-void run_tell_epoch(run *self, const esper_epoch_record *record);
 void run_tell_incident(run *self, const esper_incident *incident);
-void run_tell_end(run *self, esper_status status);
 void run_warn_if_not_finite(run *self, const esper_epoch_record *record);
 
 /* To who watches: an epoch, an incident, or, without either, a step; and a batch of an evaluation. */
@@ -69,9 +67,6 @@ esper_status run_tell_cut_off(run *self);
 /* At the end of an epoch: do all ranks stand where this one does? They compute alike, so what differs is a fault, and nobody can go
  * on. What they last agreed on is saved then, unless it is. */
 esper_status run_agree(run *self);
-
-/* Behind it, when the next epoch is about to begin: the state that is saved where the ranks part later. */
-esper_status run_keep_agreed(run *self);
 
 /* This rank is cut off: what it still has of the state that all shared is saved, unless something newer is. Every survivor does so, as
  * none knows which of them there are; their files are of the same run, and the last one stays. Gives `status`, with what to

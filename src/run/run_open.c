@@ -154,23 +154,6 @@ static esper_status carry_log(const char *from, const char *to)
     return status;
 }
 
-/* Events already in the file: a resumed run goes on counting. */
-static esper_status count_lines(const char *path, uint64_t *n_out)
-{
-    char *text;
-    size_t bytes;
-    esper_status status = esper_file_read(path, (size_t)1 << 30, &text, &bytes);
-
-    *n_out = 0;
-    if (status == ESPER_E_NOTFOUND)
-        return ESPER_OK;
-    ESPER_TRY(status);
-    for (size_t i = 0; i < bytes; i++)
-        *n_out += text[i] == '\n';
-    esper_mem_free(text);
-    return ESPER_OK;
-}
-
 /* The network's size and price, now. */
 void run_measure_network(run *self)
 {
@@ -189,16 +172,24 @@ void run_measure_network(run *self)
     esper_growth_kept(self->growth, self->result.kept);
 }
 
+/* A resumed run goes on counting behind the events that are already in the file. */
 static esper_status open_events(run *self)
 {
     bool resumed = self->desc->resume != NULL;
-    char path[ESPER_PATH_CHARS];
-    esper_sink sink;
+    char path[ESPER_PATH_CHARS], *text = NULL;
+    size_t bytes = 0;
     uint64_t n_events = 0;
+    esper_sink sink;
+    esper_status status = ESPER_E_NOTFOUND;
 
     ESPER_TRY(esper_run_path(self->base.dir, ESPER_RUN_EVENTS, path));
     if (resumed)
-        ESPER_TRY(count_lines(path, &n_events));
+        status = esper_file_read(path, (size_t)1 << 30, &text, &bytes);
+    if (status != ESPER_OK && status != ESPER_E_NOTFOUND)
+        return status;
+    for (size_t i = 0; status == ESPER_OK && i < bytes; i++)
+        n_events += text[i] == '\n';
+    esper_mem_free(text);
     esper_bus_init(&self->bus, n_events);
     ESPER_TRY(esper_sink_jsonl_open(path, resumed, &sink));
     return esper_bus_add(&self->bus, sink);

@@ -141,13 +141,6 @@ esper_status run_agree(run *self)
         epoch, text, self->saved_epoch, saved ? "saved" : "kept", self->base.dir);
 }
 
-esper_status run_keep_agreed(run *self)
-{
-    bool many = esper_ranks_are_many(&self->base.ranks);
-
-    return many && self->network->guarded != NULL ? esper_guarded_keep(self->network) : ESPER_OK;
-}
-
 /* ------------------------------------------------------------------------------------------------ the end of a job */
 
 esper_status run_rescue(run *self, esper_status status)

@@ -146,15 +146,6 @@ void run_tell_start(run *self)
         observer->begin(observer->context, &view);
 }
 
-/* Its row is growth's to tell, when it is known what follows. */
-void run_tell_epoch(run *self, const esper_epoch_record *record)
-{
-    esper_fact fact = esper_epoch_fact(self->network, record);
-
-    fact.to = ESPER_TO_LINES;
-    run_tell(self, &fact);
-}
-
 static void tell_rollback(run *self, const esper_incident *incident, const char *why)
 {
     esper_fact fact = esper_fact_of(ESPER_FACT_ROLLBACK, incident->to.epoch + 1, (int64_t)incident->to.step);
@@ -197,13 +188,6 @@ void run_tell_incident(run *self, const esper_incident *incident)
         tell_rollback(self, incident, text);
     if (self->desc->observer == NULL || self->desc->observer->incident == NULL) /* else it is told there */
         esper_log_warn(self->desc->log, "guard: %s", text);
-}
-
-void run_tell_end(run *self, esper_status status)
-{
-    esper_fact fact = run_end(self, status);
-
-    run_tell(self, &fact);
 }
 
 /* Said once: a loss that is not a number stays so until someone acts. Under guard, somebody does. */

@@ -153,22 +153,24 @@ static esper_status check_room(const check *self)
     bool on_record = self->asked != self->config && place <= ESPER_CONFIG_PRESET;
     long long limit = self->config->max_params;
     int64_t host, seed;
-    char source[ESPER_CONFIG_TEXT_CHARS + 32], given[ESPER_CONFIG_TEXT_CHARS + 96], text[ESPER_CONFIG_TEXT_CHARS + 320];
+    char source[ESPER_CONFIG_TEXT_CHARS + 32], text[ESPER_CONFIG_TEXT_CHARS + 400];
+    int n;
 
     if (limit == 0 || self->use->deciders == 0 || on_record ||
         esper_task_count_host(self->task, self->config, &host, &seed) != ESPER_OK || limit - host >= seed)
         return ESPER_OK; /* whoever opens the run says what is wrong with its data or host */
     esper_config_source_text(self->asked, key, source, sizeof(source));
     if (place == ESPER_CONFIG_FLAG)
-        snprintf(given, sizeof(given), "--max-params %lld", limit);
+        n = snprintf(text, sizeof(text), "--max-params %lld", limit);
     else
-        snprintf(given, sizeof(given), "max_params = %lld (%s)", limit, source);
+        n = snprintf(text, sizeof(text), "max_params = %lld (%s)", limit, source);
+    assert(n > 0 && (size_t)n < sizeof(text));
     if (limit < host)
-        snprintf(text, sizeof(text), "%s is less than the host of %s has by itself, %lld", given, self->use->task,
-                 (long long)host);
+        snprintf(text + n, sizeof(text) - (size_t)n, " is less than the host of %s has by itself, %lld",
+                 self->use->task, (long long)host);
     else
-        snprintf(text, sizeof(text),
-                 "%s leaves no room for a seed: the host of %s has %lld by itself, and the smallest %lld", given,
+        snprintf(text + n, sizeof(text) - (size_t)n,
+                 " leaves no room for a seed: the host of %s has %lld by itself, and the smallest %lld",
                  self->use->task, (long long)host, (long long)seed);
     if (place == ESPER_CONFIG_FLAG || self->use->job == ESPER_CONFIG_IN_COMPARE)
         return ESPER_FAIL(ESPER_E_CONFIG,

@@ -248,39 +248,17 @@ static void *write_all(void *context)
     return NULL;
 }
 
-/* Signals are for the program's own threads; and with SIGXFSZ blocked a full disk is an answer here, not the end. */
-static esper_status start_writer(esper_store *store)
-{
-    sigset_t all, before;
-    int code;
-
-    if (store->has_thread)
-        return ESPER_OK;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&store->thread, NULL, write_all, store);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code != 0)
-        return ESPER_FAIL(ESPER_E_NOMEM, "%s: the thread that writes cannot be started: %s", store->path,
-                          strerror(code));
-    store->has_thread = true;
-    return ESPER_OK;
-}
-
 /* ------------------------------------------------------------------------------------------------ open and close */
 
 static esper_store_options with_defaults(const esper_store_options *options)
 {
     esper_store_options result = options != NULL ? *options : (esper_store_options){.queue_records = 0};
+    int *const values[] = {&result.queue_records, &result.batch_records, &result.batch_ms, &result.patience_ms};
+    static const int usual[] = {2048, 256, 250, 5000};
 
-    if (result.queue_records == 0)
-        result.queue_records = 2048;
-    if (result.batch_records == 0)
-        result.batch_records = 256;
-    if (result.batch_ms == 0)
-        result.batch_ms = 250;
-    if (result.patience_ms == 0)
-        result.patience_ms = 5000;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        if (*values[i] == 0)
+            *values[i] = usual[i];
     if (result.batch_records > result.queue_records / 2 && result.queue_records > 1)
         result.batch_records = result.queue_records / 2; /* or it would always be late */
     return result;
@@ -384,9 +362,22 @@ static esper_status insert_run(esper_store *store, const esper_store_run *run, c
     return run_and_finalize(store, statement, code);
 }
 
+/* Starts the writer. Signals are for the program's own threads; and with SIGXFSZ blocked a full disk is an answer there, not the
+ * end. */
 static esper_status take_up(esper_store *store, int64_t run, int64_t next_seq)
 {
-    ESPER_TRY(start_writer(store));
+    sigset_t all, before;
+    int code;
+
+    assert(!store->has_thread && store->run == 0 && run > 0);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&store->thread, NULL, write_all, store);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0)
+        return ESPER_FAIL(ESPER_E_NOMEM, "%s: the thread that writes cannot be started: %s", store->path,
+                          strerror(code));
+    store->has_thread = true;
     pthread_mutex_lock(&store->lock);
     store->run = run;
     store->next_seq = next_seq;

@@ -198,6 +198,10 @@ esper_status esper_store_next_run(esper_store_cursor *cursor, esper_store_run *r
 esper_status esper_store_next_seed(esper_store_cursor *cursor, esper_store_seed *seed_out, bool *found_out);
 void         esper_store_cursor_close(esper_store_cursor *cursor);
 
+/* The newest run that is this to that parent; relation NULL: the newest of all. */
+esper_status esper_store_find_run(esper_store_reader *reader, int64_t parent, const char *relation,
+                                  esper_store_run *run_out, bool *found_out);
+
 /* The configuration of a run; "" when it has none; free with esper_mem_free. E_NOTFOUND: no such run. */
 esper_status esper_store_read_config(esper_store_reader *reader, int64_t run, char **config_out);
 

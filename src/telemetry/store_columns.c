@@ -82,16 +82,12 @@ const esper_store_column *esper_store_part_columns(esper_store_part part, int *n
         [ESPER_STORE_PART_RUN_BEGIN] = {run_begin, sizeof(run_begin) / sizeof(run_begin[0])},
         [ESPER_STORE_PART_RUN_END] = {run_end, sizeof(run_end) / sizeof(run_end[0])},
         [ESPER_STORE_PART_SEED] = {seeds, sizeof(seeds) / sizeof(seeds[0])},
+        [ESPER_STORE_PART_COMMON] = {common, sizeof(common) / sizeof(common[0])},
     };
 
+    assert((size_t)part < sizeof(parts) / sizeof(parts[0]));
     *n_columns_out = parts[part].n;
     return parts[part].columns;
-}
-
-const esper_store_column *esper_store_common_columns(int *n_columns_out)
-{
-    *n_columns_out = (int)(sizeof(common) / sizeof(common[0]));
-    return common;
 }
 
 esper_store_record esper_store_record_of(esper_store_kind kind, int64_t epoch, int64_t step)

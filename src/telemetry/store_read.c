@@ -118,7 +118,7 @@ esper_status esper_store_read(esper_store_reader *reader, esper_store_kind kind,
     esper_store_text from = {.used = 0};
     bool standing = filter->standing && esper_store_is_undone(kind);
 
-    wanted.parts[0].columns = esper_store_common_columns(&wanted.parts[0].n);
+    wanted.parts[0].columns = esper_store_part_columns(ESPER_STORE_PART_COMMON, &wanted.parts[0].n);
     wanted.parts[1].columns = esper_store_columns(kind, &wanted.parts[1].n);
     esper_store_text_add(&from, "%s%s WHERE run = %lld", esper_store_table(kind), standing ? "_standing" : "",
                          (long long)filter->run);
@@ -192,6 +192,25 @@ esper_status esper_store_next_seed(esper_store_cursor *cursor, esper_store_seed 
 }
 
 /* ------------------------------------------------------------------------------------------------ single answers */
+
+esper_status esper_store_find_run(esper_store_reader *reader, int64_t parent, const char *relation,
+                                  esper_store_run *run_out, bool *found_out)
+{
+    esper_store_run row = esper_store_run_of("");
+    esper_store_cursor *cursor;
+    esper_status status;
+    bool more = true;
+
+    *found_out = false;
+    ESPER_TRY(esper_store_read_runs(reader, &cursor));
+    while ((status = esper_store_next_run(cursor, &row, &more)) == ESPER_OK && more)
+        if (relation == NULL || (row.parent_run == parent && strcmp(row.relation, relation) == 0)) {
+            *run_out = row;
+            *found_out = true;
+        }
+    esper_store_cursor_close(cursor);
+    return status;
+}
 
 esper_status esper_store_read_config(esper_store_reader *reader, int64_t run, char **config_out)
 {

@@ -233,26 +233,6 @@ static esper_status create_schema(sqlite3 *db, const char *path)
     return esper_store_sql_execute(db, path, sql.text);
 }
 
-/* Another process may be doing the same: who comes second waits, and finds the schema there. */
-static esper_status create_if_empty(sqlite3 *db, const char *path)
-{
-    esper_status status;
-    bool is_empty;
-
-    ESPER_TRY(check_schema(db, path, &is_empty));
-    if (!is_empty)
-        return ESPER_OK;
-    ESPER_TRY(esper_store_sql_execute(db, path, "BEGIN IMMEDIATE"));
-    status = check_schema(db, path, &is_empty);
-    if (status == ESPER_OK && is_empty)
-        status = create_schema(db, path);
-    if (status == ESPER_OK)
-        status = esper_store_sql_execute(db, path, "COMMIT");
-    if (status != ESPER_OK)
-        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
-}
-
 /* Readers and the writer do not wait for each other. SQLite does not use its patience for this one switch, so we do. Where
  * the file system cannot have it, the store works without. */
 static esper_status switch_to_wal(sqlite3 *db, const char *path, int patience_ms)
@@ -291,14 +271,25 @@ static esper_status open_file(const char *path, const char *name, int flags, int
 esper_status esper_store_sql_create(const char *path, int patience_ms, sqlite3 **db_out)
 {
     sqlite3 *db = NULL;
+    bool is_empty = false;
     esper_status status;
 
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, patience_ms, &db));
-    status = create_if_empty(db, path);
+    status = check_schema(db, path, &is_empty);
+    if (status == ESPER_OK &&
+        is_empty) { /* another process may be doing the same: who comes second waits, and finds it there */
+        status = esper_store_sql_execute(db, path, "BEGIN IMMEDIATE");
+        if (status == ESPER_OK)
+            status = check_schema(db, path, &is_empty);
+        if (status == ESPER_OK && is_empty)
+            status = create_schema(db, path);
+        if (status == ESPER_OK)
+            status = esper_store_sql_execute(db, path, "COMMIT");
+    }
     if (status == ESPER_OK)
         status = switch_to_wal(db, path, patience_ms);
     if (status != ESPER_OK) {
-        sqlite3_close(db);
+        sqlite3_close(db); /* what was begun is rolled back */
         return status;
     }
     *db_out = db;
@@ -330,22 +321,13 @@ static esper_status attach_immutable(const char *path, int patience_ms, sqlite3 
     return status;
 }
 
-/* Readers leave an empty one behind, which says nothing. */
-static bool has_wal(const char *path)
-{
-    char wal[4096];
-    struct stat info;
-
-    return snprintf(wal, sizeof(wal), "%s-wal", path) >= (int)sizeof(wal) ||
-           (stat(wal, &info) == 0 && info.st_size > 0);
-}
-
 esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 **db_out)
 {
     struct stat info;
     sqlite3 *db = NULL;
     esper_status status;
-    bool is_empty = false;
+    bool is_empty = false, has_wal;
+    char wal[4096];
     int code;
 
     if (stat(path, &info) != 0)
@@ -356,7 +338,9 @@ esper_status esper_store_sql_attach(const char *path, int patience_ms, sqlite3 *
     ESPER_TRY(open_file(path, path, SQLITE_OPEN_READWRITE, patience_ms, &db));
     sqlite3_exec(db, "PRAGMA query_only = ON", NULL, NULL, NULL);
     code = sqlite3_exec(db, "SELECT 1 FROM sqlite_schema", NULL, NULL, NULL) & 0xff;
-    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY) && !has_wal(path)) {
+    has_wal = snprintf(wal, sizeof(wal), "%s-wal", path) >= (int)sizeof(wal) ||
+              (stat(wal, &info) == 0 && info.st_size > 0); /* readers leave an empty one behind, which says nothing */
+    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY) && !has_wal) {
         sqlite3_close(db);
         ESPER_TRY(attach_immutable(path, patience_ms, &db));
     }
@@ -378,7 +362,7 @@ esper_status esper_store_sql_prepare_insert(sqlite3 *db, const char *path, esper
     esper_store_text sql = {.used = 0};
     int n, n_common;
     const esper_store_column *columns = esper_store_columns(kind, &n);
-    const esper_store_column *common = esper_store_common_columns(&n_common);
+    const esper_store_column *common = esper_store_part_columns(ESPER_STORE_PART_COMMON, &n_common);
 
     esper_store_text_add(&sql, "INSERT INTO %s (", esper_store_table(kind));
     esper_store_text_columns(&sql, common, n_common);
@@ -453,7 +437,7 @@ int esper_store_sql_bind_record(sqlite3_stmt *statement, const esper_store_recor
     char nonfinite[ESPER_STORE_NONFINITE_CHARS] = "";
     int n, n_common, code;
     const esper_store_column *columns = esper_store_columns(record->kind, &n);
-    const esper_store_column *common = esper_store_common_columns(&n_common);
+    const esper_store_column *common = esper_store_part_columns(ESPER_STORE_PART_COMMON, &n_common);
 
     code = esper_store_sql_bind(statement, 1, record, common, n_common, NULL);
     if (code == SQLITE_OK)

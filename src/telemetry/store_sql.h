@@ -43,12 +43,10 @@ typedef enum esper_store_part {
     ESPER_STORE_PART_RUN_BEGIN,
     ESPER_STORE_PART_RUN_END,
     ESPER_STORE_PART_SEED,
+    ESPER_STORE_PART_COMMON, /* what a record begins with, but for nonfinite, which comes after them; in esper_store_record */
 } esper_store_part;
 
 const esper_store_column *esper_store_part_columns(esper_store_part part, int *n_columns_out);
-
-/* The columns a record begins with, but for nonfinite, which comes after them. */
-const esper_store_column *esper_store_common_columns(int *n_columns_out);
 
 bool esper_store_is_kept(esper_store_kind kind);   /* its priority */
 bool esper_store_is_undone(esper_store_kind kind); /* its fate */

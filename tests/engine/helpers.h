@@ -54,10 +54,9 @@ static inline const esper_task *task_named(const char *name)
     return task;
 }
 
-/* Lays lines "key = value" over a configuration, as flags would be. */
-static inline void set_keys(esper_config *config, const char *lines)
+/* Lays lines "key = value" over a configuration, but for keys that have no effect in any of these jobs; 0: all keys. */
+static inline void lay_over(esper_config *config, unsigned jobs, const char *lines, const esper_config_source *source)
 {
-    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
     char copy[1024], *rest = copy, *line;
 
     snprintf(copy, sizeof(copy), "%s", lines);
@@ -67,8 +66,17 @@ static inline void set_keys(esper_config *config, const char *lines)
         if (value == NULL)
             continue;
         *value = '\0';
-        check_good(esper_config_set(config, line, value + 3, &source));
+        if (jobs == 0 || (esper_config_jobs_of(esper_config_find(line)) & jobs) != 0)
+            check_good(esper_config_set(config, line, value + 3, source));
     }
+}
+
+/* The same as flags would be. */
+static inline void set_keys(esper_config *config, const char *lines)
+{
+    static const esper_config_source source = {.place = ESPER_CONFIG_FLAG};
+
+    lay_over(config, 0, lines, &source);
 }
 
 /* A task's configuration with these lines on top. Epochs are so short that most of a run's time goes into validating: under

@@ -374,6 +374,27 @@ static void goes_on_elsewhere(void **state)
     check_fails(go_on("last", "", &result), ESPER_E_STATE, "runs/learn-synth-|has had 4 rounds|--rounds N");
 }
 
+/* A directory by another name: the store goes on with the run that it knows. */
+static void goes_on_in_its_row_of_the_store(void **state)
+{
+    esper_learn_result result;
+    esper_store_reader *reader;
+    esper_store_run run;
+    bool found;
+
+    (void)state;
+    learn_whole("called", "rounds = 1\n");
+    assert_int_equal(rename("called", "renamed"), 0);
+    check_good(go_on("renamed", "rounds = 2\n", &result));
+    check_good(esper_store_reader_open("renamed/" ESPER_RUN_STORE, &reader));
+    check_good(esper_store_find_run(reader, ESPER_STORE_NO_INT, NULL, &run, &found));
+    assert_true(found);
+    assert_int_equal(run.id, 1);
+    assert_int_equal(run.n_resumed, 1);
+    assert_string_equal(run.name, "called");
+    esper_store_reader_close(reader);
+}
+
 /* Broken off before its first round is over, a new directory can still be resumed. */
 static void a_new_directory_is_whole(void **state)
 {
@@ -663,6 +684,7 @@ int main(void)
         cmocka_unit_test(same_bytes_on_any_threads),
         cmocka_unit_test(goes_on_bit_for_bit),
         cmocka_unit_test(goes_on_elsewhere),
+        cmocka_unit_test(goes_on_in_its_row_of_the_store),
         cmocka_unit_test(a_new_directory_is_whole),
         cmocka_unit_test(drills_are_counted_and_told),
         cmocka_unit_test(third_failure_stops_with_a_file),

@@ -145,23 +145,6 @@ static const struct {
 
 enum { N_JOBS = sizeof(jobs) / sizeof(jobs[0]) };
 
-/* Lays lines "key = value" over a configuration, but for those that are not of the job. */
-static void lay_over(esper_config *config, esper_config_job job, const char *lines, const esper_config_source *source)
-{
-    char copy[1024], *rest = copy, *line;
-
-    snprintf(copy, sizeof(copy), "%s", lines);
-    while ((line = strsep(&rest, "\n")) != NULL) {
-        char *value = strstr(line, " = ");
-
-        if (value == NULL)
-            continue;
-        *value = '\0';
-        if (esper_config_jobs_of(esper_config_find(line)) & job)
-            check_good(esper_config_set(config, line, value + 3, source));
-    }
-}
-
 /* A configuration of a family and job, before any flag. */
 static esper_config usual_of(int family, int job)
 {
