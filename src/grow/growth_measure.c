@@ -377,14 +377,14 @@ esper_status growth_probe(esper_growth *growth)
             sums[k - 1].sum + esper_splice_count_probe(network->engine->host.topology, slots->slot[k - 1].channels);
     for (int k = 0; k < slots->n; k++)
         sums[k].grad = memory + room;
-    status = esper_backend_read(network->engine->backend, growth->measuring.buffers,
+    status = esper_backend_copy(network->engine->backend, network->stream, growth->measuring.buffers,
                                 network->slab.family[ESPER_FAMILY_BUFFER], bytes);
     if (status == ESPER_OK) {
         status = plan_probe(growth);
         if (status == ESPER_OK)
             status = run_probe(growth, sums);
-        put_back = esper_backend_copy_in(network->engine->backend, NULL, network->slab.family[ESPER_FAMILY_BUFFER],
-                                         growth->measuring.buffers, bytes);
+        put_back = esper_backend_copy(network->engine->backend, network->stream,
+                                      network->slab.family[ESPER_FAMILY_BUFFER], growth->measuring.buffers, bytes);
         status = status != ESPER_OK ? status : put_back;
     }
     esper_mem_free(memory);
