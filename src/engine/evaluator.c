@@ -293,7 +293,7 @@ static esper_status run_program(const esper_evaluator *evaluator, program *self,
     size_t n = (size_t)n_samples * (size_t)evaluator->n_targets;
 
     self->pass = (esper_pass){.n_samples = n_samples, .loss_scale = 1.0f / (float)n};
-    ESPER_TRY(esper_splice_fill_alphas(splice, self->alpha, self->plan, n_samples));
+    ESPER_TRY(esper_splice_fill_alphas(splice, self->alpha, self->plan, stream, n_samples));
     ESPER_TRY(esper_plan_write(self->plan, stream, 0, self->net.target, evaluator->targets, n_samples));
     ESPER_TRY(esper_plan_forward_one(self->plan, stream, 0));
     ESPER_TRY(esper_plan_read(self->plan, stream, 0, self->net.loss, to->losses, n_samples));

@@ -234,11 +234,12 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
     return ESPER_OK;
 }
 
-static esper_status lower_flag(const esper_guarded *guarded)
+esper_status guarded_lower_flag(esper_guarded *guarded)
 {
     static const uint32_t down = 0;
     const esper_network *network = guarded->network;
 
+    guarded->found = false;
     return esper_backend_copy_in(network->engine->backend, network->stream, network->flag, &down, sizeof(down));
 }
 
@@ -270,11 +271,10 @@ static esper_status conclude(esper_guarded *guarded, esper_incident *incident)
     uint64_t anywhere;
     uint32_t bad;
 
-    assert(guarded->found);
-    guarded->found = false;
+    assert(guarded->found && network->n_rows == 0);
     incident->at = guarded->found_at;
     ESPER_TRY(read_report(guarded));
-    ESPER_TRY(lower_flag(guarded));
+    ESPER_TRY(guarded_lower_flag(guarded));
     bad = behind_pass ? verdict_behind_pass(guarded->report) : guarded->report->bad;
     bad |= guarded->report->changed != ESPER_GUARD_NONE ? ESPER_GUARD_BAD_CHANGED : 0;
     anywhere = bad;

@@ -135,6 +135,7 @@ static esper_status put_back(esper_guarded *guarded, const void *blob, bool whol
         ESPER_TRY(network->companion.unpack(network->companion.context, (char *)guarded->blob + sizeof(esper_position),
                                             whole));
     *cursor_out = network->cursor;
+    ESPER_TRY(guarded_lower_flag(guarded));
     return guarded_remember_sums(guarded);
 }
 

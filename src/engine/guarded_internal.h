@@ -67,6 +67,7 @@ typedef struct esper_guarded {
 esper_status guarded_open_ring(esper_guarded *guarded, esper_ring **ring_out);
 
 /* guarded.c */
+esper_status guarded_lower_flag(esper_guarded *guarded);    /* what was found is dealt with, or gone */
 esper_status guarded_remember_sums(esper_guarded *guarded); /* of state that was just put there by us */
 
 /* guarded_back.c */

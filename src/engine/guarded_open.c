@@ -235,7 +235,8 @@ void esper_guarded_close(esper_network *network)
 
     if (guarded == NULL)
         return;
-    (void)esper_network_wait(network); /* scans that are queued */
+    (void)guarded_lower_flag(guarded); /* a backend that is lost has said so before */
+    (void)esper_network_wait(network);
     network->guarded = NULL;
     esper_network_drop_part(network, "governor");
     esper_backend_release(network->engine->backend, guarded->buffers);

@@ -297,7 +297,7 @@ esper_status esper_network_clear_region(esper_network *network, int slot)
 
     ESPER_TRY(clear_range(network, ESPER_FAMILY_PARAM, slab->param_begin, slot + 1));
     ESPER_TRY(clear_range(network, ESPER_FAMILY_BUFFER, slab->buffer_begin, slot + 1));
-    return network->optim != NULL ? esper_optim_reset(network->optim, 0, slot + 1) : ESPER_OK;
+    return network->optim != NULL ? esper_optim_reset(network->optim, network->stream, 0, slot + 1) : ESPER_OK;
 }
 
 esper_status esper_network_bear(esper_network *network, int slot)
@@ -319,7 +319,11 @@ esper_status esper_network_bear(esper_network *network, int slot)
     if (status == ESPER_OK)
         status = esper_network_clear_region(network, slot);
     if (status == ESPER_OK)
+        status = esper_network_wait(network); /* weights are born on the backend's first stream */
+    if (status == ESPER_OK)
         status = esper_init_seed(&net, &network->slab, &birth, slot + 1);
+    if (status == ESPER_OK)
+        status = esper_backend_sync(network->engine->backend);
     esper_net_fini(&net);
     esper_mem_free(slots);
     return status;

@@ -138,7 +138,8 @@ static esper_status run_side(esper_network *network, esper_side *side)
     esper_status status;
 
     ESPER_TRY(hand_over(network, side->source, side, side->net.input)); /* the stream as the network made it */
-    ESPER_TRY(esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, network->pass.n_samples));
+    ESPER_TRY(esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, network->stream,
+                                       network->pass.n_samples));
     network->pass.training = false;
     status = esper_plan_gradients_one(side->plan, network->stream, 0);
     network->pass.training = true;

@@ -65,7 +65,7 @@ esper_status esper_network_load(esper_network *network, const esper_plan *plan, 
     network->pass.loss_scale = 1.0f / ((float)network->n_loaded * (float)net->tensors[net->target].count);
     if (net != &network->net) /* another program of the same slots */
         esper_splice_find_alphas(&network->splice, net, inputs);
-    return esper_splice_fill_alphas(&network->splice, inputs, plan, network->pass.n_samples);
+    return esper_splice_fill_alphas(&network->splice, inputs, plan, network->stream, network->pass.n_samples);
 }
 
 static esper_status load_batch(esper_network *network, esper_split split, uint32_t batch)

@@ -152,6 +152,7 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
     esper_network *network = growth->network;
     int64_t n_buffers = esper_slab_count(&network->slab, ESPER_FAMILY_BUFFER);
     esper_tracker_options options;
+    void *memory;
 
     assert(network->slots.n <= ESPER_MAX_SLOTS);
     esper_tracker_options_init(&options);
@@ -162,9 +163,8 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
     ESPER_TRY(open_policy(growth));
     ESPER_TRY(growth_read_faults(growth, inject != NULL ? inject : network->engine->config.inject));
     ESPER_TRY(esper_evaluator_open(network, ESPER_SPLIT_VALID, &growth->measuring.evaluator));
-    growth->measuring.buffers = esper_mem_alloc((size_t)n_buffers * sizeof(float) + 1);
-    if (growth->measuring.buffers == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "growth");
+    ESPER_TRY(esper_backend_alloc(network->engine->backend, (size_t)n_buffers * sizeof(float), &memory));
+    growth->measuring.buffers = memory;
     ESPER_TRY(count_blueprints(growth));
     for (int k = 0; k < ESPER_MAX_SLOTS; k++) {
         growth->state.seed[k].ratio = (double)NAN;
@@ -214,7 +214,7 @@ void esper_growth_close(esper_growth *growth)
     esper_net_fini(&growth->measuring.probe_net);
     esper_evaluator_close(growth->measuring.evaluator);
     esper_policy_close(growth->deciding.policy);
-    esper_mem_free(growth->measuring.buffers);
+    esper_backend_release(growth->network->engine->backend, growth->measuring.buffers);
     esper_mem_free(growth);
 }
 

@@ -73,7 +73,7 @@ typedef struct growth_measuring {
     esper_plan            *probe_plan;
     esper_net              probe_net;
     uint64_t               probe_program;
-    float                 *buffers; /* copy of the norm buffers around a probe */
+    float                 *buffers; /* on the backend: copy of the norm buffers around a probe */
 } growth_measuring;
 
 /* Who decides, what is shown, what was decided and what became of it. */

@@ -356,14 +356,14 @@ esper_status growth_probe(esper_growth *growth)
         return ESPER_FAIL(ESPER_E_NOMEM, "probe of %d slots", slots->n);
     for (int k = 0; k < slots->n; k++)
         sums[k].sum = memory + (size_t)k * most;
-    status = esper_backend_read(network->engine->backend, measuring->buffers, network->slab.family[ESPER_FAMILY_BUFFER],
-                                bytes);
+    status = esper_backend_copy(network->engine->backend, network->stream, measuring->buffers,
+                                network->slab.family[ESPER_FAMILY_BUFFER], bytes);
     if (status == ESPER_OK) {
         status = plan_probe(growth);
         if (status == ESPER_OK)
             status = run_probe(growth, sums, memory + (size_t)slots->n * most);
-        put_back = esper_backend_copy_in(network->engine->backend, NULL, network->slab.family[ESPER_FAMILY_BUFFER],
-                                         measuring->buffers, bytes);
+        put_back = esper_backend_copy(network->engine->backend, network->stream,
+                                      network->slab.family[ESPER_FAMILY_BUFFER], measuring->buffers, bytes);
         status = status != ESPER_OK ? status : put_back;
     }
     esper_mem_free(memory);

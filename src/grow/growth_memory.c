@@ -153,9 +153,9 @@ static esper_status write_memory(void *context, esper_page *out)
     for (int k = 0; k < ESPER_REWARD_MAX_SLOTS; k++)
         esper_fields_write(out, prefix_of(prefix, "account", k), esper_reward_account_fields, &state->ledger.slot[k]);
     if (state->policy_bytes > 0)
-        esper_text_add(out, "policy "); /* what it remembers is its own: bytes, two hexadecimal digits for each */
+        esper_page_print(out, "policy "); /* what it remembers is its own: bytes, two hexadecimal digits for each */
     for (uint64_t i = 0; i < state->policy_bytes; i++)
-        esper_text_add(out, "%02x%s", state->policy[i], i + 1 == state->policy_bytes ? "\n" : "");
+        esper_page_print(out, "%02x%s", state->policy[i], i + 1 == state->policy_bytes ? "\n" : "");
     return ESPER_OK;
 }
 

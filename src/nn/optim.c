@@ -214,7 +214,7 @@ void esper_optim_join(esper_optim *optim, int network, int region, bool joined)
     group->joined = joined && region > 0 && group->lane.in[0].count > 0;
 }
 
-esper_status esper_optim_reset(esper_optim *optim, int network, int region)
+esper_status esper_optim_reset(esper_optim *optim, esper_backend_stream *stream, int network, int region)
 {
     optim_group *group = group_of(optim, network, region);
     size_t count = (size_t)group->lane.in[0].count;
@@ -222,10 +222,10 @@ esper_status esper_optim_reset(esper_optim *optim, int network, int region)
     group->settings.t = 0;
     if (count == 0)
         return ESPER_OK;
-    ESPER_TRY(esper_backend_fill(optim->backend, NULL, group->lane.in[0].grad, 0.0f, count));
+    ESPER_TRY(esper_backend_fill(optim->backend, stream, group->lane.in[0].grad, 0.0f, count));
     for (int m = 1; m <= 2; m++)
         if (group->lane.in[m].data != NULL)
-            ESPER_TRY(esper_backend_fill(optim->backend, NULL, group->lane.in[m].data, 0.0f, count));
+            ESPER_TRY(esper_backend_fill(optim->backend, stream, group->lane.in[m].data, 0.0f, count));
     return ESPER_OK;
 }
 

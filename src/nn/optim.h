@@ -36,7 +36,7 @@ void esper_optim_join(esper_optim *optim, int network, int region, bool joined);
 
 /* A region that begins anew: no steps taken, moments and gradients zero (another seed's tensors lie elsewhere in it, and what
  * the old one left between them would count in the norm). */
-esper_status esper_optim_reset(esper_optim *optim, int network, int region);
+esper_status esper_optim_reset(esper_optim *optim, esper_backend_stream *stream, int network, int region);
 
 /* Enqueues a step of every group that is on: norm, clip, update. */
 esper_status esper_optim_step(esper_optim *optim);

@@ -38,11 +38,11 @@ void esper_splice_find_alphas(const esper_splice *splice, const esper_net *net, 
 }
 
 esper_status esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER_MAX_SLOTS],
-                                      const esper_plan *plan, int n_samples)
+                                      const esper_plan *plan, esper_backend_stream *stream, int n_samples)
 {
     for (int k = 0; k < splice->slots->n; k++)
         if (inputs[k] != ESPER_NO_TENSOR)
-            ESPER_TRY(esper_plan_fill(plan, NULL, 0, inputs[k], esper_splice_alpha(splice, k), n_samples));
+            ESPER_TRY(esper_plan_fill(plan, stream, 0, inputs[k], esper_splice_alpha(splice, k), n_samples));
     return ESPER_OK;
 }
 

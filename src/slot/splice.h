@@ -67,7 +67,7 @@ float esper_splice_alpha(const esper_splice *splice, int slot);
  * has an alpha of its own, here they are all the slot's. */
 void esper_splice_find_alphas(const esper_splice *splice, const esper_net *net, int inputs_out[ESPER_MAX_SLOTS]);
 esper_status esper_splice_fill_alphas(const esper_splice *splice, const int inputs[ESPER_MAX_SLOTS],
-                                      const esper_plan *plan, int n_samples);
+                                      const esper_plan *plan, esper_backend_stream *stream, int n_samples);
 
 /* Elements of a probe's weight. */
 int64_t esper_splice_count_probe(esper_topology topology, int channels);

@@ -220,7 +220,7 @@ static void whole_gradients(esper_network *network, float *grads_out, size_t n)
     check_good(esper_plan_open(&desc, &plan));
     esper_network_load(network, plan, &net, ESPER_SPLIT_TRAIN, network->cursor.batch);
     esper_splice_find_alphas(&splice, &net, inputs);
-    esper_splice_fill_alphas(&splice, inputs, plan, network->pass.n_samples); /* full weight: not what the slot has */
+    esper_splice_fill_alphas(&splice, inputs, plan, NULL, network->pass.n_samples); /* full weight: not the slot's */
     network->pass.training = false;
     check_good(esper_plan_gradients(plan));
     check_good(esper_backend_sync(network->engine->backend));

@@ -539,12 +539,12 @@ static void test_reset(void **state)
     assert_int_equal(esper_optim_step(b.optim), ESPER_OK);
     before = range_of(&b, 0, 0, ESPER_FAMILY_MOMENT2)[b.twins[0][0].count / 2];
     assert_true(norm_of(range_of(&b, 0, 1, ESPER_FAMILY_MOMENT1), b.twins[0][1].count) > 0.0);
-    esper_optim_reset(b.optim, 0, 1);
+    esper_optim_reset(b.optim, NULL, 0, 1);
     assert_int_equal(esper_optim_group(b.optim, 0, 1)->t, 0);
     assert_int_equal(esper_optim_group(b.optim, 0, 0)->t, 1);
     for (int f = ESPER_FAMILY_GRAD; f <= ESPER_FAMILY_MOMENT2; f++)
         assert_true(norm_of(range_of(&b, 0, 1, (esper_family)f), b.twins[0][1].count) == 0.0);
-    esper_optim_reset(b.optim, 0, 3); /* an empty region has nothing to lose */
+    esper_optim_reset(b.optim, NULL, 0, 3); /* an empty region has nothing to lose */
     assert_true(range_of(&b, 0, 0, ESPER_FAMILY_MOMENT2)[b.twins[0][0].count / 2] == before);
     assert_true(norm_of(range_of(&b, 0, 6, ESPER_FAMILY_MOMENT1), b.twins[0][6].count) > 0.0);
     bench_close(&b);
