@@ -1,4 +1,4 @@
-/* Internal. Whole files: read with a limit, replaced so that a reader sees the old contents or the new, never a mix.
+/* Internal. Whole files, read with a limit, and directories. Files are written as atomic_file.h says.
  *
  * Every failure names the path and the system's reason. A missing file is ESPER_E_NOTFOUND, all else ESPER_E_IO. */
 #ifndef ESPER_BASE_FILE_H
@@ -9,20 +9,10 @@
 /* The contents, with a terminating zero after them; free with esper_mem_free. More than max_bytes is a failure. */
 esper_status esper_file_read(const char *path, size_t max_bytes, char **data_out, size_t *bytes_out);
 
-/* Replaces (or creates) the file with these bytes, as one draft below. */
-esper_status esper_file_write(const char *path, const void *data, size_t bytes);
+/* errno as a status: "path: what: reason". */
+esper_status esper_file_fail(const char *what, const char *path);
 
 /* Creates the directory and those above it; fine when it exists. */
 esper_status esper_file_make_dirs(const char *path);
-
-/* A file being written. It grows under a temporary name in the directory of `path`; commit makes it durable and puts
- * it in place of `path` in one move. Until that move, and whenever anything before it fails, the file at `path` stays
- * as it was. A process that is killed may leave a "*.tmp" behind, which nobody reads. */
-typedef struct esper_draft esper_draft;
-
-esper_status esper_draft_open(const char *path, esper_draft **draft_out);
-esper_status esper_draft_write(esper_draft *draft, const void *data, size_t bytes);
-esper_status esper_draft_commit(esper_draft *draft); /* the draft still has to be closed */
-void         esper_draft_close(esper_draft *draft);  /* removes what was not committed; NULL is fine */
 
 #endif

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/status.h"

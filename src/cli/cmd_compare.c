@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "base/status.h"
 #include "cli/cli.h"
 #include "run/run_dir.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/number.h"

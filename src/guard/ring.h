@@ -1,7 +1,8 @@
 /* Internal. The ring's structs, shared by its files:
  *
  *   ring.c          entries: which gives way, which counts, which is put back
- *   ring_side.c     one device's share: its tensors, arenas and streams, and the order between them
+ *   ring_side.c     one device's share: its tensors, arenas and streams
+ *   ring_streams.c  the order between copies and the streams on which others write
  *   ring_memory.c   arenas: from the caller's allocator or our own, within the limit
  *   ring_host.c     the copies of tensors in host memory
  *   ring_device.c   the copies of tensors on a CUDA device
@@ -128,7 +129,15 @@ void         esper_ring_memory_fini(ring_side *side, ring_memory *memory);
 /* "1,234.5 MB" */
 const char *esper_ring_bytes_text(uint64_t bytes, char text[32]);
 
+/* ring_streams.c */
+/* Lets what is queued next on side->stream begin behind all that the caller queued so far ... */
+esper_status esper_ring_side_after_writers(ring_side *side);
+/* ... and what the caller queues next behind all that is queued on side->stream so far. */
+esper_status esper_ring_side_before_writers(ring_side *side);
+
 /* ring_side.c */
+/* NULL: the ring has no tensors there. */
+ring_side   *esper_ring_find_side(esper_ring *ring, int32_t number);
 esper_status esper_ring_sides_open(esper_ring *ring);
 void         esper_ring_sides_close(esper_ring *ring);
 /* The tensors' addresses as the guard has them now; E_STATE when they are other tensors than those of the ring. */
@@ -137,10 +146,6 @@ esper_status esper_ring_sides_follow(esper_ring *ring);
 esper_status esper_ring_sides_check(esper_ring *ring);
 /* Memory of the size of an arena for each; all or none. E_NOMEM says what was wanted and what there is. */
 esper_status esper_ring_side_reserve(ring_side *side, bool on_host, ring_memory *const *memories, size_t n_memories);
-/* Lets what is queued next on side->stream begin behind all that the caller queued so far ... */
-esper_status esper_ring_side_after_writers(ring_side *side);
-/* ... and what the caller queues next behind all that is queued on side->stream so far. */
-esper_status esper_ring_side_before_writers(ring_side *side);
 /* Queues a good entry's mirror. */
 esper_status esper_ring_side_mirror(ring_side *side, uint32_t entry);
 

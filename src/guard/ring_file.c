@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/ring.h"

@@ -1,5 +1,4 @@
-/* The sides of a ring: which tensors lie on which device, where in the arenas they are kept, and how copies are ordered
- * against the caller's streams. */
+/* The sides of a ring: which tensors lie on which device, and where in the arenas they are kept. */
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +44,7 @@ static uint64_t layout_of(const esper_ring *ring)
 
 /* ---- which sides there are ---- */
 
-static ring_side *find_side(esper_ring *ring, int32_t number)
+ring_side *esper_ring_find_side(esper_ring *ring, int32_t number)
 {
     for (size_t i = 0; i < ring->n_sides; i++)
         if (ring->sides[i].number == number)
@@ -88,9 +87,9 @@ static esper_status find_sides(esper_ring *ring)
 
         if (!wants(ring, tensor))
             continue;
-        if (find_side(ring, tensor->device) == NULL)
+        if (esper_ring_find_side(ring, tensor->device) == NULL)
             ESPER_TRY(add_side(ring, tensor->device));
-        find_side(ring, tensor->device)->n_parts++;
+        esper_ring_find_side(ring, tensor->device)->n_parts++;
         ring->n_scan++;
     }
     if (ring->n_sides == 0)
@@ -345,23 +344,6 @@ esper_status esper_ring_sides_check(esper_ring *ring)
     return ESPER_OK;
 }
 
-esper_status esper_ring_side_after_writers(ring_side *side)
-{
-    for (size_t i = 0; i < side->n_writers; i++) {
-        ESPER_TRY(esper_device_event_record(side->writers_reached, side->writers[i]));
-        ESPER_TRY(esper_device_event_wait(side->writers_reached, side->stream));
-    }
-    return ESPER_OK;
-}
-
-esper_status esper_ring_side_before_writers(ring_side *side)
-{
-    ESPER_TRY(esper_device_event_record(side->copied, side->stream));
-    for (size_t i = 0; i < side->n_writers; i++)
-        ESPER_TRY(esper_device_event_wait(side->copied, side->writers[i]));
-    return ESPER_OK;
-}
-
 /* The entry is known to be good, so its copy is done: nothing to wait for. */
 esper_status esper_ring_side_mirror(ring_side *side, uint32_t entry)
 {
@@ -372,47 +354,5 @@ esper_status esper_ring_side_mirror(ring_side *side, uint32_t entry)
     ESPER_TRY(esper_stream_copy(side->background, copy->mirror.at, copy->arena.at, side->arena_bytes));
     ESPER_TRY(esper_device_event_record(copy->mirror_done, side->background));
     copy->mirrored = true;
-    return ESPER_OK;
-}
-
-/* Whether this stream is among the writers already. */
-static bool has_writer(const ring_side *side, void *native)
-{
-    for (size_t i = 0; i < side->n_writers; i++)
-        if (esper_stream_native(side->writers[i]) == native)
-            return true;
-    return false;
-}
-
-static esper_status add_writer(ring_side *side, void *native)
-{
-    esper_stream **larger = esper_mem_grow(side->writers, (side->n_writers + 1) * sizeof(esper_stream *));
-
-    if (larger == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "ring: stream");
-    side->writers = larger;
-    ESPER_TRY(esper_stream_wrap(side->device, native, &side->writers[side->n_writers]));
-    side->n_writers++;
-    return ESPER_OK;
-}
-
-/* The first stream that is named takes the place of the default one. */
-esper_status esper_ring_add_stream(esper_ring *ring, int32_t device, void *stream)
-{
-    ring_side *side = ring == NULL ? NULL : find_side(ring, device);
-
-    if (ring == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "esper_ring_add_stream: the ring is NULL");
-    if (side == NULL)
-        return ESPER_FAIL(ESPER_E_ARG, "esper_ring_add_stream: the ring has no tensors on device %d", device);
-    if (side->number < 0 || (side->writers_named && has_writer(side, stream)))
-        return ESPER_OK; /* work on host memory is done in the call */
-    ESPER_TRY(add_writer(side, stream));
-    if (!side->writers_named) {
-        esper_stream_close(side->writers[0]);
-        side->writers[0] = side->writers[1];
-        side->n_writers = 1;
-        side->writers_named = true;
-    }
     return ESPER_OK;
 }

@@ -16,6 +16,7 @@
 
 #include "base/config.h"
 #include "base/fields.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/shell.h"
 #include "base/status.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"

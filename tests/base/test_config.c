@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/config.h"
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/suggest.h"

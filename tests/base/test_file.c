@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/mem.h"
 

@@ -3,6 +3,7 @@
  * files a run refuses. The policy has weights by chance, so it decides something in most epochs. */
 #include <unistd.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "policy/learned.h"
 #include "engine/helpers.h"

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "engine/helpers.h"
 

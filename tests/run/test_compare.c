@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "policy/learned.h"
 #include "run/compare.h"

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "fault/alloc.h"
 #include "run/learn.h"

@@ -3,7 +3,7 @@
  * test_learn_ranks.sh starts several; each rank then writes what it was told to parted.RANK. Alone there is nobody to part from. */
 #include <string.h>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "dist/ranks.h"
 #include "engine/helpers.h"
 #include "run/learn.h"

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/config.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/status.h"

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "telemetry/helpers.h"
 #include "ui/report.h"
 #include "ui/report_chart.h"
