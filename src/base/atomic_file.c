@@ -1,6 +1,7 @@
 /* A draft beside the file, synced and moved into its place. */
 #include "base/atomic_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -304,7 +304,7 @@ static void refuses_what_cannot_be(void **state)
     esper_learned_identity identity = school_identity(&c->stage);
     esper_ranks three = {.size = 3};
     esper_learner *learner;
-    esper_learner_desc desc = {.pool = c->stage.engine->pool,
+    esper_learner_desc desc = {.backend = c->stage.engine->backend,
                                .config = &c->stage.config,
                                .identity = &identity,
                                .ranks = &three,
@@ -330,7 +330,7 @@ static esper_status try_learner(void *context)
 {
     trial *t = context;
     esper_learner *learner = NULL;
-    esper_learner_desc desc = {.pool = t->school->stage.engine->pool,
+    esper_learner_desc desc = {.backend = t->school->stage.engine->backend,
                                .config = &t->school->stage.config,
                                .identity = &t->identity,
                                .ranks = &t->school->ranks,
