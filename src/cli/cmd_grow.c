@@ -155,8 +155,7 @@ static esper_status run(esper_cli_call *call)
     esper_status status;
 
     ESPER_TRY(take_policy(&call->config));
-    status =
-        esper_job_open_task(call, esper_task_list()[0]->name, call->given[RESUME], &job);
+    status = esper_job_open_task(call, esper_task_list()[0]->name, call->given[RESUME], &job);
     if (status == ESPER_OK && has_control && esper_comm_size(job.comm) > 1)
         status = ESPER_FAIL(ESPER_E_CONFIG, "--static-control is for a job of one rank: train the host by itself with "
                                             "`esper train` and the same flags, below the same launcher");

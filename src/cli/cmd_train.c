@@ -55,8 +55,7 @@ static const esper_command_option options[] = {[RESUME] = {"resume", true}, {NUL
 static esper_status run(esper_cli_call *call)
 {
     esper_job job;
-    esper_status status =
-        esper_job_open_task(call, esper_task_list()[0]->name, call->given[RESUME], &job);
+    esper_status status = esper_job_open_task(call, esper_task_list()[0]->name, call->given[RESUME], &job);
 
     if (status == ESPER_OK)
         status = train(&job, &call->code);

@@ -131,11 +131,11 @@ void esper_ppo_drill(esper_ppo *ppo);
 
 /* What one step of all environments draws with and gives back: (n_envs, ..) arrays of the caller's. */
 typedef struct esper_ppo_step {
-    esper_backend_stream *stream; /* NULL: all threads */
     int          n_envs;
     const float *obs;     /* (E,n_features) */
     const int32_t *ids;   /* (E,n_ids) */
     float       *h, *c;   /* (E,layers,H) memory: read, then replaced */
+    esper_backend_stream *stream; /* NULL: all threads */
 } esper_ppo_step;
 
 /* Runs the network; logits and value are then in esper_policy_net_io(net, ESPER_POLICY_ACT), environment after environment. */

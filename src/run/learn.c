@@ -307,9 +307,17 @@ static void show(learn *self, double part, const esper_learn_round *round)
         observer->step(observer->context, &view);
 }
 
+/* While environments are played: when they have made as many decisions together as one more of each. The last is shown when the
+ * round is whole. */
 static void show_part(void *context, double part)
 {
-    show(context, part, NULL);
+    learn *self = context;
+    int n = (int)(part * self->base.config.epochs);
+
+    if (n <= self->n_shown || n >= self->base.config.epochs)
+        return;
+    self->n_shown = n;
+    show(self, (double)n / self->base.config.epochs, NULL);
 }
 
 /* Decisions of all environments from this one on, and the way to the next. Returns how many: all that are left where nobody has
@@ -322,6 +330,7 @@ static esper_status play_steps(learn *self, int step, int *n_out)
     double began = esper_clock_seconds();
 
     *n_out = 1;
+    self->n_shown = step;
     if (self->program == NULL && !esper_ranks_are_many(&self->base.ranks)) {
         *n_out = epochs - step;
         return esper_fleet_play(self->fleet, *n_out, true, &mind, &all);

@@ -28,6 +28,7 @@ typedef struct learn {
     uint32_t best_round;
     /* and what it does not */
     esper_learn_times  times; /* policy: of one thread */
+    int                n_shown;  /* decisions of a round that were shown */
     double             deciding; /* seconds of threads in which a fleet's policy decided */
     double             round_wall, fleet_wall;
     esper_learn_result result;

@@ -104,7 +104,7 @@ static void act_in_envs(learner *l, int n_envs, int stride, bool greedy, trace t
                 check_good(esper_features_fill(&scenes[env].view, &memory, obs + env * n_features, ids + env * n_slots,
                                                &n_bad));
             }
-            check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n, obs, ids, h, c}));
+            check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){.n_envs = n, .obs = obs, .ids = ids, .h = h, .c = c}));
             for (int env = 0; env < n; env++) {
                 uint32_t run = (uint32_t)((first + env) * stride % RUNS);
                 esper_rng rng = stream(run, epoch);
@@ -175,7 +175,7 @@ static void act_alone(learner *l, uint32_t run, scene *s, esper_action_mask *mas
     set_epoch(s, run, 1, l->identity.n_slots);
     esper_feature_memory_init(&memory);
     check_good(esper_features_fill(&s->view, &memory, obs, ids, &n_bad));
-    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){1, obs, ids, h, c}));
+    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){.n_envs = 1, .obs = obs, .ids = ids, .h = h, .c = c}));
     check_good(esper_action_mask_build(&s->view, mask));
 }
 

@@ -43,7 +43,7 @@ static uint64_t hash_act(learner *l, int n_envs, float *h, float *c)
         check_good(esper_features_fill(&s.view, &memory, row, ids + env * n_slots, &n_bad));
         esper_normaliser_apply(l->norm, row, row);
     }
-    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){n_envs, obs, ids, h, c}));
+    check_good(esper_ppo_act(l->ppo, &(esper_ppo_step){.n_envs = n_envs, .obs = obs, .ids = ids, .h = h, .c = c}));
     io = esper_policy_net_io(esper_ppo_net(l->ppo), ESPER_POLICY_ACT);
     for (int head = 0; head < ESPER_N_HEADS; head++)
         for (int i = 0; i < n_envs * esper_head_size(head, n_slots); i++) {

@@ -64,7 +64,7 @@ static void decides_as_its_network(void **state)
             memory.since[k] = s.slots[k].measured ? 0 : memory.since[k];
         check_good(esper_features_fill(&s.view, &memory, obs, ids, &n_bad));
         esper_normaliser_apply(l.norm, obs, obs);
-        check_good(esper_ppo_act(l.ppo, &(esper_ppo_step){1, obs, ids, h, c}));
+        check_good(esper_ppo_act(l.ppo, &(esper_ppo_step){.n_envs = 1, .obs = obs, .ids = ids, .h = h, .c = c}));
         check_good(esper_action_mask_build(&s.view, &mask));
         check_good(esper_learned_choose(l.ppo, 0, &mask, NULL, &choice));
         esper_action_decide(&choice.action, &wanted);

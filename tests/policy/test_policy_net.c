@@ -292,7 +292,7 @@ static void check_recorded(const char *backend)
     io = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
     for (int pass = 0; pass < 2; pass++) { /* the second over used memory */
         load_inputs(&io);
-        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, ENVS));
+        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, NULL, ENVS));
         for (int head = 0; head < HEADS; head++)
             compare_head(&io, head);
         compare("out/value", io.value, ENVS * STEPS, 1e-5);
@@ -366,7 +366,7 @@ static double weighted_sum(fixture *f, const esper_policy_io *io, bool with_side
     double sum = 0;
     float weight[N * T * 4];
 
-    check_good(esper_policy_net_forward(f->net, ESPER_POLICY_LEARN, N));
+    check_good(esper_policy_net_forward(f->net, ESPER_POLICY_LEARN, NULL, N));
     for (int i = 0; i < 5; i++) {
         fill_noise(weight, sizes[i], 20 + (uint32_t)i, i < 3 || with_side ? 1.0f : 0.0f);
         for (size_t k = 0; k < sizes[i]; k++)
@@ -446,7 +446,7 @@ static void steps_are_steps(void **state)
     learn = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
     fill_inputs(&learn, N, T);
     learn.reset[T + 2] = 1.0f;
-    check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, N));
+    check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, NULL, N));
     for (int layer = 0; layer < 2; layer++) {
         memcpy(act.h[layer], learn.h[layer], N * 16 * sizeof(float));
         memcpy(act.c[layer], learn.c[layer], N * 16 * sizeof(float));
@@ -458,7 +458,7 @@ static void steps_are_steps(void **state)
             memcpy(act.q_choice + n * 4, learn.q_choice + (n * T + t) * 4, 4 * sizeof(float));
             act.reset[n] = learn.reset[n * T + t];
         }
-        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_ACT, N));
+        check_good(esper_policy_net_forward(f.net, ESPER_POLICY_ACT, NULL, N));
         for (size_t n = 0; n < N; n++) {
             if (fabs((double)act.value[n] - (double)learn.value[n * T + t]) > 1e-6)
                 fail_msg("value of sample %zu, step %zu: %.9g alone, %.9g in a row", n, t, (double)act.value[n],
@@ -489,14 +489,14 @@ static void resets_and_critics(void **state)
     io = esper_policy_net_io(f.net, ESPER_POLICY_LEARN);
     fill_inputs(&io, N, T);
     io.reset[0] = 1.0f;
-    check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, N));
+    check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, NULL, N));
     memcpy(value, io.value, sizeof(value));
     memcpy(q, io.q, sizeof(q));
     io.h[0][3] = NAN;
     io.c[1][2] = INFINITY;
     for (int i = 0; i < N * T; i++)
         io.q_choice[4 * i] = 1.0f - io.q_choice[4 * i];
-    check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, N));
+    check_good(esper_policy_net_forward(f.net, ESPER_POLICY_LEARN, NULL, N));
     assert_memory_equal(value, io.value, sizeof(value));
     for (int i = 0; i < N * T; i++)
         n_other += q[i] != io.q[i];

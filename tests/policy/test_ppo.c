@@ -188,7 +188,7 @@ static double play(toy *t, int round, bool greedy)
     for (int step = 0; step < STEPS; step++) {
         static float rows[ENVS * FEATURES];
         uint64_t masks[ENVS][HEADS];
-        esper_ppo_step now = {ENVS, rows, NULL, t->h, t->c};
+        esper_ppo_step now = {.n_envs = ENVS, .obs = rows, .h = t->h, .c = t->c};
 
         for (int env = 0; env < ENVS; env++) {
             esper_rng rng = stream(t, round, step, env, 1);
