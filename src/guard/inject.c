@@ -24,15 +24,11 @@ typedef struct word_change {
     uint64_t keep, flip;
 } word_change;
 
-static uint64_t exponent_mask(const number_form *form)
-{
-    return (((uint64_t)1 << form->exponent_bits) - 1) << form->mantissa_bits;
-}
-
 /* False for an unknown fault. */
 static bool find_change(const number_form *form, esper_fault fault, uint32_t bit, word_change *change_out)
 {
-    uint64_t infinity = exponent_mask(form), sign = (uint64_t)1 << (8 * form->bytes - 1);
+    uint64_t infinity = (((uint64_t)1 << form->exponent_bits) - 1) << form->mantissa_bits,
+             sign = (uint64_t)1 << (8 * form->bytes - 1);
 
     switch (fault) {
     case ESPER_FAULT_NAN: /* a quiet one */
