@@ -535,11 +535,6 @@ esper_guard *esper_guarded_guard(esper_network *network)
     return network->guarded->guard;
 }
 
-esper_ring *esper_guarded_ring(esper_network *network)
-{
-    return network->guarded->ring;
-}
-
 void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *context)
 {
     network->guarded->drill = drill;

@@ -17,13 +17,6 @@ static void host_close(ring_side *side)
     esper_mem_free(side->sums);
 }
 
-/* Addresses are read from the parts at every copy. */
-static esper_status host_rebind(ring_side *side)
-{
-    (void)side;
-    return ESPER_OK;
-}
-
 static esper_status host_gather(ring_side *side, ring_copy *copy)
 {
     side->sums[RING_GATHERED] = esper_copy_gather(side->ring->pool, side->parts, side->n_parts, copy->arena.at);
@@ -42,27 +35,12 @@ static esper_status host_load(ring_side *side, ring_copy *copy, const void *host
     return ESPER_OK;
 }
 
-static esper_status host_fetch_sum(ring_side *side, int which)
-{
-    (void)side;
-    (void)which;
-    return ESPER_OK;
-}
-
-static esper_status host_check_writers(ring_side *side)
-{
-    (void)side;
-    return ESPER_OK;
-}
-
+/* Addresses are read from the parts at every copy, sums are there when it is done, and streams have nothing to do with it. */
 const ring_side_ops esper_ring_side_host = {
     .kind = "host",
     .open = host_open,
     .close = host_close,
-    .rebind = host_rebind,
     .gather = host_gather,
     .scatter = host_scatter,
     .load = host_load,
-    .fetch_sum = host_fetch_sum,
-    .check_writers = host_check_writers,
 };

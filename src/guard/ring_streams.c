@@ -21,39 +21,27 @@ esper_status esper_ring_side_before_writers(ring_side *side)
     return ESPER_OK;
 }
 
-/* Whether this stream is among the writers already. */
-static bool has_writer(const ring_side *side, void *native)
-{
-    for (size_t i = 0; i < side->n_writers; i++)
-        if (esper_stream_native(side->writers[i]) == native)
-            return true;
-    return false;
-}
-
-static esper_status add_writer(ring_side *side, void *native)
-{
-    esper_stream **larger = esper_mem_grow(side->writers, (side->n_writers + 1) * sizeof(esper_stream *));
-
-    if (larger == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "ring: stream");
-    side->writers = larger;
-    ESPER_TRY(esper_stream_wrap(side->device, native, &side->writers[side->n_writers]));
-    side->n_writers++;
-    return ESPER_OK;
-}
-
 /* The first stream that is named takes the place of the default one. */
 esper_status esper_ring_add_stream(esper_ring *ring, int32_t device, void *stream)
 {
     ring_side *side = ring == NULL ? NULL : esper_ring_find_side(ring, device);
+    esper_stream **larger;
 
     if (ring == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_add_stream: the ring is NULL");
     if (side == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_add_stream: the ring has no tensors on device %d", device);
-    if (side->number < 0 || (side->writers_named && has_writer(side, stream)))
+    if (side->number < 0)
         return ESPER_OK; /* work on host memory is done in the call */
-    ESPER_TRY(add_writer(side, stream));
+    for (size_t i = 0; side->writers_named && i < side->n_writers; i++)
+        if (esper_stream_native(side->writers[i]) == stream)
+            return ESPER_OK;
+    larger = esper_mem_grow(side->writers, (side->n_writers + 1) * sizeof(*larger));
+    if (larger == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "ring: stream");
+    side->writers = larger;
+    ESPER_TRY(esper_stream_wrap(side->device, stream, &side->writers[side->n_writers]));
+    side->n_writers++;
     if (!side->writers_named) {
         esper_stream_close(side->writers[0]);
         side->writers[0] = side->writers[1];

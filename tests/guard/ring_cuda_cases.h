@@ -113,7 +113,7 @@ static esper_ring *device_ring(device_model *d, esper_guard *guard, esper_ring_o
 static void damage_device(device_model *d, esper_ring *ring, bool mirror, uint64_t byte)
 {
     uint64_t bytes;
-    char *arena = esper_ring_arena(ring, 0, 0, mirror, &bytes);
+    char *arena = ring_arena(ring, 0, 0, mirror, &bytes);
     unsigned char value;
 
     assert_non_null(arena);
@@ -367,7 +367,7 @@ static void the_sum_is_the_hosts(void **state)
     ring = device_ring(&d, guard, NULL);
     check_good(esper_ring_take(ring, 1, NULL, 0));
     assert_int_equal(ring_status(ring).newest, ESPER_RING_GOOD);
-    arena = esper_ring_arena(ring, 0, 0, false, &bytes);
+    arena = ring_arena(ring, 0, 0, false, &bytes);
     copy = malloc(bytes);
     assert_non_null(copy);
     check_good(esper_stream_copy(b.stream, copy, arena, bytes));

@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 #include "esper.h"
-#include "guard/ring.h"
+#include "support/ring_arena.h"
 
 static inline void check_good(esper_status status)
 {
@@ -229,7 +229,7 @@ static inline void damage(esper_ring *ring, uint32_t age, uint64_t bit)
 {
     const esper_copy_part *part = &ring->sides[0].parts[bit % ring->sides[0].n_parts];
     uint64_t bytes;
-    unsigned char *arena = esper_ring_arena(ring, age, 0, false, &bytes);
+    unsigned char *arena = ring_arena(ring, age, 0, false, &bytes);
 
     assert_non_null(arena);
     assert_true(part->offset + part->bytes <= bytes);

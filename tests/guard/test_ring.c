@@ -90,7 +90,7 @@ static void several_devices(void **state)
     model_check(&m, taken);
     model_fill(&m, 32);
     check_good(esper_ring_take(ring, 2, NULL, 0));
-    ((unsigned char *)esper_ring_arena(ring, 0, 2, false, &bytes))[1] ^= 1; /* of the third device alone */
+    ((unsigned char *)ring_arena(ring, 0, 2, false, &bytes))[1] ^= 1; /* of the third device alone */
     check_good(esper_ring_rollback(ring, 1, &restored));
     assert_int_equal(restored.step, 1);
     assert_int_equal(restored.n_passed_over, 1);
