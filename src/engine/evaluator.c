@@ -2,6 +2,7 @@
  * program computes it, and its sums. Equal bits: a cut program's operations are those of the whole one, over equal inputs. */
 #include "engine/evaluator.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,6 +174,7 @@ static esper_status plan_program(const esper_evaluator *evaluator, const esper_s
     esper_splice_find_alphas(splice, &self->net, self->alpha);
     for (int k = 0; k < splice->slots->n; k++) {
         self->before[k] = tensor_before(&self->net, &splice->slots->slot[k]);
+        assert((self->kept >> k & 1u) == 0 || self->before[k] != ESPER_NO_TENSOR);
         if ((self->kept >> k & 1u) != 0)
             self->net.tensors[self->before[k]].keep = true;
     }
@@ -276,6 +278,7 @@ static esper_status run_job(const esper_evaluator *evaluator, const evaluation *
     int from = network->before[self->cut], n_samples = network->pass.n_samples;
     size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
 
+    assert(self->program->cut == self->cut && (network->kept >> self->cut & 1u) != 0);
     ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
                                  esper_plan_data(self->program->plan, 0, self->program->net.input),
                                  esper_plan_data(network->plan, 0, from), bytes));

@@ -297,6 +297,7 @@ esper_status esper_network_exchange(esper_network *network)
     double share = (double)network->pass.n_samples / network->n_loaded;
     int row = network->n_rows;
 
+    assert(network->n_loaded > 0);
     ESPER_TRY(queue_row(network));
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
@@ -310,6 +311,7 @@ esper_status esper_network_exchange(esper_network *network)
 
 esper_status esper_network_apply(esper_network *network)
 {
+    assert(network->cursor.batch < network->engine->steps_per_epoch);
     network->lr = rate_now(network) * network->detour.lr_scale;
     esper_optim_group(network->optim, 0, 0)->lr = (float)network->lr;
     for (int r = 1; r < network->slab.n_regions; r++)

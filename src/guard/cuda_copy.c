@@ -1,6 +1,7 @@
 /* Snapshot copies on a CUDA device: one launch moves all parts and sums them on the way. */
 #include "guard/engine_cuda.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -117,6 +118,7 @@ static esper_status launch(esper_cuda_copy *copy, CUfunction kernel, void *arena
     if (((uintptr_t)arena % GPU_VECTOR) != 0)
         return ESPER_FAIL(ESPER_E_ARG, "a snapshot arena at %p: its address must be a multiple of %d", arena,
                           GPU_VECTOR);
+    assert(copy->table != NULL && copy->chunk_vectors > 0);
     ESPER_TRY(esper_cuda_enter(copy->device));
     st = ESPER_CUDA(cuLaunchKernel, kernel, copy->n_blocks, 1, 1, GPU_THREADS, 1, 1, 0, stream, parameters, NULL);
     esper_cuda_leave();

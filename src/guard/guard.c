@@ -3,6 +3,7 @@
  * There is one engine for each device. Devices below ESPER_GUARD_HOST (-2, -3, ...) are further partitions of host
  * memory, each with an engine of its own. What is registered changes as a whole or not at all: a new table is made, its
  * engines are told, and only then does it take the place of the old one. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,6 +109,7 @@ static esper_status check_memory(const esper_guard_table *table, const esper_gua
     esper_status status =
         engine->ops->check(engine, data, tensor->count * (uint64_t)esper_guard_dtype_bytes(tensor->dtype));
 
+    assert(engine->device == tensor->device);
     return status == ESPER_OK ? status : esper_fail_within(status, "%s: ", tensor->name);
 }
 
@@ -138,6 +140,7 @@ static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table
  * do that is told so at the next launch, which fails while it cannot. */
 static void restore_engines(esper_guard *guard, esper_guard_table *table)
 {
+    assert(table->n_partitions >= guard->table.n_partitions); /* those of the current table come first */
     for (size_t s = 0; s < table->n_partitions; s++) {
         esper_guard_partition *part = &table->partitions[s];
 

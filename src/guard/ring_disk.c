@@ -8,6 +8,7 @@
  *
  *     IDLE ──offer──> FILLING (reads the entry) ──> WRITING (reads the stage) ──> IDLE
  */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,7 @@ static esper_status write_stage(esper_ring *ring)
 
 static void set_state(ring_disk *disk, disk_state state)
 {
+    assert(state == (disk->state == DISK_WRITING ? DISK_IDLE : disk->state + 1));
     disk->state = state;
     pthread_cond_broadcast(&disk->changed);
 }
@@ -310,6 +312,7 @@ static esper_status stage_entry(esper_ring *ring, const ring_entry *entry)
 {
     ring_disk *disk = ring->disk;
 
+    assert(entry->state == ESPER_RING_GOOD);
     ESPER_TRY(stage_blob(disk, entry));
     for (size_t i = 0; i < ring->n_sides; i++) {
         ring_side *side = &ring->sides[i];

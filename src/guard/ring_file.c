@@ -1,5 +1,6 @@
 /* A snapshot in a file. It is written as a draft that takes the place of the older file in one move, so a reader
  * finds one or the other, whole; what a bad disk does to it afterwards, the sums tell. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -73,6 +74,7 @@ esper_status esper_ring_file_write(const char *path, const ring_file_image *imag
     esper_draft *draft;
     esper_status st;
 
+    assert(image->n_sides > 0 && (image->blob != NULL || image->blob_bytes == 0));
     memcpy(head.magic, file_magic, sizeof(file_magic));
     head.head_sum = head_sum(head, image->sides);
     ESPER_TRY(esper_draft_open(path, &draft));

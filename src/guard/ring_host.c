@@ -1,5 +1,6 @@
 /* The side of tensors in host memory: copies are done in the call, by all threads of the pool, and summed on the way.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -19,6 +20,7 @@ static void host_close(ring_side *side)
 
 static esper_status host_gather(ring_side *side, ring_copy *copy)
 {
+    assert(copy->arena.bytes >= side->arena_bytes);
     side->sums[RING_GATHERED] = esper_copy_gather(side->ring->pool, side->parts, side->n_parts, copy->arena.at);
     return ESPER_OK;
 }

@@ -1,4 +1,5 @@
 /* Memory of the ring: the caller's allocator where there is one, else the device's. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ esper_status esper_ring_memory_init(ring_side *side, bool on_host, uint64_t byte
         esper_ring_memory_fini(side, &memory);
         return st;
     }
+    assert((uintptr_t)memory.at % ARENA_ALIGN == 0);
     *memory_out = memory;
     return ESPER_OK;
 }

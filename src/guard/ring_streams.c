@@ -1,5 +1,7 @@
 /* How a ring's copies, snapshots and rollbacks alike, are ordered against the streams on which others write its tensors: each
  * waits for what they had queued before it, and they wait for it. Nobody else waits, least of all a host thread or a whole device. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/ring.h"
@@ -15,6 +17,7 @@ esper_status esper_ring_side_after_writers(ring_side *side)
 
 esper_status esper_ring_side_before_writers(ring_side *side)
 {
+    assert(side->n_writers > 0);
     ESPER_TRY(esper_device_event_record(side->copied, side->stream));
     for (size_t i = 0; i < side->n_writers; i++)
         ESPER_TRY(esper_device_event_wait(side->copied, side->writers[i]));
@@ -43,6 +46,7 @@ esper_status esper_ring_add_stream(esper_ring *ring, int32_t device, void *strea
     ESPER_TRY(esper_stream_wrap(side->device, stream, &side->writers[side->n_writers]));
     side->n_writers++;
     if (!side->writers_named) {
+        assert(side->n_writers == 2); /* the default one and this */
         esper_stream_close(side->writers[0]);
         side->writers[0] = side->writers[1];
         side->n_writers = 1;
