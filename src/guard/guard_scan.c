@@ -408,7 +408,7 @@ static void use_checksums(esper_guard *guard)
         if ((guard->roles >> table->tensors[i].role & 1) == 0)
             continue;
         if (guard->checksum == 2 && table->remembered[i] != sum)
-            guard->report.changed = i; /* at last the first */
+            guard->report.changed = i; /* from the back: the first of them stays */
         if (guard->checksum == 1) {
             table->remembered[i] = sum;
             table->remembers[i] = true;

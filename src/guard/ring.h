@@ -46,7 +46,7 @@ typedef struct ring_copy {
 enum { RING_GATHERED, RING_SCATTERED, RING_N_SUMS };
 
 /* How a kind of device copies. Work is queued on side->stream; the sum of the bytes that passed is in side->sums
- * when what `fetch_sum` queued is done. Members that may be NULL have nothing to do. */
+ * when what `fetch_sum` queued is done. A member that may be NULL has nothing to do then. */
 typedef struct ring_side_ops {
     const char *kind; /* of device/ */
     esper_status (*open)(ring_side *side);
@@ -56,8 +56,7 @@ typedef struct ring_side_ops {
     esper_status (*scatter)(ring_side *side, const ring_copy *copy); /* arena to tensors */
     esper_status (*load)(ring_side *side, ring_copy *copy, const void *host_arena); /* arena from one in host memory */
     esper_status (*fetch_sum)(ring_side *side, int which); /* or NULL */
-    esper_status (*check_writers)(
-        ring_side *side); /* or NULL; E_STATE while one of the caller's streams is under capture */
+    esper_status (*check_writers)(ring_side *side); /* or NULL; E_STATE while a stream of the caller's is captured */
 } ring_side_ops;
 
 extern const ring_side_ops esper_ring_side_host;

@@ -232,8 +232,7 @@ static esper_status open_parts(esper_ring *ring, const char *directory)
     ESPER_TRY(lock_directory(ring->disk, directory));
     ESPER_TRY(open_stages(ring));
     st = esper_ring_file_look(ring->disk->path, &ring->disk->image, ring->disk->found, &ring->disk->step);
-    if (st != ESPER_OK &&
-        st != ESPER_E_NOTFOUND) /* what does not fit is no reason not to begin: the status tells of it */
+    if (st != ESPER_OK && st != ESPER_E_NOTFOUND) /* no reason not to begin: the status tells of it */
         snprintf(ring->disk->error, sizeof(ring->disk->error), "%s", esper_last_error());
     return start_writer(ring);
 }
