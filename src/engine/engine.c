@@ -18,17 +18,6 @@ static const char *const backend_names[] = {
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-/* Orders that are the same for every network. The training split is among them: it says how many batches there are. */
-static esper_status open_samplers(esper_engine *engine)
-{
-    for (int split = 0; split < ESPER_N_SPLITS; split++) {
-        esper_sampler_desc desc = esper_engine_sampler(engine, (esper_split)split, engine->config.seed);
-
-        ESPER_TRY(esper_sampler_open(&desc, &engine->samplers[split]));
-    }
-    return ESPER_OK;
-}
-
 esper_sampler_desc esper_engine_sampler(const esper_engine *engine, esper_split split, uint64_t seed)
 {
     const esper_config *config = &engine->config;
@@ -70,7 +59,11 @@ static esper_status open_parts(esper_engine *engine, int threads)
     ESPER_TRY(esper_pool_open(config->threads > 0 ? config->threads : threads, &engine->pool));
     ESPER_TRY(esper_backend_open(backend_names[config->backend], engine->pool, &engine->backend));
     ESPER_TRY(esper_plan_cache_open(engine->backend, PLANS_KEPT, &engine->plans));
-    ESPER_TRY(open_samplers(engine));
+    for (int split = 0; split < ESPER_N_SPLITS; split++) { /* that of training says how many batches there are */
+        esper_sampler_desc desc = esper_engine_sampler(engine, (esper_split)split, config->seed);
+
+        ESPER_TRY(esper_sampler_open(&desc, &engine->samplers[split]));
+    }
     ESPER_TRY(esper_host_build(&engine->host, &engine->plain));
     if (engine->use == ESPER_USE_EVALUATE)
         return ESPER_OK;

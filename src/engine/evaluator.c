@@ -2,6 +2,7 @@
  * program computes it, and its sums. Equal bits: a cut program's operations are those of the whole one, over equal inputs. */
 #include "engine/evaluator.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,43 +76,20 @@ static esper_splice splice_of(const esper_evaluator *evaluator, const esper_vari
     return splice;
 }
 
-/* In programs for inference a seed's part is decided by whether it is there and its alpha. */
-static bool differs_at(const esper_splice *a, const esper_splice *b, int slot)
-{
-    bool in_a = esper_splice_has_seed(a, slot), in_b = esper_splice_has_seed(b, slot);
-
-    return in_a != in_b || (in_a && esper_splice_alpha(a, slot) != esper_splice_alpha(b, slot));
-}
-
-/* The slot, first in the order of execution, at which two programs differ; WHOLE = they are equal. */
+/* The slot, first in the order of execution, at which two programs differ; WHOLE = they are equal. In programs for inference
+ * a seed's part is decided by whether it is there and its alpha. */
 static int first_difference(const esper_splice *a, const esper_splice *b)
 {
     int first = WHOLE;
 
-    for (int k = 0; k < a->slots->n; k++)
-        if (differs_at(a, b, k) && (first == WHOLE || a->slots->slot[k].depth < a->slots->slot[first].depth))
+    for (int k = 0; k < a->slots->n; k++) {
+        bool in_a = esper_splice_has_seed(a, k), in_b = esper_splice_has_seed(b, k);
+        bool differs = in_a != in_b || (in_a && esper_splice_alpha(a, k) != esper_splice_alpha(b, k));
+
+        if (differs && (first == WHOLE || a->slots->slot[k].depth < a->slots->slot[first].depth))
             first = k;
+    }
     return first;
-}
-
-static esper_status check_variant(const esper_evaluator *evaluator, const esper_variant *variant)
-{
-    for (int k = 0; k < evaluator->network->slots.n; k++)
-        if (variant->presence[k] > ESPER_PRESENCE_FULL)
-            return ESPER_FAIL(ESPER_E_ARG, "variant: presence %d of slot %s", variant->presence[k],
-                              evaluator->network->slots.slot[k].id);
-    return ESPER_OK;
-}
-
-static void prepare_job(evaluation *run, int j)
-{
-    job *self = &run->jobs[j];
-
-    self->same_as = -1;
-    self->cut = first_difference(&run->splice, &self->splice);
-    for (int i = 0; i < j && self->same_as < 0; i++)
-        if (first_difference(&run->jobs[i].splice, &self->splice) == WHOLE)
-            self->same_as = i;
 }
 
 static bool is_computed(const job *self)
@@ -130,16 +108,25 @@ static esper_status prepare(const esper_evaluator *evaluator, const esper_varian
     if (n_variants <= 0)
         return ESPER_OK;
     for (int i = 0; i < n_variants; i++)
-        ESPER_TRY(check_variant(evaluator, &variants[i]));
+        for (int k = 0; k < evaluator->network->slots.n; k++)
+            if (variants[i].presence[k] > ESPER_PRESENCE_FULL)
+                return ESPER_FAIL(ESPER_E_ARG, "variant: presence %d of slot %s", variants[i].presence[k],
+                                  evaluator->network->slots.slot[k].id);
     run->jobs = esper_mem_alloc((size_t)n_variants * (sizeof(*run->jobs) + 2 * n_samples * sizeof(*at)));
     if (run->jobs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "evaluation of %d variants", n_variants);
     run->n_jobs = n_variants;
     at = (float *)(void *)(run->jobs + n_variants);
     for (int i = 0; i < n_variants; i++, at += 2 * n_samples) {
-        run->jobs[i].results = (results){at, at + n_samples};
-        run->jobs[i].splice = splice_of(evaluator, &variants[i]);
-        prepare_job(run, i);
+        job *self = &run->jobs[i];
+
+        self->results = (results){at, at + n_samples};
+        self->splice = splice_of(evaluator, &variants[i]);
+        self->same_as = -1;
+        self->cut = first_difference(&run->splice, &self->splice);
+        for (int j = 0; j < i && self->same_as < 0; j++)
+            if (first_difference(&run->jobs[j].splice, &self->splice) == WHOLE)
+                self->same_as = j;
     }
     return ESPER_OK;
 }
@@ -160,16 +147,6 @@ static esper_status build_net(const esper_evaluator *evaluator, const esper_spli
     ESPER_TRY(esper_splice_build(splice, &evaluator->network->engine->host, net));
     net->output = ESPER_NO_TENSOR; /* nobody reads the logits: their memory may be used again */
     return cut == WHOLE ? ESPER_OK : esper_net_cut(net, tensor_before(net, &splice->slots->slot[cut]));
-}
-
-static void find_tensors(program *self, const esper_splice *splice)
-{
-    esper_splice_find_alphas(splice, &self->net, self->alpha);
-    for (int k = 0; k < splice->slots->n; k++) {
-        self->before[k] = tensor_before(&self->net, &splice->slots->slot[k]);
-        if ((self->kept >> k & 1u) != 0)
-            self->net.tensors[self->before[k]].keep = true;
-    }
 }
 
 static void close_program(program *self)
@@ -194,7 +171,13 @@ static esper_status plan_program(const esper_evaluator *evaluator, const esper_s
     };
 
     ESPER_TRY(build_net(evaluator, splice, self->cut, &self->net));
-    find_tensors(self, splice);
+    esper_splice_find_alphas(splice, &self->net, self->alpha);
+    for (int k = 0; k < splice->slots->n; k++) {
+        self->before[k] = tensor_before(&self->net, &splice->slots->slot[k]);
+        assert((self->kept >> k & 1u) == 0 || self->before[k] != ESPER_NO_TENSOR);
+        if ((self->kept >> k & 1u) != 0)
+            self->net.tensors[self->before[k]].keep = true;
+    }
     return esper_plan_open(&plan_desc, &self->plan);
 }
 
@@ -234,22 +217,6 @@ static program *find_program(esper_evaluator *evaluator, const esper_splice *spl
     return NULL;
 }
 
-static void close_unused(esper_evaluator *evaluator)
-{
-    program **link = &evaluator->programs;
-
-    while (*link != NULL) {
-        program *self = *link;
-
-        if (self->used) {
-            link = &self->next;
-        } else {
-            *link = self->next;
-            close_program(self);
-        }
-    }
-}
-
 /* What is there is found first and the rest closed, so that old and new programs do not take memory together. Variants
  * that differ in alpha alone share a program. */
 static esper_status open_programs(esper_evaluator *evaluator, evaluation *run)
@@ -264,7 +231,16 @@ static esper_status open_programs(esper_evaluator *evaluator, evaluation *run)
             run->jobs[i].program = find_program(evaluator, &run->jobs[i].splice, run->jobs[i].cut, 0);
         }
     run->network = find_program(evaluator, &run->splice, WHOLE, kept);
-    close_unused(evaluator);
+    for (program **link = &evaluator->programs; *link != NULL;) {
+        program *self = *link;
+
+        if (self->used) {
+            link = &self->next;
+        } else {
+            *link = self->next;
+            close_program(self);
+        }
+    }
     if (run->network == NULL)
         ESPER_TRY(open_program(evaluator, &run->splice, WHOLE, kept, &run->network));
     for (int i = 0; i < run->n_jobs; i++) {
@@ -279,11 +255,6 @@ static esper_status open_programs(esper_evaluator *evaluator, evaluation *run)
 }
 
 /* ------------------------------------------------------------------------------------------------ passes */
-
-static void *data_of(const program *self, int tensor)
-{
-    return esper_plan_data(self->plan, 0, tensor);
-}
 
 /* Everything but what the program begins with is there. */
 static esper_status run_program(const esper_evaluator *evaluator, program *self, const esper_splice *splice,
@@ -300,14 +271,6 @@ static esper_status run_program(const esper_evaluator *evaluator, program *self,
     return esper_plan_read(self->plan, stream, 0, self->net.correct, to->correct, n_samples);
 }
 
-static esper_status run_network(const esper_evaluator *evaluator, evaluation *run, uint32_t batch)
-{
-    ESPER_TRY(esper_network_put_batch(evaluator->network, run->network->plan, &run->network->net, evaluator->split,
-                                      batch, evaluator->targets));
-    return run_program(evaluator, run->network, &run->splice,
-                       (int)esper_sampler_batch_count(sampler_of(evaluator), batch), &run->results);
-}
-
 /* Begins with what the network has computed up to there. */
 static esper_status run_job(const esper_evaluator *evaluator, const evaluation *run, const job *self)
 {
@@ -315,8 +278,10 @@ static esper_status run_job(const esper_evaluator *evaluator, const evaluation *
     int from = network->before[self->cut], n_samples = network->pass.n_samples;
     size_t bytes = (size_t)network->net.tensors[from].count * (size_t)n_samples * sizeof(float);
 
+    assert(self->program->cut == self->cut && (network->kept >> self->cut & 1u) != 0);
     ESPER_TRY(esper_backend_copy(evaluator->network->engine->backend, evaluator->network->stream,
-                                 data_of(self->program, self->program->net.input), data_of(network, from), bytes));
+                                 esper_plan_data(self->program->plan, 0, self->program->net.input),
+                                 esper_plan_data(network->plan, 0, from), bytes));
     return run_program(evaluator, self->program, &self->splice, n_samples, &self->results);
 }
 
@@ -331,16 +296,6 @@ static void add_results(const esper_evaluator *evaluator, const results *from, i
     tally->targets += (uint64_t)n * (uint64_t)evaluator->n_targets;
 }
 
-static void add_differences(const results *ours, int n, job *self)
-{
-    for (int i = 0; i < n; i++) {
-        int64_t difference = (int64_t)ours->correct[i] - (int64_t)self->results.correct[i];
-
-        self->sum += difference;
-        self->sum_squares += difference * difference;
-    }
-}
-
 static esper_status ask(const esper_evaluator *evaluator, const esper_follower *follower)
 {
     if (follower->stop != NULL && *follower->stop != 0)
@@ -348,84 +303,76 @@ static esper_status ask(const esper_evaluator *evaluator, const esper_follower *
     return ESPER_OK;
 }
 
-static esper_status run_variants(const esper_evaluator *evaluator, const evaluation *run,
-                                 const esper_follower *follower)
+/* The results of a batch of the slice: the network's, the variants', and how they differ by sample. */
+static void add_slice(const esper_evaluator *evaluator, evaluation *run, int n)
 {
-    for (int i = 0; i < run->n_jobs; i++)
-        if (is_computed(&run->jobs[i])) {
-            ESPER_TRY(ask(evaluator, follower));
-            ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
-        }
-    return ESPER_OK;
-}
-
-static void add_variants(const esper_evaluator *evaluator, evaluation *run)
-{
-    int n = run->network->pass.n_samples;
-
     add_results(evaluator, &run->results, n, &run->slice);
-    for (int i = 0; i < run->n_jobs; i++)
-        if (is_computed(&run->jobs[i])) {
-            add_results(evaluator, &run->jobs[i].results, n, &run->jobs[i].tally);
-            add_differences(&run->results, n, &run->jobs[i]);
+    for (int j = 0; j < run->n_jobs; j++) {
+        job *self = &run->jobs[j];
+
+        if (!is_computed(self))
+            continue;
+        add_results(evaluator, &self->results, n, &self->tally);
+        for (int i = 0; i < n; i++) {
+            int64_t difference = (int64_t)run->results.correct[i] - (int64_t)self->results.correct[i];
+
+            self->sum += difference;
+            self->sum_squares += difference * difference;
         }
+    }
 }
+
+enum { OF_TALLY = 4, OF_JOB = OF_TALLY + 2 };
 
 /* Counts are whole numbers far below 2^53: as doubles they are exact. */
-static size_t put_tally(double *sums, size_t at, const esper_tally *tally)
+static double *move_tally(esper_tally *tally, double *sums, bool back)
 {
-    sums[at] = tally->loss;
-    sums[at + 1] = (double)tally->correct;
-    sums[at + 2] = (double)tally->targets;
-    sums[at + 3] = (double)tally->samples;
-    return at + 4;
+    double ours[OF_TALLY] = {tally->loss, (double)tally->correct, (double)tally->targets, (double)tally->samples};
+
+    if (back)
+        *tally = (esper_tally){sums[0], (uint64_t)sums[1], (uint64_t)sums[2], (uint64_t)sums[3]};
+    else
+        memcpy(sums, ours, sizeof(ours));
+    return sums + OF_TALLY;
 }
 
-static size_t take_tally(const double *sums, size_t at, esper_tally *tally)
+/* The sums of a run to a list, or back from it. */
+static void move_sums(evaluation *run, double *sums, bool back)
 {
-    *tally = (esper_tally){.loss = sums[at],
-                           .correct = (uint64_t)sums[at + 1],
-                           .targets = (uint64_t)sums[at + 2],
-                           .samples = (uint64_t)sums[at + 3]};
-    return at + 4;
-}
-
-static void take_sums(const double *sums, evaluation *run)
-{
-    size_t n = take_tally(sums, 0, &run->tally);
-
-    n = take_tally(sums, n, &run->slice);
+    sums = move_tally(&run->tally, sums, back);
+    sums = move_tally(&run->slice, sums, back);
     for (int i = 0; i < run->n_jobs; i++) {
-        n = take_tally(sums, n, &run->jobs[i].tally);
-        run->jobs[i].sum = (int64_t)sums[n++];
-        run->jobs[i].sum_squares = (int64_t)sums[n++];
+        job *self = &run->jobs[i];
+
+        sums = move_tally(&self->tally, sums, back);
+        if (back) {
+            self->sum = (int64_t)sums[0];
+            self->sum_squares = (int64_t)sums[1];
+        } else {
+            sums[0] = (double)self->sum;
+            sums[1] = (double)self->sum_squares;
+        }
+        sums += OF_JOB - OF_TALLY;
     }
 }
 
 /* The sums of all ranks. */
 static esper_status join_sums(const esper_evaluator *evaluator, evaluation *run)
 {
-    enum { OF_TALLY = 4, OF_JOB = OF_TALLY + 2 };
     const esper_ranks *ranks = &evaluator->network->engine->ranks;
-    size_t n = 0, most = 2 * OF_TALLY + (size_t)run->n_jobs * OF_JOB;
+    size_t n = 2 * OF_TALLY + (size_t)run->n_jobs * OF_JOB;
     double *sums;
     esper_status status;
 
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
-    sums = esper_mem_alloc(most * sizeof(*sums));
+    sums = esper_mem_alloc(n * sizeof(*sums));
     if (sums == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "sums of %d variants", run->n_jobs);
-    n = put_tally(sums, n, &run->tally);
-    n = put_tally(sums, n, &run->slice);
-    for (int i = 0; i < run->n_jobs; i++) {
-        n = put_tally(sums, n, &run->jobs[i].tally);
-        sums[n++] = (double)run->jobs[i].sum;
-        sums[n++] = (double)run->jobs[i].sum_squares;
-    }
+    move_sums(run, sums, false);
     status = esper_ranks_sum(ranks, sums, n);
     if (status == ESPER_OK)
-        take_sums(sums, run);
+        move_sums(run, sums, true);
     esper_mem_free(sums);
     return status;
 }
@@ -438,18 +385,25 @@ static esper_status run_batches(const esper_evaluator *evaluator, evaluation *ru
     if (follower == NULL)
         follower = &nobody;
     for (uint32_t batch = 0; batch < n_batches; batch++) {
+        int n = (int)esper_sampler_batch_count(sampler_of(evaluator), batch);
+
         ESPER_TRY(ask(evaluator, follower));
         if (follower->batch != NULL)
             follower->batch(follower->context, evaluator->split, batch, n_batches);
-        if (esper_sampler_batch_count(sampler_of(evaluator), batch) == 0)
+        if (n == 0)
             continue; /* it falls to other ranks */
-        ESPER_TRY(run_network(evaluator, run, batch));
-        if (batch < n_slice)
-            ESPER_TRY(run_variants(evaluator, run, follower));
+        ESPER_TRY(esper_network_put_batch(evaluator->network, run->network->plan, &run->network->net, evaluator->split,
+                                          batch, evaluator->targets));
+        ESPER_TRY(run_program(evaluator, run->network, &run->splice, n, &run->results));
+        for (int i = 0; batch < n_slice && i < run->n_jobs; i++)
+            if (is_computed(&run->jobs[i])) {
+                ESPER_TRY(ask(evaluator, follower));
+                ESPER_TRY(run_job(evaluator, run, &run->jobs[i]));
+            }
         ESPER_TRY(esper_network_wait(evaluator->network));
-        add_results(evaluator, &run->results, run->network->pass.n_samples, &run->tally);
+        add_results(evaluator, &run->results, n, &run->tally);
         if (batch < n_slice)
-            add_variants(evaluator, run);
+            add_slice(evaluator, run, n);
     }
     return join_sums(evaluator, run);
 }
@@ -470,20 +424,6 @@ static esper_variant_result compare(const job *self, const esper_tally *network,
     if (n > 1.0)
         result.error = 100.0 * sqrt(fmax(variance, 0.0) / n) / scale;
     return result;
-}
-
-static void give_results(const esper_evaluator *evaluator, evaluation *run, esper_variant_result *out)
-{
-    for (int i = 0; i < run->n_jobs; i++) {
-        job *self = &run->jobs[i];
-
-        if (self->cut == WHOLE)
-            self->tally = run->slice;
-        if (self->same_as >= 0)
-            out[i] = out[self->same_as];
-        else
-            out[i] = compare(self, &run->slice, evaluator->n_targets);
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------ from outside */
@@ -524,26 +464,19 @@ void esper_evaluator_close(esper_evaluator *evaluator)
     esper_mem_free(evaluator);
 }
 
-static esper_status check_range(const esper_evaluator *evaluator, uint32_t n_batches, int n_variants, uint32_t n_slice)
+esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches, const esper_variant *variants,
+                                 int n_variants, uint32_t n_slice, const esper_follower *follower,
+                                 esper_tally *tally_out, esper_variant_result *results_out)
 {
     uint32_t there = esper_sampler_batches(sampler_of(evaluator));
+    evaluation run = {0};
+    esper_status status;
 
     if (n_batches < 1 || n_batches > there)
         return ESPER_FAIL(ESPER_E_ARG, "evaluation of %u batches: the %s split has %u", n_batches,
                           esper_split_name(evaluator->split), there);
     if (n_variants > 0 && (n_slice < 1 || n_slice > n_batches))
         return ESPER_FAIL(ESPER_E_ARG, "variants over %u of %u batches", n_slice, n_batches);
-    return ESPER_OK;
-}
-
-esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches, const esper_variant *variants,
-                                 int n_variants, uint32_t n_slice, const esper_follower *follower,
-                                 esper_tally *tally_out, esper_variant_result *results_out)
-{
-    evaluation run = {0};
-    esper_status status;
-
-    ESPER_TRY(check_range(evaluator, n_batches, n_variants, n_slice));
     status = prepare(evaluator, variants, n_variants, &run);
     if (status == ESPER_OK)
         status = open_programs(evaluator, &run);
@@ -551,7 +484,14 @@ esper_status esper_evaluator_run(esper_evaluator *evaluator, uint32_t n_batches,
         status = run_batches(evaluator, &run, n_batches, n_variants > 0 ? n_slice : 0, follower);
     if (status == ESPER_OK) {
         *tally_out = run.tally;
-        give_results(evaluator, &run, results_out);
+        for (int i = 0; i < run.n_jobs; i++) {
+            job *self = &run.jobs[i];
+
+            if (self->cut == WHOLE)
+                self->tally = run.slice;
+            results_out[i] =
+                self->same_as >= 0 ? results_out[self->same_as] : compare(self, &run.slice, evaluator->n_targets);
+        }
     }
     esper_mem_free(run.jobs);
     return status;

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/report.h"
 #include "engine/guarded_internal.h"
 
 /* ------------------------------------------------------------------------------------------------ scanning */
@@ -84,15 +85,6 @@ static float *buffers_of_row(const esper_guarded *guarded, int row)
 {
     assert(row >= 0 && row < ESPER_NETWORK_ROWS);
     return guarded->buffers + (size_t)row * guarded->buffer_bytes / sizeof(*guarded->buffers);
-}
-
-static esper_incident nothing_at(const esper_guarded *guarded)
-{
-    return (esper_incident){.at = guarded->network->cursor,
-                            .first_index = ESPER_GUARD_NONE,
-                            .rank = -1,
-                            .loss = (double)NAN,
-                            .problem = ""};
 }
 
 /* Which tensor to name: the first in the order of registration. The norm buffers stand before the gradients, but behind a
@@ -172,16 +164,11 @@ static esper_status share_finding(const esper_guarded *guarded, finding *found, 
 
 static void name_finding(esper_guarded *guarded, const finding *found, esper_incident *incident)
 {
-    static const char *const role_names[] = {
-#define X(name, text) text,
-        ESPER_GUARD_ROLE_LIST(X)
-#undef X
-    };
     const esper_guard_tensor *tensor = esper_guard_tensor_at(guarded->guard, found->index);
 
     snprintf(guarded->named, sizeof(guarded->named), "%s", tensor->name);
     incident->tensor = guarded->named;
-    incident->role = role_names[tensor->role];
+    incident->role = esper_guard_role_name(tensor->role);
     incident->n_tensors = found->n_tensors;
     incident->n_elements = found->n_nan + found->n_inf;
     incident->problem = incident->n_elements == 0 ? "changed" : found->n_nan > 0 ? "NaN" : "Inf";
@@ -202,20 +189,11 @@ esper_status guarded_remember_sums(esper_guarded *guarded)
 
 /* ------------------------------------------------------------------------------------------------ what follows */
 
-/* The step is not taken and its batch is passed over, now and when the run comes by again. */
-static esper_status skip(esper_guarded *guarded)
-{
-    esper_network *network = guarded->network;
-
-    guarded->has_suspect = false;
-    ESPER_TRY(esper_network_pass_over(network, network->cursor.epoch, network->cursor.batch));
-    esper_network_batch_due(network);
-    return ESPER_OK;
-}
-
 /* Does what the governor said. */
 static esper_status obey(esper_guarded *guarded, const esper_governor_reading *reading, esper_incident *incident)
 {
+    esper_network *network = guarded->network;
+
     incident->action = reading->action;
     incident->reason = reading->reason;
     esper_ring_hold(guarded->ring, reading->pending != 0);
@@ -225,10 +203,14 @@ static esper_status obey(esper_guarded *guarded, const esper_governor_reading *r
     }
     if (reading->action != ESPER_GOVERNOR_GO && guarded->clerk != NULL)
         ESPER_TRY(guarded->clerk(guarded->clerk_context, incident));
-    if (reading->action == ESPER_GOVERNOR_SKIP)
-        return skip(guarded);
     if (reading->action == ESPER_GOVERNOR_GO)
         return ESPER_OK;
+    if (reading->action == ESPER_GOVERNOR_SKIP) { /* the batch is passed over, now and when the run comes by again */
+        guarded->has_suspect = false;
+        ESPER_TRY(esper_network_pass_over(network, network->cursor.epoch, network->cursor.batch));
+        esper_network_batch_due(network);
+        return ESPER_OK;
+    }
     ESPER_TRY(guarded_go_back(guarded, incident));
     esper_ring_hold(guarded->ring, 0);
     return ESPER_OK;
@@ -456,7 +438,14 @@ static esper_status check_usable(const esper_guarded *guarded)
     return ESPER_OK;
 }
 
-static const esper_incident nothing = {.first_index = ESPER_GUARD_NONE, .rank = -1, .loss = (double)NAN, .problem = ""};
+static esper_incident nothing_at(const esper_network *network)
+{
+    return (esper_incident){.at = network->guarded != NULL ? network->cursor : (esper_cursor){0},
+                            .first_index = ESPER_GUARD_NONE,
+                            .rank = -1,
+                            .loss = (double)NAN,
+                            .problem = ""};
+}
 
 esper_status esper_guarded_step(esper_network *network, esper_incident *incident_out)
 {
@@ -464,13 +453,13 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
     esper_incident incident;
 
     if (guarded == NULL) {
-        *incident_out = nothing;
+        *incident_out = nothing_at(network);
         return esper_network_queue_step(network);
     }
     ESPER_TRY(check_usable(guarded));
     if (network->cursor.batch >= network->engine->steps_per_epoch)
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
-    incident = nothing_at(guarded);
+    incident = nothing_at(network);
     if (!guarded->found)
         ESPER_TRY(take_step(guarded));
     if (guarded->found)
@@ -482,11 +471,11 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
 esper_status esper_guarded_settle(esper_network *network, esper_incident *incident_out)
 {
     esper_guarded *guarded = network->guarded;
-    esper_incident incident = nothing;
+    esper_incident incident;
 
     ESPER_TRY(esper_network_read(network));
+    incident = nothing_at(network);
     if (guarded != NULL) {
-        incident = nothing_at(guarded);
         ESPER_TRY(check_usable(guarded));
         if (!guarded->found)
             ESPER_TRY(judge_state(guarded, guarded->checksum ? SUMS_COMPARE : SUMS_OFF, true));
@@ -500,11 +489,10 @@ esper_status esper_guarded_settle(esper_network *network, esper_incident *incide
 esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out)
 {
     esper_guarded *guarded = network->guarded;
-    esper_incident incident = nothing;
+    esper_incident incident = nothing_at(network);
     esper_governor_reading reading;
 
     if (guarded != NULL) {
-        incident = nothing_at(guarded);
         ESPER_TRY(check_usable(guarded));
         incident.loss = loss;
         ESPER_TRY(esper_governor_check(guarded->governor, loss, &reading));
@@ -533,11 +521,6 @@ esper_governor *esper_guarded_governor(esper_network *network)
 esper_guard *esper_guarded_guard(esper_network *network)
 {
     return network->guarded->guard;
-}
-
-esper_ring *esper_guarded_ring(esper_network *network)
-{
-    return network->guarded->ring;
 }
 
 void esper_guarded_set_drill(esper_network *network, esper_drill drill, void *context)

@@ -115,6 +115,5 @@ typedef void (*esper_drill)(void *context, esper_network *network, esper_drill_p
 
 void         esper_guarded_set_drill(esper_network *network, esper_drill drill, void *context);
 esper_guard *esper_guarded_guard(esper_network *network); /* for esper_guard_inject */
-esper_ring  *esper_guarded_ring(esper_network *network);  /* for tests that damage snapshots */
 
 #endif

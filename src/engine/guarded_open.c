@@ -74,35 +74,23 @@ static esper_status add_tensors(esper_guarded *guarded)
     return status;
 }
 
-static int count_threads(const esper_network *network)
+static esper_status open_guard(const esper_network *network, esper_guard **guard_out)
 {
     esper_pool *pool = esper_network_pool(network);
-
-    return pool == NULL || network->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(pool);
-}
-
-static esper_status open_guard(esper_guarded *guarded)
-{
-    const esper_network *network = guarded->network;
     esper_guard_options options;
 
     esper_guard_options_init(&options);
-    options.n_threads = count_threads(network);
-    ESPER_TRY(esper_guard_open(&options, &guarded->guard));
-    return add_tensors(guarded);
+    options.n_threads = pool == NULL || network->slab.bytes < one_thread_bytes ? 1 : esper_pool_threads(pool);
+    return esper_guard_open(&options, guard_out);
 }
 
 /* A snapshot must fit whatever has grown or gone since: so it is of the whole slab, not of the tensors of the day. */
-static esper_status open_whole(esper_guarded *guarded)
+static esper_status add_whole(esper_guarded *guarded)
 {
     const esper_slab *slab = &guarded->network->slab;
-    esper_guard_options options;
     esper_guard_tensor list[N_FAMILIES];
     size_t n = 0;
 
-    esper_guard_options_init(&options);
-    options.n_threads = count_threads(guarded->network);
-    ESPER_TRY(esper_guard_open(&options, &guarded->whole));
     for (int f = 0; f < N_FAMILIES; f++)
         if (families[f].role != ESPER_GUARD_ROLE_GRAD && slab->family[families[f].family] != NULL &&
             esper_slab_count(slab, families[f].family) > 0)
@@ -145,13 +133,6 @@ static esper_status open_governor(esper_guarded *guarded)
     return esper_governor_open(&options, &guarded->governor);
 }
 
-static esper_status take_blob(esper_guarded *guarded)
-{
-    guarded->blob_bytes = sizeof(esper_position) + guarded->network->companion.bytes;
-    guarded->blob = esper_mem_alloc(guarded->blob_bytes);
-    return guarded->blob != NULL ? ESPER_OK : ESPER_FAIL(ESPER_E_NOMEM, "guarded network");
-}
-
 static esper_status take_buffers(esper_guarded *guarded)
 {
     const esper_slab *slab = &guarded->network->slab;
@@ -169,10 +150,15 @@ static esper_status open_parts(esper_guarded *guarded)
 {
     ESPER_TRY(esper_network_read(guarded->network));
     ESPER_TRY(esper_network_wait(guarded->network));
-    ESPER_TRY(open_guard(guarded));
-    ESPER_TRY(open_whole(guarded));
+    ESPER_TRY(open_guard(guarded->network, &guarded->guard));
+    ESPER_TRY(add_tensors(guarded));
+    ESPER_TRY(open_guard(guarded->network, &guarded->whole));
+    ESPER_TRY(add_whole(guarded));
     ESPER_TRY(guarded_open_ring(guarded, &guarded->ring));
-    ESPER_TRY(take_blob(guarded));
+    guarded->blob_bytes = sizeof(esper_position) + guarded->network->companion.bytes;
+    guarded->blob = esper_mem_alloc(guarded->blob_bytes);
+    if (guarded->blob == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "guarded network");
     ESPER_TRY(open_governor(guarded));
     ESPER_TRY(take_buffers(guarded));
     ESPER_TRY(guarded_remember_sums(guarded));

@@ -60,17 +60,6 @@ static esper_status open_slab(esper_network *network)
     return status;
 }
 
-static esper_status open_order(esper_network *network)
-{
-    const esper_engine *engine = network->engine;
-    esper_sampler_desc desc = esper_engine_sampler(engine, ESPER_SPLIT_TRAIN, network->seed);
-
-    ESPER_TRY(esper_sampler_open(&desc, &network->order));
-    if (esper_ranks_are_many(&engine->ranks))
-        esper_sampler_share(network->order, (uint32_t)engine->ranks.rank, (uint32_t)engine->ranks.size);
-    return ESPER_OK;
-}
-
 static esper_status open_optimiser(esper_network *network)
 {
     const esper_config *config = &network->engine->config;
@@ -119,6 +108,7 @@ static esper_status take_rows(esper_network *network)
 static esper_status open_record(esper_network *network)
 {
     esper_engine *engine = network->engine;
+    esper_sampler_desc order = esper_engine_sampler(engine, ESPER_SPLIT_TRAIN, network->seed);
     void *memory;
 
     ESPER_TRY(open_slots(network));
@@ -133,7 +123,9 @@ static esper_status open_record(esper_network *network)
     ESPER_TRY(esper_backend_alloc(engine->backend, sizeof(*network->flag), &memory));
     network->flag = memory;
     ESPER_TRY(esper_ranks_reserve(&engine->ranks, &network->slab));
-    ESPER_TRY(open_order(network));
+    ESPER_TRY(esper_sampler_open(&order, &network->order));
+    if (esper_ranks_are_many(&engine->ranks))
+        esper_sampler_share(network->order, (uint32_t)engine->ranks.rank, (uint32_t)engine->ranks.size);
     return open_optimiser(network);
 }
 
@@ -209,15 +201,6 @@ static void set_groups(esper_network *network)
     }
 }
 
-/* For inference the slab is as large as the network, and made anew for another one: the weights are still to come. */
-static esper_status fit_slab(esper_network *network, esper_slab *slab_out)
-{
-    *slab_out = network->slab;
-    if (network->splice.training || network->plan == NULL)
-        return ESPER_OK;
-    return esper_slab_init(slab_out, network->engine->backend, &network->net, &(esper_slab_desc){0});
-}
-
 /* All that can fail comes before the plan is replaced. */
 static esper_status rebuild(esper_network *network)
 {
@@ -235,12 +218,13 @@ static esper_status rebuild(esper_network *network)
         .max_samples = esper_engine_max_samples(engine),
         .training = network->splice.training,
     };
-    esper_slab old = network->slab, slab;
+    esper_slab old = network->slab, slab = old;
     esper_status status;
 
     ESPER_TRY(esper_splice_build(&network->splice, &network->engine->host, &network->net));
     esper_side_keep(network);
-    ESPER_TRY(fit_slab(network, &slab));
+    if (!network->splice.training && network->plan != NULL) /* as large as the network: the weights are still to come */
+        ESPER_TRY(esper_slab_init(&slab, engine->backend, &network->net, &(esper_slab_desc){0}));
     network->slab = slab;
     status = esper_side_open_all(network, sides);
     if (status == ESPER_OK) {

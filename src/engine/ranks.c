@@ -1,6 +1,7 @@
 /* What ranks bring together. */
 #include "engine/ranks.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,6 +75,7 @@ static float *range_of(const esper_slab *slab, esper_family family, int region, 
 {
     const int64_t *begin = family == ESPER_FAMILY_BUFFER ? slab->buffer_begin : slab->param_begin;
 
+    assert(region >= 0 && region < slab->n_regions);
     *n_out = (size_t)(begin[region + 1] - begin[region]);
     return *n_out > 0 ? esper_backend_address(slab->backend, slab->family[family] + begin[region]) : NULL;
 }
@@ -112,6 +114,7 @@ static size_t move_buffers(esper_ranks *ranks, const esper_slab *slab, uint64_t 
             continue;
         if (!back)
             ranks->spoiled = ranks->spoiled || !is_finite_range(buffers, n);
+        assert(at + n <= ranks->room);
         for (size_t i = 0; i < n; i++)
             if (back)
                 buffers[i] = (float)ranks->bucket[at + i];

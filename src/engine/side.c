@@ -1,6 +1,7 @@
 /* Side programs: one for each seed that learns aside. */
 #include "engine/side.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,6 +119,7 @@ static esper_status hand_over(const esper_network *network, int from, const espe
 {
     size_t bytes = (size_t)network->pass.n_samples * (size_t)side->net.tensors[to].count * sizeof(float);
 
+    assert(side->net.tensors[to].count == network->net.tensors[from].count);
     return esper_backend_copy(network->engine->backend, network->stream, esper_plan_data(side->plan, 0, to),
                               esper_plan_data(network->plan, 0, from), bytes);
 }

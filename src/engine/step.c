@@ -165,13 +165,6 @@ static void count_samples(const esper_network *network, uint32_t n, esper_tally 
     tally->targets += n * (uint64_t)network->net.tensors[network->net.target].count;
 }
 
-static void add_sums(esper_network *network, const esper_batch_sums *sums, uint32_t n_samples)
-{
-    network->tally.loss += sums->loss;
-    network->tally.correct += (uint64_t)sums->correct;
-    count_samples(network, n_samples, &network->tally);
-}
-
 /* How many rows come before a guard's flag went up. */
 static int count_good(const esper_network *network, esper_verdict *verdict_out)
 {
@@ -189,14 +182,6 @@ static int count_good(const esper_network *network, esper_verdict *verdict_out)
     return network->n_rows;
 }
 
-/* The steps from a row on were skipped: the network stands where it did before them. */
-static void untake_steps(esper_network *network, int row)
-{
-    esper_optim_untake(network->optim, 0, (uint32_t)(network->n_rows - row));
-    network->cursor = network->rows[row].cursor;
-    network->lr = network->rows[row].lr_before;
-}
-
 esper_status esper_network_read(esper_network *network)
 {
     bool many = esper_ranks_are_many(&network->engine->ranks);
@@ -211,11 +196,16 @@ esper_status esper_network_read(esper_network *network)
     for (int row = 0; row < n_good; row++) {
         esper_batch_sums sums = many ? network->rows[row].sums : sum_row(network, row);
 
-        add_sums(network, &sums, network->rows[row].n_total);
+        network->tally.loss += sums.loss;
+        network->tally.correct += (uint64_t)sums.correct;
+        count_samples(network, network->rows[row].n_total, &network->tally);
     }
     network->grad_norm = esper_optim_norm(network->optim, 0, 0);
-    if (n_good < n_rows)
-        untake_steps(network, n_good);
+    if (n_good < n_rows) { /* steps from there on were skipped: the network stands where it did before them */
+        esper_optim_untake(network->optim, 0, (uint32_t)(n_rows - n_good));
+        network->cursor = network->rows[n_good].cursor;
+        network->lr = network->rows[n_good].lr_before;
+    }
     network->n_rows = 0;
     return esper_guarded_hear(network, n_good, n_good < n_rows ? &verdict : NULL);
 }
@@ -307,6 +297,7 @@ esper_status esper_network_exchange(esper_network *network)
     double share = (double)network->pass.n_samples / network->n_loaded;
     int row = network->n_rows;
 
+    assert(network->n_loaded > 0);
     ESPER_TRY(queue_row(network));
     if (!esper_ranks_are_many(ranks))
         return ESPER_OK;
@@ -320,6 +311,7 @@ esper_status esper_network_exchange(esper_network *network)
 
 esper_status esper_network_apply(esper_network *network)
 {
+    assert(network->cursor.batch < network->engine->steps_per_epoch);
     network->lr = rate_now(network) * network->detour.lr_scale;
     esper_optim_group(network->optim, 0, 0)->lr = (float)network->lr;
     for (int r = 1; r < network->slab.n_regions; r++)

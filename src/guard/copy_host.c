@@ -97,8 +97,10 @@ static void copy_window(void *context, int item, int worker)
 static uint64_t run(struct esper_pool *pool, copy_job *job)
 {
     const esper_scan_kernels *kernels = esper_scan_kernels_choose();
-    int n_windows = (int)((job->bytes + WINDOW - 1) / WINDOW);
+    int n_windows;
 
+    job->bytes = arena_bytes(job->parts, job->n_parts);
+    n_windows = (int)((job->bytes + WINDOW - 1) / WINDOW);
     job->kernels = kernels != NULL ? kernels : &esper_scan_kernels_portable; /* the sums are the same */
     if (pool != NULL) {
         esper_pool_run(pool, n_windows, copy_window, job);
@@ -113,7 +115,6 @@ uint64_t esper_copy_gather(struct esper_pool *pool, const esper_copy_part *parts
 {
     copy_job job = {.parts = parts, .n_parts = n_parts, .arena = arena, .gather = true};
 
-    job.bytes = arena_bytes(parts, n_parts);
     return run(pool, &job);
 }
 
@@ -121,6 +122,5 @@ uint64_t esper_copy_scatter(struct esper_pool *pool, const esper_copy_part *part
 {
     copy_job job = {.parts = parts, .n_parts = n_parts, .arena = (unsigned char *)(uintptr_t)arena};
 
-    job.bytes = arena_bytes(parts, n_parts);
     return run(pool, &job);
 }

@@ -1,6 +1,7 @@
 /* Snapshot copies on a CUDA device: one launch moves all parts and sums them on the way. */
 #include "guard/engine_cuda.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -16,22 +17,6 @@ struct esper_cuda_copy {
     uint32_t      n_blocks, chunk_vectors;
 };
 
-/* Parts and blocks as the device wants them, in one piece. */
-static void *pack_table(const esper_copy_part *parts, size_t n_parts, const gpu_block *blocks, size_t n_blocks,
-                        size_t *bytes_out)
-{
-    size_t bytes = n_parts * sizeof(gpu_part) + n_blocks * sizeof(gpu_block);
-    gpu_part *table = esper_mem_alloc(bytes);
-
-    if (table == NULL)
-        return NULL;
-    for (size_t i = 0; i < n_parts; i++)
-        table[i] = (gpu_part){.data = (uintptr_t)parts[i].data, .bytes = parts[i].bytes, .offset = parts[i].offset};
-    memcpy(table + n_parts, blocks, n_blocks * sizeof(*blocks));
-    *bytes_out = bytes;
-    return table;
-}
-
 static esper_status upload(esper_device *device, void *to, const void *from, size_t bytes)
 {
     CUstream stream = esper_cuda_own_stream(device);
@@ -45,11 +30,12 @@ static esper_status upload(esper_device *device, void *to, const void *from, siz
     return st;
 }
 
+/* Parts and blocks as the device wants them, in one piece. */
 static esper_status make_table(esper_cuda_copy *copy, const esper_copy_part *parts)
 {
     gpu_block *blocks = NULL;
-    void *table;
-    size_t bytes = 0;
+    gpu_part *table;
+    size_t bytes;
     esper_status st;
 
     ESPER_TRY(esper_cuda_plan_parts(parts, copy->n_parts, &blocks, &copy->n_blocks, &copy->chunk_vectors));
@@ -57,7 +43,12 @@ static esper_status make_table(esper_cuda_copy *copy, const esper_copy_part *par
         esper_mem_free(blocks);
         return ESPER_OK;
     }
-    table = pack_table(parts, copy->n_parts, blocks, copy->n_blocks, &bytes);
+    bytes = copy->n_parts * sizeof(*table) + copy->n_blocks * sizeof(*blocks);
+    table = esper_mem_alloc(bytes);
+    for (size_t i = 0; table != NULL && i < copy->n_parts; i++)
+        table[i] = (gpu_part){.data = (uintptr_t)parts[i].data, .bytes = parts[i].bytes, .offset = parts[i].offset};
+    if (table != NULL)
+        memcpy(table + copy->n_parts, blocks, copy->n_blocks * sizeof(*blocks));
     esper_mem_free(blocks);
     if (table == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "a table of %zu parts", copy->n_parts);
@@ -127,6 +118,7 @@ static esper_status launch(esper_cuda_copy *copy, CUfunction kernel, void *arena
     if (((uintptr_t)arena % GPU_VECTOR) != 0)
         return ESPER_FAIL(ESPER_E_ARG, "a snapshot arena at %p: its address must be a multiple of %d", arena,
                           GPU_VECTOR);
+    assert(copy->table != NULL && copy->chunk_vectors > 0);
     ESPER_TRY(esper_cuda_enter(copy->device));
     st = ESPER_CUDA(cuLaunchKernel, kernel, copy->n_blocks, 1, 1, GPU_THREADS, 1, 1, 0, stream, parameters, NULL);
     esper_cuda_leave();

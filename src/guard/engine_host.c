@@ -95,6 +95,7 @@ typedef struct host_engine {
 /* What the items of one job share. */
 typedef struct host_job {
     const host_engine  *engine;
+    void (*run)(const struct host_job *job, const host_tensor *tensor, size_t piece);
     esper_scan_settings settings;
     uint32_t            roles;
     double              factor;
@@ -153,27 +154,11 @@ static uint64_t piece_cost(const host_tables *tables, const host_piece *piece)
     return piece_count(tensor, piece->index) * esper_guard_dtype_bytes(tensor->tensor.dtype) + PIECE_COST;
 }
 
-static uint64_t whole_cost(const host_tables *tables)
-{
-    uint64_t cost = 0;
-
-    for (size_t i = 0; i < tables->n_pieces; i++)
-        cost += piece_cost(tables, &tables->pieces[i]);
-    return cost;
-}
-
-/* How much one item should be. */
-static uint64_t item_cost(const host_tables *tables)
-{
-    const uint64_t cost = tables->cost / N_ITEMS;
-
-    return cost < MIN_ITEM ? MIN_ITEM : cost > MAX_ITEM ? MAX_ITEM : cost;
-}
-
 /* Writes where items begin, when `items` is not NULL, and returns their number. */
 static size_t cut_items(const host_tables *tables, size_t *items)
 {
-    const uint64_t enough = item_cost(tables);
+    const uint64_t wished = tables->cost / N_ITEMS;
+    const uint64_t enough = wished < MIN_ITEM ? MIN_ITEM : wished > MAX_ITEM ? MAX_ITEM : wished;
     uint64_t cost = enough;
     size_t n_items = 0;
 
@@ -189,15 +174,6 @@ static size_t cut_items(const host_tables *tables, size_t *items)
     if (items != NULL)
         items[n_items] = tables->n_pieces;
     return n_items;
-}
-
-static void fill_pieces(host_tables *tables)
-{
-    size_t at = 0;
-
-    for (size_t t = 0; t < tables->n_tensors; t++)
-        for (uint32_t i = 0; i < tables->tensors[t].n_pieces; i++)
-            tables->pieces[at++] = (host_piece){.tensor = (uint32_t)t, .index = i};
 }
 
 /* Whether a tensor goes on with the run of the one before it, which is in the item that begins with piece `item`. */
@@ -227,15 +203,19 @@ static void cut_runs(host_tables *tables)
 
 static esper_status cut_work(host_tables *tables)
 {
-    size_t n_items;
+    size_t n_items, at = 0;
 
     tables->pieces = esper_mem_alloc(tables->n_pieces * sizeof(*tables->pieces));
     tables->partials = esper_mem_alloc((tables->n_partials + 1) * sizeof(*tables->partials));
     tables->runs = esper_mem_alloc(tables->n_tensors * sizeof(*tables->runs));
     if (tables->pieces == NULL || tables->partials == NULL || tables->runs == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "records of %zu tensors in %zu pieces", tables->n_tensors, tables->n_pieces);
-    fill_pieces(tables);
-    tables->cost = whole_cost(tables);
+    for (size_t t = 0; t < tables->n_tensors; t++)
+        for (uint32_t i = 0; i < tables->tensors[t].n_pieces; i++, at++) {
+            tables->pieces[at] = (host_piece){.tensor = (uint32_t)t, .index = i};
+            tables->cost += piece_cost(tables, &tables->pieces[at]);
+        }
+    assert(at == tables->n_pieces);
     n_items = cut_items(tables, NULL);
     tables->items = esper_mem_alloc((n_items + 1) * sizeof(*tables->items));
     if (tables->items == NULL)
@@ -271,12 +251,13 @@ static esper_status make_tables(const esper_scan_tensor *tensors, size_t n_tenso
 /* ------------------------------------------------------------------------------------------------------------- jobs */
 
 /* Threads may come with denormals flushed or another rounding, from whoever started them; no result depends on that. */
-static void run_pieces(const host_job *job, int item,
-                       void (*run)(const host_job *job, const host_tensor *, size_t piece))
+static void run_item(void *context, int item, int worker)
 {
+    const host_job *job = context;
     const host_tables *tables = &job->engine->tables;
     fenv_t callers;
 
+    (void)worker;
     assert(item >= 0 && item < tables->n_items);
     fegetenv(&callers);
     fesetenv(FE_DFL_ENV);
@@ -284,7 +265,7 @@ static void run_pieces(const host_job *job, int item,
         const host_tensor *tensor = &tables->tensors[tables->pieces[p].tensor];
 
         if (is_wanted(&tensor->tensor, job->roles))
-            run(job, tensor, p);
+            job->run(job, tensor, p);
     }
     fesetenv(&callers);
 }
@@ -330,20 +311,8 @@ static void scale_piece(const host_job *job, const host_tensor *tensor, size_t p
                                                       job->factor);
 }
 
-static void scan_item(void *context, int item, int worker)
-{
-    (void)worker;
-    run_pieces(context, item, scan_piece);
-}
-
-static void scale_item(void *context, int item, int worker)
-{
-    (void)worker;
-    run_pieces(context, item, scale_piece);
-}
-
 /* All items, on the pool where that is worth waking it. */
-static void run_items(const host_job *job, esper_pool_item run_item)
+static void run_items(const host_job *job)
 {
     const host_tables *tables = &job->engine->tables;
     void *context = (void *)(uintptr_t)job;
@@ -354,16 +323,6 @@ static void run_items(const host_job *job, esper_pool_item run_item)
     }
     for (int item = 0; item < tables->n_items; item++)
         run_item(context, item, 0);
-}
-
-/* Adds the partial records of a tensor up in that of its first piece. */
-static void finish_pieces(const host_engine *engine, const host_tensor *tensor)
-{
-    esper_scan_record *records = &engine->tables.partials[tensor->first_partial];
-
-    for (size_t p = 1; p < tensor->n_pieces; p++)
-        esper_scan_record_add(&records[0], &records[p]);
-    finish_tensor(engine, tensor, &records[0]);
 }
 
 /* From runs to groups to roles, in their order. */
@@ -380,8 +339,13 @@ static void add_up(host_engine *engine, uint32_t roles)
 
         if (!is_wanted(&tensor->tensor, roles))
             continue;
-        if (tensor->n_pieces > 1)
-            finish_pieces(engine, tensor);
+        if (tensor->n_pieces > 1) {
+            esper_scan_record *records = &tables->partials[tensor->first_partial];
+
+            for (size_t p = 1; p < tensor->n_pieces; p++)
+                esper_scan_record_add(&records[0], &records[p]);
+            finish_tensor(engine, tensor, &records[0]);
+        }
         esper_scan_sums_add(&tables->groups[tensor->tensor.group], &tables->runs[r].sums);
         esper_scan_sums_add(&tables->roles[tensor->tensor.role], &tables->runs[r].sums);
     }
@@ -468,10 +432,11 @@ static esper_status host_rebind(esper_scan_engine *engine, void *const *data)
 
 static esper_status host_scale(esper_scan_engine *engine, double factor, void *stream)
 {
-    host_job job = {.engine = host_of(engine), .roles = 1u << ESPER_GUARD_ROLE_GRAD, .factor = factor};
+    host_job job = {
+        .engine = host_of(engine), .run = scale_piece, .roles = 1u << ESPER_GUARD_ROLE_GRAD, .factor = factor};
 
     (void)stream;
-    run_items(&job, scale_item);
+    run_items(&job);
     return ESPER_OK;
 }
 
@@ -495,13 +460,13 @@ static uint32_t sum_up(host_engine *host, const esper_scan_request *request)
 static esper_status host_scan(esper_scan_engine *engine, const esper_scan_request *request)
 {
     host_engine *host = host_of(engine);
-    host_job job = {.engine = host, .roles = request->roles};
+    host_job job = {.engine = host, .run = scan_piece, .roles = request->roles};
     uint32_t bad;
 
     job.settings = esper_scan_settings_make(request->tiny, request->checksum);
     host->tag = request->tag;
     clear_stats(host, request->roles);
-    run_items(&job, scan_item);
+    run_items(&job);
     bad = sum_up(host, request);
     if (request->skip_flag != NULL)
         *request->skip_flag = bad;

@@ -122,8 +122,17 @@ static bool is_level(double value)
     return isfinite(value) && value >= 0.0;
 }
 
-static esper_status check_options(const esper_governor_options *options)
+/* A program built against an earlier header gives a shorter struct: what it does not know of keeps its default. */
+static esper_status read_options(const esper_governor_options *given, esper_governor_options *options)
 {
+    esper_governor_options_init(options);
+    if (given == NULL)
+        return ESPER_OK;
+    if (given->size < sizeof(given->size) || given->size > sizeof(*given))
+        return ESPER_FAIL(ESPER_E_ARG, "governor: options of %zu bytes: set them up with esper_governor_options_init",
+                          given->size);
+    memcpy(options, given, given->size);
+    options->size = sizeof(*options);
     if (!is_level(options->sensitivity) || !is_level(options->multiplier) || !is_level(options->absolute) ||
         !is_level(options->random_guess_loss))
         return ESPER_FAIL(ESPER_E_ARG,
@@ -137,20 +146,6 @@ static esper_status check_options(const esper_governor_options *options)
     if (options->min_panics == 0)
         return ESPER_FAIL(ESPER_E_ARG, "governor: min_panics is 0: expected 1 or more anomalies before a panic");
     return ESPER_OK;
-}
-
-/* A program built against an earlier header gives a shorter struct: what it does not know of keeps its default. */
-static esper_status read_options(const esper_governor_options *given, esper_governor_options *options_out)
-{
-    esper_governor_options_init(options_out);
-    if (given == NULL)
-        return ESPER_OK;
-    if (given->size < sizeof(given->size) || given->size > sizeof(*given))
-        return ESPER_FAIL(ESPER_E_ARG, "governor: options of %zu bytes: set them up with esper_governor_options_init",
-                          given->size);
-    memcpy(options_out, given, given->size);
-    options_out->size = sizeof(*options_out);
-    return check_options(options_out);
 }
 
 esper_status esper_governor_open(const esper_governor_options *options, esper_governor **governor_out)
@@ -365,15 +360,6 @@ static void conclude(esper_governor *governor, esper_governor_reading *reading_o
         esper_governor_reading_get(governor, reading_out);
 }
 
-/* The step that was to be passed over lies behind; how many there were in a row still counts. */
-static void end_skip(esper_governor *governor)
-{
-    if (governor->scan_action != ESPER_GOVERNOR_SKIP)
-        return;
-    governor->scan_action = ESPER_GOVERNOR_GO;
-    governor->scan_reason = ESPER_GOVERNOR_NONE;
-}
-
 esper_status esper_governor_check(esper_governor *governor, double loss, esper_governor_reading *reading_out)
 {
     esper_governor_reason reason;
@@ -381,7 +367,11 @@ esper_status esper_governor_check(esper_governor *governor, double loss, esper_g
 
     if (governor == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "governor: NULL");
-    end_skip(governor);
+    if (governor->scan_action ==
+        ESPER_GOVERNOR_SKIP) { /* that step lies behind; how many there were in a row still counts */
+        governor->scan_action = ESPER_GOVERNOR_GO;
+        governor->scan_reason = ESPER_GOVERNOR_NONE;
+    }
     if (!governor->faulted) {
         why = judge_loss(governor, loss, &reason);
         if (!wants_restore(governor->loss_action)) {

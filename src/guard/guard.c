@@ -3,6 +3,7 @@
  * There is one engine for each device. Devices below ESPER_GUARD_HOST (-2, -3, ...) are further partitions of host
  * memory, each with an engine of its own. What is registered changes as a whole or not at all: a new table is made, its
  * engines are told, and only then does it take the place of the old one. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,21 +22,20 @@ void esper_guard_options_init(esper_guard_options *options)
         *options = (esper_guard_options){.size = sizeof(*options), .vanishing = 1e-7, .exploding = 10.0, .tiny = 1e-8};
 }
 
-static esper_status check_limit(const char *name, double value)
-{
-    if (!(value >= 0.0))
-        return ESPER_FAIL(ESPER_E_ARG, "guard option %s is %g: expected 0 or more", name, value);
-    return ESPER_OK;
-}
-
 static esper_status check_options(const esper_guard_options *options)
 {
+    const struct {
+        const char *name;
+        double      value;
+    } limits[] = {{"vanishing", options->vanishing}, {"exploding", options->exploding}, {"tiny", options->tiny}};
+
     if (options->size != sizeof(*options))
         return ESPER_FAIL(ESPER_E_ARG, "guard options of %zu bytes, expected %zu: begin with esper_guard_options_init",
                           options->size, sizeof(*options));
-    ESPER_TRY(check_limit("vanishing", options->vanishing));
-    ESPER_TRY(check_limit("exploding", options->exploding));
-    ESPER_TRY(check_limit("tiny", options->tiny));
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+        if (!(limits[i].value >= 0.0))
+            return ESPER_FAIL(ESPER_E_ARG, "guard option %s is %g: expected 0 or more", limits[i].name,
+                              limits[i].value);
     if (options->n_threads < 0 || options->n_threads > 1024)
         return ESPER_FAIL(ESPER_E_ARG, "guard option n_threads is %d: expected 0 (one for each core) to 1024",
                           options->n_threads);
@@ -78,12 +78,17 @@ const esper_guard_options *esper_guard_options_of(const esper_guard *guard)
     return &guard->options;
 }
 
+static esper_scan_engine *engine_in(const esper_guard_table *table, int32_t device)
+{
+    for (size_t s = 0; s < table->n_partitions; s++)
+        if (table->partitions[s].device == device)
+            return table->partitions[s].engine;
+    return NULL;
+}
+
 esper_scan_engine *esper_guard_engine(const esper_guard *guard, int32_t device)
 {
-    for (size_t s = 0; s < guard->table.n_partitions; s++)
-        if (guard->table.partitions[s].device == device)
-            return guard->table.partitions[s].engine;
-    return NULL;
+    return engine_in(&guard->table, device);
 }
 
 /* ----------------------------------------------------------------------------------------------------- registration */
@@ -97,27 +102,6 @@ esper_status esper_guard_check_idle(const esper_guard *guard, const char *what)
     return ESPER_OK;
 }
 
-/* Engines for devices that had none. */
-static esper_status open_engines(esper_guard *guard, esper_guard_table *table)
-{
-    for (size_t s = 0; s < table->n_partitions; s++) {
-        esper_guard_partition *part = &table->partitions[s];
-        const esper_scan_engine_ops *ops = part->device < 0 ? &esper_scan_engine_host : &esper_scan_engine_cuda;
-
-        if (part->engine == NULL)
-            ESPER_TRY(ops->open(part->device, &guard->options, &part->engine));
-    }
-    return ESPER_OK;
-}
-
-static esper_scan_engine *engine_in(const esper_guard_table *table, int32_t device)
-{
-    for (size_t s = 0; s < table->n_partitions; s++)
-        if (table->partitions[s].device == device)
-            return table->partitions[s].engine;
-    return NULL;
-}
-
 /* Asks the device's engine whether the tensor may lie there. */
 static esper_status check_memory(const esper_guard_table *table, const esper_guard_tensor *tensor, const void *data)
 {
@@ -125,6 +109,7 @@ static esper_status check_memory(const esper_guard_table *table, const esper_gua
     esper_status status =
         engine->ops->check(engine, data, tensor->count * (uint64_t)esper_guard_dtype_bytes(tensor->dtype));
 
+    assert(engine->device == tensor->device);
     return status == ESPER_OK ? status : esper_fail_within(status, "%s: ", tensor->name);
 }
 
@@ -136,7 +121,13 @@ static bool has_grown(const esper_guard *guard, const esper_guard_table *table, 
 
 static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table)
 {
-    ESPER_TRY(open_engines(guard, table));
+    for (size_t s = 0; s < table->n_partitions; s++) {
+        esper_guard_partition *part = &table->partitions[s];
+        const esper_scan_engine_ops *ops = part->device < 0 ? &esper_scan_engine_host : &esper_scan_engine_cuda;
+
+        if (part->engine == NULL)
+            ESPER_TRY(ops->open(part->device, &guard->options, &part->engine));
+    }
     for (size_t i = guard->table.n_tensors; i < table->n_tensors; i++)
         ESPER_TRY(check_memory(table, &table->tensors[i], table->tensors[i].data));
     for (size_t s = 0; s < table->n_partitions; s++)
@@ -149,6 +140,7 @@ static esper_status prepare_engines(esper_guard *guard, esper_guard_table *table
  * do that is told so at the next launch, which fails while it cannot. */
 static void restore_engines(esper_guard *guard, esper_guard_table *table)
 {
+    assert(table->n_partitions >= guard->table.n_partitions); /* those of the current table come first */
     for (size_t s = 0; s < table->n_partitions; s++) {
         esper_guard_partition *part = &table->partitions[s];
 
@@ -211,38 +203,7 @@ esper_status esper_guard_clear(esper_guard *guard)
     return ESPER_OK;
 }
 
-/* Whether the tensors may lie at these addresses. Asking about their memory takes a call of the system or of the driver for
- * each; with `trusts` that is left to the caller. */
-static esper_status check_addresses(const esper_guard_table *table, void *const *data, bool trusts)
-{
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        const esper_guard_tensor *tensor = &table->tensors[i];
-
-        if (data[i] == tensor->data)
-            continue;
-        if (data[i] == NULL && tensor->count > 0)
-            return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", i, tensor->name,
-                              (unsigned long long)tensor->count);
-        if (!trusts)
-            ESPER_TRY(check_memory(table, tensor, data[i]));
-    }
-    return ESPER_OK;
-}
-
-/* Gives a partition's engine the addresses in `table`. */
-static esper_status rebind_partition(esper_guard_table *table, esper_guard_partition *part, void *const *data)
-{
-    esper_status status;
-
-    if (part->stale || part->n_tensors == 0)
-        return ESPER_OK; /* it is bound as a whole before its next scan */
-    for (size_t i = 0; i < part->n_tensors; i++)
-        table->data[i] = data[part->index[i]];
-    status = part->engine->ops->rebind(part->engine, table->data);
-    part->stale = status != ESPER_OK;
-    return status;
-}
-
+/* Asking about memory takes a call of the system or of the driver for each tensor; with `trusts` that is left to the caller. */
 static esper_status give_addresses(esper_guard *guard, void *const *data, size_t n_tensors, bool trusts,
                                    const char *what)
 {
@@ -257,9 +218,24 @@ static esper_status give_addresses(esper_guard *guard, void *const *data, size_t
         return ESPER_OK;
     if (data == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "%s: no addresses", what);
-    ESPER_TRY(check_addresses(table, data, trusts));
-    for (size_t s = 0; s < table->n_partitions && status == ESPER_OK; s++)
-        status = rebind_partition(table, &table->partitions[s], data);
+    for (size_t i = 0; i < n_tensors; i++) {
+        const esper_guard_tensor *tensor = &table->tensors[i];
+
+        if (data[i] == NULL && tensor->count > 0)
+            return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", i, tensor->name,
+                              (unsigned long long)tensor->count);
+        if (data[i] != tensor->data && !trusts)
+            ESPER_TRY(check_memory(table, tensor, data[i]));
+    }
+    for (size_t s = 0; s < table->n_partitions && status == ESPER_OK; s++) {
+        const esper_guard_partition *part = &table->partitions[s];
+
+        if (part->stale || part->n_tensors == 0)
+            continue; /* it is bound as a whole before its next scan */
+        for (size_t i = 0; i < part->n_tensors; i++)
+            table->data[i] = data[part->index[i]];
+        status = part->engine->ops->rebind(part->engine, table->data);
+    }
     if (status != ESPER_OK) { /* engines that have the new ones are bound anew, to the old ones, before the next scan */
         for (size_t s = 0; s < table->n_partitions; s++)
             table->partitions[s].stale = true;
@@ -287,15 +263,6 @@ static esper_status differs(const esper_guard_tensor *known, size_t i, const cha
         ESPER_E_STATE,
         "tensor %zu (%s): its %s is %s, but %s is registered: esper_guard_clear, and add all tensors again", i,
         known->name, what, is, was);
-}
-
-static esper_status number_differs(const esper_guard_tensor *known, size_t i, const char *what, int64_t is, int64_t was)
-{
-    char is_text[24], was_text[24];
-
-    snprintf(is_text, sizeof(is_text), "%lld", (long long)is);
-    snprintf(was_text, sizeof(was_text), "%lld", (long long)was);
-    return differs(known, i, what, is_text, was_text);
 }
 
 static bool same_text(const char *text, const char *known)
@@ -330,10 +297,14 @@ static esper_status compare(const esper_guard_tensor *tensor, const esper_guard_
         return differs(known, i, "role", esper_guard_role_name(tensor->role), esper_guard_role_name(known->role));
     if (tensor->dtype != known->dtype)
         return differs(known, i, "type", dtype_name(tensor->dtype), dtype_name(known->dtype));
-    if (tensor->device != known->device)
-        return number_differs(known, i, "device", tensor->device, known->device);
-    if (tensor->count != known->count)
-        return number_differs(known, i, "count", (int64_t)tensor->count, (int64_t)known->count);
+    if (tensor->device != known->device || tensor->count != known->count) {
+        bool on_other = tensor->device != known->device;
+        char is[24], was[24];
+
+        snprintf(is, sizeof(is), "%lld", on_other ? (long long)tensor->device : (long long)tensor->count);
+        snprintf(was, sizeof(was), "%lld", on_other ? (long long)known->device : (long long)known->count);
+        return differs(known, i, on_other ? "device" : "count", is, was);
+    }
     if (tensor->data != known->data)
         return ESPER_FAIL(ESPER_E_STATE,
                           "tensor %zu (%s): its address is %p, but %p is registered: give the new addresses with "

@@ -270,14 +270,6 @@ static esper_status act_on_host(esper_guard *guard, const esper_guard_scan *scan
     return ESPER_OK;
 }
 
-static esper_status launch(esper_guard *guard, const esper_guard_scan *scan, const scan_plan *plan)
-{
-    ESPER_TRY(queue_partitions(guard, scan, plan));
-    if ((scan->clip_norm > 0.0 && plan->n_grads > 1) || (scan->skip_flag != NULL && plan->n_active > 1))
-        return act_on_host(guard, scan, plan);
-    return ESPER_OK;
-}
-
 /* Whether what was queued went into graphs under capture, to be run again and again: all of it then. */
 static bool is_captured(const esper_guard *guard)
 {
@@ -298,16 +290,6 @@ void esper_guard_give_up(esper_guard *guard)
         part->queued = false;
     }
     guard->launched = false;
-}
-
-/* After a failure, whose words are those that count. */
-static void abandon(esper_guard *guard)
-{
-    char why[512];
-
-    snprintf(why, sizeof(why), "%s", esper_last_error());
-    esper_guard_give_up(guard);
-    (void)ESPER_FAIL(ESPER_E_STATE, "%s", why);
 }
 
 esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan)
@@ -335,10 +317,16 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
     guard->clip_factor = 0.0;
     for (size_t s = 0; s < guard->table.n_partitions; s++)
         guard->table.partitions[s].collected = false;
-    status = launch(guard, scan, &plan);
+    status = queue_partitions(guard, scan, &plan);
+    if (status == ESPER_OK &&
+        ((scan->clip_norm > 0.0 && plan.n_grads > 1) || (scan->skip_flag != NULL && plan.n_active > 1)))
+        status = act_on_host(guard, scan, &plan);
     if (status != ESPER_OK) {
-        abandon(guard);
-        return status;
+        char why[512]; /* whatever giving up has to say, these words count */
+
+        snprintf(why, sizeof(why), "%s", esper_last_error());
+        esper_guard_give_up(guard);
+        return ESPER_FAIL(status, "%s", why);
     }
     guard->sequence++;
     guard->launched = true;
@@ -347,11 +335,6 @@ esper_status esper_guard_launch(esper_guard *guard, const esper_guard_scan *scan
 }
 
 /* ------------------------------------------------------------------------------------------------------------- read */
-
-static bool is_scanned(const esper_guard *guard, size_t i)
-{
-    return (guard->roles >> guard->table.tensors[i].role & 1) != 0;
-}
 
 /* The statistics, in the order of registration: those of the one device as they lie there. */
 static const esper_guard_stat *gather_stats(esper_guard_table *table)
@@ -380,17 +363,6 @@ static void report_group(esper_guard *guard, size_t g)
         if (table->partitions[s].collected && g < table->partitions[s].result.n_groups)
             esper_scan_sums_add(&sums, &table->partitions[s].result.groups[g]);
     esper_report_group(group->name, group->role, &table->group_sizes[g], scanned ? &sums : NULL, group);
-}
-
-static void report_role(esper_guard *guard, esper_guard_role role)
-{
-    esper_guard_report *report = &guard->report;
-    const bool scanned = (guard->roles >> role & 1) != 0;
-    esper_scan_sums sums = sums_of_role(guard, role);
-
-    report->bad |= esper_scan_bad(&sums, role);
-    report->n_bad += sums.n_bad;
-    esper_report_group("", role, &guard->table.role_sizes[role], scanned ? &sums : NULL, &report->totals[role]);
 }
 
 /* The first in the order of registration: each device knows its own first. */
@@ -424,22 +396,23 @@ static double clip_factor_of(const esper_guard *guard)
     return factor;
 }
 
-static uint64_t find_changed(const esper_guard *guard)
+/* Compares checksums with those remembered, or remembers them: only what has been read as a whole counts. */
+static void use_checksums(esper_guard *guard)
 {
-    for (size_t i = 0; guard->checksum == 2 && i < guard->table.n_tensors; i++)
-        if (is_scanned(guard, i) && guard->table.remembered[i] != guard->report.stats[i].checksum)
-            return i;
-    return ESPER_GUARD_NONE;
-}
+    esper_guard_table *table = &guard->table;
 
-/* Only when everything has been read does it count as remembered. */
-static void remember(esper_guard *guard)
-{
-    for (size_t i = 0; guard->checksum == 1 && i < guard->table.n_tensors; i++) {
-        if (!is_scanned(guard, i))
+    guard->report.changed = ESPER_GUARD_NONE;
+    for (size_t i = table->n_tensors; guard->checksum != 0 && i-- > 0;) {
+        uint64_t sum = guard->report.stats[i].checksum;
+
+        if ((guard->roles >> table->tensors[i].role & 1) == 0)
             continue;
-        guard->table.remembered[i] = guard->report.stats[i].checksum;
-        guard->table.remembers[i] = true;
+        if (guard->checksum == 2 && table->remembered[i] != sum)
+            guard->report.changed = i; /* from the back: the first of them stays */
+        if (guard->checksum == 1) {
+            table->remembered[i] = sum;
+            table->remembers[i] = true;
+        }
     }
 }
 
@@ -447,11 +420,12 @@ static void remember(esper_guard *guard)
 static void build_report(esper_guard *guard)
 {
     esper_guard_table *table = &guard->table;
+    esper_guard_report *report = &guard->report;
     fenv_t callers;
 
     fegetenv(&callers);
     fesetenv(FE_DFL_ENV);
-    guard->report = (esper_guard_report){
+    *report = (esper_guard_report){
         .sequence = guard->sequence,
         .first_bad = find_first_bad(guard),
         .clip_factor = clip_factor_of(guard),
@@ -462,11 +436,17 @@ static void build_report(esper_guard *guard)
     };
     for (size_t g = 0; g < table->n_groups; g++)
         report_group(guard, g);
-    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++)
-        report_role(guard, (esper_guard_role)role);
-    guard->report.grad_norm = guard->report.totals[ESPER_GUARD_ROLE_GRAD].norm;
-    guard->report.changed = find_changed(guard);
-    remember(guard);
+    for (int role = 0; role < ESPER_GUARD_N_ROLES; role++) {
+        esper_scan_sums sums = sums_of_role(guard, (esper_guard_role)role);
+        const bool scanned = (guard->roles >> role & 1) != 0;
+
+        report->bad |= esper_scan_bad(&sums, (esper_guard_role)role);
+        report->n_bad += sums.n_bad;
+        esper_report_group("", (esper_guard_role)role, &table->role_sizes[role], scanned ? &sums : NULL,
+                           &report->totals[role]);
+    }
+    report->grad_norm = report->totals[ESPER_GUARD_ROLE_GRAD].norm;
+    use_checksums(guard);
     fesetenv(&callers);
 }
 

@@ -1,5 +1,6 @@
 /* Faults on purpose: one element of a tensor becomes NaN or infinite, or has one bit flipped. Every fault is a
  * word with some bits kept and some turned around, so that host and device do the same. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -24,16 +25,13 @@ typedef struct word_change {
     uint64_t keep, flip;
 } word_change;
 
-static uint64_t exponent_mask(const number_form *form)
-{
-    return (((uint64_t)1 << form->exponent_bits) - 1) << form->mantissa_bits;
-}
-
 /* False for an unknown fault. */
 static bool find_change(const number_form *form, esper_fault fault, uint32_t bit, word_change *change_out)
 {
-    uint64_t infinity = exponent_mask(form), sign = (uint64_t)1 << (8 * form->bytes - 1);
+    uint64_t infinity = (((uint64_t)1 << form->exponent_bits) - 1) << form->mantissa_bits,
+             sign = (uint64_t)1 << (8 * form->bytes - 1);
 
+    assert(8 * form->bytes == 1 + form->exponent_bits + form->mantissa_bits);
     switch (fault) {
     case ESPER_FAULT_NAN: /* a quiet one */
         *change_out = (word_change){0, infinity | (uint64_t)1 << (form->mantissa_bits - 1)};
@@ -96,6 +94,7 @@ esper_status esper_guard_inject(esper_guard *guard, size_t tensor, uint64_t elem
     form = &forms[target->dtype];
     if (!find_change(form, fault, bit, &change))
         return ESPER_FAIL(ESPER_E_ARG, "esper_guard_inject: fault %d is none of those in esper_fault", (int)fault);
+    assert(form->bytes == esper_guard_dtype_bytes(target->dtype));
     at = (char *)target->data + element * form->bytes;
     if (target->device >= 0)
         return esper_cuda_inject(esper_guard_engine(guard, target->device), at, form->bytes, change.keep, change.flip,

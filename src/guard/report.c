@@ -34,20 +34,13 @@ double esper_guard_clip_factor(double grad_norm, double clip_norm)
     return clip_norm > 0.0 && isfinite(grad_norm) && factor < 1.0 ? factor : 1.0;
 }
 
-/* The norm of finite elements, given their squares' sum. Squares of float64 below 1e-162 are lost; the largest element
- * then is a better answer than 0. */
-static double norm_of(const esper_scan_record *record)
-{
-    double norm = sqrt(record->sum_squares);
-
-    return record->sum_squares < 1e-280 && norm < record->max_abs ? record->max_abs : norm;
-}
-
 void esper_report_stat(const esper_scan_record *record, uint64_t count, esper_guard_stat *stat_out)
 {
     uint64_t n_inf = record->n_pos_inf + record->n_neg_inf, n_finite = count - record->n_nan - n_inf;
-    double norm = norm_of(record);
+    double norm = sqrt(record->sum_squares);
 
+    if (record->sum_squares < 1e-280 && norm < record->max_abs)
+        norm = record->max_abs; /* squares of float64 below 1e-162 are lost: a better answer than 0 */
     *stat_out = (esper_guard_stat){
         .n_nan = record->n_nan,
         .n_pos_inf = record->n_pos_inf,
@@ -110,24 +103,11 @@ void esper_scan_sums_add(esper_scan_sums *sums, const esper_scan_sums *other)
     sums->first_bad = other->first_bad < sums->first_bad ? other->first_bad : sums->first_bad;
 }
 
-static double clamp_unit(double value)
-{
-    return value < 0.0 ? 0.0 : value > 1.0 ? 1.0 : value;
-}
-
-static double health_of(const esper_guard_group *group)
-{
-    double n = (double)group->n_tensors;
-
-    if (!isfinite(group->norm))
-        return 0.0;
-    return clamp_unit(1.0 - 0.5 * ((double)group->n_vanishing / n) - 0.8 * ((double)group->n_exploding / n));
-}
-
 void esper_report_group(const char *name, esper_guard_role role, const esper_report_size *size,
                         const esper_scan_sums *sums, esper_guard_group *group_out)
 {
     esper_guard_group group = {.name = name, .role = role};
+    const double n = (double)size->n_tensors;
 
     if (sums != NULL && size->n_tensors > 0) {
         group.measured = 1;
@@ -144,7 +124,10 @@ void esper_report_group(const char *name, esper_guard_role role, const esper_rep
         group.norm_not_finite = sums->n_not_finite > 0;
         group.norm_ratio = group.max_norm / (group.min_norm > 1e-10 ? group.min_norm : 1e-10);
         group.zero_fraction = size->n_elements > 0 ? (double)sums->n_zero / (double)size->n_elements : 0.0;
-        group.health = health_of(&group);
+        group.health =
+            isfinite(group.norm)
+                ? fmax(0.0, 1.0 - 0.5 * ((double)group.n_vanishing / n) - 0.8 * ((double)group.n_exploding / n))
+                : 0.0;
         group.is_healthy = group.n_nan == 0 && group.n_inf == 0 && group.norm_ratio < 1000.0 &&
                            group.zero_fraction < 0.5 && group.n_exploding == 0;
     }

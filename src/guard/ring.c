@@ -178,10 +178,20 @@ void esper_ring_options_init(esper_ring_options *options)
     };
 }
 
-static esper_status check_options(const esper_ring_options *options)
+static esper_status read_options(const esper_ring_options *given, esper_ring_options *options)
 {
     char roles[ESPER_GUARD_ROLES_CHARS];
 
+    esper_ring_options_init(options);
+    if (given == NULL)
+        return ESPER_OK;
+    if (given->size < sizeof(given->size) || given->size > sizeof(*given))
+        return ESPER_FAIL(ESPER_E_ARG, "ring: options of %zu bytes: set them up with esper_ring_options_init",
+                          given->size);
+    memcpy(options, given, given->size);
+    options->size = sizeof(*options);
+    if (options->roles == 0)
+        options->roles = DEFAULT_ROLES;
     if (options->n_entries < 2 || options->n_entries > MAX_ENTRIES)
         return ESPER_FAIL(ESPER_E_ARG,
                           "ring: %u entries: expected 2 (so that the last good one stays while the next is made) "
@@ -199,21 +209,6 @@ static esper_status check_options(const esper_ring_options *options)
     return ESPER_OK;
 }
 
-static esper_status read_options(const esper_ring_options *given, esper_ring_options *options_out)
-{
-    esper_ring_options_init(options_out);
-    if (given == NULL)
-        return ESPER_OK;
-    if (given->size < sizeof(given->size) || given->size > sizeof(*given))
-        return ESPER_FAIL(ESPER_E_ARG, "ring: options of %zu bytes: set them up with esper_ring_options_init",
-                          given->size);
-    memcpy(options_out, given, given->size);
-    options_out->size = sizeof(*options_out);
-    if (options_out->roles == 0)
-        options_out->roles = DEFAULT_ROLES;
-    return check_options(options_out);
-}
-
 /* Where the scanner finds a part of an entry. */
 static void *scanned_data(const ring_side *side, size_t part, uint32_t entry)
 {
@@ -221,15 +216,6 @@ static void *scanned_data(const ring_side *side, size_t part, uint32_t entry)
     if (side->scan_live)
         return side->parts[part].data;
     return (char *)side->copies[entry].arena.at + side->parts[part].offset;
-}
-
-static void aim_scanner(esper_ring *ring, uint32_t entry)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < ring->n_sides; i++)
-        for (size_t part = 0; part < ring->sides[i].n_parts; part++)
-            ring->scan_data[n++] = scanned_data(&ring->sides[i], part, entry);
 }
 
 /* Adds the side's tensors to the scanner, as they lie in entry 0. */
@@ -349,17 +335,6 @@ void esper_ring_close(esper_ring *ring)
 
 /* ---- taking ---- */
 
-static esper_status check_may_take(const esper_ring *ring)
-{
-    if (ring->held)
-        return ESPER_FAIL(ESPER_E_STATE, "ring: no snapshot while an anomaly is pending (esper_ring_hold is on)");
-    if (ring->spoiled)
-        return ESPER_FAIL(ESPER_E_STATE,
-                          "ring: the last rollback left values of a damaged snapshot in the tensors: roll back "
-                          "again or load them from elsewhere and say so with esper_ring_trust");
-    return ESPER_OK;
-}
-
 /* The entry stays as it is when there is no room. */
 static esper_status make_blob_room(ring_entry *entry, size_t bytes)
 {
@@ -378,43 +353,30 @@ static esper_status make_blob_room(ring_entry *entry, size_t bytes)
     return ESPER_OK;
 }
 
-static void keep_blob(const esper_ring *ring, ring_entry *entry, const void *blob, size_t bytes)
-{
-    assert(bytes <= entry->blob_room);
-    if (bytes != 0)
-        memcpy(entry->blob, blob, bytes);
-    entry->blob_bytes = bytes;
-    entry->blob_sum = ring->kernels->checksum(entry->blob, bytes, 0);
-}
-
-static esper_status copy_out(ring_side *side, uint32_t entry)
-{
-    ESPER_TRY(esper_ring_side_after_writers(side));
-    ESPER_TRY(side->ops->gather(side, &side->copies[entry]));
-    if (!side->scan_live)
-        ESPER_TRY(esper_ring_side_before_writers(side));
-    return side->ops->fetch_sum(side, RING_GATHERED); /* before the scan, so that reading that waits for both */
-}
-
-/* Queues the scan of exactly what was copied. */
-static esper_status scan_copy(esper_ring *ring, uint32_t entry)
+/* Queues the copies, and the scan of exactly what was copied. */
+static esper_status copy_and_scan(esper_ring *ring, uint32_t entry)
 {
     esper_guard_scan scan;
+    size_t n = 0;
 
-    aim_scanner(ring, entry);
+    assert(entry < ring->options.n_entries && ring->pending == NULL && ring->unverified == NULL);
+    for (size_t i = 0; i < ring->n_sides; i++) {
+        ring_side *side = &ring->sides[i];
+
+        ESPER_TRY(esper_ring_side_after_writers(side));
+        ESPER_TRY(side->ops->gather(side, &side->copies[entry]));
+        if (!side->scan_live)
+            ESPER_TRY(esper_ring_side_before_writers(side));
+        ESPER_TRY(esper_ring_side_fetch_sum(side, RING_GATHERED)); /* so that reading the scan waits for both */
+        for (size_t part = 0; part < side->n_parts; part++)
+            ring->scan_data[n++] = scanned_data(side, part, entry);
+    }
+    assert(n == ring->n_scan);
     ESPER_TRY(esper_guard_replace(ring->scanner, ring->scan_data, ring->n_scan));
     esper_guard_scan_init(&scan);
     scan.streams = ring->scan_streams;
     scan.n_streams = ring->n_scan_streams;
-    return esper_guard_launch(ring->scanner, &scan);
-}
-
-static esper_status copy_and_scan(esper_ring *ring, uint32_t entry)
-{
-    assert(entry < ring->options.n_entries && ring->pending == NULL && ring->unverified == NULL);
-    for (size_t i = 0; i < ring->n_sides; i++)
-        ESPER_TRY(copy_out(&ring->sides[i], entry));
-    ESPER_TRY(scan_copy(ring, entry));
+    ESPER_TRY(esper_guard_launch(ring->scanner, &scan));
     ring->pending = &ring->entries[entry]; /* from here on there is a scan to read */
     for (size_t i = 0; i < ring->n_sides; i++) {
         if (ring->sides[i].scan_live)
@@ -438,13 +400,21 @@ esper_status esper_ring_take(esper_ring *ring, uint64_t step, const void *blob, 
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_take: %s is NULL", ring == NULL ? "the ring" : "the blob");
     ESPER_TRY(esper_ring_sides_check(ring));
     ESPER_TRY(settle(ring));
-    ESPER_TRY(check_may_take(ring));
+    if (ring->held)
+        return ESPER_FAIL(ESPER_E_STATE, "ring: no snapshot while an anomaly is pending (esper_ring_hold is on)");
+    if (ring->spoiled)
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "ring: the last rollback left values of a damaged snapshot in the tensors: roll back "
+                          "again or load them from elsewhere and say so with esper_ring_trust");
     ESPER_TRY(esper_ring_sides_follow(ring));
     entry = entry_to_take(ring);
     esper_ring_disk_leave(ring, entry);
     ESPER_TRY(make_blob_room(entry, blob_bytes));
     drop(entry); /* until the copy is queued */
-    keep_blob(ring, entry, blob, blob_bytes);
+    if (blob_bytes != 0)
+        memcpy(entry->blob, blob, blob_bytes);
+    entry->blob_bytes = blob_bytes;
+    entry->blob_sum = ring->kernels->checksum(entry->blob, blob_bytes, 0);
     entry->step = step;
     entry->sequence = ++ring->sequence;
     st = copy_and_scan(ring, index_of(ring, entry));
@@ -528,19 +498,10 @@ static esper_status copy_back(esper_ring *ring, uint32_t entry, bool from_mirror
             ESPER_TRY(side->ops->load(side, copy, copy->mirror.at));
         ESPER_TRY(side->ops->scatter(side, copy));
         ESPER_TRY(esper_ring_side_before_writers(side));
-        ESPER_TRY(side->ops->fetch_sum(side, RING_SCATTERED));
+        ESPER_TRY(esper_ring_side_fetch_sum(side, RING_SCATTERED));
         ESPER_TRY(esper_device_event_record(side->settled, side->stream));
     }
     return ESPER_OK;
-}
-
-/* Whether no entry lies on a device. */
-static bool lies_on_host(const esper_ring *ring)
-{
-    for (size_t i = 0; i < ring->n_sides; i++)
-        if (ring->sides[i].resident)
-            return false;
-    return true;
 }
 
 /* Puts one entry back. intact_out: its sums fit, as far as they are known. A damaged entry's values may have
@@ -555,7 +516,10 @@ static esper_status put_back(esper_ring *ring, ring_entry *entry, bool wait, esp
     *intact_out = intact;
     if (!intact)
         return ESPER_OK;
-    restored->from_host = lies_on_host(ring);
+    restored->from_host = 1;
+    for (size_t i = 0; i < ring->n_sides; i++)
+        if (ring->sides[i].resident)
+            restored->from_host = 0;
     ring->spoiled = true;
     ESPER_TRY(copy_back(ring, index, false));
     if (wait || entry->doubted || all_on_host(ring))
@@ -570,23 +534,6 @@ static esper_status put_back(esper_ring *ring, ring_entry *entry, bool wait, esp
     ring->spoiled = !intact;
     entry->doubted &= !intact;
     *intact_out = intact;
-    return ESPER_OK;
-}
-
-/* The newest good entry whose sums fit; NULL when there is none. */
-static esper_status put_back_newest(esper_ring *ring, bool wait, esper_ring_restored *restored, ring_entry **entry_out)
-{
-    ring_entry *entry;
-    bool intact = false;
-
-    while ((entry = newest_entry(ring, ESPER_RING_GOOD)) != NULL) {
-        ESPER_TRY(put_back(ring, entry, wait, restored, &intact));
-        if (intact)
-            break;
-        drop(entry);
-        restored->n_passed_over++;
-    }
-    *entry_out = entry;
     return ESPER_OK;
 }
 
@@ -635,6 +582,7 @@ esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored
     double start = esper_clock_seconds();
     esper_ring_restored restored = {0};
     ring_entry *entry;
+    bool intact;
 
     if (ring == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_rollback: the ring is NULL");
@@ -642,7 +590,13 @@ esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored
     ESPER_TRY(wait ? settle(ring)
                    : settle_pending(ring)); /* without waiting, an earlier rollback's sums stay unknown */
     ESPER_TRY(esper_ring_sides_follow(ring));
-    ESPER_TRY(put_back_newest(ring, wait != 0, &restored, &entry));
+    while ((entry = newest_entry(ring, ESPER_RING_GOOD)) != NULL) {
+        ESPER_TRY(put_back(ring, entry, wait != 0, &restored, &intact));
+        if (intact)
+            break;
+        drop(entry);
+        restored.n_passed_over++;
+    }
     if (entry == NULL)
         ESPER_TRY(put_back_from_disk(ring, &restored, &entry));
     restored.step = entry->step;
@@ -652,21 +606,4 @@ esper_status esper_ring_rollback(esper_ring *ring, int wait, esper_ring_restored
     if (restored_out != NULL)
         *restored_out = restored;
     return ESPER_OK;
-}
-
-/* ---- for tests ---- */
-
-void *esper_ring_arena(esper_ring *ring, uint32_t age, size_t side, bool mirror, uint64_t *bytes_out)
-{
-    for (uint64_t sequence = ring->sequence; sequence > 0; sequence--)
-        for (uint32_t i = 0; i < ring->options.n_entries; i++) {
-            ring_copy *copy = side < ring->n_sides ? &ring->sides[side].copies[i] : NULL;
-
-            if (copy == NULL || ring->entries[i].sequence != sequence || ring->entries[i].state == ESPER_RING_EMPTY ||
-                age-- > 0)
-                continue;
-            *bytes_out = ring->sides[side].arena_bytes;
-            return mirror ? copy->mirror.at : copy->arena.at;
-        }
-    return NULL;
 }

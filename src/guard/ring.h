@@ -46,17 +46,17 @@ typedef struct ring_copy {
 enum { RING_GATHERED, RING_SCATTERED, RING_N_SUMS };
 
 /* How a kind of device copies. Work is queued on side->stream; the sum of the bytes that passed is in side->sums
- * when what `fetch_sum` queued is done. No member is NULL. */
+ * when what `fetch_sum` queued is done. A member that may be NULL has nothing to do then. */
 typedef struct ring_side_ops {
     const char *kind; /* of device/ */
     esper_status (*open)(ring_side *side);
     void         (*close)(ring_side *side);
-    esper_status (*rebind)(ring_side *side); /* parts have new addresses */
+    esper_status (*rebind)(ring_side *side); /* or NULL: parts have new addresses */
     esper_status (*gather)(ring_side *side, ring_copy *copy);        /* tensors to arena */
     esper_status (*scatter)(ring_side *side, const ring_copy *copy); /* arena to tensors */
     esper_status (*load)(ring_side *side, ring_copy *copy, const void *host_arena); /* arena from one in host memory */
-    esper_status (*fetch_sum)(ring_side *side, int which);
-    esper_status (*check_writers)(ring_side *side); /* E_STATE while one of the caller's streams is under capture */
+    esper_status (*fetch_sum)(ring_side *side, int which); /* or NULL */
+    esper_status (*check_writers)(ring_side *side); /* or NULL; E_STATE while a stream of the caller's is captured */
 } ring_side_ops;
 
 extern const ring_side_ops esper_ring_side_host;
@@ -146,6 +146,8 @@ esper_status esper_ring_sides_follow(esper_ring *ring);
 esper_status esper_ring_sides_check(esper_ring *ring);
 /* Memory of the size of an arena for each; all or none. E_NOMEM says what was wanted and what there is. */
 esper_status esper_ring_side_reserve(ring_side *side, bool on_host, ring_memory *const *memories, size_t n_memories);
+/* Queues the sum of the bytes that were gathered or scattered on its way to side->sums. */
+esper_status esper_ring_side_fetch_sum(ring_side *side, int which);
 /* Queues a good entry's mirror. */
 esper_status esper_ring_side_mirror(ring_side *side, uint32_t entry);
 
@@ -193,8 +195,5 @@ esper_status esper_ring_file_look(const char *path, const ring_file_image *image
 /* Fills the arenas of `image`, whose layout, n_sides and sides' bytes say what is expected, and its step, sums and
  * blob (to be freed with esper_mem_free). `sides` are written. All sums are compared. */
 esper_status esper_ring_file_read(const char *path, ring_file_image *image, ring_file_side *sides);
-
-/* For tests: an entry's arena (age 0 = the newest that is not empty) on a side; NULL past the end. */
-void *esper_ring_arena(esper_ring *ring, uint32_t age, size_t side, bool mirror, uint64_t *bytes_out);
 
 #endif

@@ -2,6 +2,8 @@
  * them on the way) or, where they do not fit, in pinned host memory (plain copies, which the copy engines do at
  * the speed of the link, and a sum of the live tensors). Everything is queued on side->stream; nothing here waits,
  * but for a change of addresses. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/engine_cuda.h"
@@ -57,6 +59,7 @@ static esper_status clear_sum(ring_side *side, int which, uint64_t **sum_out)
 {
     cuda_side *cuda = side->private_data;
 
+    assert(which >= 0 && which < RING_N_SUMS);
     *sum_out = &cuda->device_sums[which];
     return esper_stream_set(side->stream, *sum_out, 0, sizeof(**sum_out));
 }
@@ -64,6 +67,7 @@ static esper_status clear_sum(ring_side *side, int which, uint64_t **sum_out)
 /* Plain copies between tensors and an arena in host memory. Neighbours in both go together. */
 static esper_status copy_parts(ring_side *side, char *arena, bool to_arena)
 {
+    assert(!side->resident && arena != NULL);
     for (size_t i = 0, next; i < side->n_parts; i = next) {
         const esper_copy_part *part = &side->parts[i];
         uint64_t bytes = part->bytes;

@@ -8,6 +8,7 @@
  *
  *     IDLE ──offer──> FILLING (reads the entry) ──> WRITING (reads the stage) ──> IDLE
  */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,7 @@ static esper_status write_stage(esper_ring *ring)
 
 static void set_state(ring_disk *disk, disk_state state)
 {
+    assert(state == (disk->state == DISK_WRITING ? DISK_IDLE : disk->state + 1));
     disk->state = state;
     pthread_cond_broadcast(&disk->changed);
 }
@@ -217,18 +219,10 @@ static esper_status open_stages(esper_ring *ring)
     return ESPER_OK;
 }
 
-/* What an earlier ring left here. One that does not fit is no reason not to begin: the status tells of it. */
-static void look_at_file(ring_disk *disk)
-{
-    esper_status st = esper_ring_file_look(disk->path, &disk->image, disk->found, &disk->step);
-
-    if (st != ESPER_OK && st != ESPER_E_NOTFOUND)
-        snprintf(disk->error, sizeof(disk->error), "%s", esper_last_error());
-}
-
 static esper_status open_parts(esper_ring *ring, const char *directory)
 {
     size_t chars = strlen(directory) + sizeof("/" FILE_NAME);
+    esper_status st;
 
     ring->disk->path = esper_mem_alloc(chars);
     if (ring->disk->path == NULL)
@@ -237,7 +231,9 @@ static esper_status open_parts(esper_ring *ring, const char *directory)
     ESPER_TRY(esper_file_make_dirs(directory));
     ESPER_TRY(lock_directory(ring->disk, directory));
     ESPER_TRY(open_stages(ring));
-    look_at_file(ring->disk);
+    st = esper_ring_file_look(ring->disk->path, &ring->disk->image, ring->disk->found, &ring->disk->step);
+    if (st != ESPER_OK && st != ESPER_E_NOTFOUND) /* no reason not to begin: the status tells of it */
+        snprintf(ring->disk->error, sizeof(ring->disk->error), "%s", esper_last_error());
     return start_writer(ring);
 }
 
@@ -259,23 +255,19 @@ esper_status esper_ring_disk_open(esper_ring *ring, const char *directory)
     return st;
 }
 
-static void stop_writer(ring_disk *disk)
-{
-    pthread_mutex_lock(&disk->lock);
-    disk->closing = true;
-    pthread_cond_broadcast(&disk->changed);
-    pthread_mutex_unlock(&disk->lock);
-    pthread_join(disk->thread, NULL); /* it finishes what it has begun */
-}
-
 void esper_ring_disk_close(esper_ring *ring)
 {
     ring_disk *disk = ring->disk;
 
     if (disk == NULL)
         return;
-    if (disk->started)
-        stop_writer(disk);
+    if (disk->started) {
+        pthread_mutex_lock(&disk->lock);
+        disk->closing = true;
+        pthread_cond_broadcast(&disk->changed);
+        pthread_mutex_unlock(&disk->lock);
+        pthread_join(disk->thread, NULL); /* it finishes what it has begun */
+    }
     for (size_t i = 0; disk->stages != NULL && i < ring->n_sides; i++)
         esper_ring_memory_fini(&ring->sides[i], &disk->stages[i]);
     if (disk->lock_fd >= 0)
@@ -293,16 +285,6 @@ void esper_ring_disk_close(esper_ring *ring)
 }
 
 /* ---- the ring's side ---- */
-
-static bool is_idle(ring_disk *disk)
-{
-    bool idle;
-
-    pthread_mutex_lock(&disk->lock);
-    idle = disk->state == DISK_IDLE;
-    pthread_mutex_unlock(&disk->lock);
-    return idle;
-}
 
 static esper_status stage_blob(ring_disk *disk, const ring_entry *entry)
 {
@@ -329,6 +311,7 @@ static esper_status stage_entry(esper_ring *ring, const ring_entry *entry)
 {
     ring_disk *disk = ring->disk;
 
+    assert(entry->state == ESPER_RING_GOOD);
     ESPER_TRY(stage_blob(disk, entry));
     for (size_t i = 0; i < ring->n_sides; i++) {
         ring_side *side = &ring->sides[i];
@@ -348,9 +331,15 @@ static esper_status stage_entry(esper_ring *ring, const ring_entry *entry)
 void esper_ring_disk_offer(esper_ring *ring, const ring_entry *entry)
 {
     ring_disk *disk = ring->disk;
+    bool idle;
     esper_status st;
 
-    if (disk == NULL || entry->sequence <= disk->sequence || !is_idle(disk))
+    if (disk == NULL || entry->sequence <= disk->sequence)
+        return;
+    pthread_mutex_lock(&disk->lock);
+    idle = disk->state == DISK_IDLE;
+    pthread_mutex_unlock(&disk->lock);
+    if (!idle)
         return;
     st = stage_entry(ring, entry);
     disk->sequence = entry->sequence;
@@ -390,8 +379,7 @@ void esper_ring_disk_wait(esper_ring *ring)
 esper_status esper_ring_disk_load(esper_ring *ring, ring_entry *entry)
 {
     ring_disk *disk = ring->disk;
-    ring_file_image image = {
-        .layout = ring->layout, .sides = disk->sides, .n_sides = ring->n_sides, .arenas = disk->arenas};
+    ring_file_image image = disk->image;
 
     esper_ring_disk_wait(ring);
     if (!disk->is_ours && !ring->options.resume)

@@ -1,7 +1,9 @@
 /* A snapshot in a file. It is written as a draft that takes the place of the older file in one move, so a reader
  * finds one or the other, whole; what a bad disk does to it afterwards, the sums tell. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -72,6 +74,7 @@ esper_status esper_ring_file_write(const char *path, const ring_file_image *imag
     esper_draft *draft;
     esper_status st;
 
+    assert(image->n_sides > 0 && (image->blob != NULL || image->blob_bytes == 0));
     memcpy(head.magic, file_magic, sizeof(file_magic));
     head.head_sum = head_sum(head, image->sides);
     ESPER_TRY(esper_draft_open(path, &draft));
@@ -172,22 +175,12 @@ static esper_status read_head(const reader *from, const ring_file_image *image, 
     return check_contents(from, head, found, image);
 }
 
-static esper_status read_blob(const reader *from, const file_head *head, void *blob)
+/* Bytes whose sum is known; `what` they are. */
+static esper_status read_summed(const reader *from, void *to, uint64_t bytes, uint64_t sum, const char *what)
 {
-    ESPER_TRY(read_bytes(from, blob, head->blob_bytes));
-    if (sum_of(blob, head->blob_bytes) != head->blob_sum)
-        return ESPER_FAIL(ESPER_E_FORMAT, "%s: damaged: the sum of its blob does not fit", from->path);
-    return ESPER_OK;
-}
-
-static esper_status read_arenas(const reader *from, const ring_file_side *found, const ring_file_image *image)
-{
-    for (size_t i = 0; i < image->n_sides; i++) {
-        ESPER_TRY(read_bytes(from, image->arenas[i], found[i].bytes));
-        if (sum_of(image->arenas[i], found[i].bytes) != found[i].sum)
-            return ESPER_FAIL(ESPER_E_FORMAT, "%s: damaged: the sum of its tensors of device %d does not fit",
-                              from->path, found[i].number);
-    }
+    ESPER_TRY(read_bytes(from, to, bytes));
+    if (sum_of(to, bytes) != sum)
+        return ESPER_FAIL(ESPER_E_FORMAT, "%s: damaged: the sum of its %s does not fit", from->path, what);
     return ESPER_OK;
 }
 
@@ -201,10 +194,14 @@ static esper_status read_image(const reader *from, ring_file_image *image, ring_
         blob = esper_mem_alloc(head.blob_bytes);
         st = blob == NULL ? ESPER_FAIL(ESPER_E_NOMEM, "%s: a blob of %llu bytes", from->path,
                                        (unsigned long long)head.blob_bytes)
-                          : read_blob(from, &head, blob);
+                          : read_summed(from, blob, head.blob_bytes, head.blob_sum, "blob");
     }
-    if (st == ESPER_OK)
-        st = read_arenas(from, found, image);
+    for (size_t i = 0; st == ESPER_OK && i < image->n_sides; i++) {
+        char what[48];
+
+        snprintf(what, sizeof(what), "tensors of device %d", found[i].number);
+        st = read_summed(from, image->arenas[i], found[i].bytes, found[i].sum, what);
+    }
     if (st != ESPER_OK) {
         esper_mem_free(blob);
         return st;

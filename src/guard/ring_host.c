@@ -1,5 +1,6 @@
 /* The side of tensors in host memory: copies are done in the call, by all threads of the pool, and summed on the way.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -17,15 +18,9 @@ static void host_close(ring_side *side)
     esper_mem_free(side->sums);
 }
 
-/* Addresses are read from the parts at every copy. */
-static esper_status host_rebind(ring_side *side)
-{
-    (void)side;
-    return ESPER_OK;
-}
-
 static esper_status host_gather(ring_side *side, ring_copy *copy)
 {
+    assert(copy->arena.bytes >= side->arena_bytes);
     side->sums[RING_GATHERED] = esper_copy_gather(side->ring->pool, side->parts, side->n_parts, copy->arena.at);
     return ESPER_OK;
 }
@@ -42,27 +37,12 @@ static esper_status host_load(ring_side *side, ring_copy *copy, const void *host
     return ESPER_OK;
 }
 
-static esper_status host_fetch_sum(ring_side *side, int which)
-{
-    (void)side;
-    (void)which;
-    return ESPER_OK;
-}
-
-static esper_status host_check_writers(ring_side *side)
-{
-    (void)side;
-    return ESPER_OK;
-}
-
+/* Addresses are read from the parts at every copy, sums are there when it is done, and streams have nothing to do with it. */
 const ring_side_ops esper_ring_side_host = {
     .kind = "host",
     .open = host_open,
     .close = host_close,
-    .rebind = host_rebind,
     .gather = host_gather,
     .scatter = host_scatter,
     .load = host_load,
-    .fetch_sum = host_fetch_sum,
-    .check_writers = host_check_writers,
 };

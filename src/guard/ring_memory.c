@@ -1,4 +1,5 @@
 /* Memory of the ring: the caller's allocator where there is one, else the device's. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,41 +19,33 @@ const char *esper_ring_bytes_text(uint64_t bytes, char text[32])
     return text;
 }
 
-/* Memory of others has any contents and any alignment; we asked for so much more that it can be aligned. */
-static esper_status prepare_theirs(ring_side *side, ring_memory *memory)
+/* Memory of others has any contents and any alignment, and the host device aligns to 64 bytes only: so much more is asked for
+ * that it can be aligned. */
+static esper_status take(ring_side *side, ring_memory *memory)
 {
-    uintptr_t at = ((uintptr_t)memory->raw + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    const esper_guard_options *options = &side->ring->memory_options;
+    bool theirs = options->alloc != NULL;
     esper_status st;
 
-    memory->at = (void *)at;
+    if (theirs)
+        memory->raw = options->alloc(options->alloc_context, memory->on_host ? ESPER_GUARD_HOST : side->number,
+                                     memory->bytes + ARENA_ALIGN);
+    else
+        ESPER_TRY(esper_device_alloc(side->device, memory->bytes + ARENA_ALIGN,
+                                     memory->on_host ? ESPER_DEVICE_MEMORY_PINNED : ESPER_DEVICE_MEMORY_NORMAL,
+                                     &memory->raw));
+    if (memory->raw == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "the caller's allocator gave none of %llu bytes",
+                          (unsigned long long)memory->bytes);
+    memory->at = (void *)(((uintptr_t)memory->raw + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+    if (!theirs)
+        return ESPER_OK;
     if (!memory->on_host)
         return esper_stream_set(side->stream, memory->at, 0, memory->bytes);
     memset(memory->at, 0, memory->bytes);
     st = esper_device_pin(side->device, memory->at, memory->bytes);
     memory->pinned = st == ESPER_OK;
     return st;
-}
-
-static esper_status take_theirs(ring_side *side, ring_memory *memory)
-{
-    const esper_guard_options *options = &side->ring->memory_options;
-    int32_t place = memory->on_host ? ESPER_GUARD_HOST : side->number;
-
-    memory->raw = options->alloc(options->alloc_context, place, memory->bytes + ARENA_ALIGN);
-    if (memory->raw == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "the caller's allocator gave none of %llu bytes",
-                          (unsigned long long)memory->bytes);
-    return prepare_theirs(side, memory);
-}
-
-/* The host device aligns to 64 bytes only, hence the same extra there. */
-static esper_status take_ours(ring_side *side, ring_memory *memory)
-{
-    esper_device_memory kind = memory->on_host ? ESPER_DEVICE_MEMORY_PINNED : ESPER_DEVICE_MEMORY_NORMAL;
-
-    ESPER_TRY(esper_device_alloc(side->device, memory->bytes + ARENA_ALIGN, kind, &memory->raw));
-    memory->at = (void *)(((uintptr_t)memory->raw + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
-    return ESPER_OK;
 }
 
 esper_status esper_ring_memory_init(ring_side *side, bool on_host, uint64_t bytes, ring_memory *memory_out)
@@ -62,11 +55,12 @@ esper_status esper_ring_memory_init(ring_side *side, bool on_host, uint64_t byte
 
     if (bytes > SIZE_MAX - ARENA_ALIGN)
         return ESPER_FAIL(ESPER_E_NOMEM, "%llu bytes", (unsigned long long)bytes);
-    st = side->ring->memory_options.alloc != NULL ? take_theirs(side, &memory) : take_ours(side, &memory);
+    st = take(side, &memory);
     if (st != ESPER_OK) {
         esper_ring_memory_fini(side, &memory);
         return st;
     }
+    assert((uintptr_t)memory.at % ARENA_ALIGN == 0);
     *memory_out = memory;
     return ESPER_OK;
 }

@@ -1,4 +1,5 @@
 /* The sides of a ring: which tensors lie on which device, and where in the arenas they are kept. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -135,17 +136,6 @@ static const char *place_text(const ring_side *side, bool on_host, char text[TEX
     return text;
 }
 
-static esper_status fail_limit(const ring_side *side, bool on_host, uint64_t wanted, uint64_t taken)
-{
-    char place[TEXT_CHARS], total[32], limit[32];
-
-    return ESPER_FAIL(ESPER_E_NOMEM,
-                      "a ring of %u entries wants %s of %s, the limit (max_bytes) is %s: ask for fewer "
-                      "entries or roles, or raise it",
-                      side->ring->options.n_entries, esper_ring_bytes_text(wanted + taken, total),
-                      place_text(side, on_host, place), esper_ring_bytes_text(side->ring->options.max_bytes, limit));
-}
-
 static esper_status fail_full(const ring_side *side, bool on_host, uint64_t wanted)
 {
     char place[TEXT_CHARS], total[32], available[32] = "an unknown number of bytes";
@@ -163,10 +153,15 @@ static esper_status fail_full(const ring_side *side, bool on_host, uint64_t want
 static esper_status check_room(const ring_side *side, bool on_host, uint64_t wanted)
 {
     const esper_ring *ring = side->ring;
-    uint64_t taken = on_host ? ring->host_bytes : 0, available;
+    uint64_t taken = on_host ? ring->host_bytes : 0, most = ring->options.max_bytes, available;
+    char place[TEXT_CHARS], total[32], limit[32];
 
-    if (ring->options.max_bytes != 0 && (taken > ring->options.max_bytes || wanted > ring->options.max_bytes - taken))
-        return fail_limit(side, on_host, wanted, taken);
+    if (most != 0 && (taken > most || wanted > most - taken))
+        return ESPER_FAIL(ESPER_E_NOMEM,
+                          "a ring of %u entries wants %s of %s, the limit (max_bytes) is %s: ask for fewer "
+                          "entries or roles, or raise it",
+                          ring->options.n_entries, esper_ring_bytes_text(wanted + taken, total),
+                          place_text(side, on_host, place), esper_ring_bytes_text(most, limit));
     if (on_host && ring->memory_options.alloc == NULL && esper_device_memory_free(ring->host, &available) == ESPER_OK &&
         wanted > available)
         return fail_full(side, on_host, wanted);
@@ -208,14 +203,6 @@ static esper_status reserve_entries(ring_side *side, bool on_host, bool mirrors)
     return st;
 }
 
-static esper_status open_mirrors(ring_side *side)
-{
-    ESPER_TRY(reserve_entries(side, true, true));
-    for (uint32_t i = 0; i < side->ring->options.n_entries; i++)
-        ESPER_TRY(esper_device_event_open(side->device, &side->copies[i].mirror_done));
-    return ESPER_OK;
-}
-
 /* Arenas on the device where that is wanted and possible, else in host memory. */
 static esper_status open_arenas(ring_side *side)
 {
@@ -234,7 +221,12 @@ static esper_status open_arenas(ring_side *side)
         side->scan_live = true;
         return reserve_entries(side, true, false);
     }
-    return side->ring->options.mirror ? open_mirrors(side) : ESPER_OK;
+    if (!side->ring->options.mirror)
+        return ESPER_OK;
+    ESPER_TRY(reserve_entries(side, true, true));
+    for (uint32_t i = 0; i < side->ring->options.n_entries; i++)
+        ESPER_TRY(esper_device_event_open(side->device, &side->copies[i].mirror_done));
+    return ESPER_OK;
 }
 
 /* ---- opening and closing ---- */
@@ -319,7 +311,7 @@ static esper_status follow_side(ring_side *side)
         side->moved |= tensor->data != side->parts[i].data;
         side->parts[i].data = tensor->data;
     }
-    if (side->moved)
+    if (side->moved && side->ops->rebind != NULL)
         ESPER_TRY(side->ops->rebind(side));
     side->moved = false;
     return ESPER_OK;
@@ -340,8 +332,15 @@ esper_status esper_ring_sides_follow(esper_ring *ring)
 esper_status esper_ring_sides_check(esper_ring *ring)
 {
     for (size_t i = 0; i < ring->n_sides; i++)
-        ESPER_TRY(ring->sides[i].ops->check_writers(&ring->sides[i]));
+        if (ring->sides[i].ops->check_writers != NULL)
+            ESPER_TRY(ring->sides[i].ops->check_writers(&ring->sides[i]));
     return ESPER_OK;
+}
+
+esper_status esper_ring_side_fetch_sum(ring_side *side, int which)
+{
+    assert(which >= 0 && which < RING_N_SUMS);
+    return side->ops->fetch_sum != NULL ? side->ops->fetch_sum(side, which) : ESPER_OK;
 }
 
 /* The entry is known to be good, so its copy is done: nothing to wait for. */

@@ -1,5 +1,7 @@
 /* How a ring's copies, snapshots and rollbacks alike, are ordered against the streams on which others write its tensors: each
  * waits for what they had queued before it, and they wait for it. Nobody else waits, least of all a host thread or a whole device. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/status.h"
 #include "guard/ring.h"
@@ -15,30 +17,10 @@ esper_status esper_ring_side_after_writers(ring_side *side)
 
 esper_status esper_ring_side_before_writers(ring_side *side)
 {
+    assert(side->n_writers > 0);
     ESPER_TRY(esper_device_event_record(side->copied, side->stream));
     for (size_t i = 0; i < side->n_writers; i++)
         ESPER_TRY(esper_device_event_wait(side->copied, side->writers[i]));
-    return ESPER_OK;
-}
-
-/* Whether this stream is among the writers already. */
-static bool has_writer(const ring_side *side, void *native)
-{
-    for (size_t i = 0; i < side->n_writers; i++)
-        if (esper_stream_native(side->writers[i]) == native)
-            return true;
-    return false;
-}
-
-static esper_status add_writer(ring_side *side, void *native)
-{
-    esper_stream **larger = esper_mem_grow(side->writers, (side->n_writers + 1) * sizeof(esper_stream *));
-
-    if (larger == NULL)
-        return ESPER_FAIL(ESPER_E_NOMEM, "ring: stream");
-    side->writers = larger;
-    ESPER_TRY(esper_stream_wrap(side->device, native, &side->writers[side->n_writers]));
-    side->n_writers++;
     return ESPER_OK;
 }
 
@@ -46,15 +28,25 @@ static esper_status add_writer(ring_side *side, void *native)
 esper_status esper_ring_add_stream(esper_ring *ring, int32_t device, void *stream)
 {
     ring_side *side = ring == NULL ? NULL : esper_ring_find_side(ring, device);
+    esper_stream **larger;
 
     if (ring == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_add_stream: the ring is NULL");
     if (side == NULL)
         return ESPER_FAIL(ESPER_E_ARG, "esper_ring_add_stream: the ring has no tensors on device %d", device);
-    if (side->number < 0 || (side->writers_named && has_writer(side, stream)))
+    if (side->number < 0)
         return ESPER_OK; /* work on host memory is done in the call */
-    ESPER_TRY(add_writer(side, stream));
+    for (size_t i = 0; side->writers_named && i < side->n_writers; i++)
+        if (esper_stream_native(side->writers[i]) == stream)
+            return ESPER_OK;
+    larger = esper_mem_grow(side->writers, (side->n_writers + 1) * sizeof(*larger));
+    if (larger == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "ring: stream");
+    side->writers = larger;
+    ESPER_TRY(esper_stream_wrap(side->device, stream, &side->writers[side->n_writers]));
+    side->n_writers++;
     if (!side->writers_named) {
+        assert(side->n_writers == 2); /* the default one and this */
         esper_stream_close(side->writers[0]);
         side->writers[0] = side->writers[1];
         side->n_writers = 1;

@@ -1,6 +1,7 @@
 /* Which kernels the processor at hand runs best, and what all of them share. */
 #include "guard/scan_kernels.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,5 +103,6 @@ size_t esper_guard_dtype_bytes(esper_guard_dtype dtype)
 #undef X
     };
 
+    assert((unsigned)dtype < ESPER_GUARD_N_DTYPES);
     return bytes[dtype];
 }

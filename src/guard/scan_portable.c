@@ -69,61 +69,27 @@ typedef vec_u32 count_u32;
 #define f64_min(a, b)         f64_select((a) < (b), a, b)
 #define f64_or_nan_if_zero(a) ((vec_f64)((vec_u64)(a) | (vec_u64)((a) == f64_zero())))
 
-INLINE vec_u32 u32_load(const void *memory)
-{
-    vec_u32 value;
+#define LOAD_AND_STORE(type)                                 \
+    INLINE vec_##type type##_load(const void *memory)        \
+    {                                                        \
+        vec_##type value;                                    \
+                                                             \
+        memcpy(&value, memory, sizeof(value));               \
+        return value;                                        \
+    }                                                        \
+    INLINE void type##_store(void *memory, vec_##type value) \
+    {                                                        \
+        memcpy(memory, &value, sizeof(value));               \
+    }
 
-    memcpy(&value, memory, sizeof(value));
-    return value;
-}
-
-INLINE void u32_store(void *memory, vec_u32 value)
-{
-    memcpy(memory, &value, sizeof(value));
-}
-
-INLINE vec_u16 u16_load(const void *memory)
-{
-    vec_u16 value;
-
-    memcpy(&value, memory, sizeof(value));
-    return value;
-}
-
-INLINE void u16_store(void *memory, vec_u16 value)
-{
-    memcpy(memory, &value, sizeof(value));
-}
-
-INLINE vec_f64 f64_load(const void *memory)
-{
-    vec_f64 value;
-
-    memcpy(&value, memory, sizeof(value));
-    return value;
-}
-
-INLINE void f64_store(void *memory, vec_f64 value)
-{
-    memcpy(memory, &value, sizeof(value));
-}
+LOAD_AND_STORE(u16)
+LOAD_AND_STORE(u32)
+LOAD_AND_STORE(u64)
+LOAD_AND_STORE(f64)
 
 INLINE vec_u64 u64_set(uint64_t value)
 {
     return (vec_u64){value, value};
-}
-
-INLINE vec_u64 u64_load(const void *memory)
-{
-    vec_u64 value;
-
-    memcpy(&value, memory, sizeof(value));
-    return value;
-}
-
-INLINE void u64_store(void *memory, vec_u64 value)
-{
-    memcpy(memory, &value, sizeof(value));
 }
 
 #define u64_zero()            u64_set(0)

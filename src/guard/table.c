@@ -11,25 +11,6 @@
 
 /* ----------------------------------------------------------------------------------------------------------- checks */
 
-static esper_status check_place(const esper_guard_tensor *tensor, size_t position)
-{
-    const uint64_t most = (uint64_t)PTRDIFF_MAX / esper_guard_dtype_bytes(tensor->dtype);
-
-    if (tensor->device < ESPER_GUARD_HOST_LAST)
-        return ESPER_FAIL(
-            ESPER_E_ARG,
-            "tensor %zu (%s): device %d: expected ESPER_GUARD_HOST (%d), the number of a CUDA device, or %d "
-            "to %d for further partitions of host memory",
-            position, tensor->name, tensor->device, ESPER_GUARD_HOST, ESPER_GUARD_HOST - 1, ESPER_GUARD_HOST_LAST);
-    if (tensor->count > most)
-        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements are more than memory can hold", position,
-                          tensor->name, (unsigned long long)tensor->count);
-    if (tensor->data == NULL && tensor->count > 0)
-        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", position, tensor->name,
-                          (unsigned long long)tensor->count);
-    return ESPER_OK;
-}
-
 esper_status esper_guard_tensor_check(const esper_guard_tensor *tensor, size_t position)
 {
     if (tensor->name == NULL || tensor->name[0] == '\0')
@@ -42,7 +23,19 @@ esper_status esper_guard_tensor_check(const esper_guard_tensor *tensor, size_t p
     if ((unsigned)tensor->dtype >= ESPER_GUARD_N_DTYPES)
         return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): dtype %d is unknown", position, tensor->name,
                           (int)tensor->dtype);
-    return check_place(tensor, position);
+    if (tensor->device < ESPER_GUARD_HOST_LAST)
+        return ESPER_FAIL(
+            ESPER_E_ARG,
+            "tensor %zu (%s): device %d: expected ESPER_GUARD_HOST (%d), the number of a CUDA device, or %d "
+            "to %d for further partitions of host memory",
+            position, tensor->name, tensor->device, ESPER_GUARD_HOST, ESPER_GUARD_HOST - 1, ESPER_GUARD_HOST_LAST);
+    if (tensor->count > (uint64_t)PTRDIFF_MAX / esper_guard_dtype_bytes(tensor->dtype))
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements are more than memory can hold", position,
+                          tensor->name, (unsigned long long)tensor->count);
+    if (tensor->data == NULL && tensor->count > 0)
+        return ESPER_FAIL(ESPER_E_ARG, "tensor %zu (%s): %llu elements at NULL", position, tensor->name,
+                          (unsigned long long)tensor->count);
+    return ESPER_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ names */
@@ -150,10 +143,13 @@ static esper_status make_groups(esper_guard_table *table)
 
 /* ----------------------------------------------------------------------------------------------------------- arrays */
 
-static esper_status take_arrays(esper_guard_table *table)
+/* Arrays for all tensors, with what is known of the old ones and the new ones behind them. */
+static esper_status take_arrays(esper_guard_table *table, const esper_guard_table *old,
+                                const esper_guard_tensor *tensors)
 {
     const size_t n = table->n_tensors;
 
+    assert(n > old->n_tensors);
     table->tensors = esper_mem_alloc(n * sizeof(*table->tensors));
     table->group_of = esper_mem_alloc(n * sizeof(*table->group_of));
     table->stats = esper_mem_alloc(n * sizeof(*table->stats));
@@ -165,19 +161,13 @@ static esper_status take_arrays(esper_guard_table *table)
     if (table->tensors == NULL || table->group_of == NULL || table->stats == NULL || table->remembered == NULL ||
         table->remembers == NULL || table->data == NULL || table->groups == NULL || table->group_sizes == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", n);
-    return ESPER_OK;
-}
-
-static void fill_arrays(esper_guard_table *table, const esper_guard_table *old, const esper_guard_tensor *tensors,
-                        size_t n_tensors)
-{
-    assert(table->n_tensors == old->n_tensors + n_tensors);
     if (old->n_tensors > 0) {
         memcpy(table->tensors, old->tensors, old->n_tensors * sizeof(*table->tensors));
         memcpy(table->remembered, old->remembered, old->n_tensors * sizeof(*table->remembered));
         memcpy(table->remembers, old->remembers, old->n_tensors * sizeof(*table->remembers));
     }
-    memcpy(table->tensors + old->n_tensors, tensors, n_tensors * sizeof(*table->tensors));
+    memcpy(table->tensors + old->n_tensors, tensors, (n - old->n_tensors) * sizeof(*table->tensors));
+    return ESPER_OK;
 }
 
 static const char *keep_text(const char *text, char **to)
@@ -244,23 +234,17 @@ static esper_status open_partitions(esper_guard_table *table, const esper_guard_
         part->n_tensors++;
         part->roles |= 1u << table->tensors[i].role;
     }
-    return ESPER_OK;
-}
-
-static esper_status fill_partitions(esper_guard_table *table)
-{
     for (size_t s = 0; s < table->n_partitions; s++) {
         esper_guard_partition *part = &table->partitions[s];
         size_t n = 0;
 
-        if (part->n_tensors == 0)
-            continue;
         part->index = esper_mem_alloc(part->n_tensors * sizeof(*part->index));
-        if (part->index == NULL)
+        if (part->index == NULL && part->n_tensors > 0)
             return ESPER_FAIL(ESPER_E_NOMEM, "table of %zu tensors", part->n_tensors);
         for (size_t i = 0; i < table->n_tensors; i++)
             if (table->tensors[i].device == part->device)
                 part->index[n++] = i;
+        assert(n == part->n_tensors);
     }
     return ESPER_OK;
 }
@@ -307,18 +291,6 @@ void esper_guard_table_free(esper_guard_table *table)
     *table = (esper_guard_table){0};
 }
 
-static esper_status fill_table(esper_guard_table *table, const esper_guard_table *old,
-                               const esper_guard_tensor *tensors, size_t n_tensors)
-{
-    ESPER_TRY(take_arrays(table));
-    fill_arrays(table, old, tensors, n_tensors);
-    ESPER_TRY(check_names(table));
-    ESPER_TRY(keep_texts(table));
-    ESPER_TRY(make_groups(table));
-    ESPER_TRY(open_partitions(table, old));
-    return fill_partitions(table);
-}
-
 esper_status esper_guard_table_make(const esper_guard_table *old, const esper_guard_tensor *tensors, size_t n_tensors,
                                     esper_guard_table *table_out)
 {
@@ -328,7 +300,15 @@ esper_status esper_guard_table_make(const esper_guard_table *old, const esper_gu
     if (n_tensors > (size_t)INT32_MAX - old->n_tensors)
         return ESPER_FAIL(ESPER_E_ARG, "%zu tensors after %zu are too many", n_tensors, old->n_tensors);
     table.n_tensors = old->n_tensors + n_tensors;
-    status = fill_table(&table, old, tensors, n_tensors);
+    status = take_arrays(&table, old, tensors);
+    if (status == ESPER_OK)
+        status = check_names(&table);
+    if (status == ESPER_OK)
+        status = keep_texts(&table);
+    if (status == ESPER_OK)
+        status = make_groups(&table);
+    if (status == ESPER_OK)
+        status = open_partitions(&table, old);
     if (status != ESPER_OK) {
         esper_guard_table_free(&table);
         return status;

@@ -40,7 +40,7 @@ static esper_status ask(learn *self, int env, const esper_policy_view *seen, dou
                                     .over = over};
     esper_policy_view view = *seen;
 
-    assert(self->program != NULL && lane >= 0 && lane < esper_fleet_lanes(self->fleet));
+    assert(self->program != NULL && env >= 0 && env < esper_fleet_envs(self->fleet));
     view.episode = &episode;
     return esper_policy_decide(self->program, &view, decision_out);
 }

@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 #include "esper.h"
-#include "guard/ring.h"
+#include "support/ring_arena.h"
 
 static inline void check_good(esper_status status)
 {
@@ -216,6 +216,32 @@ static inline esper_ring *open_ring(esper_guard *guard, uint32_t n_entries)
     return ring;
 }
 
+/* A model, the guard that knows it and a ring of it. */
+typedef struct host_scene {
+    model          m;
+    esper_guard   *guard;
+    esper_ring    *ring;
+    unsigned char *taken; /* a copy of the model, or NULL */
+} host_scene;
+
+/* Without entries there is no ring yet. */
+static inline void host_scene_open(host_scene *s, void (*init)(model *m), int n_threads, uint32_t n_entries)
+{
+    *s = (host_scene){0};
+    init(&s->m);
+    s->guard = model_guard(&s->m, n_threads);
+    if (n_entries > 0)
+        s->ring = open_ring(s->guard, n_entries);
+}
+
+static inline void host_scene_close(host_scene *s)
+{
+    free(s->taken);
+    esper_ring_close(s->ring);
+    esper_guard_close(s->guard);
+    model_fini(&s->m);
+}
+
 static inline esper_ring_status ring_status(esper_ring *ring)
 {
     esper_ring_status status;
@@ -229,7 +255,7 @@ static inline void damage(esper_ring *ring, uint32_t age, uint64_t bit)
 {
     const esper_copy_part *part = &ring->sides[0].parts[bit % ring->sides[0].n_parts];
     uint64_t bytes;
-    unsigned char *arena = esper_ring_arena(ring, age, 0, false, &bytes);
+    unsigned char *arena = ring_arena(ring, age, 0, false, &bytes);
 
     assert_non_null(arena);
     assert_true(part->offset + part->bytes <= bytes);

@@ -91,58 +91,49 @@ static void from_disk(void **state)
 {
     esper_ring_options options;
     esper_ring_restored restored;
-    unsigned char *taken;
-    device_model d = {0};
-    esper_guard *guard;
-    esper_ring *ring;
-    bench b;
+    device_scene s;
 
     (void)state;
-    bench_init(&b);
-    model_init_all(&d.host);
-    device_model_init(&d, &b);
-    guard = device_guard(&d);
-    taken = model_copy(&d.host);
+    device_scene_open(&s, model_init_all);
+    s.guard = device_guard(&s.d);
+    s.taken = model_copy(&s.d.host);
     for (int place = ESPER_RING_DEVICE; place <= ESPER_RING_HOST; place++) {
         esper_ring_options_init(&options);
         options.place = (esper_ring_place)place;
         options.mirror = 0;
         options.directory = "ring-cuda";
-        ring = device_ring(&d, guard, &options);
-        check_good(esper_ring_take(ring, 9, "blob", 5));
-        esper_ring_close(ring);
-        check_good(esper_stream_set(b.stream, d.block, 0xFF, d.bytes));
+        s.ring = device_ring(&s.d, s.guard, &options);
+        check_good(esper_ring_take(s.ring, 9, "blob", 5));
+        esper_ring_close(s.ring);
+        check_good(esper_stream_set(s.b.stream, s.d.block, 0xFF, s.d.bytes));
         options.resume = 1;
-        ring = device_ring(&d, guard, &options);
-        assert_null(ring_status(ring).disk_error);
-        check_good(esper_ring_rollback(ring, 0, &restored));
+        s.ring = device_ring(&s.d, s.guard, &options);
+        assert_null(ring_status(s.ring).disk_error);
+        check_good(esper_ring_rollback(s.ring, 0, &restored));
         assert_int_equal(restored.step, 9);
         assert_int_equal(restored.from_host, 2);
         assert_string_equal(restored.blob, "blob");
-        download(&d);
-        model_check(&d.host, taken);
-        esper_ring_close(ring);
+        download(&s.d);
+        model_check(&s.d.host, s.taken);
+        esper_ring_close(s.ring);
+        s.ring = NULL;
     }
     unlink("ring-cuda/snapshot.ring");
     unlink("ring-cuda/lock");
     rmdir("ring-cuda");
-    free(taken);
-    esper_guard_close(guard);
-    device_model_fini(&d);
-    bench_fini(&b);
+    device_scene_close(&s);
 }
 
 /* ---- order ---- */
 
 /* Large enough that a copy takes a while. */
-static void large_model(device_model *d, bench *b)
+static void model_init_large(model *m)
 {
-    *d = (device_model){0};
-    model_add(&d->host, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 4000000, 0);
-    model_add(&d->host, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 1000001, 0);
-    model_add(&d->host, ESPER_GUARD_ROLE_MOMENT, ESPER_GUARD_F32, 3000000, 0);
-    model_fill(&d->host, 21);
-    device_model_init(d, b);
+    *m = (model){0};
+    model_add(m, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 4000000, 0);
+    model_add(m, ESPER_GUARD_ROLE_PARAM, ESPER_GUARD_F32, 1000001, 0);
+    model_add(m, ESPER_GUARD_ROLE_MOMENT, ESPER_GUARD_F32, 3000000, 0);
+    model_fill(m, 21);
 }
 
 static double now_seconds(void)
@@ -159,107 +150,83 @@ static void other_streams_go_on(void **state)
 {
     esper_device_event *spun;
     esper_ring_restored restored;
-    esper_ring_options options;
-    unsigned char *taken;
-    device_model d;
-    esper_guard *guard;
-    esper_ring *ring;
     double start, taking, going_back;
     bool reached = true;
-    spinner s;
-    bench b;
+    spinner spin;
+    device_scene s;
 
     (void)state;
-    bench_init(&b);
-    spinner_init(&s, &b);
-    large_model(&d, &b);
-    guard = device_guard(&d);
-    taken = model_copy(&d.host);
-    esper_ring_options_init(&options);
-    options.place = ESPER_RING_DEVICE;
-    ring = device_ring(&d, guard, &options);
-    check_good(esper_ring_take(ring, 1, NULL, 0)); /* kernels are loaded now */
-    check_good(esper_ring_rollback(ring, 1, &restored));
-    check_good(esper_device_event_open(b.device, &spun));
+    device_scene_open(&s, model_init_large);
+    spinner_init(&spin, &s.b);
+    s.guard = device_guard(&s.d);
+    s.taken = model_copy(&s.d.host);
+    s.ring = device_ring_at(&s.d, s.guard, ESPER_RING_DEVICE, 1);
+    check_good(esper_ring_take(s.ring, 1, NULL, 0)); /* kernels are loaded now */
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
+    check_good(esper_device_event_open(s.b.device, &spun));
 
-    launch_spin(&s, &b, b.other, SPIN_NS);
-    check_good(esper_device_event_record(spun, b.other));
+    launch_spin(&spin, &s.b, s.b.other, SPIN_NS);
+    check_good(esper_device_event_record(spun, s.b.other));
     start = now_seconds();
-    check_good(esper_ring_take(ring, 2, NULL, 0));
-    assert_int_equal(ring_status(ring).newest, ESPER_RING_GOOD); /* waited for */
+    check_good(esper_ring_take(s.ring, 2, NULL, 0));
+    assert_int_equal(ring_status(s.ring).newest, ESPER_RING_GOOD); /* waited for */
     taking = now_seconds() - start;
-    launch_scribble(&s, &b, b.stream, d.tensors[0].data, 16000000, 0x3F000000);
+    launch_scribble(&spin, &s.b, s.b.stream, s.d.tensors[0].data, 16000000, 0x3F000000);
     start = now_seconds();
-    check_good(esper_ring_rollback(ring, 1, &restored));
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
     going_back = now_seconds() - start;
     check_good(esper_device_event_query(spun, &reached));
     assert_false(reached); /* the spinner still spins: nobody waited for it */
     check_good(esper_device_event_sync(spun));
     print_message("take %.3f ms, rollback %.3f ms, spinner %.3f ms with a longest pause of %.3f ms\n", taking * 1e3,
-                  going_back * 1e3, (double)(s.spun[1] - s.spun[0]) * 1e-6, (double)s.spun[2] * 1e-6);
-    assert_true(s.spun[1] - s.spun[0] >= SPIN_NS && s.spun[1] - s.spun[0] < SPIN_NS * 101ull / 100);
-    assert_true(s.spun[2] < 5 * 1000 * 1000);
+                  going_back * 1e3, (double)(spin.spun[1] - spin.spun[0]) * 1e-6, (double)spin.spun[2] * 1e-6);
+    assert_true(spin.spun[1] - spin.spun[0] >= SPIN_NS && spin.spun[1] - spin.spun[0] < SPIN_NS * 101ull / 100);
+    assert_true(spin.spun[2] < 5 * 1000 * 1000);
     assert_int_equal(restored.step, 2);
-    download(&d);
-    model_check(&d.host, taken);
+    download(&s.d);
+    model_check(&s.d.host, s.taken);
     esper_device_event_close(spun);
-    free(taken);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    device_model_fini(&d);
-    spinner_fini(&s, &b);
-    bench_fini(&b);
+    spinner_fini(&spin, &s.b);
+    device_scene_close(&s);
 }
 
 /* 100 kernels that write the parameters are queued, then a rollback, and nobody waits: what is found at the end is the
  * snapshot, every time. A second registered stream writes too. */
 static void writers_cannot_tear_it(void **state)
 {
-    esper_ring_options options;
     esper_ring_restored restored;
-    unsigned char *taken;
-    device_model d;
-    esper_guard *guard;
-    esper_ring *ring;
     uint64_t waits = 0;
-    spinner s;
-    bench b;
+    spinner spin;
+    device_scene s;
 
     (void)state;
-    bench_init(&b);
-    spinner_init(&s, &b);
-    large_model(&d, &b);
-    guard = device_guard(&d);
-    taken = model_copy(&d.host);
-    esper_ring_options_init(&options);
-    options.place = ESPER_RING_DEVICE;
-    ring = device_ring(&d, guard, &options);
-    check_good(esper_ring_add_stream(ring, 0, esper_stream_native(b.other)));
-    check_good(esper_ring_take(ring, 1, NULL, 0));
-    assert_int_equal(ring_status(ring).newest, ESPER_RING_GOOD);
+    device_scene_open(&s, model_init_large);
+    spinner_init(&spin, &s.b);
+    s.guard = device_guard(&s.d);
+    s.taken = model_copy(&s.d.host);
+    s.ring = device_ring_at(&s.d, s.guard, ESPER_RING_DEVICE, 1);
+    check_good(esper_ring_add_stream(s.ring, 0, esper_stream_native(s.b.other)));
+    check_good(esper_ring_take(s.ring, 1, NULL, 0));
+    assert_int_equal(ring_status(s.ring).newest, ESPER_RING_GOOD);
     for (uint32_t round = 0; round < 200; round++) {
         uint64_t before;
 
         for (uint32_t k = 0; k < 100; k++)
-            launch_scribble(&s, &b, k % 2 ? b.stream : b.other, d.tensors[k % 3].data, model_bytes(&d.host, k % 3),
-                            round * 1000 + k);
+            launch_scribble(&spin, &s.b, k % 2 ? s.b.stream : s.b.other, s.d.tensors[k % 3].data,
+                            model_bytes(&s.d.host, k % 3), round * 1000 + k);
         before = esper_cuda_waits();
-        check_good(esper_ring_rollback(ring, 0, &restored));
+        check_good(esper_ring_rollback(s.ring, 0, &restored));
         waits += esper_cuda_waits() - before;
         assert_int_equal(restored.step, 1);
         if (round % 20 == 19) {
-            download(&d); /* on a registered stream, behind the rollback */
-            model_check(&d.host, taken);
+            download(&s.d); /* on a registered stream, behind the rollback */
+            model_check(&s.d.host, s.taken);
         }
     }
     assert_int_equal(waits, 0);
-    assert_int_equal(ring_status(ring).n_good, 1); /* the sums of the last one fitted */
-    free(taken);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    device_model_fini(&d);
-    spinner_fini(&s, &b);
-    bench_fini(&b);
+    assert_int_equal(ring_status(s.ring).n_good, 1); /* the sums of the last one fitted */
+    spinner_fini(&spin, &s.b);
+    device_scene_close(&s);
 }
 
 /* A snapshot is of the tensors as they are behind the work queued so far, and what is queued next cannot reach into it;
@@ -267,49 +234,39 @@ static void writers_cannot_tear_it(void **state)
 static void takes_see_what_was_queued_before(void **state)
 {
     static const esper_ring_place places[] = {ESPER_RING_DEVICE, ESPER_RING_HOST};
-    esper_ring_options options;
-    spinner s;
-    bench b;
 
     (void)state;
-    bench_init(&b);
-    spinner_init(&s, &b);
     for (int i = 0; i < 2; i++) {
-        device_model d;
-        esper_guard *guard;
-        esper_ring *ring;
+        device_scene s;
+        spinner spin;
 
-        large_model(&d, &b);
-        guard = device_guard(&d);
-        esper_ring_options_init(&options);
-        options.place = places[i];
-        ring = device_ring(&d, guard, &options);
+        device_scene_open(&s, model_init_large);
+        spinner_init(&spin, &s.b);
+        s.guard = device_guard(&s.d);
+        s.ring = device_ring_at(&s.d, s.guard, places[i], 1);
         for (uint32_t round = 1; round < 30; round++) {
             const uint32_t *found;
             uint64_t before;
 
-            ring_status(ring); /* the last one is read, so that take has nothing to wait for */
-            launch_spin(&s, &b, b.stream, 1000 * 1000);
-            launch_scribble(&s, &b, b.stream, d.tensors[0].data, 16000000, round);
+            ring_status(s.ring); /* the last one is read, so that take has nothing to wait for */
+            launch_spin(&spin, &s.b, s.b.stream, 1000 * 1000);
+            launch_scribble(&spin, &s.b, s.b.stream, s.d.tensors[0].data, 16000000, round);
             before = esper_cuda_waits();
-            check_good(esper_ring_take(ring, round, NULL, 0));
-            launch_scribble(&s, &b, b.stream, d.tensors[0].data, 16000000,
+            check_good(esper_ring_take(s.ring, round, NULL, 0));
+            launch_scribble(&spin, &s.b, s.b.stream, s.d.tensors[0].data, 16000000,
                             0xFFFFFFFFu); /* NaN: the scan would refuse it */
-            check_good(esper_ring_rollback(ring, 0, NULL));
+            check_good(esper_ring_rollback(s.ring, 0, NULL));
             assert_int_equal(esper_cuda_waits() - before,
                              1); /* the rollback, for the verdict about what it goes back to */
-            download(&d);
-            found = d.host.tensors[0].data;
+            download(&s.d);
+            found = s.d.host.tensors[0].data;
             for (uint32_t w = 0; w < 4000000; w++)
                 if (found[w] != (round ^ w))
                     fail_msg("place %d, round %u, word %u: %#x, expected %#x", i, round, w, found[w], round ^ w);
         }
-        esper_ring_close(ring);
-        esper_guard_close(guard);
-        device_model_fini(&d);
+        spinner_fini(&spin, &s.b);
+        device_scene_close(&s);
     }
-    spinner_fini(&s, &b);
-    bench_fini(&b);
 }
 
 /* ---- memory ---- */
@@ -317,45 +274,40 @@ static void takes_see_what_was_queued_before(void **state)
 static void larger_than_the_device(void **state)
 {
     esper_ring_options options;
-    esper_ring *ring = NULL;
-    device_model d;
-    esper_guard *guard;
     uint64_t available;
     void *hog = NULL;
-    bench b;
+    device_scene s;
 
     (void)state;
-    bench_init(&b);
-    large_model(&d, &b);
-    guard = device_guard(&d);
+    device_scene_open(&s, model_init_large);
+    s.guard = device_guard(&s.d);
     esper_ring_options_init(&options);
     options.place = ESPER_RING_DEVICE;
     options.max_bytes = 1000000;
-    check_status(esper_ring_open(guard, &options, &ring), ESPER_E_NOMEM);
+    check_status(esper_ring_open(s.guard, &options, &s.ring), ESPER_E_NOMEM);
     check_error_says("memory of CUDA device 0, the limit (max_bytes) is 1000.0 kB");
     options.max_bytes = 0;
     options.n_entries = 4000;
-    check_good(esper_device_memory_free(b.device, &available));
+    check_good(esper_device_memory_free(s.b.device, &available));
     if (available < 4000 * 32000000ull) { /* 128 GB */
-        check_status(esper_ring_open(guard, &options, &ring), ESPER_E_NOMEM);
+        check_status(esper_ring_open(s.guard, &options, &s.ring), ESPER_E_NOMEM);
         check_error_says("of memory of CUDA device 0");
         check_error_says("are available");
     }
     options.n_entries = 2;
-    if (esper_device_alloc(b.device, available - 48000000, ESPER_DEVICE_MEMORY_NORMAL, &hog) == ESPER_OK) {
+    if (esper_device_alloc(s.b.device, available - 48000000, ESPER_DEVICE_MEMORY_NORMAL, &hog) == ESPER_OK) {
         options.place = ESPER_RING_AUTO;
         options.mirror = 0;
-        check_good(esper_ring_open(guard, &options, &ring)); /* goes to host memory instead */
-        check_good(esper_ring_take(ring, 1, NULL, 0));
-        assert_int_equal(ring_status(ring).newest, ESPER_RING_GOOD);
-        assert_int_equal(ring_status(ring).device_bytes, 0);
-        assert_true(ring_status(ring).host_bytes >= 64000000);
-        esper_ring_close(ring);
-        esper_device_release(b.device, hog);
+        check_good(esper_ring_open(s.guard, &options, &s.ring)); /* goes to host memory instead */
+        check_good(esper_ring_take(s.ring, 1, NULL, 0));
+        assert_int_equal(ring_status(s.ring).newest, ESPER_RING_GOOD);
+        assert_int_equal(ring_status(s.ring).device_bytes, 0);
+        assert_true(ring_status(s.ring).host_bytes >= 64000000);
+        esper_ring_close(s.ring);
+        s.ring = NULL;
+        esper_device_release(s.b.device, hog);
     }
-    esper_guard_close(guard);
-    device_model_fini(&d);
-    bench_fini(&b);
+    device_scene_close(&s);
 }
 
 int main(void)

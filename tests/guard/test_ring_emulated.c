@@ -57,31 +57,23 @@ static void a_move_is_not_forgotten(void **state)
 static void a_stream_under_capture_is_refused(void **state)
 {
     esper_ring_restored restored;
-    device_model d = {0};
-    esper_guard *guard;
-    esper_ring *ring;
-    bench b;
+    device_scene s;
 
     (void)state;
-    bench_init(&b);
-    model_init_small(&d.host);
-    device_model_init(&d, &b);
-    guard = device_guard(&d);
-    ring = device_ring(&d, guard, NULL);
-    check_good(esper_ring_take(ring, 1, NULL, 0));
+    device_scene_open(&s, model_init_small);
+    s.guard = device_guard(&s.d);
+    s.ring = device_ring(&s.d, s.guard, NULL);
+    check_good(esper_ring_take(s.ring, 1, NULL, 0));
     emulated_capture(true);
-    check_status(esper_ring_take(ring, 2, NULL, 0), ESPER_E_STATE);
+    check_status(esper_ring_take(s.ring, 2, NULL, 0), ESPER_E_STATE);
     check_error_says("under capture");
-    check_status(esper_ring_rollback(ring, 1, &restored), ESPER_E_STATE);
+    check_status(esper_ring_rollback(s.ring, 1, &restored), ESPER_E_STATE);
     check_error_says("under capture");
     emulated_capture(false);
     assert_int_equal(captured.n, 0);
-    check_good(esper_ring_rollback(ring, 1, &restored));
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
     assert_int_equal(restored.step, 1);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    device_model_fini(&d);
-    bench_fini(&b);
+    device_scene_close(&s);
 }
 
 int main(void)

@@ -6,137 +6,109 @@
 /* Whichever bit of whichever tensor flips, the entry is passed over and the report says so. */
 static void a_damaged_entry_is_passed_over(void **state)
 {
-    unsigned char *good;
     uint64_t random = 5;
-    esper_guard *guard;
-    esper_ring *ring;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_all(&m);
-    guard = model_guard(&m, 2);
-    ring = open_ring(guard, 3);
-    good = model_copy(&m);
-    check_good(esper_ring_take(ring, 1, NULL, 0));
+    host_scene_open(&s, model_init_all, 2, 3);
+    s.taken = model_copy(&s.m);
+    check_good(esper_ring_take(s.ring, 1, NULL, 0));
     for (int i = 0; i < 200; i++) {
         esper_ring_restored restored;
 
-        model_fill(&m, 100 + (uint64_t)i);
-        check_good(esper_ring_take(ring, 2, NULL, 0));
-        damage(ring, 0, next_random(&random));
-        check_good(esper_ring_rollback(ring, 1, &restored));
-        model_check(&m, good);
+        model_fill(&s.m, 100 + (uint64_t)i);
+        check_good(esper_ring_take(s.ring, 2, NULL, 0));
+        damage(s.ring, 0, next_random(&random));
+        check_good(esper_ring_rollback(s.ring, 1, &restored));
+        model_check(&s.m, s.taken);
         assert_int_equal(restored.step, 1);
         assert_int_equal(restored.n_passed_over, 1);
-        assert_int_equal(ring_status(ring).n_good, 1); /* the damaged one does not count any more */
-        assert_int_equal(ring_status(ring).newest_step, 1);
+        assert_int_equal(ring_status(s.ring).n_good, 1); /* the damaged one does not count any more */
+        assert_int_equal(ring_status(s.ring).newest_step, 1);
     }
-    free(good);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    model_fini(&m);
+    host_scene_close(&s);
 }
 
 static void several_damaged_entries(void **state)
 {
     esper_ring_restored restored;
-    unsigned char *good = NULL;
-    esper_guard *guard;
-    esper_ring *ring;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_small(&m);
-    guard = model_guard(&m, 1);
-    ring = open_ring(guard, 5);
+    host_scene_open(&s, model_init_small, 1, 5);
     for (uint64_t step = 0; step < 5; step++) {
-        model_fill(&m, step);
+        model_fill(&s.m, step);
         if (step == 1)
-            good = model_copy(&m);
-        check_good(esper_ring_take(ring, step, NULL, 0));
+            s.taken = model_copy(&s.m);
+        check_good(esper_ring_take(s.ring, step, NULL, 0));
     }
-    damage(ring, 0, 1);
-    damage(ring, 1, 64 * 8 + 3);
-    damage(ring, 2, 77);
-    check_good(esper_ring_rollback(ring, 0, &restored)); /* on the host sums are compared in any case */
+    damage(s.ring, 0, 1);
+    damage(s.ring, 1, 64 * 8 + 3);
+    damage(s.ring, 2, 77);
+    check_good(esper_ring_rollback(s.ring, 0, &restored)); /* on the host sums are compared in any case */
     assert_int_equal(restored.step, 1);
     assert_int_equal(restored.n_passed_over, 3);
-    model_check_but(&m, good, ESPER_GUARD_ROLE_GRAD);
-    free(good);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    model_fini(&m);
+    model_check_but(&s.m, s.taken, ESPER_GUARD_ROLE_GRAD);
+    host_scene_close(&s);
 }
 
 /* The caller's blob is summed as well. A damaged one is found before anything is written. */
 static void a_damaged_blob(void **state)
 {
     esper_ring_restored restored;
-    esper_guard *guard;
     unsigned char *now;
-    esper_ring *ring;
     char blob[9] = "cursor 1";
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_small(&m);
-    guard = model_guard(&m, 1);
-    ring = open_ring(guard, 2);
-    check_good(esper_ring_take(ring, 1, blob, sizeof(blob)));
+    host_scene_open(&s, model_init_small, 1, 2);
+    check_good(esper_ring_take(s.ring, 1, blob, sizeof(blob)));
     blob[7] = '2';
-    check_good(esper_ring_take(ring, 2, blob, sizeof(blob)));
-    check_good(esper_ring_rollback(ring, 1, &restored));
+    check_good(esper_ring_take(s.ring, 2, blob, sizeof(blob)));
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
     assert_string_equal(restored.blob, "cursor 2");
     ((char *)(uintptr_t)restored.blob)[3] ^= 1;
-    check_good(esper_ring_rollback(ring, 1, &restored));
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
     assert_string_equal(restored.blob, "cursor 1");
     assert_int_equal(restored.n_passed_over, 1);
     ((char *)(uintptr_t)restored.blob)[3] ^= 1;
-    model_fill(&m, 9);
-    now = model_copy(&m);
-    check_status(esper_ring_rollback(ring, 1, &restored), ESPER_E_STATE);
+    model_fill(&s.m, 9);
+    now = model_copy(&s.m);
+    check_status(esper_ring_rollback(s.ring, 1, &restored), ESPER_E_STATE);
     check_error_says("the tensors are as they were");
-    model_check(&m, now);
+    model_check(&s.m, now);
     free(now);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    model_fini(&m);
+    host_scene_close(&s);
 }
 
 /* Nothing good is left: said plainly, and no snapshot of that state may be taken until somebody answers for it. */
 static void all_damaged(void **state)
 {
     esper_ring_restored restored = {.step = 42};
-    esper_guard *guard;
-    esper_ring *ring;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_small(&m);
-    guard = model_guard(&m, 1);
-    ring = open_ring(guard, 2);
-    check_good(esper_ring_take(ring, 1, NULL, 0));
-    check_good(esper_ring_take(ring, 2, NULL, 0));
-    damage(ring, 0, 5);
-    damage(ring, 1, 5);
-    check_status(esper_ring_rollback(ring, 1, &restored), ESPER_E_DEVICE);
+    host_scene_open(&s, model_init_small, 1, 2);
+    check_good(esper_ring_take(s.ring, 1, NULL, 0));
+    check_good(esper_ring_take(s.ring, 2, NULL, 0));
+    damage(s.ring, 0, 5);
+    damage(s.ring, 1, 5);
+    check_status(esper_ring_rollback(s.ring, 1, &restored), ESPER_E_DEVICE);
     check_error_says("not to be trusted");
     check_error_says("(2)");
     assert_int_equal(restored.step, 42);
-    check_status(esper_ring_rollback(ring, 1, &restored), ESPER_E_DEVICE);
-    check_status(esper_ring_take(ring, 3, NULL, 0), ESPER_E_STATE);
+    check_status(esper_ring_rollback(s.ring, 1, &restored), ESPER_E_DEVICE);
+    check_status(esper_ring_take(s.ring, 3, NULL, 0), ESPER_E_STATE);
     check_error_says("esper_ring_trust");
-    assert_int_equal(ring_status(ring).n_good, 0);
-    model_fill(&m, 4); /* a checkpoint is loaded */
-    esper_ring_hold(ring, 0); /* as a loop does at every step: it says nothing about the tensors */
-    check_status(esper_ring_take(ring, 3, NULL, 0), ESPER_E_STATE);
-    esper_ring_trust(ring);
-    check_good(esper_ring_take(ring, 3, NULL, 0));
-    check_good(esper_ring_rollback(ring, 1, &restored));
+    assert_int_equal(ring_status(s.ring).n_good, 0);
+    model_fill(&s.m, 4); /* a checkpoint is loaded */
+    esper_ring_hold(s.ring, 0); /* as a loop does at every step: it says nothing about the tensors */
+    check_status(esper_ring_take(s.ring, 3, NULL, 0), ESPER_E_STATE);
+    esper_ring_trust(s.ring);
+    check_good(esper_ring_take(s.ring, 3, NULL, 0));
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
     assert_int_equal(restored.step, 3);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    model_fini(&m);
+    host_scene_close(&s);
 }
 
 /* ---- memory ---- */
@@ -145,101 +117,86 @@ static void every_failed_allocation_of_open(void **state)
 {
     esper_mem_stats before, after;
     esper_ring_options options;
-    esper_ring *ring = NULL;
-    esper_guard *guard;
     esper_status st;
     int n_failed = 0;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_small(&m);
-    guard = model_guard(&m, 2);
+    host_scene_open(&s, model_init_small, 2, 0);
     esper_ring_options_init(&options);
     options.directory = "ring-alloc";
     esper_mem_stats_get(&before);
     for (uint64_t nth = 1;; nth++) {
         esper_mem_fail_at(nth);
-        st = esper_ring_open(guard, &options, &ring);
+        st = esper_ring_open(s.guard, &options, &s.ring);
         esper_mem_fail_at(0);
         if (st == ESPER_OK)
             break;
         check_status(st, ESPER_E_NOMEM);
-        assert_null(ring);
+        assert_null(s.ring);
         assert_true(esper_last_error()[0] != '\0');
         esper_mem_stats_get(&after);
         assert_int_equal(after.n_live, before.n_live);
         n_failed++;
     }
     assert_true(n_failed > 20);
-    esper_ring_close(ring);
+    esper_ring_close(s.ring);
     esper_mem_stats_get(&after);
     assert_int_equal(after.n_live, before.n_live);
-    esper_guard_close(guard);
-    model_fini(&m);
+    esper_guard_close(s.guard);
+    model_fini(&s.m);
 }
 
 /* No room for a larger blob: the entry that was to give way is still there. */
 static void a_failed_allocation_of_take(void **state)
 {
     esper_ring_restored restored;
-    esper_guard *guard;
-    esper_ring *ring;
     char blob[500] = {0};
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_small(&m);
-    guard = model_guard(&m, 1);
-    ring = open_ring(guard, 2);
-    check_good(esper_ring_take(ring, 1, "a", 2));
-    check_good(esper_ring_take(ring, 2, "b", 2));
+    host_scene_open(&s, model_init_small, 1, 2);
+    check_good(esper_ring_take(s.ring, 1, "a", 2));
+    check_good(esper_ring_take(s.ring, 2, "b", 2));
     esper_mem_fail_at(1);
-    check_status(esper_ring_take(ring, 3, blob, sizeof(blob)), ESPER_E_NOMEM);
+    check_status(esper_ring_take(s.ring, 3, blob, sizeof(blob)), ESPER_E_NOMEM);
     esper_mem_fail_at(0);
-    assert_int_equal(ring_status(ring).n_good, 2);
-    damage(ring, 0, 0);
-    check_good(esper_ring_rollback(ring, 1, &restored));
+    assert_int_equal(ring_status(s.ring).n_good, 2);
+    damage(s.ring, 0, 0);
+    check_good(esper_ring_rollback(s.ring, 1, &restored));
     assert_int_equal(restored.step, 1);
     assert_string_equal(restored.blob, "a");
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    model_fini(&m);
+    host_scene_close(&s);
 }
 
 static void larger_than_allowed(void **state)
 {
     esper_ring_options options;
-    esper_ring *ring = NULL;
-    esper_guard *guard;
     uint64_t wanted;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_all(&m);
-    guard = model_guard(&m, 1);
-    ring = open_ring(guard, 2);
-    wanted = ring_status(ring).host_bytes;
-    assert_int_equal(ring_status(ring).device_bytes, 0);
-    esper_ring_close(ring);
-    ring = NULL;
+    host_scene_open(&s, model_init_all, 1, 2);
+    wanted = ring_status(s.ring).host_bytes;
+    assert_int_equal(ring_status(s.ring).device_bytes, 0);
+    esper_ring_close(s.ring);
+    s.ring = NULL;
     esper_ring_options_init(&options);
     options.max_bytes = wanted - 1;
-    check_status(esper_ring_open(guard, &options, &ring), ESPER_E_NOMEM);
+    check_status(esper_ring_open(s.guard, &options, &s.ring), ESPER_E_NOMEM);
     check_error_says("a ring of 2 entries wants");
     check_error_says("the limit (max_bytes)");
-    assert_null(ring);
+    assert_null(s.ring);
     options.max_bytes = wanted;
-    check_good(esper_ring_open(guard, &options, &ring));
-    esper_ring_close(ring);
+    check_good(esper_ring_open(s.guard, &options, &s.ring));
+    esper_ring_close(s.ring);
     options.directory = "ring-limit"; /* needs a stage as large as an entry */
-    ring = NULL;
-    check_status(esper_ring_open(guard, &options, &ring), ESPER_E_NOMEM);
+    s.ring = NULL;
+    check_status(esper_ring_open(s.guard, &options, &s.ring), ESPER_E_NOMEM);
     options.max_bytes = wanted / 2 * 3;
-    check_good(esper_ring_open(guard, &options, &ring));
-    assert_int_equal(ring_status(ring).host_bytes, wanted / 2 * 3);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
-    model_fini(&m);
+    check_good(esper_ring_open(s.guard, &options, &s.ring));
+    assert_int_equal(ring_status(s.ring).host_bytes, wanted / 2 * 3);
+    host_scene_close(&s);
 }
 
 /* Twice what the machine has: refused before it is asked for, since Linux would promise it and kill whoever
@@ -325,55 +282,51 @@ static void the_callers_allocator_is_used(void **state)
 {
     counting c = {0};
     unsigned char *taken;
-    esper_guard *guard;
-    esper_ring *ring;
     int before;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_all(&m);
-    guard = counting_guard(&m, &c);
+    model_init_all(&s.m);
+    s.guard = counting_guard(&s.m, &c);
     before = c.n_taken;
-    ring = open_ring(guard, 3);
+    s.ring = open_ring(s.guard, 3);
     assert_true(c.n_taken - before >= 3);
-    taken = model_copy(&m);
-    check_good(esper_ring_take(ring, 1, NULL, 0));
-    model_fill(&m, 8);
-    check_good(esper_ring_rollback(ring, 1, NULL));
-    model_check(&m, taken);
+    taken = model_copy(&s.m);
+    check_good(esper_ring_take(s.ring, 1, NULL, 0));
+    model_fill(&s.m, 8);
+    check_good(esper_ring_rollback(s.ring, 1, NULL));
+    model_check(&s.m, taken);
     free(taken);
-    esper_ring_close(ring);
-    esper_guard_close(guard);
+    esper_ring_close(s.ring);
+    esper_guard_close(s.guard);
     assert_int_equal(c.n_taken, c.n_released);
-    model_fini(&m);
+    model_fini(&s.m);
 }
 
 static void the_callers_allocator_is_empty(void **state)
 {
     counting c = {0};
-    esper_ring *ring = NULL;
-    esper_guard *guard;
     int before;
-    model m;
+    host_scene s;
 
     (void)state;
-    model_init_small(&m);
-    guard = counting_guard(&m, &c);
+    model_init_small(&s.m);
+    s.guard = counting_guard(&s.m, &c);
     before = c.n_taken;
     for (int i = 1; i <= 2; i++) {
         c.fail_from = before + i;
-        check_status(esper_ring_open(guard, NULL, &ring), ESPER_E_NOMEM);
+        check_status(esper_ring_open(s.guard, NULL, &s.ring), ESPER_E_NOMEM);
         check_error_says("a ring of 2 entries wants");
         assert_int_equal(c.n_taken - c.n_released, before);
         c.n_taken = before;
         c.n_released = 0;
     }
     c.fail_from = 0;
-    check_good(esper_ring_open(guard, NULL, &ring));
-    esper_ring_close(ring);
-    esper_guard_close(guard);
+    check_good(esper_ring_open(s.guard, NULL, &s.ring));
+    esper_ring_close(s.ring);
+    esper_guard_close(s.guard);
     assert_int_equal(c.n_taken, c.n_released);
-    model_fini(&m);
+    model_fini(&s.m);
 }
 
 int main(void)

@@ -290,7 +290,7 @@ static void a_pending_entry_is_judged_first(void **state)
 static void damage_side(scene *s, size_t side, bool mirror)
 {
     uint64_t bytes;
-    unsigned char *arena = esper_ring_arena(s->ring, 0, side, mirror, &bytes);
+    unsigned char *arena = ring_arena(s->ring, 0, side, mirror, &bytes);
 
     assert_non_null(arena);
     finish();

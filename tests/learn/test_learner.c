@@ -3,7 +3,8 @@
  * credit and memory end where the governor went back; its file is all that the next round depends on. */
 #include "base/file.h"
 #include "fault/alloc.h"
-#include "guard/ring.h"
+#include "support/ring_arena.h"
+#include "engine/guarded_internal.h"
 #include "learn/fleeting.h"
 #include "grow/growth_internal.h"
 #include "learn/learner_internal.h"
@@ -228,8 +229,7 @@ static void lose_all(void *context, esper_network *network, esper_drill_point po
         return;
     slab_values(&network->slab, ESPER_FAMILY_PARAM)[3] = NAN;
     for (int mirror = 0; mirror < 2; mirror++)
-        for (uint32_t age = 0;
-             (arena = esper_ring_arena(esper_guarded_ring(network), age, 0, mirror != 0, &bytes)) != NULL; age++)
+        for (uint32_t age = 0; (arena = ring_arena(network->guarded->ring, age, 0, mirror != 0, &bytes)) != NULL; age++)
             memset(arena, 0x55, bytes);
 }
 
