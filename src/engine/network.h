@@ -96,6 +96,8 @@ typedef struct esper_network {
     esper_state_part parts[ESPER_MAX_PARTS];
     int             n_parts;
     esper_backend_stream *stream; /* on which it computes; NULL: all threads together */
+    esper_status  status;         /* of the last work it had a part in (set.h), and what went wrong */
+    char          message[512];
     /* Private. */
     esper_sampler *order; /* of the training split; NULL for inference */
     bool           epoch_drawn;

@@ -125,7 +125,7 @@ static inline void step_set(const house *it, life *const *lives, int n, int n_st
                 esper_network_next_epoch(network);
             networks[n_going++] = network;
         }
-        check_good(set_step(it->engine, networks, n_going, 1, incidents));
+        check_good(esper_engine_step(it->engine, networks, n_going, 1, incidents));
     }
 }
 
@@ -135,7 +135,7 @@ static inline void evaluate_set(const house *it, life *const *lives, int n)
 
     for (int i = 0; i < n; i++)
         requests[i] = (esper_request){.network = lives[i]->network, .split = ESPER_SPLIT_VALID, .n_batches = 1};
-    check_good(set_evaluate(it->engine, requests, n));
+    check_good(esper_engine_evaluate(it->engine, requests, n));
 }
 
 /* ---- the same alone ---- */

@@ -66,10 +66,10 @@ static void one_goes_back(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         networks[i] = born(&it, (uint64_t)i + 1);
-    check_good(set_step(it.engine, networks, 3, 2, incidents));
+    check_good(esper_engine_step(it.engine, networks, 3, 2, incidents));
     before = hash_of(networks[0]);
     poison(networks[1]);
-    check_good(set_step(it.engine, networks + 1, 2, 1, incidents));
+    check_good(esper_engine_step(it.engine, networks + 1, 2, 1, incidents));
     assert_int_equal(incidents[0].action, ESPER_GOVERNOR_ROLL_BACK);
     assert_true(incidents[0].restored);
     assert_int_equal(incidents[1].action, ESPER_GOVERNOR_GO);
@@ -88,9 +88,9 @@ static void one_fails(void **state)
     esper_incident incidents[2];
 
     (void)state;
-    check_good(set_step(it.engine, networks, 1, 0, incidents)); /* to the end of its epoch */
+    check_good(esper_engine_step(it.engine, networks, 1, 0, incidents)); /* to the end of its epoch */
     assert_int_equal(networks[0]->cursor.batch, it.engine->steps_per_epoch);
-    check_fails(set_step(it.engine, networks, 2, 1, incidents), ESPER_E_STATE,
+    check_fails(esper_engine_step(it.engine, networks, 2, 1, incidents), ESPER_E_STATE,
                 "network 0 of 2|no training step is due");
     assert_int_equal(networks[1]->cursor.step, 1);
     esper_network_remove(networks[0]);
@@ -111,7 +111,7 @@ static void samples_add_up(void **state)
     (void)state;
     assert_non_null(losses);
     request.n_batches = esper_sampler_batches(it.engine->samplers[ESPER_SPLIT_VALID]);
-    check_good(set_evaluate(it.engine, &request, 1));
+    check_good(esper_engine_evaluate(it.engine, &request, 1));
     assert_int_equal(request.tally.samples, n);
     for (uint32_t i = 0; i < n; i++)
         sum += (double)losses[i];
@@ -131,10 +131,10 @@ static void waits_are_few(void **state)
     int64_t waits;
 
     (void)state;
-    check_good(set_step(it.engine, networks, 2, 1, incidents));
+    check_good(esper_engine_step(it.engine, networks, 2, 1, incidents));
     waits = esper_backend_waits(it.engine->backend);
     esper_mem_stats_get(&before);
-    check_good(set_step(it.engine, networks, 2, 0, incidents));
+    check_good(esper_engine_step(it.engine, networks, 2, 0, incidents));
     esper_mem_stats_get(&after);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(networks[i]->cursor.step, 40);
