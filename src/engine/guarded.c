@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "guard/guard_internal.h"
 #include "guard/report.h"
 #include "engine/guarded_internal.h"
 
@@ -183,6 +184,7 @@ esper_status guarded_remember_sums(esper_guarded *guarded)
     if (!guarded->checksum)
         return ESPER_OK;
     ESPER_TRY(esper_network_wait(guarded->network));
+    esper_guard_give_up(guarded->guard); /* one may be under way: ranks were lost before it was read */
     ESPER_TRY(esper_guard_launch(guarded->guard, &request));
     return esper_guard_read(guarded->guard, &guarded->report);
 }

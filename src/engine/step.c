@@ -359,9 +359,8 @@ static esper_status add_rows(esper_network *network, esper_batch_sums *sums, flo
     return ESPER_OK;
 }
 
-esper_status esper_network_answer(esper_request *request, const esper_follower *follower)
+static esper_status answer(esper_request *request, const esper_follower *follower)
 {
-    static const esper_follower nobody;
     esper_network *network = request->network;
     uint32_t n = request->n_batches > 0 ? request->n_batches : esper_engine_batches(network->engine, request->split);
     esper_batch_sums sums = {0};
@@ -369,14 +368,9 @@ esper_status esper_network_answer(esper_request *request, const esper_follower *
     size_t n_done = 0;
     double both[2];
 
-    if (follower == NULL)
-        follower = &nobody;
-    ESPER_TRY(esper_network_read(network));
     for (uint32_t batch = 0; batch < n; batch++) {
-        if (follower->stop != NULL && *follower->stop != 0) {
-            network->n_rows = 0;
+        if (follower->stop != NULL && *follower->stop != 0)
             return ESPER_FAIL(ESPER_E_STOPPED, "evaluation of the %s split", esper_split_name(request->split));
-        }
         if (follower->batch != NULL)
             follower->batch(follower->context, request->split, batch, n);
         ESPER_TRY(load_batch(network, request->split, batch));
@@ -397,6 +391,18 @@ esper_status esper_network_answer(esper_request *request, const esper_follower *
     tally.correct = (uint64_t)both[1];
     request->tally = tally;
     return ESPER_OK;
+}
+
+/* Rows that are not added up are nobody's: the next to read would take them for steps. */
+esper_status esper_network_answer(esper_request *request, const esper_follower *follower)
+{
+    static const esper_follower nobody;
+    esper_status status;
+
+    ESPER_TRY(esper_network_read(request->network));
+    status = answer(request, follower != NULL ? follower : &nobody);
+    request->network->n_rows = 0;
+    return status;
 }
 
 esper_status esper_network_evaluate(esper_network *network, esper_split split, const esper_follower *follower,

@@ -20,6 +20,9 @@ enum { ITEMS_PER_THREAD = 4 };
 /* With fewer blocks than so many a thread, operations are cut finer than by blocks. */
 enum { BLOCKS_PER_THREAD = 3 };
 
+/* A job's number has the other 40 bits: it does not come round. */
+enum { ITEM_BITS = 24, MOST_ITEMS = (1 << ITEM_BITS) - 1 };
+
 /* Who waits gives the core away now and then, at every turn where cores are short: the one waited for may need it. */
 enum { TURNS_TO_YIELD = 256 };
 
@@ -46,7 +49,7 @@ struct esper_crew {
     const esper_kernel_set *kernels;
     const esper_tune       *tune;
     int                     n_threads;
-    int                     turns_to_yield;
+    unsigned                turns_to_yield;
     crew_bench             *benches;  /* (n_threads) */
     crew_share             *shares;   /* (n_threads, n_threads) of each bench */
     crew_stream            *streams;  /* (n_threads) */
@@ -95,7 +98,7 @@ void esper_crew_close(esper_crew *crew)
     esper_mem_free(crew);
 }
 
-static void wait_a_little(const esper_crew *crew, int *turns)
+static void wait_a_little(const esper_crew *crew, unsigned *turns)
 {
     if (++*turns % crew->turns_to_yield == 0)
         sched_yield();
@@ -110,20 +113,19 @@ typedef struct crew_range {
 } crew_range;
 
 /* Takes items of a share of a job: half of those that are left, or one; none when there are none left. */
-static crew_range take_items(crew_share *share, uint32_t number, crew_range whole, bool half)
+static crew_range take_items(crew_share *share, uint64_t number, crew_range whole, bool half)
 {
     uint64_t taken = atomic_load_explicit(&share->taken, memory_order_acquire);
 
     for (;;) {
-        bool touched = taken >> 32 == number;
-        int begin = whole.begin + (touched ? (int)(uint32_t)taken : 0);
+        bool touched = taken >> ITEM_BITS == number;
+        int begin = whole.begin + (touched ? (int)(taken & MOST_ITEMS) : 0);
         int end = half ? begin + (whole.end - begin + 1) / 2 : begin + 1;
 
-        if (begin >= whole.end ||
-            (!touched && (int32_t)((uint32_t)(taken >> 32) - number) > 0)) /* late: another job is on */
+        if (begin >= whole.end || taken >> ITEM_BITS > number) /* late: another job is on */
             return (crew_range){0, 0};
         if (atomic_compare_exchange_weak_explicit(&share->taken, &taken,
-                                                  (uint64_t)number << 32 | (uint32_t)(end - whole.begin),
+                                                  number << ITEM_BITS | (uint64_t)(end - whole.begin),
                                                   memory_order_acq_rel, memory_order_acquire))
             return (crew_range){begin, end};
     }
@@ -133,15 +135,14 @@ static crew_range take_items(crew_share *share, uint32_t number, crew_range whol
 static bool work_at(const esper_crew *crew, crew_bench *bench, int worker)
 {
     uint64_t posted = atomic_load_explicit(&bench->posted, memory_order_acquire);
-    int64_t n_items = (uint32_t)posted, n_shares = crew->n_threads;
+    int64_t n_items = (int64_t)(posted & MOST_ITEMS), n_shares = crew->n_threads;
     bool worked = false;
 
     for (int k = 0; k < n_shares && n_items > 0; k++) {
         int owner = (worker + k) % crew->n_threads, n_done = 0;
         crew_range whole = {(int)(n_items * owner / n_shares), (int)(n_items * (owner + 1) / n_shares)};
-        uint32_t number = (uint32_t)(posted >> 32);
-
-        for (crew_range r; r = take_items(&bench->shares[owner], number, whole, k == 0), r.begin < r.end;) {
+        for (crew_range r;
+             r = take_items(&bench->shares[owner], posted >> ITEM_BITS, whole, k == 0), r.begin < r.end;) {
             esper_job_run_items(&bench->job, r.begin, r.end);
             n_done += r.end - r.begin;
         }
@@ -155,11 +156,12 @@ static bool work_at(const esper_crew *crew, crew_bench *bench, int worker)
 /* Posts the job on the bench and works on it until all of it is done. */
 static void share_job(const esper_crew *crew, crew_bench *bench, int n_items)
 {
-    uint64_t number = (atomic_load_explicit(&bench->posted, memory_order_relaxed) >> 32) + 1;
-    int turns = 0;
+    uint64_t number = (atomic_load_explicit(&bench->posted, memory_order_relaxed) >> ITEM_BITS) + 1;
+    unsigned turns = 0;
 
+    assert(n_items <= MOST_ITEMS);
     atomic_store_explicit(&bench->n_left, n_items, memory_order_relaxed);
-    atomic_store_explicit(&bench->posted, number << 32 | (uint32_t)n_items, memory_order_release);
+    atomic_store_explicit(&bench->posted, number << ITEM_BITS | (uint64_t)n_items, memory_order_release);
     (void)work_at(crew, bench, (int)(bench - crew->benches));
     while (atomic_load_explicit(&bench->n_left, memory_order_acquire) > 0)
         wait_a_little(crew, &turns);
@@ -242,7 +244,7 @@ static void run_program(const esper_crew *crew, crew_bench *bench, const esper_p
 /* Takes items from any bench until every network is through. */
 static void help(esper_crew *crew, int worker)
 {
-    int turns = 0;
+    unsigned turns = 0;
 
     while (atomic_load_explicit(&crew->n_unfinished, memory_order_acquire) > 0) {
         bool helped = false;
