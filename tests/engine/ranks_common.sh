@@ -51,10 +51,14 @@ wait_for() {
 # pid_of RANK DIR: of this test's own, whatever else runs on the machine.
 pid_of() {
     local pid
-    for pid in $(pgrep -x esper); do
-        [ "/proc/$pid/cwd" -ef . ] || continue
-        { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
-            tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -e "--run-dir $2 " && echo "$pid" && return
+    for pid in $(pgrep -x esper); do # no pipes: who is read from dies of a reader that leaves early
+        [ "/proc/$pid/cwd" -ef . ] && grep -qxz "OMPI_COMM_WORLD_RANK=$1" "/proc/$pid/environ" 2>/dev/null || continue
+        case "$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline") " in
+        *"--run-dir $2 "*)
+            echo "$pid"
+            return
+            ;;
+        esac
     done
     echo "there is no rank $1 of $2" >&2
     echo 99999999

@@ -52,6 +52,8 @@ struct esper_crew {
     unsigned                turns_to_yield;
     crew_bench             *benches;  /* (n_threads) */
     crew_share             *shares;   /* (n_threads, n_threads) of each bench */
+    uint64_t               *seen;     /* (n_threads, seen_row) what each thread has found posted on each bench, and all of it taken */
+    size_t                  seen_row; /* rows of two threads do not share a cache line */
     crew_stream            *streams;  /* (n_threads) */
     const esper_program    *programs; /* the items of the current run; NULL: they are run_item's */
     esper_backend_item      run_item;
@@ -75,8 +77,10 @@ esper_status esper_crew_open(esper_backend *be, esper_pool *pool, const esper_ke
     crew->turns_to_yield = esper_pool_is_crowded(pool) ? 1 : TURNS_TO_YIELD;
     crew->benches = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->benches));
     crew->shares = esper_mem_alloc((size_t)crew->n_threads * (size_t)crew->n_threads * sizeof(*crew->shares));
+    crew->seen_row = ((size_t)crew->n_threads + 7) / 8 * 8;
+    crew->seen = esper_mem_alloc((size_t)crew->n_threads * crew->seen_row * sizeof(*crew->seen));
     crew->streams = esper_mem_alloc((size_t)crew->n_threads * sizeof(*crew->streams));
-    if (crew->benches == NULL || crew->shares == NULL || crew->streams == NULL) {
+    if (crew->benches == NULL || crew->shares == NULL || crew->seen == NULL || crew->streams == NULL) {
         esper_crew_close(crew);
         return ESPER_FAIL(ESPER_E_NOMEM, "crew of %d threads", esper_pool_threads(pool));
     }
@@ -93,6 +97,7 @@ void esper_crew_close(esper_crew *crew)
     if (crew == NULL)
         return;
     esper_mem_free(crew->streams);
+    esper_mem_free(crew->seen);
     esper_mem_free(crew->shares);
     esper_mem_free(crew->benches);
     esper_mem_free(crew);
@@ -131,14 +136,16 @@ static crew_range take_items(crew_share *share, uint64_t number, crew_range whol
     }
 }
 
-/* Does what is left of the job on a bench, the thread's own share first; false when nothing was. */
+/* Does what is left of the job on a bench, the thread's own share first; false when nothing was. Who has seen all of it taken does
+ * not look at the shares again: others are writing them. */
 static bool work_at(const esper_crew *crew, crew_bench *bench, int worker)
 {
     uint64_t posted = atomic_load_explicit(&bench->posted, memory_order_acquire);
+    uint64_t *seen = &crew->seen[(size_t)worker * crew->seen_row + (size_t)(bench - crew->benches)];
     int64_t n_items = (int64_t)(posted & MOST_ITEMS), n_shares = crew->n_threads;
     bool worked = false;
 
-    for (int k = 0; k < n_shares && n_items > 0; k++) {
+    for (int k = 0; k < n_shares && posted != *seen; k++) {
         int owner = (worker + k) % crew->n_threads, n_done = 0;
         crew_range whole = {(int)(n_items * owner / n_shares), (int)(n_items * (owner + 1) / n_shares)};
         for (crew_range r;
@@ -150,6 +157,7 @@ static bool work_at(const esper_crew *crew, crew_bench *bench, int worker)
             atomic_fetch_sub_explicit(&bench->n_left, n_done, memory_order_release);
         worked |= n_done > 0;
     }
+    *seen = posted;
     return worked;
 }
 
