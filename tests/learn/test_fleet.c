@@ -1,5 +1,5 @@
 /* ctest: timeout=240 cost=30 sealed=also */
-/* Environments in lock step: an episode has the same bits in whatever company, one that panics goes back alone, what fails says
+/* Environments beside each other: an episode has the same bits in whatever company, one that panics goes back alone, what fails says
  * so, and rewards add up. */
 #include "fault/alloc.h"
 #include "learn/fleeting.h"
