@@ -36,7 +36,7 @@ enum { JSON, QUICK, PACED, DEVICE, OUT };
 
 static const esper_command_option options[] = {
     [JSON] = {"json", false},    [QUICK] = {"quick", false}, [PACED] = {"paced", false},
-    [DEVICE] = {"device", true}, [OUT] = {"out", true},      {NULL}};
+    [DEVICE] = {"device", true}, [OUT] = {"out", true},      {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -28,7 +28,7 @@ enum { POLICIES, SEEDS, FIRST_SEED, AGAINST, JOBS, DIR, OUT, JSON };
 static const esper_command_option options[] = {
     [POLICIES] = {"policies", true}, [SEEDS] = {"seeds", true}, [FIRST_SEED] = {"first-seed", true},
     [AGAINST] = {"against", true},   [JOBS] = {"jobs", true},   [DIR] = {"dir", true},
-    [OUT] = {"out", true},           [JSON] = {"json", false},  {NULL}};
+    [OUT] = {"out", true},           [JSON] = {"json", false},  {.name = NULL}};
 
 typedef struct request {
     const char *const *given; /* by `options` */

@@ -81,7 +81,7 @@ static esper_status evaluate(const char *file, const esper_config *asked, esper_
 
 enum { SPLIT, JSON };
 
-static const esper_command_option options[] = {[SPLIT] = {"split", true}, [JSON] = {"json", false}, {NULL}};
+static const esper_command_option options[] = {[SPLIT] = {"split", true}, [JSON] = {"json", false}, {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -158,7 +158,7 @@ static esper_status export(const request *asked)
 enum { TORCH, SAFETENSORS, FORCE };
 
 static const esper_command_option options[] = {
-    [TORCH] = {"torch", true}, [SAFETENSORS] = {"safetensors", true}, [FORCE] = {"force", false}, {NULL}};
+    [TORCH] = {"torch", true}, [SAFETENSORS] = {"safetensors", true}, [FORCE] = {"force", false}, {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -146,7 +146,7 @@ static esper_status take_policy(esper_config *config)
 enum { RESUME, CONTROL };
 
 static const esper_command_option options[] = {
-    [RESUME] = {"resume", true}, [CONTROL] = {"static-control", false}, {NULL}};
+    [RESUME] = {"resume", true}, [CONTROL] = {"static-control", false}, {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

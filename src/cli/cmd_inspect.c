@@ -124,7 +124,7 @@ static void print_file(FILE *out, const void *context)
 
 enum { ALL };
 
-static const esper_command_option options[] = {[ALL] = {"all", false}, {NULL}};
+static const esper_command_option options[] = {[ALL] = {"all", false}, {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -21,7 +21,7 @@ static void print_written(const char *dir, const char *out, const esper_report_n
 
 enum { OUT };
 
-static const esper_command_option options[] = {[OUT] = {"out", true}, {NULL}};
+static const esper_command_option options[] = {[OUT] = {"out", true}, {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -50,7 +50,7 @@ static esper_status train(const esper_job *job, int *code_out)
 
 enum { RESUME };
 
-static const esper_command_option options[] = {[RESUME] = {"resume", true}, {NULL}};
+static const esper_command_option options[] = {[RESUME] = {"resume", true}, {.name = NULL}};
 
 static esper_status run(esper_cli_call *call)
 {

@@ -101,14 +101,14 @@ static const char *topology_name(int code)
 #define IN_HEAD(e, where, kind, arg, name, meaning)  IN(esper_log_head, , kind, arg, name)
 #define IN_ENTRY(e, where, kind, arg, name, meaning) IN(esper_log_entry, e, kind, arg, name)
 
-const log_field log_head[] = {ESPER_FACT_LOG_HEAD_FIELDS(IN_HEAD, ){NULL}};
-const log_field log_entry[] = {ESPER_FACT_LOG_ENTRY_FIELDS(IN_ENTRY, ){NULL}};
+const log_field log_head[] = {ESPER_FACT_LOG_HEAD_FIELDS(IN_HEAD, ){.name = NULL}};
+const log_field log_entry[] = {ESPER_FACT_LOG_ENTRY_FIELDS(IN_ENTRY, ){.name = NULL}};
 
 const log_field *log_part_of(int source)
 {
-    static const log_field policy[] = {ESPER_FACT_LOG_POLICY_FIELDS(IN_ENTRY, decision.){NULL}};
-    static const log_field governor[] = {ESPER_FACT_LOG_GOVERNOR_FIELDS(IN_ENTRY, governor.){NULL}};
-    static const log_field injection[] = {ESPER_FACT_LOG_INJECTION_FIELDS(IN_ENTRY, injection.){NULL}};
+    static const log_field policy[] = {ESPER_FACT_LOG_POLICY_FIELDS(IN_ENTRY, decision.){.name = NULL}};
+    static const log_field governor[] = {ESPER_FACT_LOG_GOVERNOR_FIELDS(IN_ENTRY, governor.){.name = NULL}};
+    static const log_field injection[] = {ESPER_FACT_LOG_INJECTION_FIELDS(IN_ENTRY, injection.){.name = NULL}};
 
     return source == ESPER_LOG_POLICY ? policy : source == ESPER_LOG_GOVERNOR ? governor : injection;
 }

@@ -26,7 +26,9 @@ static bool has_text(const char *text)
 /* " (why)", or nothing. */
 static const char *in_brackets(const char *why, char text[ESPER_WORDS_CHARS])
 {
-    snprintf(text, ESPER_WORDS_CHARS, has_text(why) ? " (%.200s)" : "", why);
+    if (!has_text(why))
+        return "";
+    snprintf(text, ESPER_WORDS_CHARS, " (%.200s)", why);
     return text;
 }
 
