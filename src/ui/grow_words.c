@@ -24,12 +24,11 @@ static bool has_text(const char *text)
 }
 
 /* " (why)", or nothing. */
-static const char *in_brackets(const char *why, char text[ESPER_WORDS_CHARS])
+static void in_brackets(const char *why, char text[ESPER_WORDS_CHARS])
 {
-    if (!has_text(why))
-        return "";
-    snprintf(text, ESPER_WORDS_CHARS, " (%.200s)", why);
-    return text;
+    text[0] = '\0';
+    if (has_text(why))
+        snprintf(text, ESPER_WORDS_CHARS, " (%.200s)", why);
 }
 
 /* ------------------------------------------------------------------------------------------------ gates */
