@@ -16,6 +16,7 @@
 static const char *const choices_backend[] = {ESPER_CONFIG_BACKEND_LIST(X) NULL};
 static const char *const choices_progress[] = {ESPER_CONFIG_PROGRESS_LIST(X) NULL};
 static const char *const choices_optimizer[] = {ESPER_CONFIG_OPTIMIZER_LIST(X) NULL};
+static const char *const choices_length[] = {ESPER_CONFIG_LENGTH_LIST(X) NULL};
 static const char *const choices_schedule[] = {ESPER_CONFIG_SCHEDULE_LIST(X) NULL};
 static const char *const choices_gates[] = {ESPER_CONFIG_GATES_LIST(X) NULL};
 static const char *const choices_comm[] = {ESPER_CONFIG_COMM_LIST(X) NULL};
@@ -314,6 +315,10 @@ esper_status esper_config_set(esper_config *config, const char *key, const char 
     outcome what;
     int name = 0;
 
+    if (index < 0 && (strcmp(key, "lr_epochs") == 0 || strcmp(key, "lr_finish") == 0)) /* of version 0.1's records */
+        return strcmp(text, "0") == 0
+                   ? ESPER_OK
+                   : ESPER_FAIL(ESPER_E_CONFIG, "%s is no setting any more: set schedule = hold, and fall", key);
     if (index < 0)
         return fail_unknown(key, source);
     weaker = source->place < config->origins[index].place;

@@ -27,6 +27,7 @@ enum {
 typedef enum esper_config_backend { ESPER_CONFIG_BACKEND_LIST(X) } esper_config_backend;
 typedef enum esper_config_progress { ESPER_CONFIG_PROGRESS_LIST(X) } esper_config_progress;
 typedef enum esper_config_optimizer { ESPER_CONFIG_OPTIMIZER_LIST(X) } esper_config_optimizer;
+typedef enum esper_config_length { ESPER_CONFIG_LENGTH_LIST(X) } esper_config_length;
 typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_config_schedule;
 typedef enum esper_config_gates { ESPER_CONFIG_GATES_LIST(X) } esper_config_gates;
 typedef enum esper_config_comm { ESPER_CONFIG_COMM_LIST(X) } esper_config_comm;

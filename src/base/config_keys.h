@@ -28,7 +28,9 @@
 #define ESPER_CONFIG_PROGRESS_LIST(X) \
     X(PROGRESS, AUTO, "auto") X(PROGRESS, BAR, "bar") X(PROGRESS, PLAIN, "plain") X(PROGRESS, NONE, "none")
 #define ESPER_CONFIG_OPTIMIZER_LIST(X)  X(OPTIMIZER, SGD, "sgd") X(OPTIMIZER, ADAMW, "adamw")
-#define ESPER_CONFIG_SCHEDULE_LIST(X)   X(SCHEDULE, CONSTANT, "constant") X(SCHEDULE, COSINE, "cosine")
+#define ESPER_CONFIG_SCHEDULE_LIST(X)   \
+    X(SCHEDULE, CONSTANT, "constant") X(SCHEDULE, COSINE, "cosine") X(SCHEDULE, HOLD, "hold")
+#define ESPER_CONFIG_LENGTH_LIST(X)     X(LENGTH, FLOPS, "flops") X(LENGTH, EPOCHS, "epochs")
 #define ESPER_CONFIG_GATES_LIST(X)      X(GATES, STRICT, "strict") X(GATES, PERMISSIVE, "permissive")
 #define ESPER_CONFIG_COMM_LIST(X)       X(COMM, AUTO, "auto") X(COMM, SELF, "self") X(COMM, MPI, "mpi")
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(INCUBATION, STRAIGHT, "straight") X(INCUBATION, ASIDE, "aside")
@@ -52,8 +54,16 @@
       "give --optimizer sgd")                                                                                          \
     X(ADAMW, config->optimizer == ESPER_CONFIG_OPTIMIZER_ADAMW, "the optimiser is sgd", "give --optimizer adamw",      \
       "give --optimizer adamw")                                                                                        \
-    X(COSINE, config->schedule == ESPER_CONFIG_SCHEDULE_COSINE, "the schedule is constant", "give --schedule cosine",  \
-      "give --schedule cosine")                                                                                        \
+    X(FALLS, config->schedule != ESPER_CONFIG_SCHEDULE_CONSTANT, "the schedule is constant", "give --schedule hold",   \
+      "give --schedule hold")                                                                                          \
+    X(HOLDS, config->schedule == ESPER_CONFIG_SCHEDULE_HOLD, "the schedule does not hold the rate",                    \
+      "give --schedule hold", "give --schedule hold")                                                                  \
+    X(BUDGET, config->length == ESPER_CONFIG_LENGTH_FLOPS, "its length is a number of epochs", "give --length flops", \
+      "give --length flops")                                                                                           \
+    X(EPOCHS,                                                                                                          \
+      config->flops <= 0.0 || config->length == ESPER_CONFIG_LENGTH_EPOCHS || use->job == ESPER_CONFIG_IN_LEARN,       \
+      "its length is given in FLOPs",                                                                                  \
+      "leave out --flops", "leave out --flops")                                                                        \
     X(GUARDED, config->guard, "the guard is off", "switch it on with --guard", "switch it on with --guard")            \
     X(RANKS, use->launched, "it is a job of one process", "start ranks with mpirun", "")                               \
     X(DECIDES, use->deciders != 0, "nobody decides about seeds", "give a --policy other than none",                    \
@@ -100,8 +110,14 @@
       "that takes escapes (TERM).")                                                                                    \
     X(RUN, log_level, CHOICE, "info", ANY, "", EVERY, ALWAYS, WORDS,                                                   \
       "The least important messages still printed on standard error.")                                                 \
-    X(TRAINING, epochs, INT, "5", FROM(0), "epochs", EVERY, ALWAYS, BITS,                                              \
+    X(TRAINING, epochs, INT, "5", FROM(0), "epochs", EVERY, EPOCHS, BITS,                                              \
       "Passes over the training samples.")                                                                             \
+    X(TRAINING, length, CHOICE, "flops", ANY, "", TRAIN | GROW | COMPARE, ALWAYS, BITS,                                \
+      "What the run's length is. flops: it may spend what `epochs` cost the network as it begins, so that they get "   \
+      "fewer as it grows. epochs: so many, whatever they cost.")                                                       \
+    X(TRAINING, flops, REAL, "0", FROM(0), "FLOP", TRAIN | GROW | COMPARE, BUDGET, BITS,                               \
+      "Training FLOPs that the run may spend, all that is measured and tried included, such as 2e13. 0: what `epochs` " \
+      "cost the network as it begins.")                                                                                \
     X(TRAINING, batch, INT, "128", BETWEEN(1, 65536), "samples", EVERY, ALWAYS, BITS,                                  \
       "Samples whose gradients are averaged into one step of the optimiser.")                                          \
     X(TRAINING, max_steps, INT, "0", FROM(0), "steps", EVERY, ALWAYS, BITS,                                            \
@@ -123,15 +139,14 @@
     X(TRAINING, clip, REAL, "1", FROM(0), "", EVERY, ALWAYS, BITS,                                                     \
       "Longest gradient a step may use: a longer one is scaled down to this norm. 0 switches clipping off.")           \
     X(TRAINING, schedule, CHOICE, "constant", ANY, "", EVERY, ALWAYS, BITS,                                            \
-      "How the learning rate moves over the run: not at all, or down along half a cosine to lr_min.")                  \
+      "How the learning rate moves over the run: not at all, down along half a cosine to lr_min, or held and then down " \
+      "along a straight line (see fall).")                                                                             \
     X(TRAINING, warmup, REAL, "0", BETWEEN(0, 1000000), "epochs", EVERY, ALWAYS, BITS,                                 \
       "Epochs (or a part of one) over which the learning rate climbs to lr, step by step. ")                                   \
-    X(TRAINING, lr_min, REAL, "0", FROM(0), "", EVERY, COSINE, BITS,                                                   \
-      "Where the cosine schedule ends.")                                                                               \
-    X(TRAINING, lr_epochs, INT, "0", FROM(0), "epochs", EVERY, COSINE, BITS,                                           \
-      "Epochs in which the cosine gets there; the rate then stays at lr_min. 0: all epochs of the run.")               \
-    X(TRAINING, lr_finish, INT, "0", FROM(0), "epochs", EVERY, COSINE, BITS,                                           \
-      "Last epochs of a cosine run that fall once more, from lr to 0. A host settles, grows, and is finished. 0: none.") \
+    X(TRAINING, lr_min, REAL, "0", FROM(0), "", EVERY, FALLS, BITS,                                                    \
+      "Where a schedule that falls ends.")                                                                             \
+    X(TRAINING, fall, REAL, "0.4", BETWEEN(0, 1), "", EVERY, HOLDS, BITS,                                              \
+      "Last part of the run in which a rate that was held falls. A network grows while it is held.")                   \
     X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                     \
       "Who decides about seeds: none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
       "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \

@@ -23,7 +23,7 @@ typedef struct original {
     const esper_task      *task;
     esper_config           config;
     esper_cursor           cursor; /* of its checkpoint */
-    uint64_t               weights;
+    uint64_t               budget, weights;
     esper_decision_history history;
 } original;
 
@@ -37,7 +37,7 @@ static esper_status read_checkpoint(const char *path, original *self)
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
     self->task = checkpoint.task;
     self->config = checkpoint.config;
-    status = esper_checkpoint_mark(&checkpoint, &self->cursor, &self->weights);
+    status = esper_checkpoint_mark(&checkpoint, &self->cursor, &self->budget, &self->weights);
     if (status == ESPER_OK && !esper_checkpoint_has_growth(&checkpoint))
         status = ESPER_FAIL(ESPER_E_CONFIG,
                             "%s is of a run that does not grow, and has no decisions to replay: train it again with "
@@ -59,14 +59,6 @@ static esper_status read_history(original *self)
     return ESPER_OK;
 }
 
-/* A schedule may fall towards the last epoch: with another one every step before was another. With lr_epochs it falls
- * towards that. */
-static bool has_one_schedule(const original *self)
-{
-    return self->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT || self->config.lr_epochs > 0 ||
-           self->history.head.epochs == self->config.epochs;
-}
-
 static esper_status read_original(const char *name, const esper_config *asked, original *self)
 {
     const esper_log log = {.level = asked->log_level, .stream = stderr};
@@ -77,13 +69,6 @@ static esper_status read_original(const char *name, const esper_config *asked, o
     ESPER_TRY(esper_run_checkpoint_find(self->dir, path));
     ESPER_TRY(read_checkpoint(path, self));
     ESPER_TRY(read_history(self));
-    /* a log of version 1 does not say for how many epochs its run was begun. It is tried with those of the checkpoint: every entry
-     * is compared */
-    if (!has_one_schedule(self) && self->history.head.epochs != 0)
-        return ESPER_FAIL(ESPER_E_UNSUPPORTED,
-                          "%s was begun for %d epochs and resumed for %d: its learning rate fell by two schedules, "
-                          "which a replay cannot follow",
-                          self->dir, self->history.head.epochs, self->config.epochs);
     use = esper_settings_use(self->task, ESPER_CONFIG_IN_GROW, &self->config);
     ESPER_TRY(esper_settings_check(asked, &self->config, &use, &log));
     return esper_config_lay_over(&self->config, asked, keys);
@@ -128,11 +113,8 @@ static esper_status explain(const original *self, esper_status status)
     return ESPER_FAIL(
         status,
         "%s is not made again by its log: %s. Of a run that was resumed, a replay cannot follow a rollback "
-        "after that, other kernels, another number of ranks, or other settings of the guard%s",
-        self->dir, message,
-        has_one_schedule(self) ? ""
-                               : "; nor more epochs, which its log, of version 1, does not tell of: its "
-                                 "learning rate falls towards the last of them");
+        "after that, other kernels, another number of ranks, or other settings of the guard",
+        self->dir, message);
 }
 
 static esper_status replay(const original *self, esper_job *job, int *code_out)

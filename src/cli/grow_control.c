@@ -36,14 +36,17 @@ esper_status esper_grow_is_done(const char *path, const esper_task *task, const 
 {
     esper_checkpoint checkpoint;
     esper_cursor cursor;
-    uint64_t weights;
+    uint64_t budget, weights;
     esper_status status;
 
     ESPER_TRY(esper_checkpoint_init(path, &checkpoint));
-    status = esper_checkpoint_mark(&checkpoint, &cursor, &weights);
+    status = esper_checkpoint_mark(&checkpoint, &cursor, &budget, &weights);
     if (status == ESPER_OK)
         *done_out = esper_checkpoint_has_growth(&checkpoint) && (task == NULL || task == checkpoint.task) &&
-                    cursor.epoch >= (uint32_t)(is_asked(asked, "epochs") ? asked->epochs : checkpoint.config.epochs);
+                    cursor.batch == 0 &&
+                    (budget > 0 ? cursor.spent >= budget : cursor.epoch >= (uint32_t)checkpoint.config.epochs) &&
+                    (!is_asked(asked, "epochs") || asked->epochs <= checkpoint.config.epochs) &&
+                    (!is_asked(asked, "flops") || asked->flops <= checkpoint.config.flops);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }

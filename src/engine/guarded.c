@@ -405,7 +405,7 @@ static bool is_read_due(const esper_guarded *guarded)
     const esper_network *network = guarded->network;
 
     return look_at_flag(guarded) != 0 || network->n_rows == ESPER_NETWORK_ROWS ||
-           network->cursor.batch >= network->engine->steps_per_epoch ||
+           esper_network_epoch_done(network) ||
            is_watched(guarded, &network->rows[network->n_rows - 1]) || guarded->drill != NULL || guarded->checksum ||
            esper_ranks_are_many(&network->engine->ranks) || esper_guarded_reading(network).pending;
 }
@@ -459,7 +459,7 @@ esper_status esper_guarded_step(esper_network *network, esper_incident *incident
         return esper_network_queue_step(network);
     }
     ESPER_TRY(check_usable(guarded));
-    if (network->cursor.batch >= network->engine->steps_per_epoch)
+    if (esper_network_epoch_done(network))
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
     incident = nothing_at(network);
     if (!guarded->found)

@@ -260,6 +260,7 @@ esper_status esper_network_replan(esper_network *network)
         return status;
     }
     network->program = program;
+    network->step_cost = (uint64_t)llround(esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network));
     esper_splice_find_alphas(&network->splice, &network->net, network->alpha_input);
     set_groups(network);
     return esper_guarded_restructure(network);
@@ -347,6 +348,18 @@ static esper_status plant_seeds(esper_network *network)
     return ESPER_OK;
 }
 
+/* What the configuration lets a run spend that begins with this network. */
+static uint64_t budget_of(const esper_network *network)
+{
+    const esper_config *config = &network->engine->config;
+
+    if (config->length == ESPER_CONFIG_LENGTH_EPOCHS)
+        return 0;
+    if (config->flops > 0.0)
+        return (uint64_t)fmin(config->flops, 9e18);
+    return (uint64_t)config->epochs * network->engine->steps_per_epoch * network->step_cost;
+}
+
 esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out)
 {
     esper_network *network = NULL;
@@ -362,6 +375,7 @@ esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_networ
         esper_network_remove(network);
         return status;
     }
+    network->budget = budget_of(network);
     *network_out = network;
     return ESPER_OK;
 }
@@ -521,9 +535,54 @@ esper_memory esper_network_memory(const esper_network *network)
     return memory;
 }
 
-double esper_network_step_flops(const esper_network *network)
+double esper_network_share(const esper_network *network)
 {
-    return esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network);
+    const esper_engine *engine = network->engine;
+    double steps = (double)engine->config.epochs * engine->steps_per_epoch;
+
+    if (network->budget > 0)
+        return fmin((double)network->cursor.spent / (double)network->budget, 1.0);
+    return steps > 0.0 ? fmin((double)network->cursor.step / steps, 1.0) : 1.0;
+}
+
+bool esper_network_is_over(const esper_network *network)
+{
+    const esper_cursor *cursor = &network->cursor;
+
+    if (network->budget > 0)
+        return cursor->spent >= network->budget && cursor->batch == 0;
+    return cursor->epoch >= (uint32_t)network->engine->config.epochs;
+}
+
+bool esper_network_epoch_done(const esper_network *network)
+{
+    return network->cursor.batch >= network->engine->steps_per_epoch ||
+           (network->budget > 0 && network->cursor.spent >= network->budget);
+}
+
+uint32_t esper_network_epochs_until(const esper_network *network, double share)
+{
+    const esper_engine *engine = network->engine;
+    const esper_cursor *cursor = &network->cursor;
+    double left, steps = cursor->batch;
+
+    assert(share >= 0.0 && share <= 1.0);
+    if (network->budget == 0)
+        return (uint32_t)ceil(share * engine->config.epochs);
+    left = share * (double)network->budget - (double)cursor->spent;
+    steps += ceil(fmax(left, 0.0) / (double)network->step_cost);
+    return cursor->epoch + (uint32_t)fmin(ceil(steps / engine->steps_per_epoch), 1e9);
+}
+
+uint32_t esper_network_epochs(const esper_network *network)
+{
+    return esper_network_epochs_until(network, 1.0);
+}
+
+void esper_network_charge(esper_network *network, double flops)
+{
+    assert(flops >= 0.0);
+    network->cursor.spent += (uint64_t)llround(flops);
 }
 
 int64_t esper_network_params(const esper_network *network)

@@ -17,6 +17,7 @@
 typedef struct esper_cursor {
     uint32_t epoch, batch; /* from 0; batch == steps of an epoch: the epoch's training is done, its end is not */
     uint64_t step;         /* optimiser steps taken in all */
+    uint64_t spent;        /* training FLOPs that led here; what was undone is not among them */
 } esper_cursor;
 
 /* Sums over the batches of an epoch or an evaluation. */
@@ -28,9 +29,6 @@ typedef struct esper_tally {
 
 double esper_tally_loss(const esper_tally *tally);     /* mean over targets; NaN when there are none */
 double esper_tally_accuracy(const esper_tally *tally); /* percent; NaN likewise */
-
-/* The last epochs of a run, in which the rate falls once more: growing is over then. 0: there are none. */
-int esper_finish_epochs(const esper_config *config);
 
 /* A batch by its place: batch of an epoch, in the order of a draw (data/batch.h). */
 typedef struct esper_place {
@@ -64,6 +62,13 @@ typedef struct esper_companion {
     esper_status (*unpack)(void *context, const void *bytes, bool whole);
 } esper_companion;
 
+/* A rate that falls to 0 along a straight line, apart from the run's schedule: that of a fork on trial. */
+typedef struct esper_descent {
+    double   lr;      /* it falls from */
+    uint64_t from;    /* this step on */
+    uint64_t n_steps; /* in so many; 0: the schedule's rate is in force */
+} esper_descent;
+
 enum { ESPER_NETWORK_ROWS = 16 }; /* batches whose results are read together, at most */
 
 /* A batch whose results are not read yet: what the host knows of it. */
@@ -90,6 +95,9 @@ typedef struct esper_network {
     esper_cursor  cursor;
     esper_tally   tally; /* of the present epoch's training; whole after esper_network_read */
     esper_detour  detour;
+    uint64_t      budget;    /* training FLOPs that the run may spend; 0: it goes by its epochs */
+    uint64_t      step_cost; /* FLOPs of a training step on a full batch, of all ranks together */
+    esper_descent descent;
     double        grad_norm; /* of the last step, before clipping; likewise */
     double        lr;        /* of the last step */
     esper_companion companion; /* pack NULL: there is none */
@@ -173,6 +181,9 @@ void esper_network_position(const esper_network *network, esper_position *positi
 /* Puts the network there, its network too; the slab is the caller's to put back. */
 esper_status esper_network_go_back(esper_network *network, const esper_position *position);
 
+/* Puts other FLOPs of training on the run's account: those of what was measured or tried. */
+void esper_network_charge(esper_network *network, double flops);
+
 /* Begins the next epoch: cursor and tally. */
 void esper_network_next_epoch(esper_network *network);
 
@@ -229,8 +240,18 @@ typedef struct esper_memory {
 
 esper_memory esper_network_memory(const esper_network *network);
 
-/* FLOPs of a training step on a full batch, of all ranks together. */
-double esper_network_step_flops(const esper_network *network);
+/* The share of the run that is spent, 0 to 1; whether all is, and no epoch is open; the epochs of the run, as far as can be
+ * foretold while the network stays as it is; and those until a share is spent. */
+double   esper_network_share(const esper_network *network);
+bool     esper_network_is_over(const esper_network *network);
+uint32_t esper_network_epochs(const esper_network *network);
+uint32_t esper_network_epochs_until(const esper_network *network, double share);
+
+/* The rate of the next step, but for what the governor made of it. */
+double esper_network_rate(const esper_network *network);
+
+/* The epoch's training is done: no batch is left of it, or nothing of the budget. */
+bool esper_network_epoch_done(const esper_network *network);
 
 /* Samples of the batch that was loaded last, of all ranks together. */
 uint32_t esper_network_n_loaded(const esper_network *network);

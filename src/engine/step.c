@@ -210,30 +210,28 @@ esper_status esper_network_read(esper_network *network)
     return esper_guarded_hear(network, n_good, n_good < n_rows ? &verdict : NULL);
 }
 
-int esper_finish_epochs(const esper_config *config)
+double esper_network_rate(const esper_network *network)
 {
-    if (config->schedule == ESPER_CONFIG_SCHEDULE_CONSTANT)
-        return 0;
-    return config->lr_finish < config->epochs ? config->lr_finish : config->epochs;
-}
-
-static double rate_now(const esper_network *network)
-{
+    static const esper_schedule_kind kinds[] = {[ESPER_CONFIG_SCHEDULE_CONSTANT] = ESPER_SCHEDULE_CONSTANT,
+                                                [ESPER_CONFIG_SCHEDULE_COSINE] = ESPER_SCHEDULE_COSINE,
+                                                [ESPER_CONFIG_SCHEDULE_HOLD] = ESPER_SCHEDULE_HOLD};
     const esper_config *config = &network->engine->config;
-    int finish = esper_finish_epochs(config);
-    int before = config->epochs - finish;
-    int epochs = config->lr_epochs > 0 ? config->lr_epochs : before;
+    const esper_descent *descent = &network->descent;
     esper_schedule schedule = {
-        .kind = config->schedule == ESPER_CONFIG_SCHEDULE_COSINE ? ESPER_SCHEDULE_COSINE : ESPER_SCHEDULE_CONSTANT,
+        .kind = kinds[config->schedule],
         .lr = config->lr,
         .lr_min = config->lr_min,
+        .fall = config->fall,
         .warmup_steps = (uint64_t)llround(config->warmup * network->engine->steps_per_epoch),
-        .total_steps = (uint64_t)epochs * network->engine->steps_per_epoch,
-        .finish_from = (uint64_t)before * network->engine->steps_per_epoch,
-        .finish_steps = (uint64_t)finish * network->engine->steps_per_epoch,
     };
 
-    return esper_schedule_lr(&schedule, network->cursor.step);
+    if (descent->n_steps > 0) {
+        uint64_t done = network->cursor.step - descent->from;
+
+        assert(network->cursor.step >= descent->from);
+        return done < descent->n_steps ? descent->lr * (1.0 - (double)done / (double)descent->n_steps) : 0.0;
+    }
+    return esper_schedule_lr(&schedule, network->cursor.step, esper_network_share(network));
 }
 
 /* A seed in TRAINING is young whatever the age of the host: it learns at the full rate, and at the host's from then on. */
@@ -260,14 +258,14 @@ static bool is_passed_over(const esper_network *network)
 
 bool esper_network_batch_due(esper_network *network)
 {
-    while (network->cursor.batch < network->engine->steps_per_epoch && is_passed_over(network))
+    while (!esper_network_epoch_done(network) && is_passed_over(network))
         network->cursor.batch++;
-    return network->cursor.batch < network->engine->steps_per_epoch;
+    return !esper_network_epoch_done(network);
 }
 
 esper_status esper_network_gradients(esper_network *network)
 {
-    if (network->optim == NULL || network->cursor.batch >= network->engine->steps_per_epoch)
+    if (network->optim == NULL || esper_network_epoch_done(network))
         return ESPER_FAIL(ESPER_E_STATE, "no training step is due");
     if (!network->epoch_drawn) {
         esper_sampler_redraw(network->order, network->cursor.epoch, network->detour.draw);
@@ -312,19 +310,20 @@ esper_status esper_network_exchange(esper_network *network)
 esper_status esper_network_apply(esper_network *network)
 {
     assert(network->cursor.batch < network->engine->steps_per_epoch);
-    network->lr = rate_now(network) * network->detour.lr_scale;
+    network->lr = esper_network_rate(network) * network->detour.lr_scale;
     esper_optim_group(network->optim, 0, 0)->lr = (float)network->lr;
     for (int r = 1; r < network->slab.n_regions; r++)
         esper_optim_group(network->optim, 0, r)->lr = (float)seed_rate(network, r - 1);
     ESPER_TRY(esper_optim_step_one(network->optim, network->stream, 0));
     network->cursor.batch++;
     network->cursor.step++;
+    network->cursor.spent += network->step_cost;
     return ESPER_OK;
 }
 
 esper_status esper_network_queue_step(esper_network *network)
 {
-    if (network->cursor.batch < network->engine->steps_per_epoch && !esper_network_batch_due(network))
+    if (!esper_network_epoch_done(network) && !esper_network_batch_due(network))
         return ESPER_OK;
     ESPER_TRY(esper_network_gradients(network));
     ESPER_TRY(esper_network_exchange(network));

@@ -4,7 +4,7 @@
  * the rule for callers is: append, then act. A policy's decision that is refused afterwards stays in the log. An append
  * that fails has changed nothing in the file; the run has to stop, since what it would do next could not be made again.
  *
- *     {"esper_decisions":2,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2","ranks":1,"epochs":20}
+ *     {"esper_decisions":3,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2","ranks":1,"budget":"60100000000"}
  *     {"number":0,"epoch":12,"step":3400,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
  *     {"number":1,"epoch":14,"step":3811,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
  *     {"number":2,"epoch":14,"step":3811,"weights":"..","source":"governor","action":"roll_back","reason":"governor_scan",...}
@@ -73,7 +73,7 @@ typedef struct esper_log_entry {
     esper_log_injection injection;
 } esper_log_entry;
 
-/* What a log says of its run. epochs: 0 in logs of version 1, which do not say it. */
+/* What a log says of its run. */
 typedef struct esper_log_head {
     ESPER_FACT_LOG_HEAD_FIELDS(ESPER_LOG_MEMBER, )
 } esper_log_head;

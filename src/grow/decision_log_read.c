@@ -25,7 +25,6 @@ typedef struct members {
     const json_t *object;
     size_t        n_taken;
     esper_status  status;
-    const char   *absent; /* a member that its version does not have; NULL: none */
 } members;
 
 static const json_t *take(members *in, const char *key)
@@ -224,8 +223,6 @@ static void take_fields(members *in, esper_topology topology, const log_field *f
         const char *key = field->name;
         void *value = (char *)base + field->offset;
 
-        if (in->absent != NULL && strcmp(key, in->absent) == 0)
-            continue;
         switch (field->kind) {
         case LOG_INT:
             *(int32_t *)value = take_int(in, key);
@@ -292,11 +289,11 @@ static esper_status read_head(members *in, esper_log_head *head)
 
     if (!json_is_integer(value))
         return ESPER_FAIL(ESPER_E_FORMAT, "this is no decision log: it does not begin with its header");
-    if (version < ESPER_LOG_VERSION_OLDEST || version > ESPER_LOG_VERSION)
-        return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads versions %d to %d",
-                          (long long)version, ESPER_LOG_VERSION_OLDEST, ESPER_LOG_VERSION);
+    if (version != ESPER_LOG_VERSION)
+        return ESPER_FAIL(ESPER_E_FORMAT, "a decision log of version %lld; this program reads version %d, and runs of "
+                                          "another are made again by the program that made them",
+                          (long long)version, ESPER_LOG_VERSION);
     in->n_taken++;
-    in->absent = version == 1 ? "epochs" : NULL;
     take_fields(in, ESPER_TOPOLOGY_CNN, log_head, head); /* it has no blueprints */
     return finish(in);
 }

@@ -147,6 +147,21 @@ static esper_status open_policy(esper_growth *growth)
     return ESPER_OK;
 }
 
+/* A rate that falls goes by the budget: with another one every step before was another. */
+static esper_status check_budget(const esper_growth *growth)
+{
+    const esper_decision_history *history = growth->deciding.history;
+    const esper_network *network = growth->network;
+
+    if (history == NULL || history->head.budget == network->budget ||
+        network->engine->config.schedule == ESPER_CONFIG_SCHEDULE_CONSTANT)
+        return ESPER_OK;
+    return ESPER_FAIL(ESPER_E_UNSUPPORTED,
+                      "the run was begun for %.3g FLOPs and resumed for %.3g: its learning rate fell by two schedules, "
+                      "which a replay cannot follow",
+                      (double)history->head.budget, (double)network->budget);
+}
+
 static esper_status open_parts(esper_growth *growth, const char *inject)
 {
     esper_network *network = growth->network;
@@ -155,6 +170,7 @@ static esper_status open_parts(esper_growth *growth, const char *inject)
     void *memory;
 
     assert(network->slots.n <= ESPER_MAX_SLOTS);
+    ESPER_TRY(check_budget(growth));
     esper_tracker_options_init(&options);
     esper_tracker_options_pace(&options, network->engine->config.gate_epochs);
     options.plateau_threshold = network->engine->config.plateau;
@@ -224,7 +240,7 @@ esper_status esper_growth_attach(esper_growth *growth, const esper_growth_record
     esper_log_head head = {.topology = network->engine->host.topology,
                            .seed = network->seed,
                            .ranks = network->engine->ranks.size,
-                           .epochs = network->engine->config.epochs};
+                           .budget = network->budget};
 
     growth->recording.records = *records;
     esper_guarded_watch(growth->network, GROWTH_GRADIENT_STRIDE, growth_watch_gradients, growth);
@@ -317,6 +333,7 @@ static esper_status undo_unless(esper_growth *growth, esper_status status)
     snprintf(message, sizeof(message), "%s", esper_last_error());
     network->slots = growth->slots_before;
     growth->state = growth->state_before;
+    network->cursor.spent = growth->spent_before;
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
     (void)esper_network_replan(network); /* the run ends here; a checkpoint is made of the network */
     for (int k = 0; k < network->slots.n; k++)
@@ -364,7 +381,7 @@ esper_status esper_growth_end_epoch(esper_growth *growth, const esper_epoch_reco
 
     ESPER_TRY(esper_growth_observe(growth, record, &view));
     ESPER_TRY(esper_growth_ask(growth, &decision));
-    return esper_growth_decide(growth, &decision, record->epoch >= (uint32_t)growth->network->engine->config.epochs);
+    return esper_growth_decide(growth, &decision, record->epoch >= esper_network_epochs(growth->network));
 }
 
 /* ------------------------------------------------------------------------------------------------ going back */

@@ -88,6 +88,15 @@ int64_t esper_growth_params(const esper_growth *growth)
     return n;
 }
 
+/* A rate that falls leaves no time to grow. An episode of learning is to be grown in as a whole. */
+static uint32_t last_epoch_to_grow(const esper_network *network)
+{
+    const esper_config *config = &network->engine->config;
+    bool finishes = network->budget > 0 && config->schedule == ESPER_CONFIG_SCHEDULE_HOLD;
+
+    return finishes ? esper_network_epochs_until(network, 1.0 - config->fall) : esper_network_epochs(network);
+}
+
 void growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out)
 {
     const esper_network *network = growth->network;
@@ -98,7 +107,7 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
     *view_out = (esper_policy_view){
         .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
-        .max_epochs = network->engine->config.epochs - esper_finish_epochs(&network->engine->config),
+        .max_epochs = (int)last_epoch_to_grow(network),
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,

@@ -124,6 +124,7 @@ struct esper_growth {
     esper_slots      slots_before;
     growth_state     state_before;
     growth_facts     facts_before;
+    uint64_t         spent_before;
 };
 
 /* growth_memory.c */
@@ -134,6 +135,7 @@ void         growth_leave(esper_growth *growth);
 
 /* growth_measure.c */
 void         growth_count_flops(esper_growth *growth);
+void         growth_charge(esper_growth *growth, double flops); /* of what is measured, on the run's account */
 void         growth_watch_gradients(void *context, const esper_row *row, const esper_guard_report *report);
 void         growth_take_readings(esper_growth *growth, const esper_epoch_record *record);
 esper_status growth_probe(esper_growth *growth);

@@ -17,7 +17,7 @@ void growth_count_flops(esper_growth *growth)
 
     if (measuring->counted_program == network->program && measuring->step_flops > 0.0)
         return;
-    measuring->step_flops = esper_network_step_flops(network);
+    measuring->step_flops = (double)network->step_cost;
     if (esper_evaluator_flops(measuring->evaluator, NULL, 0, &measuring->sample_flops, &none) != ESPER_OK)
         measuring->sample_flops =
             esper_plan_stats_of(network->plan).forward.flops / esper_engine_max_samples(network->engine);
@@ -25,6 +25,12 @@ void growth_count_flops(esper_growth *growth)
 }
 
 /* ------------------------------------------------------------------------------------------------ gradients */
+
+void growth_charge(esper_growth *growth, double flops)
+{
+    growth->facts.flops += flops;
+    esper_network_charge(growth->network, flops);
+}
 
 static const esper_guard_group *find_group(const esper_guard_report *report, const char *name)
 {
@@ -84,7 +90,7 @@ static esper_status plan_coalitions(esper_growth *growth, esper_variant *variant
 
     esper_attribution_options_init(&options);
     options.include_fossils =
-        network->cursor.epoch + 1 >= (uint32_t)network->engine->config.epochs /* for the report */ ||
+        network->cursor.epoch + 1 >= esper_network_epochs(network) /* for the report */ ||
         growth->deciding.reward_config.drip_fraction > 0.0; /* kept seeds earn what they still bring */
     esper_attribution_plan_make(&network->slots, &options, &measuring->plan);
     *n_slice_out = 0;
@@ -139,7 +145,7 @@ static void take_results(esper_growth *growth, const esper_variant_result *resul
     esper_attribution_take(&measuring->plan, readings, &measuring->found);
     take_probation(growth, readings);
     measuring->measured = true;
-    growth->facts.flops += flops * (double)results[0].n_samples;
+    growth_charge(growth, flops * (double)results[0].n_samples);
 }
 
 esper_status esper_growth_validate(esper_growth *growth, const esper_follower *follower, esper_tally *tally_out)
@@ -154,6 +160,7 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     measuring->measured = false;
     measuring->probation = (double)NAN;
     measuring->n_probation = 0;
+    growth->spent_before = growth->network->cursor.spent;
     if (status == ESPER_OK)
         status = plan_coalitions(growth, variants, &n_slice, &flops);
     if (status == ESPER_OK)
@@ -324,7 +331,7 @@ static esper_status run_probe(esper_growth *growth, probe_sums *sums, float *gra
         network->pass.training = true; /* batch statistics: the ones that gradients go through */
         ESPER_TRY(esper_plan_gradients_one(measuring->probe_plan, network->stream, 0));
         ESPER_TRY(add_probes(growth, sums, grad));
-        growth->facts.flops += flops * esper_network_n_loaded(network) / network->engine->config.batch;
+        growth_charge(growth, flops * esper_network_n_loaded(network) / network->engine->config.batch);
     }
     take_evidence(growth, sums, n);
     return ESPER_OK;

@@ -44,6 +44,7 @@ esper_status esper_env_open(const esper_env_desc *desc, esper_env **env_out)
     if (status != ESPER_OK)
         goto fail;
     env->network->stream = desc->stream;
+    env->network->budget = 0; /* an episode is a number of decisions */
     status = esper_growth_open(env->network, NULL, desc->inject, &env->growth);
     if (status == ESPER_OK)
         status = esper_guarded_open(env->network);

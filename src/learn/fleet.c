@@ -198,7 +198,7 @@ static void put_back(esper_fleet *fleet, int index, esper_status status)
 {
     const esper_fleet_follower *follower = fleet->follower;
     fleet_member *member = &fleet->members[index];
-    double flops = member->env != NULL ? esper_network_step_flops(esper_env_look_at(member->env).network) : 0.0;
+    double flops = member->env != NULL ? (double)esper_env_look_at(member->env).network->step_cost : 0.0;
     int n_played;
 
     member->status = status;

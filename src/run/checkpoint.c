@@ -160,8 +160,8 @@ static void add_notes(draft *out, const esper_network *network)
     add_note(out, "config", out->config);
     add_note(out, "kernels", esper_backend_identity(network->engine->backend));
     add_number(out, "seed", "%" PRIu64, network->seed);
-    add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64, cursor->epoch, cursor->batch,
-               cursor->step);
+    add_number(out, "cursor", "epoch %" PRIu32 " batch %" PRIu32 " step %" PRIu64 " spent %" PRIu64 " of %" PRIu64,
+               cursor->epoch, cursor->batch, cursor->step, cursor->spent, network->budget);
     add_number(out, "tally", "loss %s correct %" PRIu64 " targets %" PRIu64 " samples %" PRIu64, loss, tally->correct,
                tally->targets, tally->samples);
     /* Not needed to go on, but the end of an epoch tells of it, and a run may have been stopped right before that. */
@@ -379,15 +379,20 @@ static const char *note_of(const esper_safetensors *file, const char *key)
     return text != NULL ? text : "";
 }
 
-static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out)
+/* budget_out: 0 in checkpoints of version 0.1, which do not tell what was spent either. */
+static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out, uint64_t *budget_out)
 {
-    esper_cursor cursor;
+    esper_cursor cursor = {0};
+    uint64_t budget = 0;
+    int n = sscanf(note_of(file, "cursor"),
+                   "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64 " spent %" SCNu64 " of %" SCNu64, &cursor.epoch,
+                   &cursor.batch, &cursor.step, &cursor.spent, &budget);
 
-    if (sscanf(note_of(file, "cursor"), "epoch %" SCNu32 " batch %" SCNu32 " step %" SCNu64, &cursor.epoch,
-               &cursor.batch, &cursor.step) != 3)
+    if (n != 3 && n != 5)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: the checkpoint does not say where the run stood",
                           esper_safetensors_name(file));
     *cursor_out = cursor;
+    *budget_out = budget;
     return ESPER_OK;
 }
 
@@ -591,14 +596,15 @@ esper_status esper_checkpoint_restore_part(const esper_checkpoint *checkpoint, e
     return status;
 }
 
-esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out)
+esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *budget_out,
+                                   uint64_t *weights_out)
 {
     const char *text = esper_safetensors_note_find(checkpoint->file, "weight_hash");
     uint64_t weights;
 
     if (text == NULL || sscanf(text, "%16" SCNx64, &weights) != 1)
         return ESPER_FAIL(ESPER_E_FORMAT, "%s: no hash of the weights", esper_safetensors_name(checkpoint->file));
-    ESPER_TRY(read_cursor(checkpoint->file, cursor_out));
+    ESPER_TRY(read_cursor(checkpoint->file, cursor_out, budget_out));
     *weights_out = weights;
     return ESPER_OK;
 }
@@ -611,11 +617,14 @@ bool esper_checkpoint_has_growth(const esper_checkpoint *checkpoint)
 esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_network *network)
 {
     reading in = {checkpoint->file, network->engine->backend};
+    uint64_t budget;
 
     ESPER_TRY(read_slots(checkpoint->file, network));
     ESPER_TRY(visit_state(network, &network->slab, copy_tensor, &in));
     ESPER_TRY(check_weights(checkpoint->file, network));
-    ESPER_TRY(read_cursor(checkpoint->file, &network->cursor));
+    ESPER_TRY(read_cursor(checkpoint->file, &network->cursor, &budget));
+    if (budget == 0)
+        network->cursor.spent = network->cursor.step * network->step_cost; /* it was trained as it is */
     assert(network->splice.training == (network->optim != NULL));
     if (network->optim == NULL)
         return ESPER_OK;

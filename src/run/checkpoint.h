@@ -28,8 +28,9 @@ esper_status esper_checkpoint_check(const esper_safetensors *file, const char *p
 esper_status esper_checkpoint_init(const char *path, esper_checkpoint *checkpoint_out);
 void         esper_checkpoint_fini(esper_checkpoint *checkpoint);
 
-/* Where the run stood, and the hash of its weights. */
-esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *weights_out);
+/* Where the run stood, what it may spend (0: its epochs), and the hash of its weights. */
+esper_status esper_checkpoint_mark(const esper_checkpoint *checkpoint, esper_cursor *cursor_out, uint64_t *budget_out,
+                                   uint64_t *weights_out);
 
 /* Puts weights, norm buffers and the cursor, and into a network with an optimiser also its moments and steps and the
  * tally, back. The network must have been made for the checkpoint's task and configuration. On failure the network is

@@ -635,8 +635,6 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
     const char *policy = line->file[0] != '\0'               ? line->file
                          : line->kind == ESPER_COMPARE_GROWN ? line->name
                                                              : esper_policy_none.name;
-    const esper_config *asked = &compare->config;
-    double factor = (double)run->epochs / asked->epochs;
     char seed[ESPER_NUMBER_CHARS];
 
     assert(run->prepared);
@@ -651,10 +649,6 @@ esper_status esper_compare_configure(const esper_compare *compare, const esper_c
         ESPER_TRY(set(config_out, "decisions", ""));
     ESPER_TRY(set(config_out, "plant", run->plant));
     ESPER_TRY(set_int(config_out, "epochs", run->epochs));
-    if (asked->lr_epochs > 0 && run->epochs != asked->epochs) /* of another length: the same schedule, stretched */
-        ESPER_TRY(set_int(config_out, "lr_epochs", llround(fmax(asked->lr_epochs * factor, 1.0))));
-    if (asked->lr_finish > 0 && run->epochs != asked->epochs)
-        ESPER_TRY(set_int(config_out, "lr_finish", llround(asked->lr_finish * factor)));
     ESPER_TRY(set_int(config_out, "threads", threads));
     if (run->size > 0)
         ESPER_TRY(set_int(config_out, esper_compare_size_key(compare->task), run->size));

@@ -61,9 +61,6 @@ static esper_status open_parts(learn *self)
     if (config->epochs < 2)
         return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
                           config->epochs);
-    if (esper_finish_epochs(config) > 0)
-        return ESPER_FAIL(ESPER_E_CONFIG, "lr_finish is for networks that are finished after growing, and an episode "
-                                          "ends with it: set it to 0 (--lr-finish 0)");
     hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
     status = run_base_open_engine(&self->base, &hosts);
     if (status == ESPER_OK)

@@ -17,10 +17,10 @@ static const char *const sections[] = {"Training", "Growth", "Data", "Network", 
 /* ... but for these: who decides and what it is paid, which faults are made, where data lies; and what is told apart. */
 static const char *const others[] = {"policy", "policy_cmd",     "policy_deadline", "decisions",
                                      "reward", "reward_weights", "inject",          "data",
-                                     "gates",  "epochs",         "lr_finish", NULL};
+                                     "gates",  "epochs",         NULL};
 
 /* Of those, what a run must be told all the same to be like the training. The gates come with the policy. */
-static const char *const told[] = {"data", "epochs", "lr_finish", NULL};
+static const char *const told[] = {"data", "epochs", NULL};
 
 static bool is_seen(const esper_config_key *key)
 {
@@ -74,7 +74,7 @@ static int next_difference(int key, const esper_config *was, const esper_config 
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
-    int epochs = config->epochs - esper_finish_epochs(config), n = 0, key = -1;
+    int epochs = config->epochs, n = 0, key = -1;
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
     const esper_task *task;
     esper_config_use use;

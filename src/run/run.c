@@ -167,7 +167,7 @@ static esper_status play_epoch(run *self)
 
     if (run_stop_wanted(self))
         return ESPER_E_STOPPED;
-    assert(self->network->cursor.epoch < (uint32_t)self->base.config.epochs);
+    assert(!esper_network_is_over(self->network));
     ESPER_TRY(esper_epoch_play(&self->player, &record, &end));
     if (end != ESPER_EPOCH_GOOD)
         return ESPER_OK;
@@ -189,7 +189,7 @@ static bool checkpoint_due(const run *self)
     uint32_t epoch = self->network->cursor.epoch, every = (uint32_t)config->checkpoint_every;
 
     return !esper_guarded_reading(self->network).pending && every > 0 && epoch % every == 0 &&
-           epoch < (uint32_t)config->epochs;
+           !esper_network_is_over(self->network);
 }
 
 /* Saves the end of a run, or of this part of it. */
@@ -222,7 +222,7 @@ static esper_status train(run *self)
 
     if (self->desc->resume == NULL) /* a place that cannot be written is better known now than after an epoch */
         ESPER_TRY(save(self));
-    while (self->network->cursor.epoch < (uint32_t)self->base.config.epochs && !is_replayed(self)) {
+    while (!esper_network_is_over(self->network) && !is_replayed(self)) {
         status = play_epoch(self);
         if (status == ESPER_E_STOPPED)
             return leave(self, true);
@@ -266,7 +266,7 @@ static void take_result(run *self)
     (void)esper_network_read(self->network); /* a backend that is lost has said so before */
     run_measure_network(self);
     self->result.cursor = network->cursor;
-    self->result.epochs = (uint32_t)self->base.config.epochs;
+    self->result.epochs = esper_network_epochs(network);
     self->result.steps_per_epoch = network->engine->steps_per_epoch;
     self->result.n_skipped = esper_guarded_reading(network).n_skipped;
     self->result.n_rollbacks = esper_guarded_reading(network).n_rollbacks;

@@ -107,11 +107,11 @@ static esper_status open_network(run *self, const char *path, const esper_checkp
     ESPER_TRY(open_guard(self, checkpoint));
     if (checkpoint == NULL)
         return self->desc->replay != NULL ? check_kernels(self) : ESPER_OK;
-    if (self->network->cursor.epoch >= (uint32_t)config->epochs)
+    if (esper_network_is_over(self->network))
         return ESPER_FAIL(ESPER_E_STATE,
-                          "%s has had %u epochs, and %d were asked for: ask for more with --epochs N, or see its score "
-                          "with `esper eval`",
-                          path, self->network->cursor.epoch, config->epochs);
+                          "%s has had %u epochs, and spent all that was asked for: ask for more with %s, or see its "
+                          "score with `esper eval`",
+                          path, self->network->cursor.epoch, config->flops > 0.0 ? "--flops N" : "--epochs N");
     self->saved_epoch = self->network->cursor.epoch;
     self->saved_step = self->network->cursor.step;
     snprintf(self->resumed_from, sizeof(self->resumed_from), "%s", path);

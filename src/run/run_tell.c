@@ -15,7 +15,7 @@
 static double seconds_left(const run *self, double samples_per_s)
 {
     const esper_network *network = self->network;
-    double epochs_left = network->engine->config.epochs - (double)network->cursor.epoch;
+    double epochs_left = esper_network_epochs(network) - (double)network->cursor.epoch;
     double steps_left = epochs_left * network->engine->steps_per_epoch - network->cursor.batch;
 
     return samples_per_s > 0.0 ? steps_left * network->engine->config.batch / samples_per_s : -1.0;

@@ -346,8 +346,7 @@
  * e     where it lies in esper_log_entry ---- */
 
 /* 1, of 0.1, has no `epochs`. */
-#define ESPER_LOG_VERSION        2
-#define ESPER_LOG_VERSION_OLDEST 1
+#define ESPER_LOG_VERSION 3
 
 #define ESPER_FACT_LOG_HEAD_FIELDS(F, e) \
     F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task") \
@@ -355,13 +354,14 @@
     F(e, LOG, U64, 0, seed, "seed of all random numbers") \
     F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set") \
     F(e, LOG, INT, 0, ranks, "processes that computed it: sums of another number differ in their last bits") \
-    F(e, LOG, INT, 0, epochs, \
-      "epochs that were asked for when it began; a resumption may have asked for others. Not in version 1")
+    F(e, LOG, U64, 0, budget, \
+      "training FLOPs it was to spend when it began; a resumption may have asked for others")
 
 #define ESPER_FACT_LOG_ENTRY_FIELDS(F, e) \
     F(e, LOG, COUNT, 0, number, "its place in the log, from 0") \
     F(e, LOG, INT, 0, epoch, "when it was decided: epochs count from 1") \
     F(e, LOG, COUNT, 0, step, "optimiser steps done then") \
+    F(e, LOG, REAL, 0, share, "share of the budget spent then, by which the rate goes; 0 to 1") \
     F(e, LOG, HASH, 0, weights, \
       "hash of all weights when it was decided, 16 hexadecimal digits; all 0 in a log made by hand: not known, and a replay does not compare it") \
     F(e, LOG, CODE, source, source, "who: `policy`, `governor` or `injection`")

@@ -36,7 +36,7 @@ static void print_network(const esper_network *network, FILE *stream)
                 host->layers == 1 ? "" : "s", host->width, host->heads, host->heads == 1 ? "" : "s", host->context);
     fprintf(stream, "\n            %s parameters; a step of %d %s takes %s\n",
             esper_text_count(esper_net_count_params(&network->net, -1), a), network->engine->config.batch,
-            unit_of(network), esper_text_flops(esper_network_step_flops(network), b));
+            unit_of(network), esper_text_flops((double)network->step_cost, b));
     if (network->engine->ranks.size > 1)
         fprintf(stream, "            %d ranks, each with its part of every batch\n", network->engine->ranks.size);
 }

@@ -60,7 +60,7 @@ static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_vie
 {
     const esper_network *network = run->network;
     esper_growth_look look = esper_growth_look_at(run->growth);
-    uint32_t n_epochs = (uint32_t)network->engine->config.epochs, epoch = network->cursor.epoch;
+    uint32_t n_epochs = esper_network_epochs(network), epoch = network->cursor.epoch;
     bool begun = network->tally.targets > 0, known = watch->last.epoch > 0;
     esper_growth_view view = {
         .epoch = epoch < n_epochs ? epoch + 1 : n_epochs,

@@ -19,7 +19,7 @@ void esper_progress_init(esper_progress *progress, esper_config_progress kind, F
 static void draw_cells(esper_progress *progress, const esper_run_view *view, double part, const char *words)
 {
     const esper_network *network = view->network;
-    uint32_t epochs = (uint32_t)network->engine->config.epochs, epoch = network->cursor.epoch;
+    uint32_t epochs = esper_network_epochs(network), epoch = network->cursor.epoch;
     char where[32];
 
     snprintf(where, sizeof(where), "%3u/%-3u", epoch < epochs ? epoch + 1 : epochs, epochs);
@@ -60,8 +60,8 @@ static void step(void *context, const esper_run_view *view)
     if (progress->live.bar)
         draw_cells(progress, view, part, words);
     else
-        fprintf(progress->live.stream, " %3u/%-3d %3.0f %%  loss %s  accuracy %.2f %%  %s samples/s  %s left\n",
-                network->cursor.epoch + 1, network->engine->config.epochs, 100.0 * part, loss, accuracy, count, left);
+        fprintf(progress->live.stream, " %3u/%-3u %3.0f %%  loss %s  accuracy %.2f %%  %s samples/s  %s left\n",
+                network->cursor.epoch + 1, esper_network_epochs(network), 100.0 * part, loss, accuracy, count, left);
     fflush(progress->live.stream);
 }
 
@@ -77,18 +77,18 @@ static void evaluation(void *context, const esper_run_view *view, esper_split sp
 static void epoch(void *context, const esper_run_view *view, const esper_epoch_record *record)
 {
     esper_progress *progress = context;
-    bool is_last = (int)record->epoch == view->network->engine->config.epochs;
+    uint32_t epochs = esper_network_epochs(view->network);
     char loss[ESPER_TEXT_CHARS], valid[ESPER_TEXT_CHARS];
     char speed[ESPER_TEXT_CHARS], took[ESPER_TEXT_CHARS], left[ESPER_TEXT_CHARS];
 
     if (!esper_live_is_shown(&progress->live) || (progress->brief && progress->live.bar))
         return;
     esper_live_clear(&progress->live);
-    fprintf(progress->live.stream, " %3u/%-3d  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch,
-            view->network->engine->config.epochs, esper_text_loss(record->loss_train, loss), record->acc_train,
+    fprintf(progress->live.stream, " %3u/%-3u  %8s  %6.2f %%    %8s  %6.2f %%  %9s %7s %7s\n", record->epoch,
+            epochs, esper_text_loss(record->loss_train, loss), record->acc_train,
             esper_text_loss(record->loss_valid, valid), record->acc_valid,
             record->samples_per_s > 0.0 ? esper_text_count((int64_t)record->samples_per_s, speed) : "-",
-            esper_text_duration(record->seconds, took), is_last ? "-" : esper_text_duration(view->seconds_left, left));
+            esper_text_duration(record->seconds, took), record->epoch == epochs ? "-" : esper_text_duration(view->seconds_left, left));
     fflush(progress->live.stream);
     progress->live.last_shown = esper_clock_seconds();
 }
