@@ -75,6 +75,10 @@
       "give a --policy other than none", "name one that grows among --policies")                                       \
     X(RULES, use->deciders & ESPER_CONFIG_BY_RULES, "the heuristic does not decide", "give --policy heuristic",        \
       "name `heuristic` among --policies")                                                                             \
+    X(TRIALS, use->deciders & ESPER_CONFIG_BY_TRIALS, "no trials are held", "give --policy trials",                   \
+      "name `trials` among --policies")                                                                                \
+    X(KINDS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_TRIALS),                                         \
+      "neither trials nor the heuristic decide", "give --policy trials", "name `trials` among --policies")             \
     X(PLATEAUS, use->deciders & (ESPER_CONFIG_BY_RULES | ESPER_CONFIG_BY_PROGRAM),                                     \
       "neither the heuristic nor a program decides, and nobody else looks for plateaus", "",                           \
       "name `heuristic` among --policies")                                                                             \
@@ -147,8 +151,8 @@
       "Where a schedule that falls ends.")                                                                             \
     X(TRAINING, fall, REAL, "0.4", BETWEEN(0, 1), "", EVERY, HOLDS, BITS,                                              \
       "Last part of the run in which a rate that was held falls. A network grows while it is held.")                   \
-    X(GROWTH, policy, TEXT, "heuristic", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                     \
-      "Who decides about seeds: none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
+    X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                     \
+      "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
       "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND", GROWN, NAMED | LISTED, BITS,                                                \
       "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
@@ -166,8 +170,17 @@
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
     X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, DECIDES, BITS,                                       \
       "Most parameters the network may grow to; 0 sets no limit.")                                                     \
-    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, RULES, BITS,                                         \
-      "Kinds of seeds the heuristic tries in turn, separated by commas. Empty: its usual rotation.")                   \
+    X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, KINDS, BITS,                                         \
+      "Kinds of seeds that are tried, by trials beside each other, by the heuristic in turn, separated by commas. "    \
+      "Empty: the usual ones.")                                                                                        \
+    X(GROWTH, trial_share, REAL, "0.2", BETWEEN(0, 1), "", GROW | COMPARE, TRIALS, BITS,                               \
+      "Most that trials may cost, as a share of the run's FLOPs. 0: there are none.")                                  \
+    X(GROWTH, trial_first, REAL, "0.03", BETWEEN(0, 1), "", GROW | COMPARE, TRIALS, BITS,                              \
+      "Share of the run after which the first trial is held.")                                                         \
+    X(GROWTH, trial_steps, INT, "0", FROM(0), "steps", GROW | COMPARE, TRIALS, BITS,                                   \
+      "Steps for which the last forks of a trial train, at most; 0: as many as can be paid.")                          \
+    X(GROWTH, trial_price, REAL, "0.01", FROM(0), "", GROW | COMPARE, TRIALS, BITS,                                    \
+      "Validation loss that a seed has to win for each doubling of the FLOPs of a sample.")                            \
     X(GROWTH, plateau, REAL, "0.5", FROM(0), "points", GROWN, PLATEAUS, BITS,                                          \
       "An epoch that gains less validation accuracy than this counts towards a plateau.")                              \
     X(GROWTH, plateau_epochs, INT, "3", FROM(1), "epochs", GROW | COMPARE, RULES, BITS,                                \

@@ -116,6 +116,21 @@ static esper_status check_injection(const esper_log_injection *injection)
     return ESPER_OK;
 }
 
+static esper_status check_trial(const esper_log_entry *entry, esper_topology topology)
+{
+    const esper_log_trial *trial = &entry->trial;
+    bool has_seed = entry->slot[0] != '\0';
+
+    if (has_seed && !is_slot(entry->slot))
+        return ESPER_FAIL(ESPER_E_ARG, "'%.*s' is no slot", ESPER_SLOT_CHARS, entry->slot);
+    if (has_seed != (trial->blueprint != -1) ||
+        (has_seed && esper_policy_blueprint(topology, trial->blueprint) == NULL))
+        return ESPER_FAIL(ESPER_E_ARG, "a fork's slot and blueprint (%d) do not go together", (int)trial->blueprint);
+    if (trial->round < 0)
+        return ESPER_FAIL(ESPER_E_ARG, "round %d: they count from 0", (int)trial->round);
+    return ESPER_OK;
+}
+
 esper_status esper_log_entry_check(const esper_log_entry *entry, esper_topology topology)
 {
     if (entry->epoch < 1)
@@ -127,6 +142,8 @@ esper_status esper_log_entry_check(const esper_log_entry *entry, esper_topology 
         return check_governor(&entry->governor);
     case ESPER_LOG_INJECTION:
         return check_injection(&entry->injection);
+    case ESPER_LOG_TRIAL:
+        return check_trial(entry, topology);
     default:
         return ESPER_FAIL(ESPER_E_ARG, "an entry of source %d", (int)entry->source);
     }

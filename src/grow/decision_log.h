@@ -23,7 +23,7 @@
 #include "telemetry/fact_list.h"
 #include "engine/guarded.h"
 
-#define ESPER_LOG_SOURCE_LIST(X) X(POLICY, "policy") X(GOVERNOR, "governor") X(INJECTION, "injection")
+#define ESPER_LOG_SOURCE_LIST(X) X(POLICY, "policy") X(GOVERNOR, "governor") X(INJECTION, "injection") X(TRIAL, "trial")
 
 typedef enum esper_log_source {
 #define X(name, text) ESPER_LOG_##name,
@@ -64,13 +64,23 @@ typedef struct esper_log_injection {
     ESPER_FACT_LOG_INJECTION_FIELDS(ESPER_LOG_MEMBER, )
 } esper_log_injection;
 
+/* A fork on trial. */
+typedef struct esper_log_trial {
+    int32_t  blueprint; /* -1 = none */
+    int32_t  round;
+    uint64_t n_steps, n_samples;
+    double   loss, gain, error, flops;
+    uint64_t fork;
+} esper_log_trial;
+
 /* One entry. Only the part of its source counts; the others are zeros when it was read. */
 typedef struct esper_log_entry {
     ESPER_FACT_LOG_ENTRY_FIELDS(ESPER_LOG_MEMBER, ) /* the number is the log's to give */
-    char                slot[ESPER_SLOT_CHARS];     /* policy: the id of decision.slot; "" = none */
+    char                slot[ESPER_SLOT_CHARS];     /* policy: the id of decision.slot, trial: where; "" = none */
     esper_decision      decision;
     esper_log_governor  governor;
     esper_log_injection injection;
+    esper_log_trial     trial;
 } esper_log_entry;
 
 /* What a log says of its run. */

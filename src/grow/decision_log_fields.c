@@ -108,7 +108,11 @@ const log_field *log_part_of(int source)
 {
     static const log_field policy[] = {ESPER_FACT_LOG_POLICY_FIELDS(IN_ENTRY, decision.){.name = NULL}};
     static const log_field governor[] = {ESPER_FACT_LOG_GOVERNOR_FIELDS(IN_ENTRY, governor.){.name = NULL}};
+    static const log_field trial[] = {ESPER_FACT_LOG_TRIAL_FIELDS(IN_ENTRY, trial.){.name = NULL}};
     static const log_field injection[] = {ESPER_FACT_LOG_INJECTION_FIELDS(IN_ENTRY, injection.){.name = NULL}};
 
-    return source == ESPER_LOG_POLICY ? policy : source == ESPER_LOG_GOVERNOR ? governor : injection;
+    return source == ESPER_LOG_POLICY     ? policy
+           : source == ESPER_LOG_GOVERNOR ? governor
+           : source == ESPER_LOG_TRIAL    ? trial
+                                          : injection;
 }

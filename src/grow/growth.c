@@ -114,6 +114,13 @@ static esper_status open_policy(esper_growth *growth)
                        : esper_policy_is_file(config->policy) ? esper_policy_learned.name
                                                               : config->policy;
     esper_heuristic_settings rules;
+    esper_trial_ground ground = growth_trial_ground(growth);
+    esper_trial_settings trials = {.share = config->trial_share,
+                                   .first = config->trial_first,
+                                   .n_steps = (uint32_t)config->trial_steps,
+                                   .price = config->trial_price,
+                                   .batch = config->batch,
+                                   .n_batches = esper_engine_batches(network->engine, ESPER_SPLIT_VALID)};
     esper_policy_setup setup = {
         .topology = network->engine->host.topology,
         .seed = network->seed,
@@ -121,6 +128,8 @@ static esper_status open_policy(esper_growth *growth)
         .slot_ids = ids,
         .n_slots = network->slots.n,
         .heuristic = &rules,
+        .trials = &trials,
+        .ground = &ground,
         .script = config->decisions,
         .command = config->policy_cmd,
         .deadline_ms = (int)fmin(config->policy_deadline * 1000.0, 1e9),
@@ -137,9 +146,14 @@ static esper_status open_policy(esper_growth *growth)
     rules.plateau_epochs = config->plateau_epochs;
     if (config->blueprints[0] != '\0')
         ESPER_TRY(esper_heuristic_settings_rotate(&rules, setup.topology, config->blueprints));
+    if (config->blueprints[0] == '\0')
+        trials.blueprints = esper_trial_usual(setup.topology);
+    for (int i = 0; config->blueprints[0] != '\0' && i < rules.n_rotation; i++)
+        trials.blueprints |= 1u << rules.rotation[i];
+    growth->deciding.tries = strcmp(name, esper_policy_trials.name) == 0;
     growth->deciding.follows = network->engine->ranks.rank > 0 && strcmp(name, esper_policy_command.name) == 0;
-    if (growth->deciding.history != NULL || growth->deciding.follows)
-        name = "none"; /* what it would say is known already, or comes from rank 0 */
+    if ((growth->deciding.history != NULL && !growth->deciding.tries) || growth->deciding.follows)
+        name = "none"; /* what it would say is known already, or comes from rank 0; trials are held again */
     ESPER_TRY(esper_policy_open(name, &setup, &growth->deciding.policy));
     if (esper_policy_pack_bytes(growth->deciding.policy) > GROWTH_POLICY_BYTES)
         return ESPER_FAIL(ESPER_E_UNSUPPORTED, "policy %s remembers %zu bytes: there is room for %d", name,
@@ -208,6 +222,7 @@ esper_status esper_growth_open(esper_network *network, const esper_decision_hist
     if (growth == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "growth");
     growth->network = network;
+    growth->trial_won.slot = growth->trial_won.blueprint = -1;
     growth->deciding.history = history;
     esper_net_init(&growth->measuring.probe_net);
     status = open_parts(growth, inject);
@@ -361,7 +376,11 @@ esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out
     esper_policy *policy = growth->deciding.policy;
     bool by_program = growth->deciding.follows || strcmp(esper_policy_name(policy), esper_policy_command.name) == 0;
 
-    return undo_unless(growth, growth->deciding.history != NULL ? decide_again(growth, decision_out)
+    if (growth->deciding.tries && growth->deciding.history != NULL &&
+        growth->deciding.n_replayed == growth->deciding.history->n)
+        return undo_unless(growth, ESPER_FAIL(ESPER_E_STOPPED, "the log ends here"));
+    return undo_unless(growth, growth->deciding.history != NULL && !growth->deciding.tries
+                                   ? decide_again(growth, decision_out)
                                : by_program                     ? decide_by_program(growth, decision_out)
                                             : esper_policy_decide(policy, &growth->deciding.view, decision_out));
 }

@@ -108,6 +108,10 @@ void growth_make_view(esper_growth *growth, const esper_epoch_record *record, es
         .topology = network->engine->host.topology,
         .epoch = (int)record->epoch,
         .max_epochs = (int)last_epoch_to_grow(network),
+        .share = esper_network_share(network),
+        .budget = network->budget > 0 ? (double)network->budget
+                                      : (double)network->engine->config.epochs *
+                                            network->engine->steps_per_epoch * (double)network->step_cost,
         .loss_train = record->loss_train,
         .accuracy_train = record->acc_train,
         .loss_valid = record->loss_valid,
@@ -143,37 +147,58 @@ static esper_status unless_refused(esper_growth *growth, esper_status status)
     return refuse(growth, "%s", esper_last_error());
 }
 
-/* Validated and built first, committed last. */
-static esper_status germinate(esper_growth *growth, int k)
+esper_status growth_put_seed(const esper_growth *growth, esper_slot *slot, const esper_decision *decision,
+                             esper_slot_events *events)
 {
-    growth_deciding *deciding = &growth->deciding;
-    esper_network *network = growth->network;
-    const esper_decision *decision = &deciding->decision;
+    const growth_deciding *deciding = &growth->deciding;
+    const esper_network *network = growth->network;
     const esper_blueprint *blueprint = esper_policy_blueprint(network->engine->host.topology, decision->blueprint);
-    esper_slot *slot = &network->slots.slot[k];
+    int k = esper_slots_find(&network->slots, slot->id);
     esper_germination wanted;
     char seed_id[ESPER_SEED_ID_CHARS];
-    esper_status status;
 
-    assert(blueprint != NULL && deciding->blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
+    assert(k >= 0 && blueprint != NULL && deciding->blueprint_params[k][blueprint->index] != ESPER_SPLICE_UNFIT);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     snprintf(seed_id, sizeof(seed_id), "%s-%s-%lld", slot->id, blueprint->name, (long long)growth->facts.n_seeds);
     wanted.seed_id = seed_id;
     wanted.ramp = esper_ramp_find(esper_style_ramp(decision->style));
     wanted.blend = esper_style_blend(decision->style);
-    wanted.tempo = decision->tempo;
+    wanted.tempo = decision->tempo > 0 ? decision->tempo : 1;
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&network->net, 0);
     wanted.seed_params = deciding->blueprint_params[k][blueprint->index];
     wanted.gate_params = wanted.blend == ESPER_BLEND_GATE ? deciding->gate_params[k] : 0;
-    status = esper_slot_check_germinate(slot, &wanted);
-    if (status == ESPER_OK)
-        status = esper_slot_germinate(slot, &wanted, &growth->recording.events);
+    return esper_slot_germinate(slot, &wanted, events);
+}
+
+/* The seed that a trial was won with joins at once; what it has shown is the evidence of its gate. */
+static esper_status join(esper_growth *growth, int k)
+{
+    const esper_fork *won = &growth->trial_won;
+    bool is_shown = won->slot == k && won->blueprint == growth->deciding.decision.blueprint;
+    esper_merit gain = {.value = is_shown ? won->gain : (double)NAN, .how = ESPER_MERIT_FORKS};
+    esper_gate_result result;
+    char why[ESPER_GATE_WHY_CHARS];
+
+    ESPER_TRY(esper_slot_join(&growth->network->slots.slot[k], &gain, &growth->recording.events, &result));
+    return result.passed ? ESPER_OK
+                         : refuse(growth, "%s: %s", esper_gate_name(result.gate), esper_gate_why(&result, why));
+}
+
+/* Validated and built first, committed last. */
+static esper_status germinate(esper_growth *growth, int k)
+{
+    esper_slot *slot = &growth->network->slots.slot[k];
+    const esper_decision *decision = &growth->deciding.decision;
+    esper_status status = growth_put_seed(growth, slot, decision, &growth->recording.events);
+
     if (status != ESPER_OK)
         return unless_refused(growth, status);
     growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
-    deciding->gates[k].gate = -1;
-    return esper_network_bear(network, k);
+    growth->deciding.gates[k].gate = -1;
+    if (decision->tempo == 0)
+        ESPER_TRY(join(growth, k));
+    return esper_network_bear(growth->network, k);
 }
 
 static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)

@@ -79,6 +79,7 @@ typedef struct growth_measuring {
 /* Who decides, what is shown, what was decided and what became of it. */
 typedef struct growth_deciding {
     esper_policy           *policy;
+    bool                    tries;   /* trials decide */
     bool                    follows; /* a program decides, and rank 0 alone asks it: state.policy is what that remembers */
     esper_tracker           tracker;
     const esper_decision_history *history;
@@ -125,6 +126,8 @@ struct esper_growth {
     growth_state     state_before;
     growth_facts     facts_before;
     uint64_t         spent_before;
+    esper_fork       trial_won; /* the best of the last trial; slot -1: there was none */
+    const volatile sig_atomic_t *stop; /* becomes non-zero: no trial is to go on; NULL: nobody stops one */
 };
 
 /* growth_memory.c */
@@ -146,6 +149,12 @@ esper_slot_merits growth_merits(const esper_growth *growth, int slot);
 void         growth_make_view(esper_growth *growth, const esper_epoch_record *record, esper_policy_view *view_out);
 esper_status growth_act(esper_growth *growth);
 esper_status growth_rebuild(esper_growth *growth);
+/* The germination that a decision asks for, in a slot of the network's or of a copy of its table. events may be NULL. */
+esper_status growth_put_seed(const esper_growth *growth, esper_slot *slot, const esper_decision *decision,
+                             esper_slot_events *events);
+
+/* growth_trial.c */
+esper_trial_ground growth_trial_ground(esper_growth *growth);
 
 /* growth_reward.c */
 void         growth_begin_ledger(esper_growth *growth); /* where it is not open: with the view of now */
@@ -159,6 +168,7 @@ esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *ent
 /* growth_record.c */
 esper_status growth_log(esper_growth *growth, const esper_log_entry *entry);
 esper_status growth_log_decision(esper_growth *growth, uint32_t epoch);
+esper_status growth_log_fork(esper_growth *growth, const esper_fork *fork);
 void         growth_record_epoch(esper_growth *growth, const esper_epoch_record *done);
 void         growth_record_events(esper_growth *growth, uint32_t epoch);
 void         growth_record_injection(esper_growth *growth, const esper_log_entry *entry); /* that was just logged */

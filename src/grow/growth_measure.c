@@ -171,7 +171,8 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
         take_results(growth, results, flops);
     esper_mem_free(variants);
     esper_mem_free(results);
-    return status == ESPER_OK ? growth_probe(growth) : status;
+    growth->stop = follower != NULL ? follower->stop : NULL;
+    return status == ESPER_OK && !growth->deciding.tries ? growth_probe(growth) : status;
 }
 
 /* ------------------------------------------------------------------------------------------------ empty slots */

@@ -69,6 +69,39 @@ esper_status growth_log_decision(esper_growth *growth, uint32_t epoch)
     return growth_log(growth, &entry);
 }
 
+esper_status growth_log_fork(esper_growth *growth, const esper_fork *fork)
+{
+    const esper_blueprint *blueprint =
+        esper_policy_blueprint(growth->network->engine->host.topology, fork->blueprint);
+    esper_log_entry entry = {.step = growth->network->cursor.step,
+                             .epoch = (int32_t)growth->recording.record.epoch,
+                             .source = ESPER_LOG_TRIAL,
+                             .trial = {.blueprint = fork->blueprint,
+                                       .round = fork->round,
+                                       .n_steps = fork->n_steps,
+                                       .n_samples = fork->n_samples,
+                                       .loss = fork->loss,
+                                       .gain = fork->gain,
+                                       .error = fork->error,
+                                       .flops = fork->flops,
+                                       .fork = fork->weights}};
+    char text[ESPER_DECISION_TEXT_CHARS];
+    esper_fact fact;
+
+    if (fork->slot >= 0)
+        snprintf(entry.slot, sizeof(entry.slot), "%s", growth->network->slots.slot[fork->slot].id);
+    ESPER_TRY(growth_log(growth, &entry));
+    snprintf(text, sizeof(text), "loss %.4f, %.4f less than nothing (error %.4f) in %u steps, round %d", fork->loss,
+             fork->gain, fork->error, fork->n_steps, fork->round + 1);
+    fact = copy_of_entry(growth, ESPER_LOG_TRIAL, "trial", growth->recording.record.epoch);
+    fact.decision.slot = fork->slot >= 0 ? entry.slot : NULL;
+    fact.decision.blueprint = blueprint != NULL ? blueprint->name : NULL;
+    fact.decision.text = text;
+    fact.decision.reason = text;
+    tell(growth, &fact);
+    return ESPER_OK;
+}
+
 esper_status growth_log_governor(void *context, const esper_incident *incident)
 {
     esper_growth *growth = context;

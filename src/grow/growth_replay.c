@@ -15,6 +15,9 @@ static const char *describe(const esper_log_entry *entry, char *text, size_t cha
                  esper_governor_action_name((esper_governor_action)entry->governor.action));
     else if (entry->source == ESPER_LOG_INJECTION)
         snprintf(text, chars, "a fault in %s", entry->injection.tensor);
+    else if (entry->source == ESPER_LOG_TRIAL)
+        snprintf(text, chars, "a fork (%s) with weights %016" PRIx64, entry->slot[0] != '\0' ? entry->slot : "nothing",
+                 entry->trial.fork);
     else
         snprintf(text, chars, "a decision (%s%s%s)", esper_slot_op_name(entry->decision.op),
                  entry->slot[0] != '\0' ? " " : "", entry->slot);
@@ -51,7 +54,11 @@ static bool is_same_deed(const esper_log_entry *a, const esper_log_entry *b)
     if (a->source == ESPER_LOG_INJECTION)
         return a->injection.element == b->injection.element && a->injection.fault == b->injection.fault &&
                strcmp(a->injection.tensor, b->injection.tensor) == 0;
-    return true; /* a decision was taken from the log */
+    if (a->source == ESPER_LOG_TRIAL)
+        return a->trial.fork == b->trial.fork && a->trial.blueprint == b->trial.blueprint &&
+               a->trial.n_steps == b->trial.n_steps && strcmp(a->slot, b->slot) == 0;
+    return a->decision.op == b->decision.op && a->decision.blueprint == b->decision.blueprint &&
+           strcmp(a->slot, b->slot) == 0;
 }
 
 esper_status growth_check_entry(esper_growth *growth, const esper_log_entry *entry)

@@ -243,7 +243,7 @@ esper_status esper_decision_check(const esper_decision *decision, esper_topology
         return ESPER_FAIL(ESPER_E_ARG, "%s: a blueprint is missing", op);
     if (!(decision->target > 0.0 && decision->target <= 1.0))
         return ESPER_FAIL(ESPER_E_ARG, "%s: target %g is not above 0 and up to 1", op, decision->target);
-    if (decision->tempo < 1 || decision->tempo > ESPER_DECISION_MAX_TICKS || decision->speed < 0 ||
+    if (decision->tempo < 0 || decision->tempo > ESPER_DECISION_MAX_TICKS || decision->speed < 0 ||
         decision->speed > ESPER_DECISION_MAX_TICKS)
         return ESPER_FAIL(ESPER_E_ARG, "%s: tempo %d or speed %d is out of range", op, (int)decision->tempo,
                           (int)decision->speed);

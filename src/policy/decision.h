@@ -65,7 +65,9 @@ typedef enum esper_alpha_choice {
     X(CHANCE, "chance")                 /* drawn at random */            \
     X(SCRIPT, "script")                                                  \
     X(PROGRAM, "program")                                                \
-    X(LEARNED, "learned")
+    X(LEARNED, "learned")                                                \
+    X(TRIAL_WON, "trial_won")           /* a fork with it did better */  \
+    X(TRIAL_LOST, "trial_lost")         /* none did */
 
 typedef enum esper_reason {
 #define X(name, text) ESPER_REASON_##name,
@@ -84,7 +86,7 @@ typedef struct esper_decision {
     int32_t op;        /* esper_slot_op */
     int32_t blueprint; /* germinate: its index; -1 = none */
     int32_t style;     /* germinate, set_alpha_target: esper_style */
-    int32_t tempo;     /* germinate: ticks of the blend-in, 1 and up */
+    int32_t tempo;     /* germinate: ticks of the blend-in; 0 = it joins at once, by what a trial has shown */
     int32_t speed;     /* set_alpha_target, prune: ticks to get there, 0 = at once */
     int32_t curve;     /* set_alpha_target, prune: esper_alpha_choice */
     int32_t reason;    /* esper_reason */

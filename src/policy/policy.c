@@ -10,6 +10,7 @@
 #include "policy/pack.h"
 
 static const esper_policy_ops *const policies[] = {
+    &esper_policy_trials,
     &esper_policy_none,
     &esper_policy_heuristic,
     &esper_policy_random,

@@ -10,6 +10,7 @@
 
 #include "policy/decision.h"
 #include "policy/heuristic.h"
+#include "policy/trials.h"
 #include "policy/view.h"
 
 enum { ESPER_POLICY_DEADLINE_MS = 30000, ESPER_POLICY_ABOUT_CHARS = 64 };
@@ -23,6 +24,8 @@ typedef struct esper_policy_setup {
     const char *const *slot_ids;   /* (n_slots) in the order of every view's slots */
     int                n_slots;
     const esper_heuristic_settings *heuristic; /* NULL = esper_heuristic_settings_init */
+    const esper_trial_settings *trials; /* trials alone asks for these two */
+    const esper_trial_ground   *ground;
     const char        *script;      /* scripted: path of the decision file */
     const char        *command;     /* command: what /bin/sh is to run */
     int                deadline_ms; /* command: for one answer; 0 = ESPER_POLICY_DEADLINE_MS */
@@ -50,7 +53,7 @@ struct esper_policy {
     const esper_policy_ops *ops;
 };
 
-/* All policies, NULL at the end: none, heuristic, random, scripted, command, learned. */
+/* All policies, NULL at the end: trials, none, heuristic, random, scripted, command, learned. */
 const esper_policy_ops *const *esper_policy_list(void);
 
 /* E_ARG with the nearest name and all there are when there is none of that name. */
@@ -77,7 +80,7 @@ size_t       esper_policy_pack_bytes(const esper_policy *policy);
 void         esper_policy_pack(const esper_policy *policy, void *memory);
 esper_status esper_policy_unpack(esper_policy *policy, const void *memory, size_t bytes);
 
-extern const esper_policy_ops esper_policy_none, esper_policy_heuristic, esper_policy_random, esper_policy_scripted,
+extern const esper_policy_ops esper_policy_trials, esper_policy_none, esper_policy_heuristic, esper_policy_random, esper_policy_scripted,
     esper_policy_command, esper_policy_learned;
 
 #endif

@@ -92,6 +92,8 @@ typedef struct esper_policy_episode {
 typedef struct esper_policy_view {
     esper_topology topology;
     int            epoch, max_epochs; /* epochs count from 1; growing is to be over after max_epochs, 0 = open end */
+    double         share;  /* of the run that is spent, 0 to 1 */
+    double         budget; /* training FLOPs of the whole run */
     double         loss_train, accuracy_train, loss_valid, accuracy_valid;
     esper_signals  signals;
     int64_t        params_total, params_limit; /* limit 0 = none */

@@ -62,6 +62,7 @@ static esper_status open_parts(learn *self)
         return ESPER_FAIL(ESPER_E_CONFIG, "an episode of %d epochs leaves nothing to decide: set epochs to 2 or more",
                           config->epochs);
     hosts.policy_cmd[0] = '\0'; /* it is not each environment's own */
+    snprintf(hosts.policy, sizeof(hosts.policy), "%s", esper_policy_none.name);
     status = run_base_open_engine(&self->base, &hosts);
     if (status == ESPER_OK)
         status = identify(self);

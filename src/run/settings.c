@@ -25,6 +25,7 @@ unsigned esper_settings_decider(const char *policy)
         unsigned                bit;
     } known[] = {
         {&esper_policy_none, 0},
+        {&esper_policy_trials, ESPER_CONFIG_BY_TRIALS},
         {&esper_policy_heuristic, ESPER_CONFIG_BY_RULES},
         {&esper_policy_random, ESPER_CONFIG_BY_CHANCE},
         {&esper_policy_scripted, ESPER_CONFIG_BY_SCRIPT},

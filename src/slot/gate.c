@@ -104,6 +104,16 @@ static void judge_blending_strict(const esper_gate_input *input, esper_gate_resu
     say(result, "Improvement: ", in_words(merit->value).text, "%");
 }
 
+/* Two networks were trained, with the seed and without: nothing else has to be asked. */
+static void judge_blending_by_forks(const esper_gate_input *input, esper_gate_result *result)
+{
+    double gain = input->improvement.value;
+    bool enough = isfinite(gain) && gain > 0.0;
+
+    add(result, ESPER_CHECK_IMPROVEMENT, enough, gain, 0.0, "fork_gain_%s%.4f", enough ? "" : "insufficient_", gain);
+    say(result, enough ? "A fork with it gained" : "A fork with it did not gain", "", "");
+}
+
 static void judge_blending_permissive(const esper_gate_input *input, esper_gate_result *result)
 {
     int epochs = input->epochs_in_stage, asked = epochs_asked(input);
@@ -279,7 +289,9 @@ bool esper_gate_judge(int gate, const esper_gate_input *input, esper_gate_result
         say(&result, result.passed ? "Ready for training" : "Not germinated", "", "");
         break;
     case ESPER_GATE_G2:
-        (input->permissive ? judge_blending_permissive : judge_blending_strict)(input, &result);
+        (input->improvement.how == ESPER_MERIT_FORKS ? judge_blending_by_forks
+         : input->permissive                         ? judge_blending_permissive
+                                                     : judge_blending_strict)(input, &result);
         result.score = share(input->improvement.value, 5.0);
         break;
     case ESPER_GATE_G3:

@@ -39,11 +39,12 @@ typedef enum esper_merit_how {
     ESPER_MERIT_NONE,        /* never measured */
     ESPER_MERIT_PLAIN,       /* G2: accuracy gained in this stage. G5: the last ablation's answer */
     ESPER_MERIT_TRIAL,       /* G2: gain of a trial blend of the seed */
+    ESPER_MERIT_FORKS,       /* G2: what a fork with the seed gained over one without, in loss; its lower bound */
     ESPER_MERIT_LOWER_BOUND, /* G5: one-sided 95 % lower bound of its contribution, over n_epochs */
 } esper_merit_how;
 
 typedef struct esper_merit {
-    double  value; /* pp */
+    double  value; /* pp; of FORKS, nats */
     int32_t how, n_epochs;
 } esper_merit;
 

@@ -282,6 +282,21 @@ esper_status esper_slot_advance(esper_slot *slot, int to, const esper_slot_merit
     return ESPER_OK;
 }
 
+esper_status esper_slot_join(esper_slot *slot, const esper_merit *gain, esper_slot_events *events,
+                             esper_gate_result *result_out)
+{
+    esper_slot_merits merits = {.improvement = *gain};
+
+    assert(gain->how == ESPER_MERIT_FORKS);
+    if (slot->stage != ESPER_STAGE_GERMINATED)
+        return ESPER_FAIL(ESPER_E_STATE, "slot %s: only a seed that has just germinated joins, this one is %s", slot->id,
+                          esper_stage_name(slot->stage));
+    ESPER_TRY(esper_slot_advance(slot, ESPER_STAGE_TRAINING, &merits, events, result_out));
+    if (result_out->passed)
+        ESPER_TRY(esper_slot_advance(slot, ESPER_STAGE_BLENDING, &merits, events, result_out));
+    return result_out->passed ? esper_slot_move(slot, ESPER_STAGE_HOLDING, events) : ESPER_OK;
+}
+
 esper_status esper_slot_fossilize(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events,
                                   esper_gate_result *result_out)
 {

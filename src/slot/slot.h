@@ -181,6 +181,10 @@ typedef struct esper_slot_merits {
  * plain numbers. E_ARG: no gate leads there. */
 esper_status esper_slot_advance(esper_slot *slot, int to, const esper_slot_merits *merits, esper_slot_events *events,
                                 esper_gate_result *result_out);
+/* A seed that has just germinated joins the network at full weight, on probation: through G1, and G2 by what forks have shown
+ * (a merit of FORKS). result_out: of the last gate asked; where it did not pass, the seed stands before it. */
+esper_status esper_slot_join(esper_slot *slot, const esper_merit *gain, esper_slot_events *events,
+                             esper_gate_result *result_out);
 /* The same to FOSSILIZED; E_STATE unless it is HOLDING. */
 esper_status esper_slot_fossilize(esper_slot *slot, const esper_slot_merits *merits, esper_slot_events *events,
                                   esper_gate_result *result_out);

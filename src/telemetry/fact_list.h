@@ -190,7 +190,7 @@
 #define ESPER_FACT_DECISION_FIELDS(F, e) \
     F(e, LINE, EPOCH, 0, epoch, "at whose end") \
     F(e, ROW, INT, 0, number, "place in the decision log, from 0") \
-    F(e, ROW, TEXT, 16, source, "policy, governor or injection") \
+    F(e, ROW, TEXT, 16, source, "policy, governor, injection or trial") \
     F(e, BOTH, TEXT, 32, op, "an operation of a policy, a rung of the governor's ladder, or a fault") \
     F(e, BOTH, TEXT, 16, slot, "where") \
     F(e, ROW, INT, 0, seed, "with which seed") \
@@ -364,7 +364,7 @@
     F(e, LOG, REAL, 0, share, "share of the budget spent then, by which the rate goes; 0 to 1") \
     F(e, LOG, HASH, 0, weights, \
       "hash of all weights when it was decided, 16 hexadecimal digits; all 0 in a log made by hand: not known, and a replay does not compare it") \
-    F(e, LOG, CODE, source, source, "who: `policy`, `governor` or `injection`")
+    F(e, LOG, CODE, source, source, "who: `policy`, `governor`, `injection` or, of a fork, `trial`")
 
 /* A decision's slot is known by its id. */
 #define ESPER_FACT_LOG_POLICY_FIELDS(F, e)                                                           \
@@ -381,6 +381,19 @@
     F(e, LOG, REAL, 0, confidence, "0 to 1")                                                         \
     F(e, LOG, WORDS, 0, text,                                                                        \
       "the reason in words; where they are no UTF-8, `text_bytes` follows: its bytes, in hexadecimal")
+
+/* A fork on trial, before the decision that came of it. */
+#define ESPER_FACT_LOG_TRIAL_FIELDS(F, e)                                                            \
+    F(, LOG, MAYBE_TEXT, ESPER_SLOT_CHARS, slot, "where it had a seed; `null`: it got nothing")       \
+    F(e, LOG, BLUEPRINT, 0, blueprint, "the seed's; else `null`")                                    \
+    F(e, LOG, INT, 0, round, "the last round it took part in, from 0")                               \
+    F(e, LOG, COUNT, 0, n_steps, "steps it was trained for in that")                                 \
+    F(e, LOG, COUNT, 0, n_samples, "samples it was validated on")                                    \
+    F(e, LOG, REAL, 0, loss, "of validation, then")                                                  \
+    F(e, LOG, REAL, 0, gain, "loss of the fork that got nothing less its own, mean over samples")    \
+    F(e, LOG, REAL, 0, error, "standard error of that, paired by sample")                            \
+    F(e, LOG, REAL, 0, flops, "spent on it, in all rounds")                                          \
+    F(e, LOG, HASH, 0, fork, "hash of its weights at the end")
 
 #define ESPER_FACT_LOG_GOVERNOR_FIELDS(F, e) \
     F(e, LOG, CODE, action, action, "`skip`, `roll_back`, `prune` or `stop`") \

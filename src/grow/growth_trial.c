@@ -1,0 +1,238 @@
+/* The ground on which seeds are tried: forks of the run, trained and validated beside each other (policy/trials.h).
+ *
+ * While a trial lasts the run stands still: nothing of it changes but what it has spent. A fork has the run's weights, moments,
+ * cursor and data, and its seed is born as it would be in the run, so the winner begins there with its fork's bits. One that is
+ * not finite loses, and nobody goes back. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "engine/set.h"
+#include "grow/growth_internal.h"
+
+enum { FORKS_AT_A_TIME = 8 }; /* each has activations of its own */
+
+/* A round of a trial. */
+typedef struct trial_round {
+    esper_growth  *growth;
+    uint32_t       n_steps;
+    esper_request  requests[FORKS_AT_A_TIME];
+    esper_network *networks[FORKS_AT_A_TIME];
+    float         *nothing; /* (samples) losses of the fork that got nothing */
+    float         *losses;  /* (forks at a time, samples) */
+    size_t         n_samples; /* that a rank has at most */
+} trial_round;
+
+/* ------------------------------------------------------------------------------------------------ forks */
+
+/* The slots of the run with the fork's seed in its place. */
+static esper_status seed_slots(const esper_growth *growth, const esper_fork *fork, esper_slots *slots)
+{
+    const esper_merit untested = {.value = 1.0, .how = ESPER_MERIT_FORKS};
+    esper_gate_result result;
+    esper_decision decision;
+
+    *slots = growth->network->slots;
+    if (fork->slot < 0)
+        return ESPER_OK;
+    esper_decision_init(&decision, ESPER_SLOT_OP_GERMINATE);
+    decision.blueprint = fork->blueprint;
+    decision.style = ESPER_STYLE_LINEAR_ADD;
+    ESPER_TRY(growth_put_seed(growth, &slots->slot[fork->slot], &decision, NULL));
+    return esper_slot_join(&slots->slot[fork->slot], &untested, NULL, &result);
+}
+
+static esper_status open_fork(trial_round *self, const esper_fork *fork, esper_network **network_out)
+{
+    esper_network *parent = self->growth->network, *network = NULL;
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    esper_status status;
+
+    if (slots == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "slots of a fork");
+    status = seed_slots(self->growth, fork, slots);
+    if (status == ESPER_OK)
+        status = esper_network_fork(parent, slots, &network);
+    if (status == ESPER_OK && fork->slot >= 0)
+        status = esper_network_bear(network, fork->slot);
+    esper_mem_free(slots);
+    if (status != ESPER_OK) {
+        esper_network_remove(network);
+        return status;
+    }
+    network->descent = (esper_descent){
+        .lr = esper_network_rate(parent), .from = network->cursor.step, .n_steps = self->n_steps};
+    if (esper_network_epoch_done(network))
+        esper_network_next_epoch(network);
+    *network_out = network;
+    return ESPER_OK;
+}
+
+static esper_status train_forks(trial_round *self, int n)
+{
+    esper_engine *engine = self->growth->network->engine;
+    const esper_network *first = self->networks[0]; /* all have the same batches before them */
+    const esper_descent *descent = &first->descent;
+    esper_incident incidents[FORKS_AT_A_TIME];
+
+    while (first->cursor.step - descent->from < descent->n_steps) {
+        uint64_t left = descent->n_steps - (first->cursor.step - descent->from);
+
+        if (self->growth->stop != NULL && *self->growth->stop != 0)
+            return ESPER_FAIL(ESPER_E_STOPPED, "a trial");
+        ESPER_TRY(esper_engine_step(engine, self->networks, n, (uint32_t)left, incidents));
+        for (int i = 0; i < n; i++)
+            if (esper_network_epoch_done(self->networks[i]))
+                esper_network_next_epoch(self->networks[i]);
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ losses */
+
+/* Gain and error, over the samples of all ranks. */
+static esper_status pair_losses(const trial_round *self, const float *losses, size_t n, esper_fork *fork)
+{
+    double sums[3] = {0.0, 0.0, (double)n}, mean, variance;
+
+    for (size_t i = 0; i < n; i++) {
+        double gain = (double)self->nothing[i] - (double)losses[i];
+
+        sums[0] += gain;
+        sums[1] += gain * gain;
+    }
+    ESPER_TRY(esper_ranks_sum(&self->growth->network->engine->ranks, sums, 3));
+    mean = sums[0] / sums[2];
+    variance = fmax(sums[1] / sums[2] - mean * mean, 0.0);
+    fork->gain = mean;
+    fork->error = sqrt(variance / fmax(sums[2] - 1.0, 1.0));
+    return ESPER_OK;
+}
+
+/* Samples of a request that fall to this rank. */
+static size_t count_part(const esper_request *request)
+{
+    const esper_sampler *sampler = request->network->engine->samplers[request->split];
+    size_t n = 0;
+
+    for (uint32_t batch = 0; batch < request->n_batches; batch++)
+        n += esper_sampler_batch_count(sampler, batch);
+    return n;
+}
+
+/* What came of a fork that was trained and validated. */
+static esper_status take_result(trial_round *self, int i, esper_fork *fork)
+{
+    const esper_request *request = &self->requests[i];
+    double flops = (double)request->network->step_cost * self->n_steps +
+                   fork->sample_flops * (double)request->tally.samples;
+    size_t n = count_part(request);
+
+    fork->n_steps = self->n_steps;
+    fork->n_samples = (uint32_t)request->tally.samples;
+    fork->loss = esper_tally_loss(&request->tally);
+    fork->flops += flops;
+    fork->weights = esper_network_hash(request->network);
+    growth_charge(self->growth, flops);
+    if (fork->slot < 0)
+        memcpy(self->nothing, request->losses, n * sizeof(*self->nothing));
+    return pair_losses(self, request->losses, n, fork);
+}
+
+static esper_status run_group(trial_round *self, esper_fork *forks, int n, uint32_t n_batches)
+{
+    esper_engine *engine = self->growth->network->engine;
+    esper_status status = ESPER_OK;
+
+    assert(n <= FORKS_AT_A_TIME);
+    memset(self->networks, 0, sizeof(self->networks));
+    for (int i = 0; status == ESPER_OK && i < n; i++)
+        status = open_fork(self, &forks[i], &self->networks[i]);
+    if (status == ESPER_OK)
+        status = train_forks(self, n);
+    for (int i = 0; i < n; i++)
+        self->requests[i] = (esper_request){.network = self->networks[i],
+                                            .split = ESPER_SPLIT_VALID,
+                                            .n_batches = n_batches,
+                                            .losses = self->losses + (size_t)i * self->n_samples};
+    if (status == ESPER_OK)
+        status = esper_engine_evaluate(engine, self->requests, n);
+    for (int i = 0; status == ESPER_OK && i < n; i++)
+        status = take_result(self, i, &forks[i]);
+    for (int i = 0; i < n; i++)
+        esper_network_remove(self->networks[i]);
+    return status;
+}
+
+static esper_status compare(void *context, esper_fork *forks, int n, uint32_t n_steps, uint32_t n_batches)
+{
+    esper_growth *growth = context;
+    const esper_engine *engine = growth->network->engine;
+    trial_round *self = esper_mem_alloc(sizeof(*self));
+    esper_status status = ESPER_OK;
+
+    assert(n > 0 && n_batches > 0 && forks[0].slot < 0);
+    if (self == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "a trial");
+    self->growth = growth;
+    self->n_steps = n_steps;
+    self->n_samples = (size_t)n_batches * (size_t)esper_engine_max_samples(engine);
+    self->losses = esper_mem_alloc(FORKS_AT_A_TIME * self->n_samples * sizeof(*self->losses));
+    self->nothing = esper_mem_alloc(self->n_samples * sizeof(*self->nothing));
+    if (self->losses == NULL || self->nothing == NULL)
+        status = ESPER_FAIL(ESPER_E_NOMEM, "losses of a trial");
+    for (int i = 0; status == ESPER_OK && i < n; i += FORKS_AT_A_TIME)
+        status = run_group(self, forks + i, n - i < FORKS_AT_A_TIME ? n - i : FORKS_AT_A_TIME, n_batches);
+    esper_mem_free(self->losses);
+    esper_mem_free(self->nothing);
+    esper_mem_free(self);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ before and after */
+
+/* Counted on the program of the fork, which is built and not planned. */
+static esper_status measure(void *context, esper_fork *fork)
+{
+    esper_growth *growth = context;
+    const esper_network *network = growth->network;
+    esper_slots *slots = esper_mem_alloc(sizeof(*slots));
+    esper_splice splice = network->splice;
+    esper_net net;
+    esper_status status;
+
+    if (slots == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "slots of a fork");
+    status = seed_slots(growth, fork, slots);
+    splice.slots = slots;
+    esper_net_init(&net);
+    if (status == ESPER_OK)
+        status = esper_splice_build(&splice, &network->engine->host, &net);
+    if (status == ESPER_OK) {
+        fork->sample_flops = esper_net_flops(&net);
+        fork->step_flops = (double)network->step_cost * fork->sample_flops / esper_net_flops(&network->net);
+        fork->params = esper_net_count_params(&net, -1) - esper_net_count_params(&network->net, -1);
+    }
+    esper_net_fini(&net);
+    esper_mem_free(slots);
+    return status;
+}
+
+static esper_status record(void *context, const esper_fork *forks, int n)
+{
+    esper_growth *growth = context;
+
+    growth->trial_won = (esper_fork){.slot = -1, .blueprint = -1};
+    for (int i = 0; i < n; i++)
+        ESPER_TRY(growth_log_fork(growth, &forks[i]));
+    if (n > 1)
+        growth->trial_won = forks[1];
+    return ESPER_OK;
+}
+
+esper_trial_ground growth_trial_ground(esper_growth *growth)
+{
+    return (esper_trial_ground){.context = growth, .measure = measure, .compare = compare, .record = record};
+}

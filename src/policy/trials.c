@@ -1,0 +1,330 @@
+/* The policy that tries: when to ask, what to try, whom to believe. */
+#include "policy/trials.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/status.h"
+#include "policy/actions.h"
+#include "policy/policy.h"
+#include "slot/gate.h"
+
+enum { LEAST_STEPS = 16 };           /* fewer tell nothing */
+static const double first_part = 0.6; /* of what is left for trials goes into the next one */
+static const double rest = 0.03;      /* share of the run that a new seed, or a host that needs none, is left alone */
+
+/* What is remembered. */
+typedef struct trials_memory {
+    double spent; /* FLOPs, on trials */
+    double next;  /* share of the run at which to ask again */
+} trials_memory;
+
+typedef struct policy_trials {
+    esper_policy         base;
+    esper_trial_settings settings;
+    esper_trial_ground   ground;
+    trials_memory        memory;
+    esper_fork           forks[ESPER_TRIAL_MAX_FORKS];
+    int                  n; /* nothing first */
+} policy_trials;
+
+double esper_trial_bound(int n_candidates)
+{
+    double tail = 0.05 / n_candidates, low = 0.0, high = 10.0;
+
+    assert(n_candidates > 0);
+    while (high - low > 1e-9) { /* of the normal distribution: validation has thousands of samples */
+        double middle = 0.5 * (low + high);
+
+        if (0.5 * erfc(middle / sqrt(2.0)) > tail)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+/* ------------------------------------------------------------------------------------------------ what to try */
+
+uint32_t esper_trial_usual(esper_topology topology)
+{
+    static const char *const usual[][2] = {
+        [ESPER_TOPOLOGY_CNN] = {"conv_light", "conv_heavy"},
+        [ESPER_TOPOLOGY_TRANSFORMER] = {"attention", "mlp_small"},
+    };
+    const esper_blueprint *blueprint;
+    uint32_t bits = 0;
+
+    for (int i = 0; i < 2; i++)
+        if (esper_blueprint_find(topology, usual[topology][i], &blueprint) == ESPER_OK)
+            bits |= 1u << blueprint->index;
+    return bits;
+}
+
+static esper_status add_fork(policy_trials *self, int slot, int blueprint)
+{
+    esper_fork *fork = &self->forks[self->n];
+
+    *fork = (esper_fork){
+        .slot = slot, .blueprint = blueprint, .loss = (double)NAN, .gain = (double)NAN, .error = (double)NAN};
+    self->n++;
+    return self->ground.measure(self->ground.context, fork);
+}
+
+/* Every seed that may germinate, in every empty slot. */
+static esper_status list_forks(policy_trials *self, const esper_policy_view *view)
+{
+    esper_mask mask;
+
+    esper_mask_build(view, &mask);
+    self->n = 0;
+    ESPER_TRY(add_fork(self, -1, -1));
+    for (int s = 0; s < view->n_slots; s++)
+        for (int b = 0; b < ESPER_POLICY_BLUEPRINTS && self->n < ESPER_TRIAL_MAX_FORKS; b++)
+            if (mask.slots[ESPER_SLOT_OP_GERMINATE][s] &&
+                (view->slots[s].blueprints & self->settings.blueprints & 1u << b) != 0)
+                ESPER_TRY(add_fork(self, s, b));
+    return ESPER_OK;
+}
+
+/* What a fork is worth: its gain, less what the FLOPs it takes would bring elsewhere. */
+static double worth(const policy_trials *self, const esper_fork *fork)
+{
+    double price = self->settings.price * log2(fork->sample_flops / self->forks[0].sample_flops);
+
+    return isfinite(fork->loss) ? fork->gain - price : -(double)INFINITY;
+}
+
+/* ------------------------------------------------------------------------------------------------ rounds */
+
+static double flops_of_steps(const policy_trials *self, int n)
+{
+    double flops = 0.0;
+
+    for (int i = 0; i < n; i++)
+        flops += self->forks[i].step_flops;
+    return flops;
+}
+
+static double flops_of_validation(const policy_trials *self, int n, uint32_t n_batches)
+{
+    double flops = 0.0;
+
+    for (int i = 0; i < n; i++)
+        flops += self->forks[i].sample_flops * self->settings.batch * n_batches;
+    return flops;
+}
+
+/* One round of the first n forks within `funds`. *held_out: they were enough. */
+static esper_status hold_round(policy_trials *self, int n, int round, int n_rounds, double funds, bool *held_out)
+{
+    uint32_t n_batches = self->settings.n_batches >> (n_rounds - 1 - round), most = self->settings.n_steps;
+    double n_steps;
+
+    n_batches = n_batches > 0 ? n_batches : 1;
+    n_steps = floor((funds - flops_of_validation(self, n, n_batches)) / flops_of_steps(self, n));
+    if (most > 0)
+        n_steps = fmin(n_steps, ceil(most / exp2(n_rounds - 1 - round)));
+    *held_out = n_steps >= LEAST_STEPS;
+    if (!*held_out)
+        return ESPER_OK;
+    for (int i = 0; i < n; i++)
+        self->forks[i].round = round;
+    return self->ground.compare(self->ground.context, self->forks, n, (uint32_t)fmin(n_steps, 1e6), n_batches);
+}
+
+/* Forks 1 to n - 1 by their worth, the best first; of equals the earlier. */
+static void rank(policy_trials *self, int n)
+{
+    for (int i = 2; i < n; i++) {
+        esper_fork fork = self->forks[i];
+        int at = i;
+
+        for (; at > 1 && worth(self, &self->forks[at - 1]) < worth(self, &fork); at--)
+            self->forks[at] = self->forks[at - 1];
+        self->forks[at] = fork;
+    }
+}
+
+static double spent_on_forks(const policy_trials *self)
+{
+    double flops = 0.0;
+
+    for (int i = 0; i < self->n; i++)
+        flops += self->forks[i].flops;
+    return flops;
+}
+
+/* Rounds until two candidates, or one, have been compared with nothing for longest. *held_out: at least one was held. */
+static esper_status hold(policy_trials *self, double funds, bool *held_out)
+{
+    int n_candidates = self->n - 1, n_rounds = 1;
+    bool held = true;
+
+    for (int left = n_candidates; left > 2; left = (left + 1) / 2)
+        n_rounds++;
+    *held_out = false;
+    for (int round = 0; round < n_rounds; round++) {
+        double left = funds - spent_on_forks(self);
+
+        ESPER_TRY(hold_round(self, n_candidates + 1, round, n_rounds, left / (n_rounds - round), &held));
+        if (!held)
+            break;
+        *held_out = true;
+        rank(self, n_candidates + 1);
+        if (round + 1 < n_rounds)
+            n_candidates = (n_candidates + 1) / 2;
+    }
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the answer */
+
+/* The best fork, if its gain is not one that chance brings, and pays. */
+static void answer(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
+{
+    const esper_fork *best = &self->forks[1];
+    double bound = esper_trial_bound(self->n - 1);
+    bool is_sure = isfinite(best->loss) && best->gain - bound * best->error > 0.0;
+
+    if (!is_sure || !(worth(self, best) > 0.0)) {
+        esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
+        esper_decision_because(decision_out, ESPER_REASON_TRIAL_LOST,
+                               "Of %d tried none pays: the best gained %.4f (error %.4f) in %u steps", self->n - 1,
+                               best->gain, best->error, best->n_steps);
+        return;
+    }
+    esper_decision_init(decision_out, ESPER_SLOT_OP_GERMINATE);
+    decision_out->slot = best->slot;
+    decision_out->blueprint = best->blueprint;
+    decision_out->tempo = 0;
+    decision_out->style = ESPER_STYLE_LINEAR_ADD;
+    decision_out->confidence = 1.0 - 0.5 * erfc(best->gain / best->error / sqrt(2.0));
+    esper_decision_because(decision_out, ESPER_REASON_TRIAL_WON,
+                           "Best of %d tried in %s: loss %.4f less than nothing (error %.4f) in %u steps", self->n - 1,
+                           view->slots[best->slot].id, best->gain, best->error, best->n_steps);
+}
+
+static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
+{
+    double funds = first_part * (self->settings.share * view->budget - self->memory.spent), spent;
+    bool held = false;
+
+    ESPER_TRY(list_forks(self, view));
+    if (self->n > 1)
+        ESPER_TRY(hold(self, funds, &held));
+    if (!held) { /* nor will it be later: less is left then, and it costs more */
+        self->memory.next = (double)INFINITY;
+        esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
+        esper_decision_because(decision_out, self->n > 1 ? ESPER_REASON_LATE : ESPER_REASON_NO_BLUEPRINT,
+                               self->n > 1 ? "What is left for trials does not pay for one" : "No seed fits any more");
+        return ESPER_OK;
+    }
+    ESPER_TRY(self->ground.record(self->ground.context, self->forks, self->n));
+    answer(self, view, decision_out);
+    spent = spent_on_forks(self);
+    self->memory.spent += spent;
+    self->memory.next = view->share + spent / view->budget + rest;
+    return ESPER_OK;
+}
+
+/* A seed on probation that has shown what hangs on it; or has shown, at the last moment, that nothing does. */
+static bool conclude(const esper_policy_view *view, esper_decision *decision_out)
+{
+    esper_mask mask;
+
+    esper_mask_build(view, &mask);
+    for (int s = 0; s < view->n_slots; s++) {
+        const esper_policy_slot *slot = &view->slots[s];
+        bool bounded = slot->contribution_epochs >= ESPER_GATE_MIN_BOUND_EPOCHS;
+
+        if (slot->stage != ESPER_STAGE_HOLDING || !bounded)
+            continue;
+        if (slot->contribution_low >= ESPER_GATE_MIN_CONTRIBUTION && mask.slots[ESPER_SLOT_OP_FOSSILIZE][s]) {
+            esper_decision_init(decision_out, ESPER_SLOT_OP_FOSSILIZE);
+            esper_decision_because(decision_out, ESPER_REASON_CONTRIBUTES,
+                                   "Without it accuracy is %.2f lower, at least %.2f", slot->contribution,
+                                   slot->contribution_low);
+        } else if (slot->contribution_high < 0.0 && mask.slots[ESPER_SLOT_OP_PRUNE][s]) {
+            esper_decision_init(decision_out, ESPER_SLOT_OP_PRUNE);
+            esper_decision_because(decision_out, ESPER_REASON_NO_CONTRIBUTION,
+                                   "Without it accuracy is not lower: %.2f at most", slot->contribution_high);
+        } else
+            continue;
+        decision_out->slot = s;
+        return true;
+    }
+    return false;
+}
+
+static esper_status decide(esper_policy *policy, const esper_policy_view *view, esper_decision *decision_out)
+{
+    policy_trials *self = (policy_trials *)policy;
+    bool late = view->max_epochs > 0 && view->epoch >= view->max_epochs;
+
+    if (!late && view->share >= self->memory.next)
+        return try_seeds(self, view, decision_out);
+    if (conclude(view, decision_out))
+        return ESPER_OK;
+    esper_decision_init(decision_out, ESPER_SLOT_OP_WAIT);
+    if (late)
+        esper_decision_because(decision_out, ESPER_REASON_LATE, "The rate falls: growing is over");
+    else if (isfinite(self->memory.next))
+        esper_decision_because(decision_out, ESPER_REASON_EARLY, "%.1f %% of the run is spent, the next trial comes at %.1f",
+                               100.0 * view->share, 100.0 * self->memory.next);
+    else
+        esper_decision_because(decision_out, ESPER_REASON_NO_BLUEPRINT, "Nothing is left to try, or to try it with");
+    return ESPER_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static esper_status open_trials(const esper_policy_setup *setup, esper_policy **policy_out)
+{
+    policy_trials *self = esper_mem_alloc(sizeof(*self));
+
+    if (self == NULL)
+        return ESPER_FAIL(ESPER_E_NOMEM, "trials");
+    assert(setup->trials != NULL && setup->ground != NULL);
+    self->base.ops = &esper_policy_trials;
+    self->settings = *setup->trials;
+    self->ground = *setup->ground;
+    self->memory.next = self->settings.first;
+    *policy_out = &self->base;
+    return ESPER_OK;
+}
+
+static size_t pack(const esper_policy *policy, void *memory)
+{
+    const policy_trials *self = (const policy_trials *)policy;
+
+    if (memory != NULL)
+        memcpy(memory, &self->memory, sizeof(self->memory));
+    return sizeof(self->memory);
+}
+
+static esper_status unpack(esper_policy *policy, const void *memory, size_t bytes)
+{
+    policy_trials *self = (policy_trials *)policy;
+    trials_memory found;
+
+    if (bytes != sizeof(found))
+        return ESPER_FAIL(ESPER_E_FORMAT, "trials remember %zu bytes, not %zu", sizeof(found), bytes);
+    memcpy(&found, memory, sizeof(found));
+    if (!(found.spent >= 0.0) || isnan(found.next))
+        return ESPER_FAIL(ESPER_E_FORMAT, "trials remember what cannot be");
+    self->memory = found;
+    return ESPER_OK;
+}
+
+const esper_policy_ops esper_policy_trials = {
+    .name = "trials",
+    .about = "forks the run, trains a fork with each seed that may grow, and keeps what pays",
+    .open = open_trials,
+    .decide = decide,
+    .pack = pack,
+    .unpack = unpack,
+};
