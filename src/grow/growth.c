@@ -484,6 +484,8 @@ uint64_t esper_growth_verdict(const esper_growth *growth)
 
         hash = XXH64(said, sizeof(said), hash);
     }
+    hash = XXH64(&growth->trial_won.gain, sizeof(growth->trial_won.gain), hash);
+    hash = XXH64(&growth->trial_won.weights, sizeof(growth->trial_won.weights), hash);
     return XXH64(&growth->facts.n_logged, sizeof(growth->facts.n_logged), hash);
 }
 

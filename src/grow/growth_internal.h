@@ -127,7 +127,7 @@ struct esper_growth {
     growth_facts     facts_before;
     uint64_t         spent_before;
     esper_fork       trial_won; /* the best of the last trial; slot -1: there was none */
-    const volatile sig_atomic_t *stop; /* becomes non-zero: no trial is to go on; NULL: nobody stops one */
+    esper_follower   follower;  /* of the last validation: it follows trials too, as steps of the training split */
 };
 
 /* growth_memory.c */

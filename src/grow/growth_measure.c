@@ -171,7 +171,7 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
         take_results(growth, results, flops);
     esper_mem_free(variants);
     esper_mem_free(results);
-    growth->stop = follower != NULL ? follower->stop : NULL;
+    growth->follower = follower != NULL ? *follower : (esper_follower){0};
     return status == ESPER_OK && !growth->deciding.tries ? growth_probe(growth) : status;
 }
 

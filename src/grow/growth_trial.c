@@ -12,7 +12,10 @@
 #include "engine/set.h"
 #include "grow/growth_internal.h"
 
-enum { FORKS_AT_A_TIME = 8 }; /* each has activations of its own */
+enum {
+    FORKS_AT_A_TIME = 8, /* each has activations of its own */
+    STEPS_AT_A_TIME = 8, /* between looks at who follows */
+};
 
 /* A round of a trial. */
 typedef struct trial_round {
@@ -75,14 +78,17 @@ static esper_status train_forks(trial_round *self, int n)
     esper_engine *engine = self->growth->network->engine;
     const esper_network *first = self->networks[0]; /* all have the same batches before them */
     const esper_descent *descent = &first->descent;
+    const esper_follower *follower = &self->growth->follower;
     esper_incident incidents[FORKS_AT_A_TIME];
 
     while (first->cursor.step - descent->from < descent->n_steps) {
-        uint64_t left = descent->n_steps - (first->cursor.step - descent->from);
+        uint32_t done = (uint32_t)(first->cursor.step - descent->from), left = self->n_steps - done;
 
-        if (self->growth->stop != NULL && *self->growth->stop != 0)
+        if (follower->batch != NULL)
+            follower->batch(follower->context, ESPER_SPLIT_TRAIN, done, self->n_steps);
+        if (follower->stop != NULL && *follower->stop != 0)
             return ESPER_FAIL(ESPER_E_STOPPED, "a trial");
-        ESPER_TRY(esper_engine_step(engine, self->networks, n, (uint32_t)left, incidents));
+        ESPER_TRY(esper_engine_step(engine, self->networks, n, left < STEPS_AT_A_TIME ? left : STEPS_AT_A_TIME, incidents));
         for (int i = 0; i < n; i++)
             if (esper_network_epoch_done(self->networks[i]))
                 esper_network_next_epoch(self->networks[i]);

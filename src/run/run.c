@@ -134,8 +134,12 @@ static esper_status grow(run *self, const esper_epoch_record *record)
     char message[1024];
     esper_status status = esper_growth_end_epoch(self->growth, record);
 
-    if (status == ESPER_OK || status == ESPER_E_STOPPED)
+    if (status == ESPER_OK || (status == ESPER_E_STOPPED && self->desc->replay != NULL))
         return status;
+    if (status == ESPER_E_STOPPED) { /* in a trial, which is to come again */
+        ESPER_TRY(esper_governor_unpack(esper_guarded_governor(self->network), self->vitals, self->n_vitals));
+        return ESPER_E_STOPPED;
+    }
     snprintf(message, sizeof(message), "%s", esper_last_error());
     if (self->desc->replay != NULL ||
         esper_governor_unpack(esper_guarded_governor(self->network), self->vitals, self->n_vitals) != ESPER_OK ||

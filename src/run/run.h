@@ -22,7 +22,7 @@ typedef struct esper_run_view {
 } esper_run_view;
 
 /* Someone who watches a run. Members may be NULL. Called on the thread of the run; what they do delays it. At the end
- * of an epoch the network's cursor still stands there. `evaluation` is called before each batch of a validation or of
+ * of an epoch the network's cursor still stands there. `evaluation` is called before each batch of a validation, of a trial (of the training split), or of
  * the test, with the part that is done. */
 typedef struct esper_run_observer {
     void *context;

@@ -124,7 +124,9 @@ static void step(void *context, const esper_run_view *run)
 static void evaluation(void *context, const esper_run_view *run, esper_split split, double part)
 {
     esper_grow_observer *watch = context;
-    const char *doing = split == ESPER_SPLIT_TEST ? "testing" : "validating";
+    const char *doing = split == ESPER_SPLIT_TEST    ? "testing"
+                        : split == ESPER_SPLIT_TRAIN ? "trying seeds"
+                                                     : "validating";
     esper_growth_view view;
 
     if (!esper_grow_view_is_due(&watch->view, doing))
