@@ -1,0 +1,307 @@
+/* Trials: when they are held, what they cost, and whom they believe. The ground is made up: forks gain what a table says. */
+#include "policy/helpers.h"
+#include "policy/trials.h"
+
+enum { HEAVY = 7, LIGHT = 1, STEP = 1000000 };
+
+/* What forks would show. */
+typedef struct ground {
+    double gain[N_SLOTS][ESPER_POLICY_BLUEPRINTS]; /* for each 100 steps */
+    double error;
+    int    bad_slot; /* forks there are not finite; -1: none */
+    bool   stops;
+    int    n_rounds, n_forks[8];
+    uint32_t n_steps[8];
+    double flops;
+    int    n_recorded;
+    esper_fork recorded[ESPER_TRIAL_MAX_FORKS];
+} ground;
+
+static esper_status measure(void *context, esper_fork *fork)
+{
+    (void)context;
+    fork->step_flops = STEP * (fork->blueprint == HEAVY ? 3.0 : fork->blueprint == LIGHT ? 2.0 : 1.0);
+    fork->sample_flops = fork->step_flops / 384.0;
+    return ESPER_OK;
+}
+
+static esper_status compare(void *context, esper_fork *forks, int n, uint32_t n_steps, uint32_t n_batches)
+{
+    ground *g = context;
+
+    if (g->stops)
+        return ESPER_FAIL(ESPER_E_STOPPED, "a trial");
+    assert_true(n_batches > 0 && forks[0].slot == -1);
+    assert_in_range(g->n_rounds, 0, 7);
+    g->n_forks[g->n_rounds] = n;
+    g->n_steps[g->n_rounds++] = n_steps;
+    for (int i = 0; i < n; i++) {
+        esper_fork *fork = &forks[i];
+        double flops = fork->step_flops * n_steps + fork->sample_flops * 128 * n_batches;
+        bool bad = fork->slot >= 0 && fork->slot == g->bad_slot;
+
+        fork->n_steps = n_steps;
+        fork->gain = fork->slot >= 0 ? g->gain[fork->slot][fork->blueprint] * n_steps / 100.0 : 0.0;
+        fork->error = g->error;
+        fork->loss = bad ? (double)NAN : 1.0 - fork->gain;
+        fork->gain = bad ? (double)NAN : fork->gain;
+        fork->flops += flops;
+        g->flops += flops;
+    }
+    return ESPER_OK;
+}
+
+static esper_status record(void *context, const esper_fork *forks, int n)
+{
+    ground *g = context;
+
+    memcpy(g->recorded, forks, (size_t)n * sizeof(*forks));
+    g->n_recorded = n;
+    return ESPER_OK;
+}
+
+static esper_policy *open_on(ground *g, double share, uint32_t n_steps)
+{
+    esper_trial_ground where = {.context = g, .measure = measure, .compare = compare, .record = record};
+    esper_trial_settings settings = {.share = share,
+                                     .first = 0.1,
+                                     .n_steps = n_steps,
+                                     .price = 0.01,
+                                     .blueprints = esper_trial_usual(ESPER_TOPOLOGY_CNN),
+                                     .batch = 128,
+                                     .n_batches = 16};
+    esper_policy_setup setup = {.topology = ESPER_TOPOLOGY_CNN,
+                                .slot_ids = slot_ids,
+                                .n_slots = N_SLOTS,
+                                .trials = &settings,
+                                .ground = &where};
+    esper_policy *policy;
+
+    check_good(esper_policy_open("trials", &setup, &policy));
+    return policy;
+}
+
+static esper_decision ask(esper_policy *policy, scene *s, double share)
+{
+    esper_decision decision;
+
+    s->view.share = share;
+    s->view.budget = 1e5 * STEP;
+    check_good(esper_policy_decide(policy, &s->view, &decision));
+    return decision;
+}
+
+static ground usual_ground(void)
+{
+    ground g = {.error = 0.001, .bad_slot = -1};
+
+    g.gain[0][LIGHT] = 0.01;
+    g.gain[1][LIGHT] = 0.02;
+    g.gain[1][HEAVY] = 0.05;
+    g.gain[2][LIGHT] = -0.02;
+    return g;
+}
+
+static void the_best_that_pays_joins(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy = open_on(&g, 0.2, 0);
+    esper_decision decision;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    decision = ask(policy, &s, 0.05); /* it is too early */
+    assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
+    assert_int_equal(g.n_rounds, 0);
+    decision = ask(policy, &s, 0.1);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+    assert_int_equal(decision.slot, 1);
+    assert_int_equal(decision.blueprint, HEAVY);
+    assert_int_equal(decision.tempo, 0);
+    assert_int_equal(decision.reason, ESPER_REASON_TRIAL_WON);
+    assert_int_equal(g.n_recorded, 7); /* nothing, and two kinds in three slots */
+    assert_int_equal(g.recorded[0].slot, -1);
+    esper_policy_close(policy);
+}
+
+static void candidates_are_halved_and_train_longer(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy = open_on(&g, 0.2, 0);
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    ask(policy, &s, 0.1);
+    assert_int_equal(g.n_rounds, 3);
+    assert_int_equal(g.n_forks[0], 7);
+    assert_int_equal(g.n_forks[1], 4);
+    assert_int_equal(g.n_forks[2], 3);
+    assert_true(g.n_steps[1] > g.n_steps[0] && g.n_steps[2] > g.n_steps[1]);
+    esper_policy_close(policy);
+}
+
+static void trials_keep_within_their_share(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy = open_on(&g, 0.2, 0);
+    int n_trials = 0;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    for (double share = 0.0; share < 1.0; share += 0.01) {
+        int before = g.n_rounds = 0;
+
+        ask(policy, &s, share);
+        n_trials += g.n_rounds > before;
+        assert_true(g.flops <= 0.2 * s.view.budget);
+    }
+    assert_true(n_trials >= 2);
+    assert_true(g.flops > 0.1 * s.view.budget);
+    esper_policy_close(policy);
+}
+
+static void chance_is_not_believed(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy;
+    esper_decision decision;
+    scene s;
+
+    (void)state;
+    g.error = 10.0; /* whatever was gained may be chance */
+    policy = open_on(&g, 0.2, 0);
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    decision = ask(policy, &s, 0.1);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
+    assert_int_equal(decision.reason, ESPER_REASON_TRIAL_LOST);
+    esper_policy_close(policy);
+    assert_true(fabs(esper_trial_bound(1) - 1.6449) < 1e-3); /* once in twenty; and so still where many are tried */
+    assert_true(fabs(esper_trial_bound(10) - 2.5758) < 1e-3);
+}
+
+static void what_costs_more_than_it_brings_is_left(void **state)
+{
+    ground g = {.error = 1e-6, .bad_slot = -1};
+    esper_policy *policy = open_on(&g, 0.2, 100);
+    esper_decision decision;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    g.gain[0][HEAVY] = 0.012; /* three times the FLOPs: 0.0158 at this price */
+    decision = ask(policy, &s, 0.1);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
+    esper_policy_close(policy);
+    policy = open_on(&g, 0.2, 100);
+    g.gain[0][LIGHT] = 0.011; /* twice: 0.01 */
+    decision = ask(policy, &s, 0.1);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+    assert_int_equal(decision.blueprint, LIGHT);
+    assert_in_range(g.n_steps[g.n_rounds - 1], 16, 100);
+    esper_policy_close(policy);
+}
+
+static void a_fork_that_is_not_finite_loses(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy;
+    esper_decision decision;
+    scene s;
+
+    (void)state;
+    g.bad_slot = 1; /* where the best would have been */
+    policy = open_on(&g, 0.2, 0);
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    decision = ask(policy, &s, 0.1);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+    assert_int_equal(decision.slot, 0);
+    esper_policy_close(policy);
+}
+
+static void what_it_remembers_is_packed(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy = open_on(&g, 0.2, 0), *other = open_on(&g, 0.2, 0);
+    char memory[256];
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    ask(policy, &s, 0.1);
+    assert_in_range(esper_policy_pack_bytes(policy), 1, sizeof(memory));
+    esper_policy_pack(policy, memory);
+    check_good(esper_policy_unpack(other, memory, esper_policy_pack_bytes(policy)));
+    g.n_rounds = 0;
+    ask(other, &s, 0.12); /* too early for the next, as it knows now */
+    assert_int_equal(g.n_rounds, 0);
+    esper_policy_close(policy);
+    esper_policy_close(other);
+}
+
+static void stopped_it_asks_again(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy = open_on(&g, 0.2, 0);
+    esper_decision decision;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    g.stops = true;
+    s.view.share = 0.1;
+    s.view.budget = 1e5 * STEP;
+    check_fails(esper_policy_decide(policy, &s.view, &decision), ESPER_E_STOPPED, "trial");
+    g.stops = false;
+    decision = ask(policy, &s, 0.1);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
+    esper_policy_close(policy);
+}
+
+static void seeds_on_probation_are_concluded(void **state)
+{
+    ground g = usual_ground();
+    esper_policy *policy = open_on(&g, 0.0, 0); /* nothing to pay a trial with */
+    esper_policy_slot *slot;
+    esper_decision decision;
+    scene s;
+
+    (void)state;
+    set_scene(&s, ESPER_TOPOLOGY_CNN);
+    slot = put_seed(&s, 0, ESPER_STAGE_HOLDING, "conv_light");
+    slot->contribution = 5.0;
+    slot->contribution_low = 4.0;
+    slot->contribution_high = 6.0;
+    slot->contribution_epochs = 2;
+    ask(policy, &s, 0.5);
+    decision = ask(policy, &s, 0.5);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
+    slot->contribution_epochs = 3;
+    decision = ask(policy, &s, 0.5);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_FOSSILIZE);
+    slot->contribution = -1.0;
+    slot->contribution_low = -2.0;
+    slot->contribution_high = -0.5;
+    decision = ask(policy, &s, 0.5);
+    assert_int_equal(decision.op, ESPER_SLOT_OP_PRUNE);
+    esper_policy_close(policy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_that_pays_joins),
+        cmocka_unit_test(candidates_are_halved_and_train_longer),
+        cmocka_unit_test(trials_keep_within_their_share),
+        cmocka_unit_test(chance_is_not_believed),
+        cmocka_unit_test(what_costs_more_than_it_brings_is_left),
+        cmocka_unit_test(a_fork_that_is_not_finite_loses),
+        cmocka_unit_test(what_it_remembers_is_packed),
+        cmocka_unit_test(stopped_it_asks_again),
+        cmocka_unit_test(seeds_on_probation_are_concluded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
