@@ -424,6 +424,7 @@ esper_status esper_network_fork(esper_network *parent, const esper_slots *slots,
     status = copy_state(parent, fork);
     if (status == ESPER_OK) {
         fork->slots = slots != NULL ? *slots : parent->slots;
+        fork->splice.stand_in = parent->splice.stand_in;
         status = esper_network_replan(fork);
     }
     if (status != ESPER_OK) {
