@@ -13,7 +13,7 @@
 #include "slot/gate.h"
 
 enum { LEAST_STEPS = 16 };           /* fewer tell nothing */
-static const double first_part = 0.6; /* of what is left for trials goes into the next one */
+static const double most_part = 0.5;  /* of all that trials may cost goes into one */
 static const double rest = 0.03;      /* share of the run that a new seed, or a host that needs none, is left alone */
 
 /* What is remembered. */
@@ -210,7 +210,7 @@ static void answer(policy_trials *self, const esper_policy_view *view, esper_dec
 
 static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
 {
-    double funds = first_part * (self->settings.share * view->budget - self->memory.spent), spent;
+    double all = self->settings.share * view->budget, funds = fmin(most_part * all, all - self->memory.spent), spent;
     bool held = false;
 
     ESPER_TRY(list_forks(self, view));
