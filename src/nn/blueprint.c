@@ -44,26 +44,29 @@ static int build_norm(esper_net *net, int x, esper_blueprint_how how)
 
 /* ------------------------------------------------------------------------------------------------ cnn */
 
-/* x + scale * y, scale born 1/2: what is born silent learns only as fast as its scale grows, which on a settled host takes
- * a thousand steps. */
+/* Of the scale a seed ends in. What is born silent learns only as fast as its scale grows, which on a settled host takes a
+ * thousand steps; what is born loud learns aside to be silent first, and its ReLUs may not come back. */
+static const float scale_at_birth = 0.5f;
+
+/* x + scale * y */
 static int add_scaled(esper_net *net, int x, int y)
 {
     int channels = width_of(net, x);
-    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, 0.5f});
+    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, scale_at_birth});
 
     return esper_net_add(net, x, esper_net_channel_scale(net, y, scale));
 }
 
-/* relu(group norm(conv k x k)) under the names <name>conv and <name>gn */
+/* relu(batch norm(conv k x k)) under the names <name>conv and <name>bn */
 static int conv_block(esper_net *net, const char *name, int x, int kernel)
 {
     char conv[ESPER_NAME_CHARS], norm[ESPER_NAME_CHARS];
     int channels = width_of(net, x);
 
     snprintf(conv, sizeof(conv), "%sconv", name);
-    snprintf(norm, sizeof(norm), "%sgn", name);
+    snprintf(norm, sizeof(norm), "%sbn", name);
     x = esper_layer_conv(net, conv, x, (esper_conv){channels, channels, kernel, 1, false});
-    return esper_net_relu(net, esper_layer_group_norm(net, norm, x));
+    return esper_net_relu(net, esper_layer_batch_norm(net, norm, x));
 }
 
 /* Squeeze and excitation: a gate for each channel from the mean of all channels. */
@@ -90,7 +93,7 @@ static int build_bottleneck(esper_net *net, int x, esper_blueprint_how how)
     y = esper_net_relu(net, esper_layer_conv(net, "down", x, (esper_conv){channels, narrow, 1, 1, false}));
     y = esper_net_relu(net, esper_layer_conv(net, "conv", y, (esper_conv){narrow, narrow, 3, 1, false}));
     y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1, true});
-    return esper_net_add(net, x, esper_layer_group_norm(net, "gn", y));
+    return esper_net_add(net, x, esper_layer_batch_norm(net, "bn", y));
 }
 
 /* One block of convolution. */
@@ -106,7 +109,7 @@ static int build_depthwise(esper_net *net, int x, esper_blueprint_how how)
     (void)how;
     y = esper_layer_conv(net, "depthwise", x, (esper_conv){channels, channels, 3, channels, false});
     y = esper_layer_conv(net, "pointwise", y, (esper_conv){channels, channels, 1, 1, false});
-    return add_scaled(net, x, esper_net_relu(net, esper_layer_group_norm(net, "gn", y)));
+    return add_scaled(net, x, esper_net_relu(net, esper_layer_batch_norm(net, "bn", y)));
 }
 
 static int build_conv_heavy(esper_net *net, int x, esper_blueprint_how how)

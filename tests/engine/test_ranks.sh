@@ -62,6 +62,15 @@ on_ranks 2 replay grown-1 --progress none
 expect_code 2
 expect_words err "3 ranks" "mpirun -n 3"
 
+# A seed that learns aside has norms of its own, which count the batches of all ranks where the host's do.
+head -n 2 script.txt >aside.txt
+for n in 1 2; do
+    on_ranks $n grow synth --epochs 6 --max-steps 4 --batch 32 --blocks 2 --channels 4 --gates permissive --policy scripted \
+        --decisions aside.txt --sync-norm --run-dir aside-$n --progress none
+    expect_code 0
+done
+expect_equal "weights with a seed aside on 1 and 2 ranks" "$(weights_of aside-1)" "$(weights_of aside-2)"
+
 # A program that decides is asked by rank 0 alone, and obeyed by all.
 cat >policy.sh <<'END'
 #!/bin/bash
