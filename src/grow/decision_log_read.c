@@ -155,6 +155,7 @@ static esper_status finish(const members *in)
 typedef struct reader {
     esper_decision_history *history;
     uint64_t                line;     /* from 1 */
+    int                     version;  /* the header's */
     uint64_t                capacity; /* entries there is room for */
 } reader;
 
@@ -278,6 +279,8 @@ static esper_status read_entry(const reader *self, members *in, esper_log_entry 
     ESPER_TRY(finish(in));
     if (entry->source == ESPER_LOG_POLICY)
         entry->decision.slot = -1;
+    if (entry->source == ESPER_LOG_POLICY && in->absent != NULL)
+        entry->decision.birth = entry->decision.op == ESPER_SLOT_OP_GERMINATE ? ESPER_BIRTH_OWN : ESPER_BIRTH_UNSAID;
     if (esper_log_entry_check(entry, topology) != ESPER_OK)
         return ESPER_E_FORMAT; /* its message says what is wrong */
     return ESPER_OK;
@@ -285,7 +288,7 @@ static esper_status read_entry(const reader *self, members *in, esper_log_entry 
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-static esper_status read_head(members *in, esper_log_head *head)
+static esper_status read_head(members *in, esper_log_head *head, int *version_out)
 {
     const json_t *value = json_object_get(in->object, "esper_decisions");
     json_int_t version = json_integer_value(value);
@@ -298,6 +301,7 @@ static esper_status read_head(members *in, esper_log_head *head)
     in->n_taken++;
     in->absent = version == 1 ? "epochs" : NULL;
     take_fields(in, ESPER_TOPOLOGY_CNN, log_head, head); /* it has no blueprints */
+    *version_out = (int)version;
     return finish(in);
 }
 
@@ -340,8 +344,11 @@ static esper_status read_line(reader *self, const char *line, size_t bytes)
     ESPER_TRY(parse(line, bytes, &object));
     in.object = object;
     if (self->line == 1) {
-        status = read_head(&in, &history->head);
+        status = read_head(&in, &history->head, &self->version);
     } else {
+        if (self->version < 3 &&
+            json_object_get(object, "birth") == NULL) /* a later program may have gone on with it */
+            in.absent = "birth";
         status = read_entry(self, &in, &history->entries[history->n]);
         history->n += status == ESPER_OK;
     }
