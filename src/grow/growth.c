@@ -82,11 +82,9 @@ static esper_status check_birth(const esper_config *config, esper_topology topol
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: no %s blueprint can be born so", birth,
                           esper_topology_name(topology));
     if (by_rules && n_tried == 0)
-        return ESPER_FAIL(
-            ESPER_E_CONFIG,
-            "birth = %s: none of the blueprints that the heuristic tries can be born so: give --blueprints "
-            "layer",
-            birth);
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "birth = %s: nothing that the heuristic tries can be born so: give --blueprints layer",
+                          birth);
     if (config->birth == ESPER_CONFIG_BIRTH_COPY && esper_policy_is_file(config->policy))
         return ESPER_FAIL(ESPER_E_CONFIG, "birth = copy: a learned policy does not know the blueprint `layer`");
     return ESPER_OK;
@@ -351,7 +349,7 @@ static esper_status undo_unless(esper_growth *growth, esper_status status)
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
     (void)esper_network_replan(network); /* the run ends here; a checkpoint is made of the network */
     for (int k = 0; k < network->slots.n; k++)
-        if (esper_slot_is_empty(&network->slots.slot[k]))
+        if (!esper_stage_runs_seed(network->slots.slot[k].stage)) /* not born yet, or no longer there */
             esper_network_clear_region(network, k);
     (void)growth_spread(growth); /* bytes that it packed itself a moment ago */
     return ESPER_FAIL(status, "%s", message);

@@ -324,7 +324,8 @@ static void says_what_cannot_be(void **state)
         const char *task, *keys, *script, *says;
     } cases[] = {
         {"synth", "birth = copy\n", NULL, "birth = copy|no cnn blueprint can be born so"},
-        {"synth_text", "birth = copy\npolicy = heuristic\n", NULL, "none of the blueprints|--blueprints layer"},
+        {"synth_text", "birth = copy\npolicy = heuristic\n", NULL,
+         "nothing that the heuristic tries|--blueprints layer"},
         {"synth_text", "birth = copy\npolicy = some.safetensors\n", NULL, "learned policy does not know"},
         {"synth", "", "1 r0c0 germinate blueprint=conv_light birth=copy\n", ":1: |conv_light cannot be born by copy"},
         {"synth", "", "1 r0c0 germinate blueprint=attention birth=zero\n", ":1: |attention cannot be born 'zero'"},
