@@ -34,6 +34,9 @@
 #define ESPER_CONFIG_GATES_LIST(X)      X(GATES, STRICT, "strict") X(GATES, PERMISSIVE, "permissive")
 #define ESPER_CONFIG_COMM_LIST(X)       X(COMM, AUTO, "auto") X(COMM, SELF, "self") X(COMM, MPI, "mpi")
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(INCUBATION, STRAIGHT, "straight") X(INCUBATION, ASIDE, "aside")
+/* esper_birth of nn/blueprint.h has its values from here, and says what they mean. */
+#define ESPER_CONFIG_BIRTH_LIST(X) \
+    X(BIRTH, OWN, "own") X(BIRTH, ZERO, "zero") X(BIRTH, SMALL, "small") X(BIRTH, COPY, "copy")
 
 /* clang-format off */
 
@@ -187,6 +190,9 @@
       "So many such epochs in a row, and the heuristic lets a seed germinate.")                                        \
     X(GROWTH, plant, TEXT, "", ANY, "SLOT:BLUEPRINT,...", EVERY, ALWAYS, BITS,                                         \
       "Seeds that are part of the network from the start, as if they had been kept: r0c1:conv_light,r1c2:norm.")       \
+    X(GROWTH, birth, CHOICE, "own", ANY, "", GROWN, DECIDES, BITS,                                                      \
+      "How a seed's weights are born where a decision does not say: as its blueprint has them, with its output at 0 or " \
+      "a tenth, or as a copy of the host's layer before its slot.")                                                   \
     X(GROWTH, incubation, CHOICE, "aside", ANY, "", GROWN, DECIDES, BITS,                                              \
       "What a seed learns by before it is blended in: the loss of a trial of its own, or the stream's gradient alone.") \
     X(GROWTH, seed_lr, REAL, "1", OVER(0), "", GROWN, DECIDES, BITS,                                                   \

@@ -139,7 +139,8 @@ void esper_network_drop_part(esper_network *network, const char *name);
  * guard what to scan. On failure the network is not to be stepped before it is planned again. */
 esper_status esper_network_replan(esper_network *network);
 
-/* Empties the region of a slot and fills it with the weights its present seed is born with. The slab must have room. */
+/* Empties the region of a slot and fills it with the weights its present seed is born with, as its slot's `birth` says. The slab
+ * must have room. E_ARG: it cannot be born so. */
 esper_status esper_network_bear(esper_network *network, int slot);
 
 /* A region as if no seed had ever been there. */

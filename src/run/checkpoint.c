@@ -556,7 +556,7 @@ static esper_status check_slots(const esper_safetensors *file, const esper_slots
                 : ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
 }
 
-/* Makes the network what it was: its seeds are born again, and their weights read like all others. */
+/* Makes the network what it was; its seeds' weights are read like all others. */
 static esper_status read_slots(const esper_safetensors *file, esper_network *network)
 {
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
@@ -573,9 +573,6 @@ static esper_status read_slots(const esper_safetensors *file, esper_network *net
             network->slots = *slots;
             status = esper_network_replan(network);
         }
-        for (int k = 0; status == ESPER_OK && k < slots->n; k++)
-            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED && network->optim != NULL) /* not in the file yet */
-                status = esper_network_bear(network, k);
     }
     esper_mem_free(bytes);
     esper_mem_free(slots);

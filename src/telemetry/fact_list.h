@@ -345,7 +345,6 @@
  *       that keeps what is no UTF-8), BLUEPRINT (its number, which is a name in the file), SLOTS (n_<name> ids)
  * e     where it lies in esper_log_entry ---- */
 
-/* 1, of 0.1, has no `epochs`. */
 #define ESPER_LOG_VERSION 3
 
 #define ESPER_FACT_LOG_HEAD_FIELDS(F, e) \
@@ -371,6 +370,7 @@
     F(e, LOG, CODE, op, op, "the operation")                                                         \
     F(, LOG, MAYBE_TEXT, ESPER_SLOT_CHARS, slot, "the slot's id; `null` for a `wait` without one")   \
     F(e, LOG, BLUEPRINT, 0, blueprint, "of a germination; else `null`")                              \
+    F(e, LOG, MAYBE_CODE, birth, birth, "how its weights are born; else `null`. Not before version 3")     \
     F(e, LOG, MAYBE_CODE, style, style, "how it is blended in; `null` keeps what is there")          \
     F(e, LOG, INT, 0, tempo,                                                                         \
       "epochs of blending; what an operation does not ask for, here and below, has its usual value") \

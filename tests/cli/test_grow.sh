@@ -183,12 +183,12 @@ esper replay falling --progress none
 expect_code 1
 expect_words err "was begun for 2 epochs and resumed for 3"
 # ---- a log of version 1 does not say it: replayed where that is no matter, and explained where it is
-sed -i '1s/"esper_decisions":2\(.*\),"epochs":[0-9]*/"esper_decisions":1\1/' falling/decisions.jsonl
+sed -i '1s/"esper_decisions":3\(.*\),"epochs":[0-9]*/"esper_decisions":1\1/' falling/decisions.jsonl
 esper replay falling --progress none
 expect_code 1
 expect_words err "is not made again by its log" "of version 1" "towards the last of them"
 esper grow synth "${fixed[@]}" --schedule cosine --epochs 2 --policy none --run-dir fell
-sed -i '1s/"esper_decisions":2\(.*\),"epochs":[0-9]*/"esper_decisions":1\1/' fell/decisions.jsonl
+sed -i '1s/"esper_decisions":3\(.*\),"epochs":[0-9]*/"esper_decisions":1\1/' fell/decisions.jsonl
 expect_equal "version of the log" "$(head -c 21 fell/decisions.jsonl)" '{"esper_decisions":1,'
 esper replay fell --progress none
 expect_code 0

@@ -30,6 +30,7 @@ static esper_log_entry a_decision(void)
     esper_decision_init(&entry.decision, ESPER_SLOT_OP_GERMINATE);
     entry.decision.slot = 1;
     entry.decision.blueprint = 2;
+    entry.decision.birth = ESPER_BIRTH_OWN;
     entry.decision.style = ESPER_STYLE_GATED_GATE;
     entry.decision.tempo = 7;
     entry.decision.speed = 3;
@@ -176,6 +177,7 @@ static int make_entries(esper_log_entry entries[64])
     for (int op = 0; op < ESPER_N_SLOT_OPS; op++) {
         entries[n] = a_decision();
         entries[n].decision.op = op;
+        entries[n].decision.birth = op == ESPER_SLOT_OP_GERMINATE ? ESPER_BIRTH_OWN : ESPER_BIRTH_UNSAID;
         entries[n++].decision.style = op == ESPER_SLOT_OP_GERMINATE ? 0 : ESPER_STYLE_KEEP;
     }
     entries[n] = (esper_log_entry){.epoch = 3, .source = ESPER_LOG_POLICY};
@@ -247,10 +249,10 @@ static void writes_what_was_read(void **state)
 static void is_written_as_said(void **state)
 {
     static const char wanted[] =
-        "{\"esper_decisions\":2,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
+        "{\"esper_decisions\":3,\"task\":\"fashion\",\"topology\":\"cnn\",\"seed\":\"18446744073709551614\","
         "\"kernels\":\"cpu avx2\",\"ranks\":4,\"epochs\":20}\n"
         "{\"number\":0,\"epoch\":12,\"step\":\"9007199254740993\",\"weights\":\"0000000000000000\",\"source\":\"policy\",\"op\":\"germinate\","
-        "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"style\":\"gated_gate\",\"tempo\":7,"
+        "\"slot\":\"r0c1\",\"blueprint\":\"attention\",\"birth\":\"own\",\"style\":\"gated_gate\",\"tempo\":7,"
         "\"target\":0.30000000000000004,\"speed\":3,\"curve\":\"sigmoid_sharp\",\"reason\":\"plateau\","
         "\"confidence\":4.94065645841247e-324,\"text\":\"plateau of 3 epochs\"}\n"
         "{\"number\":1,\"epoch\":2147483647,\"step\":41,\"weights\":\"0000000000000000\",\"source\":\"injection\",\"tensor\":\"head.weight\","
@@ -460,8 +462,8 @@ static void damaged_headers_are_named(void **state)
         {"", "no whole line"},
         {"{\"esper_decisions\":1", "no whole line"},
         {"{\"epoch\":1}\n", "no decision log"},
-        {"{\"esper_decisions\":0}\n", "version 0; this program reads versions 1 to 2"},
-        {"{\"esper_decisions\":3}\n", "version 3; this program reads versions 1 to 2"},
+        {"{\"esper_decisions\":0}\n", "version 0; this program reads versions 1 to 3"},
+        {"{\"esper_decisions\":4}\n", "version 4; this program reads versions 1 to 3"},
         {"{\"esper_decisions\":2,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1}\n",
          "epochs is missing"},
         {"{\"esper_decisions\":1,\"task\":\"x\",\"topology\":\"cnn\",\"seed\":\"1\",\"kernels\":\"ref\",\"ranks\":1,"
@@ -507,12 +509,14 @@ static void a_log_of_version_1_is_read_and_gone_on_with(void **state)
     assert_int_equal(history.n, 1);
     assert_int_equal(history.head.ranks, 4);
     assert_int_equal(history.head.epochs, 0); /* it does not say */
+    assert_int_equal(history.entries[0].decision.birth, ESPER_BIRTH_UNSAID);
     esper_decision_history_free(&history);
     check_good(esper_decision_log_open(PATH, &head, true, 1, &log));
     check_good(esper_decision_log_append(log, &next));
     esper_decision_log_close(log);
     check_good(esper_decision_history_read(PATH, UINT64_MAX, &history));
     assert_int_equal(history.n, 2);
+    assert_int_equal(history.entries[1].decision.birth, next.decision.birth);
     assert_int_equal(history.head.epochs, 0); /* nor is it known now for how many it was begun */
     esper_decision_history_free(&history);
 }

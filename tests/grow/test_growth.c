@@ -300,6 +300,9 @@ static void leaves_nothing_behind(void **state)
 
     (void)state;
     grow_until(g, 1);
+    check_stage(g, 0, ESPER_STAGE_GERMINATED);
+    assert_true(region_is_zero(g->network, 1)); /* it is born when it begins to learn */
+    grow_until(g, 2);
     first = copy_region(g, 1);
     assert_false(region_is_zero(g->network, 1));
     grow_until(g, 7);
@@ -315,6 +318,8 @@ static void leaves_nothing_behind(void **state)
     grow_until(g, 16);
     check_stage(g, 0, ESPER_STAGE_GERMINATED);
     assert_int_equal(slot_at(g, 0)->n_seeds, 2);
+    assert_true(region_is_zero(g->network, 1));
+    grow_until(g, 17);
     assert_false(region_is_zero(g->network, 1));
     assert_false(has_weights(g, 1, &first)); /* another seed of the same kind, not the same seed */
     grow_until(g, 18);

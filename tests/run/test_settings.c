@@ -73,6 +73,7 @@ static const trial trials[ESPER_CONFIG_N_KEYS] = {
     [KEY_plateau_epochs] = {"3", ""},
     [KEY_plant] = {"r0c0:norm", ""},
     [KEY_incubation] = {"straight", ""},
+    [KEY_birth] = {"small", ""},
     [KEY_seed_lr] = {"0.5", ""},
     [KEY_attribution] = {"20", "attribution = 0\nbatch = 32\nvalid_fraction = 0.2\nepochs = 14\n"},
     [KEY_reward] = {"loss", ""},

@@ -42,7 +42,8 @@ static esper_status build(const birth_case *birth, esper_net *net)
     net->input = is_cnn ? esper_net_input(net, "x", ESPER_F32, 3, (int[]){birth->width, HEIGHT, WIDTH})
                         : esper_net_input(net, "x", ESPER_F32, 2, (int[]){TOKENS, birth->width});
     net->output =
-        esper_blueprint_build(blueprint, net, net->input, birth->multiply ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD);
+        esper_blueprint_build(blueprint, net, net->input,
+                              (esper_blueprint_how){.blend = birth->multiply ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD});
     return esper_net_status(net);
 }
 

@@ -117,7 +117,8 @@ static esper_status build(const seed_detail *detail, const esper_safetensors_ten
         net->output = esper_gate_build(net, net->input);
     } else {
         ESPER_TRY(esper_blueprint_find(topology, detail->blueprint, &blueprint));
-        net->output = esper_blueprint_build(blueprint, net, net->input, ESPER_BLEND_ADD);
+        net->output =
+            esper_blueprint_build(blueprint, net, net->input, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
         parity_put_group_norms(net, 0);
     }
     return esper_net_status(net);
