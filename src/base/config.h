@@ -188,7 +188,8 @@ enum {
     ESPER_CONFIG_BY_SCRIPT = 4,  /* a decision file */
     ESPER_CONFIG_BY_PROGRAM = 8, /* policy_cmd */
     ESPER_CONFIG_BY_LEARNED = 16, /* a policy that has learned, or that learns here */
-    ESPER_CONFIG_BY_TRIALS = 32
+    ESPER_CONFIG_BY_SEARCH = 32,  /* halving: it decides before the run begins, and nobody then */
+    ESPER_CONFIG_BY_TRIALS = 64
 };
 
 /* What a run is, as far as it is not in its configuration. */

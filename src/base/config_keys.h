@@ -69,7 +69,9 @@
       "leave out --flops", "leave out --flops")                                                                        \
     X(GUARDED, config->guard, "the guard is off", "switch it on with --guard", "switch it on with --guard")            \
     X(RANKS, use->launched, "it is a job of one process", "start ranks with mpirun", "")                               \
-    X(DECIDES, use->deciders != 0, "nobody decides about seeds", "give a --policy other than none",                    \
+    X(DECIDES, use->deciders & ~(unsigned)ESPER_CONFIG_BY_SEARCH, "nobody decides about seeds",                        \
+      "give a --policy other than none", "name one that grows among --policies")                                       \
+    X(CHOOSES, use->deciders != 0, "nobody decides about seeds", "give a --policy other than none",                    \
       "name one that grows among --policies")                                                                          \
     X(SEEDS, use->deciders != 0 || config->plant[0] != '\0', "nobody decides about seeds, and none is planted",        \
       "give a --policy other than none, or --plant", "name one that grows among --policies")                           \
@@ -119,7 +121,7 @@
       "The least important messages still printed on standard error.")                                                 \
     X(TRAINING, epochs, INT, "5", FROM(0), "epochs", EVERY, EPOCHS, BITS,                                              \
       "Passes over the training samples.")                                                                             \
-    X(TRAINING, length, CHOICE, "flops", ANY, "", TRAIN | GROW | COMPARE, ALWAYS, BITS,                                \
+    X(TRAINING, length, CHOICE, "flops", ANY, "", GROW | COMPARE, ALWAYS, BITS,                                        \
       "What the run's length is. flops: it may spend what `epochs` cost the network as it begins, so that they get "   \
       "fewer as it grows. epochs: so many, whatever they cost.")                                                       \
     X(TRAINING, flops, REAL, "0", FROM(0), "FLOP", TRAIN | GROW | COMPARE, BUDGET, BITS,                               \
@@ -154,8 +156,9 @@
       "Where a schedule that falls ends.")                                                                             \
     X(TRAINING, fall, REAL, "0.4", BETWEEN(0, 1), "", EVERY, HOLDS, BITS,                                              \
       "Last part of the run in which a rate that was held falls. A network grows while it is held.")                   \
-    X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                     \
-      "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
+    X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                        \
+      "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), "  \
+      "halving (nobody: the best of 16 static networks is searched for within the run's FLOPs), or a "                 \
       "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND", GROWN, NAMED | LISTED, BITS,                                                \
       "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
@@ -171,7 +174,7 @@
       "How long a slot rests after a seed was pruned there.")                                                          \
     X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds", GROWN, DECIDES, BITS,                                             \
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
-    X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, DECIDES, BITS,                                       \
+    X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, CHOOSES, BITS,                                       \
       "Most parameters the network may grow to; 0 sets no limit.")                                                     \
     X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, KINDS, BITS,                                         \
       "Kinds of seeds that are tried, by trials beside each other, by the heuristic in turn, separated by commas. "    \

@@ -260,7 +260,8 @@ esper_status esper_network_replan(esper_network *network)
         return status;
     }
     network->program = program;
-    network->step_cost = (uint64_t)llround(esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network));
+    network->step_cost =
+        (uint64_t)llround(esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network));
     esper_splice_find_alphas(&network->splice, &network->net, network->alpha_input);
     set_groups(network);
     return esper_guarded_restructure(network);
@@ -398,12 +399,16 @@ static esper_status plant_seeds(esper_network *network)
 static uint64_t budget_of(const esper_network *network)
 {
     const esper_config *config = &network->engine->config;
+    uint64_t budget;
 
     if (config->length == ESPER_CONFIG_LENGTH_EPOCHS)
         return 0;
     if (config->flops > 0.0)
-        return (uint64_t)fmin(config->flops, 9e18);
-    return (uint64_t)config->epochs * network->engine->steps_per_epoch * network->step_cost;
+        return (uint64_t)fmax(fmin(config->flops, 9e18), 1.0);
+    if (__builtin_mul_overflow((uint64_t)config->epochs * network->engine->steps_per_epoch, network->step_cost,
+                               &budget))
+        return UINT64_MAX / 2;
+    return budget;
 }
 
 esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out)
@@ -611,18 +616,22 @@ uint32_t esper_network_epochs_until(const esper_network *network, double share)
 {
     const esper_engine *engine = network->engine;
     const esper_cursor *cursor = &network->cursor;
-    double left, steps = cursor->batch;
+    double left, steps;
 
     assert(share >= 0.0 && share <= 1.0);
     if (network->budget == 0)
         return (uint32_t)ceil(share * engine->config.epochs);
     left = share * (double)network->budget - (double)cursor->spent;
-    steps += ceil(fmax(left, 0.0) / (double)network->step_cost);
-    return cursor->epoch + (uint32_t)fmin(ceil(steps / engine->steps_per_epoch), 1e9);
+    steps = cursor->batch + ceil(left / (double)network->step_cost);
+    return (uint32_t)fmin(fmax(cursor->epoch + ceil(steps / engine->steps_per_epoch), 0.0), 1e9);
 }
 
 uint32_t esper_network_epochs(const esper_network *network)
 {
+    const esper_cursor *cursor = &network->cursor;
+
+    if (network->budget > 0 && cursor->spent >= network->budget)
+        return cursor->epoch + (cursor->batch > 0); /* its last epoch is a short one */
     return esper_network_epochs_until(network, 1.0);
 }
 

@@ -151,7 +151,7 @@ static esper_status open_policy(esper_growth *growth)
     esper_policy_setup setup = {
         .topology = network->engine->host.topology,
         .seed = network->seed,
-        .max_epochs = config->epochs,
+        .max_epochs = network->budget > 0 && config->flops > 0.0 ? 0 : config->epochs, /* at most: it may grow dearer */
         .slot_ids = ids,
         .n_slots = network->slots.n,
         .heuristic = &rules,
@@ -506,6 +506,12 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
         .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,
     };
+}
+
+void esper_growth_count_before(esper_growth *growth, double flops)
+{
+    assert(flops >= 0.0);
+    growth->facts.flops += flops;
 }
 
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot)

@@ -379,7 +379,7 @@ static const char *note_of(const esper_safetensors *file, const char *key)
     return text != NULL ? text : "";
 }
 
-/* budget_out: 0 in checkpoints of version 0.1, which do not tell what was spent either. */
+/* Budget and what was spent: 0 in checkpoints of version 0.1, which do not tell. */
 static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out, uint64_t *budget_out)
 {
     esper_cursor cursor = {0};
@@ -620,7 +620,7 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
     ESPER_TRY(visit_state(network, &network->slab, copy_tensor, &in));
     ESPER_TRY(check_weights(checkpoint->file, network));
     ESPER_TRY(read_cursor(checkpoint->file, &network->cursor, &budget));
-    if (budget == 0)
+    if (network->cursor.spent == 0)
         network->cursor.spent = network->cursor.step * network->step_cost; /* it was trained as it is */
     assert(network->splice.training == (network->optim != NULL));
     if (network->optim == NULL)

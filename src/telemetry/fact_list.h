@@ -347,14 +347,13 @@
 
 #define ESPER_LOG_VERSION 3
 
-#define ESPER_FACT_LOG_HEAD_FIELDS(F, e) \
-    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task") \
-    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn` or `transformer`") \
-    F(e, LOG, U64, 0, seed, "seed of all random numbers") \
-    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set") \
+#define ESPER_FACT_LOG_HEAD_FIELDS(F, e)                                                                     \
+    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task")                                          \
+    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn` or `transformer`")             \
+    F(e, LOG, U64, 0, seed, "seed of all random numbers")                                                    \
+    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set")                                 \
     F(e, LOG, INT, 0, ranks, "processes that computed it: sums of another number differ in their last bits") \
-    F(e, LOG, U64, 0, budget, \
-      "training FLOPs it was to spend when it began; a resumption may have asked for others")
+    F(e, LOG, U64, 0, budget, "training FLOPs it was to spend when it began; a resumption may have asked for others")
 
 #define ESPER_FACT_LOG_ENTRY_FIELDS(F, e) \
     F(e, LOG, COUNT, 0, number, "its place in the log, from 0") \
