@@ -53,7 +53,7 @@ struct esper_policy {
     const esper_policy_ops *ops;
 };
 
-/* All policies, NULL at the end: trials, none, heuristic, random, scripted, command, learned. */
+/* All policies, NULL at the end: none, heuristic, random, scripted, command, learned, trials. */
 const esper_policy_ops *const *esper_policy_list(void);
 
 /* E_ARG with the nearest name and all there are when there is none of that name. */
