@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "guard/governor.h"
 #include "run/run_internal.h"
+#include "run/settings.h"
 
 /* ------------------------------------------------------------------------------------------------ what can be seen */
 
@@ -128,7 +129,8 @@ void run_tell_start(run *self)
 {
     const esper_run_observer *observer = self->desc->observer;
     const esper_config *config = &self->base.config;
-    bool decides = config->policy_cmd[0] != '\0' || strcmp(config->policy, esper_policy_none.name) != 0;
+    bool decides = config->policy_cmd[0] != '\0' ||
+                   (esper_settings_decider(config->policy) & ~(unsigned)ESPER_CONFIG_BY_SEARCH) != 0;
     esper_run_view view = view_of(self);
     esper_fact fact = run_start(self);
     char text[ESPER_GROWTH_HINT_CHARS];

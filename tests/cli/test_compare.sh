@@ -167,6 +167,18 @@ expect_words out "At equal training FLOPs, "
 esper grow synth "${fixed[@]}" --policy none --run-dir by-hand
 expect_equal "weights" "$(hash_of alone/none-1)" "$(hash_of by-hand)"
 
+# ---- a directory of an earlier version is refused
+if command -v python3 >/dev/null; then
+    cp -r alone older
+    python3 -c 'import sqlite3
+db = sqlite3.connect("older/none-1/store.sqlite")
+db.execute("UPDATE runs SET config = replace(config, char(10) || \"length = flops\", \"\")")
+db.commit()'
+    esper compare synth "${fixed[@]}" --policies none --seeds 1 --dir older --jobs 1
+    expect_code 2
+    expect_words err "older/none-1 holds a run of an earlier version, which had no budget of FLOPs: choose another directory"
+fi
+
 # ---- without --dir it finds a place
 esper compare synth "${fixed[@]}" --policies none --seeds 1
 expect_code 0

@@ -47,7 +47,7 @@ cat >script.txt <<'END'
 13 r0c0 advance
 16 r1c1 germinate blueprint=norm
 END
-grow=(grow synth --epochs 18 --max-steps 4 --batch 24 --blocks 2 --channels 4 --gates permissive --policy scripted
+grow=(grow synth --length epochs --epochs 18 --max-steps 4 --batch 24 --blocks 2 --channels 4 --gates permissive --policy scripted
     --decisions script.txt --progress none)
 for again in 1 2; do
     on_ranks 3 "${grow[@]}" --run-dir grown-$again
