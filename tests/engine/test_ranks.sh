@@ -174,6 +174,12 @@ for n in 1 2; do
 done
 expect_equal "what is spent on 1 rank and on 2" "$(cursor_of short-1)" "$(cursor_of short-2)"
 
+# A search is one on any number of ranks: all end with the same network.
+on_ranks 2 grow synth --policy halving --epochs 40 --max-steps 5 --batch 8 --blocks 2 --channels 4 --progress none --run-dir searched
+expect_code 0
+expect_words err "halving: round 4 of 5, 2 networks"
+expect_equal "how often each round is told" "$(grep -c 'halving: round' err.txt)" 4
+
 # A directory that holds a run already: who was to make it says so, and is not talked over.
 on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir taken
 expect_code 0
