@@ -122,7 +122,7 @@ const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GRO
     int n;
 
     text[0] = '\0';
-    if (config->epochs >= least)
+    if (config->epochs >= least || (config->length == ESPER_CONFIG_LENGTH_FLOPS && config->flops > 0.0))
         return text;
     n = snprintf(
         text, ESPER_GROWTH_HINT_CHARS,

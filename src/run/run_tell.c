@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "guard/governor.h"
 #include "run/run_internal.h"
+#include "run/settings.h"
 
 /* ------------------------------------------------------------------------------------------------ what can be seen */
 
@@ -128,8 +129,8 @@ void run_tell_start(run *self)
 {
     const esper_run_observer *observer = self->desc->observer;
     const esper_config *config = &self->base.config;
-    bool by_stages = config->policy_cmd[0] != '\0' || (strcmp(config->policy, esper_policy_none.name) != 0 &&
-                                                       strcmp(config->policy, esper_policy_trials.name) != 0);
+    unsigned at_once = ESPER_CONFIG_BY_SEARCH | ESPER_CONFIG_BY_TRIALS;
+    bool by_stages = config->policy_cmd[0] != '\0' || (esper_settings_decider(config->policy) & ~at_once) != 0;
     esper_run_view view = view_of(self);
     esper_fact fact = run_start(self);
     char text[ESPER_GROWTH_HINT_CHARS];
