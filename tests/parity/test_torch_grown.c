@@ -247,7 +247,7 @@ static void grow_case(const family *host, const esper_blueprint *blueprint, int 
     (void)!system("rm -rf run");
     snprintf(
         arguments, sizeof(arguments),
-        "grow %s %s --threads 1 --epochs %d --max-steps 3 --gates permissive --policy scripted --decisions script.txt "
+        "grow %s %s --threads 1 --epochs %d --length epochs --max-steps 3 --gates permissive --policy scripted --decisions script.txt "
         "--run-dir run --progress none",
         host->task, host->flags, N_EPOCHS);
     esper(arguments);
