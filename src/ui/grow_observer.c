@@ -65,7 +65,7 @@ static esper_growth_view view_of(esper_grow_observer *watch, const esper_run_vie
     esper_growth_view view = {
         .epoch = epoch < n_epochs ? epoch + 1 : n_epochs,
         .max_epochs = n_epochs,
-        .foretold = network->budget > 0 && look.may_grow,
+        .foretold = network->budget > 0 && look.may_grow && esper_network_share(network) < 1.0,
         .share = esper_network_share(network),
         .part = (double)network->cursor.batch / network->engine->steps_per_epoch,
         .doing = "training",
