@@ -21,6 +21,7 @@ static const char *const choices_schedule[] = {ESPER_CONFIG_SCHEDULE_LIST(X) NUL
 static const char *const choices_gates[] = {ESPER_CONFIG_GATES_LIST(X) NULL};
 static const char *const choices_comm[] = {ESPER_CONFIG_COMM_LIST(X) NULL};
 static const char *const choices_incubation[] = {ESPER_CONFIG_INCUBATION_LIST(X) NULL};
+static const char *const choices_birth[] = {ESPER_CONFIG_BIRTH_LIST(X) NULL};
 #undef X
 #define X(name, text) text,
 static const char *const choices_log_level[] = {ESPER_LOG_LEVEL_LIST(X) NULL};

@@ -32,6 +32,7 @@ typedef enum esper_config_schedule { ESPER_CONFIG_SCHEDULE_LIST(X) } esper_confi
 typedef enum esper_config_gates { ESPER_CONFIG_GATES_LIST(X) } esper_config_gates;
 typedef enum esper_config_comm { ESPER_CONFIG_COMM_LIST(X) } esper_config_comm;
 typedef enum esper_config_incubation { ESPER_CONFIG_INCUBATION_LIST(X) } esper_config_incubation;
+typedef enum esper_config_birth { ESPER_CONFIG_BIRTH_LIST(X) } esper_config_birth;
 #undef X
 typedef esper_log_level esper_config_log_level;
 
@@ -187,7 +188,8 @@ enum {
     ESPER_CONFIG_BY_SCRIPT = 4,  /* a decision file */
     ESPER_CONFIG_BY_PROGRAM = 8, /* policy_cmd */
     ESPER_CONFIG_BY_LEARNED = 16, /* a policy that has learned, or that learns here */
-    ESPER_CONFIG_BY_TRIALS = 32
+    ESPER_CONFIG_BY_SEARCH = 32,  /* halving: it decides before the run begins, and nobody then */
+    ESPER_CONFIG_BY_TRIALS = 64
 };
 
 /* What a run is, as far as it is not in its configuration. */

@@ -34,6 +34,9 @@
 #define ESPER_CONFIG_GATES_LIST(X)      X(GATES, STRICT, "strict") X(GATES, PERMISSIVE, "permissive")
 #define ESPER_CONFIG_COMM_LIST(X)       X(COMM, AUTO, "auto") X(COMM, SELF, "self") X(COMM, MPI, "mpi")
 #define ESPER_CONFIG_INCUBATION_LIST(X) X(INCUBATION, STRAIGHT, "straight") X(INCUBATION, ASIDE, "aside")
+/* esper_birth of nn/blueprint.h has its values from here, and says what they mean. */
+#define ESPER_CONFIG_BIRTH_LIST(X) \
+    X(BIRTH, OWN, "own") X(BIRTH, ZERO, "zero") X(BIRTH, SMALL, "small") X(BIRTH, COPY, "copy")
 
 /* clang-format off */
 
@@ -66,7 +69,9 @@
       "leave out --flops", "leave out --flops")                                                                        \
     X(GUARDED, config->guard, "the guard is off", "switch it on with --guard", "switch it on with --guard")            \
     X(RANKS, use->launched, "it is a job of one process", "start ranks with mpirun", "")                               \
-    X(DECIDES, use->deciders != 0, "nobody decides about seeds", "give a --policy other than none",                    \
+    X(DECIDES, use->deciders & ~(unsigned)ESPER_CONFIG_BY_SEARCH, "nobody decides about seeds",                        \
+      "give a --policy other than none", "name one that grows among --policies")                                       \
+    X(CHOOSES, use->deciders != 0, "nobody decides about seeds", "give a --policy other than none",                    \
       "name one that grows among --policies")                                                                          \
     X(SEEDS, use->deciders != 0 || config->plant[0] != '\0', "nobody decides about seeds, and none is planted",        \
       "give a --policy other than none, or --plant", "name one that grows among --policies")                           \
@@ -116,7 +121,7 @@
       "The least important messages still printed on standard error.")                                                 \
     X(TRAINING, epochs, INT, "5", FROM(0), "epochs", EVERY, EPOCHS, BITS,                                              \
       "Passes over the training samples.")                                                                             \
-    X(TRAINING, length, CHOICE, "flops", ANY, "", TRAIN | GROW | COMPARE, ALWAYS, BITS,                                \
+    X(TRAINING, length, CHOICE, "flops", ANY, "", GROW | COMPARE, ALWAYS, BITS,                                        \
       "What the run's length is. flops: it may spend what `epochs` cost the network as it begins, so that they get "   \
       "fewer as it grows. epochs: so many, whatever they cost.")                                                       \
     X(TRAINING, flops, REAL, "0", FROM(0), "FLOP", TRAIN | GROW | COMPARE, BUDGET, BITS,                               \
@@ -151,8 +156,9 @@
       "Where a schedule that falls ends.")                                                                             \
     X(TRAINING, fall, REAL, "0.4", BETWEEN(0, 1), "", EVERY, HOLDS, BITS,                                              \
       "Last part of the run in which a rate that was held falls. A network grows while it is held.")                   \
-    X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                     \
-      "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), or a "    \
+    X(GROWTH, policy, TEXT, "trials", ANY, "NAME|FILE|RUN", GROW, ALWAYS, BITS,                                        \
+      "Who decides about seeds: trials, none, heuristic, random, scripted (see decisions), command (see policy_cmd), "  \
+      "halving (nobody: the best of 16 static networks is searched for within the run's FLOPs), or a "                 \
       "learned policy: its file, or the run of `esper learn` (a directory, the beginning of its name, or 'last').")    \
     X(GROWTH, policy_cmd, TEXT, "", ANY, "COMMAND", GROWN, NAMED | LISTED, BITS,                                                \
       "A program that decides, asked once an epoch over JSON lines (docs/policy-protocol.md). Sets policy = command.") \
@@ -168,7 +174,7 @@
       "How long a slot rests after a seed was pruned there.")                                                          \
     X(GROWTH, max_seeds, INT, "0", FROM(0), "seeds", GROWN, DECIDES, BITS,                                             \
       "Most seeds at a time, kept ones included; 0 allows one in every slot.")                                         \
-    X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, DECIDES, BITS,                                       \
+    X(GROWTH, max_params, INT, "0", FROM(0), "parameters", GROWN, CHOOSES, BITS,                                       \
       "Most parameters the network may grow to; 0 sets no limit.")                                                     \
     X(GROWTH, blueprints, TEXT, "", ANY, "NAMES", GROW | COMPARE, KINDS, BITS,                                         \
       "Kinds of seeds that are tried, by trials beside each other, by the heuristic in turn, separated by commas. "    \
@@ -187,6 +193,9 @@
       "So many such epochs in a row, and the heuristic lets a seed germinate.")                                        \
     X(GROWTH, plant, TEXT, "", ANY, "SLOT:BLUEPRINT,...", EVERY, ALWAYS, BITS,                                         \
       "Seeds that are part of the network from the start, as if they had been kept: r0c1:conv_light,r1c2:norm.")       \
+    X(GROWTH, birth, CHOICE, "own", ANY, "", GROWN, DECIDES, BITS,                                                      \
+      "How a seed's weights are born where a decision does not say: as its blueprint has them, with its output at 0 or " \
+      "a tenth, or as a copy of the host's layer before its slot.")                                                   \
     X(GROWTH, incubation, CHOICE, "aside", ANY, "", GROWN, DECIDES, BITS,                                              \
       "What a seed learns by before it is blended in: the loss of a trial of its own, or the stream's gradient alone.") \
     X(GROWTH, seed_lr, REAL, "1", OVER(0), "", GROWN, DECIDES, BITS,                                                   \

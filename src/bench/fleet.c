@@ -56,7 +56,7 @@ static int put_seed(esper_net *net, const esper_boundary *boundary, int x, void 
         return ESPER_NO_TENSOR;
     snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
     esper_net_enter(net, prefix, boundary->order + 1);
-    x = esper_blueprint_build(blueprint, net, x, ESPER_BLEND_ADD);
+    x = esper_blueprint_build(blueprint, net, x, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
     esper_net_enter(net, "", 0);
     return x;
 }

@@ -113,8 +113,11 @@ static esper_status explain(const original *self, esper_status status)
     return ESPER_FAIL(
         status,
         "%s is not made again by its log: %s. Of a run that was resumed, a replay cannot follow a rollback "
-        "after that, other kernels, another number of ranks, or other settings of the guard",
-        self->dir, message);
+        "after that, other kernels, another number of ranks, or other settings of the guard%s",
+        self->dir, message,
+        self->config.length == ESPER_CONFIG_LENGTH_EPOCHS && self->config.schedule != ESPER_CONFIG_SCHEDULE_CONSTANT
+            ? "; nor more epochs, by which its rate falls"
+            : "");
 }
 
 static esper_status replay(const original *self, esper_job *job, int *code_out)

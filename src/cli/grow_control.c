@@ -46,7 +46,7 @@ esper_status esper_grow_is_done(const char *path, const esper_task *task, const 
                     cursor.batch == 0 &&
                     (budget > 0 ? cursor.spent >= budget : cursor.epoch >= (uint32_t)checkpoint.config.epochs) &&
                     (!is_asked(asked, "epochs") || asked->epochs <= checkpoint.config.epochs) &&
-                    (!is_asked(asked, "flops") || asked->flops <= checkpoint.config.flops);
+                    (!is_asked(asked, "flops") || asked->flops <= (double)budget);
     esper_checkpoint_fini(&checkpoint);
     return status;
 }
@@ -83,7 +83,8 @@ static esper_status derive_config(const char *grown, const esper_config *asked, 
 
 static esper_status prepare(const esper_grow_control_desc *desc, control *self, bool *done_out)
 {
-    char grown[ESPER_PATH_CHARS], epochs[ESPER_CONFIG_TEXT_CHARS];
+    char grown[ESPER_PATH_CHARS], length[ESPER_CONFIG_TEXT_CHARS];
+    const char *key;
     struct stat info;
 
     ESPER_TRY(esper_run_path(desc->run_dir, ESPER_RUN_CHECKPOINT, grown));
@@ -95,10 +96,11 @@ static esper_status prepare(const esper_grow_control_desc *desc, control *self, 
     *done_out = false;
     if (!self->begun)
         return ESPER_OK;
-    /* to go on with it: only what may differ then. The grown run may have been given more epochs since */
-    esper_config_value_text(&self->config, esper_config_find("epochs"), epochs);
+    /* to go on with it: only what may differ then. The grown run may have been made longer since */
+    key = self->config.flops > 0.0 && self->config.length == ESPER_CONFIG_LENGTH_FLOPS ? "flops" : "epochs";
+    esper_config_value_text(&self->config, esper_config_find(key), length);
     esper_config_init(&self->config);
-    ESPER_TRY(esper_config_set(&self->config, "epochs", epochs, &by_flag));
+    ESPER_TRY(esper_config_set(&self->config, key, length, &by_flag));
     ESPER_TRY(pass_on(desc->asked, &self->config));
     return esper_grow_is_done(self->checkpoint, NULL, &self->config, done_out);
 }

@@ -504,6 +504,12 @@ esper_status esper_guarded_judge(esper_network *network, double loss, esper_inci
     return ESPER_OK;
 }
 
+void esper_guarded_forget_losses(esper_network *network)
+{
+    if (network->guarded != NULL)
+        esper_governor_forget_losses(network->guarded->governor);
+}
+
 /* ------------------------------------------------------------------------------------------------ about it */
 
 esper_governor_reading esper_guarded_reading(const esper_network *network)

@@ -84,6 +84,10 @@ esper_status esper_guarded_settle(esper_network *network, esper_incident *incide
 /* Lets the governor judge a validation loss. */
 esper_status esper_guarded_judge(esper_network *network, double loss, esper_incident *incident_out);
 
+/* The network computes something else than it did a moment ago (a seed joined at full weight): a loss that jumps is no sign of
+ * divergence, and losses are judged by those that come from now on. Going back to before brings those of then back. */
+void esper_guarded_forget_losses(esper_network *network);
+
 esper_governor_reading esper_guarded_reading(const esper_network *network);
 esper_governor        *esper_guarded_governor(esper_network *network);
 

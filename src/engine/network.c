@@ -260,7 +260,8 @@ esper_status esper_network_replan(esper_network *network)
         return status;
     }
     network->program = program;
-    network->step_cost = (uint64_t)llround(esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network));
+    network->step_cost =
+        (uint64_t)llround(esper_engine_plan_flops(network->engine, network->plan) + esper_side_flops(network));
     esper_splice_find_alphas(&network->splice, &network->net, network->alpha_input);
     set_groups(network);
     return esper_guarded_restructure(network);
@@ -285,11 +286,44 @@ esper_status esper_network_clear_region(esper_network *network, int slot)
     return network->optim != NULL ? esper_optim_reset(network->optim, network->stream, 0, slot + 1) : ESPER_OK;
 }
 
+/* Weights, moments and age of the host's layer before the slot, tensor by tensor: a seed's have the names of that layer's. What
+ * has no such name (a gate network) stays as it was born. */
+static esper_status copy_layer(esper_network *network, const esper_net *net, int slot)
+{
+    const esper_boundary *boundary = esper_net_find_boundary(net, network->slots.slot[slot].id);
+    const esper_slab *slab = &network->slab;
+    static const esper_family families[] = {ESPER_FAMILY_PARAM, ESPER_FAMILY_MOMENT1, ESPER_FAMILY_MOMENT2};
+    char name[ESPER_NAME_CHARS + 16];
+
+    assert(boundary != NULL && boundary->layer_end > 0);
+    for (int t = 0; t < net->n_tensors; t++) {
+        const esper_tensor *to = &net->tensors[t];
+        int from;
+
+        if (to->region != slot + 1 || to->role != ESPER_ROLE_PARAM)
+            continue;
+        snprintf(name, sizeof(name), "layers.%d.%s", boundary->layer_end - 1, to->name + strlen(boundary->slot) + 1);
+        from = esper_net_find(net, name);
+        if (from == ESPER_NO_TENSOR)
+            continue;
+        assert(net->tensors[from].region == 0 && net->tensors[from].count == to->count);
+        for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++)
+            if (slab->family[families[f]] != NULL)
+                ESPER_TRY(esper_backend_copy(slab->backend, NULL, esper_slab_at(slab, families[f], to),
+                                             esper_slab_at(slab, families[f], &net->tensors[from]),
+                                             (size_t)to->count * sizeof(float)));
+    }
+    if (network->optim != NULL)
+        esper_optim_group(network->optim, 0, slot + 1)->t = esper_optim_group(network->optim, 0, 0)->t;
+    return ESPER_OK;
+}
+
 esper_status esper_network_bear(esper_network *network, int slot)
 {
     esper_splice splice = network->splice;
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
-    esper_birth birth = {.seed = network->seed, .number = (uint32_t)network->slots.slot[slot].n_seeds - 1};
+    esper_birth_key key = {.seed = network->seed, .number = (uint32_t)network->slots.slot[slot].n_seeds - 1};
+    const esper_blueprint *blueprint;
     esper_net net;
     esper_status status;
 
@@ -300,13 +334,19 @@ esper_status esper_network_bear(esper_network *network, int slot)
     splice.slots = slots;
     splice.training = true;
     esper_net_init(&net);
-    status = esper_splice_build(&splice, &network->engine->host, &net);
+    status = esper_blueprint_find(splice.topology, slots->slot[slot].blueprint, &blueprint);
+    if (status == ESPER_OK)
+        status = esper_blueprint_check_birth(blueprint, slots->slot[slot].birth);
+    if (status == ESPER_OK)
+        status = esper_splice_build(&splice, &network->engine->host, &net);
     if (status == ESPER_OK)
         status = esper_network_clear_region(network, slot);
     if (status == ESPER_OK)
         status = esper_network_wait(network); /* weights are born on the backend's first stream */
     if (status == ESPER_OK)
-        status = esper_init_seed(&net, &network->slab, &birth, slot + 1);
+        status = esper_init_seed(&net, &network->slab, &key, slot + 1);
+    if (status == ESPER_OK && network->slots.slot[slot].birth == ESPER_BIRTH_COPY)
+        status = copy_layer(network, &net, slot);
     if (status == ESPER_OK)
         status = esper_backend_sync(network->engine->backend);
     esper_net_fini(&net);
@@ -314,12 +354,12 @@ esper_status esper_network_bear(esper_network *network, int slot)
     return status;
 }
 
-/* One word of `plant`: slot:blueprint, or slot:blueprint:operator. */
+/* One word of `plant`: slot:blueprint, and then, where they are not the usual, :operator and :birth. */
 static esper_status plant_one(esper_network *network, const char *word)
 {
-    char id[ESPER_SLOT_CHARS + 8], name[ESPER_BLUEPRINT_CHARS + 8], how[16] = "add";
+    char id[ESPER_SLOT_CHARS + 8], name[ESPER_BLUEPRINT_CHARS + 8], how[16] = "add", born[16] = "own";
     const esper_blueprint *blueprint;
-    int n = sscanf(word, "%23[^:]:%31[^:]:%15s", id, name, how),
+    int birth = 0, n = sscanf(word, "%23[^:]:%27[^:]:%15[^:]:%15s", id, name, how, born),
         k = n >= 1 ? esper_slots_find(&network->slots, id) : -1;
 
     if (n < 2)
@@ -331,9 +371,16 @@ static esper_status plant_one(esper_network *network, const char *word)
         return esper_fail_within(ESPER_E_CONFIG, "plant: ");
     if (!esper_slot_is_empty(&network->slots.slot[k]))
         return ESPER_FAIL(ESPER_E_CONFIG, "plant: slot %s stands there twice", id);
-    ESPER_TRY(esper_slot_plant(
-        &network->slots.slot[k], blueprint, how, esper_splice_count_params(blueprint, network->slots.slot[k].channels),
-        esper_splice_count_gate(network->engine->host.topology, network->slots.slot[k].channels)));
+    while (birth < ESPER_N_BIRTHS && strcmp(esper_birth_name(birth), born) != 0)
+        birth++;
+    if (birth == ESPER_N_BIRTHS)
+        return ESPER_FAIL(ESPER_E_CONFIG, "plant: '%s' is no birth: there are own, zero, small and copy", born);
+    if (esper_blueprint_check_birth(blueprint, birth) != ESPER_OK)
+        return esper_fail_within(ESPER_E_CONFIG, "plant: slot %s: ", id);
+    ESPER_TRY(
+        esper_slot_plant(&network->slots.slot[k], blueprint, how, birth,
+                         esper_splice_count_params(blueprint, network->slots.slot[k].channels),
+                         esper_splice_count_gate(network->engine->host.topology, network->slots.slot[k].channels)));
     return esper_network_bear(network, k);
 }
 
@@ -352,12 +399,16 @@ static esper_status plant_seeds(esper_network *network)
 static uint64_t budget_of(const esper_network *network)
 {
     const esper_config *config = &network->engine->config;
+    uint64_t budget;
 
     if (config->length == ESPER_CONFIG_LENGTH_EPOCHS)
         return 0;
     if (config->flops > 0.0)
-        return (uint64_t)fmin(config->flops, 9e18);
-    return (uint64_t)config->epochs * network->engine->steps_per_epoch * network->step_cost;
+        return (uint64_t)fmax(fmin(config->flops, 9e18), 1.0);
+    if (__builtin_mul_overflow((uint64_t)config->epochs * network->engine->steps_per_epoch, network->step_cost,
+                               &budget))
+        return UINT64_MAX / 2;
+    return budget;
 }
 
 esper_status esper_network_add(esper_engine *engine, uint64_t seed, esper_network **network_out)
@@ -565,18 +616,22 @@ uint32_t esper_network_epochs_until(const esper_network *network, double share)
 {
     const esper_engine *engine = network->engine;
     const esper_cursor *cursor = &network->cursor;
-    double left, steps = cursor->batch;
+    double left, steps;
 
     assert(share >= 0.0 && share <= 1.0);
     if (network->budget == 0)
         return (uint32_t)ceil(share * engine->config.epochs);
     left = share * (double)network->budget - (double)cursor->spent;
-    steps += ceil(fmax(left, 0.0) / (double)network->step_cost);
-    return cursor->epoch + (uint32_t)fmin(ceil(steps / engine->steps_per_epoch), 1e9);
+    steps = cursor->batch + ceil(left / (double)network->step_cost);
+    return (uint32_t)fmin(fmax(cursor->epoch + ceil(steps / engine->steps_per_epoch), 0.0), 1e9);
 }
 
 uint32_t esper_network_epochs(const esper_network *network)
 {
+    const esper_cursor *cursor = &network->cursor;
+
+    if (network->budget > 0 && cursor->spent >= network->budget)
+        return cursor->epoch + (cursor->batch > 0); /* its last epoch is a short one */
     return esper_network_epochs_until(network, 1.0);
 }
 

@@ -17,7 +17,7 @@
 typedef struct esper_cursor {
     uint32_t epoch, batch; /* from 0; batch == steps of an epoch: the epoch's training is done, its end is not */
     uint64_t step;         /* optimiser steps taken in all */
-    uint64_t spent;        /* training FLOPs that led here; what was undone is not among them */
+    uint64_t spent;        /* training FLOPs that led here; of what was undone, batches that are passed over since */
 } esper_cursor;
 
 /* Sums over the batches of an epoch or an evaluation. */
@@ -139,7 +139,8 @@ void esper_network_drop_part(esper_network *network, const char *name);
  * guard what to scan. On failure the network is not to be stepped before it is planned again. */
 esper_status esper_network_replan(esper_network *network);
 
-/* Empties the region of a slot and fills it with the weights its present seed is born with. The slab must have room. */
+/* Empties the region of a slot and fills it with the weights its present seed is born with, as its slot's `birth` says. The slab
+ * must have room. E_ARG: it cannot be born so. */
 esper_status esper_network_bear(esper_network *network, int slot);
 
 /* A region as if no seed had ever been there. */
@@ -241,7 +242,7 @@ typedef struct esper_memory {
 esper_memory esper_network_memory(const esper_network *network);
 
 /* The share of the run that is spent, 0 to 1; whether all is, and no epoch is open; the epochs of the run, as far as can be
- * foretold while the network stays as it is; and those until a share is spent. */
+ * foretold while the network stays as it is; and those until a share is spent, or was. */
 double   esper_network_share(const esper_network *network);
 bool     esper_network_is_over(const esper_network *network);
 uint32_t esper_network_epochs(const esper_network *network);

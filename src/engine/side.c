@@ -56,13 +56,15 @@ void esper_side_close_all(struct esper_side **sides)
     }
 }
 
-/* The host from the slot on, with the seed at full weight; only the seed's parameters are wanted gradients for. */
+/* The host from the slot on, with the seed at full weight. All but the seed is frozen: the host's norms are what they are, as
+ * batch statistics would be those of a network that is not trained, and move its buffers; the seed's own learn. */
 static esper_status plan_side(esper_network *network, esper_side *side)
 {
     esper_plan_net net = {.net = &side->net,
                           .slab = &network->slab,
                           .pass = &network->pass,
-                          .frozen = ~((uint64_t)1 << (side->slot + 1))};
+                          .frozen = ~((uint64_t)1 << (side->slot + 1)),
+                          .exchange = network->engine->exchange.sum != NULL ? &network->engine->exchange : NULL};
     esper_plan_desc desc = {.backend = network->engine->backend,
                             .cache = network->engine->plans,
                             .nets = &net,
@@ -133,19 +135,12 @@ esper_status esper_side_take_targets(esper_network *network)
     return ESPER_OK;
 }
 
-/* In the mode of evaluation, in which the host's norms are what they are: batch statistics would be those of a network that is
- * not trained, and move its buffers. */
 static esper_status run_side(esper_network *network, esper_side *side)
 {
-    esper_status status;
-
     ESPER_TRY(hand_over(network, side->source, side, side->net.input)); /* the stream as the network made it */
     ESPER_TRY(esper_splice_fill_alphas(&side->splice, side->alpha_input, side->plan, network->stream,
                                        network->pass.n_samples));
-    network->pass.training = false;
-    status = esper_plan_gradients_one(side->plan, network->stream, 0);
-    network->pass.training = true;
-    return status;
+    return esper_plan_gradients_one(side->plan, network->stream, 0);
 }
 
 esper_status esper_side_gradients(esper_network *network)

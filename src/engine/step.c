@@ -258,8 +258,10 @@ static bool is_passed_over(const esper_network *network)
 
 bool esper_network_batch_due(esper_network *network)
 {
-    while (!esper_network_epoch_done(network) && is_passed_over(network))
+    while (!esper_network_epoch_done(network) && is_passed_over(network)) {
         network->cursor.batch++;
+        network->cursor.spent += network->step_cost; /* it was computed, and undone: a run is no longer for it */
+    }
     return !esper_network_epoch_done(network);
 }
 

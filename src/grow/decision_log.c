@@ -135,6 +135,8 @@ esper_status esper_log_entry_check(const esper_log_entry *entry, esper_topology 
 {
     if (entry->epoch < 1)
         return ESPER_FAIL(ESPER_E_ARG, "epoch %d: they count from 1", (int)entry->epoch);
+    if (!(entry->share >= 0.0 && entry->share <= 1.0))
+        return ESPER_FAIL(ESPER_E_ARG, "a share of %g spent: it is 0 to 1", entry->share);
     switch (entry->source) {
     case ESPER_LOG_POLICY:
         return check_decision(entry, topology);

@@ -5,9 +5,9 @@
  * that fails has changed nothing in the file; the run has to stop, since what it would do next could not be made again.
  *
  *     {"esper_decisions":3,"task":"fashion","topology":"cnn","seed":"7","kernels":"cpu avx2","ranks":1,"budget":"60100000000"}
- *     {"number":0,"epoch":12,"step":3400,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
- *     {"number":1,"epoch":14,"step":3811,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
- *     {"number":2,"epoch":14,"step":3811,"weights":"..","source":"governor","action":"roll_back","reason":"governor_scan",...}
+ *     {"number":0,"epoch":12,"step":3400,"share":0.41,"weights":"..","source":"policy","op":"germinate","slot":"r0c1","blueprint":"conv_light",...}
+ *     {"number":1,"epoch":14,"step":3811,"share":0.46,"weights":"..","source":"injection","tensor":"blocks.0.conv.weight","role":"param",...}
+ *     {"number":2,"epoch":14,"step":3811,"share":0.46,"weights":"..","source":"governor","action":"roll_back","reason":"governor_scan",...}
  *
  * Reals read back with the same bits, but for NaN, of which there is one. Texts do too: one that is no UTF-8 is written for
  * people with its bad bytes replaced, and for reading as "text_bytes" in hexadecimal. */

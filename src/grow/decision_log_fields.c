@@ -77,6 +77,7 @@ static const char *topology_name(int code)
 #define name_of_point    esper_log_point_name
 #define name_of_op       esper_slot_op_name
 #define name_of_style    esper_style_name
+#define name_of_birth    esper_birth_name
 #define name_of_curve    esper_alpha_choice_name
 #define name_of_reason   esper_reason_name
 #define name_of_action   esper_fact_action

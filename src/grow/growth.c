@@ -63,6 +63,33 @@ static esper_status check_policy(const esper_config *config)
     return ESPER_OK;
 }
 
+/* A birth that the run is set to, and that nobody who decides here could choose a blueprint for. */
+static esper_status check_birth(const esper_config *config, esper_topology topology,
+                                const esper_heuristic_settings *rules)
+{
+    const char *birth = esper_birth_name((int)config->birth);
+    bool by_rules = config->policy_cmd[0] == '\0' && strcmp(config->policy, esper_policy_heuristic.name) == 0;
+    int n_known = 0, n_tried = 0;
+
+    for (int i = 1; i < ESPER_POLICY_BLUEPRINTS; i++) {
+        const esper_blueprint *blueprint = esper_policy_blueprint(topology, i);
+
+        n_known += blueprint != NULL && (blueprint->births >> config->birth & 1u) != 0;
+    }
+    for (int i = 0; i < rules->n_rotation; i++)
+        n_tried += (int)(esper_policy_blueprint(topology, rules->rotation[i])->births >> config->birth & 1u);
+    if (n_known == 0)
+        return ESPER_FAIL(ESPER_E_CONFIG, "birth = %s: no %s blueprint can be born so", birth,
+                          esper_topology_name(topology));
+    if (by_rules && n_tried == 0)
+        return ESPER_FAIL(ESPER_E_CONFIG,
+                          "birth = %s: nothing that the heuristic tries can be born so: give --blueprints layer",
+                          birth);
+    if (config->birth == ESPER_CONFIG_BIRTH_COPY && esper_policy_is_file(config->policy))
+        return ESPER_FAIL(ESPER_E_CONFIG, "birth = copy: a learned policy does not know the blueprint `layer`");
+    return ESPER_OK;
+}
+
 esper_status esper_growth_check_config(const esper_config *config, esper_topology topology)
 {
     esper_heuristic_settings rules;
@@ -77,7 +104,7 @@ esper_status esper_growth_check_config(const esper_config *config, esper_topolog
     if (config->blueprints[0] != '\0' &&
         esper_heuristic_settings_rotate(&rules, topology, config->blueprints) != ESPER_OK)
         return esper_fail_within(ESPER_E_CONFIG, "blueprints: ");
-    return ESPER_OK;
+    return check_birth(config, topology, &rules);
 }
 
 const char *esper_growth_foresee(const esper_config *config, char text[ESPER_GROWTH_HINT_CHARS])
@@ -124,7 +151,7 @@ static esper_status open_policy(esper_growth *growth)
     esper_policy_setup setup = {
         .topology = network->engine->host.topology,
         .seed = network->seed,
-        .max_epochs = config->epochs,
+        .max_epochs = network->budget > 0 && config->flops > 0.0 ? 0 : config->epochs, /* at most: it may grow dearer */
         .slot_ids = ids,
         .n_slots = network->slots.n,
         .heuristic = &rules,
@@ -327,6 +354,8 @@ static esper_status observe(esper_growth *growth)
 static esper_status carry_out(esper_growth *growth, const esper_decision *decision, bool last)
 {
     growth->deciding.decision = *decision;
+    if (decision->op == ESPER_SLOT_OP_GERMINATE && decision->birth == ESPER_BIRTH_UNSAID)
+        growth->deciding.decision.birth = (int32_t)growth->network->engine->config.birth;
     ESPER_TRY(growth_log_decision(growth, growth->recording.record.epoch));
     ESPER_TRY(growth_act(growth));
     ESPER_TRY(growth_pay(growth, last));
@@ -352,7 +381,7 @@ static esper_status undo_unless(esper_growth *growth, esper_status status)
     growth->facts = growth->facts_before; /* what was logged since is cut off when the run is resumed */
     (void)esper_network_replan(network); /* the run ends here; a checkpoint is made of the network */
     for (int k = 0; k < network->slots.n; k++)
-        if (esper_slot_is_empty(&network->slots.slot[k]))
+        if (!esper_stage_runs_seed(network->slots.slot[k].stage)) /* not born yet, or no longer there */
             esper_network_clear_region(network, k);
     (void)growth_spread(growth); /* bytes that it packed itself a moment ago */
     return ESPER_FAIL(status, "%s", message);
@@ -386,10 +415,22 @@ esper_status esper_growth_ask(esper_growth *growth, esper_decision *decision_out
                                             : esper_policy_decide(policy, &growth->deciding.view, decision_out));
 }
 
+/* Whether a seed that had no weight has all that it is to have: nothing was faded in. One that is born silent and joins at once
+ * changes nothing. */
+static bool joins_at_once(const esper_slot *before, const esper_slot *now)
+{
+    bool silent = now->birth == ESPER_BIRTH_ZERO && !esper_stage_runs_seed(before->stage);
+
+    return before->alpha.value <= 0.0 && now->alpha.value > 0.0 && now->alpha.mode == ESPER_ALPHA_HOLD && !silent;
+}
+
 esper_status esper_growth_decide(esper_growth *growth, const esper_decision *decision, bool last)
 {
     assert(growth->recording.record.epoch > 0); /* it was observed */
     ESPER_TRY(undo_unless(growth, carry_out(growth, decision, last)));
+    for (int k = 0; k < growth->network->slots.n; k++)
+        if (joins_at_once(&growth->slots_before.slot[k], &growth->network->slots.slot[k]))
+            esper_guarded_forget_losses(growth->network);
     growth->measuring.measured = false;
     return ESPER_OK;
 }
@@ -471,6 +512,12 @@ esper_growth_account esper_growth_account_of(const esper_growth *growth)
         .n_faults_left = (uint64_t)growth->drills.n_faults - growth->facts.n_injected,
         .is_replayed = history != NULL && growth->deciding.n_replayed == history->n,
     };
+}
+
+void esper_growth_count_before(esper_growth *growth, double flops)
+{
+    assert(flops >= 0.0);
+    growth->facts.flops += flops;
 }
 
 esper_bound esper_growth_bound_of(const esper_growth *growth, int slot)

@@ -118,6 +118,9 @@ typedef struct esper_growth_account {
 
 esper_growth_account esper_growth_account_of(const esper_growth *growth);
 
+/* FLOPs of training that were spent before it was opened, for the account. */
+void esper_growth_count_before(esper_growth *growth, double flops);
+
 /* Reads the two settings. E_CONFIG names the key. */
 esper_status esper_growth_reward_config(const esper_config *config, esper_reward_config *reward_out);
 

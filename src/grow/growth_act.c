@@ -68,9 +68,13 @@ static void show_slot(const esper_growth *growth, int k, int64_t params, esper_p
     view->cooldown_left = esper_slot_cooldown(slot);
     view->evidence = growth_evidence(growth, k);
     view->blueprints = esper_policy_blueprints(growth->network->engine->host.topology);
-    for (int i = 0; i < ESPER_POLICY_BLUEPRINTS; i++) /* those that fit the slot and the budget of parameters */
-        if (costs[i] == ESPER_SPLICE_UNFIT || (limit > 0 && params + costs[i] > limit))
+    for (int i = 1; i < ESPER_POLICY_BLUEPRINTS; i++) { /* those that fit the slot, the budget and the usual birth */
+        const esper_blueprint *blueprint = esper_policy_blueprint(growth->network->engine->host.topology, i);
+
+        if (blueprint == NULL || (blueprint->births >> growth->network->engine->config.birth & 1u) == 0 ||
+            costs[i] == ESPER_SPLICE_UNFIT || (limit > 0 && params + costs[i] > limit))
             view->blueprints &= ~(1u << i);
+    }
     memcpy(view->blueprint_params, costs, sizeof(view->blueprint_params));
     view->gate_params = growth->deciding.gate_params[k];
     if (esper_slot_is_active(slot))
@@ -164,6 +168,7 @@ esper_status growth_put_seed(const esper_growth *growth, esper_slot *slot, const
     wanted.ramp = esper_ramp_find(esper_style_ramp(decision->style));
     wanted.blend = esper_style_blend(decision->style);
     wanted.tempo = decision->tempo > 0 ? decision->tempo : 1;
+    wanted.birth = decision->birth;
     wanted.target = decision->target;
     wanted.host_params = esper_net_count_params(&network->net, 0);
     wanted.seed_params = deciding->blueprint_params[k][blueprint->index];
@@ -185,7 +190,7 @@ static esper_status join(esper_growth *growth, int k)
                          : refuse(growth, "%s: %s", esper_gate_name(result.gate), esper_gate_why(&result, why));
 }
 
-/* Validated and built first, committed last. */
+/* Its weights are born when they are first needed (growth_act). */
 static esper_status germinate(esper_growth *growth, int k)
 {
     esper_slot *slot = &growth->network->slots.slot[k];
@@ -196,9 +201,7 @@ static esper_status germinate(esper_growth *growth, int k)
         return unless_refused(growth, status);
     growth->state.seed[k] = (growth_seed){.ratio = (double)NAN, .number = (int32_t)growth->facts.n_seeds++};
     growth->deciding.gates[k].gate = -1;
-    if (decision->tempo == 0)
-        ESPER_TRY(join(growth, k));
-    return esper_network_bear(growth->network, k);
+    return decision->tempo == 0 ? join(growth, k) : ESPER_OK;
 }
 
 static esper_status pass_gate(esper_growth *growth, int k, bool fossilize)
@@ -280,6 +283,7 @@ static esper_status operate(esper_growth *growth)
 esper_status growth_act(esper_growth *growth)
 {
     esper_slots *slots = &growth->network->slots;
+    const esper_slots *before = &growth->slots_before;
 
     ESPER_TRY(operate(growth));
     for (int k = 0; k < slots->n; k++) {
@@ -294,6 +298,11 @@ esper_status growth_act(esper_growth *growth)
         if (event->kind == ESPER_SLOT_EVENT_GATE && k >= 0)
             growth->deciding.gates[k] = event->gate;
     }
+    /* A seed is born when it becomes part of the network, not earlier: nothing of it is to be kept before, and a copy is one of
+     * the host as it is now. */
+    for (int k = 0; k < slots->n; k++)
+        if (esper_stage_runs_seed(slots->slot[k].stage) && !esper_stage_runs_seed(before->slot[k].stage))
+            ESPER_TRY(esper_network_bear(growth->network, k));
     growth->state.decided = growth->facts.n_logged;
     growth->state.refused = !growth->deciding.accepted;
     return ESPER_OK;

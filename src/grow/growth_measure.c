@@ -172,22 +172,27 @@ esper_status esper_growth_validate(esper_growth *growth, const esper_follower *f
     esper_mem_free(variants);
     esper_mem_free(results);
     growth->follower = follower != NULL ? *follower : (esper_follower){0};
-    return status == ESPER_OK && !growth->deciding.tries ? growth_probe(growth) : status;
+    if (status == ESPER_OK && !growth->deciding.tries)
+        status = growth_probe(growth);
+    if (status != ESPER_OK)
+        growth->network->cursor.spent = growth->spent_before; /* it is measured once more */
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ empty slots */
 
 /* Whether somebody wants to know: policies that look at evidence, when no seed is on its way. From the host's first calm epoch
- * on, so that there are readings when it counts as settled and the first seed is to be placed. */
+ * on, so that there are readings when it counts as settled and the first seed is to be placed. A replay has no policy, but the
+ * same to pay. */
 static bool probe_is_due(const esper_growth *growth)
 {
-    const char *policy =
-        growth->deciding.follows ? esper_policy_command.name : esper_policy_name(growth->deciding.policy);
+    const esper_config *config = &growth->network->engine->config;
+    bool asked = growth->deciding.follows || config->policy_cmd[0] != '\0' ||
+                 strcmp(config->policy, esper_policy_heuristic.name) == 0;
     uint32_t rests = 1u << ESPER_STAGE_DORMANT | 1u << ESPER_STAGE_FOSSILIZED;
     const esper_slots *slots = &growth->network->slots;
 
-    return growth->deciding.history == NULL && (strcmp(policy, "heuristic") == 0 || strcmp(policy, "command") == 0) &&
-           (growth->deciding.tracker.state.is_stable || growth->deciding.tracker.state.stable_epochs > 0) &&
+    return asked && (growth->deciding.tracker.state.is_stable || growth->deciding.tracker.state.stable_epochs > 0) &&
            esper_slots_count(slots, rests) == slots->n && esper_slots_count(slots, 1u << ESPER_STAGE_DORMANT) > 0;
 }
 

@@ -44,6 +44,7 @@ static esper_status seed_slots(const esper_growth *growth, const esper_fork *for
     esper_decision_init(&decision, ESPER_SLOT_OP_GERMINATE);
     decision.blueprint = fork->blueprint;
     decision.style = ESPER_STYLE_LINEAR_ADD;
+    decision.birth = (int32_t)growth->network->engine->config.birth;
     ESPER_TRY(growth_put_seed(growth, &slots->slot[fork->slot], &decision, NULL));
     return esper_slot_join(&slots->slot[fork->slot], &untested, NULL, &result);
 }

@@ -436,6 +436,16 @@ esper_status esper_governor_rolled_back(esper_governor *governor, uint64_t snaps
     return ESPER_OK;
 }
 
+void esper_governor_forget_losses(esper_governor *governor)
+{
+    governor->n_history = governor->oldest = 0;
+    if (wants_restore(action_of(governor)))
+        return;
+    governor->consecutive = 0;
+    governor->pending = false;
+    governor->panic_loss = (double)NAN;
+}
+
 /* ------------------------------------------------------------------------------------------------ remembering */
 
 /* Counters in front of the history. All are exact as doubles: no run makes 2^53 steps. */

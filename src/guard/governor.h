@@ -15,4 +15,9 @@ esper_status esper_governor_unpack(esper_governor *governor, const double *numbe
 /* Takes back the losses of such a memory alone: those that were judged since will be judged again. */
 esper_status esper_governor_unpack_history(esper_governor *governor, const double *numbers, size_t n_numbers);
 
+/* Forgets the losses so far, and anomalies among them: the network has become another one, whose losses are not to be measured by
+ * those of before. It judges again once it has seen enough of them; losses that are not finite it judges always. What it has
+ * asked for, and the ladder, stay. */
+void esper_governor_forget_losses(esper_governor *governor);
+
 #endif

@@ -21,6 +21,12 @@ static int at_least(int least, int value)
     return value > least ? value : least;
 }
 
+/* What a seed's output is scaled by, where it is born otherwise than as its own blueprint says. */
+static float scale_of(esper_birth birth, float own)
+{
+    return birth == ESPER_BIRTH_ZERO ? 0.0f : birth == ESPER_BIRTH_SMALL ? 0.1f : own;
+}
+
 /* ------------------------------------------------------------------------------------------------ shared */
 
 static int build_noop(esper_net *net, int x, esper_blueprint_how how)
@@ -34,36 +40,39 @@ static int build_noop(esper_net *net, int x, esper_blueprint_how how)
 static int build_norm(esper_net *net, int x, esper_blueprint_how how)
 {
     int one = 1;
-    int weight = esper_net_param(net, "scale", 1, &one, (esper_init){ESPER_INIT_CONSTANT, 0.0f});
+    int weight = esper_net_param(net, "scale", 1, &one, (esper_init){ESPER_INIT_CONSTANT, scale_of(how.birth, 0.0f)});
     bool is_cnn = x != ESPER_NO_TENSOR && net->tensors[x].rank == 3;
     int z = is_cnn ? esper_layer_group_norm(net, "norm", x) : esper_layer_layer_norm(net, "norm", x);
 
-    (void)how;
     return esper_net_mix_tanh(net, x, z, weight);
 }
 
 /* ------------------------------------------------------------------------------------------------ cnn */
 
-/* x + scale * y, scale born 1/2: what is born silent learns only as fast as its scale grows, which on a settled host takes
- * a thousand steps. */
-static int add_scaled(esper_net *net, int x, int y)
+/* Of the scale a seed ends in. What is born silent learns only as fast as its scale grows, which on a settled host takes a
+ * thousand steps; what is born loud learns aside to be silent first, and its ReLUs may not come back. */
+static const float scale_at_birth = 0.5f;
+
+/* x + scale * y */
+static int add_scaled(esper_net *net, int x, int y, esper_birth birth)
 {
     int channels = width_of(net, x);
-    int scale = esper_net_param(net, "scale", 1, &channels, (esper_init){ESPER_INIT_CONSTANT, 0.5f});
+    int scale = esper_net_param(net, "scale", 1, &channels,
+                                (esper_init){ESPER_INIT_CONSTANT, scale_of(birth, scale_at_birth)});
 
     return esper_net_add(net, x, esper_net_channel_scale(net, y, scale));
 }
 
-/* relu(group norm(conv k x k)) under the names <name>conv and <name>gn */
+/* relu(batch norm(conv k x k)) under the names <name>conv and <name>bn */
 static int conv_block(esper_net *net, const char *name, int x, int kernel)
 {
     char conv[ESPER_NAME_CHARS], norm[ESPER_NAME_CHARS];
     int channels = width_of(net, x);
 
     snprintf(conv, sizeof(conv), "%sconv", name);
-    snprintf(norm, sizeof(norm), "%sgn", name);
+    snprintf(norm, sizeof(norm), "%sbn", name);
     x = esper_layer_conv(net, conv, x, (esper_conv){channels, channels, kernel, 1, false});
-    return esper_net_relu(net, esper_layer_group_norm(net, norm, x));
+    return esper_net_relu(net, esper_layer_batch_norm(net, norm, x, 1.0f));
 }
 
 /* Squeeze and excitation: a gate for each channel from the mean of all channels. */
@@ -86,41 +95,40 @@ static int build_bottleneck(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), narrow = at_least(8, channels / 4), y;
 
-    (void)how;
     y = esper_net_relu(net, esper_layer_conv(net, "down", x, (esper_conv){channels, narrow, 1, 1, false}));
     y = esper_net_relu(net, esper_layer_conv(net, "conv", y, (esper_conv){narrow, narrow, 3, 1, false}));
-    y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1, true});
-    return esper_net_add(net, x, esper_layer_group_norm(net, "gn", y));
+    y = esper_layer_conv(net, "up", y, (esper_conv){narrow, channels, 1, 1, how.birth != ESPER_BIRTH_SMALL});
+    return esper_net_add(net, x, esper_layer_batch_norm(net, "bn", y, how.birth == ESPER_BIRTH_SMALL ? 0.1f : 1.0f));
 }
 
 /* One block of convolution. */
 static int build_conv(esper_net *net, int x, esper_blueprint_how how)
 {
-    return add_scaled(net, x, conv_block(net, how.size == 1 ? "" : "enhance.", x, how.size));
+    return add_scaled(net, x, conv_block(net, how.size == 1 ? "" : "enhance.", x, how.size), how.birth);
 }
 
 static int build_depthwise(esper_net *net, int x, esper_blueprint_how how)
 {
     int channels = width_of(net, x), y;
 
-    (void)how;
     y = esper_layer_conv(net, "depthwise", x, (esper_conv){channels, channels, 3, channels, false});
     y = esper_layer_conv(net, "pointwise", y, (esper_conv){channels, channels, 1, 1, false});
-    return add_scaled(net, x, esper_net_relu(net, esper_layer_group_norm(net, "gn", y)));
+    return add_scaled(net, x, esper_net_relu(net, esper_layer_batch_norm(net, "bn", y, 1.0f)), how.birth);
 }
 
 static int build_conv_heavy(esper_net *net, int x, esper_blueprint_how how)
 {
-    (void)how;
-    return add_scaled(net, x, conv_block(net, "enhance.1.", conv_block(net, "enhance.0.", x, 3), 3));
+    return add_scaled(net, x, conv_block(net, "enhance.1.", conv_block(net, "enhance.0.", x, 3), 3), how.birth);
 }
 
 /* ------------------------------------------------------------------------------------------------ transformer */
 
-/* x + a linear layer of y, born as zeros. */
-static int add_linear(esper_net *net, int x, const char *name, int y, int in, bool bias)
+/* x + a linear layer of y, born as zeros unless it is to be small. */
+static int add_linear(esper_net *net, int x, const char *name, int y, esper_linear linear, esper_birth birth)
 {
-    esper_linear linear = {.in = in, .out = width_of(net, x), .bias = bias, .zero = true};
+    linear.out = width_of(net, x);
+    linear.shrink = scale_of(birth, 0.0f);
+    linear.zero = linear.shrink == 0.0f;
 
     return esper_net_add(net, x, esper_layer_linear(net, name, y, linear));
 }
@@ -130,7 +138,7 @@ static int build_lora(esper_net *net, int x, esper_blueprint_how how)
     int d = width_of(net, x), rank = how.size;
     int y = esper_layer_linear(net, "down", x, (esper_linear){.in = d, .out = rank});
 
-    return add_linear(net, x, "up", y, rank, false);
+    return add_linear(net, x, "up", y, (esper_linear){.in = rank}, how.birth);
 }
 
 static int build_attention(esper_net *net, int x, esper_blueprint_how how)
@@ -138,7 +146,8 @@ static int build_attention(esper_net *net, int x, esper_blueprint_how how)
     int d = width_of(net, x);
     int y = esper_layer_linear(net, "qkv", x, (esper_linear){.in = d, .out = 3 * d, .bias = true});
 
-    return add_linear(net, x, "proj", esper_net_attention(net, y, how.size, 0.0f), d, true);
+    y = esper_net_attention(net, y, how.size, 0.0f);
+    return add_linear(net, x, "proj", y, (esper_linear){.in = d, .bias = true}, how.birth);
 }
 
 static int build_mlp(esper_net *net, int x, esper_blueprint_how how)
@@ -146,39 +155,59 @@ static int build_mlp(esper_net *net, int x, esper_blueprint_how how)
     int d = width_of(net, x), hidden = how.size * d;
     int y = esper_layer_linear(net, "fc1", x, (esper_linear){.in = d, .out = hidden, .bias = true});
 
-    return add_linear(net, x, "fc2", esper_net_gelu(net, y), hidden, true);
+    return add_linear(net, x, "fc2", esper_net_gelu(net, y), (esper_linear){.in = hidden, .bias = true}, how.birth);
+}
+
+/* One more of the host's own layers, under its names. */
+static int build_layer(esper_net *net, int x, esper_blueprint_how how)
+{
+    return esper_layer_transformer(net, "", x,
+                                   (esper_transformer){.heads = at_least(1, how.heads),
+                                                       .dropout = how.dropout,
+                                                       .zero = how.birth == ESPER_BIRTH_ZERO,
+                                                       .shrink = scale_of(how.birth, 1.0f)});
 }
 
 /* ------------------------------------------------------------------------------------------------ the lists */
 
-#define BLUEPRINT(topology_, name_, index_, estimate_, build_, size_, about_)                                \
+/* How a blueprint can be born: as its own alone, with a scale of its output, and as a copy too. */
+enum {
+    FIXED = 1u << ESPER_BIRTH_OWN,
+    SCALED = FIXED | 1u << ESPER_BIRTH_ZERO | 1u << ESPER_BIRTH_SMALL,
+    COPIED = SCALED | 1u << ESPER_BIRTH_COPY,
+};
+
+#define BLUEPRINT(topology_, name_, index_, estimate_, build_, size_, births_, about_)                       \
     &(const esper_blueprint)                                                                                 \
     {                                                                                                        \
         .name = name_, .topology = ESPER_TOPOLOGY_##topology_, .index = index_, .estimate = estimate_,       \
-        .build = build_, .size = size_, .about = about_                                                      \
+        .build = build_, .size = size_, .births = births_, .about = about_                                   \
     }
 
 static const esper_blueprint *const cnn_blueprints[] = {
-    BLUEPRINT(CNN, "noop", 0, 0, build_noop, 0, "identity"),
-    BLUEPRINT(CNN, "norm", 3, 130, build_norm, 0, "group norm, faded in by a learned weight"),
-    BLUEPRINT(CNN, "attention", 2, 2000, build_cnn_attention, 0, "squeeze-and-excitation channel gate"),
-    BLUEPRINT(CNN, "conv_small", 6, 4200, build_conv, 1, "1x1 convolution, residual"),
-    BLUEPRINT(CNN, "bottleneck", 5, 4500, build_bottleneck, 0, "1x1, 3x3, 1x1 through a narrow middle, residual"),
-    BLUEPRINT(CNN, "depthwise", 4, 4800, build_depthwise, 0, "depthwise 3x3 and 1x1, residual"),
-    BLUEPRINT(CNN, "conv_light", 1, 37000, build_conv, 3, "one 3x3 convolution block, residual"),
-    BLUEPRINT(CNN, "conv_heavy", 7, 74000, build_conv_heavy, 0, "two 3x3 convolution blocks, residual"),
+    BLUEPRINT(CNN, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
+    BLUEPRINT(CNN, "norm", 3, 130, build_norm, 0, SCALED, "group norm, faded in by a learned weight"),
+    BLUEPRINT(CNN, "attention", 2, 2000, build_cnn_attention, 0, FIXED, "squeeze-and-excitation channel gate"),
+    BLUEPRINT(CNN, "conv_small", 6, 4200, build_conv, 1, SCALED, "1x1 convolution, residual"),
+    BLUEPRINT(CNN, "bottleneck", 5, 4500, build_bottleneck, 0, SCALED,
+              "1x1, 3x3, 1x1 through a narrow middle, residual"),
+    BLUEPRINT(CNN, "depthwise", 4, 4800, build_depthwise, 0, SCALED, "depthwise 3x3 and 1x1, residual"),
+    BLUEPRINT(CNN, "conv_light", 1, 37000, build_conv, 3, SCALED, "one 3x3 convolution block, residual"),
+    BLUEPRINT(CNN, "conv_heavy", 7, 74000, build_conv_heavy, 0, SCALED, "two 3x3 convolution blocks, residual"),
     NULL,
 };
 
 static const esper_blueprint *const transformer_blueprints[] = {
-    BLUEPRINT(TRANSFORMER, "noop", 0, 0, build_noop, 0, "identity"),
-    BLUEPRINT(TRANSFORMER, "norm", 3, 800, build_norm, 0, "layer norm, faded in by a learned weight"),
-    BLUEPRINT(TRANSFORMER, "lora", 8, 6000, build_lora, 8, "low-rank linear update, rank 8"),
-    BLUEPRINT(TRANSFORMER, "lora_large", 9, 25000, build_lora, 32, "low-rank linear update, rank 32"),
-    BLUEPRINT(TRANSFORMER, "attention", 2, 591000, build_attention, 4, "causal attention of 4 heads, residual"),
-    BLUEPRINT(TRANSFORMER, "flex_attention", 12, 591000, build_attention, 4, "the same computation as attention"),
-    BLUEPRINT(TRANSFORMER, "mlp_small", 10, 591000, build_mlp, 2, "MLP of twice the width, residual"),
-    BLUEPRINT(TRANSFORMER, "mlp", 11, 1200000, build_mlp, 4, "MLP of four times the width, residual"),
+    BLUEPRINT(TRANSFORMER, "noop", 0, 0, build_noop, 0, SCALED, "identity"),
+    BLUEPRINT(TRANSFORMER, "norm", 3, 800, build_norm, 0, SCALED, "layer norm, faded in by a learned weight"),
+    BLUEPRINT(TRANSFORMER, "lora", 8, 6000, build_lora, 8, SCALED, "low-rank linear update, rank 8"),
+    BLUEPRINT(TRANSFORMER, "lora_large", 9, 25000, build_lora, 32, SCALED, "low-rank linear update, rank 32"),
+    BLUEPRINT(TRANSFORMER, "attention", 2, 591000, build_attention, 4, SCALED, "causal attention of 4 heads, residual"),
+    BLUEPRINT(TRANSFORMER, "flex_attention", 12, 591000, build_attention, 4, SCALED,
+              "the same computation as attention"),
+    BLUEPRINT(TRANSFORMER, "mlp_small", 10, 591000, build_mlp, 2, SCALED, "MLP of twice the width, residual"),
+    BLUEPRINT(TRANSFORMER, "mlp", 11, 1200000, build_mlp, 4, SCALED, "MLP of four times the width, residual"),
+    BLUEPRINT(TRANSFORMER, "layer", 13, 1775000, build_layer, 0, COPIED, "one more layer like the host's own"),
     NULL,
 };
 
@@ -196,6 +225,32 @@ int esper_blend_find(const char *name)
         if (strcmp(esper_blend_name(blend), name) == 0)
             return blend;
     return -1;
+}
+
+const char *esper_birth_name(int birth)
+{
+    static const char *const names[] = {
+#define X(of, name, text) text,
+        ESPER_CONFIG_BIRTH_LIST(X)
+#undef X
+    };
+
+    return birth >= 0 && birth < ESPER_N_BIRTHS ? names[birth] : NULL;
+}
+
+esper_status esper_blueprint_check_birth(const esper_blueprint *blueprint, int birth)
+{
+    if (esper_birth_name(birth) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "there is no birth %d", birth);
+    if ((blueprint->births >> birth & 1u) != 0)
+        return ESPER_OK;
+    if (birth == ESPER_BIRTH_COPY)
+        return ESPER_FAIL(ESPER_E_ARG,
+                          "%s cannot be born by copy: only `layer`, in a transformer, is like what it would "
+                          "be a copy of",
+                          blueprint->name);
+    return ESPER_FAIL(ESPER_E_ARG, "%s cannot be born '%s': nothing in it scales its output", blueprint->name,
+                      esper_birth_name(birth));
 }
 
 const esper_blueprint *const *esper_blueprint_list(esper_topology topology)
@@ -220,10 +275,11 @@ esper_status esper_blueprint_find(esper_topology topology, const char *name, con
                       names);
 }
 
-int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blend blend)
+int esper_blueprint_build(const esper_blueprint *blueprint, esper_net *net, int x, esper_blueprint_how how)
 {
-    assert(blend >= ESPER_BLEND_ADD && blend <= ESPER_BLEND_GATE);
-    return blueprint->build(net, x, (esper_blueprint_how){.blend = blend, .size = blueprint->size});
+    assert(how.blend >= ESPER_BLEND_ADD && how.blend <= ESPER_BLEND_GATE);
+    how.size = blueprint->size;
+    return blueprint->build(net, x, how);
 }
 
 int esper_gate_build(esper_net *net, int x)

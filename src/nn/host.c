@@ -39,7 +39,7 @@ static int cnn_block(esper_net *net, const esper_host_cnn *cnn, int block, int x
     snprintf(name, sizeof(name), "blocks.%d.conv", block);
     x = esper_layer_conv(net, name, x, (esper_conv){in, cnn->channels << block, cnn->kernel, 1, false});
     snprintf(name, sizeof(name), "blocks.%d.bn", block);
-    x = esper_layer_batch_norm(net, name, x);
+    x = esper_layer_batch_norm(net, name, x, 1.0f);
     x = esper_net_relu(net, x);
     x = cnn_boundary(net, cnn, 0, block, x);
     if (block >= cnn->pools)
@@ -82,42 +82,6 @@ static esper_status check_cnn(const esper_host_cnn *cnn)
 
 /* ------------------------------------------------------------------------------------------------ transformer */
 
-/* A linear layer with a bias, of a host's layer. */
-static int linear_in(esper_net *net, int layer, const char *what, int x, int in, int out)
-{
-    char name[ESPER_NAME_CHARS];
-
-    snprintf(name, sizeof(name), "layers.%d.%s", layer, what);
-    return esper_layer_linear(net, name, x, (esper_linear){.in = in, .out = out, .bias = true});
-}
-
-static int norm_in(esper_net *net, int layer, const char *what, int x)
-{
-    char name[ESPER_NAME_CHARS];
-
-    snprintf(name, sizeof(name), "layers.%d.%s", layer, what);
-    return esper_layer_layer_norm(net, name, x);
-}
-
-static int attention_part(esper_net *net, const esper_host_transformer *host, int layer, int x)
-{
-    int d = host->width;
-    int y = linear_in(net, layer, "attn.c_attn", norm_in(net, layer, "ln1", x), d, 3 * d);
-
-    y = esper_net_attention(net, y, host->heads, host->dropout);
-    y = linear_in(net, layer, "attn.c_proj", y, d, d);
-    return esper_net_add(net, x, esper_net_dropout(net, y, host->dropout));
-}
-
-static int mlp_part(esper_net *net, const esper_host_transformer *host, int layer, int x)
-{
-    int d = host->width;
-    int y = linear_in(net, layer, "mlp.c_fc", norm_in(net, layer, "ln2", x), d, 4 * d);
-
-    y = linear_in(net, layer, "mlp.c_proj", esper_net_gelu(net, y), 4 * d, d);
-    return esper_net_add(net, x, esper_net_dropout(net, y, host->dropout));
-}
-
 static int transformer_boundary(esper_net *net, const esper_host_transformer *host, int segment, int x)
 {
     int per_segment = host->layers / host->segments;
@@ -140,6 +104,7 @@ static int build_transformer(esper_net *net, const esper_host_transformer *host)
 {
     int tokens = host->tokens > 0 ? host->tokens : host->context, per_segment = host->layers / host->segments;
     esper_init init = {ESPER_INIT_NORMAL, host->embed_std};
+    char prefix[ESPER_NAME_CHARS];
     int table, positions, x;
 
     net->input = esper_net_input(net, "tokens", ESPER_I32, 1, &tokens);
@@ -147,8 +112,9 @@ static int build_transformer(esper_net *net, const esper_host_transformer *host)
     positions = esper_net_param(net, "pos_emb.weight", 2, (int[]){host->context, host->width}, init);
     x = esper_net_dropout(net, esper_net_embedding(net, net->input, table, positions), host->dropout);
     for (int layer = 0; layer < host->layers; layer++) {
-        x = attention_part(net, host, layer, x);
-        x = mlp_part(net, host, layer, x);
+        snprintf(prefix, sizeof(prefix), "layers.%d.", layer);
+        x = esper_layer_transformer(net, prefix, x,
+                                    (esper_transformer){.heads = host->heads, .dropout = host->dropout});
         if ((layer + 1) % per_segment == 0)
             x = transformer_boundary(net, host, layer / per_segment, x);
     }

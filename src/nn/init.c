@@ -75,8 +75,8 @@ static void make_orthogonal(float *values, const esper_tensor *tensor)
 }
 
 /* Draws elements first .. first + n - 1 of a parameter, which begin a part or go on where the one before ended. */
-static void draw_part(esper_rng *rng, const esper_tensor *tensor, const esper_birth *birth, int64_t first, int64_t n,
-                      float *values)
+static void draw_part(esper_rng *rng, const esper_tensor *tensor, const esper_birth_key *birth, int64_t first,
+                      int64_t n, float *values)
 {
     esper_rng_key key = {
         .seed = birth->seed, .purpose = ESPER_RNG_INIT, .network = birth->network, .step = birth->number};
@@ -94,7 +94,7 @@ static void draw_part(esper_rng *rng, const esper_tensor *tensor, const esper_bi
 
 /* Matrices whose rows know of each other are made as a whole. */
 static esper_status fill_orthogonal(const esper_slab *slab, float *to, const esper_tensor *tensor,
-                                    const esper_birth *birth)
+                                    const esper_birth_key *birth)
 {
     float *values = esper_mem_alloc((size_t)tensor->count * sizeof(*values));
     esper_rng rng;
@@ -110,7 +110,7 @@ static esper_status fill_orthogonal(const esper_slab *slab, float *to, const esp
 }
 
 /* Everything else a part at a time: a seed is born without taking memory. */
-static esper_status fill(const esper_slab *slab, float *to, const esper_tensor *tensor, const esper_birth *birth)
+static esper_status fill(const esper_slab *slab, float *to, const esper_tensor *tensor, const esper_birth_key *birth)
 {
     float values[PART];
     esper_rng rng;
@@ -132,7 +132,7 @@ static bool is_state(const esper_tensor *tensor, esper_family *family_out)
     return tensor->role == ESPER_ROLE_PARAM || tensor->role == ESPER_ROLE_BUFFER;
 }
 
-esper_status esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region)
+esper_status esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth_key *birth, int region)
 {
     for (int t = 0; t < net->n_tensors; t++) {
         const esper_tensor *tensor = &net->tensors[t];
@@ -146,7 +146,7 @@ esper_status esper_init_seed(const esper_net *net, const esper_slab *slab, const
 
 esper_status esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region)
 {
-    return esper_init_seed(net, slab, &(esper_birth){.seed = seed, .network = network}, region);
+    return esper_init_seed(net, slab, &(esper_birth_key){.seed = seed, .network = network}, region);
 }
 
 uint64_t esper_weight_hash_add(uint64_t hash, const esper_tensor *tensor, const void *values)

@@ -9,13 +9,13 @@
 esper_status esper_init_net(const esper_net *net, const esper_slab *slab, uint64_t seed, uint32_t network, int region);
 
 /* Which birth: seeds that follow each other in a slot are born different. The first one's number is 0. */
-typedef struct esper_birth {
+typedef struct esper_birth_key {
     uint64_t seed;
     uint32_t network, number;
-} esper_birth;
+} esper_birth_key;
 
 /* The same for the seed in a region. */
-esper_status esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth *birth, int region);
+esper_status esper_init_seed(const esper_net *net, const esper_slab *slab, const esper_birth_key *birth, int region);
 
 /* A hash of the net's parameters and norm buffers (names and bits): equal weights, equal hash. It goes on from 0, tensor by
  * tensor, in the net's order. A slab that cannot be read, its backend being lost, has the hash 0. */

@@ -35,11 +35,11 @@ int esper_layer_conv(esper_net *net, const char *name, int x, esper_conv conv)
 }
 
 /* Scale and shift of a norm over `n` channels. */
-static void norm_params(esper_net *net, const char *name, int n, int *scale_out, int *shift_out)
+static void norm_params(esper_net *net, const char *name, int n, float value, int *scale_out, int *shift_out)
 {
     char full[ESPER_NAME_CHARS];
 
-    *scale_out = esper_net_param(net, join(full, name, "weight"), 1, &n, constant(1.0f));
+    *scale_out = esper_net_param(net, join(full, name, "weight"), 1, &n, constant(value));
     *shift_out = esper_net_param(net, join(full, name, "bias"), 1, &n, constant(0.0f));
 }
 
@@ -50,22 +50,22 @@ static int dim_of(const esper_net *net, int x, int i)
     return x == ESPER_NO_TENSOR ? 1 : net->tensors[x].dim[i];
 }
 
-int esper_layer_batch_norm(esper_net *net, const char *name, int x)
+int esper_layer_batch_norm(esper_net *net, const char *name, int x, float scale)
 {
     char full[ESPER_NAME_CHARS];
-    int channels = dim_of(net, x, 0), scale, shift, mean, var;
+    int channels = dim_of(net, x, 0), weight, shift, mean, var;
 
-    norm_params(net, name, channels, &scale, &shift);
+    norm_params(net, name, channels, scale, &weight, &shift);
     mean = esper_net_buffer(net, join(full, name, "running_mean"), 1, &channels, 0.0f);
     var = esper_net_buffer(net, join(full, name, "running_var"), 1, &channels, 1.0f);
-    return esper_net_batch_norm(net, x, scale, shift, mean, var, ESPER_NORM_EPS, ESPER_NORM_MOMENTUM);
+    return esper_net_batch_norm(net, x, weight, shift, mean, var, ESPER_NORM_EPS, ESPER_NORM_MOMENTUM);
 }
 
 int esper_layer_group_norm(esper_net *net, const char *name, int x)
 {
     int channels = dim_of(net, x, 0), scale, shift;
 
-    norm_params(net, name, channels, &scale, &shift);
+    norm_params(net, name, channels, 1.0f, &scale, &shift);
     return esper_net_group_norm(net, x, scale, shift, esper_group_norm_groups(channels), ESPER_NORM_EPS);
 }
 
@@ -73,7 +73,7 @@ int esper_layer_layer_norm(esper_net *net, const char *name, int x)
 {
     int scale, shift;
 
-    norm_params(net, name, dim_of(net, x, 1), &scale, &shift);
+    norm_params(net, name, dim_of(net, x, 1), 1.0f, &scale, &shift);
     return esper_net_layer_norm(net, x, scale, shift, ESPER_NORM_EPS);
 }
 
@@ -81,13 +81,37 @@ int esper_layer_linear(esper_net *net, const char *name, int x, esper_linear lin
 {
     char full[ESPER_NAME_CHARS];
     int dim[2] = {linear.out, linear.in}, bias = ESPER_NO_TENSOR;
-    int weight =
-        esper_net_param(net, join(full, name, "weight"), 2, dim, linear.zero ? constant(0.0f) : uniform_for(linear.in));
+    esper_init init = uniform_for(linear.in);
+    int weight;
 
+    if (linear.shrink != 0.0f)
+        init.value *= linear.shrink;
+    weight = esper_net_param(net, join(full, name, "weight"), 2, dim, linear.zero ? constant(0.0f) : init);
     if (linear.bias)
         bias = esper_net_param(net, join(full, name, "bias"), 1, &linear.out,
-                               linear.zero ? constant(linear.bias_value) : uniform_for(linear.in));
+                               linear.zero ? constant(linear.bias_value) : init);
     return esper_net_linear(net, x, weight, bias);
+}
+
+int esper_layer_transformer(esper_net *net, const char *prefix, int x, esper_transformer layer)
+{
+    int d = dim_of(net, x, 1), y;
+    esper_linear in = {.in = d, .out = 3 * d, .bias = true};
+    esper_linear back = {.in = d, .out = d, .bias = true, .zero = layer.zero, .shrink = layer.shrink};
+    char name[ESPER_NAME_CHARS];
+
+#define NAMED(what) (snprintf(name, sizeof(name), "%s%s", prefix, what), name)
+    y = esper_layer_layer_norm(net, NAMED("ln1"), x);
+    y = esper_layer_linear(net, NAMED("attn.c_attn"), y, in);
+    y = esper_net_attention(net, y, layer.heads, layer.dropout);
+    y = esper_layer_linear(net, NAMED("attn.c_proj"), y, back);
+    x = esper_net_add(net, x, esper_net_dropout(net, y, layer.dropout));
+    in.out = back.in = 4 * d;
+    y = esper_layer_layer_norm(net, NAMED("ln2"), x);
+    y = esper_net_gelu(net, esper_layer_linear(net, NAMED("mlp.c_fc"), y, in));
+    y = esper_layer_linear(net, NAMED("mlp.c_proj"), y, back);
+#undef NAMED
+    return esper_net_add(net, x, esper_net_dropout(net, y, layer.dropout));
 }
 
 int esper_group_norm_groups(int channels)

@@ -86,7 +86,9 @@ bool esper_action_available(uint64_t ops, int head)
 esper_status esper_action_mask_build(const esper_policy_view *view, esper_action_mask *mask_out)
 {
     static const int shared[] = {ESPER_HEAD_STYLE, ESPER_HEAD_TARGET}; /* asked by two operations */
-    uint32_t all = esper_policy_blueprints(view->topology), some = 0;
+    /* A blueprint that came after this head has no place in it: it is for those who name what they plant. */
+    uint32_t all = esper_policy_blueprints(view->topology) & ((1u << esper_head_size(ESPER_HEAD_BLUEPRINT, 1)) - 1),
+             some = 0;
     esper_mask legal;
 
     if (view->n_slots < 1 || view->n_slots > ESPER_POLICY_MAX_SLOTS)
@@ -111,11 +113,15 @@ esper_status esper_action_mask_build(const esper_policy_view *view, esper_action
 
         mask_out->blueprints[s] = slot->blueprints & all;
         some |= mask_out->blueprints[s];
+        if (mask_out->blueprints[s] == 0) /* what fits there, if anything does, is none of this head's */
+            mask_out->slots[ESPER_SLOT_OP_GERMINATE] &= ~(UINT64_C(1) << s);
         for (int style = 0; style < ESPER_N_STYLES; style++) /* a seed with weight keeps its operator */
             if (!(slot->alpha > 0.0) || esper_style_blend(style) == slot->blend)
                 mask_out->styles[s] |= 1u << style;
     }
     mask_out->heads[ESPER_HEAD_BLUEPRINT] = some != 0 ? some : all;
+    if (mask_out->slots[ESPER_SLOT_OP_GERMINATE] == 0)
+        mask_out->heads[ESPER_HEAD_OP] &= ~(UINT64_C(1) << ESPER_SLOT_OP_GERMINATE);
     for (int i = 0; i < 2; i++) /* where neither operation is open, only the placeholder is */
         if (!esper_action_available(mask_out->heads[ESPER_HEAD_OP], shared[i]))
             mask_out->heads[shared[i]] = UINT64_C(1) << heads[shared[i]].placeholder;

@@ -50,6 +50,7 @@ void esper_decision_init(esper_decision *decision, esper_slot_op op)
     decision->slot = -1;
     decision->blueprint = -1;
     decision->style = op == ESPER_SLOT_OP_GERMINATE ? ESPER_STYLE_SIGMOID_ADD : ESPER_STYLE_KEEP;
+    decision->birth = ESPER_BIRTH_UNSAID;
     decision->tempo = 5;
     decision->target = 1.0;
     decision->confidence = 1.0;
@@ -146,13 +147,14 @@ static esper_status read_ticks(const char *key, const char *value, int least, in
 
 #define FOR(op) (1u << ESPER_SLOT_OP_##op)
 
-typedef enum choice { BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, N_CHOICES } choice;
+typedef enum choice { BLUEPRINT, BIRTH, STYLE, TEMPO, TARGET, SPEED, CURVE, N_CHOICES } choice;
 
 static const struct {
     const char *key;
     unsigned    ops; /* bits of the operations that ask for it */
 } choices[N_CHOICES] = {
     [BLUEPRINT] = {"blueprint", FOR(GERMINATE)},
+    [BIRTH] = {"birth", FOR(GERMINATE)},
     [STYLE] = {"style", FOR(GERMINATE) | FOR(SET_ALPHA_TARGET)},
     [TEMPO] = {"tempo", FOR(GERMINATE)},
     [TARGET] = {"target", FOR(GERMINATE) | FOR(SET_ALPHA_TARGET)},
@@ -173,6 +175,8 @@ static esper_status set(esper_decision *decision, esper_topology topology, choic
             return ESPER_FAIL(ESPER_E_ARG, "blueprint '%s' does nothing and cannot germinate", value);
         decision->blueprint = blueprint->index;
         return ESPER_OK;
+    case BIRTH:
+        return read_word("birth", value, esper_birth_name, &decision->birth);
     case STYLE:
         return read_word("style", value, esper_style_name, &decision->style);
     case TEMPO:
@@ -241,6 +245,10 @@ esper_status esper_decision_check(const esper_decision *decision, esper_topology
                           decision->confidence);
     if (germinates && (decision->blueprint <= 0 || esper_policy_blueprint(topology, decision->blueprint) == NULL))
         return ESPER_FAIL(ESPER_E_ARG, "%s: a blueprint is missing", op);
+    if (decision->birth != ESPER_BIRTH_UNSAID && !germinates)
+        return ESPER_FAIL(ESPER_E_ARG, "%s: a birth (%d) is for germinations", op, (int)decision->birth);
+    if (decision->birth != ESPER_BIRTH_UNSAID)
+        ESPER_TRY(esper_blueprint_check_birth(esper_policy_blueprint(topology, decision->blueprint), decision->birth));
     if (!(decision->target > 0.0 && decision->target <= 1.0))
         return ESPER_FAIL(ESPER_E_ARG, "%s: target %g is not above 0 and up to 1", op, decision->target);
     if (decision->tempo < 0 || decision->tempo > ESPER_DECISION_MAX_TICKS || decision->speed < 0 ||

@@ -77,7 +77,7 @@ typedef enum esper_reason {
 } esper_reason;
 
 enum {
-    ESPER_DECISION_TEXT_CHARS = 112, /* terminator included; longer reasons are cut */
+    ESPER_DECISION_TEXT_CHARS = 116, /* terminator included; longer reasons are cut */
     ESPER_DECISION_MAX_TICKS = 1000, /* of a tempo or a speed */
 };
 
@@ -92,19 +92,20 @@ typedef struct esper_decision {
     int32_t reason;    /* esper_reason */
     double  target;    /* germinate, set_alpha_target: alpha to reach, 0 < target <= 1 */
     double  confidence; /* 0 .. 1, for people */
+    int32_t birth;      /* germinate: esper_birth; ESPER_BIRTH_UNSAID: as the run is set */
     char    text[ESPER_DECISION_TEXT_CHARS]; /* the reason in words; zeros after its end */
 } esper_decision;
 
-_Static_assert(sizeof(esper_decision) == 8 * 4 + 2 * 8 + ESPER_DECISION_TEXT_CHARS, "a decision has no holes");
+_Static_assert(sizeof(esper_decision) == 9 * 4 + 2 * 8 + ESPER_DECISION_TEXT_CHARS, "a decision has no holes");
 
-/* The operation with its usual choices: sigmoid_add, 5 ticks, target 1, at once, linear; no slot, no reason. */
+/* The operation with its usual choices: sigmoid_add, 5 ticks, target 1, at once, linear; no slot, no birth, no reason. */
 void esper_decision_init(esper_decision *decision, esper_slot_op op);
 
 /* Sets reason and text. */
 void esper_decision_because(esper_decision *decision, esper_reason reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Sets one choice by name: blueprint, style, tempo, target, speed or curve. E_ARG names what is wrong: an unknown key, one
+/* Sets one choice by name: blueprint, birth, style, tempo, target, speed or curve. E_ARG names what is wrong: an unknown key, one
  * that this operation does not ask for, a value that is none. */
 esper_status esper_decision_set(esper_decision *decision, esper_topology topology, const char *key, const char *value);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "policy/actions.h"
 
 static const esper_feature features[] = {
 #define X(group, id, n, name, range, how, about) \
@@ -204,6 +205,8 @@ esper_status esper_features_fill(const esper_policy_view *view, const esper_feat
     for (int s = 0; s < view->n_slots; s++) {
         f.at = obs_out + esper_features_count(s);
         blueprints_out[s] = view->slots[s].stage == ESPER_STAGE_DORMANT ? -1 : view->slots[s].blueprint;
+        if (blueprints_out[s] >= esper_head_size(ESPER_HEAD_BLUEPRINT, 1))
+            blueprints_out[s] = 0; /* planted by somebody else, of a kind that its network does not know */
         if (view->slots[s].stage != ESPER_STAGE_DORMANT)
             fill_slot(&f, &view->slots[s], memory->health[s], memory->since[s]);
     }

@@ -104,8 +104,9 @@ void esper_feature_memory_begin(esper_feature_memory *memory, const esper_policy
 /* A step is over: what was decided in this view, and whether it was carried out. */
 void esper_feature_memory_step(esper_feature_memory *memory, const esper_policy_view *view, int op, bool success);
 
-/* obs: (esper_features_count); blueprints: (n_slots) index of each slot's blueprint, -1 = none. Returns how many readings
- * had to be replaced because they are not finite. E_ARG: a view that no run can have (stage or last operation is none). */
+/* obs: (esper_features_count); blueprints: (n_slots) index of each slot's blueprint, -1 = none, 0 = one that has no place in the
+ * head. Returns how many readings had to be replaced because they are not finite. E_ARG: a view that no run can have (stage or
+ * last operation is none). */
 esper_status esper_features_fill(const esper_policy_view *view, const esper_feature_memory *memory, float *obs_out,
                                  int32_t *blueprints_out, int *n_bad_out);
 

@@ -70,7 +70,8 @@ static esper_status check_germination(const esper_policy_view *view, const esper
     int64_t params = slot->blueprint_params[decision->blueprint] + (gated ? slot->gate_params : 0);
 
     if ((slot->blueprints & 1u << decision->blueprint) == 0)
-        return ESPER_FAIL(ESPER_E_STATE, "blueprint %s does not fit %s or what is left of the budget", blueprint,
+        return ESPER_FAIL(ESPER_E_STATE,
+                          "blueprint %s does not fit %s, the setting birth or what is left of the budget", blueprint,
                           slot->id);
     if (!strict && view->params_limit > 0 && view->params_total + params > view->params_limit)
         return ESPER_FAIL(ESPER_E_STATE, "%s in %s would take the network beyond %lld parameters", blueprint, slot->id,

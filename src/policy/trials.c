@@ -13,13 +13,14 @@
 #include "slot/gate.h"
 
 enum { LEAST_STEPS = 16 };           /* fewer tell nothing */
-static const double first_part = 0.6; /* of what is left for trials goes into the next one */
+static const double most_part = 0.5;  /* of all that trials may cost goes into one */
 static const double rest = 0.03;      /* share of the run that a new seed, or a host that needs none, is left alone */
 
 /* What is remembered. */
 typedef struct trials_memory {
     double spent; /* FLOPs, on trials */
     double next;  /* share of the run at which to ask again */
+    double n_steps; /* of the last trial's last round: what has not shown in those needs longer */
 } trials_memory;
 
 typedef struct policy_trials {
@@ -158,14 +159,33 @@ static double spent_on_forks(const policy_trials *self)
     return flops;
 }
 
+/* Until two candidates are left, or one. */
+static int count_rounds(int n_candidates)
+{
+    int n = 1;
+
+    for (; n_candidates > 2; n_candidates = (n_candidates + 1) / 2)
+        n++;
+    return n;
+}
+
+/* Whether the last round could be long enough: what has lost before is not tried again for less than twice as long. */
+static bool is_worth_it(const policy_trials *self, double funds)
+{
+    double cheapest = (double)INFINITY, steps;
+
+    for (int i = 1; i < self->n; i++)
+        cheapest = fmin(cheapest, self->forks[i].step_flops);
+    steps = self->forks[0].step_flops + cheapest * (self->n > 2 ? 2.0 : 1.0); /* of who is left in it, at the least */
+    return funds / count_rounds(self->n - 1) >= 2.0 * self->memory.n_steps * steps;
+}
+
 /* Rounds until two candidates, or one, have been compared with nothing for longest. *held_out: at least one was held. */
 static esper_status hold(policy_trials *self, double funds, bool *held_out)
 {
-    int n_candidates = self->n - 1, n_rounds = 1;
+    int n_candidates = self->n - 1, n_rounds = count_rounds(n_candidates);
     bool held = true;
 
-    for (int left = n_candidates; left > 2; left = (left + 1) / 2)
-        n_rounds++;
     *held_out = false;
     for (int round = 0; round < n_rounds; round++) {
         double left = funds - spent_on_forks(self);
@@ -210,11 +230,11 @@ static void answer(policy_trials *self, const esper_policy_view *view, esper_dec
 
 static esper_status try_seeds(policy_trials *self, const esper_policy_view *view, esper_decision *decision_out)
 {
-    double funds = first_part * (self->settings.share * view->budget - self->memory.spent), spent;
+    double all = self->settings.share * view->budget, funds = fmin(most_part * all, all - self->memory.spent), spent;
     bool held = false;
 
     ESPER_TRY(list_forks(self, view));
-    if (self->n > 1)
+    if (self->n > 1 && is_worth_it(self, funds))
         ESPER_TRY(hold(self, funds, &held));
     if (!held) { /* nor will it be later: less is left then, and it costs more */
         self->memory.next = (double)INFINITY;
@@ -227,6 +247,7 @@ static esper_status try_seeds(policy_trials *self, const esper_policy_view *view
     answer(self, view, decision_out);
     spent = spent_on_forks(self);
     self->memory.spent += spent;
+    self->memory.n_steps = self->forks[1].n_steps;
     self->memory.next = view->share + spent / view->budget + rest;
     return ESPER_OK;
 }
@@ -314,7 +335,7 @@ static esper_status unpack(esper_policy *policy, const void *memory, size_t byte
     if (bytes != sizeof(found))
         return ESPER_FAIL(ESPER_E_FORMAT, "trials remember %zu bytes, not %zu", sizeof(found), bytes);
     memcpy(&found, memory, sizeof(found));
-    if (!(found.spent >= 0.0) || isnan(found.next))
+    if (!(found.spent >= 0.0 && found.n_steps >= 0.0) || isnan(found.next))
         return ESPER_FAIL(ESPER_E_FORMAT, "trials remember what cannot be");
     self->memory = found;
     return ESPER_OK;

@@ -379,7 +379,7 @@ static const char *note_of(const esper_safetensors *file, const char *key)
     return text != NULL ? text : "";
 }
 
-/* budget_out: 0 in checkpoints of version 0.1, which do not tell what was spent either. */
+/* Budget and what was spent: 0 in checkpoints of version 0.1, which do not tell. */
 static esper_status read_cursor(const esper_safetensors *file, esper_cursor *cursor_out, uint64_t *budget_out)
 {
     esper_cursor cursor = {0};
@@ -556,7 +556,7 @@ static esper_status check_slots(const esper_safetensors *file, const esper_slots
                 : ESPER_FAIL(ESPER_E_FORMAT, "%s: its slots are those of another host", esper_safetensors_name(file));
 }
 
-/* Makes the network what it was: its seeds are born again, and their weights read like all others. */
+/* Makes the network what it was; its seeds' weights are read like all others. */
 static esper_status read_slots(const esper_safetensors *file, esper_network *network)
 {
     esper_slots *slots = esper_mem_alloc(sizeof(*slots));
@@ -573,9 +573,6 @@ static esper_status read_slots(const esper_safetensors *file, esper_network *net
             network->slots = *slots;
             status = esper_network_replan(network);
         }
-        for (int k = 0; status == ESPER_OK && k < slots->n; k++)
-            if (slots->slot[k].stage == ESPER_STAGE_GERMINATED && network->optim != NULL) /* not in the file yet */
-                status = esper_network_bear(network, k);
     }
     esper_mem_free(bytes);
     esper_mem_free(slots);
@@ -623,7 +620,7 @@ esper_status esper_checkpoint_restore(const esper_checkpoint *checkpoint, esper_
     ESPER_TRY(visit_state(network, &network->slab, copy_tensor, &in));
     ESPER_TRY(check_weights(checkpoint->file, network));
     ESPER_TRY(read_cursor(checkpoint->file, &network->cursor, &budget));
-    if (budget == 0)
+    if (network->cursor.spent == 0)
         network->cursor.spent = network->cursor.step * network->step_cost; /* it was trained as it is */
     assert(network->splice.training == (network->optim != NULL));
     if (network->optim == NULL)

@@ -1,6 +1,7 @@
 /* Settings that a learned policy has not met, and the flags that bring back those it has. */
 #include "run/policy_note.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +16,8 @@ enum { MOST_SETTINGS = 4 }; /* that are named one by one */
 static const char *const sections[] = {"Training", "Growth", "Data", "Network", NULL};
 
 /* ... but for these: who decides and what it is paid, which faults are made, where data lies; and what is told apart. */
-static const char *const others[] = {"policy", "policy_cmd",     "policy_deadline", "decisions",
-                                     "reward", "reward_weights", "inject",          "data",
-                                     "gates",  "epochs",         NULL};
+static const char *const others[] = {"policy", "policy_cmd", "policy_deadline", "decisions", "reward", "reward_weights",
+                                     "inject", "data",       "gates",           "epochs",    NULL};
 
 /* Of those, what a run must be told all the same to be like the training. The gates come with the policy. */
 static const char *const told[] = {"data", "epochs", NULL};
@@ -32,6 +32,7 @@ bool esper_policy_settings(const esper_learned_file *file, esper_config *was_out
     const char *text = esper_safetensors_note_find(esper_learned_content(file), ESPER_LEARNED_CONFIG_NOTE);
 
     esper_config_init(was_out);
+    was_out->length = ESPER_CONFIG_LENGTH_EPOCHS; /* of an episode */
     return text != NULL && esper_config_load_text(was_out, text, strlen(text), "the policy's file") == ESPER_OK;
 }
 
@@ -74,7 +75,8 @@ static int next_difference(int key, const esper_config *was, const esper_config 
 void esper_policy_note(const esper_learned_file *file, const esper_config *config, char text[ESPER_POLICY_NOTE_CHARS])
 {
     const esper_learned_identity *identity = esper_learned_identity_of(file);
-    int epochs = config->epochs, n = 0, key = -1;
+    bool finishes = config->length == ESPER_CONFIG_LENGTH_FLOPS && config->schedule == ESPER_CONFIG_SCHEDULE_HOLD;
+    int epochs = finishes ? (int)ceil(config->epochs * (1.0 - config->fall)) : config->epochs, n = 0, key = -1;
     char old[ESPER_CONFIG_TEXT_CHARS], new[ESPER_CONFIG_TEXT_CHARS];
     const esper_task *task;
     esper_config_use use;

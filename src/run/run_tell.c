@@ -128,8 +128,7 @@ void run_tell_start(run *self)
 {
     const esper_run_observer *observer = self->desc->observer;
     const esper_config *config = &self->base.config;
-    /* who decides about nothing keeps nothing; what a trial is won with joins at once; and a budget is no number of epochs */
-    bool by_epochs = config->flops <= 0.0 &&
+    bool by_stages = config->flops <= 0.0 &&
                      (config->policy_cmd[0] != '\0' || (strcmp(config->policy, esper_policy_none.name) != 0 &&
                                                         strcmp(config->policy, esper_policy_trials.name) != 0));
     esper_run_view view = view_of(self);
@@ -142,8 +141,8 @@ void run_tell_start(run *self)
         run_tell(self, &fact);
         if (self->policy_note[0] != '\0')
             warn(self, self->policy_note);
-        if (self->growth != NULL && by_epochs && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
-            warn(self, text);
+        if (self->growth != NULL && by_stages && self->base.writes && esper_growth_foresee(config, text)[0] != '\0')
+            warn(self, text); /* who decides about nothing keeps nothing, and by trials seeds join at once; a budget is no number of epochs */
     }
     if (observer != NULL && observer->begin != NULL)
         observer->begin(observer->context, &view);

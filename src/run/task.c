@@ -22,11 +22,11 @@
     }
 #define TASK(name_, source_, settings_, about_) GROWN(name_, source_, settings_, "", about_)
 
-/* A seed takes 25 epochs to be kept, so those of a run that grows are short. Its rate comes down first: seeds learn best behind
- * a host that has settled. */
+/* The rate is held while seeds are tried and join, and falls once, at the end: one that falls early, to make a host look settled,
+ * costs more than growing brings. A run that grows may decide every 200 steps. */
 #define FASHION_LR "lr = 0.1\nclip = 0\nschedule = hold\n"
 #define FASHION_GROWTH                                                                                     \
-    "epochs = 160\nmax_steps = 100\nmax_params = 30000\n"
+    "epochs = 80\nmax_steps = 200\nmax_params = 30000\n"
 #define SHALLOW "blocks = 2\nchannels = 16\n"
 
 /* A run to learn growing from: about a second on one core. The host sees no neighbourhoods, so that much hangs on what grows
@@ -42,11 +42,11 @@ static const esper_task *const tasks[] = {
     GROWN("fashion", FASHION, FASHION_LR, FASHION_GROWTH SHALLOW,
           "Fashion-MNIST, 28x28 grey, 10 classes; 3 blocks of 8-16-32 channels, to grow from 2 of 16-32"),
     GROWN("fashion_long", FASHION, FASHION_LR "epochs = 100\ncrop = 2\nflip = true\n",
-          "epochs = 1000\nmax_steps = 100\ncrop = 2\nflip = true\nblocks = 2\nchannels = 32\n"
+          "epochs = 500\nmax_steps = 200\ncrop = 2\nflip = true\nblocks = 2\nchannels = 32\n"
           "blueprints = conv_heavy\nmax_params = 100000\n",
           "the same for longer, from 2 blocks of 32-64: how far growing gets below 100,000 parameters"),
     GROWN("fashion_impaired", FASHION, FASHION_LR "channels = 4\nkernel = 1\n",
-          FASHION_GROWTH "epochs = 1500\n", /* a host that costs next to nothing: for 100 or more of what it becomes */
+          FASHION_GROWTH "epochs = 750\n", /* a host that costs next to nothing: for 100 or more of what it becomes */
           "Fashion-MNIST; a host of 1x1 kernels and 4-8-16 channels that needs help"),
     GROWN("fashion_fast", FASHION, FAST, FAST_GROWTH,
           "a small part of Fashion-MNIST and a weak host: growing in a second or two, for learning to grow"),

@@ -166,6 +166,8 @@ esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germ
                           wanted->blend);
     if ((wanted->ramp == ESPER_RAMP_GATED) != (wanted->blend == ESPER_BLEND_GATE))
         return ESPER_FAIL(ESPER_E_ARG, "slot %s: the gated ramp goes with the gated blend, and only with it", slot->id);
+    if (esper_birth_name(wanted->birth) == NULL)
+        return ESPER_FAIL(ESPER_E_ARG, "slot %s: there is no birth %d", slot->id, wanted->birth);
     if (wanted->tempo < 1)
         return ESPER_FAIL(ESPER_E_ARG, "slot %s: a tempo of %d ticks: expected 1 or more", slot->id, wanted->tempo);
     if (slot->stage != ESPER_STAGE_DORMANT)
@@ -187,6 +189,7 @@ esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wan
     slot->blend = wanted->blend;
     slot->ramp = wanted->ramp;
     slot->tempo = wanted->tempo;
+    slot->birth = wanted->birth;
     slot->target = wanted->target;
     slot->host_params = wanted->host_params;
     slot->seed_params = wanted->seed_params;
@@ -194,8 +197,8 @@ esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wan
     return esper_slot_move(slot, ESPER_STAGE_GERMINATED, events);
 }
 
-esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int64_t seed_params,
-                              int64_t gate_params)
+esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int birth,
+                              int64_t seed_params, int64_t gate_params)
 {
     static const int stages[] = {ESPER_STAGE_TRAINING, ESPER_STAGE_BLENDING, ESPER_STAGE_HOLDING,
                                  ESPER_STAGE_FOSSILIZED};
@@ -207,6 +210,7 @@ esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint
                           slot->id, how);
     esper_germination_init(&wanted, blueprint->name, blueprint->index);
     wanted.blend = blend;
+    wanted.birth = birth;
     wanted.ramp = blend == ESPER_BLEND_GATE ? ESPER_RAMP_GATED : ESPER_RAMP_LINEAR;
     wanted.seed_params = seed_params;
     wanted.gate_params = blend == ESPER_BLEND_GATE ? gate_params : 0;

@@ -40,7 +40,7 @@ enum {
     ESPER_EMBARGO_TICKS = 5,
     ESPER_RESET_TICKS = 1,
     ESPER_SEED_ID_CHARS = 48,
-    ESPER_BLUEPRINT_CHARS = 24,
+    ESPER_BLUEPRINT_CHARS = 20,
     ESPER_REASON_CHARS = 32,
     ESPER_INITIATOR_CHARS = 16,
 };
@@ -94,6 +94,7 @@ typedef struct esper_slot {
     int32_t blueprint_index;
     int32_t blend;  /* esper_blend; changes only at alpha 0 */
     int32_t ramp, tempo; /* into blending: esper_ramp, ticks */
+    int32_t birth;       /* esper_birth: a fork bears the same bits as the run */
     double  target;      /* of that ramp */
     int64_t host_params, seed_params, gate_params;
 
@@ -155,11 +156,12 @@ typedef struct esper_germination {
     const char *seed_id; /* NULL or "": "<slot>-<blueprint>" */
     int         ramp, tempo;
     int         blend;
+    int         birth;  /* esper_birth */
     double      target; /* above 0, up to 1 */
     int64_t     host_params, seed_params, gate_params; /* what was built */
 } esper_germination;
 
-/* The usual: a sigmoid over 5 ticks to 1, ADD. */
+/* The usual: a sigmoid over 5 ticks to 1, ADD, born as its blueprint says. */
 void esper_germination_init(esper_germination *wanted, const char *blueprint, int blueprint_index);
 
 /* Whether a germination would be accepted; changes nothing. Then the caller builds the module, and then commits: what
@@ -167,10 +169,11 @@ void esper_germination_init(esper_germination *wanted, const char *blueprint, in
 esper_status esper_slot_check_germinate(const esper_slot *slot, const esper_germination *wanted);
 esper_status esper_slot_germinate(esper_slot *slot, const esper_germination *wanted, esper_slot_events *events);
 
-/* Puts a seed into an empty slot as if it had been kept: a network that begins grown. `how` is an operator's name; sizes are
- * those of the seed and, used for `gate` alone, of a gate network; -1: they could not be counted, below: it does not fit. */
-esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int64_t seed_params,
-                              int64_t gate_params);
+/* Puts a seed into an empty slot as if it had been kept: a network that begins grown. `how` is an operator's name, `birth` an
+ * esper_birth; sizes are those of the seed and, used for `gate` alone, of a gate network; -1: they could not be counted, below:
+ * it does not fit. */
+esper_status esper_slot_plant(esper_slot *slot, const esper_blueprint *blueprint, const char *how, int birth,
+                              int64_t seed_params, int64_t gate_params);
 
 /* Readings that take the place of the slot's own plain numbers at the gates; see esper_merit_how. */
 typedef struct esper_slot_merits {

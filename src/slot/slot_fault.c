@@ -81,6 +81,7 @@ static const char *fault_of_seed(const esper_slot *slot)
            "its seed has no blueprint");
     DEMAND(slot->blend >= ESPER_BLEND_ADD && slot->blend <= ESPER_BLEND_GATE, "its blend is none");
     DEMAND(esper_ramp_name(slot->ramp) != NULL && slot->tempo > 0, "its ramp is none");
+    DEMAND(esper_birth_name(slot->birth) != NULL, "its birth is none");
     DEMAND(slot->target > 0.0 && slot->target <= 1.0, "its target is not in 0..1");
     DEMAND(slot->host_params >= 0 && slot->seed_params >= 0 && slot->gate_params >= 0, "parameters below 0");
     DEMAND(is_flag(slot->prune_pending) && is_flag(slot->auto_pruned), "a flag of its prune is neither 0 nor 1");

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "slot/slots.h"
 
-enum { MAGIC = 0x544c5345, VERSION = 2, HEAD_BYTES = 16, TAIL_BYTES = 8 };
+enum { MAGIC = 0x544c5345, VERSION = 3, HEAD_BYTES = 16, TAIL_BYTES = 8 };
 
 typedef enum field_kind { TEXT, WORDS, LONGS } field_kind; /* units of 1, 4 and 8 bytes */
 
@@ -53,6 +53,7 @@ typedef struct field {
     F(WORDS, blend)                \
     F(WORDS, ramp)                 \
     F(WORDS, tempo)                \
+    F(WORDS, birth)                \
     F(LONGS, target)               \
     F(LONGS, host_params)          \
     F(LONGS, seed_params)          \

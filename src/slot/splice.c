@@ -93,6 +93,7 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
 {
     const esper_slot *slot = &splice->slots->slot[k];
     const esper_blueprint *blueprint;
+    esper_blueprint_how how;
     int u = is_alone(splice, slot, part) ? esper_net_isolate(net, h) : h, s, gate = ESPER_NO_TENSOR;
 
     assert(k >= 0 && k < splice->slots->n);
@@ -100,7 +101,12 @@ static int add_seed(esper_net *net, const esper_splice *splice, int k, seed_part
         blueprint = splice->stand_in;
     else if (esper_blueprint_find(splice->topology, slot->blueprint, &blueprint) != ESPER_OK)
         return ESPER_NO_TENSOR;
-    s = esper_blueprint_build(blueprint, net, u, (esper_blend)slot->blend);
+    how = (esper_blueprint_how){.blend = (esper_blend)slot->blend, .birth = (esper_birth)slot->birth};
+    if (splice->host != NULL && splice->topology == ESPER_TOPOLOGY_TRANSFORMER) {
+        how.heads = splice->host->transformer.heads;
+        how.dropout = splice->host->transformer.dropout;
+    }
+    s = esper_blueprint_build(blueprint, net, u, how);
     if (slot->blend == ESPER_BLEND_GATE)
         gate =
             esper_gate_build(net, u); /* in TRAINING nobody listens to it yet, but its weights are there from birth */
@@ -135,6 +141,7 @@ esper_status esper_splice_build(const esper_splice *splice, const esper_host *ho
     esper_splice copy = *splice;
     esper_status status;
 
+    copy.host = host;
     net->hook = esper_splice_put;
     net->hook_context = &copy;
     status = esper_host_build(host, net);
@@ -188,7 +195,7 @@ int64_t esper_splice_count_params(const esper_blueprint *blueprint, int channels
     int x = open_stream(&net, blueprint->topology, channels);
     int64_t n;
 
-    esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
+    esper_blueprint_build(blueprint, &net, x, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
     switch (esper_net_status(&net)) {
     case ESPER_OK:
         n = esper_net_count_params(&net, -1);
@@ -234,7 +241,7 @@ static esper_status reserve_one(const esper_blueprint *blueprint, int channels, 
     int x = open_stream(&net, blueprint->topology, channels);
     esper_status status;
 
-    esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
+    esper_blueprint_build(blueprint, &net, x, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
     esper_gate_build(&net, x);
     status = esper_net_status(&net);
     if (status == ESPER_OK) {

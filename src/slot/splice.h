@@ -47,6 +47,7 @@ typedef struct esper_splice {
     esper_incubation   incubation;
     uint8_t            presence[ESPER_MAX_SLOTS]; /* esper_presence, by index */
     const esper_blueprint *stand_in; /* built in place of every seed, for tests; NULL = what each slot says */
+    const esper_host *host; /* esper_splice_build sets it: what a seed that is like the host's layers is built by */
 } esper_splice;
 
 /* Builds the program into an initialised net without a hook. */

@@ -345,17 +345,15 @@
  *       that keeps what is no UTF-8), BLUEPRINT (its number, which is a name in the file), SLOTS (n_<name> ids)
  * e     where it lies in esper_log_entry ---- */
 
-/* 1 and 2 are of runs whose length was a number of epochs. */
 #define ESPER_LOG_VERSION 3
 
-#define ESPER_FACT_LOG_HEAD_FIELDS(F, e) \
-    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task") \
-    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn` or `transformer`") \
-    F(e, LOG, U64, 0, seed, "seed of all random numbers") \
-    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set") \
+#define ESPER_FACT_LOG_HEAD_FIELDS(F, e)                                                                     \
+    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, task, "name of the task")                                          \
+    F(e, LOG, CODE, topology, topology, "what kind of network it grows: `cnn` or `transformer`")             \
+    F(e, LOG, U64, 0, seed, "seed of all random numbers")                                                    \
+    F(e, LOG, TEXT, ESPER_LOG_WORD_CHARS, kernels, "backend and kernel set")                                 \
     F(e, LOG, INT, 0, ranks, "processes that computed it: sums of another number differ in their last bits") \
-    F(e, LOG, U64, 0, budget, \
-      "training FLOPs it was to spend when it began; a resumption may have asked for others")
+    F(e, LOG, U64, 0, budget, "training FLOPs it was to spend when it began; a resumption may have asked for others")
 
 #define ESPER_FACT_LOG_ENTRY_FIELDS(F, e) \
     F(e, LOG, COUNT, 0, number, "its place in the log, from 0") \
@@ -371,6 +369,7 @@
     F(e, LOG, CODE, op, op, "the operation")                                                         \
     F(, LOG, MAYBE_TEXT, ESPER_SLOT_CHARS, slot, "the slot's id; `null` for a `wait` without one")   \
     F(e, LOG, BLUEPRINT, 0, blueprint, "of a germination; else `null`")                              \
+    F(e, LOG, MAYBE_CODE, birth, birth, "how its weights are born; else `null`. Not before version 3")     \
     F(e, LOG, MAYBE_CODE, style, style, "how it is blended in; `null` keeps what is there")          \
     F(e, LOG, INT, 0, tempo,                                                                         \
       "epochs of blending; what an operation does not ask for, here and below, has its usual value") \

@@ -81,7 +81,7 @@ typedef struct esper_op_kernels {
 /* The table a lane is to be computed with: the operation's own, or its shared one. */
 static inline const esper_op_kernels *esper_kernels_of(const esper_op_kernels *op, const esper_lane *lane)
 {
-    return lane->spread && op->shared != NULL && lane->pass->training ? op->shared : op;
+    return lane->spread && op->shared != NULL && esper_lane_trains(lane) ? op->shared : op;
 }
 
 /* The phases that a part of a launch runs, of a table that esper_kernels_of gave: from begin to before end, or to the end of

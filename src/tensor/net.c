@@ -181,6 +181,7 @@ int esper_net_push_op(esper_net *net, esper_op_kind kind, const int *in, int out
     memset(op, 0, sizeof(*op)); /* what a kind does not use of `attr` is equal too where programs are compared */
     op->kind = kind;
     op->place = net->place;
+    op->region = net->region;
     if (kind != ESPER_OP_ISOLATE) /* is no work: the same seed stands at the same places with it and without */
         net->place += net->place_step;
     for (int i = 0; i < ESPER_OP_MAX_IN; i++)

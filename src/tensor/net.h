@@ -64,6 +64,7 @@ typedef struct esper_op {
     int           in[ESPER_OP_MAX_IN]; /* tensor ids; ESPER_NO_TENSOR = absent */
     int           out[ESPER_OP_MAX_OUT];
     uint32_t      place; /* where it stands: equal for the same operation of differently grown networks */
+    int           region; /* whose it is: the host's, 0, or a slot's */
     int           variant; /* the backend's word for how it is computed; 0, on canonical layouts, unless lowered */
 } esper_op;
 

@@ -196,9 +196,16 @@ typedef struct esper_lane {
     esper_view         out[ESPER_OP_MAX_OUT];
     esper_attr         attr;
     bool               spread;  /* the batch is spread over ranks: sums of a training pass are those of all of them */
+    bool               frozen;  /* of a frozen region: computes as in evaluation, whatever the pass */
     const esper_pass  *pass;    /* NULL for flat work */
     const esper_group *group;   /* NULL unless flat work */
     void              *scratch; /* memory for this launch alone, as much as its kernels asked for; NULL = none */
 } esper_lane;
+
+/* Batch statistics and dropout, or not. */
+static inline bool esper_lane_trains(const esper_lane *lane)
+{
+    return lane->pass->training && !lane->frozen;
+}
 
 #endif

@@ -27,7 +27,8 @@ typedef struct esper_plan_net {
     const esper_net  *net;
     const esper_slab *slab;
     const esper_pass *pass;
-    uint64_t          frozen; /* bits 1 << region: parameters there get no gradient from this plan */
+    uint64_t          frozen; /* bits 1 << region: parameters there get no gradient from this plan, and batch norm
+                                 and dropout are as in evaluation, so that no buffer there moves */
     /* The network's batches are spread over ranks, and batch norm counts them together in training; borrowed as well. All
      * ranks have the same network, max_samples and order of passes, and each at least one sample. NULL: one rank, or each
      * for itself. */

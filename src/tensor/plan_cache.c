@@ -53,7 +53,7 @@ typedef struct key_tensor {
 } key_tensor;
 
 typedef struct key_op {
-    int32_t    kind, in[ESPER_OP_MAX_IN], out[ESPER_OP_MAX_OUT];
+    int32_t    kind, in[ESPER_OP_MAX_IN], out[ESPER_OP_MAX_OUT], region;
     uint32_t   place;
     esper_attr attr;
 } key_op;
@@ -97,6 +97,7 @@ static void put_op(const esper_op *op, key_op *to)
     memcpy(to->in, op->in, sizeof(to->in));
     memcpy(to->out, op->out, sizeof(to->out));
     to->place = op->place;
+    to->region = op->region;
     memcpy(&to->attr, &op->attr, sizeof(to->attr));
 }
 

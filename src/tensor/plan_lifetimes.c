@@ -63,13 +63,13 @@ static void trace(esper_schedule *schedule, const bool *wanted)
     }
 }
 
-esper_status esper_schedule_trace_gradients(esper_schedule *schedule, uint64_t frozen)
+esper_status esper_schedule_trace_gradients(esper_schedule *schedule)
 {
     bool *wanted = esper_mem_alloc((size_t)schedule->net.n_tensors * sizeof(*wanted) + 1);
 
     if (wanted == NULL)
         return ESPER_FAIL(ESPER_E_NOMEM, "plan of %d tensors", schedule->net.n_tensors);
-    mark_wanted(&schedule->net, frozen, wanted);
+    mark_wanted(&schedule->net, schedule->frozen, wanted);
     trace(schedule, wanted);
     esper_mem_free(wanted);
     return ESPER_OK;

@@ -29,6 +29,11 @@ static esper_status check_net(const esper_schedule_desc *desc)
     return ESPER_OK;
 }
 
+static bool is_frozen(uint64_t frozen, const esper_op *op)
+{
+    return (frozen >> op->region & 1) != 0;
+}
+
 /* What a pass must fulfil, so that kernels need not look. Ranks that share a batch count their values when they meet. */
 static void find_pass_rules(esper_schedule *schedule, const esper_schedule_desc *desc)
 {
@@ -37,6 +42,8 @@ static void find_pass_rules(esper_schedule *schedule, const esper_schedule_desc 
         const esper_op *op = &desc->net->ops[o];
         const esper_tensor *x = &desc->net->tensors[op->in[0]];
 
+        if (is_frozen(desc->frozen, op))
+            continue;
         if (op->kind == ESPER_OP_DROPOUT || (op->kind == ESPER_OP_ATTENTION && op->attr.attention.drop > 0.0f))
             schedule->draws = true;
         if (op->kind == ESPER_OP_BATCH_NORM && !desc->spread && x->count == x->dim[0])
@@ -93,7 +100,8 @@ esper_lane esper_schedule_shape(const esper_schedule *schedule, int o)
 {
     esper_lane lane = esper_net_lane(&schedule->net, &schedule->net.ops[o]);
 
-    lane.spread = schedule->spread;
+    lane.frozen = is_frozen(schedule->frozen, &schedule->net.ops[o]);
+    lane.spread = schedule->spread && !lane.frozen; /* nothing is summed there */
     for (int i = 0; i < ESPER_OP_MAX_IN; i++)
         lane.in[i].add = (schedule->add_mask[o] & ESPER_BIT(i)) != 0;
     return lane;
@@ -126,7 +134,7 @@ static void push_steps(esper_schedule *schedule, const esper_backend *backend, e
 
     if (backend->ops->scratch != NULL)
         schedule->scratch[direction][o].bytes = backend->ops->scratch(backend, &launch, schedule->max_samples);
-    if (schedule->spread && backend->ops->sums != NULL)
+    if (shape.spread && backend->ops->sums != NULL)
         n_sums = backend->ops->sums(backend, &launch, &sums_at);
     if (n_sums == 0) {
         steps[(*n)++] = (esper_step){.op = o};
@@ -252,7 +260,7 @@ static esper_status make(esper_schedule *schedule, const esper_schedule_desc *de
     ESPER_TRY(take_net(schedule, desc));
     ESPER_TRY(take_tables(schedule));
     if (desc->training)
-        ESPER_TRY(esper_schedule_trace_gradients(schedule, desc->frozen));
+        ESPER_TRY(esper_schedule_trace_gradients(schedule));
     ESPER_TRY(take_steps(schedule));
     find_steps(schedule, desc->backend, ESPER_FORWARD);
     find_steps(schedule, desc->backend, ESPER_BACKWARD);
@@ -273,6 +281,7 @@ esper_status esper_schedule_open(const esper_schedule_desc *desc, esper_schedule
     schedule->max_samples = desc->max_samples;
     schedule->training = desc->training;
     schedule->spread = desc->spread;
+    schedule->frozen = desc->frozen;
     schedule->table_bytes = sizeof(*schedule);
     status = make(schedule, desc);
     if (status != ESPER_OK) {

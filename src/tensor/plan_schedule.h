@@ -42,6 +42,7 @@ typedef struct esper_schedule {
     int           max_samples;
     bool          training;  /* there are backward steps */
     bool          spread;    /* batches are spread over ranks */
+    uint64_t      frozen;    /* bits 1 << region */
     esper_net     net;       /* as the backend likes it; a copy of its own, without boundaries */
     bool         *has_grad;  /* (n_tensors) a gradient is wanted and arrives */
     bool         *runs_back; /* (n_ops) */
@@ -66,7 +67,7 @@ typedef struct esper_schedule_desc {
     const esper_net     *net; /* borrowed for the call */
     int                  max_samples;
     bool                 training;
-    uint64_t             frozen; /* bits 1 << region: parameters there get no gradient */
+    uint64_t             frozen; /* bits 1 << region: no gradients there, and all as in evaluation */
     bool                 spread; /* batches are spread over ranks */
 } esper_schedule_desc;
 
@@ -89,7 +90,7 @@ static inline const esper_step *esper_schedule_steps(const esper_schedule *sched
 esper_lane esper_schedule_shape(const esper_schedule *schedule, int op);
 
 /* The parts. */
-esper_status esper_schedule_trace_gradients(esper_schedule *schedule, uint64_t frozen);
+esper_status esper_schedule_trace_gradients(esper_schedule *schedule);
 void         esper_schedule_find_times(esper_schedule *schedule);
 esper_status esper_schedule_place(esper_schedule *schedule, const esper_backend *backend);
 

@@ -25,7 +25,7 @@ cat >plan.txt <<'END'
 17 r1c0 advance
 18 r0c0 fossilize
 END
-scripted=("${tiny[@]}" --epochs 20 --policy scripted --decisions plan.txt)
+scripted=("${tiny[@]}" --length epochs --epochs 20 --policy scripted --decisions plan.txt)
 
 # ---- a run, with its static control
 esper grow synth "${scripted[@]}" --run-dir grown --static-control
@@ -170,36 +170,54 @@ esper replay elsewhere --progress none
 expect_code 0
 expect_words out "20 decisions" "weights equal"
 
-# ---- a schedule that falls towards the last epoch: more epochs later are another schedule
-esper grow synth "${fixed[@]}" --schedule cosine --epochs 2 --policy none --run-dir falling
+# ---- a rate that falls goes by the budget: with more of it later it is another schedule
+esper grow synth "${fixed[@]}" --schedule hold --epochs 2 --policy none --run-dir falling
 esper replay falling --progress none
 expect_code 0
 esper grow --resume falling --epochs 3 --progress none
 expect_code 0
 esper replay falling --progress none
 expect_code 1
-expect_words err "was begun for 2 epochs and resumed for 3"
-rm falling/events.jsonl # the log knows by itself
-esper replay falling --progress none
-expect_code 1
-expect_words err "was begun for 2 epochs and resumed for 3"
-# ---- a log of version 1 does not say it: replayed where that is no matter, and explained where it is
-sed -i '1s/"esper_decisions":2\(.*\),"epochs":[0-9]*/"esper_decisions":1\1/' falling/decisions.jsonl
-esper replay falling --progress none
-expect_code 1
-expect_words err "is not made again by its log" "of version 1" "towards the last of them"
-esper grow synth "${fixed[@]}" --schedule cosine --epochs 2 --policy none --run-dir fell
-sed -i '1s/"esper_decisions":2\(.*\),"epochs":[0-9]*/"esper_decisions":1\1/' fell/decisions.jsonl
-expect_equal "version of the log" "$(head -c 21 fell/decisions.jsonl)" '{"esper_decisions":1,'
-esper replay fell --progress none
+expect_words err "was begun for" "FLOPs and resumed for" "its learning rate fell by two schedules"
+esper grow synth "${fixed[@]}" --epochs 2 --policy none --run-dir steady # a rate that stays does not go by it
+esper grow --resume steady --epochs 4 --progress none
 expect_code 0
-expect_words out "weights equal"
-esper grow synth "${fixed[@]}" --schedule cosine --lr-epochs 2 --epochs 2 --policy none --run-dir settled
-esper grow --resume settled --epochs 4 --progress none
-expect_code 0
-esper replay settled --progress none # with lr_epochs the schedule is the same one
+esper replay steady --progress none
 expect_code 0
 expect_words out "4 decisions" "weights equal"
+esper grow synth "${fixed[@]}" --schedule hold --length epochs --epochs 2 --policy none --run-dir counted
+esper grow --resume counted --epochs 3 --progress none
+expect_code 0
+esper replay counted --progress none # its log knows no budget
+expect_code 1
+expect_words err "is not made again by its log" "more epochs"
+# ---- logs of other versions
+sed -i '1s/"esper_decisions":3/"esper_decisions":2/' steady/decisions.jsonl
+esper replay steady --progress none
+expect_code 1
+expect_words err "a decision log of version 2; this program reads version 3"
+
+# ---- as long as its budget: in FLOPs, or in epochs of the network as it begins
+esper grow synth "${tiny[@]}" --epochs 6 --policy scripted --decisions plan.txt --run-dir charged
+expect_code 0
+charged=$(weights_of)
+epochs=$(grep -c '"source":"policy"' charged/decisions.jsonl)
+[ "$epochs" -lt 6 ] || bad "a network that grew had $epochs epochs for what 6 of its host cost"
+esper replay charged --progress none
+expect_code 0
+expect_words out "weights equal"
+# what was looked at to decide is paid for in a replay, too: its rate goes by what is spent
+esper grow synth "${fixed[@]}" --schedule hold --lr 1e-6 --attribution 100 --plateau 0 --epochs 12 --run-dir probed
+expect_code 0
+probed=$(grep -c '"source":"policy"' probed/decisions.jsonl)
+[ "$probed" -lt 12 ] || bad "a run that looked for a place had $probed epochs for what 12 of its host cost"
+esper replay probed --progress none
+expect_code 0
+expect_words out "$probed decisions" "weights equal"
+budget=$(sed -n '1s/.*"budget":"\{0,1\}\([0-9]*\).*/\1/p' charged/decisions.jsonl)
+esper grow synth "${tiny[@]}" --flops "$budget" --policy scripted --decisions plan.txt --run-dir flops
+expect_code 0
+expect_equal "weights of a run by --flops" "$(weights_of)" "$charged"
 
 # ---- a width that some blueprint cannot be built for: the others can
 width=("${small_text[@]}" --width 6 --run-dir)

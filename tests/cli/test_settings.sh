@@ -12,8 +12,16 @@ refused 2 "--layers has no effect on fashion: its host is convolutional; leave i
     train fashion --layers 9 --width 16
 refused 2 "--crop has no effect on chars: its host is a transformer; leave it out, $(see chars)" train chars --crop 2 --flip
 refused 2 "--flip has no effect on synth_text" train synth_text --no-flip
-refused 2 "--lr-finish has no effect on synth: the schedule is constant; leave it out, give --schedule cosine, $(see synth)" \
-    train synth --lr-finish 2
+refused 2 "--lr-min has no effect on synth: the schedule is constant; leave it out, give --schedule hold, $(see synth)" \
+    train synth --lr-min 0.1
+refused 2 "--fall has no effect on synth: the schedule does not hold the rate|give --schedule hold" \
+    train synth --schedule cosine --fall 0.5
+refused 2 "--flops has no effect on synth: its length is a number of epochs|give --length flops" \
+    grow synth --length epochs --flops 1e9
+refused 2 "--epochs has no effect on synth: its length is given in FLOPs|leave out --flops" train synth --flops 1e9 --epochs 2
+refused 2 "esper train takes no --length" train synth --length epochs
+echo "lr_finish = 2" >old.ini
+refused 2 "lr_finish is no setting any more: set schedule = hold, and fall" train synth --config old.ini
 refused 2 "--momentum has no effect on synth_text: the optimiser is adamw|give --optimizer sgd" train synth_text --momentum 0.5
 refused 2 "--beta1 has no effect on synth: the optimiser is sgd" train synth --beta1 0.5
 refused 2 "--snapshot-every has no effect on synth: the guard is off" train synth --no-guard --snapshot-every 5

@@ -91,7 +91,8 @@ static inline void grow_seed(esper_network *network, int k)
     if (!esper_slot_is_empty(slot))
         return;
     check_good(esper_blueprint_find(topology, k % 2 == 0 ? "conv_light" : "norm", &blueprint));
-    check_good(esper_slot_plant(slot, blueprint, "add", esper_splice_count_params(blueprint, slot->channels),
+    check_good(esper_slot_plant(slot, blueprint, "add", ESPER_BIRTH_OWN,
+                                esper_splice_count_params(blueprint, slot->channels),
                                 esper_splice_count_gate(topology, slot->channels)));
     check_good(esper_network_bear(network, k));
     check_good(esper_network_replan(network));

@@ -78,7 +78,7 @@ static void shake(grown *self)
     esper_net_init(&net);
     check_good(esper_splice_build(&splice, &self->network->engine->host, &net));
     for (int k = 0; k < self->network->slots.n; k++)
-        esper_init_seed(&net, &self->network->slab, &(esper_birth){.seed = 9}, k + 1);
+        esper_init_seed(&net, &self->network->slab, &(esper_birth_key){.seed = 9}, k + 1);
     for (int t = 0; t < net.n_tensors; t++) {
         float *there = net.tensors[t].role == ESPER_ROLE_PARAM && net.tensors[t].region > 0
                            ? esper_slab_at(&self->network->slab, ESPER_FAMILY_PARAM, &net.tensors[t])

@@ -22,7 +22,7 @@ static void take_steps(esper_network *network, int n)
 /* A whole life: init, steps, both evaluations. Peak against prediction, and no allocation after init. */
 static void check_life(const char *task, const char *settings)
 {
-    esper_config config = config_of(task, settings, "");
+    esper_config config = config_of(task, settings, "length = epochs\n");
     esper_network *network;
     esper_mem_stats before, opened, stepped;
     esper_memory memory;
@@ -141,7 +141,7 @@ static void text_takes_what_it_said(void **state)
 /* Without a backward pass there are no gradients and no moments, and more is used twice. */
 static void inference_takes_less(void **state)
 {
-    esper_config config = config_of("synth", "threads = 1\nbatch = 16\nmax_steps = 2\n", "");
+    esper_config config = config_of("synth", "threads = 1\nbatch = 16\nmax_steps = 2\nlength = epochs\n", "");
     esper_memory memory[2];
 
     (void)state;

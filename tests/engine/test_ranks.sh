@@ -62,6 +62,15 @@ on_ranks 2 replay grown-1 --progress none
 expect_code 2
 expect_words err "3 ranks" "mpirun -n 3"
 
+# A seed that learns aside has norms of its own, which count the batches of all ranks where the host's do.
+head -n 2 script.txt >aside.txt
+for n in 1 2; do
+    on_ranks $n grow synth --epochs 6 --max-steps 4 --batch 32 --blocks 2 --channels 4 --gates permissive --policy scripted \
+        --decisions aside.txt --sync-norm --run-dir aside-$n --progress none
+    expect_code 0
+done
+expect_equal "weights with a seed aside on 1 and 2 ranks" "$(weights_of aside-1)" "$(weights_of aside-2)"
+
 # A program that decides is asked by rank 0 alone, and obeyed by all.
 cat >policy.sh <<'END'
 #!/bin/bash
@@ -154,11 +163,25 @@ expect_words err "config.ini" "another rank had to stop"
 expect_equal "checkpoints there" "$(ls blocked | grep -c safetensors)" 0
 
 # The whole trainer without its arithmetic: a thousand epochs of random lifecycles, agreed upon after each.
-on_ranks 4 grow synth --backend null --policy random --gates permissive --epochs 1000 --max-steps 1 --batch 64 \
+on_ranks 4 grow synth --backend null --policy random --gates permissive --length epochs --epochs 1000 --max-steps 1 --batch 64 \
     --checkpoint-every 0 --progress none --run-dir traffic
 expect_code 0
 expect_equal "epochs of traffic" "$(grep -c '"epoch_ended"' traffic/events.jsonl)" 1000
 [ "$(grep -c '"accepted":1' traffic/events.jsonl)" -gt 500 ] || bad "$last" "few decisions were accepted"
+
+# A budget of FLOPs is that of all ranks together, and all end where it is spent: in the middle of an epoch, on any number of them.
+cursor_of() { "$ESPER" inspect "$1" | sed -n 's/^cursor *//p'; }
+for n in 1 2; do
+    on_ranks $n grow synth --policy none --epochs 2 --max-steps 3 --batch 64 --progress none --run-dir budget-$n
+    expect_code 0
+    spent=$(cursor_of budget-$n | sed 's/.* of //')
+    on_ranks $n grow synth --policy none --flops $((spent * 5 / 6)) --schedule hold --max-steps 3 --batch 64 --progress none \
+        --run-dir short-$n
+    expect_code 0
+    expect_equal "where the run ends on $n ranks" "$(cursor_of short-$n)" \
+        "epoch 2 batch 0 step 5 spent $((spent * 5 / 6)) of $((spent * 5 / 6))"
+done
+expect_equal "what is spent on 1 rank and on 2" "$(cursor_of short-1)" "$(cursor_of short-2)"
 
 # A directory that holds a run already: who was to make it says so, and is not talked over.
 on_ranks 2 train synth --epochs 1 --max-steps 2 --progress none --run-dir taken

@@ -38,7 +38,7 @@ expect_end() {
 # expect_resumed DIR N: goes on with N ranks from behind the first checkpoint.
 expect_resumed() {
     local steps
-    steps=$("$ESPER" inspect "$1" | sed -n 's/^cursor .* step //p')
+    steps=$("$ESPER" inspect "$1" | sed -n 's/^cursor .* step \([0-9]*\).*/\1/p')
     n_checks=$((n_checks + 1))
     [ "${steps:-0}" -gt 0 ] || bad "$last" "the checkpoint is of step '$steps'" "$err"
     on_ranks "$2" grow --resume "$1" --epochs $((steps / 6 + 2)) --progress none

@@ -39,7 +39,7 @@ static void a_fork_may_have_other_slots(void **state)
     step_set(&it, pair, 1, 3);
     *slots = lives[0].network->slots;
     check_good(esper_blueprint_find(ESPER_TOPOLOGY_CNN, "conv_light", &blueprint));
-    check_good(esper_slot_plant(&slots->slot[0], blueprint, "add",
+    check_good(esper_slot_plant(&slots->slot[0], blueprint, "add", ESPER_BIRTH_OWN,
                                 esper_splice_count_params(blueprint, slots->slot[0].channels), 0));
     check_good(esper_network_fork(lives[0].network, slots, &lives[1].network));
     check_good(esper_network_bear(lives[1].network, 0));

@@ -10,8 +10,8 @@
 
 /* Epochs of five steps of a millisecond; gates that ask for safety alone. */
 #define GROWING                                                                                       \
-    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nepochs = 40\ngates = permissive\n" \
-    "snapshot_every = 3\n"
+    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nlength = epochs\nepochs = 40\n" \
+    "gates = permissive\nsnapshot_every = 3\n"
 
 typedef struct garden {
     esper_config       config;

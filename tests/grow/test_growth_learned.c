@@ -9,8 +9,8 @@
 #include "engine/helpers.h"
 
 #define GROWING                                                                                            \
-    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nepochs = 24\nsnapshot_every = 3\n" \
-    "progress = none\n"
+    "threads = 1\nbatch = 8\nchannels = 4\nblocks = 2\nmax_steps = 5\nlength = epochs\nepochs = 24\n" \
+    "snapshot_every = 3\nprogress = none\n"
 
 static const char path[] = "best.safetensors";
 

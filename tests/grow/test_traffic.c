@@ -20,10 +20,11 @@ static int count(const char *path, const char *word)
 /* how: the environment's word for the sealed backend; dir: where the run goes. */
 static void traffic(const char *how, const char *dir, const char *more)
 {
-    esper_config config = config_of("synth",
-                                    "backend = null\npolicy = random\ngates = permissive\nepochs = 120\nmax_steps = 2\n"
-                                    "threads = 1\nbatch = 8\ncheckpoint_every = 0\n",
-                                    more);
+    esper_config config =
+        config_of("synth",
+                  "backend = null\npolicy = random\ngates = permissive\nlength = epochs\nepochs = 120\nmax_steps = 2\n"
+                  "threads = 1\nbatch = 8\ncheckpoint_every = 0\n",
+                  more);
     esper_run_desc desc = {.task = task_named("synth"), .config = &config, .grows = true};
     char path[ESPER_PATH_CHARS];
     esper_run_result result;

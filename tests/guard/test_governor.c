@@ -318,6 +318,33 @@ static void anomalies_in_a_row(void **state)
     esper_governor_close(governor);
 }
 
+/* What would be the second anomaly is a healthy loss of another network; what it has asked for stays. */
+static void forgets_losses(void **state)
+{
+    esper_governor *governor = open_plain();
+    esper_governor_reading reading;
+
+    (void)state;
+    for (int i = 0; i < 25; i++)
+        check(governor, 1.0);
+    check(governor, 50.0);
+    esper_governor_forget_losses(governor);
+    reading = check(governor, 50.0);
+    assert_int_equal(reading.history_count, 1);
+    assert_int_equal(reading.consecutive, 0);
+    assert_false(reading.pending);
+    expect_reason("another network", reading, NOTHING);
+    for (int i = 0; i < 11; i++)
+        check(governor, 50.0);
+    assert_true(check(governor, 49.0).history_mean > 49.9); /* none of those of before */
+    expect_action("not finite", check(governor, (double)NAN), ROLLS);
+    esper_governor_forget_losses(governor);
+    esper_governor_reading_get(governor, &reading);
+    expect_action("still asked for", reading, ROLLS);
+    assert_int_equal(reading.history_count, 0);
+    esper_governor_close(governor);
+}
+
 static void panics_leave_counter_and_history(void **state)
 {
     esper_governor *governor = open_plain();
@@ -798,6 +825,7 @@ int main(void)
         cmocka_unit_test(recorded_verdicts),
         cmocka_unit_test(vital_signs),
         cmocka_unit_test(anomalies_in_a_row),
+        cmocka_unit_test(forgets_losses),
         cmocka_unit_test(panics_leave_counter_and_history),
         cmocka_unit_test(history_is_a_window),
         cmocka_unit_test(ten_skips_then_a_rollback),

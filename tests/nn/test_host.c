@@ -236,7 +236,7 @@ static const struct {
 } transformer_counts[] = {
     {"noop", 0},           {"norm", 769},         {"lora", 6144},
     {"lora_large", 24576}, {"attention", 591360}, {"flex_attention", 591360},
-    {"mlp_small", 590976}, {"mlp", 1181568},
+    {"mlp_small", 590976}, {"mlp", 1181568},     {"layer", 1774464},
 };
 
 static int64_t count_seed(const esper_blueprint *blueprint, int rank, const int *dim)
@@ -248,7 +248,7 @@ static int64_t count_seed(const esper_blueprint *blueprint, int rank, const int 
     esper_net_init(&net);
     x = esper_net_input(&net, "x", ESPER_F32, rank, dim);
     esper_net_enter(&net, "seed.", 1);
-    y = esper_blueprint_build(blueprint, &net, x, ESPER_BLEND_ADD);
+    y = esper_blueprint_build(blueprint, &net, x, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
     if (y == ESPER_NO_TENSOR)
         fail_msg("%s: %s", blueprint->name, esper_last_error());
     assert_memory_equal(net.tensors[y].dim, net.tensors[x].dim, sizeof(net.tensors[x].dim));

@@ -244,7 +244,7 @@ static void test_one_region(void **state)
     esper_init_net(&b.net, &b.slab, 1, 0, 1);
     check_all(&b, "blocks.0.conv.weight", 0.0f);
     check_all(&b, "blocks.0.bn.weight", 0.0f);
-    check_all(&b, "r0c0.enhance.gn.weight", 1.0f);
+    check_all(&b, "r0c0.enhance.bn.weight", 1.0f);
     assert_true(values_of(&b, "r0c0.enhance.conv.weight")[0] != 0.0f);
     born_close(&b);
 }

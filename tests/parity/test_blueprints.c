@@ -46,6 +46,7 @@ static void test_seeds_match(void **state)
 typedef struct young_seed {
     parity_run     run;
     esper_backend *backend;
+    esper_birth    birth;
     char           name[96]; /* for messages */
 } young_seed;
 
@@ -55,19 +56,22 @@ static void require_ok(esper_status status, const char *where)
         fail_msg("%s: %s", where, esper_last_error());
 }
 
-static void open_seed(young_seed *seed, const esper_blueprint *blueprint, int width, esper_blend blend)
+static void open_seed(young_seed *seed, const esper_blueprint *blueprint, int width, esper_blend blend,
+                      esper_birth birth)
 {
     esper_net *net = &seed->run.net;
 
-    *seed = (young_seed){0};
-    snprintf(seed->name, sizeof(seed->name), "%s %s, width %d, to be %s", esper_topology_name(blueprint->topology),
-             blueprint->name, width, blend == ESPER_BLEND_MULTIPLY ? "multiplied" : "added");
+    *seed = (young_seed){.birth = birth};
+    snprintf(seed->name, sizeof(seed->name), "%s %s, width %d, to be %s, born %s",
+             esper_topology_name(blueprint->topology), blueprint->name, width,
+             blend == ESPER_BLEND_MULTIPLY ? "multiplied" : "added", esper_birth_name(birth));
     esper_net_init(net);
     net->input = blueprint->topology == ESPER_TOPOLOGY_CNN
                      ? esper_net_input(net, "x", ESPER_F32, 3, (int[]){width, 5, 6})
                      : esper_net_input(net, "x", ESPER_F32, 2, (int[]){6, width});
     net->tensors[net->input].want_grad = true;
-    net->output = esper_blueprint_build(blueprint, net, net->input, blend);
+    net->output =
+        esper_blueprint_build(blueprint, net, net->input, (esper_blueprint_how){.blend = blend, .birth = birth});
     require_ok(esper_backend_open("ref", NULL, &seed->backend), seed->name);
     require_ok(parity_run_open(&seed->run, seed->backend, SAMPLES, true), seed->name);
 }
@@ -167,10 +171,13 @@ static void for_each_birth(esper_topology topology, const int *widths, seed_chec
 {
     for (const esper_blueprint *const *list = esper_blueprint_list(topology); *list != NULL; list++)
         for (const int *width = widths; *width != 0; width++)
-            for (esper_blend blend = ESPER_BLEND_ADD; blend <= ESPER_BLEND_MULTIPLY; blend++) {
+            for (int i = 0; i < 2 * ESPER_BIRTH_COPY; i++) { /* each operator, and each birth that a blueprint makes */
+                esper_blend blend = i % 2 == 0 ? ESPER_BLEND_ADD : ESPER_BLEND_MULTIPLY;
                 young_seed seed;
 
-                open_seed(&seed, *list, *width, blend);
+                if (((*list)->births >> i / 2 & 1u) == 0)
+                    continue;
+                open_seed(&seed, *list, *width, blend, (esper_birth)(i / 2));
                 check(&seed, *list);
                 close_seed(&seed);
             }
@@ -180,6 +187,11 @@ static void check_identity(young_seed *seed, const esper_blueprint *blueprint)
 {
     bool expected = blueprint->topology != ESPER_TOPOLOGY_CNN ||
                     (strcmp(blueprint->name, "attention") != 0 && !parity_has_scale("cnn", blueprint->name));
+
+    if (strcmp(blueprint->name, "layer") == 0) /* as the host's own layers are */
+        expected = false;
+    if (seed->birth != ESPER_BIRTH_OWN)
+        expected = seed->birth == ESPER_BIRTH_ZERO || strcmp(blueprint->name, "noop") == 0;
 
     if (is_identity(seed) != expected)
         fail_msg("%s: expected %s at birth", seed->name, expected ? "an identity" : "no identity");

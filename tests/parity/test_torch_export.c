@@ -144,7 +144,7 @@ static int fossil_hook(esper_net *net, const esper_boundary *boundary, int x, vo
 
     snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
     esper_net_enter(net, prefix, boundary->order + 1);
-    return esper_blueprint_build(blueprint, net, x, ESPER_BLEND_ADD);
+    return esper_blueprint_build(blueprint, net, x, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
 }
 
 static void build_seed(esper_net *net, const esper_host *host, const esper_blueprint *blueprint, int mode)

@@ -347,6 +347,29 @@ static void drawn_is_legal(void **state)
         assert_true(n_ops[op] > 300);
 }
 
+/* The head has the size it was learned with: `layer` came later, and is for those who name what they plant. */
+static void the_head_is_as_it_was(void **state)
+{
+    const esper_blueprint *layer;
+    esper_action_mask mask;
+    scene s;
+
+    (void)state;
+    check_good(esper_blueprint_find(ESPER_TOPOLOGY_TRANSFORMER, "layer", &layer));
+    assert_int_equal(layer->index, esper_head_size(ESPER_HEAD_BLUEPRINT, 1));
+    set_scene(&s, ESPER_TOPOLOGY_TRANSFORMER);
+    s.slots[0].blueprints = 1u << layer->index;
+    check_good(esper_action_mask_build(&s.view, &mask));
+    assert_true((s.slots[1].blueprints & 1u << layer->index) != 0);
+    assert_true(mask.heads[ESPER_HEAD_BLUEPRINT] < UINT64_C(1) << layer->index);
+    assert_true((mask.slots[ESPER_SLOT_OP_GERMINATE] & 1u) == 0); /* nothing fits there that the head knows */
+    assert_true((mask.slots[ESPER_SLOT_OP_GERMINATE] & 2u) != 0);
+    for (int i = 1; i < s.view.n_slots; i++)
+        s.slots[i].blueprints = 1u << layer->index;
+    check_good(esper_action_mask_build(&s.view, &mask));
+    assert_true((mask.heads[ESPER_HEAD_OP] & 1u << ESPER_SLOT_OP_GERMINATE) == 0);
+}
+
 static void what_comes_of_it(void **state)
 {
     esper_decision decision;
@@ -367,10 +390,8 @@ static void what_comes_of_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded_masks),
-        cmocka_unit_test(availability),
-        cmocka_unit_test(drawn_is_legal),
-        cmocka_unit_test(what_comes_of_it),
+        cmocka_unit_test(recorded_masks),        cmocka_unit_test(availability),     cmocka_unit_test(drawn_is_legal),
+        cmocka_unit_test(the_head_is_as_it_was), cmocka_unit_test(what_comes_of_it),
     };
 
     return cmocka_run_group_tests_name("policy/actions", tests, NULL, NULL);

@@ -107,13 +107,14 @@ static void good_answers(void **state)
     assert_int_equal(decision.op, ESPER_SLOT_OP_WAIT);
     assert_int_equal(decision.slot, -1);
     assert_int_equal(decision.reason, ESPER_REASON_PROGRAM);
-    check_good(
-        ask_once(ANSWER("{\"op\":\"germinate\",\"slot\":\"r2c0\",\"blueprint\":\"conv_heavy\",\"style\":\"linear_"
-                        "multiply\",\"tempo\":3,\"target\":0.5,\"reason\":\"because\",\"epoch\":10}"),
-                 20000, &decision));
+    check_good(ask_once(
+        ANSWER("{\"op\":\"germinate\",\"slot\":\"r2c0\",\"blueprint\":\"conv_heavy\",\"style\":\"linear_"
+               "multiply\",\"tempo\":3,\"target\":0.5,\"birth\":\"zero\",\"reason\":\"because\",\"epoch\":10}"),
+        20000, &decision));
     assert_int_equal(decision.op, ESPER_SLOT_OP_GERMINATE);
     assert_int_equal(decision.slot, 2);
     assert_int_equal(decision.blueprint, 7);
+    assert_int_equal(decision.birth, ESPER_BIRTH_ZERO);
     assert_int_equal(decision.style, ESPER_STYLE_LINEAR_MULTIPLY);
     assert_int_equal(decision.tempo, 3);
     assert_true(decision.target == 0.5);
@@ -247,6 +248,8 @@ static void nonsense(void **state)
         {ANSWER("{\"epoch\":10,\"op\":\"advance\",\"slot\":0}"), "no slot"},
         {ANSWER("{\"epoch\":10,\"op\":\"germinate\",\"slot\":\"r1c0\"}"), "blueprint is missing"},
         {ANSWER("{\"epoch\":10,\"op\":\"germinate\",\"slot\":\"r1c0\",\"blueprint\":\"x\"}"), "'x'"},
+        {ANSWER("{\"epoch\":10,\"op\":\"germinate\",\"slot\":\"r1c0\",\"blueprint\":\"norm\",\"birth\":\"copy\"}"),
+         "norm cannot be born by copy"},
         {ANSWER("{\"epoch\":10,\"op\":\"germinate\",\"slot\":\"r1c0\",\"blueprint\":[1]}"), "neither a text nor"},
         {ANSWER("{\"epoch\":10,\"op\":\"germinate\",\"slot\":\"r1c0\",\"blueprint\":\"norm\",\"tempo\":2.5}"), "2.5"},
         {ANSWER("{\"epoch\":10,\"op\":\"prune\",\"slot\":\"r0c0\",\"speeed\":1}"), "did you mean 'speed'?"},

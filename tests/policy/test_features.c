@@ -224,6 +224,11 @@ static void bad_readings(void **state)
         assert_int_equal(blueprints[1], slot->blueprint);
         assert_int_equal(blueprints[0], -1);
     }
+    set_scene(&s, ESPER_TOPOLOGY_TRANSFORMER);
+    put_seed(&s, 1, ESPER_STAGE_BLENDING,
+             "layer"); /* no row of the table is its own, and the last is an empty slot's */
+    check_good(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad));
+    assert_int_equal(blueprints[1], 0);
     memory.last_op = 6;
     check_fails(esper_features_fill(&s.view, &memory, obs, blueprints, &n_bad), ESPER_E_ARG, "last operation is 6");
     memory.last_op = 0;

@@ -114,7 +114,7 @@ static void bad_lines(void **state)
         {"6 r0c0 germinate blueprint=lora", "'lora'"},
         {"6 r0c0 germinate blueprint=noop", "cannot germinate"},
         {"6 r0c0 germinate blueprint=norm blueprint=norm", "'blueprint' stands there twice"},
-        {"6 r0c0 germinate blueprint=norm speed=3", "'speed': germinate takes blueprint, style, tempo, target"},
+        {"6 r0c0 germinate blueprint=norm speed=3", "'speed': germinate takes blueprint, birth, style, tempo, target"},
         {"6 r0c0 germinate blueprint=norm tmpo=3", "did you mean 'tempo'?"},
         {"6 r0c0 germinate blueprint=norm tempo=0", "tempo '0'"},
         {"6 r0c0 germinate blueprint=norm tempo=1001", "tempo '1001'"},

@@ -158,8 +158,8 @@ static void trials_keep_within_their_share(void **state)
         n_trials += g.n_rounds > before;
         assert_true(g.flops <= 0.2 * s.view.budget);
     }
-    assert_true(n_trials >= 2);
-    assert_true(g.flops > 0.1 * s.view.budget);
+    assert_int_equal(n_trials, 1); /* what has lost is not tried again for less than twice as long */
+    assert_true(g.flops > 0.08 * s.view.budget);
     esper_policy_close(policy);
 }
 

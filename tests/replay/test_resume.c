@@ -409,7 +409,7 @@ static void finished_run_says_what_to_do(void **state)
     (void)state;
     check_fails(resume_with(NULL, "finished", "", &end), ESPER_E_STATE, "3 epochs|--epochs|esper eval");
     check_fails(resume_with(NULL, "finished", "epochs = 2\n", &end), ESPER_E_STATE,
-                "3 epochs|2 were asked for|--epochs");
+                "3 epochs|spent all that was asked for|--epochs");
     check_fails(resume_with(NULL, checkpoint_of("finished", path), "", &end), ESPER_E_STATE, "--epochs");
     check_good(resume_with(NULL, "finished", "epochs = 5\n", &end));
     assert_int_equal(end.last.epoch, 5);

@@ -349,6 +349,42 @@ static void unreadable_positions(void **state)
     assert_int_equal(esper_optim_group(self->other->optim, 0, 0)->t, 7);
 }
 
+/* As 0.1 wrote them: nothing of what was spent, and settings that are gone. */
+static void older_ones_are_read(void **state)
+{
+    static const struct {
+        const char *lines, *words; /* NULL: it is read */
+    } cases[] = {
+        {"\nlr_epochs = 0\nlr_finish = 0\n", NULL},
+        {"\nlr_epochs = 3\n", "lr_epochs is no setting any more|schedule = hold"},
+        {"\nlr_finish = 3\n", "lr_finish is no setting any more|schedule = hold"},
+    };
+    fixture *self = *state;
+    esper_safetensors *file;
+    char *text;
+
+    rewrite("older", "cursor", "epoch 0 batch 2 step 2", true);
+    check_good(load("older", self->other));
+    assert_int_equal(self->other->cursor.step, 2);
+    assert_int_equal(self->other->cursor.spent, 2 * self->network->step_cost);
+    rewrite("older", "cursor", "epoch 0 batch 2 step 2 spent 77 of 0", true); /* a run by epochs */
+    check_good(load("older", self->other));
+    assert_int_equal(self->other->cursor.spent, 77);
+    rewrite("older", "cursor", "epoch 0 batch 2 step 2 spent 77", true);
+    check_fails(load("older", self->other), ESPER_E_FORMAT, "older|where the run stood");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        check_good(esper_safetensors_open("good.safetensors", &file));
+        assert_true(asprintf(&text, "%s%s", esper_safetensors_note_find(file, "config"), cases[i].lines) > 0);
+        esper_safetensors_close(file);
+        rewrite("older", "config", text, true);
+        free(text);
+        if (cases[i].words == NULL)
+            check_good(load("older", self->other));
+        else
+            check_fails(load("older", self->other), ESPER_E_FORMAT, cases[i].words);
+    }
+}
+
 static void truncated_anywhere(void **state)
 {
     fixture *self = *state;
@@ -424,6 +460,7 @@ int main(void)
         cmocka_unit_test(no_checkpoint_at_all),
         cmocka_unit_test(age_of_the_optimiser_is_restored),
         cmocka_unit_test(loss_comes_back),
+        cmocka_unit_test(older_ones_are_read),
         cmocka_unit_test(unreadable_positions),
         cmocka_unit_test(other_versions_say_so),
         cmocka_unit_test(changed_notes_are_found),

@@ -610,7 +610,6 @@ static void refuses_settings(void **state)
     check_fails(learn_in("refused", "reward_weights = rent_wieght=0.2\n"), ESPER_E_CONFIG,
                 "reward_weights: |rent_wieght|rent_weight");
     check_fails(learn_in("refused", "reward_weights = rent_weight\n"), ESPER_E_CONFIG, "is no name=value");
-    check_fails(learn_in("refused", "schedule = cosine\nlr_finish = 1\n"), ESPER_E_CONFIG, "lr_finish");
     check_fails(learn_in("refused", "guard = false\n"), ESPER_E_CONFIG, "guard");
     assert_false(is_there("refused"));
     check_fails(learn_in("copied", ""), ESPER_E_CONFIG, "copied already holds a run|--resume copied");

@@ -29,7 +29,7 @@ static void check_good(esper_status status)
 /* The same network by hand: each blueprint in line behind its boundary, in regions of its own or all in the host's. */
 typedef struct in_line {
     const grown_seed *seeds;
-    esper_topology    topology;
+    const esper_host *host;
     bool              one_region;
 } in_line;
 
@@ -37,22 +37,27 @@ static int put_in_line(esper_net *net, const esper_boundary *boundary, int x, vo
 {
     const in_line *built = context;
     const esper_blueprint *blueprint;
+    esper_blueprint_how how = {.blend = ESPER_BLEND_ADD};
     char prefix[ESPER_SLOT_CHARS + 2];
 
     for (const grown_seed *seed = built->seeds; seed != NULL && seed->slot != NULL; seed++) {
         if (strcmp(seed->slot, boundary->slot) != 0)
             continue;
-        check_good(esper_blueprint_find(built->topology, seed->blueprint, &blueprint));
+        check_good(esper_blueprint_find(built->host->topology, seed->blueprint, &blueprint));
         snprintf(prefix, sizeof(prefix), "%s.", boundary->slot);
         esper_net_enter(net, prefix, built->one_region ? 0 : boundary->order + 1);
-        return esper_blueprint_build(blueprint, net, x, ESPER_BLEND_ADD);
+        if (built->host->topology == ESPER_TOPOLOGY_TRANSFORMER) {
+            how.heads = built->host->transformer.heads;
+            how.dropout = built->host->transformer.dropout;
+        }
+        return esper_blueprint_build(blueprint, net, x, how);
     }
     return x;
 }
 
 static void build_static(esper_net *net, const esper_host *host, const grown_seed *seeds, bool one_region)
 {
-    in_line built = {.seeds = seeds, .topology = host->topology, .one_region = one_region};
+    in_line built = {.seeds = seeds, .host = host, .one_region = one_region};
 
     esper_net_init(net);
     net->hook = put_in_line;

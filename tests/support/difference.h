@@ -24,6 +24,8 @@
     X(SLOTTED_GATE, "nets/slotted_*", "lifecycle D4", "a gate network is made when blending begins",                   \
       "it is there from germination")                                                                                  \
     X(SLOTTED_SCALE, "nets/slotted_*", "-", "conv_light and depthwise end in no scale", "in one, held at 1")           \
+    X(SLOTTED_NORM, "nets/slotted_*", "-", "conv_light and depthwise have group norms",                                \
+      "batch norms: compared with group norms in their places")                                                        \
     X(COOLING, "lifecycle", "lifecycle D5", "an accuracy makes a slot that cools down count on", "ignored there")      \
     X(GERMINATION, "lifecycle", "lifecycle D8", "a refused germination changes ramp, tempo and target",                \
       "nothing changes")                                                                                               \

@@ -61,4 +61,8 @@ int parity_check_births(esper_backend *backend, const golden_entry *entry, golde
 /* Whether a blueprint of ours ends in a scale that the recorded one has not. */
 bool parity_has_scale(const char *topology, const char *blueprint);
 
+/* Puts group norm, as recorded, in the place of each batch norm of regions from `first_region` on, which are seeds': same
+ * parameters, by their recorded names, and no buffers. Returns how many there were. Before the net gets its memory. */
+int parity_put_group_norms(esper_net *net, int first_region);
+
 #endif

@@ -1,8 +1,9 @@
 /* blueprints.jsonl: how every blueprint is born, at many widths, for an adding and for a multiplying blend.
  *
- * Expected is what was recorded, changed exactly as nn/blueprint.h says: conv_small, depthwise, conv_light and
- * conv_heavy have a `scale` more, born 1/2, hence are no identities; and their last convolution, recorded as born 0
- * (conv_small always, the others for a multiplying blend), is born like any other. */
+ * Expected is what was recorded, changed exactly as nn/blueprint.h says: all but `norm` have batch norms where group norms
+ * were recorded; conv_small, depthwise, conv_light and conv_heavy have a `scale` more, born 1/2, hence are no identities; and
+ * their last convolution, recorded as born 0 (conv_small always, the others for a multiplying blend), is born like any
+ * other. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,8 @@ static esper_status build(const birth_case *birth, esper_net *net)
     net->input = is_cnn ? esper_net_input(net, "x", ESPER_F32, 3, (int[]){birth->width, HEIGHT, WIDTH})
                         : esper_net_input(net, "x", ESPER_F32, 2, (int[]){TOKENS, birth->width});
     net->output =
-        esper_blueprint_build(blueprint, net, net->input, birth->multiply ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD);
+        esper_blueprint_build(blueprint, net, net->input,
+                              (esper_blueprint_how){.blend = birth->multiply ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD});
     return esper_net_status(net);
 }
 
@@ -99,6 +101,18 @@ static void check_count(const birth_case *birth, const esper_net *net)
 
     if (count != expected)
         BIRTH_MISMATCH(birth, "%lld parameters here, %lld expected", count, expected);
+}
+
+/* Ours are batch norms, and group norm in `norm` alone. All else is compared with group norm in their places, and an identity
+ * with one is an identity with the other. */
+static void check_norms(const birth_case *birth, esper_net *net)
+{
+    size_t expected =
+        strcmp(birth->blueprint, "norm") == 0 ? 0 : json_array_size(json_object_get(birth->out, "groups"));
+    int n = parity_put_group_norms(net, 0);
+
+    if ((size_t)n != expected)
+        BIRTH_MISMATCH(birth, "%d batch norms here, %zu expected", n, expected);
 }
 
 static void check_groups(const birth_case *birth, const esper_net *net)
@@ -207,6 +221,7 @@ static esper_status check_identity(const birth_case *birth, parity_run *run, esp
 static esper_status check_birth(const birth_case *birth, parity_run *run, esper_backend *backend)
 {
     ESPER_TRY(build(birth, &run->net));
+    check_norms(birth, &run->net);
     check_parameters(birth, &run->net);
     check_count(birth, &run->net);
     check_groups(birth, &run->net);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "nn/blueprint.h"
+#include "nn/layer.h"
 #include "support/parity.h"
 
 bool parity_has_scale(const char *topology, const char *blueprint)
@@ -17,6 +18,52 @@ bool parity_has_scale(const char *topology, const char *blueprint)
         if (strcmp(blueprint, scaled[i]) == 0)
             return true;
     return false;
+}
+
+/* bn in a name is gn. */
+static void rename_norm(esper_tensor *param)
+{
+    char *dot = strrchr(param->name, '.'); /* before weight or bias */
+
+    if (dot != NULL && dot - param->name >= 2 && memcmp(dot - 2, "bn", 2) == 0)
+        dot[-2] = 'g';
+}
+
+/* What nobody makes or reads takes no memory. */
+static void drop_tensor(esper_net *net, int *tensor)
+{
+    net->tensors[*tensor].role = ESPER_ROLE_ACTIVATION;
+    *tensor = ESPER_NO_TENSOR;
+}
+
+int parity_put_group_norms(esper_net *net, int first_region)
+{
+    int n = 0;
+
+    for (int o = 0; o < net->n_ops; o++) {
+        esper_op *op = &net->ops[o];
+        esper_tensor *statistics;
+        int groups;
+
+        if (op->kind != ESPER_OP_BATCH_NORM || op->region < first_region)
+            continue;
+        groups = esper_group_norm_groups(net->tensors[op->in[0]].dim[0]);
+        op->kind = ESPER_OP_GROUP_NORM;
+        op->attr.norm.groups = groups;
+        rename_norm(&net->tensors[op->in[1]]);
+        rename_norm(&net->tensors[op->in[2]]);
+        drop_tensor(net, &op->in[3]);
+        drop_tensor(net, &op->in[4]);
+        drop_tensor(net, &op->out[2]);
+        statistics = &net->tensors[op->out[1]]; /* (mean, 1/std) of each group, for each sample */
+        statistics->per_sample = true;
+        statistics->rank = 2;
+        statistics->dim[0] = groups;
+        statistics->dim[1] = 2;
+        statistics->count = 2 * groups;
+        n++;
+    }
+    return n;
 }
 
 /* What a file says it holds. blueprint is "" for a gate network. */
@@ -70,7 +117,9 @@ static esper_status build(const seed_detail *detail, const esper_safetensors_ten
         net->output = esper_gate_build(net, net->input);
     } else {
         ESPER_TRY(esper_blueprint_find(topology, detail->blueprint, &blueprint));
-        net->output = esper_blueprint_build(blueprint, net, net->input, ESPER_BLEND_ADD);
+        net->output =
+            esper_blueprint_build(blueprint, net, net->input, (esper_blueprint_how){.blend = ESPER_BLEND_ADD});
+        parity_put_group_norms(net, 0);
     }
     return esper_net_status(net);
 }

@@ -226,7 +226,9 @@ static esper_status build(slotted *file, slotted_run *run, const esper_slots *sl
         .incubation = ESPER_INCUBATION_STRAIGHT,
     };
     esper_net_init(&run->net);
-    return esper_splice_build(&run->splice, &file->host, &run->net);
+    ESPER_TRY(esper_splice_build(&run->splice, &file->host, &run->net));
+    parity_put_group_norms(&run->net, 1);
+    return ESPER_OK;
 }
 
 /* The slab of the program that trains, which is large enough for all others, as recorded at the start. */

@@ -121,8 +121,9 @@ int small_hook(esper_net *net, const esper_boundary *boundary, int x, void *cont
     u = seed->mode == SMALL_TRAINING || seed->mode == SMALL_ADD_ISOLATED ? esper_net_isolate(net, x) : x;
     return put_into_stream(
         net, seed, x, u,
-        esper_blueprint_build(blueprint, net, u,
-                              seed->mode == SMALL_MULTIPLY ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD));
+        esper_blueprint_build(
+            blueprint, net, u,
+            (esper_blueprint_how){.blend = seed->mode == SMALL_MULTIPLY ? ESPER_BLEND_MULTIPLY : ESPER_BLEND_ADD}));
 }
 
 esper_status small_build(esper_net *net, const esper_host *host, const small_seed *seeds)

@@ -169,9 +169,13 @@ static void test_keys(void **state)
     open_one(&run, cache, 4, true, 0);
     check_stats(cache, 6, 6);
     first->place--;
+    first->region++;
+    open_one(&run, cache, 4, true, 0);
+    check_stats(cache, 7, 7);
+    first->region--;
     strcpy(made->name, "another"); /* a name is no part of it */
     open_one(&run, cache, 4, true, 0);
-    check_stats(cache, 6, 6);
+    check_stats(cache, 7, 7);
     small_run_close(&run);
     esper_plan_cache_close(cache);
 }

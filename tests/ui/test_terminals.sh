@@ -112,7 +112,7 @@ done
 expect_words out "xdg-open \$'a\\033[31mb/report.html'"
 
 # ---- messages are no wider than the terminal, and what is to be typed stays in one piece
-for arguments in "train synth --layers 9" "train nothing" "eval" "train synth --lr-finish 2" "grow synth --max-params 6418"; do
+for arguments in "train synth --layers 9" "train nothing" "eval" "train synth --lr-min 0.1" "grow synth --max-params 6418"; do
     # shellcheck disable=SC2086
     on_terminal "TERM=xterm LANG=C" 24 80 $arguments
     expect_code 2

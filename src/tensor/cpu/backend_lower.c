@@ -156,6 +156,7 @@ static void push_chain(lowering *low, const chain *c)
                c->norm->in[4]},
         .out = {low->stands_for[last->out[0]], c->conv->out[0], c->norm->out[1], c->norm->out[2]},
         .place = c->conv->place,
+        .region = c->norm->region,
         .variant = ESPER_BLOCKED,
     };
 

@@ -40,7 +40,7 @@ static inline head head_of(const esper_lane *lane, int index)
 
 static inline bool drops(const esper_lane *lane)
 {
-    return lane->pass->training && lane->attr.attention.drop > 0;
+    return esper_lane_trains(lane) && lane->attr.attention.drop > 0;
 }
 
 /* The factor of the next probability. Draws only where dropout is on. */

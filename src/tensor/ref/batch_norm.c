@@ -56,7 +56,7 @@ static void normalise(const esper_lane *lane, int c, const channel *ch, real mea
 /* Whether the ranks have met, in scratch, with what a channel of the whole batch comes to. */
 static bool have_met(const esper_lane *lane)
 {
-    return lane->spread && lane->pass->training;
+    return lane->spread && esper_lane_trains(lane);
 }
 
 static void forward(const esper_lane *lane, int begin, int end)
@@ -75,9 +75,9 @@ static void forward(const esper_lane *lane, int begin, int end)
             mean = sums[1 + 2 * c] / sums[0];
             var = sums[2 + 2 * c] / sums[0] - mean * mean;
             var = var < 0 ? 0 : var;
-        } else if (lane->pass->training)
+        } else if (esper_lane_trains(lane))
             batch_statistics(lane, &ch, &mean, &var);
-        if (lane->pass->training) {
+        if (esper_lane_trains(lane)) {
             running_mean[c] = (real)((1 - share) * (double)running_mean[c] + share * mean);
             running_var[c] = (real)((1 - share) * (double)running_var[c] + share * (var * ch.count / (ch.count - 1)));
         }
@@ -139,7 +139,7 @@ static void backward(const esper_lane *lane, int begin, int end)
             grad_put(scale, (real *)scale->grad + c, (real)(sum.gx * share * (double)rstd));
         if (shift->grad != NULL)
             grad_put(shift, (real *)shift->grad + c, (real)(sum.g * share));
-        if (lane->pass->training) {
+        if (esper_lane_trains(lane)) {
             mean_g = (real)(sum.g / count);
             slope = (real)(sum.gx / count * (double)rstd * (double)rstd);
         }

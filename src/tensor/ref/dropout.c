@@ -5,7 +5,7 @@
 
 static bool is_on(const esper_lane *lane)
 {
-    return lane->pass->training && lane->attr.dropout.drop > 0;
+    return esper_lane_trains(lane) && lane->attr.dropout.drop > 0;
 }
 
 static void forward(const esper_lane *lane, int begin, int end)

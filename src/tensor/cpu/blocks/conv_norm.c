@@ -165,7 +165,7 @@ static void convolve_parts(const esper_lane *lane, bool split, int begin, int en
 
         convolve(&w.conv, false, split, data_block(&lane->in[0], u.block), lane->in[1].data, w.packed, first, last,
                  data_block(w.y, u.block), false);
-        if (w.has_norm && lane->pass->training)
+        if (w.has_norm && esper_lane_trains(lane))
             measure_channels(&w, lane, u.block, first, last);
     }
 }
@@ -184,7 +184,7 @@ static void measure(const esper_lane *lane, int begin, int end)
 {
     work w = work_of(lane, false);
 
-    for (int b = begin; b < end && lane->pass->training; b++)
+    for (int b = begin; b < end && esper_lane_trains(lane); b++)
         measure_channels(&w, lane, b, 0, w.norm.C);
 }
 
@@ -241,7 +241,7 @@ static void choose(const esper_lane *lane, int begin, int end)
     for (int c = begin; c < end; c++) {
         double mean = (double)w.mean[c], var = (double)w.var[c];
 
-        if (lane->pass->training)
+        if (esper_lane_trains(lane))
             take_statistics(&w, lane, c, &mean, &var);
         w.mean_used[c] = (float)mean;
         w.rstd_used[c] = (float)(1 / sqrt(var + (double)w.eps));
@@ -316,7 +316,7 @@ static void offer_back(const esper_lane *lane, int begin, int end)
 static void join(const esper_lane *lane, int begin, int end)
 {
     work w = work_of(lane, true);
-    bool training = lane->pass->training, shared = lane->spread && training;
+    bool training = esper_lane_trains(lane), shared = lane->spread && training;
     double here = count_of(&w, lane), count = shared ? w.values[0] : here, share = here / count;
 
     for (int c = begin; c < end; c++) {
